@@ -30,8 +30,17 @@ from rnn_scaling.training.all_reduce.exchange import reduce_dense
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("devices", ["2", "4"], "numbers of logical CPUs")
-flags.DEFINE_list("tensors", ["4", "200", "model"], "equal gradients a tower, or model: unequal ones, as a network's")
-flags.DEFINE_integer("parameters", 20_000_000, "float32 elements of a tower's gradients", lower_bound=1000)
+flags.DEFINE_list(
+    "tensors",
+    ["4", "200", "model"],
+    "equal gradients a tower, or model: unequal ones, as a network's",
+)
+flags.DEFINE_integer(
+    "parameters",
+    20_000_000,
+    "float32 elements of a tower's gradients",
+    lower_bound=1000,
+)
 flags.DEFINE_integer("rounds", 15, "measured steps of each variant", lower_bound=1)
 
 # Shares of an LSTM translation network: two embeddings, the softmax layer, six LSTM weights, biases.
@@ -69,11 +78,15 @@ def exchanges(devices: Sequence[str]) -> dict[str, Exchange]:
 
     def spec(text: str, repacking: int = 0, max_bytes: int = 0) -> Exchange:
         segments = all_reduce_spec.parse(text)
-        return lambda grads: reduce_dense(grads, devices, segments, repacking, max_bytes, 10)
+        return lambda grads: reduce_dense(
+            grads, devices, segments, repacking, max_bytes, 10
+        )
 
     def one_device(grads: Grads) -> Grads:
         reduce = psgpu.build(devices, 1, devices[:1])
-        return list(zip(*(reduce(tensors) for tensors in zip(*grads, strict=True)), strict=True))
+        return list(
+            zip(*(reduce(tensors) for tensors in zip(*grads, strict=True)), strict=True)
+        )
 
     return {
         "nothing exchanged": lambda grads: grads,
@@ -110,8 +123,16 @@ def run_case(devices: Sequence[str], tensors: str) -> list[Variant]:
     weights = []
     for device in devices:
         with tf.device(device):
-            weights.append([tf.Variable(tf.ones([size])) for size in sizes_of(tensors, FLAGS.parameters)])
-    variants = [Variant(name, build_step(e, weights, devices)) for name, e in exchanges(devices).items()]
+            weights.append(
+                [
+                    tf.Variable(tf.ones([size]))
+                    for size in sizes_of(tensors, FLAGS.parameters)
+                ]
+            )
+    variants = [
+        Variant(name, build_step(e, weights, devices))
+        for name, e in exchanges(devices).items()
+    ]
     for variant in variants:
         for _ in range(2):
             variant.step()
@@ -126,9 +147,14 @@ def rows(num_devices: int, tensors: str, variants: Sequence[Variant]) -> list[st
     base = next(v for v in variants if v.name == BASELINE)
     lines = []
     for v in variants:
-        wall = statistics.median(a / b for a, b in zip(v.wall_s, base.wall_s, strict=True))
+        wall = statistics.median(
+            a / b for a, b in zip(v.wall_s, base.wall_s, strict=True)
+        )
         cpu = statistics.median(a / b for a, b in zip(v.cpu_s, base.cpu_s, strict=True))
-        wall_ms, cpu_ms = 1e3 * statistics.median(v.wall_s), 1e3 * statistics.median(v.cpu_s)
+        wall_ms, cpu_ms = (
+            1e3 * statistics.median(v.wall_s),
+            1e3 * statistics.median(v.cpu_s),
+        )
         lines.append(
             f"| {num_devices} | {tensors} | {v.name} | {wall_ms:.1f} | {cpu_ms:.1f} | {wall:.2f} | {cpu:.2f} |"
         )
@@ -138,7 +164,9 @@ def rows(num_devices: int, tensors: str, variants: Sequence[Variant]) -> list[st
 def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"unknown argument {argv[1]}")
-    tf.get_logger().setLevel("ERROR")  # it warns of functions made in a loop, as the variants are
+    tf.get_logger().setLevel(
+        "ERROR"
+    )  # it warns of functions made in a loop, as the variants are
     counts = [int(count) for count in FLAGS.devices]
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(max(counts))
@@ -146,11 +174,16 @@ def main(argv: Sequence[str]) -> None:
     logical = [tf.config.LogicalDeviceConfiguration() for _ in range(max(counts))]
     tf.config.set_logical_device_configuration(cpu, logical)
     devices = [device.name for device in tf.config.list_logical_devices("CPU")]
-    print(f"| devices | tensors | exchange | wall ms | CPU ms | wall / {BASELINE} | CPU / {BASELINE} |")
+    print(
+        f"| devices | tensors | exchange | wall ms | CPU ms | wall / {BASELINE} | CPU / {BASELINE} |"
+    )
     print("|---|---|---|---|---|---|---|")
     for count in counts:
         for tensors in FLAGS.tensors:
-            print("\n".join(rows(count, tensors, run_case(devices[:count], tensors))), flush=True)
+            print(
+                "\n".join(rows(count, tensors, run_case(devices[:count], tensors))),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

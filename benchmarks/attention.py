@@ -19,7 +19,9 @@ from absl import app, flags
 from rnn_scaling.models.config import ModelConfig
 
 FLAGS = flags.FLAGS
-flags.DEFINE_integer("rounds", 14, "rounds; each times every network twice", lower_bound=1)
+flags.DEFINE_integer(
+    "rounds", 14, "rounds; each times every network twice", lower_bound=1
+)
 flags.DEFINE_integer("batch_size", 32, "sentence pairs a step", lower_bound=1)
 flags.DEFINE_integer("length", 30, "words of each sentence", lower_bound=1)
 
@@ -29,13 +31,23 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "luong": ATTENTION,
     "luong, dynamic_rnn": {**ATTENTION, "decoder_type": "dynamic_rnn"},
     "bahdanau": {**ATTENTION, "attention": "bahdanau"},
-    "bahdanau, dynamic_rnn": {**ATTENTION, "attention": "bahdanau", "decoder_type": "dynamic_rnn"},
+    "bahdanau, dynamic_rnn": {
+        **ATTENTION,
+        "attention": "bahdanau",
+        "decoder_type": "dynamic_rnn",
+    },
     "gnmt_v2's shape, luong": {**ATTENTION, "attention_architecture": "gnmt_v2"},
-    "gnmt_v2's shape, bahdanau": {**ATTENTION, "attention_architecture": "gnmt_v2", "attention": "bahdanau"},
+    "gnmt_v2's shape, bahdanau": {
+        **ATTENTION,
+        "attention_architecture": "gnmt_v2",
+        "attention": "bahdanau",
+    },
 }
 
 
-def make_step(config: ModelConfig, batch_size: int, length: int) -> tuple[Callable[[], Any], float]:
+def make_step(
+    config: ModelConfig, batch_size: int, length: int
+) -> tuple[Callable[[], Any], float]:
     """One step without update, and its GFLOP.
 
     Args:
@@ -51,23 +63,33 @@ def make_step(config: ModelConfig, batch_size: int, length: int) -> tuple[Callab
     network = workloads.load(config.model).build(config, "CPU")
     rng = np.random.default_rng(0)
     source, inputs, outputs = (
-        tf.constant(rng.integers(0, config.tgt_vocab_size, (length, batch_size))) for _ in range(3)
+        tf.constant(rng.integers(0, config.tgt_vocab_size, (length, batch_size)))
+        for _ in range(3)
     )
     full = tf.constant([length] * batch_size)
     batch = Batch(source, full, inputs, outputs, full)
-    values = {name: tf.Variable(value) for name, value in workload.first_values(network.variables, 1).items()}
+    values = {
+        name: tf.Variable(value)
+        for name, value in workload.first_values(network.variables, 1).items()
+    }
 
     @tf.function(autograph=False)
     def step() -> tuple[tf.Tensor, list[tf.Tensor]]:
         ids = network.lookups(batch)
         rows = {name: tf.gather(values[name], ids[name]) for name in ids}
-        weights = {name: value.read_value() for name, value in values.items() if name not in ids}
+        weights = {
+            name: value.read_value()
+            for name, value in values.items()
+            if name not in ids
+        }
         loss = network.forward(weights, rows, batch, tf.constant([0, 1])).loss_sum
         gradients = tf.gradients(loss, [*weights.values(), *rows.values()])
         return loss, [tf.reshape(gradient, [-1])[0] for gradient in gradients]
 
     lengths = {"src_max_len": length, "tgt_max_len": length}
-    return step, batch_size * workloads.WORKLOADS[config.model].flops_a_sample({**vars(config), **lengths}) / 1e9
+    return step, batch_size * workloads.WORKLOADS[config.model].flops_a_sample(
+        {**vars(config), **lengths}
+    ) / 1e9
 
 
 def main(argv: Sequence[str]) -> None:
@@ -76,7 +98,10 @@ def main(argv: Sequence[str]) -> None:
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    steps = {n: make_step(ModelConfig(**each), FLAGS.batch_size, FLAGS.length) for n, each in NETWORKS.items()}
+    steps = {
+        n: make_step(ModelConfig(**each), FLAGS.batch_size, FLAGS.length)
+        for n, each in NETWORKS.items()
+    }
     for step, _ in steps.values():
         step()
         step()
@@ -87,9 +112,13 @@ def main(argv: Sequence[str]) -> None:
                 begun = time.process_time()
                 step()[0].numpy()
                 times[name].append(1e3 * (time.process_time() - begun))
-    print("| network | GFLOP a step | lowest CPU ms | median |\n| --- | --- | --- | --- |")
+    print(
+        "| network | GFLOP a step | lowest CPU ms | median |\n| --- | --- | --- | --- |"
+    )
     for name, (_, gflop) in steps.items():
-        print(f"| {name} | {gflop:.1f} | {min(times[name]):.0f} | {statistics.median(times[name]):.0f} |")
+        print(
+            f"| {name} | {gflop:.1f} | {min(times[name]):.0f} | {statistics.median(times[name]):.0f} |"
+        )
 
 
 if __name__ == "__main__":

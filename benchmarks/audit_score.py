@@ -22,7 +22,11 @@ from rnn_scaling.audit.finding import Finding
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(text) for text in path.read_text().splitlines() if text.strip()] if path.exists() else []
+    return (
+        [json.loads(text) for text in path.read_text().splitlines() if text.strip()]
+        if path.exists()
+        else []
+    )
 
 
 def _key(place: Any) -> tuple[int, str]:
@@ -31,13 +35,24 @@ def _key(place: Any) -> tuple[int, str]:
 
 def is_hit(finding: Finding, fault: dict[str, Any]) -> bool:
     """Whether a finding names a cell of the fault, or its column."""
-    is_line = fault["faulty"].endswith((".md", ".txt", ".csv", ".tsv"))  # of other files only the text is compared
-    cells = {(cell["line"] if is_line else 0, numbers.plain(cell["is"])) for cell in fault["cells"]}
+    is_line = fault["faulty"].endswith(
+        (".md", ".txt", ".csv", ".tsv")
+    )  # of other files only the text is compared
+    cells = {
+        (cell["line"] if is_line else 0, numbers.plain(cell["is"]))
+        for cell in fault["cells"]
+    }
     columns = {numbers.plain(cell["column"]) for cell in fault["cells"]}
     if finding.kind == "column":
-        return len(cells) > 1 and any(place.column.endswith(tuple(columns)) for place in finding.places)
+        return len(cells) > 1 and any(
+            place.column.endswith(tuple(columns)) for place in finding.places
+        )
     shown = [(place.line if is_line else 0, place.printed) for place in finding.places]
-    return any(line == at and _begin_alike(printed, text) for line, printed in shown for at, text in cells)
+    return any(
+        line == at and _begin_alike(printed, text)
+        for line, printed in shown
+        for at, text in cells
+    )
 
 
 def _begin_alike(a: str, b: str) -> bool:
@@ -47,8 +62,15 @@ def _begin_alike(a: str, b: str) -> bool:
 
 def main(folder: Path, show: bool) -> None:
     """Prints the counts; with show, each miss, each other finding in a faulty copy, and each finding in an original."""
-    verdicts = {(v["file"], v["line"], v["column"]): v["right"] for v in _lines(folder / "verdicts.jsonl")}
-    planted, found, natural = collections.Counter[str](), collections.Counter[str](), collections.Counter[str]()
+    verdicts = {
+        (v["file"], v["line"], v["column"]): v["right"]
+        for v in _lines(folder / "verdicts.jsonl")
+    }
+    planted, found, natural = (
+        collections.Counter[str](),
+        collections.Counter[str](),
+        collections.Counter[str](),
+    )
     others = documents = 0
     for part in sorted(path for path in folder.iterdir() if path.is_dir()):
         originals: dict[str, set[tuple[int, str]]] = {}
@@ -57,12 +79,16 @@ def main(folder: Path, show: bool) -> None:
                 continue
             documents += 1
             findings = audit(path, 10**9).findings
-            originals[path.name] = {_key(place) for finding in findings for place in finding.places}
+            originals[path.name] = {
+                _key(place) for finding in findings for place in finding.places
+            }
             for finding in findings:
                 first = finding.places[0]
                 name = f"{part.name}/{path.name}"
                 verdict = verdicts.get((name, first.line, first.column))
-                natural["not judged" if verdict is None else "right" if verdict else "wrong"] += 1
+                natural[
+                    "not judged" if verdict is None else "right" if verdict else "wrong"
+                ] += 1
                 if show and not verdict:
                     print(
                         "FINDING",
@@ -85,12 +111,26 @@ def main(folder: Path, show: bool) -> None:
             ]  # fmt: skip
             others += len(other)
             if show and not hit:
-                print("MISSED", part.name, fault["faulty"], fault["kind"], fault["cells"][:2])
+                print(
+                    "MISSED",
+                    part.name,
+                    fault["faulty"],
+                    fault["kind"],
+                    fault["cells"][:2],
+                )
             for finding in other if show else ():
-                print("OTHER", part.name, fault["faulty"], fault["kind"], *map(_described, finding.places[:3]))
+                print(
+                    "OTHER",
+                    part.name,
+                    fault["faulty"],
+                    fault["kind"],
+                    *map(_described, finding.places[:3]),
+                )
     for kind in sorted(planted):
         print(f"{kind:20} {found[kind]:3} of {planted[kind]:3}")
-    print(f"{'all planted faults':20} {found.total():3} of {planted.total():3}; {others} findings at other cells")
+    print(
+        f"{'all planted faults':20} {found.total():3} of {planted.total():3}; {others} findings at other cells"
+    )
     print(f"{documents} documents; findings in them as published: {dict(natural)}")
 
 
@@ -99,8 +139,12 @@ def _described(place: Any) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path, metavar="FOLDER")
-    parser.add_argument("--show", action="store_true", help="also each missed fault and each finding")
+    parser.add_argument(
+        "--show", action="store_true", help="also each missed fault and each finding"
+    )
     options = parser.parse_args()
     main(options.folder, options.show)

@@ -20,14 +20,22 @@ from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records import record
 
 STEPS = ("--num_warmup_batches=1", "--num_batches=2", "--progress=false")
-RECURRENT = ("--num_units=32", "--embedding_dim=32", "--tgt_vocab_size=200", "--tgt_max_len=8", "--batch_size=5")
+RECURRENT = (
+    "--num_units=32",
+    "--embedding_dim=32",
+    "--tgt_vocab_size=200",
+    "--tgt_max_len=8",
+    "--batch_size=5",
+)
 IMAGES = ("--batch_size=2",)
 LIMIT_S = 900
 
 
 def flags(model: str, mode: str) -> list[str]:
     """Flags of one verification: two towers, in one process or in two."""
-    places = ["--num_workers=2"] if registry.is_distributed(mode) else ["--num_devices=2"]
+    places = (
+        ["--num_workers=2"] if registry.is_distributed(mode) else ["--num_devices=2"]
+    )
     own = IMAGES if WORKLOADS[model].datasets else RECURRENT
     return [f"--model={model}", f"--variable_update={mode}", *places, *own, *STEPS]
 
@@ -42,10 +50,22 @@ def verdict(path: Path) -> str:
 
 def table(out: Path, models: list[str], modes: list[str]) -> str:
     """Markdown: a row a model, a column a mode; "" where it was not run."""
-    made = {path.stem for path in out.glob("*.json")} | {path.stem for path in out.glob("*.refused")}
-    used = [mode for mode in modes if any(f"{model}-{mode}" in made for model in models)]
+    made = {path.stem for path in out.glob("*.json")} | {
+        path.stem for path in out.glob("*.refused")
+    }
+    used = [
+        mode for mode in modes if any(f"{model}-{mode}" in made for model in models)
+    ]
     lines = [
-        [model, *(verdict(out / f"{model}-{mode}.json") if f"{model}-{mode}" in made else "" for mode in used)]
+        [
+            model,
+            *(
+                verdict(out / f"{model}-{mode}.json")
+                if f"{model}-{mode}" in made
+                else ""
+                for mode in used
+            ),
+        ]
         for model in models
     ]
     return markdown_table(["--model", *used], [line for line in lines if any(line[1:])])
@@ -56,7 +76,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="folder of the records")
     parser.add_argument("--models", default=",".join(WORKLOADS), help="workloads")
-    parser.add_argument("--modes", default=",".join(registry.VARIABLE_UPDATES), help="update modes")
+    parser.add_argument(
+        "--modes", default=",".join(registry.VARIABLE_UPDATES), help="update modes"
+    )
     parser.add_argument("--table", action="store_true", help="run nothing")
     options = parser.parse_args()
     models, modes = options.models.split(","), options.modes.split(",")
@@ -68,7 +90,10 @@ def main() -> None:
                 continue
             words = [*flags(model, mode), f"--result_file={path}"]
             done = subprocess.run(
-                [sys.executable, "-m", "rnn_scaling", "verify", *words], capture_output=True, text=True, timeout=LIMIT_S
+                [sys.executable, "-m", "rnn_scaling", "verify", *words],
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
             )
             if done.returncode == 2:
                 path.with_suffix(".refused").write_text(done.stderr)

@@ -32,20 +32,26 @@ class _Moving:
 
     def poll(self) -> Sample | None:
         self._polls += 1
-        return [{"mhz": device["mhz"] + self._polls} for device in self._source.poll() or []] or None
+        return [
+            {"mhz": device["mhz"] + self._polls} for device in self._source.poll() or []
+        ] or None
 
     def close(self) -> None:
         self._source.close()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--batches", type=int, default=10)
     parser.add_argument("--interval", type=float, default=clock_sampler.INTERVAL_S)
     own, words = parser.parse_known_args()
     config = configs.resolve(
-        flags.parse(words, configs.OPTIONS), num_gpus=visible_gpus(), num_cores=len(available_cores())
+        flags.parse(words, configs.OPTIONS),
+        num_gpus=visible_gpus(),
+        num_cores=len(available_cores()),
     )
     count = config.devices.num_devices
     cores = bind_to_cores(count * config.devices.cpu_cores_per_device)
@@ -54,7 +60,9 @@ def main() -> None:
     from rnn_scaling.training.engines import local
 
     threads = pool_sizes(config, len(available_cores()))
-    engine = local.start(local.Request(config.devices.device, count, *threads, config.model.xla))
+    engine = local.start(
+        local.Request(config.devices.device, count, *threads, config.model.xla)
+    )
     step = benchmark.build(config, engine)
     for _ in range(5):
         step()
@@ -68,15 +76,23 @@ def main() -> None:
 
     def batches_s(sampled: bool) -> float:
         nonlocal taken, cpu_s, source_name
-        sampler = clock_sampler.ClockSampler(open_source, own.interval) if sampled else None
+        sampler = (
+            clock_sampler.ClockSampler(open_source, own.interval) if sampled else None
+        )
         start = time.perf_counter()
         for _ in range(own.batches):
             step()
         seconds = time.perf_counter() - start
         if sampler is not None:
             sampler.stop()
-            found = sampler.read() or sys.exit("error: neither NVML, nvidia-smi nor the CPU tells a clock here")
-            taken, cpu_s, source_name = taken + found["taken"], cpu_s + found["cpu_s"], found["source"]
+            found = sampler.read() or sys.exit(
+                "error: neither NVML, nvidia-smi nor the CPU tells a clock here"
+            )
+            taken, cpu_s, source_name = (
+                taken + found["taken"],
+                cpu_s + found["cpu_s"],
+                found["source"],
+            )
         return seconds
 
     ratios = []

@@ -19,30 +19,73 @@ HERE = Path(__file__).resolve().parents[1]
 
 def main() -> int:
     """Returns the status of `compare`."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("before", help="a commit of this repository")
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--out", type=Path, default=Path("results/commits"))
     own, flags = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as place:
         before = Path(place, "before")
-        subprocess.run(["git", "-C", HERE, "worktree", "add", "--detach", "--quiet", before, own.before], check=True)
+        subprocess.run(
+            [
+                "git",
+                "-C",
+                HERE,
+                "worktree",
+                "add",
+                "--detach",
+                "--quiet",
+                before,
+                own.before,
+            ],
+            check=True,
+        )
         try:
             for pair in range(1, own.pairs + 1):
                 sides = [("before", before), ("after", HERE)]
                 for side, tree in sides if pair % 2 else reversed(sides):
-                    _run(tree, own.out.resolve() / side / ("run.json" if pair == 1 else f"run.r{pair}.json"), flags)
+                    _run(
+                        tree,
+                        own.out.resolve()
+                        / side
+                        / ("run.json" if pair == 1 else f"run.r{pair}.json"),
+                        flags,
+                    )
                 print(f"{pair}/{own.pairs} pairs", file=sys.stderr)
         finally:
-            subprocess.run(["git", "-C", HERE, "worktree", "remove", "--force", before], check=True)
-    return compare.main([str(own.out / "before"), str(own.out / "after"), "--paired", "--max_regression=2%"])
+            subprocess.run(
+                ["git", "-C", HERE, "worktree", "remove", "--force", before], check=True
+            )
+    return compare.main(
+        [
+            str(own.out / "before"),
+            str(own.out / "after"),
+            "--paired",
+            "--max_regression=2%",
+        ]
+    )
 
 
 def _run(tree: Path, result: Path, flags: list[str]) -> None:
     """One run of the trainer of that tree."""
     result.parent.mkdir(parents=True, exist_ok=True)
-    words = [sys.executable, "-m", "rnn_scaling.train", f"--result_file={result}", "--progress=false", *flags]
-    subprocess.run(words, cwd=tree, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    words = [
+        sys.executable,
+        "-m",
+        "rnn_scaling.train",
+        f"--result_file={result}",
+        "--progress=false",
+        *flags,
+    ]
+    subprocess.run(
+        words,
+        cwd=tree,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 if __name__ == "__main__":

@@ -23,9 +23,26 @@ FORGETFUL = "int8, forgetful"
 KINDS = ("none", "bfloat16", "float16", "int8", FORGETFUL)
 WORDS = 500
 MODEL = (
-    *("--model=lm", "--num_encoder_layers=1", "--num_units=64", "--embedding_dim=64", "--optimizer=sgd"),
-    *("--learning_rate=1", "--batch_size=16", "--tgt_max_len=20", "--num_warmup_batches=1", "--progress=false"),
-    *("--variable_update=replicated", "--num_devices=2", "--data_source=text", f"--tgt_vocab_size={WORDS}"),
+    *(
+        "--model=lm",
+        "--num_encoder_layers=1",
+        "--num_units=64",
+        "--embedding_dim=64",
+        "--optimizer=sgd",
+    ),
+    *(
+        "--learning_rate=1",
+        "--batch_size=16",
+        "--tgt_max_len=20",
+        "--num_warmup_batches=1",
+        "--progress=false",
+    ),
+    *(
+        "--variable_update=replicated",
+        "--num_devices=2",
+        "--data_source=text",
+        f"--tgt_vocab_size={WORDS}",
+    ),
 )
 # The trainer, which forgets what quantising lost.
 WITHOUT_FEEDBACK = """
@@ -39,7 +56,9 @@ entry.leave(lambda: train.main(sys.argv[1:]), at_once=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--batches", type=int, default=400)
     own, flags = parser.parse_known_args()
@@ -47,24 +66,53 @@ def main() -> None:
         folder = Path(name)
         for file, content in make_corpus.make(4000, WORDS, 1).items():
             (folder / file).write_bytes(content)
-        text = [f"--tgt_file_name={folder}/train.tgt", f"--tgt_vocab_file={folder}/vocab.tgt"]
+        text = [
+            f"--tgt_file_name={folder}/train.tgt",
+            f"--tgt_vocab_file={folder}/vocab.tgt",
+        ]
         common = [*MODEL, *text, f"--num_batches={own.batches}", *flags]
         seeds = range(1, own.seeds + 1)
         losses = {
-            kind: [_loss(kind, [*common, f"--seed={seed}"], folder / "run.json") for seed in seeds] for kind in KINDS
+            kind: [
+                _loss(kind, [*common, f"--seed={seed}"], folder / "run.json")
+                for seed in seeds
+            ]
+            for kind in KINDS
         }
     rows = []
     for kind, of_seeds in losses.items():
         differences = [loss - whole for loss, whole in zip(of_seeds, losses["none"])]
-        rows.append([kind, f"{statistics.mean(of_seeds):.4f}", ", ".join(f"{each:+.4f}" for each in differences)])
-    print(markdown_table(["gradients", "loss", "difference from none, by seed"], rows), end="")
+        rows.append(
+            [
+                kind,
+                f"{statistics.mean(of_seeds):.4f}",
+                ", ".join(f"{each:+.4f}" for each in differences),
+            ]
+        )
+    print(
+        markdown_table(["gradients", "loss", "difference from none, by seed"], rows),
+        end="",
+    )
 
 
 def _loss(kind: str, flags: list[str], result_file: Path) -> float:
-    trainer = ["-c", WITHOUT_FEEDBACK] if kind == FORGETFUL else ["-m", "rnn_scaling.train"]
-    words = [f"--compress_gradients={kind.split(',')[0]}", f"--result_file={result_file}", *flags]
-    subprocess.run([sys.executable, *trainer, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    losses = [loss for loss in record.read(result_file).batches.loss if loss is not None]
+    trainer = (
+        ["-c", WITHOUT_FEEDBACK] if kind == FORGETFUL else ["-m", "rnn_scaling.train"]
+    )
+    words = [
+        f"--compress_gradients={kind.split(',')[0]}",
+        f"--result_file={result_file}",
+        *flags,
+    ]
+    subprocess.run(
+        [sys.executable, *trainer, *words],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    losses = [
+        loss for loss in record.read(result_file).batches.loss if loss is not None
+    ]
     return statistics.mean(losses[-len(losses) // 5 :])
 
 

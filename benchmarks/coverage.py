@@ -35,27 +35,53 @@ BETWEEN = 0.03  # standard deviation of a process's log rate
 WITHIN = 0.05  # of a batch's log time
 
 
-def batches(rng: np.random.Generator, shape: tuple[int, ...], correlation: float, sigma: float = WITHIN) -> np.ndarray:
+def batches(
+    rng: np.random.Generator,
+    shape: tuple[int, ...],
+    correlation: float,
+    sigma: float = WITHIN,
+) -> np.ndarray:
     """Seconds `[..., n]` with mean 1 and first-order autoregressive log noise."""
     log_s = rng.normal(size=shape)
     for t in range(1, shape[-1]):
-        log_s[..., t] = correlation * log_s[..., t - 1] + math.sqrt(1 - correlation**2) * log_s[..., t]
+        log_s[..., t] = (
+            correlation * log_s[..., t - 1]
+            + math.sqrt(1 - correlation**2) * log_s[..., t]
+        )
     return np.exp(sigma * log_s - sigma**2 / 2)
 
 
 def process_rates(
-    rng: np.random.Generator, repetitions: int, k: int, truth: float = 1.0, between: float = BETWEEN, tails: int = 0
+    rng: np.random.Generator,
+    repetitions: int,
+    k: int,
+    truth: float = 1.0,
+    between: float = BETWEEN,
+    tails: int = 0,
 ) -> np.ndarray:
     """Rates `[repetitions, k]` of processes of 20 batches; `tails`: degrees of a t that replaces the normal."""
     effect = rng.normal(size=(repetitions, k))
     if tails:
-        effect = rng.standard_t(tails, size=(repetitions, k)) / math.sqrt(tails / (tails - 2))
-    return truth * np.exp(between * effect) / batches(rng, (repetitions, k, 20), 0.5).mean(axis=-1)
+        effect = rng.standard_t(tails, size=(repetitions, k)) / math.sqrt(
+            tails / (tails - 2)
+        )
+    return (
+        truth
+        * np.exp(between * effect)
+        / batches(rng, (repetitions, k, 20), 0.5).mean(axis=-1)
+    )
 
 
 def covered(intervals: Iterable[Interval], truth: float) -> float:
     """Share of intervals that hold the truth."""
-    return float(np.mean([each.low is not None and each.low <= truth <= (each.high or 0.0) for each in intervals]))
+    return float(
+        np.mean(
+            [
+                each.low is not None and each.low <= truth <= (each.high or 0.0)
+                for each in intervals
+            ]
+        )
+    )
 
 
 def within_process(repetitions: int, seed: int) -> Iterator[list[str]]:
@@ -71,7 +97,12 @@ def within_process(repetitions: int, seed: int) -> Iterator[list[str]]:
                 off = abs(math.log(step_s.mean()))
                 other = abs(math.log(step_s.mean()) + BETWEEN * rng.normal())
                 size = max(2, math.ceil(n ** (1 / 3)))
-                hits += [off <= width, off <= block_width(step_s, size), off <= block_width(step_s, 1), other <= width]
+                hits += [
+                    off <= width,
+                    off <= block_width(step_s, size),
+                    off <= block_width(step_s, 1),
+                    other <= width,
+                ]
             share = [f"{hit / repetitions:.1%}" for hit in hits]
             yield [f"{correlation:g}", str(n), *share, f"{np.median(widths):.2%}"]
 
@@ -84,10 +115,17 @@ def block_width(step_s: np.ndarray, size: int) -> float:
 
 def rates(repetitions: int, seed: int) -> Iterator[list[str]]:
     """Several processes: the rate."""
-    for label, between, tails in (("normal 3 %", 0.03, 0), ("normal 0.3 %", 0.003, 0), ("t, 3 degrees, 3 %", 0.03, 3)):
+    for label, between, tails in (
+        ("normal 3 %", 0.03, 0),
+        ("normal 0.3 %", 0.003, 0),
+        ("t, 3 degrees, 3 %", 0.03, 3),
+    ):
         for k in (2, 3, 5, 10):
             rng = np.random.default_rng([seed, k, int(1e4 * between), tails])
-            intervals = [over_processes(row) for row in process_rates(rng, repetitions, k, 1.0, between, tails)]
+            intervals = [
+                over_processes(row)
+                for row in process_rates(rng, repetitions, k, 1.0, between, tails)
+            ]
             width = np.median([each.half_width for each in intervals])
             yield [label, str(k), f"{covered(intervals, 1.0):.1%}", f"{width:.1%}"]
 
@@ -114,13 +152,24 @@ def pooled(repetitions: int, seed: int) -> Iterator[list[str]]:
             if common and spreads != "3 % each":
                 continue
             rng = np.random.default_rng([seed, *design.encode(), *spreads.encode()])
-            made = [_report(rng, ROWS[spreads], runs, common) for _ in range(repetitions // 5)]
+            made = [
+                _report(rng, ROWS[spreads], runs, common)
+                for _ in range(repetitions // 5)
+            ]
             hits = [[covered([one], 1.0) for one, _, _ in report] for report in made]
             speedups = [speedup for report in made for _, speedup, _ in report]
             alone = [own for report in made for *_, own in report if own.half_width]
-            widths = [f"{np.median([each.half_width for each in some]):.1%}" for some in (speedups, alone)]
+            widths = [
+                f"{np.median([each.half_width for each in some]):.1%}"
+                for some in (speedups, alone)
+            ]
             worst = f"{np.mean(hits, axis=0).min():.1%}"
-            rates = [f"{np.mean(hits):.1%}", worst, f"{covered(speedups, 1.0):.1%}", widths[0]]
+            rates = [
+                f"{np.mean(hits):.1%}",
+                worst,
+                f"{covered(speedups, 1.0):.1%}",
+                widths[0],
+            ]
             yield [spreads, design, *rates, f"{covered(alone, 1.0):.1%}", widths[1]]
 
 
@@ -129,25 +178,52 @@ def _report(
 ) -> list[tuple[Interval, Interval, Interval]]:
     """Rate and speedup of each configuration, and its speedup with no scatter shared; every truth is 1."""
     rounds = common * rng.normal(size=max(runs))
-    sides = [[np.exp(s * rng.normal(size=k) + rounds[:k]).tolist() for s, k in zip(spreads, runs)] for _ in range(2)]
-    ones, several = ([over_processes(*each) for each in zip(side, shared_scatters(side))] for side in sides)
+    sides = [
+        [
+            np.exp(s * rng.normal(size=k) + rounds[:k]).tolist()
+            for s, k in zip(spreads, runs)
+        ]
+        for _ in range(2)
+    ]
+    ones, several = (
+        [over_processes(*each) for each in zip(side, shared_scatters(side))]
+        for side in sides
+    )
     own = [ratio(over_processes(b), over_processes(a)) for a, b in zip(*sides)]
-    return [(one, ratio(many, one), alone) for one, many, alone in zip(ones, several, own)]
+    return [
+        (one, ratio(many, one), alone) for one, many, alone in zip(ones, several, own)
+    ]
 
 
 def ratios(repetitions: int, seed: int) -> Iterator[list[str]]:
     """Speedup 3.2 and efficiency 0.8 on 4 devices: Welch's t of logarithms, beside Fieller's with pooled degrees."""
-    sizes = [(k, k, spread) for spread in (1, 3) for k in (3, 5, 10)] + [(3, 10, 3), (10, 3, 3)]
+    sizes = [(k, k, spread) for spread in (1, 3) for k in (3, 5, 10)] + [
+        (3, 10, 3),
+        (10, 3, 3),
+    ]
     for k1, kn, spread in sizes:
         rng = np.random.default_rng([seed, k1, kn, spread])
         ones = process_rates(rng, repetitions, k1)
         fours = process_rates(rng, repetitions, kn, 3.2, BETWEEN * spread)
-        found = [ratio(over_processes(b), over_processes(a)) for a, b in zip(ones, fours)]
+        found = [
+            ratio(over_processes(b), over_processes(a)) for a, b in zip(ones, fours)
+        ]
         efficiencies = [each.scaled(1 / 4) for each in found]
-        fieller = np.mean([low <= 3.2 <= high for low, high in map(fieller_interval, fours, ones)])
+        fieller = np.mean(
+            [low <= 3.2 <= high for low, high in map(fieller_interval, fours, ones)]
+        )
         width = np.median([each.half_width for each in found]) / 3.2
-        shares = [f"{covered(found, 3.2):.1%}", f"{covered(efficiencies, 0.8):.1%}", f"{fieller:.1%}"]
-        yield [f"{k1}, {kn}", f"{BETWEEN:.0%}, {BETWEEN * spread:.0%}", *shares, f"{width:.1%}"]
+        shares = [
+            f"{covered(found, 3.2):.1%}",
+            f"{covered(efficiencies, 0.8):.1%}",
+            f"{fieller:.1%}",
+        ]
+        yield [
+            f"{k1}, {kn}",
+            f"{BETWEEN:.0%}, {BETWEEN * spread:.0%}",
+            *shares,
+            f"{width:.1%}",
+        ]
 
 
 def fieller_interval(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float]:
@@ -166,9 +242,18 @@ PARTS: dict[str, tuple[Callable[..., float], tuple[float, ...]]] = {
     # name: (function, true rates of its inputs), as in analysis/attribution.py; four devices. r1, r4: replicated on
     # one and four devices; i1, i4: independent
     "loss 4 r1 - r4": (lambda r1, r4: 4 * r1 - r4, (1.0, 2.6)),
-    "contention 4 r1 (1 - i4 / 4 i1)": (lambda r1, i1, i4: 4 * r1 - r1 / i1 * i4, (1.0, 1.1, 3.7)),
-    "exchange r1 i4 / i1 - r4": (lambda r1, r4, i1, i4: r1 / i1 * i4 - r4, (1.0, 2.6, 1.1, 3.7)),
-    "share of the exchange in the ideal": (lambda r1, r4, i1, i4: (i4 / i1 - r4 / r1) / 4, (1.0, 2.6, 1.1, 3.7)),
+    "contention 4 r1 (1 - i4 / 4 i1)": (
+        lambda r1, i1, i4: 4 * r1 - r1 / i1 * i4,
+        (1.0, 1.1, 3.7),
+    ),
+    "exchange r1 i4 / i1 - r4": (
+        lambda r1, r4, i1, i4: r1 / i1 * i4 - r4,
+        (1.0, 2.6, 1.1, 3.7),
+    ),
+    "share of the exchange in the ideal": (
+        lambda r1, r4, i1, i4: (i4 / i1 - r4 / r1) / 4,
+        (1.0, 2.6, 1.1, 3.7),
+    ),
 }
 
 
@@ -185,11 +270,19 @@ def combinations(repetitions: int, seed: int) -> Iterator[list[str]]:
                 each = [over_processes(samples[i]) for samples in inputs]
                 intervals.append(combine(function, each))
                 if i < repetitions // 5:
-                    with np.errstate(all="ignore"):  # draws from t with one degree reach 0 and beyond any number
+                    with np.errstate(
+                        all="ignore"
+                    ):  # draws from t with one degree reach 0 and beyond any number
                         low, high = drawn_interval(rng, function, each)
                     hits.append(low <= truth <= high)
             width = np.median([each.half_width for each in intervals])
-            yield [name, str(k), f"{covered(intervals, truth):.1%}", f"{np.mean(hits):.1%}", f"{width:.2f}"]
+            yield [
+                name,
+                str(k),
+                f"{covered(intervals, truth):.1%}",
+                f"{np.mean(hits):.1%}",
+                f"{width:.2f}",
+            ]
 
 
 def drawn_interval(
@@ -197,14 +290,22 @@ def drawn_interval(
 ) -> tuple[float, float]:
     """Quantiles of the function over 1,000 draws of each input's log rate from its t."""
     draws = [
-        each.value * np.exp((each.standard_error or 0.0) / each.value * rng.standard_t(each.degrees, 1000))
+        each.value
+        * np.exp(
+            (each.standard_error or 0.0)
+            / each.value
+            * rng.standard_t(each.degrees, 1000)
+        )
         for each in inputs
     ]
     low, high = np.percentile(function(*draws), [2.5, 97.5])
     return float(low), float(high)
 
 
-ORDERS = {"A B A B": lambda k: (2 * np.arange(k), 2 * np.arange(k) + 1), "A B B A": lambda k: _turned(k)}
+ORDERS = {
+    "A B A B": lambda k: (2 * np.arange(k), 2 * np.arange(k) + 1),
+    "A B B A": lambda k: _turned(k),
+}
 
 
 def _turned(k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -223,31 +324,61 @@ def comparisons(repetitions: int, seed: int) -> Iterator[list[str]]:
                 after = process_rates(rng, repetitions, k)
                 # The machine slows down by `drift` (log) from run to run.
                 at_before, at_after = ORDERS[order](k)
-                before, after = before * np.exp(-drift * at_before), after * np.exp(-drift * at_after)
-                alarms = np.mean([compare(b, a, paired).p_value < 0.05 for b, a in zip(before, after)])
+                before, after = (
+                    before * np.exp(-drift * at_before),
+                    after * np.exp(-drift * at_after),
+                )
+                alarms = np.mean(
+                    [
+                        compare(b, a, paired).p_value < 0.05
+                        for b, a in zip(before, after)
+                    ]
+                )
                 spread = np.log(process_rates(rng, 20_000, 1)).std()
                 degrees = k - 1 if paired else 2 * (k - 1)
-                effect = significance.detectable_effect(spread * math.sqrt(2 / k), degrees)
+                effect = significance.detectable_effect(
+                    spread * math.sqrt(2 / k), degrees
+                )
                 slower = after * math.exp(-effect)
-                found = np.mean([compare(b, a, paired).verdict == "slower" for b, a in zip(before, slower)])
+                found = np.mean(
+                    [
+                        compare(b, a, paired).verdict == "slower"
+                        for b, a in zip(before, slower)
+                    ]
+                )
                 design = "pairs" if paired else "two groups"
                 size = f"{-math.expm1(-effect):.1%}"
-                yield [f"{drift:.0%}", order, design, str(k), f"{alarms:.1%}", size, f"{found:.1%}"]
+                yield [
+                    f"{drift:.0%}",
+                    order,
+                    design,
+                    str(k),
+                    f"{alarms:.1%}",
+                    size,
+                    f"{found:.1%}",
+                ]
 
 
 def drifting_rates(rng: np.random.Generator, k: int, correlation: float) -> np.ndarray:
     """Rates `[k]` of processes 3 % apart, each as much like the one before it as the correlation says."""
     log_rates = rng.normal(size=k)
     for t in range(1, k):
-        log_rates[t] = correlation * log_rates[t - 1] + math.sqrt(1 - correlation**2) * log_rates[t]
+        log_rates[t] = (
+            correlation * log_rates[t - 1]
+            + math.sqrt(1 - correlation**2) * log_rates[t]
+        )
     return np.exp(BETWEEN * log_rates)
 
 
 def between_sittings(rates: np.ndarray, widened: bool) -> Interval:
     """The second half of the rates over the first, with or without what their drift adds."""
     halves = np.split(rates, 2)
-    scatters = [confidence.drifting_scatter(half) if widened else None for half in halves]
-    return ratio(over_processes(halves[1], scatters[1]), over_processes(halves[0], scatters[0]))
+    scatters = [
+        confidence.drifting_scatter(half) if widened else None for half in halves
+    ]
+    return ratio(
+        over_processes(halves[1], scatters[1]), over_processes(halves[0], scatters[0])
+    )
 
 
 def sittings(repetitions: int, seed: int) -> Iterator[list[str]]:
@@ -256,12 +387,23 @@ def sittings(repetitions: int, seed: int) -> Iterator[list[str]]:
         for k in (5, 8, 20):
             rng = np.random.default_rng([seed, k, int(100 * correlation)])
             cells = []
-            samples = [drifting_rates(rng, 2 * k, correlation) for _ in range(repetitions // 4)]
+            samples = [
+                drifting_rates(rng, 2 * k, correlation) for _ in range(repetitions // 4)
+            ]
             for change in (1.0, 0.95):
                 for widened in (False, True):
-                    changed = [np.concatenate([rates[:k], change * rates[k:]]) for rates in samples]
-                    verdicts = [significance.judged(between_sittings(rates, widened)).verdict for rates in changed]
-                    seen = [v == "slower" if change < 1 else v != "no difference seen" for v in verdicts]
+                    changed = [
+                        np.concatenate([rates[:k], change * rates[k:]])
+                        for rates in samples
+                    ]
+                    verdicts = [
+                        significance.judged(between_sittings(rates, widened)).verdict
+                        for rates in changed
+                    ]
+                    seen = [
+                        v == "slower" if change < 1 else v != "no difference seen"
+                        for v in verdicts
+                    ]
                     cells.append(f"{np.mean(seen):.1%}")
             yield [f"{correlation:g}", str(k), *cells]
 
@@ -272,61 +414,105 @@ def stopping(repetitions: int, seed: int) -> Iterator[list[str]]:
     for correlation in (0.0, 0.5):
         for sigma in (0.05, 0.10):
             for rule, (first, growth, in_a_row) in rules.items():
-                rng = np.random.default_rng([seed, int(10 * correlation), int(100 * sigma)])
+                rng = np.random.default_rng(
+                    [seed, int(10 * correlation), int(100 * sigma)]
+                )
                 hits, lengths = [], []
                 for _ in range(max(1, repetitions // 10)):
                     step_s = batches(rng, (3000,), correlation, sigma)
-                    watch, n = steady_state.UntilKnown(0.02, first, growth, in_a_row), first
+                    watch, n = (
+                        steady_state.UntilKnown(0.02, first, growth, in_a_row),
+                        first,
+                    )
                     while n < 3000 and not watch.reached(step_s[:n]):
                         n += 1
                     state = steady_state.analyse(step_s[:n])
-                    known = state.rate_steady is not None and state.half_width is not None
-                    hits.append(known and abs(math.log(state.rate_steady)) <= state.half_width)
+                    known = (
+                        state.rate_steady is not None and state.half_width is not None
+                    )
+                    hits.append(
+                        known and abs(math.log(state.rate_steady)) <= state.half_width
+                    )
                     lengths.append(n)
-                covered_share, median = f"{np.mean(hits):.1%}", f"{np.median(lengths):.0f}"
+                covered_share, median = (
+                    f"{np.mean(hits):.1%}",
+                    f"{np.median(lengths):.0f}",
+                )
                 yield [f"{correlation:g}", f"{sigma:.0%}", rule, covered_share, median]
 
 
 def correlations(repetitions: int, seed: int) -> Iterator[list[str]]:
     """Models: rank correlation of normal pairs, and of an efficiency that saturates with the logarithm of the ratio."""
     for n, truth in itertools.product((6, 8, 10, 20), (0.0, 0.3, 0.6, 0.8, 0.9, 0.95)):
-        rng, r = np.random.default_rng([seed, n, int(100 * truth)]), 2 * math.sin(math.pi * truth / 6)
+        rng, r = (
+            np.random.default_rng([seed, n, int(100 * truth)]),
+            2 * math.sin(math.pi * truth / 6),
+        )
         x, noise = rng.normal(size=(2, repetitions, n))
-        yield ["normal", str(n), f"{truth:.2f}", *_correlated(x, r * x + math.sqrt(1 - r * r) * noise, truth)]
+        yield [
+            "normal",
+            str(n),
+            f"{truth:.2f}",
+            *_correlated(x, r * x + math.sqrt(1 - r * r) * noise, truth),
+        ]
     for n, sigma in itertools.product((6, 10), (0.6, 0.2, 0.05)):
         rng, many = np.random.default_rng([seed, n, int(100 * sigma)]), 200_000 // n
         x = rng.uniform(-2, 3, size=(repetitions + many, n))
         y = 1 / (1 + np.exp(-x)) + sigma * rng.normal(size=x.shape)
         truth = rank_correlation(x[repetitions:].ravel(), y[repetitions:].ravel()).value
-        yield ["saturating", str(n), f"{truth:.2f}", *_correlated(x[:repetitions], y[:repetitions], truth)]
+        yield [
+            "saturating",
+            str(n),
+            f"{truth:.2f}",
+            *_correlated(x[:repetitions], y[:repetitions], truth),
+        ]
 
 
 def _correlated(x: np.ndarray, y: np.ndarray, truth: float) -> list[str]:
     """Share of intervals that hold the truth, and of those above 0."""
     found = [rank_correlation(*pair) for pair in zip(x, y)]
-    return [f"{covered(found, truth):.1%}", f"{np.mean([(each.low or 0.0) > 0 for each in found]):.1%}"]
+    return [
+        f"{covered(found, truth):.1%}",
+        f"{np.mean([(each.low or 0.0) > 0 for each in found]):.1%}",
+    ]
 
 
 def late_ranks(repetitions: int, seed: int) -> Iterator[list[str]]:
     """How often one of several ranks is called late: none is, or the first one is by some standard deviations."""
-    for size, n, correlation in itertools.product((2, 4, 16, 256), (10, 30), (0.0, 0.5, 0.9)):
-        rng, count = np.random.default_rng(seed), max(1, repetitions // (10 if size > 100 else 2))
+    for size, n, correlation in itertools.product(
+        (2, 4, 16, 256), (10, 30), (0.0, 0.5, 0.9)
+    ):
+        rng, count = (
+            np.random.default_rng(seed),
+            max(1, repetitions // (10 if size > 100 else 2)),
+        )
         named = [
-            [_late(batches(rng, (size, n), correlation, 0.05), by) for _ in range(count)]
+            [
+                _late(batches(rng, (size, n), correlation, 0.05), by)
+                for _ in range(count)
+            ]
             for by in (0.0, 0.1, 0.15, 0.25)
         ]
         shares = [
             np.mean([bool(late) for late in named[0]]),
             *(np.mean([late == (0,) for late in each]) for each in named[1:]),
         ]
-        yield [str(size), str(n), f"{correlation:g}", *(f"{share:.1%}" for share in shares)]
+        yield [
+            str(size),
+            str(n),
+            f"{correlation:g}",
+            *(f"{share:.1%}" for share in shares),
+        ]
 
 
 def _late(ready: np.ndarray, by: float) -> tuple[int, ...]:
     """The ranks that are named where the first of `[ranks, batches]` is ready later by this share of a batch."""
     ready[0] += by
     numbers = (1,) * ready.shape[1]
-    ranks = (Rank(rank=k, seconds=numbers, items=numbers, ready=tuple(map(float, own))) for k, own in enumerate(ready))
+    ranks = (
+        Rank(rank=k, seconds=numbers, items=numbers, ready=tuple(map(float, own)))
+        for k, own in enumerate(ready)
+    )
     judged = judge_ranks(Workers(ranks=tuple(ranks)), 0, exchanges=True)
     return judged.late if judged else ()
 
@@ -334,16 +520,54 @@ def _late(ready: np.ndarray, by: float) -> tuple[int, ...]:
 TABLES: dict[str, tuple[Callable[[int, int], Iterator[list[str]]], list[str]]] = {
     "process": (
         within_process,
-        ["correlation", "batches", "covered", "blocks of n^(1/3)", "batches as independent", "other processes", "±"],
+        [
+            "correlation",
+            "batches",
+            "covered",
+            "blocks of n^(1/3)",
+            "batches as independent",
+            "other processes",
+            "±",
+        ],
     ),
     "rate": (rates, ["between processes", "processes", "covered", "±"]),
     "pooled": (
         pooled,
-        ["between processes", "runs", "rate covered", "worst row", "speedup covered", "±", "own scatter", "±"],
+        [
+            "between processes",
+            "runs",
+            "rate covered",
+            "worst row",
+            "speedup covered",
+            "±",
+            "own scatter",
+            "±",
+        ],
     ),
-    "ratio": (ratios, ["processes", "between", "speedup covered", "efficiency covered", "Fieller", "±"]),
+    "ratio": (
+        ratios,
+        [
+            "processes",
+            "between",
+            "speedup covered",
+            "efficiency covered",
+            "Fieller",
+            "±",
+        ],
+    ),
     "combine": (combinations, ["part", "processes", "covered", "by draws", "±"]),
-    "compare": (comparisons, ["drift a run", "order", "design", "processes", "false alarms", "detectable", "found"]),
+    "compare": (
+        comparisons,
+        [
+            "drift a run",
+            "order",
+            "design",
+            "processes",
+            "false alarms",
+            "detectable",
+            "found",
+        ],
+    ),
     "sittings": (
         sittings,
         [
@@ -367,23 +591,41 @@ TABLES: dict[str, tuple[Callable[[int, int], Iterator[list[str]]], list[str]]] =
             "by 5 sigma",
         ],
     ),
-    "correlation": (correlations, ["pairs", "models", "rank correlation", "covered", "called following"]),
-    "stopping": (stopping, ["correlation", "sigma", "first look, growth, in a row", "covered", "batches (median)"]),
+    "correlation": (
+        correlations,
+        ["pairs", "models", "rank correlation", "covered", "called following"],
+    ),
+    "stopping": (
+        stopping,
+        [
+            "correlation",
+            "sigma",
+            "first look, growth, in a row",
+            "covered",
+            "batches (median)",
+        ],
+    ),
 }
 
 
 def main(argv: list[str]) -> None:
     del argv
     print(f"{FLAGS.repetitions} repetitions, seed {FLAGS.seed}")
-    print(f"Monte-Carlo standard error of a share near 95 %: {math.sqrt(0.95 * 0.05 / FLAGS.repetitions):.2%}")
+    print(
+        f"Monte-Carlo standard error of a share near 95 %: {math.sqrt(0.95 * 0.05 / FLAGS.repetitions):.2%}"
+    )
     for part in FLAGS.parts:
         make, head = TABLES[part]
-        print(f"\n{make.__doc__}\n\n| " + " | ".join(head) + " |\n|" + "---|" * len(head))
+        print(
+            f"\n{make.__doc__}\n\n| " + " | ".join(head) + " |\n|" + "---|" * len(head)
+        )
         for row in make(FLAGS.repetitions, FLAGS.seed):
             print("| " + " | ".join(row) + " |", flush=True)
 
 
-if __name__ == "__main__":  # flags are defined here: the tests import several benchmarks in one process
+if (
+    __name__ == "__main__"
+):  # flags are defined here: the tests import several benchmarks in one process
     flags.DEFINE_integer("repetitions", 4000, "repetitions of each row", lower_bound=1)
     flags.DEFINE_integer("seed", 1, "seed")
     flags.DEFINE_list("parts", list(TABLES), "tables to make")

@@ -15,18 +15,29 @@ SIZES = {
         "tgt_max_len": 9,
         "batch_size": 8,
     },
-    **{"src_vocab_size": 190, "src_max_len": 10, "num_decoder_layers": 1, "direction": "uni"},  # of two sides
+    **{
+        "src_vocab_size": 190,
+        "src_max_len": 10,
+        "num_decoder_layers": 1,
+        "direction": "uni",
+    },  # of two sides
 }
 SGD, MOMENTUM, ADAM = (), ("--optimizer=momentum",), ("--optimizer=adam",)
 INT8, CLIP = ("--compress_gradients=int8",), ("--max_gradient_norm=0.01",)
-INDEPENDENT, SERVER = ("--variable_update=independent",), ("--variable_update=parameter_server",)
+INDEPENDENT, SERVER = (
+    ("--variable_update=independent",),
+    ("--variable_update=parameter_server",),
+)
 DECAY, RMSPROP = ("--weight_decay=0.1",), ("--optimizer=rmsprop",)
 PIECEWISE = ("--lr_schedule=piecewise", "--lr_steps=4:0.05")
 REPEATED = ("--gradient_accumulation_steps=2",)
 RAMP = ("--lr_scaling=linear", "--lr_warmup_batches=5")
 BI = ("--direction=bi", "--num_encoder_layers=2", "--num_decoder_layers=2")
 THREE = ("--num_devices=3",)
-ATTENTION, BAHDANAU = ("--model=nmt_attention",), ("--model=nmt_attention", "--attention=bahdanau")
+ATTENTION, BAHDANAU = (
+    ("--model=nmt_attention",),
+    ("--model=nmt_attention", "--attention=bahdanau"),
+)
 LOSS_SUM = "mean_loss = outcome.loss_sum / denominator"
 APPLIED = "applied.append(self._optimizer.apply(variable, self._slots[name], grads[name], scale, step))"
 CHUNK = (
@@ -163,8 +174,20 @@ FAULTS = (
         "return [len(items) * item for item in items]",
         "mean",
     ),
-    Fault("divided twice", f"{T}/towers.py", LOSS_SUM, LOSS_SUM + " / self.engine.num_towers", "averaged|mean"),
-    Fault("sum for mean", f"{T}/towers.py", LOSS_SUM, LOSS_SUM + " * self.engine.num_towers", "sum"),
+    Fault(
+        "divided twice",
+        f"{T}/towers.py",
+        LOSS_SUM,
+        LOSS_SUM + " / self.engine.num_towers",
+        "averaged|mean",
+    ),
+    Fault(
+        "sum for mean",
+        f"{T}/towers.py",
+        LOSS_SUM,
+        LOSS_SUM + " * self.engine.num_towers",
+        "sum",
+    ),
     Fault(
         "mean a batch not a word",
         f"{T}/towers.py",
@@ -273,14 +296,20 @@ FAULTS = (
         "rate doubled on a tower",
         f"{T}/replica.py",
         APPLIED,
-        APPLIED.replace("grads[name], scale", 'grads[name], (2.0 if "tower_1" in variable.name else None)'),
+        APPLIED.replace(
+            "grads[name], scale",
+            'grads[name], (2.0 if "tower_1" in variable.name else None)',
+        ),
         "learning rate",
     ),
     Fault(
         "rate doubled on a tower, independent",
         f"{T}/replica.py",
         APPLIED,
-        APPLIED.replace("grads[name], scale", 'grads[name], (2.0 if "tower_1" in variable.name else None)'),
+        APPLIED.replace(
+            "grads[name], scale",
+            'grads[name], (2.0 if "tower_1" in variable.name else None)',
+        ),
         "learning rate",
         INDEPENDENT,
     ),
@@ -301,7 +330,12 @@ FAULTS = (
         RAMP,
     ),
     Fault(
-        "momentum 0.99", f"{T}/optimizers.py", "\nMOMENTUM = 0.9\n", "\nMOMENTUM = 0.99\n", "momentum.* 0.99", MOMENTUM
+        "momentum 0.99",
+        f"{T}/optimizers.py",
+        "\nMOMENTUM = 0.9\n",
+        "\nMOMENTUM = 0.99\n",
+        "momentum.* 0.99",
+        MOMENTUM,
     ),
     Fault(
         "Nesterov",
@@ -319,7 +353,14 @@ FAULTS = (
         "epsilon is 0.1",
         RMSPROP,
     ),
-    Fault("decays biases", f"{T}/optimizers.py", "len(variable.shape) > 1", "True", "decay reaches biases", DECAY),
+    Fault(
+        "decays biases",
+        f"{T}/optimizers.py",
+        "len(variable.shape) > 1",
+        "True",
+        "decay reaches biases",
+        DECAY,
+    ),
     Fault(
         "no decay",
         f"{T}/optimizers.py",
@@ -352,8 +393,22 @@ FAULTS = (
         "unequal|part",
         REPEATED,
     ),
-    Fault("Adam beta 2", f"{T}/optimizers.py", "ADAM_BETA_2 = 0.999\n", "ADAM_BETA_2 = 0.99\n", "beta_2", ADAM),
-    Fault("Adam epsilon", f"{T}/optimizers.py", "ADAM_EPSILON = 1e-7\n", "ADAM_EPSILON = 1e-3\n", "epsilon", ADAM),
+    Fault(
+        "Adam beta 2",
+        f"{T}/optimizers.py",
+        "ADAM_BETA_2 = 0.999\n",
+        "ADAM_BETA_2 = 0.99\n",
+        "beta_2",
+        ADAM,
+    ),
+    Fault(
+        "Adam epsilon",
+        f"{T}/optimizers.py",
+        "ADAM_EPSILON = 1e-7\n",
+        "ADAM_EPSILON = 1e-3\n",
+        "epsilon",
+        ADAM,
+    ),
     Fault(
         "Adam without correction",
         f"{T}/optimizers.py",
@@ -394,7 +449,13 @@ FAULTS = (
         "int8|scale",
         INT8,
     ),
-    Fault("from step 8 on", f"{T}/towers.py", LOSS_SUM, LOSS_SUM + " * tf.where(step >= 8, 1.5, 1.0)", "1.5 times"),
+    Fault(
+        "from step 8 on",
+        f"{T}/towers.py",
+        LOSS_SUM,
+        LOSS_SUM + " * tf.where(step >= 8, 1.5, 1.0)",
+        "1.5 times",
+    ),
     Fault(
         "tower counts twice",
         f"{V}/parameter_server.py",
@@ -458,7 +519,10 @@ FAULTS = (
         "weight decay",
         f"{T}/replica.py",
         APPLIED,
-        APPLIED.replace("grads[name],", 'grads[name] if "embedding" in name else grads[name] + 0.01 * variable,'),
+        APPLIED.replace(
+            "grads[name],",
+            'grads[name] if "embedding" in name else grads[name] + 0.01 * variable,',
+        ),
         "decay",
     ),
     Fault(

@@ -27,23 +27,52 @@ FAMILIES = (1, 4, 8, 24)
 def main(argv: list[str]) -> None:
     """Prints both tables."""
     rng, repetitions = random.Random(FLAGS.seed), FLAGS.repetitions
-    head = ["runs a side", "between runs", "true change", "passes (0)", "regression (1)", "cannot judge (2)"]
+    head = [
+        "runs a side",
+        "between runs",
+        "true change",
+        "passes (0)",
+        "regression (1)",
+        "cannot judge (2)",
+    ]
     rows = [
-        [str(runs), f"{spread:.0%}", f"{change:+.0%}", *gates(rng, runs, spread, change, repetitions)]
+        [
+            str(runs),
+            f"{spread:.0%}",
+            f"{change:+.0%}",
+            *gates(rng, runs, spread, change, repetitions),
+        ]
         for runs, spread in SIDES
         for change in CHANGES
     ]
     print(markdown_table(head, rows))
-    head = ["configurations", "any false alarm", "without Holm", "change of -4 % found", "without Holm"]
-    print(markdown_table(head, [[str(size), *alarms(rng, size, repetitions // 4)] for size in FAMILIES]))
+    head = [
+        "configurations",
+        "any false alarm",
+        "without Holm",
+        "change of -4 % found",
+        "without Holm",
+    ]
+    print(
+        markdown_table(
+            head,
+            [[str(size), *alarms(rng, size, repetitions // 4)] for size in FAMILIES],
+        )
+    )
 
 
-def gates(rng: random.Random, runs: int, spread: float, change: float, repetitions: int) -> list[str]:
+def gates(
+    rng: random.Random, runs: int, spread: float, change: float, repetitions: int
+) -> list[str]:
     """Shares of the three answers for one configuration."""
     seen = collections.Counter(
-        verdicts.conclude([measured(rng, runs, spread, change)], LIMIT)[0].gate for _ in range(repetitions)
+        verdicts.conclude([measured(rng, runs, spread, change)], LIMIT)[0].gate
+        for _ in range(repetitions)
     )
-    return [f"{seen[answer] / repetitions:.1%}" for answer in ("ok", "regression", "cannot judge")]
+    return [
+        f"{seen[answer] / repetitions:.1%}"
+        for answer in ("ok", "regression", "cannot judge")
+    ]
 
 
 def alarms(rng: random.Random, size: int, repetitions: int) -> list[str]:
@@ -52,7 +81,9 @@ def alarms(rng: random.Random, size: int, repetitions: int) -> list[str]:
     for change in (0.0, -0.04):
         with_holm = without = 0
         for _ in range(repetitions):
-            results = verdicts.conclude([measured(rng, 5, 0.02, change) for _ in range(size)], LIMIT)
+            results = verdicts.conclude(
+                [measured(rng, 5, 0.02, change) for _ in range(size)], LIMIT
+            )
             real = [r.verdict != "no difference seen" for r in results]
             alone = [r.comparison.p_value < verdicts.ALPHA for r in results]
             with_holm += any(real) if not change else sum(real) / size
@@ -63,11 +94,19 @@ def alarms(rng: random.Random, size: int, repetitions: int) -> list[str]:
 
 def measured(rng: random.Random, runs: int, spread: float, change: float) -> Result:
     """One configuration: rates of `runs` processes a side."""
-    before, after = ([f * rng.lognormvariate(0, spread) for _ in range(runs)] for f in (1000, 1000 * (1 + change)))
+    before, after = (
+        [f * rng.lognormvariate(0, spread) for _ in range(runs)]
+        for f in (1000, 1000 * (1 + change))
+    )
     return Result("", (runs, runs), None, None, significance.compare(before, after))
 
 
 if __name__ == "__main__":
-    flags.DEFINE_integer("repetitions", 2000, "comparisons a row; a quarter as many families", lower_bound=4)
+    flags.DEFINE_integer(
+        "repetitions",
+        2000,
+        "comparisons a row; a quarter as many families",
+        lower_bound=4,
+    )
     flags.DEFINE_integer("seed", 1, "seed of the simulation")
     app.run(main)

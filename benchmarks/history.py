@@ -31,10 +31,15 @@ def simulated(
       conditions: correlation of neighbouring entries, degrees of the entries' Student's t, share of outliers (bad).
     """
     days = (
-        generator.standard_t(conditions["degrees"], count) if "degrees" in conditions else generator.normal(size=count)
+        generator.standard_t(conditions["degrees"], count)
+        if "degrees" in conditions
+        else generator.normal(size=count)
     )
     for i in range(1, count) if "correlation" in conditions else ():
-        days[i] = conditions["correlation"] * days[i - 1] + np.sqrt(1 - conditions["correlation"] ** 2) * days[i]
+        days[i] = (
+            conditions["correlation"] * days[i - 1]
+            + np.sqrt(1 - conditions["correlation"] ** 2) * days[i]
+        )
     noise = generator.normal(0, process / 100, (count, processes))
     bad = -0.1 * (generator.random(count) < conditions.get("bad", 0.0))  # 10 % slower
     deviation = float(np.sqrt(noise.var(1, ddof=1).mean())) if processes > 1 else 0.0
@@ -42,31 +47,53 @@ def simulated(
 
 
 def alarms(
-    generator: np.random.Generator, histories: int, processes: int = 3, num_curves: int = 1, **conditions: float
+    generator: np.random.Generator,
+    histories: int,
+    processes: int = 3,
+    num_curves: int = 1,
+    **conditions: float,
 ) -> float:
     """The share of histories of unchanged code in which any of 100 entries gives a step."""
     found = 0
     for _ in range(histories):
-        curves = [simulated(generator, ENTRIES, processes, **conditions) for _ in range(num_curves)]
-        found += any(levels(values, [processes] * ENTRIES, scatter, num_curves).cuts for values, scatter in curves)
+        curves = [
+            simulated(generator, ENTRIES, processes, **conditions)
+            for _ in range(num_curves)
+        ]
+        found += any(
+            levels(values, [processes] * ENTRIES, scatter, num_curves).cuts
+            for values, scatter in curves
+        )
     return found / histories
 
 
 def power(
-    generator: np.random.Generator, histories: int, before: int, step: float = STEP, after: int = 3, **conditions: float
+    generator: np.random.Generator,
+    histories: int,
+    before: int,
+    step: float = STEP,
+    after: int = 3,
+    **conditions: float,
 ) -> float:
     """The share in which `after` more entries find a step after `before` entries, at its place or the next."""
     found, processes = 0, int(conditions.pop("processes", 3))
     for _ in range(histories):
         values, scatter = simulated(generator, before + after, processes, **conditions)
         values[before:] += step
-        cuts = levels(values, [processes] * (before + after), scatter, int(conditions.get("num_curves", 1))).cuts
+        cuts = levels(
+            values,
+            [processes] * (before + after),
+            scatter,
+            int(conditions.get("num_curves", 1)),
+        ).cuts
         found += any(abs(cut - before) <= 1 for cut in cuts)
     return found / histories
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--histories", type=int, default=5000)
     histories, generator = parser.parse_args().histories, np.random.default_rng(24)
     few = histories // 10
@@ -91,18 +118,37 @@ def main() -> None:
         line = [name, f"{100 * alarms(generator, count, **conditions):.2f} %"]
         print(line, flush=True)
         lines.append(
-            line + [f"{100 * power(generator, few, before, **conditions):.0f} %" for before in (10, 16, 20, 50)]
+            line
+            + [
+                f"{100 * power(generator, few, before, **conditions):.0f} %"
+                for before in (10, 16, 20, 50)
+            ]
         )
     head = ["Scatter (standard deviation)", "False alarms in 100 entries"]
-    print(markdown_table([*head, *(f"-5 % found after {n}" for n in (10, 16, 20, 50))], lines))
+    print(
+        markdown_table(
+            [*head, *(f"-5 % found after {n}" for n in (10, 16, 20, 50))], lines
+        )
+    )
     steps = [
         [
             f"{step} %",
-            *(f"{100 * power(generator, few, 20, np.log(1 - step / 100), after):.0f} %" for after in (2, 3, 5, 10, 20)),
+            *(
+                f"{100 * power(generator, few, 20, np.log(1 - step / 100), after):.0f} %"
+                for after in (2, 3, 5, 10, 20)
+            ),
         ]
         for step in (2, 3, 4, 5, 7, 10)
     ]
-    print(markdown_table(["Step after 20 entries", *(f"found with {n} more" for n in (2, 3, 5, 10, 20))], steps))
+    print(
+        markdown_table(
+            [
+                "Step after 20 entries",
+                *(f"found with {n} more" for n in (2, 3, 5, 10, 20)),
+            ],
+            steps,
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -37,12 +37,22 @@ from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.config import pool_sizes
 
 FLAGS = flags.FLAGS
-flags.DEFINE_list("modes", ["collective_all_reduce", "horovod"], "update modes; the last is the base of the ratios")
+flags.DEFINE_list(
+    "modes",
+    ["collective_all_reduce", "horovod"],
+    "update modes; the last is the base of the ratios",
+)
 flags.DEFINE_list("workers", ["2", "3"], "numbers of workers")
-flags.DEFINE_list("gradients", ["small", "80MB"], "small: of preset small; 80MB: four dense ones")
+flags.DEFINE_list(
+    "gradients", ["small", "80MB"], "small: of preset small; 80MB: four dense ones"
+)
 flags.DEFINE_integer("rounds", 12, "rounds; each times every mode", lower_bound=2)
 flags.DEFINE_integer("steps", 8, "steps of each mode in a round", lower_bound=1)
-flags.DEFINE_string("worker", "", "what one process does, as JSON; the benchmark gives it to its own processes")
+flags.DEFINE_string(
+    "worker",
+    "",
+    "what one process does, as JSON; the benchmark gives it to its own processes",
+)
 
 STARTING_S = 180  # within which a process must answer that it is ready
 Step = Callable[[], object]
@@ -59,12 +69,34 @@ class Cluster:
         self._processes, self._said = [], tempfile.TemporaryFile("w+")  # noqa: SIM115, lives as long as they do
         for index in range(1 if is_one else num_workers):
             bound = cores[:num_workers] if is_one else [cores[index % len(cores)]]
-            task = {"mode": mode, "gradients": gradients, "index": index, "addresses": addresses, "cores": bound}
+            task = {
+                "mode": mode,
+                "gradients": gradients,
+                "index": index,
+                "addresses": addresses,
+                "cores": bound,
+            }
             task["num_devices"] = num_workers if is_one else 1
-            own = [sys.executable, "-m", "benchmarks.horovod", f"--worker={json.dumps(task)}"]
-            words = [sys.executable, tether.__file__, str(os.getpid()), *own]  # a process that rests dies with this one
+            own = [
+                sys.executable,
+                "-m",
+                "benchmarks.horovod",
+                f"--worker={json.dumps(task)}",
+            ]
+            words = [
+                sys.executable,
+                tether.__file__,
+                str(os.getpid()),
+                *own,
+            ]  # a process that rests dies with this one
             self._processes.append(
-                subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, text=True)
+                subprocess.Popen(
+                    words,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._said,
+                    text=True,
+                )
             )
         self._answers()
         self.stop()
@@ -97,7 +129,9 @@ class Cluster:
         lines = [process.stdout.readline() for process in self._processes]
         if not all(lines):
             self._said.seek(0)
-            raise RuntimeError(f"a process of {self.mode} ended: {self._said.read()[-2000:]}")
+            raise RuntimeError(
+                f"a process of {self.mode} ended: {self._said.read()[-2000:]}"
+            )
         return [tuple(map(float, line.split())) for line in lines]
 
 
@@ -115,7 +149,9 @@ def work(task: dict) -> None:
     """One process of a mode: says when it is ready, then how long each number of steps took that it is asked for."""
     os.sched_setaffinity(0, task["cores"])  # before TensorFlow counts them
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"] = "3600"  # a process that rests is not lost
+    os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"] = (
+        "3600"  # a process that rests is not lost
+    )
     step = make_step(task)
     for count in itertools.chain([3], map(int, sys.stdin)):
         wall, cpu = time.perf_counter(), time.process_time()
@@ -130,15 +166,39 @@ def make_step(task: dict) -> Step:
     from rnn_scaling.training.cluster import Place
     from rnn_scaling.training.engines.local import Request
 
-    mode, num_devices, num_workers = task["mode"], task["num_devices"], max(1, len(task["addresses"]))
-    given = {"variable_update": mode, "num_devices": num_devices, "num_workers": num_workers}
-    config = configs.resolve({**given, "encoder_type": "cudnn_lstm"}, num_gpus=0, num_cores=len(task["cores"]))
-    addresses = task["addresses"]
-    place = Place("worker", task["index"], {"worker": addresses}, timeout_s=STARTING_S) if addresses else None
-    engine = registry.load(registry.ENGINES, registry.VARIABLE_UPDATES[mode].engine).start(
-        Request("cpu", num_devices, *pool_sizes(config, len(task["cores"])), place=place)
+    mode, num_devices, num_workers = (
+        task["mode"],
+        task["num_devices"],
+        max(1, len(task["addresses"])),
     )
-    return benchmark.build(config, engine) if task["gradients"] == "small" else bare_step(config, engine)
+    given = {
+        "variable_update": mode,
+        "num_devices": num_devices,
+        "num_workers": num_workers,
+    }
+    config = configs.resolve(
+        {**given, "encoder_type": "cudnn_lstm"},
+        num_gpus=0,
+        num_cores=len(task["cores"]),
+    )
+    addresses = task["addresses"]
+    place = (
+        Place("worker", task["index"], {"worker": addresses}, timeout_s=STARTING_S)
+        if addresses
+        else None
+    )
+    engine = registry.load(
+        registry.ENGINES, registry.VARIABLE_UPDATES[mode].engine
+    ).start(
+        Request(
+            "cpu", num_devices, *pool_sizes(config, len(task["cores"])), place=place
+        )
+    )
+    return (
+        benchmark.build(config, engine)
+        if task["gradients"] == "small"
+        else bare_step(config, engine)
+    )
 
 
 def bare_step(config: configs.RunConfig, engine: object) -> Step:
@@ -152,7 +212,9 @@ def bare_step(config: configs.RunConfig, engine: object) -> Step:
     specs = [VariableSpec(f"dense_{i}", (5_000_000,), "dense") for i in range(4)]
     values = {spec.name: np.ones(spec.shape, np.float32) for spec in specs}
     mode = registry.load(registry.VARIABLE_UPDATES, config.update.variable_update)
-    update = mode.build(specs, values, engine, config.update, UpdateRule(optimizers.build("sgd", 1e-6)))
+    update = mode.build(
+        specs, values, engine, config.update, UpdateRule(optimizers.build("sgd", 1e-6))
+    )
 
     def tower(index: int) -> dict[str, tf.Tensor]:
         return {name: weight * 0.5 for name, weight in update.weights(index).items()}
@@ -176,7 +238,10 @@ def compare(gradients: str, num_workers: int) -> list[str]:
             order = clusters if number % 2 else clusters[::-1]
             measured = {cluster.mode: cluster.measure(FLAGS.steps) for cluster in order}
             rounds.append([measured[mode] for mode in FLAGS.modes])
-            print(f"{gradients}, {num_workers} workers: round {number + 1} of {FLAGS.rounds}", file=sys.stderr)
+            print(
+                f"{gradients}, {num_workers} workers: round {number + 1} of {FLAGS.rounds}",
+                file=sys.stderr,
+            )
     finally:
         for cluster in clusters:
             cluster.close()
@@ -185,8 +250,20 @@ def compare(gradients: str, num_workers: int) -> list[str]:
     lines = []
     for index, mode in enumerate(FLAGS.modes):
         wall_ms, cpu_ms = 1e3 * np.median(times[:, index], axis=0)
-        cells = [gradients, num_workers, mode, f"{wall_ms:.0f}", ratio_text(ratios[:, index, 0])]
-        lines.append("| " + " | ".join(map(str, [*cells, f"{cpu_ms:.0f}", ratio_text(ratios[:, index, 1])])) + " |")
+        cells = [
+            gradients,
+            num_workers,
+            mode,
+            f"{wall_ms:.0f}",
+            ratio_text(ratios[:, index, 0]),
+        ]
+        lines.append(
+            "| "
+            + " | ".join(
+                map(str, [*cells, f"{cpu_ms:.0f}", ratio_text(ratios[:, index, 1])])
+            )
+            + " |"
+        )
     return lines
 
 
@@ -204,7 +281,15 @@ def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"unknown argument {argv[1]}")
     base = FLAGS.modes[-1]
-    head = ("gradients", "workers", "mode", "step (ms)", f"x {base}", "CPU of all (ms a step)", f"CPU x {base}")
+    head = (
+        "gradients",
+        "workers",
+        "mode",
+        "step (ms)",
+        f"x {base}",
+        "CPU of all (ms a step)",
+        f"CPU x {base}",
+    )
     print(f"| {' | '.join(head)} |\n{'| --- ' * len(head)}|")
     for gradients in FLAGS.gradients:
         for num_workers in FLAGS.workers:

@@ -32,7 +32,12 @@ def mbw_gb_per_s(mib: int) -> float:
     Raises:
       RuntimeError: if it prints no time.
     """
-    said = subprocess.run(["mbw", "-q", "-a", "-n", "2", "-t0", str(mib)], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        ["mbw", "-q", "-a", "-n", "2", "-t0", str(mib)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     times = re.findall(r"Elapsed: ([0-9.]+)", said.stdout)
     if len(times) < 2:
         raise RuntimeError(f"expected two times from mbw, got {said.stdout!r}")
@@ -50,7 +55,10 @@ def main(_: list[str]) -> None:
     host_memory.bind({available_cores()[0]})
     num_bytes = FLAGS.mib * 2**20
     buffers = host_memory._Buffers(num_bytes)
-    source, target = np.full(num_bytes, 1, np.uint8), np.full(num_bytes, 2, np.uint8)  # touched
+    source, target = (
+        np.full(num_bytes, 1, np.uint8),
+        np.full(num_bytes, 2, np.uint8),
+    )  # touched
     ours = host_memory.transfer("copy", buffers)
     ways: dict[str, Callable[[], float]] = {
         "links": lambda: timed(lambda: ours(num_bytes), num_bytes),
@@ -61,11 +69,15 @@ def main(_: list[str]) -> None:
     for _ in range(FLAGS.rounds):
         for name, way in ways.items():
             rates[name].append(way())
-    print("| copy, one core | GB/s (median) | lowest | highest | links / this (median of rounds) |")
+    print(
+        "| copy, one core | GB/s (median) | lowest | highest | links / this (median of rounds) |"
+    )
     print("| --- | --- | --- | --- | --- |")
     for name, each in rates.items():
         ratio = statistics.median(a / b for a, b in zip(rates["links"], each))
-        print(f"| {name} | {statistics.median(each):.1f} | {min(each):.1f} | {max(each):.1f} | {ratio:.2f} |")
+        print(
+            f"| {name} | {statistics.median(each):.1f} | {min(each):.1f} | {max(each):.1f} | {ratio:.2f} |"
+        )
 
 
 if __name__ == "__main__":

@@ -36,15 +36,21 @@ from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.kernels import UNIT_TYPES
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("torch_python", "", "Python with PyTorch, for the PyTorch rows; none when not given")
+flags.DEFINE_string(
+    "torch_python", "", "Python with PyTorch, for the PyTorch rows; none when not given"
+)
 flags.DEFINE_enum("unit_type", "lstm", list(UNIT_TYPES), "cell of every layer")
 flags.DEFINE_integer("rounds", 8, "rounds; each times every peer", lower_bound=1)
 flags.DEFINE_integer("steps", 3, "steps of each peer in a round", lower_bound=1)
 flags.DEFINE_integer("batch_size", 32, "sentence pairs a step", lower_bound=1)
 flags.DEFINE_integer("length", 30, "words of each sentence", lower_bound=1)
 flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "compute dtypes")
-flags.DEFINE_integer("inter_op", 1, "TensorFlow's inter_op_parallelism_threads", lower_bound=1)
-flags.DEFINE_integer("warmup", 3, "steps of each peer before the first round", lower_bound=1)
+flags.DEFINE_integer(
+    "inter_op", 1, "TensorFlow's inter_op_parallelism_threads", lower_bound=1
+)
+flags.DEFINE_integer(
+    "warmup", 3, "steps of each peer before the first round", lower_bound=1
+)
 
 GEMM_SHAPES = ((1024, 1024, 1024), (960, 256, 8000), (512, 960, 1024))
 Times = list[tuple[float, float]]
@@ -57,22 +63,33 @@ def step_gflop(config: ModelConfig, batch_size: int, length: int) -> float:
     from rnn_scaling.models.workloads import WORKLOADS
 
     lengths = {"src_max_len": length, "tgt_max_len": length}
-    return batch_size * WORKLOADS["nmt"].flops_a_sample({**vars(config), **lengths}) / 1e9
+    return (
+        batch_size * WORKLOADS["nmt"].flops_a_sample({**vars(config), **lengths}) / 1e9
+    )
 
 
-def make_arrays(config: ModelConfig, batch_size: int, length: int) -> dict[str, np.ndarray]:
+def make_arrays(
+    config: ModelConfig, batch_size: int, length: int
+) -> dict[str, np.ndarray]:
     """Weights by name and one batch, for every peer."""
     from rnn_scaling.models import seq2seq
     from rnn_scaling.models.workload import initial_value
 
-    arrays = {spec.name: initial_value(spec, seed=1) for spec in seq2seq.build(config, "CPU").variables}
+    arrays = {
+        spec.name: initial_value(spec, seed=1)
+        for spec in seq2seq.build(config, "CPU").variables
+    }
     generator = np.random.default_rng(1)
     for name in ("source", "target_input", "target_output"):
-        arrays[name] = generator.integers(0, config.tgt_vocab_size, (length, batch_size))
+        arrays[name] = generator.integers(
+            0, config.tgt_vocab_size, (length, batch_size)
+        )
     return arrays
 
 
-def tensorflow_step(config: ModelConfig, arrays: dict[str, np.ndarray]) -> Callable[[], Any]:
+def tensorflow_step(
+    config: ModelConfig, arrays: dict[str, np.ndarray]
+) -> Callable[[], Any]:
     """One training step of `models` with raw fused Adam; returns the mean loss a word."""
     import tensorflow as tf
 
@@ -82,12 +99,16 @@ def tensorflow_step(config: ModelConfig, arrays: dict[str, np.ndarray]) -> Calla
     network = seq2seq.build(config, "CPU")
     specs = seq2seq.build(config, "CPU").variables
     variables = {spec.name: tf.Variable(arrays[spec.name]) for spec in specs}
-    slots = {name: [tf.Variable(tf.zeros_like(v)) for _ in "mv"] for name, v in variables.items()}
+    slots = {
+        name: [tf.Variable(tf.zeros_like(v)) for _ in "mv"]
+        for name, v in variables.items()
+    }
     powers = [tf.Variable(0.9), tf.Variable(0.999)]
     length, batch_size = arrays["source"].shape
     lengths = tf.fill([batch_size], length)
     source, target_input, target_output = (
-        tf.constant(arrays[name]) for name in ("source", "target_input", "target_output")
+        tf.constant(arrays[name])
+        for name in ("source", "target_input", "target_output")
     )
     batch = Batch(source, lengths, target_input, target_output, lengths)
     words = network.lookups(batch)
@@ -95,14 +116,22 @@ def tensorflow_step(config: ModelConfig, arrays: dict[str, np.ndarray]) -> Calla
     @tf.function
     def step() -> tf.Tensor:
         rows = {name: tf.gather(variables[name], ids) for name, ids in words.items()}
-        dense = {spec.name: variables[spec.name].read_value() for spec in specs if spec.kind == "dense"}
+        dense = {
+            spec.name: variables[spec.name].read_value()
+            for spec in specs
+            if spec.kind == "dense"
+        }
         with tf.GradientTape() as tape:
             tape.watch([rows, dense])
-            loss = network.forward(dense, rows, batch, tf.constant([1, 1])).loss_sum / (length * batch_size)
+            loss = network.forward(dense, rows, batch, tf.constant([1, 1])).loss_sum / (
+                length * batch_size
+            )
         gradients = tape.gradient(loss, {**rows, **dense})
         for name, ids in words.items():
             flat = tf.reshape(gradients[name], [-1, variables[name].shape[1]])
-            gradients[name] = tf.math.unsorted_segment_sum(flat, tf.reshape(ids, [-1]), variables[name].shape[0])
+            gradients[name] = tf.math.unsorted_segment_sum(
+                flat, tf.reshape(ids, [-1]), variables[name].shape[0]
+            )
         for name, variable in variables.items():
             tf.raw_ops.ResourceApplyAdam(
                 var=variable.handle,
@@ -128,7 +157,11 @@ def gemm_times(dtype: str) -> TimeSteps:
     import tensorflow as tf
 
     operands = [
-        (tf.cast(tf.random.normal((m, k)), dtype), tf.cast(tf.random.normal((k, n)), dtype), 2 * m * k * n / 1e9)
+        (
+            tf.cast(tf.random.normal((m, k)), dtype),
+            tf.cast(tf.random.normal((k, n)), dtype),
+            2 * m * k * n / 1e9,
+        )
         for m, k, n in GEMM_SHAPES
     ]
 
@@ -176,7 +209,9 @@ class TorchPeer:
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         if not answer:
-            raise RuntimeError(f"the PyTorch process ended with exit code {self._process.wait()}")
+            raise RuntimeError(
+                f"the PyTorch process ended with exit code {self._process.wait()}"
+            )
         return json.loads(answer)
 
     def time_steps(self, dtype: str, count: int) -> Times:
@@ -188,7 +223,9 @@ class TorchPeer:
         self._process.wait()
 
 
-def make_peers(arrays: dict[str, np.ndarray], torch_peer: TorchPeer | None) -> tuple[dict, dict]:
+def make_peers(
+    arrays: dict[str, np.ndarray], torch_peer: TorchPeer | None
+) -> tuple[dict, dict]:
     """(peer, dtype) -> function that times steps, and -> loss of the first step."""
     from rnn_scaling.models.extension import operators
 
@@ -196,15 +233,21 @@ def make_peers(arrays: dict[str, np.ndarray], torch_peer: TorchPeer | None) -> t
     losses: dict[tuple[str, str], float] = {}
     for dtype in FLAGS.dtypes:
         for kernel in kernels.of_cell(FLAGS.unit_type):
-            config = ModelConfig(unit_type=FLAGS.unit_type, encoder_type=kernel, compute_dtype=dtype)
+            config = ModelConfig(
+                unit_type=FLAGS.unit_type, encoder_type=kernel, compute_dtype=dtype
+            )
             _progress(f"building {kernel} {dtype}")
             stock = kernel if kernel == "dynamic_rnn" else f"{kernel}, stock"
             with mock.patch.object(operators, "usable", lambda dtype: False):
-                peers[stock, dtype], losses[stock, dtype] = timed(tensorflow_step(config, arrays))
+                peers[stock, dtype], losses[stock, dtype] = timed(
+                    tensorflow_step(config, arrays)
+                )
             own = f"{kernel}, own operators ({operators.name_for(dtype)})"
             if kernel != "dynamic_rnn" and operators.usable(dtype):
                 _progress(f"building {own} {dtype}")
-                peers[own, dtype], losses[own, dtype] = timed(tensorflow_step(config, arrays))
+                peers[own, dtype], losses[own, dtype] = timed(
+                    tensorflow_step(config, arrays)
+                )
         if torch_peer:
             _progress(f"building PyTorch {dtype}")
             answer = torch_peer.ask(dtype, 1)
@@ -212,7 +255,9 @@ def make_peers(arrays: dict[str, np.ndarray], torch_peer: TorchPeer | None) -> t
             if "error" in answer:
                 _progress(f"PyTorch {dtype} is n/a: {answer['error']}")
             else:
-                peers["PyTorch", dtype] = lambda count, dtype=dtype: torch_peer.time_steps(dtype, count)
+                peers["PyTorch", dtype] = lambda count, dtype=dtype: (
+                    torch_peer.time_steps(dtype, count)
+                )
         peers["gemm", dtype] = gemm_times(dtype)
     return peers, losses
 
@@ -229,9 +274,19 @@ def run_rounds(peers: dict[tuple[str, str], TimeSteps]) -> dict[tuple[str, str],
     return values
 
 
-def table(values: dict[tuple[str, str], Times], losses: dict, gflop: float, words: int) -> str:
+def table(
+    values: dict[tuple[str, str], Times], losses: dict, gflop: float, words: int
+) -> str:
     """The Markdown table; everything but the wall time is of the median CPU time."""
-    header = ("peer", "dtype", "wall (ms, median)", "CPU (ms, median)", "CPU (ms, least)", "words/s", "GFLOP/s")
+    header = (
+        "peer",
+        "dtype",
+        "wall (ms, median)",
+        "CPU (ms, median)",
+        "CPU (ms, least)",
+        "words/s",
+        "GFLOP/s",
+    )
     header += ("share of the GEMM rate", "x dynamic_rnn", "x PyTorch", "first loss")
     lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
     median_s = {key: np.median(times, axis=0) for key, times in values.items()}
@@ -239,11 +294,27 @@ def table(values: dict[tuple[str, str], Times], losses: dict, gflop: float, word
         if peer == "gemm":
             continue
         wall, cpu = median_s[peer, dtype]
-        others = (median_s.get((baseline, dtype)) for baseline in ("dynamic_rnn", "PyTorch"))
-        ratios = ["n/a" if other is None else f"{other[1] / cpu:.2f}" for other in others]
+        others = (
+            median_s.get((baseline, dtype)) for baseline in ("dynamic_rnn", "PyTorch")
+        )
+        ratios = [
+            "n/a" if other is None else f"{other[1] / cpu:.2f}" for other in others
+        ]
         share = gflop / cpu / gemm_rate(values["gemm", dtype])
-        cells = [peer, dtype, f"{wall * 1e3:.1f}", f"{cpu * 1e3:.1f}", f"{np.min(times, axis=0)[1] * 1e3:.1f}"]
-        cells += [f"{words / cpu:.0f}", f"{gflop / cpu:.0f}", f"{share:.0%}", *ratios, f"{losses[peer, dtype]:.4f}"]
+        cells = [
+            peer,
+            dtype,
+            f"{wall * 1e3:.1f}",
+            f"{cpu * 1e3:.1f}",
+            f"{np.min(times, axis=0)[1] * 1e3:.1f}",
+        ]
+        cells += [
+            f"{words / cpu:.0f}",
+            f"{gflop / cpu:.0f}",
+            f"{share:.0%}",
+            *ratios,
+            f"{losses[peer, dtype]:.4f}",
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     for key in losses.keys() - values.keys():
         lines.append(f"| {' | '.join([*key, *['n/a'] * (len(header) - 2)])} |")
@@ -252,7 +323,9 @@ def table(values: dict[tuple[str, str], Times], losses: dict, gflop: float, word
 
 def gemm_rate(times: Times) -> float:
     """The median GFLOP/s, in CPU time, of the shape that runs fastest."""
-    cpu_s = np.reshape([cpu for _, cpu in times], (FLAGS.rounds, len(GEMM_SHAPES), FLAGS.steps))
+    cpu_s = np.reshape(
+        [cpu for _, cpu in times], (FLAGS.rounds, len(GEMM_SHAPES), FLAGS.steps)
+    )
     return float(1 / np.median(cpu_s, axis=(0, 2)).min())
 
 
@@ -264,9 +337,13 @@ def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"unknown arguments: {argv[1:]}")
     if FLAGS.torch_python and FLAGS.unit_type != "lstm":
-        raise app.UsageError(f"--torch_python trains an LSTM, got --unit_type={FLAGS.unit_type}")
+        raise app.UsageError(
+            f"--torch_python trains an LSTM, got --unit_type={FLAGS.unit_type}"
+        )
     core = min(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {core})  # before TensorFlow counts the cores; PyTorch's process inherits it
+    os.sched_setaffinity(
+        0, {core}
+    )  # before TensorFlow counts the cores; PyTorch's process inherits it
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
 
@@ -289,7 +366,9 @@ def main(argv: Sequence[str]) -> None:
     gflop = step_gflop(config, FLAGS.batch_size, FLAGS.length)
     words = 2 * FLAGS.batch_size * FLAGS.length
     sizes = f"batch {FLAGS.batch_size}, {FLAGS.length} + {FLAGS.length} words"
-    print(f"Preset small, {FLAGS.unit_type}, {sizes}: {gflop:.1f} GFLOP and {words} words a step;")
+    print(
+        f"Preset small, {FLAGS.unit_type}, {sizes}: {gflop:.1f} GFLOP and {words} words a step;"
+    )
     rounds = f"{FLAGS.rounds} rounds of {FLAGS.steps} steps"
     print(f"1 core, inter_op={FLAGS.inter_op}, TensorFlow {tf.__version__}, {rounds}.")
     for dtype in FLAGS.dtypes:

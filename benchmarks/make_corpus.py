@@ -20,8 +20,34 @@ from collections.abc import Iterable, Sequence
 from rnn_scaling.files.output_files import write_bytes
 
 SPECIAL_WORDS = ("<unk>", "<s>", "</s>")
-_SRC_SYLLABLES = ("ba", "do", "ke", "li", "mu", "na", "pe", "ri", "so", "tu", "va", "zo")
-_TGT_SYLLABLES = ("ché", "del", "für", "gan", "hin", "jor", "lüm", "mên", "nal", "ost", "ter", "zañ")
+_SRC_SYLLABLES = (
+    "ba",
+    "do",
+    "ke",
+    "li",
+    "mu",
+    "na",
+    "pe",
+    "ri",
+    "so",
+    "tu",
+    "va",
+    "zo",
+)
+_TGT_SYLLABLES = (
+    "ché",
+    "del",
+    "für",
+    "gan",
+    "hin",
+    "jor",
+    "lüm",
+    "mên",
+    "nal",
+    "ost",
+    "ter",
+    "zañ",
+)
 _TWO_WORDS_EVERY = 5
 
 
@@ -30,9 +56,14 @@ def make(num_pairs: int, num_words: int, seed: int) -> dict[str, bytes]:
     rng = random.Random(seed)
     src_lexicon = [_spell(rank, _SRC_SYLLABLES) for rank in range(num_words)]
     translation = {word: _translate(rank) for rank, word in enumerate(src_lexicon)}
-    cumulative = list(itertools.accumulate(1.0 / (rank + 1) for rank in range(num_words)))
+    cumulative = list(
+        itertools.accumulate(1.0 / (rank + 1) for rank in range(num_words))
+    )
     sources = [_sentence(rng, src_lexicon, cumulative) for _ in range(num_pairs)]
-    targets = [[part for word in _swap_neighbours(words) for part in translation[word]] for words in sources]
+    targets = [
+        [part for word in _swap_neighbours(words) for part in translation[word]]
+        for words in sources
+    ]
     return {
         "train.src": _text(" ".join(words) for words in sources),
         "train.tgt": _text(" ".join(words) for words in targets),
@@ -42,14 +73,23 @@ def make(num_pairs: int, num_words: int, seed: int) -> dict[str, bytes]:
     }
 
 
-def _sentence(rng: random.Random, lexicon: Sequence[str], cumulative: Sequence[float]) -> list[str]:
+def _sentence(
+    rng: random.Random, lexicon: Sequence[str], cumulative: Sequence[float]
+) -> list[str]:
     # Only random() is the same in every version of Python. A product of two is often small, and sometimes not.
     length = 1 + int(36 * rng.random() * rng.random()) + int(4 * rng.random())
-    return [lexicon[bisect.bisect(cumulative, rng.random() * cumulative[-1])] for _ in range(length)]
+    return [
+        lexicon[bisect.bisect(cumulative, rng.random() * cumulative[-1])]
+        for _ in range(length)
+    ]
 
 
 def _swap_neighbours(words: Sequence[str]) -> list[str]:
-    return [word for start in range(0, len(words), 2) for word in reversed(words[start : start + 2])]
+    return [
+        word
+        for start in range(0, len(words), 2)
+        for word in reversed(words[start : start + 2])
+    ]
 
 
 def _translate(rank: int) -> list[str]:
@@ -79,10 +119,16 @@ def _text(lines: Iterable[str]) -> bytes:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.make_corpus", description=__doc__.splitlines()[0])
-    parser.add_argument("--out", required=True, help="folder of the files; made if it is missing")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.make_corpus", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument(
+        "--out", required=True, help="folder of the files; made if it is missing"
+    )
     parser.add_argument("--pairs", type=int, default=2000, help="sentence pairs")
-    parser.add_argument("--words", type=int, default=1500, help="words of the source language")
+    parser.add_argument(
+        "--words", type=int, default=1500, help="words of the source language"
+    )
     parser.add_argument("--seed", type=int, default=1, help="seed of the random words")
     options = parser.parse_args(args)
     if min(options.pairs, options.words) < 1 or options.seed < 0:

@@ -29,8 +29,20 @@ ALONE = "distributed_independent"
 RING, SERVERS = "collective_all_reduce", "distributed_parameter_server"
 # Little to compute for what is exchanged: else two cores hide the network behind themselves.
 SMALL = (
-    *("--model=lm", "--num_encoder_layers=1", "--num_units=256", "--embedding_dim=256", "--tgt_vocab_size=1000"),
-    *("--batch_size=32", "--tgt_max_len=20", "--num_warmup_batches=2", "--num_batches=10", "--progress=false"),
+    *(
+        "--model=lm",
+        "--num_encoder_layers=1",
+        "--num_units=256",
+        "--embedding_dim=256",
+        "--tgt_vocab_size=1000",
+    ),
+    *(
+        "--batch_size=32",
+        "--tgt_max_len=20",
+        "--num_warmup_batches=2",
+        "--num_batches=10",
+        "--progress=false",
+    ),
 )
 
 
@@ -53,8 +65,17 @@ class Setting:
 
     def command(self, flags: list[str], result_file: Path) -> list[str]:
         """What makes its record."""
-        own = [f"--workers={self.workers}", f"--rate={self.rate}", *([f"--ps={self.servers}"] if self.servers else [])]
-        made = [f"--variable_update={self.mode}", f"--result_file={result_file}", *SMALL, *flags]
+        own = [
+            f"--workers={self.workers}",
+            f"--rate={self.rate}",
+            *([f"--ps={self.servers}"] if self.servers else []),
+        ]
+        made = [
+            f"--variable_update={self.mode}",
+            f"--result_file={result_file}",
+            *SMALL,
+            *flags,
+        ]
         if self.compressed != "none":
             made.append(f"--compress_gradients={self.compressed}")
         return [sys.executable, "-m", "rnn_scaling", "netlab", *own, "--", *made]
@@ -63,7 +84,9 @@ class Setting:
 def settings() -> Iterator[Setting]:
     """Those of the table, and what they are divided by."""
     for workers in (1, *WORKERS):
-        yield Setting(ALONE, 0, workers, RATES[0])  # it sends nothing, so the rate says nothing
+        yield Setting(
+            ALONE, 0, workers, RATES[0]
+        )  # it sends nothing, so the rate says nothing
     for rate, workers in itertools.product(RATES, WORKERS):
         for mode, servers in ((RING, 0), (SERVERS, 1), (SERVERS, 2)):
             yield Setting(mode, servers, workers, rate)
@@ -77,7 +100,9 @@ def compressed_settings() -> Iterator[Setting]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--table", action="store_true")
@@ -93,7 +118,12 @@ def _run(setting: Setting, path: Path, flags: list[str]) -> None:
     if path.exists():
         return
     print(f"{path.name} ...", file=sys.stderr, flush=True)
-    done = subprocess.run(setting.command(flags, path), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        setting.command(flags, path),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     if done.returncode:
         print(done.stderr, file=sys.stderr)
         path.unlink(missing_ok=True)  # a failed run is made again
@@ -101,14 +131,23 @@ def _run(setting: Setting, path: Path, flags: list[str]) -> None:
 
 def _records(folder: Path) -> dict[Setting, list[RunRecord]]:
     """The records of each setting that has any."""
-    found = {s: [record.read(path) for path in sorted(folder.glob(f"{s.name}.r*.json"))] for s in settings()}
-    whole = {setting: [each for each in records if each.status == "ok"] for setting, records in found.items()}
+    found = {
+        s: [record.read(path) for path in sorted(folder.glob(f"{s.name}.r*.json"))]
+        for s in settings()
+    }
+    whole = {
+        setting: [each for each in records if each.status == "ok"]
+        for setting, records in found.items()
+    }
     return {setting: records for setting, records in whole.items() if records}
 
 
 def table(records: dict[Setting, list[RunRecord]]) -> str:
     """Markdown: a row for each rate and number of workers, medians over the rounds."""
-    rates = {setting: statistics.median(_rate(each) for each in runs) for setting, runs in records.items()}
+    rates = {
+        setting: statistics.median(_rate(each) for each in runs)
+        for setting, runs in records.items()
+    }
     one = rates[Setting(ALONE, 0, 1, RATES[0])]
     rows = []
     for rate, workers in itertools.product(RATES, WORKERS):
@@ -117,7 +156,12 @@ def table(records: dict[Setting, list[RunRecord]]) -> str:
         for mode, servers in ((RING, 0), (SERVERS, 1), (SERVERS, 2)):
             own = rates.get(Setting(mode, servers, workers, rate))
             row += (
-                ["n/a", "n/a"] if own is None else [f"{own / one:.2f}", f"{100 * own / alone:.0f}" if alone else "n/a"]
+                ["n/a", "n/a"]
+                if own is None
+                else [
+                    f"{own / one:.2f}",
+                    f"{100 * own / alone:.0f}" if alone else "n/a",
+                ]
             )
         rows.append(row)
     header = ["Mbit/s", "workers"]
@@ -130,10 +174,18 @@ def _compressed_table(rates: dict[Setting, float]) -> str:
     rows = []
     for workers in COMPRESSED_WORKERS:
         for kind in ("none", *COMPRESSIONS):
-            whole, own = (rates.get(Setting(RING, 0, workers, RATES[-1], each)) for each in ("none", kind))
-            cells = [f"{own:,.0f}" if own else "n/a", f"{own / whole:.2f}" if own and whole else "n/a"]
+            whole, own = (
+                rates.get(Setting(RING, 0, workers, RATES[-1], each))
+                for each in ("none", kind)
+            )
+            cells = [
+                f"{own:,.0f}" if own else "n/a",
+                f"{own / whole:.2f}" if own and whole else "n/a",
+            ]
             rows.append([str(workers), kind, *cells])
-    return markdown_table(["workers", "--compress_gradients", "tokens/s", "times none"], rows)
+    return markdown_table(
+        ["workers", "--compress_gradients", "tokens/s", "times none"], rows
+    )
 
 
 def _rate(run: RunRecord) -> float:

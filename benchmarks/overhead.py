@@ -21,12 +21,16 @@ from rnn_scaling.settings.config import pool_sizes
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--batches", type=int, default=10)
     own, words = parser.parse_known_args()
     given = flags.parse(words, configs.OPTIONS)
-    config = configs.resolve(given, num_gpus=visible_gpus(), num_cores=len(available_cores()))
+    config = configs.resolve(
+        given, num_gpus=visible_gpus(), num_cores=len(available_cores())
+    )
     bind_to_cores(config.devices.num_devices * config.devices.cpu_cores_per_device)
 
     from rnn_scaling.training import benchmark
@@ -34,10 +38,17 @@ def main() -> None:
     from rnn_scaling.training.engines import local
     from rnn_scaling.training.state import RunState
 
-    count, pools = config.devices.num_devices, pool_sizes(config, len(available_cores()))
-    engine = local.start(local.Request(config.devices.device, count, *pools, config.model.xla))
+    count, pools = (
+        config.devices.num_devices,
+        pool_sizes(config, len(available_cores())),
+    )
+    engine = local.start(
+        local.Request(config.devices.device, count, *pools, config.model.xla)
+    )
     step = benchmark.build(config, engine)
-    measure = dataclasses.replace(config.measure, num_warmup_batches=0, num_batches=own.batches)
+    measure = dataclasses.replace(
+        config.measure, num_warmup_batches=0, num_batches=own.batches
+    )
     config = dataclasses.replace(config, measure=measure)
     bare = step._function  # the tf.function alone: no counting, no clock, no progress
     for _ in range(5):
@@ -62,7 +73,9 @@ def main() -> None:
         ratios.append(seconds[bare_s] / seconds[suite_s])
         print(f"round {number + 1}/{own.rounds}: {ratios[-1]:.4f}", file=sys.stderr)
     low, median, high = statistics.quantiles(ratios, n=4)
-    print(f"suite / bare words/s: median {median:.4f} (quartiles {low:.4f} to {high:.4f}, {own.rounds} rounds)")
+    print(
+        f"suite / bare words/s: median {median:.4f} (quartiles {low:.4f} to {high:.4f}, {own.rounds} rounds)"
+    )
 
 
 if __name__ == "__main__":

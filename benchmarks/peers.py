@@ -34,7 +34,9 @@ class Peer:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
         with log.open("w") as stderr:
-            self._process = subprocess.Popen(words, stderr=stderr, env=environment, **pipes)
+            self._process = subprocess.Popen(
+                words, stderr=stderr, env=environment, **pipes
+            )
         self.first_loss = self._answer()["loss"]
         self._process.send_signal(signal.SIGSTOP)
 
@@ -55,10 +57,14 @@ class Peer:
         for line in self._process.stdout:
             if line.startswith("{"):
                 return json.loads(line)
-        sys.exit(f"error: the process of {self.name} ended: {self._log.read_text()[-2000:]}")
+        sys.exit(
+            f"error: the process of {self.name} ended: {self._log.read_text()[-2000:]}"
+        )
 
 
-def measured(options: argparse.Namespace, command: Callable[[str, Path], list[str]]) -> tuple[list[Peer], np.ndarray]:
+def measured(
+    options: argparse.Namespace, command: Callable[[str, Path], list[str]]
+) -> tuple[list[Peer], np.ndarray]:
     """The peers of --peers after --rounds in turns, and their times: [round, peer, (wall, CPU)] seconds of a step.
 
     Args:
@@ -75,7 +81,10 @@ def measured(options: argparse.Namespace, command: Callable[[str, Path], list[st
                 peer.measure(options.warmup)
             rounds = []
             for number in range(options.rounds):
-                seconds = {peer.name: peer.measure(options.steps) for peer in (peers if number % 2 else peers[::-1])}
+                seconds = {
+                    peer.name: peer.measure(options.steps)
+                    for peer in (peers if number % 2 else peers[::-1])
+                }
                 rounds.append([seconds[peer.name] for peer in peers])
                 print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
         finally:
@@ -120,5 +129,9 @@ def ratio_text(of_peer: np.ndarray, of_first: np.ndarray) -> str:
     from rnn_scaling.analysis.confidence import paired_ratio
 
     interval = paired_ratio(list(of_peer), list(of_first))
-    ends = "" if interval.ends is None else f" ({interval.ends[0]:.2f} to {interval.ends[1]:.2f})"
+    ends = (
+        ""
+        if interval.ends is None
+        else f" ({interval.ends[0]:.2f} to {interval.ends[1]:.2f})"
+    )
     return f"{interval.value:.2f}{ends}"

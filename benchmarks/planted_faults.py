@@ -46,17 +46,38 @@ from benchmarks.fault_table import (
 def right() -> list[tuple[str, ...]]:
     """Flags of combinations without a fault."""
     several = [
-        *itertools.product((SGD, MOMENTUM, ADAM), (("--variable_update=replicated",), SERVER, INDEPENDENT), ((), CLIP)),
         *itertools.product(
-            (SGD, MOMENTUM), [(f"--compress_gradients={kind}",) for kind in ("float16", "bfloat16", "int8")]
+            (SGD, MOMENTUM, ADAM),
+            (("--variable_update=replicated",), SERVER, INDEPENDENT),
+            ((), CLIP),
         ),
         *itertools.product(
-            (("--all_reduce_spec=xring",), ("--all_reduce_spec=hierarchical",), ("--gradient_repacking=3",))
+            (SGD, MOMENTUM),
+            [
+                (f"--compress_gradients={kind}",)
+                for kind in ("float16", "bfloat16", "int8")
+            ],
         ),
-        *itertools.product([(f"--unit_type={cell}",) for cell in ("gru", "nas", "layer_norm_lstm")], (SGD,)),
+        *itertools.product(
+            (
+                ("--all_reduce_spec=xring",),
+                ("--all_reduce_spec=hierarchical",),
+                ("--gradient_repacking=3",),
+            )
+        ),
+        *itertools.product(
+            [(f"--unit_type={cell}",) for cell in ("gru", "nas", "layer_norm_lstm")],
+            (SGD,),
+        ),
         *itertools.product((("--model=lm",), ATTENTION, BAHDANAU), (SGD, ADAM)),
         *itertools.product((DECAY, PIECEWISE, REPEATED), (SGD, RMSPROP, ADAM)),
-        *((RAMP, SGD), (RAMP, MOMENTUM), (THREE, INT8), (THREE, ("--global_batch_size=17",)), (("--dropout=0.3",),)),
+        *(
+            (RAMP, SGD),
+            (RAMP, MOMENTUM),
+            (THREE, INT8),
+            (THREE, ("--global_batch_size=17",)),
+            (("--dropout=0.3",),),
+        ),
         *(
             (("--variable_consistency=relaxed",),),
             (("--variable_consistency=relaxed",), INT8),
@@ -67,13 +88,23 @@ def right() -> list[tuple[str, ...]]:
             (("--variable_update=keras_slicing",),),
             (("--compute_dtype=bfloat16",),),
         ),
-        *((("--sparse_gradients=densify",), INT8), (("--data_source=copy",),), (("--data_source=constant",),)),
+        *(
+            (("--sparse_gradients=densify",), INT8),
+            (("--data_source=copy",),),
+            (("--data_source=constant",),),
+        ),
         *(
             (("--data_source=host",),),
             (("--time_major=false",),),
             (("--compress_gradients=float16", "--sparse_gradients=densify"),),
         ),
-        (("--num_workers=2", "--variable_update=collective_all_reduce", "--compress_gradients=float16"),),
+        (
+            (
+                "--num_workers=2",
+                "--variable_update=collective_all_reduce",
+                "--compress_gradients=float16",
+            ),
+        ),
         (("--num_workers=2", "--variable_update=collective_all_reduce"), INT8),
         (("--model=resnet20", "--batch_size=4", "--num_batches=3"),),
     ]
@@ -91,8 +122,17 @@ def _verify(fault: Fault | None, flags: tuple[str, ...], path: str) -> None:
 
         with contextlib.redirect_stdout(io.StringIO()):
             record = f"{path}.run.json"
-            verifier = (sys.executable, "-m", "benchmarks.planted_faults", "--rank", fault.name if fault else "")
-            status = verify.main([*small(flags), *flags, "--device=cpu", f"--result_file={record}"], verifier)
+            verifier = (
+                sys.executable,
+                "-m",
+                "benchmarks.planted_faults",
+                "--rank",
+                fault.name if fault else "",
+            )
+            status = verify.main(
+                [*small(flags), *flags, "--device=cpu", f"--result_file={record}"],
+                verifier,
+            )
         with open(record) as file:
             found = json.load(file)
         certificate = found.get("certificate") or {
@@ -100,7 +140,10 @@ def _verify(fault: Fault | None, flags: tuple[str, ...], path: str) -> None:
             "holds": False,
             "sentence": str(found.get("error")),
         }
-        result = {"status": status, **{name: certificate[name] for name in ("verdict", "holds", "sentence")}}
+        result = {
+            "status": status,
+            **{name: certificate[name] for name in ("verdict", "holds", "sentence")},
+        }
     except BaseException as e:  # noqa: BLE001 - whatever it is, it is the result
         result = {"error": repr(e)[:300]}
     with open(path, "w") as file:
@@ -112,12 +155,21 @@ def small(flags: tuple[str, ...]) -> list[str]:
     """Flags of a small network, without those that `flags` contains or that its workload ignores."""
     if "--model=resnet20" in flags:
         return []
-    left_out = {"src_vocab_size", "src_max_len", "num_decoder_layers", "direction"} if "--model=lm" in flags else set()
+    left_out = (
+        {"src_vocab_size", "src_max_len", "num_decoder_layers", "direction"}
+        if "--model=lm" in flags
+        else set()
+    )
     left_out |= {flag[2:].partition("=")[0] for flag in flags}
-    left_out |= {"batch_size"} if any("global_batch" in flag for flag in flags) else set()
+    left_out |= (
+        {"batch_size"} if any("global_batch" in flag for flag in flags) else set()
+    )
     left_out |= {"src_max_len"} if "--data_source=copy" in flags else set()
     equal = ["--src_max_len=9"] if "--data_source=copy" in flags else []
-    return [*equal, *(f"--{name}={value}" for name, value in SIZES.items() if name not in left_out)]
+    return [
+        *equal,
+        *(f"--{name}={value}" for name, value in SIZES.items() if name not in left_out),
+    ]
 
 
 def plant(fault: Fault) -> None:
@@ -134,7 +186,12 @@ def plant(fault: Fault) -> None:
         text = loader.get_data(loader.path).decode()
         if fault.old not in text:
             raise ValueError(f"{fault.file} lacks {fault.old!r}")
-        return compile(text.replace(fault.old, fault.new, 1), loader.path, "exec", dont_inherit=True)
+        return compile(
+            text.replace(fault.old, fault.new, 1),
+            loader.path,
+            "exec",
+            dont_inherit=True,
+        )
 
     importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign, assignment]
 
@@ -143,7 +200,9 @@ def certificate(fault: Fault | None, flags: tuple[str, ...]) -> dict[str, Any]:
     """What `verify` says: verdict, holds, sentence; or error."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/result.json"
-        process = multiprocessing.get_context("fork").Process(target=_verify, args=(fault, flags, path))
+        process = multiprocessing.get_context("fork").Process(
+            target=_verify, args=(fault, flags, path)
+        )
         process.start()
         process.join(300)
         if process.is_alive():
@@ -167,15 +226,27 @@ def main(words: list[str]) -> int:
     os.environ["RNN_SCALING_OPERATORS"] = "off"
     import tensorflow  # noqa: F401 - the forked processes have it
 
-    chosen = [fault for fault in FAULTS if not words or any(word in fault.name for word in words)]
+    chosen = [
+        fault
+        for fault in FAULTS
+        if not words or any(word in fault.name for word in words)
+    ]
     found = named = 0
     for fault in chosen:
         result = certificate(fault, fault.flags)
-        is_found = result.get("holds") is False and result.get("verdict") not in ("failed", "cannot tell")
-        is_named = is_found and bool(re.search(fault.cause, result["sentence"], re.IGNORECASE))
+        is_found = result.get("holds") is False and result.get("verdict") not in (
+            "failed",
+            "cannot tell",
+        )
+        is_named = is_found and bool(
+            re.search(fault.cause, result["sentence"], re.IGNORECASE)
+        )
         found, named = found + is_found, named + is_named
         said = result.get("error") or f"{result['verdict']}: {result['sentence']}"
-        print(f"{'named' if is_named else 'found' if is_found else 'MISSED'} | {fault.name} | {said[:230]}", flush=True)
+        print(
+            f"{'named' if is_named else 'found' if is_found else 'MISSED'} | {fault.name} | {said[:230]}",
+            flush=True,
+        )
     alarms, combinations = 0, right() if not words or "right" in words else []
     for flags in combinations:
         result = certificate(None, flags)

@@ -22,10 +22,24 @@ from benchmarks.public_tables import GROUPS, HALVES, PublicCurve
 from rnn_scaling.analysis.prediction.curves import CannotPredict, MeasuredPoint
 from rnn_scaling.analysis.prediction.predicting import predict
 
-FACTORS = ((1, 2), (2, 4), (4, 8), (8, np.inf))  # above and up to: predicted number / largest fitted one
+FACTORS = (
+    (1, 2),
+    (2, 4),
+    (4, 8),
+    (8, np.inf),
+)  # above and up to: predicted number / largest fitted one
 NEAR = 8  # the largest factor in tables that are not by factor
 GROWS = 0.05  # a rate that is higher than all fitted ones by less than this has stopped growing
-HEAD = ("curves", "cases", "refused", "inside", "median error", "90 % below", "median ±", *scaling_laws.LAWS)
+HEAD = (
+    "curves",
+    "cases",
+    "refused",
+    "inside",
+    "median error",
+    "90 % below",
+    "median ±",
+    *scaling_laws.LAWS,
+)
 FIVE = "seeds/002"  # the five timing tables
 FALLING = "tensorflow/benchmarks:issues/359"  # a table that turns over
 INTRODUCTION = f"""\
@@ -45,7 +59,9 @@ class Case:
     public: PublicCurve
     fitted: tuple[MeasuredPoint, ...]
     truth: MeasuredPoint
-    predicted: tuple[float, float, float] | None  # low, value and high of the rate; None: refused
+    predicted: (
+        tuple[float, float, float] | None
+    )  # low, value and high of the rate; None: refused
     laws: tuple[float, ...]  # rates by scaling_laws.LAWS
     reason: str = ""  # why it is refused
 
@@ -55,7 +71,10 @@ class Case:
 
     @property
     def is_inside(self) -> bool:
-        return self.predicted is not None and self.predicted[0] <= self.truth.rate <= self.predicted[2]
+        return (
+            self.predicted is not None
+            and self.predicted[0] <= self.truth.rate <= self.predicted[2]
+        )
 
     @property
     def half_width(self) -> float:
@@ -67,14 +86,22 @@ class Case:
     def outcome(self) -> str:
         """What the printed rate does after the fitted ones."""
         ratio = self.truth.rate / max(point.rate for point in self.fitted)
-        return "falls" if ratio < 1 else "stops growing" if ratio < 1 + GROWS else "grows"
+        return (
+            "falls" if ratio < 1 else "stops growing" if ratio < 1 + GROWS else "grows"
+        )
 
     @property
     def side(self) -> str:
         """Where the printed rate is."""
         if self.predicted is None:
             return "refused"
-        return "inside" if self.is_inside else "below" if self.truth.rate < self.predicted[0] else "above"
+        return (
+            "inside"
+            if self.is_inside
+            else "below"
+            if self.truth.rate < self.predicted[0]
+            else "above"
+        )
 
     def error(self, rate: float) -> float:
         return abs(rate / self.truth.rate - 1)
@@ -92,23 +119,44 @@ def cases_of(public: PublicCurve) -> Iterator[Case]:
         fitted, later = public.curve.points[:kept], public.curve.points[kept:]
         more = np.array([point.devices for point in later])
         n, rates = np.array([[point.devices, point.rate] for point in fitted]).T
-        laws = [scaling_laws.extrapolated(law, n, rates, public.curve.scaling, more) for law in scaling_laws.LAWS]
+        laws = [
+            scaling_laws.extrapolated(law, n, rates, public.curve.scaling, more)
+            for law in scaling_laws.LAWS
+        ]
         intervals: list[tuple[float, float, float] | None] = [None] * len(later)
         reason = ""
         try:
-            points = predict(dataclasses.replace(public.curve, points=fitted), more.tolist()).points
-            intervals = [(point.rate.low or 0.0, point.rate.value, point.rate.high or np.inf) for point in points]
+            points = predict(
+                dataclasses.replace(public.curve, points=fitted), more.tolist()
+            ).points
+            intervals = [
+                (point.rate.low or 0.0, point.rate.value, point.rate.high or np.inf)
+                for point in points
+            ]
         except CannotPredict as refusal:
             reason = refusal.statement.kind
         for k, truth in enumerate(later):
-            yield Case(public, fitted, truth, intervals[k], tuple(float(law[k]) for law in laws), reason)
+            yield Case(
+                public,
+                fitted,
+                truth,
+                intervals[k],
+                tuple(float(law[k]) for law in laws),
+                reason,
+            )
 
 
-def weighted_quantile(values: Sequence[float], weights: Sequence[float], share: float) -> float:
+def weighted_quantile(
+    values: Sequence[float], weights: Sequence[float], share: float
+) -> float:
     """The smallest value that at least a share of the weight does not exceed."""
     order = np.argsort(values)
     reached = np.cumsum(np.asarray(weights)[order])
-    return float(np.asarray(values)[order][np.searchsorted(reached, share * reached[-1] * (1 - 1e-12))])
+    return float(
+        np.asarray(values)[order][
+            np.searchsorted(reached, share * reached[-1] * (1 - 1e-12))
+        ]
+    )
 
 
 def scores(cases: Sequence[Case], unit: Callable[[Case], object] = id) -> list[str]:
@@ -120,13 +168,24 @@ def scores(cases: Sequence[Case], unit: Callable[[Case], object] = id) -> list[s
     cells = [str(curves), str(len(cases)), str(len(cases) - len(answered))]
     if not answered:
         return cells + ["n/a"] * (len(HEAD) - len(cells))
-    cells.append(f"{np.average([case.is_inside for case in answered], weights=weights):.0%}")
+    cells.append(
+        f"{np.average([case.is_inside for case in answered], weights=weights):.0%}"
+    )
     errors = [case.error(case.predicted[1]) for case in answered if case.predicted]
-    cells += [f"{weighted_quantile(errors, weights, share):.1%}" for share in (0.5, 0.9)]
-    cells.append(f"{weighted_quantile([case.half_width for case in answered], weights, 0.5):.0%}")
+    cells += [
+        f"{weighted_quantile(errors, weights, share):.1%}" for share in (0.5, 0.9)
+    ]
+    cells.append(
+        f"{weighted_quantile([case.half_width for case in answered], weights, 0.5):.0%}"
+    )
     for k in range(len(scaling_laws.LAWS)):
         errors = [case.error(case.laws[k]) for case in answered]
-        cells.append(" / ".join(f"{weighted_quantile(errors, weights, share):.1%}" for share in (0.5, 0.9)))
+        cells.append(
+            " / ".join(
+                f"{weighted_quantile(errors, weights, share):.1%}"
+                for share in (0.5, 0.9)
+            )
+        )
     return cells
 
 
@@ -145,36 +204,66 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def by_group(cases: Sequence[Case]) -> str:
     """Scores of each group of documents."""
-    return _table("group", {name: [case for case in cases if case.public.group == name] for name in GROUPS})
+    return _table(
+        "group",
+        {
+            name: [case for case in cases if case.public.group == name]
+            for name in GROUPS
+        },
+    )
 
 
 def by_half(cases: Sequence[Case]) -> str:
     """Scores of the curves that the constants of the predictor were chosen with, and of the others."""
     return _table(
-        "half", {name: [case for case in cases if case.public.half == name] for name in HALVES} | {"all": cases}
+        "half",
+        {name: [case for case in cases if case.public.half == name] for name in HALVES}
+        | {"all": cases},
     )
 
 
 def by_factor(cases: Sequence[Case]) -> str:
     """Scores by how far the predicted number is from the largest fitted one."""
-    names = [f"up to {limit:g}" if limit < np.inf else f"above {above:g}" for above, limit in FACTORS]
-    chosen = [[case for case in cases if above < case.factor <= limit] for above, limit in FACTORS]
+    names = [
+        f"up to {limit:g}" if limit < np.inf else f"above {above:g}"
+        for above, limit in FACTORS
+    ]
+    chosen = [
+        [case for case in cases if above < case.factor <= limit]
+        for above, limit in FACTORS
+    ]
     return _table("times the fitted devices", dict(zip(names, chosen)))
 
 
 def _table(title: str, rows: dict[str, Sequence[Case]]) -> str:
-    return markdown([title, *HEAD], [[name, *scores(chosen)] for name, chosen in rows.items() if chosen])
+    return markdown(
+        [title, *HEAD],
+        [[name, *scores(chosen)] for name, chosen in rows.items() if chosen],
+    )
 
 
 def by_weight(cases: Sequence[Case]) -> str:
     """Scores with the same weight for each case, each curve and each document."""
     units = {"case": id, "curve": _curve, "document": _source}
-    return markdown(["same weight for each", *HEAD], [[name, *scores(cases, unit)] for name, unit in units.items()])
+    return markdown(
+        ["same weight for each", *HEAD],
+        [[name, *scores(cases, unit)] for name, unit in units.items()],
+    )
 
 
 def in_full(cases: Sequence[Case], source: str, is_last: bool) -> str:
     """The curves of a source, fitted to 1-4 devices: each later number of devices, or only the last."""
-    head = ["table", "devices", "printed", "predicted", "low", "high", "error", "±", *scaling_laws.LAWS]
+    head = [
+        "table",
+        "devices",
+        "printed",
+        "predicted",
+        "low",
+        "high",
+        "error",
+        "±",
+        *scaling_laws.LAWS,
+    ]
     rows = []
     for case in cases:
         is_shown = case.truth is case.public.curve.points[-1] or not is_last
@@ -182,10 +271,21 @@ def in_full(cases: Sequence[Case], source: str, is_last: bool) -> str:
             cells = ["refused", *["n/a"] * 4]
             if case.predicted:
                 low, value, high = case.predicted
-                cells = [*(f"{rate:,.0f}" for rate in (value, low, high)), f"{case.error(value):.1%}"]
+                cells = [
+                    *(f"{rate:,.0f}" for rate in (value, low, high)),
+                    f"{case.error(value):.1%}",
+                ]
                 cells.append(f"{case.half_width:.0%}")
             laws = [f"{case.error(rate):.1%}" for rate in case.laws]
-            rows.append([case.public.curve.name, str(case.truth.devices), f"{case.truth.rate:,.0f}", *cells, *laws])
+            rows.append(
+                [
+                    case.public.curve.name,
+                    str(case.truth.devices),
+                    f"{case.truth.rate:,.0f}",
+                    *cells,
+                    *laws,
+                ]
+            )
     return markdown(head, rows)
 
 
@@ -209,8 +309,19 @@ def refused(cases: Sequence[Case]) -> str:
             ratio = case.truth.rate / max(point.rate for point in case.fitted)
             name = f"{_source(case)}: {case.public.curve.name}"
             devices = ", ".join(str(point.devices) for point in case.fitted)
-            rows.append([name, devices, case.reason, str(case.truth.devices), f"{ratio:.2f}"])
-    return markdown(["refused curve", "fitted", "reason", "printed on", "times the highest fitted rate"], rows)
+            rows.append(
+                [name, devices, case.reason, str(case.truth.devices), f"{ratio:.2f}"]
+            )
+    return markdown(
+        [
+            "refused curve",
+            "fitted",
+            "reason",
+            "printed on",
+            "times the highest fitted rate",
+        ],
+        rows,
+    )
 
 
 def misses(cases: Sequence[Case]) -> str:
@@ -218,11 +329,20 @@ def misses(cases: Sequence[Case]) -> str:
     rows = []
     for case in cases:
         if case.predicted and not case.is_inside:
-            fitted = " ".join(f"{point.devices}:{point.rate:.5g}" for point in case.fitted)
+            fitted = " ".join(
+                f"{point.devices}:{point.rate:.5g}" for point in case.fitted
+            )
             low, value, high = case.predicted
-            rates = f"{case.truth.devices}:{case.truth.rate:.5g}", f"{low:.5g} {value:.5g} {high:.5g}"
-            rows.append([_source(case), case.public.curve.name, fitted, *rates, case.side])
-    return markdown(["source", "table", "fitted", "printed", "predicted", "printed is"], rows)
+            rates = (
+                f"{case.truth.devices}:{case.truth.rate:.5g}",
+                f"{low:.5g} {value:.5g} {high:.5g}",
+            )
+            rows.append(
+                [_source(case), case.public.curve.name, fitted, *rates, case.side]
+            )
+    return markdown(
+        ["source", "table", "fitted", "printed", "predicted", "printed is"], rows
+    )
 
 
 def text(cases: Sequence[Case]) -> str:
@@ -234,22 +354,43 @@ def text(cases: Sequence[Case]) -> str:
         "By weight": by_weight(near),
         "By distance": by_factor(cases),
         "By what the printed rate does": by_outcome(near),
-        "The five timing tables of the seeds, fitted to 1 to 4 GPUs": in_full(cases, FIVE, True),
-        "A table that turns over, fitted to 1 to 4 GPUs": in_full(cases, FALLING, False),
+        "The five timing tables of the seeds, fitted to 1 to 4 GPUs": in_full(
+            cases, FIVE, True
+        ),
+        "A table that turns over, fitted to 1 to 4 GPUs": in_full(
+            cases, FALLING, False
+        ),
         "Refused curves": refused(cases),
     }
-    return INTRODUCTION + "\n".join(f"## {title}\n\n{table}" for title, table in tables.items())
+    return INTRODUCTION + "\n".join(
+        f"## {title}\n\n{table}" for title, table in tables.items()
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--half", default=",".join(HALVES), help="which curves, of seeds, development and test")
-    parser.add_argument("--misses", action="store_true", help="also list the cases outside of their intervals")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--half",
+        default=",".join(HALVES),
+        help="which curves, of seeds, development and test",
+    )
+    parser.add_argument(
+        "--misses",
+        action="store_true",
+        help="also list the cases outside of their intervals",
+    )
     options = parser.parse_args()
     halves = options.half.split(",")
     if unknown := set(halves) - set(HALVES):
         parser.error(f"--half={','.join(sorted(unknown))}: use {', '.join(HALVES)}")
-    cases = [case for public in public_tables.read() if public.half in halves for case in cases_of(public)]
+    cases = [
+        case
+        for public in public_tables.read()
+        if public.half in halves
+        for case in cases_of(public)
+    ]
     print(text(cases))
     if options.misses:
         print(misses(cases))

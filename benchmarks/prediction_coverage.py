@@ -17,13 +17,21 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from rnn_scaling.analysis.prediction.costs import exchange_s
-from rnn_scaling.analysis.prediction.curves import WEAK, CannotPredict, Curve, Link, MeasuredPoint
+from rnn_scaling.analysis.prediction.curves import (
+    WEAK,
+    CannotPredict,
+    Curve,
+    Link,
+    MeasuredPoint,
+)
 from rnn_scaling.analysis.prediction.predicting import predict
 
 FITTED = ((1, 2, 3, 4), (1, 2, 4), (1, 4), (1, 2, 4, 8))
 PREDICTED = (8, 16, 64)
 SHOWN = ("inside", "error", "width")
-Loss = Callable[[float], float]  # devices -> what is lost, as a share of one device's step
+Loss = Callable[
+    [float], float
+]  # devices -> what is lost, as a share of one device's step
 
 
 def smooth(rng: np.random.Generator) -> Loss:
@@ -68,17 +76,26 @@ TRUTHS = {
 }
 
 
-def coverage(truth: str, fitted: Sequence[int], repetitions: int, seed: int) -> dict[str, float]:
+def coverage(
+    truth: str, fitted: Sequence[int], repetitions: int, seed: int
+) -> dict[str, float]:
     """Shares of curves: refused; and for each of PREDICTED: inside the 95 % interval, median error, median ±."""
     rng, refused = np.random.default_rng(seed), 0
     inside: dict[int, list[bool]] = {n: [] for n in PREDICTED if n > fitted[-1]}
     errors: dict[int, list[float]] = {n: [] for n in inside}
     widths: dict[int, list[float]] = {n: [] for n in inside}
     for _ in range(repetitions):
-        losses, noise = TRUTHS[truth](rng), math.exp(rng.uniform(math.log(0.003), math.log(0.03)))
+        losses, noise = (
+            TRUTHS[truth](rng),
+            math.exp(rng.uniform(math.log(0.003), math.log(0.03))),
+        )
 
         def measured(n: int) -> float:
-            return n / (1 + sum(loss(n) for loss in losses)) * math.exp(noise * rng.standard_normal())  # noqa: B023
+            return (
+                n
+                / (1 + sum(loss(n) for loss in losses))
+                * math.exp(noise * rng.standard_normal())
+            )  # noqa: B023
 
         points = tuple(MeasuredPoint(n, measured(n)) for n in fitted)
         try:
@@ -87,7 +104,11 @@ def coverage(truth: str, fitted: Sequence[int], repetitions: int, seed: int) -> 
             refused += 1
             continue
         for point in prediction.points:
-            rate, low, high = measured(point.devices), point.rate.low or 0.0, point.rate.high or math.inf
+            rate, low, high = (
+                measured(point.devices),
+                point.rate.low or 0.0,
+                point.rate.high or math.inf,
+            )
             inside[point.devices].append(low <= rate <= high)
             errors[point.devices].append(abs(point.rate.value / rate - 1))
             widths[point.devices].append((high - low) / 2 / point.rate.value)
@@ -101,18 +122,28 @@ def coverage(truth: str, fitted: Sequence[int], repetitions: int, seed: int) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--repetitions", type=int, default=200, help="curves of each row")
+    parser.add_argument(
+        "--repetitions", type=int, default=200, help="curves of each row"
+    )
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    print(f"## In simulation\n\n`python -m benchmarks.prediction_coverage --repetitions={options.repetitions}`\n")
-    print(f"| the loss is | fitted | refused | {' | '.join(f'on {n}' for n in PREDICTED)} |")
+    print(
+        f"## In simulation\n\n`python -m benchmarks.prediction_coverage --repetitions={options.repetitions}`\n"
+    )
+    print(
+        f"| the loss is | fitted | refused | {' | '.join(f'on {n}' for n in PREDICTED)} |"
+    )
     print("| " + " | ".join(["---"] * (3 + len(PREDICTED))) + " |")
     for truth in TRUTHS:
         for fitted in FITTED:
             shares = coverage(truth, fitted, options.repetitions, options.seed)
             cells = [truth, ", ".join(map(str, fitted)), f"{shares['refused']:.0%}"]
             for n in PREDICTED:
-                numbers = [f"{shares[f'{name} at {n}']:.0%}" for name in SHOWN if f"{name} at {n}" in shares]
+                numbers = [
+                    f"{shares[f'{name} at {n}']:.0%}"
+                    for name in SHOWN
+                    if f"{name} at {n}" in shares
+                ]
                 cells.append(", ".join(numbers) or "-")
             print("| " + " | ".join(cells) + " |", flush=True)
 

@@ -21,7 +21,13 @@ from pathlib import Path
 
 from rnn_scaling.analysis.prediction.curves import Curve, MeasuredPoint
 
-PATH = Path(__file__).resolve().parent.parent / "docs" / "results" / "prediction" / "public.csv"
+PATH = (
+    Path(__file__).resolve().parent.parent
+    / "docs"
+    / "results"
+    / "prediction"
+    / "public.csv"
+)
 GROUPS = ("seeds", "tf_cnn_benchmarks", "Horovod", "NVIDIA", "other")
 HALVES = ("seeds", "development", "test")
 

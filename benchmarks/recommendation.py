@@ -31,7 +31,9 @@ TRUTHS = {
 NOISE = [(0.01, 0.0), (0.03, 0.0), (0.03, 0.03)]  # of processes, of rounds
 
 
-def simulated(truth: Mapping[int, float], scatter: float, drift: float, rng: random.Random) -> Ranking[int]:
+def simulated(
+    truth: Mapping[int, float], scatter: float, drift: float, rng: random.Random
+) -> Ranking[int]:
     """A ranking as recommend makes it.
 
     Args:
@@ -50,7 +52,13 @@ def simulated(truth: Mapping[int, float], scatter: float, drift: float, rng: ran
     return rank(rates)
 
 
-def line(truth: Mapping[int, float], scatter: float, drift: float, repetitions: int, seed: int) -> list[str]:
+def line(
+    truth: Mapping[int, float],
+    scatter: float,
+    drift: float,
+    repetitions: int,
+    seed: int,
+) -> list[str]:
     """Shares of rankings.
 
     Args:
@@ -65,19 +73,39 @@ def line(truth: Mapping[int, float], scatter: float, drift: float, repetitions: 
     best = {name for name, rate in truth.items() if rate == max(truth.values())}
     for _ in range(repetitions):
         ranking = simulated(truth, scatter, drift, rng)
-        slower = [name for name, each in ranking.standings.items() if each.verdict == SLOWER]
-        counts["alone"] += len(ranking.contenders) == 1 and ranking.contenders[0] in best
+        slower = [
+            name for name, each in ranking.standings.items() if each.verdict == SLOWER
+        ]
+        counts["alone"] += (
+            len(ranking.contenders) == 1 and ranking.contenders[0] in best
+        )
         counts["among"] += best <= set(ranking.contenders)
-        counts["false"] += any(truth[name] >= truth[ranking.reference] for name in slower)
-        counts["third"] += max(each.rate.processes[0] for each in ranking.standings.values()) == MOST
+        counts["false"] += any(
+            truth[name] >= truth[ranking.reference] for name in slower
+        )
+        counts["third"] += (
+            max(each.rate.processes[0] for each in ranking.standings.values()) == MOST
+        )
     return [f"{100 * count / repetitions:.1f} %" for count in counts.values()]
 
 
 def rows() -> Iterator[list[str]]:
     for scatter, drift in NOISE:
         for name, rates in TRUTHS.items():
-            of = f"{100 * scatter:.0f} %" + (f", rounds by {100 * drift:.0f} %" if drift else "")
-            yield [name, of, *line(dict(enumerate(rates)), scatter, drift, FLAGS.repetitions, FLAGS.seed)]
+            of = f"{100 * scatter:.0f} %" + (
+                f", rounds by {100 * drift:.0f} %" if drift else ""
+            )
+            yield [
+                name,
+                of,
+                *line(
+                    dict(enumerate(rates)),
+                    scatter,
+                    drift,
+                    FLAGS.repetitions,
+                    FLAGS.seed,
+                ),
+            ]
 
 
 def main(argv: list[str]) -> None:

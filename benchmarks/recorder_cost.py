@@ -22,7 +22,9 @@ from rnn_scaling import Recorder
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=7)
     own = parser.parse_args()
@@ -30,14 +32,23 @@ def main() -> None:
     cases: dict[str, Callable[[Path], float]] = {
         "Python's numbers": lambda path: alone(path, own.steps, 64, 2.5),
         "numpy's numbers": lambda path: alone(path, own.steps, items, loss),
-        "with lines of progress": lambda path: alone(path, own.steps, 64, 2.5, progress=True, num_steps=own.steps),
+        "with lines of progress": lambda path: alone(
+            path, own.steps, 64, 2.5, progress=True, num_steps=own.steps
+        ),
         "one of two ranks": lambda path: of_two(path, own.steps),
     }
-    print("| step with | Median (us) | Fastest (us) | Slowest (us) |\n| --- | ---: | ---: | ---: |")
+    print(
+        "| step with | Median (us) | Fastest (us) | Slowest (us) |\n| --- | ---: | ---: | ---: |"
+    )
     for name, seconds in cases.items():
         with tempfile.TemporaryDirectory() as folder:
-            rounds = [1e6 * seconds(Path(folder, f"{n}.json")) / own.steps for n in range(own.rounds)]
-        print(f"| {name} | {statistics.median(rounds):.2f} | {min(rounds):.2f} | {max(rounds):.2f} |")
+            rounds = [
+                1e6 * seconds(Path(folder, f"{n}.json")) / own.steps
+                for n in range(own.rounds)
+            ]
+        print(
+            f"| {name} | {statistics.median(rounds):.2f} | {min(rounds):.2f} | {max(rounds):.2f} |"
+        )
 
 
 def alone(path: Path, steps: int, items: Any, loss: Any, **options: Any) -> float:
@@ -48,7 +59,9 @@ def alone(path: Path, steps: int, items: Any, loss: Any, **options: Any) -> floa
 
 def of_two(path: Path, steps: int) -> float:
     """Seconds of so many steps of rank 0, once the other rank, which idles, has ended its own."""
-    recorders = [Recorder(path, num_devices=2, rank=rank, num_ranks=2) for rank in range(2)]
+    recorders = [
+        Recorder(path, num_devices=2, rank=rank, num_ranks=2) for rank in range(2)
+    ]
     starting = threading.Thread(target=recorders[1].start)
     starting.start()
     recorders[0].start()

@@ -31,7 +31,9 @@ PROFILED = 45  # lines of the profile
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--records", type=int, default=10_000)
     parser.add_argument("--profile", action="store_true")
     arguments = parser.parse_args()
@@ -44,7 +46,9 @@ def main() -> None:
             report(Path(path), Path(path) / "report")
         if arguments.profile:
             text = io.StringIO()
-            pstats.Stats(profile, stream=text).sort_stats("tottime").print_stats(PROFILED)
+            pstats.Stats(profile, stream=text).sort_stats("tottime").print_stats(
+                PROFILED
+            )
             print(text.getvalue())
 
 
@@ -77,15 +81,35 @@ def _make(path: Path, count: int) -> None:
     for k in range(count):
         fields = dict(templates[k % len(templates)])
         fields["config"] = {**fields["config"], "num_units": 64 + k // len(templates)}
-        seconds = [batch_s * noise.uniform(0.98, 1.02) for batch_s in fields["batches"]["seconds"]]
+        seconds = [
+            batch_s * noise.uniform(0.98, 1.02)
+            for batch_s in fields["batches"]["seconds"]
+        ]
         warmup, items = fields["batches"]["warmup"], fields["batches"]["items"]
         measured = sum(seconds[warmup:])
         counted = sum(items[warmup:])
-        phases = {**fields["phases"], "first_batch": seconds[0], "warmup": sum(seconds[1:warmup]), "measured": measured}
+        phases = {
+            **fields["phases"],
+            "first_batch": seconds[0],
+            "warmup": sum(seconds[1:warmup]),
+            "measured": measured,
+        }
         fields["batches"] = {**fields["batches"], "seconds": seconds}
-        fields["throughput"] = {"items": counted, "seconds": measured, "items_per_second": counted / measured}
-        fields["phases"] = {**phases, "total": sum(phase_s for name, phase_s in phases.items() if name != "total")}
-        fields["environment"] = {**fields["environment"], "started": f"2026-01-01T00:00:00.{k:06d}+00:00"}
+        fields["throughput"] = {
+            "items": counted,
+            "seconds": measured,
+            "items_per_second": counted / measured,
+        }
+        fields["phases"] = {
+            **phases,
+            "total": sum(
+                phase_s for name, phase_s in phases.items() if name != "total"
+            ),
+        }
+        fields["environment"] = {
+            **fields["environment"],
+            "started": f"2026-01-01T00:00:00.{k:06d}+00:00",
+        }
         (path / f"{k}.json").write_text(json.dumps(fields, indent=1))
 
 
@@ -93,7 +117,10 @@ def _template(mode: str, devices: int) -> dict[str, Any]:
     for file in sorted(MADE_FROM.glob("*.json")):
         fields: dict[str, Any] = json.loads(file.read_text())
         options = fields.get("config", {})
-        if (options.get("variable_update"), options.get("num_devices")) == (mode, devices) and fields["status"] == "ok":
+        if (options.get("variable_update"), options.get("num_devices")) == (
+            mode,
+            devices,
+        ) and fields["status"] == "ok":
             return fields
     raise ValueError(f"expected a record of {mode} on {devices} devices in {MADE_FROM}")
 

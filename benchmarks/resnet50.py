@@ -26,15 +26,31 @@ from benchmarks.peers import Run, measured, ratio_text, serve, start_tensorflow,
 LEARNING_RATE = 0.01
 OURS = {"ours": {}, "ours_nchw": {"data_format": "NCHW"}, "ours_xla": {"xla": True}}
 KERAS = {"keras": "auto", "keras_no_xla": False}
-TORCH = {"torch": "contiguous", "torch_channels_last": "channels_last", "torch_compiled": "compiled"}
+TORCH = {
+    "torch": "contiguous",
+    "torch_channels_last": "channels_last",
+    "torch_compiled": "compiled",
+}
 
 
 def command(name: str, options: argparse.Namespace, npz: Path) -> list[str]:
     """What starts a peer's process."""
     if name in TORCH:
         script = Path(__file__).with_name("resnet50_torch.py")
-        return [options.torch_python, str(script), str(npz), str(options.threads), TORCH[name]]
-    own = [sys.executable, "-m", "benchmarks.resnet50", f"--peer={name}", f"--npz={npz}"]
+        return [
+            options.torch_python,
+            str(script),
+            str(npz),
+            str(options.threads),
+            TORCH[name],
+        ]
+    own = [
+        sys.executable,
+        "-m",
+        "benchmarks.resnet50",
+        f"--peer={name}",
+        f"--npz={npz}",
+    ]
     return [*own, f"--threads={options.threads}", f"--batch_size={options.batch_size}"]
 
 
@@ -45,11 +61,23 @@ def ours(name: str, options: argparse.Namespace) -> tuple[float, Run]:
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines.local import Request
 
-    given = {"model": "resnet50", "batch_size": options.batch_size, "data_source": "constant", "num_devices": 1}
-    given |= {"optimizer": "sgd", "learning_rate": LEARNING_RATE, "variable_update": "independent", **OURS[name]}
+    given = {
+        "model": "resnet50",
+        "batch_size": options.batch_size,
+        "data_source": "constant",
+        "num_devices": 1,
+    }
+    given |= {
+        "optimizer": "sgd",
+        "learning_rate": LEARNING_RATE,
+        "variable_update": "independent",
+        **OURS[name],
+    }
     config = configs.resolve(given, num_gpus=0, num_cores=options.threads)
     mode = registry.VARIABLE_UPDATES[config.update.variable_update]
-    request = Request("cpu", 1, 2 if options.threads > 1 else 1, options.threads, config.model.xla)
+    request = Request(
+        "cpu", 1, 2 if options.threads > 1 else 1, options.threads, config.model.xla
+    )
     engine = registry.load(registry.ENGINES, mode.engine).start(request)
     step = benchmark.build(config, engine)
     if not options.npz.exists():
@@ -66,9 +94,15 @@ def write_arrays(npz: Path, config: object, engine: object, step: object) -> Non
     from rnn_scaling.models.workload import first_values
     from rnn_scaling.training import benchmark
 
-    workload = workloads.load(config.model.model).build(config.model, engine.device_type)
+    workload = workloads.load(config.model.model).build(
+        config.model, engine.device_type
+    )
     feed = benchmark.feed_of(config, engine, workload)
-    [batch] = registry.load(registry.DATA_SOURCES, "constant").build(feed).next_batches(tf.constant(0, tf.int64))
+    [batch] = (
+        registry.load(registry.DATA_SOURCES, "constant")
+        .build(feed)
+        .next_batches(tf.constant(0, tf.int64))
+    )
     images = batch.images.numpy()
     if config.model.data_format == "NCHW":
         images = images.transpose(0, 2, 3, 1)
@@ -90,15 +124,23 @@ def keras_fit(name: str, options: argparse.Namespace) -> tuple[float, Run]:
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(LEARNING_RATE), loss, jit_compile=KERAS[name])
     with tf.device("CPU:0"):
-        batches = tf.data.Dataset.from_tensors((tf.constant(images), tf.constant(labels))).cache().repeat()
+        batches = (
+            tf.data.Dataset.from_tensors((tf.constant(images), tf.constant(labels)))
+            .cache()
+            .repeat()
+        )
 
     def fit(steps: int) -> float:
-        return model.fit(batches, steps_per_epoch=steps, epochs=1, verbose=0).history["loss"][0]
+        return model.fit(batches, steps_per_epoch=steps, epochs=1, verbose=0).history[
+            "loss"
+        ][0]
 
     def run(count: int) -> tuple[list[float], list[float]]:
         wall, cpu = time.perf_counter(), time.process_time()
         fit(count)
-        return [(time.perf_counter() - wall) / count], [(time.process_time() - cpu) / count]
+        return [(time.perf_counter() - wall) / count], [
+            (time.process_time() - cpu) / count
+        ]
 
     return fit(1), run
 
@@ -115,23 +157,51 @@ def work(options: argparse.Namespace) -> None:
 def compare(options: argparse.Namespace) -> list[str]:
     """A line a peer."""
     peers, times = measured(options, lambda name, npz: command(name, options, npz))
-    lines = ["| peer | step (ms) | CPU (ms) | images/s | first of it (wall) | (CPU) | first loss |", "|---" * 7 + "|"]
+    lines = [
+        "| peer | step (ms) | CPU (ms) | images/s | first of it (wall) | (CPU) | first loss |",
+        "|---" * 7 + "|",
+    ]
     for index, peer in enumerate(peers):
         wall_s, cpu_s = np.median(times[:, index], axis=0)
-        ratios = [ratio_text(times[:, index, kind], times[:, 0, kind]) if index else "1" for kind in (0, 1)]
-        cells = [peer.name, f"{1e3 * wall_s:.0f}", f"{1e3 * cpu_s:.0f}", f"{options.batch_size / wall_s:.1f}"]
-        lines.append("| " + " | ".join([*cells, *ratios, f"{peer.first_loss:.5f}"]) + " |")
+        ratios = [
+            ratio_text(times[:, index, kind], times[:, 0, kind]) if index else "1"
+            for kind in (0, 1)
+        ]
+        cells = [
+            peer.name,
+            f"{1e3 * wall_s:.0f}",
+            f"{1e3 * cpu_s:.0f}",
+            f"{options.batch_size / wall_s:.1f}",
+        ]
+        lines.append(
+            "| " + " | ".join([*cells, *ratios, f"{peer.first_loss:.5f}"]) + " |"
+        )
     return lines
 
 
 def parser() -> argparse.ArgumentParser:
     """Options of the benchmark and of its own processes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", type=lambda words: words.split(","), default=["ours", "keras", "keras_no_xla"])
-    parser.add_argument("--torch_python", default="", help="Python with PyTorch, for the peers of PyTorch")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--peers",
+        type=lambda words: words.split(","),
+        default=["ours", "keras", "keras_no_xla"],
+    )
+    parser.add_argument(
+        "--torch_python",
+        default="",
+        help="Python with PyTorch, for the peers of PyTorch",
+    )
     parser.add_argument("--rounds", type=int, default=8, help="each times every peer")
     parser.add_argument("--steps", type=int, default=3, help="of each peer in a round")
-    parser.add_argument("--warmup", type=int, default=2, help="steps of each peer before the first round")
+    parser.add_argument(
+        "--warmup",
+        type=int,
+        default=2,
+        help="steps of each peer before the first round",
+    )
     parser.add_argument("--threads", type=int, default=2, help="cores of a peer")
     parser.add_argument("--batch_size", type=int, default=8)
     parser.add_argument("--peer", default="", help=argparse.SUPPRESS)
@@ -150,7 +220,9 @@ def main() -> int:
             f"error: --peers={','.join(options.peers)} must begin with one of ours and name known ones; see --help"
         )
     if not options.torch_python and TORCH.keys() & set(options.peers):
-        sys.exit("error: peers of PyTorch need --torch_python=/path/to/python, one that has torch")
+        sys.exit(
+            "error: peers of PyTorch need --torch_python=/path/to/python, one that has torch"
+        )
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     print("\n".join(compare(options)))
     return 0

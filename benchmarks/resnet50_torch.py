@@ -18,13 +18,20 @@ from torch import nn
 from benchmarks.peers import serve, timed
 
 LEARNING_RATE = 0.01
-STACKS = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))  # channels, blocks, stride of the first
+STACKS = (
+    (64, 3, 1),
+    (128, 4, 2),
+    (256, 6, 2),
+    (512, 3, 2),
+)  # channels, blocks, stride of the first
 
 
 class Normalized(nn.Sequential):
     """A convolution with a bias, and batch normalisation, with Keras' values."""
 
-    def __init__(self, arrays: dict, name: str, stride: int = 1, padding: int = 0) -> None:
+    def __init__(
+        self, arrays: dict, name: str, stride: int = 1, padding: int = 0
+    ) -> None:
         kernel = torch.tensor(arrays[f"{name}_conv/kernel"].transpose(3, 2, 0, 1))
         outputs, inputs, size, _ = kernel.shape
         convolution = nn.Conv2d(inputs, outputs, size, stride, padding)
@@ -40,7 +47,9 @@ class Block(nn.Module):
 
     def __init__(self, arrays: dict, name: str, stride: int, projects: bool) -> None:
         super().__init__()
-        self.shortcut = Normalized(arrays, f"{name}_0", stride) if projects else nn.Identity()
+        self.shortcut = (
+            Normalized(arrays, f"{name}_0", stride) if projects else nn.Identity()
+        )
         self.first = Normalized(arrays, f"{name}_1", stride)
         self.second = Normalized(arrays, f"{name}_2", padding=1)
         self.third = Normalized(arrays, f"{name}_3")
@@ -58,7 +67,12 @@ class ResNet50(nn.Module):
         self.first = Normalized(arrays, "conv1", stride=2, padding=3)
         self.blocks = nn.Sequential(
             *(
-                Block(arrays, f"conv{number}_block{block}", stride if block == 1 else 1, block == 1)
+                Block(
+                    arrays,
+                    f"conv{number}_block{block}",
+                    stride if block == 1 else 1,
+                    block == 1,
+                )
                 for number, (_, blocks, stride) in enumerate(STACKS, start=2)
                 for block in range(1, blocks + 1)
             )
@@ -79,7 +93,9 @@ def main() -> None:
     with np.load(npz) as stored:
         arrays = dict(stored)
     order = torch.contiguous_format if form == "contiguous" else torch.channels_last
-    images = torch.tensor(arrays.pop("images").transpose(0, 3, 1, 2)).contiguous(memory_format=order)
+    images = torch.tensor(arrays.pop("images").transpose(0, 3, 1, 2)).contiguous(
+        memory_format=order
+    )
     labels = torch.tensor(arrays.pop("labels"))
     model = ResNet50(arrays).to(memory_format=order).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)

@@ -22,30 +22,62 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.training.clock import throughput
 
 FLAGS = flags.FLAGS
-LENGTHS = ((10, 20), (5, 20), (3, 20), (2, 20), (2, 28), (2, 15), (2, 10), (2, 5))  # warm-up, measured
+LENGTHS = (
+    (10, 20),
+    (5, 20),
+    (3, 20),
+    (2, 20),
+    (2, 28),
+    (2, 15),
+    (2, 10),
+    (2, 5),
+)  # warm-up, measured
 
 
 def cut(record: RunRecord, warmup: int, measured: int) -> RunRecord:
     """The record of a run that had ended after its first `warmup + measured` batches."""
     end, batches = warmup + measured, record.batches
-    kept = {name: getattr(batches, name)[:end] for name in ("seconds", "items", "loss", "tower_items")}
+    kept = {
+        name: getattr(batches, name)[:end]
+        for name in ("seconds", "items", "loss", "tower_items")
+    }
     kept["tower_positions"] = batches.tower_positions[:end]
     batches = dataclasses.replace(batches, warmup=warmup, measured=measured, **kept)
     rate = throughput(batches.seconds, batches.items, warmup)
     return dataclasses.replace(record, batches=batches, throughput=rate)
 
 
-def answer(records: Sequence[RunRecord]) -> tuple[list[float], list[float], list[float]]:
+def answer(
+    records: Sequence[RunRecord],
+) -> tuple[list[float], list[float], list[float]]:
     """(half-widths of efficiencies in points, half-widths of rates in %, rates) of a sweep."""
-    table = [row for group in machines.by_machine(records).values() for row in rows.with_baselines(group)]
+    table = [
+        row
+        for group in machines.by_machine(records).values()
+        for row in rows.with_baselines(group)
+    ]
     rates = [row.rate for row in table if row.rate]
-    efficiencies = [row.metric(metrics.EFFICIENCY) for row in table if row.num_devices > 1]
-    widths = [100 * value.half_width for value in efficiencies if value and value.half_width is not None]
-    return widths, [100 * (rate.half_width or 0.0) / rate.value for rate in rates], [rate.value for rate in rates]
+    efficiencies = [
+        row.metric(metrics.EFFICIENCY) for row in table if row.num_devices > 1
+    ]
+    widths = [
+        100 * value.half_width
+        for value in efficiencies
+        if value and value.half_width is not None
+    ]
+    return (
+        widths,
+        [100 * (rate.half_width or 0.0) / rate.value for rate in rates],
+        [rate.value for rate in rates],
+    )
 
 
 def main(_: list[str]) -> None:
-    records = [run.record for run in folder.read(Path(FLAGS.folder)).runs if run.record.status == "ok"]
+    records = [
+        run.record
+        for run in folder.read(Path(FLAGS.folder)).runs
+        if run.record.status == "ok"
+    ]
     full = answer([cut(record, *LENGTHS[0]) for record in records])[2]
     lines = []
     for warmup, measured in LENGTHS:
@@ -62,7 +94,14 @@ def main(_: list[str]) -> None:
                 f"{100 * np.mean(np.array(rates) / full - 1):+.1f}",
             ]
         )
-    headers = ["batches", "seconds", "efficiency ±", "widest ±", "rate ± (%)", "rate changes by (%)"]
+    headers = [
+        "batches",
+        "seconds",
+        "efficiency ±",
+        "widest ±",
+        "rate ± (%)",
+        "rate changes by (%)",
+    ]
     print(markdown_table(headers, lines))
 
 

@@ -24,12 +24,18 @@ from rnn_scaling.records import record
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     own, flags = parser.parse_known_args()
     cores = first_cores(own.devices)
-    kinds = {"one": (1, cores[:1]), "towers": (own.devices, [None]), "processes": (1, cores)}
+    kinds = {
+        "one": (1, cores[:1]),
+        "towers": (own.devices, [None]),
+        "processes": (1, cores),
+    }
     speedups: dict[str, list[float]] = {"towers": [], "processes": []}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(own.rounds):
@@ -38,25 +44,51 @@ def main() -> None:
             for kind, values in speedups.items():
                 values.append(rates[kind] / rates["one"])
             print(
-                f"round {number + 1}: {', '.join(f'{kind} {rates[kind]:,.0f} words/s' for kind in kinds)}", flush=True
+                f"round {number + 1}: {', '.join(f'{kind} {rates[kind]:,.0f} words/s' for kind in kinds)}",
+                flush=True,
             )
     for kind, values in speedups.items():
         ratios = ", ".join(f"{each:.3f}" for each in values)
-        print(f"{own.devices} {kind} of one: {ratios}; median {statistics.median(values):.3f}")
+        print(
+            f"{own.devices} {kind} of one: {ratios}; median {statistics.median(values):.3f}"
+        )
 
 
-def _rate(num_devices: int, cores: Sequence[int | None], flags: Sequence[str], folder: Path) -> float:
+def _rate(
+    num_devices: int, cores: Sequence[int | None], flags: Sequence[str], folder: Path
+) -> float:
     """Total words/s of one trainer with `num_devices` per entry of `cores`, all at the same time; None binds itself."""
     started = []
     for core in cores:
-        bind = None if core is None else functools.partial(os.sched_setaffinity, 0, [core])
-        command = [sys.executable, "-m", "rnn_scaling.train", f"--num_devices={num_devices}"]
-        command += ["--progress=false", f"--result_file={folder / f'{core}.json'}", *flags]
-        started.append(subprocess.Popen(command, preexec_fn=bind, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        bind = (
+            None if core is None else functools.partial(os.sched_setaffinity, 0, [core])
+        )
+        command = [
+            sys.executable,
+            "-m",
+            "rnn_scaling.train",
+            f"--num_devices={num_devices}",
+        ]
+        command += [
+            "--progress=false",
+            f"--result_file={folder / f'{core}.json'}",
+            *flags,
+        ]
+        started.append(
+            subprocess.Popen(
+                command,
+                preexec_fn=bind,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )
     statuses = [process.wait() for process in started]
     if any(statuses):
         raise SystemExit("a trainer failed; run it by itself")
-    return sum(record.read(folder / f"{core}.json").throughput.items_per_second for core in cores)
+    return sum(
+        record.read(folder / f"{core}.json").throughput.items_per_second
+        for core in cores
+    )
 
 
 if __name__ == "__main__":

@@ -32,7 +32,9 @@ TERMS: dict[tuple[str, str], Terms] = {
 }
 
 
-def extrapolated(law: str, n: np.ndarray, rates: np.ndarray, scaling: str, more: np.ndarray) -> np.ndarray:
+def extrapolated(
+    law: str, n: np.ndarray, rates: np.ndarray, scaling: str, more: np.ndarray
+) -> np.ndarray:
     """Rates `[k]` on `more` devices `[k]`, by a law of LAWS fitted to the `rates` `[j]` on `n` devices `[j]`."""
     n, more = n.astype(float), more.astype(float)
     if law == "line":
@@ -48,7 +50,9 @@ def _fitted(columns: np.ndarray) -> np.ndarray:
     best, fewest = np.inf, np.zeros(columns.shape[1])
     for size in range(1, columns.shape[1] + 1):
         for chosen in map(list, itertools.combinations(range(columns.shape[1]), size)):
-            found = np.linalg.lstsq(columns[:, chosen], np.ones(len(columns)), rcond=None)[0]
+            found = np.linalg.lstsq(
+                columns[:, chosen], np.ones(len(columns)), rcond=None
+            )[0]
             error = float(np.sum((columns[:, chosen] @ found - 1) ** 2))
             if found.min() >= 0 and error < best - BETTER:
                 best, fewest = error, np.zeros(columns.shape[1])

@@ -53,7 +53,8 @@ class Series:
 def series_of(records: Sequence[RunRecord]) -> Series:
     """The good runs of records, in the order of their start."""
     ordered = sorted(
-        (r for r in records if r.status == "ok" and r.throughput), key=lambda r: r.environment.started or ""
+        (r for r in records if r.status == "ok" and r.throughput),
+        key=lambda r: r.environment.started or "",
     )
     return Series(tuple(rows.with_baselines(ordered)))
 
@@ -65,7 +66,9 @@ QUANTITIES: dict[str, Numbers] = {
 }
 
 
-def choices(rounds: int, k: int, rng: np.random.Generator, draws: int) -> Iterator[tuple[str, list[int]]]:
+def choices(
+    rounds: int, k: int, rng: np.random.Generator, draws: int
+) -> Iterator[tuple[str, list[int]]]:
     """("in a row", rounds) for every window of k, and ("at random", rounds) for so many draws."""
     for first in range(rounds - k + 1):
         yield "in a row", list(range(first, first + k))
@@ -89,11 +92,23 @@ def coverage(series: Series, seed: int, draws: int) -> Iterator[list[str]]:
             for row in series.taken(chosen):
                 for name, of in QUANTITIES.items():
                     value, truth = of(row), of(whole[row.key])
-                    if value is not None and truth is not None and value.half_width is not None:
+                    if (
+                        value is not None
+                        and truth is not None
+                        and value.half_width is not None
+                    ):
                         held = holds(value, truth, k / series.rounds)
-                        hits.setdefault((name, how), []).append((held, value.half_width / value.value))
+                        hits.setdefault((name, how), []).append(
+                            (held, value.half_width / value.value)
+                        )
         for (name, how), each in sorted(hits.items()):
-            yield [name, str(k), how, _share([hit for hit, _ in each]), f"{np.median([w for _, w in each]):.1%}"]
+            yield [
+                name,
+                str(k),
+                how,
+                _share([hit for hit, _ in each]),
+                f"{np.median([w for _, w in each]):.1%}",
+            ]
 
 
 def alarms(series: Series) -> Iterator[list[str]]:
@@ -102,15 +117,26 @@ def alarms(series: Series) -> Iterator[list[str]]:
         found = []
         for row in series.rows:
             rates = rows.process_rates(row.good)
-            pairs = [(rates[i : i + k], rates[i + k : i + 2 * k]) for i in range(len(rates) - 2 * k + 1)]
+            pairs = [
+                (rates[i : i + k], rates[i + k : i + 2 * k])
+                for i in range(len(rates) - 2 * k + 1)
+            ]
             found += [significance.judged(_between_sittings(*pair)) for pair in pairs]
         different = _share([each.verdict != "no difference seen" for each in found])
-        yield [str(k), str(len(found)), different, _share([significance.gate(f, LIMIT) == "regression" for f in found])]
+        yield [
+            str(k),
+            str(len(found)),
+            different,
+            _share([significance.gate(f, LIMIT) == "regression" for f in found]),
+        ]
 
 
 def _between_sittings(before: Sequence[float], after: Sequence[float]) -> Interval:
     """after / before, as compare has it for runs that all came after the others."""
-    sides = [confidence.over_processes(each, confidence.drifting_scatter(each)) for each in (after, before)]
+    sides = [
+        confidence.over_processes(each, confidence.drifting_scatter(each))
+        for each in (after, before)
+    ]
     return confidence.ratio(*sides)
 
 
@@ -121,7 +147,13 @@ def drift(series: Series) -> Iterator[list[str]]:
         off = logs - logs.mean()
         correlation = float(off[1:] @ off[:-1] / (off @ off)) if off.any() else 0.0
         neighbours = math.sqrt(float(np.mean(np.diff(logs) ** 2)) / 2)
-        yield [title, str(len(logs)), f"{logs.std(ddof=1):.1%}", f"{neighbours:.1%}", f"{correlation:+.2f}"]
+        yield [
+            title,
+            str(len(logs)),
+            f"{logs.std(ddof=1):.1%}",
+            f"{neighbours:.1%}",
+            f"{correlation:+.2f}",
+        ]
 
 
 def agreement(sweeps: Sequence[Series]) -> Iterator[list[str]]:
@@ -132,11 +164,17 @@ def agreement(sweeps: Sequence[Series]) -> Iterator[list[str]]:
             others = {row.key: row for row in other.rows}
             for row in one.rows:
                 values = [of(each) for each in (row, others.get(row.key)) if each]
-                known = [value for value in values if value is not None and value.half_width]
+                known = [
+                    value for value in values if value is not None and value.half_width
+                ]
                 if len(known) == 2:
                     ends = confidence.ratio(*known).ends
                     hits.append(bool(ends and ends[0] <= 1 <= ends[1]))
-                    widths += [value.half_width / value.value for value in known if value.half_width]
+                    widths += [
+                        value.half_width / value.value
+                        for value in known
+                        if value.half_width
+                    ]
         if hits:
             yield [name, str(len(hits)), _share(hits), f"{np.median(widths):.1%}"]
 
@@ -145,14 +183,19 @@ def values(sweeps: Sequence[Series]) -> Iterator[list[str]]:
     """Efficiency in each sweep, in percent."""
     for row, title in zip(sweeps[0].rows, _labels(sweeps[0].rows)):
         if row.num_devices > 1:
-            each = [next((other for other in sweep.rows if other.key == row.key), None) for sweep in sweeps]
+            each = [
+                next((other for other in sweep.rows if other.key == row.key), None)
+                for sweep in sweeps
+            ]
             shown = [other.metric(EFFICIENCY) if other else None for other in each]
             yield [title, *("n/a" if v is None else _percent(v) for v in shown)]
 
 
 def _percent(value: Interval) -> str:
     ends = value.ends
-    return f"{100 * value.value:.1f}" + (f" [{100 * ends[0]:.1f}, {100 * ends[1]:.1f}]" if ends else "")
+    return f"{100 * value.value:.1f}" + (
+        f" [{100 * ends[0]:.1f}, {100 * ends[1]:.1f}]" if ends else ""
+    )
 
 
 def holds(value: Interval | None, whole: Interval | None, share: float) -> bool:
@@ -176,7 +219,14 @@ def _share(hits: Sequence[bool]) -> str:
 
 
 def _labels(members: Sequence[Row]) -> list[str]:
-    named = [(str(r.config["encoder_type"]), str(r.config["variable_update"]), str(r.num_devices)) for r in members]
+    named = [
+        (
+            str(r.config["encoder_type"]),
+            str(r.config["variable_update"]),
+            str(r.num_devices),
+        )
+        for r in members
+    ]
     return ["-".join(words) for words in named]
 
 
@@ -189,28 +239,57 @@ def main(argv: list[str]) -> None:
     sweeps = [series_of([file.record for file in each.runs]) for each in content]
     if len(sweeps) > 1:
         for path, each in zip(paths, content):
-            print(f"{path}: {conclusions.lead(summary_builder.summarise(each, str(path)))}")
+            print(
+                f"{path}: {conclusions.lead(summary_builder.summarise(each, str(path)))}"
+            )
         print(f"\n{values.__doc__}\n")
         print(markdown_table(["configuration", *map(str, paths)], list(values(sweeps))))
         print(f"\n{agreement.__doc__}\n")
-        print(markdown_table(["quantity", "pairs", "agree", "± (median)"], list(agreement(sweeps))))
+        print(
+            markdown_table(
+                ["quantity", "pairs", "agree", "± (median)"], list(agreement(sweeps))
+            )
+        )
         return
     (series,) = sweeps
-    print(f"{len(series.rows)} configurations, {series.rounds} rounds\n\n{coverage.__doc__}\n")
+    print(
+        f"{len(series.rows)} configurations, {series.rounds} rounds\n\n{coverage.__doc__}\n"
+    )
     table = list(coverage(series, FLAGS.seed, FLAGS.draws))
-    print(markdown_table(["quantity", "processes", "taken", "holds the mean of all", "± (median)"], table))
+    print(
+        markdown_table(
+            ["quantity", "processes", "taken", "holds the mean of all", "± (median)"],
+            table,
+        )
+    )
     print(f"\n{alarms.__doc__}\n")
     print(
         markdown_table(
-            ["runs a side", "comparisons", "called different", f"regression beyond {LIMIT:.0%}"], list(alarms(series))
+            [
+                "runs a side",
+                "comparisons",
+                "called different",
+                f"regression beyond {LIMIT:.0%}",
+            ],
+            list(alarms(series)),
         )
     )
     print(f"\n{drift.__doc__}\n")
-    head = ["configuration", "processes", "scatter", "scatter of neighbours", "correlation of neighbours"]
+    head = [
+        "configuration",
+        "processes",
+        "scatter",
+        "scatter of neighbours",
+        "correlation of neighbours",
+    ]
     print(markdown_table(head, list(drift(series))))
 
 
-if __name__ == "__main__":  # flags are defined here: the tests import several benchmarks in one process
-    flags.DEFINE_integer("draws", 500, "rounds drawn at random, for each number of them", lower_bound=0)
+if (
+    __name__ == "__main__"
+):  # flags are defined here: the tests import several benchmarks in one process
+    flags.DEFINE_integer(
+        "draws", 500, "rounds drawn at random, for each number of them", lower_bound=0
+    )
     flags.DEFINE_integer("seed", 1, "seed of the draws")
     app.run(main)

@@ -23,7 +23,9 @@ from rnn_scaling.analysis import steady_state
 FLAGS = flags.FLAGS
 
 BUCKETS = np.array([640, 1280, 1920, 2560, 3200])  # words of a batch, by bucket
-BUCKET_S = 0.3 + 0.7 * BUCKETS / BUCKETS.mean()  # a step has costs that its words do not change
+BUCKET_S = (
+    0.3 + 0.7 * BUCKETS / BUCKETS.mean()
+)  # a step has costs that its words do not change
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,11 +65,17 @@ CASES: dict[str, Case] = {
     "exponential": Case("warm-up", lambda t: 1 + 0.5 * np.exp(-t / 20)),
     "late slow-down": Case("slow-down", late(1.25, 0.7), 1.25),
     "period 2": Case("cyclic", lambda t: np.where(t % 2 == 0, 0.8, 1.2)),
-    "compile step, period 7": Case("cyclic", lambda t: np.where(t == 0, 30.0, 1 + 0.05 * (t % 7 - 3))),
+    "compile step, period 7": Case(
+        "cyclic", lambda t: np.where(t == 0, 30.0, 1 + 0.05 * (t % 7 - 3))
+    ),
     "buckets in turn": Case("cyclic", lambda t: np.ones(len(t)), 1.0, in_turn),
     "buckets at random": Case("flat", lambda t: np.ones(len(t)), 1.0, at_random),
-    "buckets at random, two plateaus": Case("warm-up", compile_and_plateaus, 1.0, at_random),
-    "buckets at random, late slow-down": Case("slow-down", late(1.25, 0.7), 1.25, at_random),
+    "buckets at random, two plateaus": Case(
+        "warm-up", compile_and_plateaus, 1.0, at_random
+    ),
+    "buckets at random, late slow-down": Case(
+        "slow-down", late(1.25, 0.7), 1.25, at_random
+    ),
     "drift of 20 %": Case("no steady state", lambda t: 1 + 0.2 * t / len(t), None),
     "drift of 5 %": Case("no steady state", lambda t: 1 + 0.05 * t / len(t), None),
     "step at 90 %": Case("no steady state", late(1.2, 0.9), None),
@@ -94,25 +102,39 @@ def mser5_cut(y: np.ndarray) -> int | None:
     return 5 * cut if cut <= len(means) // 2 else None
 
 
-def draw(rng: np.random.Generator, n: int, sigma: float, correlation: float, outliers: float) -> np.ndarray:
+def draw(
+    rng: np.random.Generator, n: int, sigma: float, correlation: float, outliers: float
+) -> np.ndarray:
     """Log noise `[n]`: first-order autoregressive, and a share of batches up to twice as long (Pareto, clipped)."""
     white = rng.normal(size=n + 50)
     noise = np.zeros(n + 50)
     for t in range(1, n + 50):
         noise[t] = correlation * noise[t - 1] + white[t] * np.sqrt(1 - correlation**2)
     late_batches = rng.random(n) < outliers
-    return sigma * noise[50:] + late_batches * np.minimum(0.1 * rng.pareto(1.5, n) + 0.05, np.log(2))
+    return sigma * noise[50:] + late_batches * np.minimum(
+        0.1 * rng.pareto(1.5, n) + 0.05, np.log(2)
+    )
 
 
-def judge(name: str, noise: str, sigma: float, n: int, repetitions: int, seed: int) -> list[str]:
+def judge(
+    name: str, noise: str, sigma: float, n: int, repetitions: int, seed: int
+) -> list[str]:
     """One row of the table."""
     case, (correlation, outliers) = CASES[name], NOISES[noise]
     rng = np.random.default_rng([seed, n, *name.encode(), *noise.encode()])
     t = np.arange(n)
-    clean, words, steady_s = case.seconds(t), np.full(n, BUCKETS.mean()), np.full(n, case.level_s or np.nan)
+    clean, words, steady_s = (
+        case.seconds(t),
+        np.full(n, BUCKETS.mean()),
+        np.full(n, case.level_s or np.nan),
+    )
     if case.buckets is not None:
         lengths = case.buckets(t)
-        clean, words, steady_s = clean * BUCKET_S[lengths], BUCKETS[lengths], steady_s * BUCKET_S[lengths]
+        clean, words, steady_s = (
+            clean * BUCKET_S[lengths],
+            BUCKETS[lengths],
+            steady_s * BUCKET_S[lengths],
+        )
     # A rate is words over the mean time, so the truth holds the noise's mean.
     noise_mean = float(np.exp(draw(rng, 200_000, sigma, 0.0, outliers)).mean())
     kinds: Counter[str] = Counter()
@@ -121,11 +143,19 @@ def judge(name: str, noise: str, sigma: float, n: int, repetitions: int, seed: i
         step_s = clean * np.exp(draw(rng, n, sigma, correlation, outliers))
         state = steady_state.analyse(step_s, words)
         kinds[state.kind] += 1
-        cuts = {"found": state.start, "skip 10": 10, "MSER-5": mser5_cut(np.log(step_s / words)) or 0}
+        cuts = {
+            "found": state.start,
+            "skip 10": 10,
+            "MSER-5": mser5_cut(np.log(step_s / words)) or 0,
+        }
         for method, cut in cuts.items():
             if case.level_s is not None and cut is not None:
-                errors[method].append(steady_s[cut:].sum() * noise_mean / step_s[cut:].sum() - 1)
-    answered = ", ".join(f"{kind} {count / repetitions:.1%}" for kind, count in kinds.most_common())
+                errors[method].append(
+                    steady_s[cut:].sum() * noise_mean / step_s[cut:].sum() - 1
+                )
+    answered = ", ".join(
+        f"{kind} {count / repetitions:.1%}" for kind, count in kinds.most_common()
+    )
     cells = [name, noise, f"{sigma:.0%}", case.right, answered]
     if not errors["found"]:
         return [*cells, "none", "none", "none", "none"]
@@ -136,14 +166,33 @@ def judge(name: str, noise: str, sigma: float, n: int, repetitions: int, seed: i
 
 def main(argv: list[str]) -> None:
     del argv
-    head = ["series", "noise", "sigma", "right", "answered", "bias", "95 % of errors below", "skip 10", "MSER-5"]
-    print(f"{FLAGS.batches} batches, {FLAGS.repetitions} repetitions, seed {FLAGS.seed}\n")
+    head = [
+        "series",
+        "noise",
+        "sigma",
+        "right",
+        "answered",
+        "bias",
+        "95 % of errors below",
+        "skip 10",
+        "MSER-5",
+    ]
+    print(
+        f"{FLAGS.batches} batches, {FLAGS.repetitions} repetitions, seed {FLAGS.seed}\n"
+    )
     print("| " + " | ".join(head) + " |")
     print("|" + "---|" * len(head))
     for sigma in FLAGS.noise:
         for name in CASES:
             for noise in NOISES if name == "flat" else ["white", "AR(1) 0.5"]:
-                row = judge(name, noise, float(sigma), FLAGS.batches, FLAGS.repetitions, FLAGS.seed)
+                row = judge(
+                    name,
+                    noise,
+                    float(sigma),
+                    FLAGS.batches,
+                    FLAGS.repetitions,
+                    FLAGS.seed,
+                )
                 print("| " + " | ".join(row) + " |", flush=True)
     long = np.exp(draw(np.random.default_rng(FLAGS.seed), 5000, 0.01, 0.0, 0.0))
     times = []
@@ -154,9 +203,13 @@ def main(argv: list[str]) -> None:
     print(f"5,000 batches: {min(times) * 1e3:.0f} ms (best of 5)", file=sys.stderr)
 
 
-if __name__ == "__main__":  # flags are defined here: the tests import several benchmarks in one process
+if (
+    __name__ == "__main__"
+):  # flags are defined here: the tests import several benchmarks in one process
     flags.DEFINE_integer("repetitions", 1000, "series of each kind", lower_bound=1)
     flags.DEFINE_integer("seed", 1, "seed of the noise")
-    flags.DEFINE_list("noise", ["0.01", "0.05"], "standard deviations of a batch's log time")
+    flags.DEFINE_list(
+        "noise", ["0.01", "0.05"], "standard deviations of a batch's log time"
+    )
     flags.DEFINE_integer("batches", 200, "batches of a series", lower_bound=1)
     app.run(main)

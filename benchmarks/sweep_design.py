@@ -18,7 +18,13 @@ from absl import app, flags
 
 from benchmarks.coverage import batches
 from rnn_scaling import registry
-from rnn_scaling.analysis.confidence import Interval, over_processes, ratio, shared_scatters, within_interval
+from rnn_scaling.analysis.confidence import (
+    Interval,
+    over_processes,
+    ratio,
+    shared_scatters,
+    within_interval,
+)
 from rnn_scaling.commands.sweep import ENOUGH, FEWEST, MOST
 from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.models import kernels
@@ -43,7 +49,12 @@ class Answer:
     efficiencies: list[Interval]
 
 
-def sweep(rng: np.random.Generator, between: tuple[float, float], drift: tuple[float, float], rounds: int) -> Answer:
+def sweep(
+    rng: np.random.Generator,
+    between: tuple[float, float],
+    drift: tuple[float, float],
+    rounds: int,
+) -> Answer:
     """A sweep of so many rounds; 0: as many as the command makes."""
     runs = plan.plan({}, num_gpus=0, num_cores=2)
     most = rounds or MOST
@@ -52,12 +63,16 @@ def sweep(rng: np.random.Generator, between: tuple[float, float], drift: tuple[f
     logs: dict[str, list[float]] = {run.name: [] for run in runs}
     one: dict[str, Interval] = {}
     for place, run in enumerate(ordered):
-        machine = drift[1] * machine + drift[0] * math.sqrt(1 - drift[1] ** 2) * rng.normal()
+        machine = (
+            drift[1] * machine + drift[0] * math.sqrt(1 - drift[1] ** 2) * rng.normal()
+        )
         step_s = batches(rng, (BATCHES,), 0.5)
         own = between[run.flags["num_devices"] - 1] * rng.normal() + machine
         logs[run.name].append(own - math.log(step_s.mean()))
         one[run.name] = within_interval(step_s * math.exp(-own), np.ones(BATCHES))
-        if not (place + 1) % len(runs) and (made := (place + 1) // len(runs)) >= (rounds or FEWEST):
+        if not (place + 1) % len(runs) and (made := (place + 1) // len(runs)) >= (
+            rounds or FEWEST
+        ):
             answer = _answer(logs, one, made)
             widest = max(100 * (each.half_width or 0.0) for each in answer.efficiencies)
             if rounds or widest <= ENOUGH:
@@ -65,7 +80,9 @@ def sweep(rng: np.random.Generator, between: tuple[float, float], drift: tuple[f
     return answer
 
 
-def _answer(logs: dict[str, list[float]], one: dict[str, Interval], rounds: int) -> Answer:
+def _answer(
+    logs: dict[str, list[float]], one: dict[str, Interval], rounds: int
+) -> Answer:
     """The rates as a report has them; from one round, as it had them once: over the batches of each process."""
     sides: list[list[Interval]] = []
     for n in (1, 2):
@@ -80,28 +97,56 @@ def _covered(intervals: list[Interval]) -> str:
     return f"{np.mean([bool(each.ends and each.ends[0] <= 1 <= each.ends[1]) for each in intervals]):.0%}"
 
 
-def judge(between: str, drift: str, rounds: int, repetitions: int, seed: int) -> list[str]:
+def judge(
+    between: str, drift: str, rounds: int, repetitions: int, seed: int
+) -> list[str]:
     """One row of the table."""
     rng = np.random.default_rng([seed, rounds, *between.encode(), *drift.encode()])
-    answers = [sweep(rng, BETWEEN[between], DRIFTS[drift], rounds) for _ in range(repetitions)]
+    answers = [
+        sweep(rng, BETWEEN[between], DRIFTS[drift], rounds) for _ in range(repetitions)
+    ]
     efficiencies = [each for answer in answers for each in answer.efficiencies]
     width = np.median([each.half_width for each in efficiencies])
     spread = np.std([each.value for each in efficiencies])
     # Two sweeps agree where the difference of a configuration is within the interval of the difference.
     pairs = [
-        ratio(a, b) for one, other in itertools.pairwise(answers) for a, b in zip(one.efficiencies, other.efficiencies)
+        ratio(a, b)
+        for one, other in itertools.pairwise(answers)
+        for a, b in zip(one.efficiencies, other.efficiencies)
     ]
     made = f"{np.mean([answer.rounds for answer in answers]):.1f}"
     rates = [each for answer in answers for each in answer.rates]
-    cells = [_covered(efficiencies), f"{100 * width:.1f}", f"{100 * spread:.1f}", _covered(pairs), _covered(rates)]
-    return [between, drift, str(rounds) if rounds else f"{FEWEST} to {MOST}", made, *cells]
+    cells = [
+        _covered(efficiencies),
+        f"{100 * width:.1f}",
+        f"{100 * spread:.1f}",
+        _covered(pairs),
+        _covered(rates),
+    ]
+    return [
+        between,
+        drift,
+        str(rounds) if rounds else f"{FEWEST} to {MOST}",
+        made,
+        *cells,
+    ]
 
 
 def main(argv: list[str]) -> None:
     """Prints the table."""
     del argv
-    assert len(kernels.of_cell("lstm")) * len(registry.swept(registry.VARIABLE_UPDATES)) == 6
-    head = ["between processes", "drift", "rounds asked", "made", "efficiency covered", "± points"]
+    assert (
+        len(kernels.of_cell("lstm")) * len(registry.swept(registry.VARIABLE_UPDATES))
+        == 6
+    )
+    head = [
+        "between processes",
+        "drift",
+        "rounds asked",
+        "made",
+        "efficiency covered",
+        "± points",
+    ]
     head += ["its standard deviation", "sweeps agree", "rate covered"]
     rows = [
         judge(between, drift, rounds, FLAGS.repetitions, FLAGS.seed)
@@ -112,7 +157,9 @@ def main(argv: list[str]) -> None:
     print(markdown_table(head, rows))
 
 
-if __name__ == "__main__":  # flags are defined here: the tests import several benchmarks in one process
+if (
+    __name__ == "__main__"
+):  # flags are defined here: the tests import several benchmarks in one process
     flags.DEFINE_integer("repetitions", 400, "sweeps of each kind", lower_bound=2)
     flags.DEFINE_integer("seed", 1, "seed")
     app.run(main)

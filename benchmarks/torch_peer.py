@@ -21,11 +21,18 @@ import torch
 from rnn_scaling.trainers.torch import Seq2Seq, optimizer_of
 
 
-def make_step(arrays: Mapping[str, np.ndarray], dtype: str) -> Callable[[], torch.Tensor]:
+def make_step(
+    arrays: Mapping[str, np.ndarray], dtype: str
+) -> Callable[[], torch.Tensor]:
     """One training step: zero_grad, loss, backward, fused Adam."""
     model = Seq2Seq(arrays, float(arrays["forget_bias"]))
-    optimizer = optimizer_of("adam", [each for each in model.parameters() if each.requires_grad], 1e-3)
-    batch = [torch.tensor(arrays[name]).long() for name in ("source", "target_input", "target_output")]
+    optimizer = optimizer_of(
+        "adam", [each for each in model.parameters() if each.requires_grad], 1e-3
+    )
+    batch = [
+        torch.tensor(arrays[name]).long()
+        for name in ("source", "target_input", "target_output")
+    ]
 
     def step() -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)

@@ -19,9 +19,20 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.peers import Peer, Run, measured, ratio_text, serve, start_tensorflow, timed
+from benchmarks.peers import (
+    Peer,
+    Run,
+    measured,
+    ratio_text,
+    serve,
+    start_tensorflow,
+    timed,
+)
 
-STEADY_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "4000000000", "MALLOC_MMAP_THRESHOLD_": "4000000000"}
+STEADY_MEMORY = {
+    "MALLOC_TRIM_THRESHOLD_": "4000000000",
+    "MALLOC_MMAP_THRESHOLD_": "4000000000",
+}
 
 
 def ours(options: argparse.Namespace) -> tuple[float, Run]:
@@ -31,13 +42,28 @@ def ours(options: argparse.Namespace) -> tuple[float, Run]:
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines.local import Request
 
-    sizes = {"src_max_len": options.length, "tgt_max_len": options.length, "batch_size": options.batch_size}
-    given = {"data_source": "constant", "variable_update": "independent", "learning_rate": 1e-4, **sizes}
-    given |= {"dropout": options.dropout, "label_smoothing": options.label_smoothing, "compute_dtype": options.dtype}
+    sizes = {
+        "src_max_len": options.length,
+        "tgt_max_len": options.length,
+        "batch_size": options.batch_size,
+    }
+    given = {
+        "data_source": "constant",
+        "variable_update": "independent",
+        "learning_rate": 1e-4,
+        **sizes,
+    }
+    given |= {
+        "dropout": options.dropout,
+        "label_smoothing": options.label_smoothing,
+        "compute_dtype": options.dtype,
+    }
     given |= {"preset": "transformer_base", "num_devices": 1}
     config = configs.resolve(given, num_gpus=0, num_cores=options.threads)
     mode = registry.VARIABLE_UPDATES[config.update.variable_update]
-    request = Request("cpu", 1, 2 if options.threads > 1 else 1, options.threads, config.model.xla)
+    request = Request(
+        "cpu", 1, 2 if options.threads > 1 else 1, options.threads, config.model.xla
+    )
     engine = registry.load(registry.ENGINES, mode.engine).start(request)
     step = benchmark.build(config, engine)
     write_arrays(options.npz, config, engine)
@@ -54,13 +80,26 @@ def write_arrays(npz: Path, config: object, engine: object) -> None:
     from rnn_scaling.models.workload import first_values
     from rnn_scaling.training import benchmark
 
-    workload = workloads.load(config.model.model).build(config.model, engine.device_type)
+    workload = workloads.load(config.model.model).build(
+        config.model, engine.device_type
+    )
     feed = benchmark.feed_of(config, engine, workload)
-    [batch] = registry.load(registry.DATA_SOURCES, "constant").build(feed).next_batches(tf.constant(0, tf.int64))
-    ids = {name: getattr(batch, name).numpy() for name in ("source", "target_input", "target_output")}
-    positions = multi_head.positions(config.data.src_max_len, config.model.num_units).numpy()
+    [batch] = (
+        registry.load(registry.DATA_SOURCES, "constant")
+        .build(feed)
+        .next_batches(tf.constant(0, tf.int64))
+    )
+    ids = {
+        name: getattr(batch, name).numpy()
+        for name in ("source", "target_input", "target_output")
+    }
+    positions = multi_head.positions(
+        config.data.src_max_len, config.model.num_units
+    ).numpy()
     values = first_values(workload.variables, config.training.seed)
-    np.savez(npz, positions=positions, num_heads=config.model.num_heads, **ids, **values)
+    np.savez(
+        npz, positions=positions, num_heads=config.model.num_heads, **ids, **values
+    )
 
 
 def gemm(options: argparse.Namespace) -> tuple[float, Run]:
@@ -69,12 +108,25 @@ def gemm(options: argparse.Namespace) -> tuple[float, Run]:
 
     start_tensorflow(options.threads)
     rows = options.batch_size * options.length
-    shapes = [(rows, 512, 1536), (rows, 512, 2048), (rows, 2048, 512), (rows, 512, 32_000)]
-    operands = [(tf.random.normal((m, k)), tf.random.normal((k, n))) for m, k, n in shapes]
-    operands = [(tf.cast(a, options.dtype), tf.cast(b, options.dtype)) for a, b in operands]
+    shapes = [
+        (rows, 512, 1536),
+        (rows, 512, 2048),
+        (rows, 2048, 512),
+        (rows, 512, 32_000),
+    ]
+    operands = [
+        (tf.random.normal((m, k)), tf.random.normal((k, n))) for m, k, n in shapes
+    ]
+    operands = [
+        (tf.cast(a, options.dtype), tf.cast(b, options.dtype)) for a, b in operands
+    ]
 
     def step() -> float:
-        return float(tf.add_n([tf.reduce_mean(tf.cast((a @ b)[0], tf.float32)) for a, b in operands]))
+        return float(
+            tf.add_n(
+                [tf.reduce_mean(tf.cast((a @ b)[0], tf.float32)) for a, b in operands]
+            )
+        )
 
     return sum(2e-9 * m * k * n for m, k, n in shapes), timed(step)
 
@@ -83,31 +135,69 @@ def command(name: str, options: argparse.Namespace, npz: Path) -> list[str]:
     """What starts a peer's process."""
     if name == "torch":
         script = Path(__file__).with_name("transformer_torch.py")
-        words = [npz, options.threads, options.dtype, options.dropout, options.label_smoothing]
+        words = [
+            npz,
+            options.threads,
+            options.dtype,
+            options.dropout,
+            options.label_smoothing,
+        ]
         return [options.torch_python, str(script), *map(str, words)]
     own = [
         f"--{n}={getattr(options, n)}"
-        for n in ("threads", "batch_size", "length", "dtype", "dropout", "label_smoothing")
+        for n in (
+            "threads",
+            "batch_size",
+            "length",
+            "dtype",
+            "dropout",
+            "label_smoothing",
+        )
     ]
-    return [sys.executable, "-m", "benchmarks.transformer", f"--peer={name}", f"--npz={npz}", *own]
+    return [
+        sys.executable,
+        "-m",
+        "benchmarks.transformer",
+        f"--peer={name}",
+        f"--npz={npz}",
+        *own,
+    ]
 
 
 def compare(options: argparse.Namespace) -> list[str]:
     """A line a peer."""
-    return table(options, *measured(options, lambda name, npz: command(name, options, npz)))
+    return table(
+        options, *measured(options, lambda name, npz: command(name, options, npz))
+    )
 
 
-def table(options: argparse.Namespace, peers: list[Peer], times: np.ndarray) -> list[str]:
+def table(
+    options: argparse.Namespace, peers: list[Peer], times: np.ndarray
+) -> list[str]:
     """times: [round, peer, (wall, CPU)] seconds."""
     gflop = step_gflop(options)
-    head = ("peer", "step (ms)", "CPU (ms)", "words/s", "GFLOP/s", "first of it (wall)", "(CPU)", "first loss")
+    head = (
+        "peer",
+        "step (ms)",
+        "CPU (ms)",
+        "words/s",
+        "GFLOP/s",
+        "first of it (wall)",
+        "(CPU)",
+        "first loss",
+    )
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for index, peer in enumerate(peers):
         wall_s, cpu_s = np.median(times[:, index], axis=0)
-        ratios = [ratio_text(times[:, index, kind], times[:, 0, kind]) if index else "1" for kind in (0, 1)]
+        ratios = [
+            ratio_text(times[:, index, kind], times[:, 0, kind]) if index else "1"
+            for kind in (0, 1)
+        ]
         is_gemm = peer.name == "gemm"  # its first loss is its GFLOP
         of_peer = peer.first_loss if is_gemm else gflop
-        words = "" if is_gemm else f"{2 * options.batch_size * options.length / wall_s:.0f}"
+        words = (
+            "" if is_gemm else f"{2 * options.batch_size * options.length / wall_s:.0f}"
+        )
         loss = "" if is_gemm else f"{peer.first_loss:.5f}"
         cells = [
             peer.name,
@@ -127,7 +217,11 @@ def step_gflop(options: argparse.Namespace) -> float:
     from rnn_scaling.models.config import TRANSFORMER_BASE
     from rnn_scaling.models.workloads import WORKLOADS
 
-    sizes = {**TRANSFORMER_BASE, "src_max_len": options.length, "tgt_max_len": options.length}
+    sizes = {
+        **TRANSFORMER_BASE,
+        "src_max_len": options.length,
+        "tgt_max_len": options.length,
+    }
     return options.batch_size * WORKLOADS["transformer"].flops_a_sample(sizes) / 1e9
 
 
@@ -140,15 +234,34 @@ def work(options: argparse.Namespace) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Options of the benchmark and of its own processes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", type=lambda words: words.split(","), default=["ours", "torch", "gemm"])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--peers",
+        type=lambda words: words.split(","),
+        default=["ours", "torch", "gemm"],
+    )
     parser.add_argument("--torch_python", default="", help="Python with PyTorch")
-    parser.add_argument("--rounds", type=int, default=8, help="rounds; each times every peer")
-    parser.add_argument("--steps", type=int, default=2, help="steps of each peer in a round")
-    parser.add_argument("--warmup", type=int, default=2, help="steps of each peer before the first round")
-    parser.add_argument("--batch_size", type=int, default=16, help="sentence pairs a step")
+    parser.add_argument(
+        "--rounds", type=int, default=8, help="rounds; each times every peer"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=2, help="steps of each peer in a round"
+    )
+    parser.add_argument(
+        "--warmup",
+        type=int,
+        default=2,
+        help="steps of each peer before the first round",
+    )
+    parser.add_argument(
+        "--batch_size", type=int, default=16, help="sentence pairs a step"
+    )
     parser.add_argument("--length", type=int, default=32, help="words of each sentence")
-    parser.add_argument("--threads", type=int, default=1, help="cores, and threads of each peer")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="cores, and threads of each peer"
+    )
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--label_smoothing", type=float, default=0.1)
@@ -163,7 +276,9 @@ def main() -> None:
         work(options)
         return
     if "torch" in options.peers and not options.torch_python:
-        parser().error("the peer torch needs --torch_python; ./run.sh setup-frameworks torch makes one")
+        parser().error(
+            "the peer torch needs --torch_python; ./run.sh setup-frameworks torch makes one"
+        )
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     os.environ.update(STEADY_MEMORY)
     print("\n".join(compare(options)))

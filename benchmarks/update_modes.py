@@ -40,7 +40,9 @@ MODES = {
 
 def _ratios(seconds: Sequence[float], baseline: Sequence[float]) -> str:
     """ "1.10 (1.08 to 1.12)": the median ratio of a round, and between which half of them lie."""
-    low, middle, high = statistics.quantiles([a / b for a, b in zip(seconds, baseline)], n=4)
+    low, middle, high = statistics.quantiles(
+        [a / b for a, b in zip(seconds, baseline)], n=4
+    )
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
@@ -49,8 +51,15 @@ def main(argv: Sequence[str]) -> None:
     engine = local.start(local.Request("cpu", FLAGS.devices, FLAGS.devices, 1))
     steps = {}
     for name, options in MODES.items():
-        given = {"variable_update": name, "num_devices": FLAGS.devices, "device": "cpu", **options}
-        steps[name] = benchmark.build(configs.resolve(given, num_gpus=0, num_cores=FLAGS.devices), engine)
+        given = {
+            "variable_update": name,
+            "num_devices": FLAGS.devices,
+            "device": "cpu",
+            **options,
+        }
+        steps[name] = benchmark.build(
+            configs.resolve(given, num_gpus=0, num_cores=FLAGS.devices), engine
+        )
         for _ in range(3):
             steps[name]()
     wall, cpu = ({name: [] for name in MODES} for _ in range(2))
@@ -61,7 +70,9 @@ def main(argv: Sequence[str]) -> None:
                 steps[name]()
             wall[name].append((time.perf_counter() - begun) / STEPS)
             cpu[name].append((time.process_time() - spent) / STEPS)
-    print("| mode | step (ms) | times replicated | CPU a step (ms) | times replicated |")
+    print(
+        "| mode | step (ms) | times replicated | CPU a step (ms) | times replicated |"
+    )
     print("| --- | ---: | ---: | ---: | ---: |")
     for name in MODES:
         cells = []

@@ -47,4 +47,6 @@ class Side:
     vocabulary: str = ""  # name of the side whose vocabulary it has, as in --tgt_vocab_file; "": its own
 
 
-SeedOf = Callable[[int], Any]  # number of a stream, 0 or 1 -> two int64 seed words for its random numbers
+SeedOf = Callable[
+    [int], Any
+]  # number of a stream, 0 or 1 -> two int64 seed words for its random numbers

@@ -28,7 +28,12 @@ def option(
       parse: text -> value, where the type alone does not say it; a ValueError says what the text "must be".
       bare: it may stand without a value and then is "true".
     """
-    metadata: dict[str, Any] = {"help": help, "choices": choices, "minimum": minimum, "maximum": maximum}
+    metadata: dict[str, Any] = {
+        "help": help,
+        "choices": choices,
+        "minimum": minimum,
+        "maximum": maximum,
+    }
     metadata |= {"parse": parse, "shown": shown, "bare": bare, "whole": whole}
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -46,7 +51,9 @@ def _workloads_in_words() -> str:
     by_unit: dict[str, list[str]] = {}
     for (unit, family), names in families.items():
         by_unit.setdefault(unit, []).append(f"{', '.join(names)} ({family})")
-    return "; ".join(f"counting {unit}: {'; '.join(members)}" for unit, members in by_unit.items())
+    return "; ".join(
+        f"counting {unit}: {'; '.join(members)}" for unit, members in by_unit.items()
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +75,9 @@ class ModelConfig:
         choices=(*KERNELS, "bi", "uni"),
     )
     decoder_type: str | None = option(
-        None, "nmt, nmt_attention: kernel of the decoder; if not given, the encoder's", choices=tuple(KERNELS)
+        None,
+        "nmt, nmt_attention: kernel of the decoder; if not given, the encoder's",
+        choices=tuple(KERNELS),
     )
     direction: str = option(
         "bi",
@@ -99,7 +108,8 @@ class ModelConfig:
         choices=("standard", "gnmt_v2"),
     )
     normalize_attention: bool = option(
-        False, "nmt_attention: with --attention=bahdanau, normalise the score vector and add a scale and a bias"
+        False,
+        "nmt_attention: with --attention=bahdanau, normalise the score vector and add a scale and a bias",
     )
     biases_per_gate: int = option(
         1,
@@ -107,18 +117,31 @@ class ModelConfig:
         minimum=1,
         maximum=2,
     )
-    share_embedding: bool = option(False, "nmt, nmt_attention: use one embedding for both sides")
-    num_heads: int = option(
-        4, f"{readers_of('num_heads')}: heads of every attention layer; must divide num_units", minimum=1, maximum=1_024
+    share_embedding: bool = option(
+        False, "nmt, nmt_attention: use one embedding for both sides"
     )
-    filter_size: int = option(1024, f"{readers_of('filter_size')}: inner width of a feed-forward network", **_WIDTHS)
+    num_heads: int = option(
+        4,
+        f"{readers_of('num_heads')}: heads of every attention layer; must divide num_units",
+        minimum=1,
+        maximum=1_024,
+    )
+    filter_size: int = option(
+        1024,
+        f"{readers_of('filter_size')}: inner width of a feed-forward network",
+        **_WIDTHS,
+    )
     num_units: int = option(
         256,
         f"{readers_of('num_units')}: hidden size of each cell; for transformer, width of all layers and embeddings",
         **_WIDTHS,
     )
-    embedding_dim: int = option(256, f"{readers_of('embedding_dim')}: size of a word's embedding", **_WIDTHS)
-    src_vocab_size: int = option(8000, "nmt, nmt_attention: words in the source vocabulary", **_VOCABULARIES)
+    embedding_dim: int = option(
+        256, f"{readers_of('embedding_dim')}: size of a word's embedding", **_WIDTHS
+    )
+    src_vocab_size: int = option(
+        8000, "nmt, nmt_attention: words in the source vocabulary", **_VOCABULARIES
+    )
     tgt_vocab_size: int = option(
         8000,
         f"{readers_of('tgt_vocab_size')}: words in the target vocabulary; for transformer, in the shared vocabulary",
@@ -132,13 +155,17 @@ class ModelConfig:
         maximum=0.99,
     )
     forget_bias: float = option(
-        1.0, f"{readers_of('forget_bias')}, with lstm and layer_norm_lstm: added to the forget gate before its sigmoid"
+        1.0,
+        f"{readers_of('forget_bias')}, with lstm and layer_norm_lstm: added to the forget gate before its sigmoid",
     )
     time_major: bool = option(
-        True, f"{readers_of('time_major')}: keep activations [time, batch, units]; false: [batch, time, units]"
+        True,
+        f"{readers_of('time_major')}: keep activations [time, batch, units]; false: [batch, time, units]",
     )
     data_format: str = option(
-        "NHWC", f"{readers_of('data_format')}: order of the axes of images and activations", choices=("NHWC", "NCHW")
+        "NHWC",
+        f"{readers_of('data_format')}: order of the axes of images and activations",
+        choices=("NHWC", "NCHW"),
     )
     dataset: str | None = option(
         None,
@@ -152,7 +179,8 @@ class ModelConfig:
         choices=("float32", "bfloat16", "float16"),
     )
     accuracy: bool = option(
-        False, "report accuracy: the share of words or images of the training batches that are predicted correctly"
+        False,
+        "report accuracy: the share of words or images of the training batches that are predicted correctly",
     )
     label_smoothing: float = option(
         0.0,
@@ -171,7 +199,10 @@ class ModelConfig:
         "counted; --tgt_max_len is the longest translation",
     )
     beam_size: int = option(
-        1, "decode: hypotheses that are kept of each sentence; 1: greedy search", minimum=1, maximum=1_024
+        1,
+        "decode: hypotheses that are kept of each sentence; 1: greedy search",
+        minimum=1,
+        maximum=1_024,
     )
     length_penalty: float = option(
         0.0,
@@ -204,9 +235,26 @@ GNMT_V2: dict[str, Any] = {
 }
 """The network of NVIDIA's and MLPerf's GNMT: 160,671,297 parameters."""
 
-_LAYERS = {"model": "transformer", "num_encoder_layers": 6, "num_decoder_layers": 6, "tgt_vocab_size": 32_000}
-_BASE = {"num_units": 512, "num_heads": 8, "filter_size": 2048, "dropout": 0.1, "label_smoothing": 0.1}
-_BIG = {"num_units": 1024, "num_heads": 16, "filter_size": 4096, "dropout": 0.3, "label_smoothing": 0.1}
+_LAYERS = {
+    "model": "transformer",
+    "num_encoder_layers": 6,
+    "num_decoder_layers": 6,
+    "tgt_vocab_size": 32_000,
+}
+_BASE = {
+    "num_units": 512,
+    "num_heads": 8,
+    "filter_size": 2048,
+    "dropout": 0.1,
+    "label_smoothing": 0.1,
+}
+_BIG = {
+    "num_units": 1024,
+    "num_heads": 16,
+    "filter_size": 4096,
+    "dropout": 0.3,
+    "label_smoothing": 0.1,
+}
 TRANSFORMER_BASE: dict[str, Any] = {**_LAYERS, **_BASE}
 TRANSFORMER_BIG: dict[str, Any] = {**_LAYERS, **_BIG}
 """The models of Vaswani et al., arXiv:1706.03762, table 3: 60,485,632 and 209,051,648 parameters."""

@@ -19,13 +19,17 @@ from rnn_scaling.models.workload import Outcome
 MAX_LOGITS = 2**27
 """Logits held at a time, 512 MiB in float32; more words than these allow are taken piece by piece."""
 
-Gradient = Callable[..., tuple["tf.Tensor | None", ...]]  # of the loss -> of each argument
+Gradient = Callable[
+    ..., tuple["tf.Tensor | None", ...]
+]  # of the loss -> of each argument
 
 
 class LossOptions(NamedTuple):
     accuracy: bool = False  # right predictions are counted
     label_smoothing: float = 0.0  # share of each target that is spread over all words
-    tied: bool = False  # the projection is [V, U], a table of embeddings, and not [U, V]
+    tied: bool = (
+        False  # the projection is [V, U], a table of embeddings, and not [U, V]
+    )
     differentiated: bool = True  # whether anybody asks for gradients
 
 
@@ -57,22 +61,39 @@ def loss_sum(
     hidden = tf.reshape(outputs, [-1, units])
     words = _Words(hidden, tf.reshape(labels, [-1]), tf.reshape(weights, [-1]))
     num_words = hidden.shape[0]
-    compute = _in_pieces if num_words is None or num_words * vocabulary > MAX_LOGITS else _at_once
+    compute = (
+        _in_pieces
+        if num_words is None or num_words * vocabulary > MAX_LOGITS
+        else _at_once
+    )
     result = compute(words, projection, [] if bias is None else [bias], options)
-    return Outcome(result[0], correct=tf.stop_gradient(result[1])) if options.accuracy else Outcome(result)
+    return (
+        Outcome(result[0], correct=tf.stop_gradient(result[1]))
+        if options.accuracy
+        else Outcome(result)
+    )
 
 
 def logits_of(
-    outputs: tf.Tensor, projection: tf.Tensor, bias: tf.Tensor | None = None, tied: bool = False
+    outputs: tf.Tensor,
+    projection: tf.Tensor,
+    bias: tf.Tensor | None = None,
+    tied: bool = False,
 ) -> tf.Tensor:
     """[T, B, V] logits of the last layer's outputs [T, B, U], in their type."""
     units, vocabulary = projection.shape[::-1] if tied else projection.shape
-    flat = tf.matmul(tf.reshape(outputs, [-1, units]), tf.cast(projection, outputs.dtype), transpose_b=tied)
+    flat = tf.matmul(
+        tf.reshape(outputs, [-1, units]),
+        tf.cast(projection, outputs.dtype),
+        transpose_b=tied,
+    )
     flat = flat if bias is None else flat + tf.cast(bias, outputs.dtype)
     return tf.reshape(flat, tf.concat([tf.shape(outputs)[:-1], [vocabulary]], 0))
 
 
-def losses(logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float = 0.0) -> tf.Tensor:
+def losses(
+    logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float = 0.0
+) -> tf.Tensor:
     """float32 cross entropy of each label, the shape of `labels`, from logits [..., V]."""
     logits = tf.cast(logits, tf.float32)
     unsmoothed = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
@@ -112,33 +133,62 @@ class _LossForward(NamedTuple):
 
 
 def _forward(
-    hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, biases: Sequence[tf.Tensor], options: LossOptions
+    hidden: tf.Tensor,
+    projection: tf.Tensor,
+    labels: tf.Tensor,
+    biases: Sequence[tf.Tensor],
+    options: LossOptions,
 ) -> _LossForward:
     smoothing = options.label_smoothing
     if operators.usable(hidden.dtype):
         ours = operators.load()
         compute = ours.rnn_scaling_tied_loss if options.tied else ours.rnn_scaling_loss
-        made = compute(hidden, projection, biases[0] if biases else tf.zeros([0]), labels, smoothing)
-        return _LossForward(made.losses, lambda: made.is_right, lambda: made.d_logits, options.tied)
-    logits = sum(biases, tf.cast(tf.matmul(hidden, projection, transpose_b=options.tied), tf.float32))
+        made = compute(
+            hidden,
+            projection,
+            biases[0] if biases else tf.zeros([0]),
+            labels,
+            smoothing,
+        )
+        return _LossForward(
+            made.losses, lambda: made.is_right, lambda: made.d_logits, options.tied
+        )
+    logits = sum(
+        biases,
+        tf.cast(tf.matmul(hidden, projection, transpose_b=options.tied), tf.float32),
+    )
     probabilities = tf.raw_ops.Softmax(logits=logits)  # tf.nn loads Keras
     at_label = tf.stack([tf.range(tf.size(labels, tf.int64)), labels], axis=1)
     # The likeliest word's p is 1 / sum(exp(logits - largest)) >= 1/V: this logarithm is never that of 0.
-    log_sum = tf.reduce_max(logits, axis=1) - tf.math.log(tf.reduce_max(probabilities, axis=1))
+    log_sum = tf.reduce_max(logits, axis=1) - tf.math.log(
+        tf.reduce_max(probabilities, axis=1)
+    )
     losses = log_sum - tf.gather_nd(logits, at_label)
     if smoothing:
-        losses += smoothing * (tf.gather_nd(logits, at_label) - tf.reduce_mean(logits, axis=1))
+        losses += smoothing * (
+            tf.gather_nd(logits, at_label) - tf.reduce_mean(logits, axis=1)
+        )
 
     def d_logits() -> tf.Tensor:
-        spread = probabilities - smoothing / logits.shape[1] if smoothing else probabilities
+        spread = (
+            probabilities - smoothing / logits.shape[1] if smoothing else probabilities
+        )
         p = tf.cast(spread, hidden.dtype)
-        return tf.tensor_scatter_nd_sub(p, at_label, tf.fill(tf.shape(labels), tf.cast(1.0 - smoothing, p.dtype)))
+        return tf.tensor_scatter_nd_sub(
+            p, at_label, tf.fill(tf.shape(labels), tf.cast(1.0 - smoothing, p.dtype))
+        )
 
-    return _LossForward(losses, lambda: is_right(logits, labels), d_logits, options.tied)
+    return _LossForward(
+        losses, lambda: is_right(logits, labels), d_logits, options.tied
+    )
 
 
 def _gradients(
-    forward: _LossForward, hidden: tf.Tensor, projection: tf.Tensor, scale: tf.Tensor, biases: Sequence[tf.Tensor]
+    forward: _LossForward,
+    hidden: tf.Tensor,
+    projection: tf.Tensor,
+    scale: tf.Tensor,
+    biases: Sequence[tf.Tensor],
 ) -> tuple[tf.Tensor, ...]:
     """Gradients of hidden, projection and biases, in hidden's dtype, of the losses' sum weighted by `scale` [N]."""
     d_logits = forward.d_logits()
@@ -146,7 +196,11 @@ def _gradients(
     d_hidden = tf.matmul(d_logits, projection, transpose_b=not forward.tied) * scale
     d_biases = [tf.matmul(scale, d_logits, transpose_a=True)[0] for _ in biases]
     if forward.tied:
-        return d_hidden, tf.matmul(d_logits, hidden * scale, transpose_a=True), *d_biases
+        return (
+            d_hidden,
+            tf.matmul(d_logits, hidden * scale, transpose_a=True),
+            *d_biases,
+        )
     return d_hidden, tf.matmul(hidden * scale, d_logits, transpose_a=True), *d_biases
 
 
@@ -154,33 +208,55 @@ def _num_correct(forward: _LossForward, weights: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(forward.is_right() * weights)
 
 
-def _at_once(words: _Words, projection: tf.Tensor, biases: Sequence[tf.Tensor], options: LossOptions) -> Any:
+def _at_once(
+    words: _Words,
+    projection: tf.Tensor,
+    biases: Sequence[tf.Tensor],
+    options: LossOptions,
+) -> Any:
     """The loss, or with `accuracy` (loss, words predicted right)."""
 
     @tf.custom_gradient
     def loss(
-        hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, *biases: tf.Tensor
+        hidden: tf.Tensor,
+        projection: tf.Tensor,
+        labels: tf.Tensor,
+        weights: tf.Tensor,
+        *biases: tf.Tensor,
     ) -> tuple[Any, Gradient]:
         cast_projection = tf.cast(projection, hidden.dtype)
         forward = _forward(hidden, cast_projection, labels, biases, options)
 
-        def gradient(d_loss: tf.Tensor, *d_correct: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-            d_hidden, *d_others = _gradients(forward, hidden, cast_projection, weights * d_loss, biases)
+        def gradient(
+            d_loss: tf.Tensor, *d_correct: tf.Tensor
+        ) -> tuple[tf.Tensor | None, ...]:
+            d_hidden, *d_others = _gradients(
+                forward, hidden, cast_projection, weights * d_loss, biases
+            )
             d_projection, *d_biases = (tf.cast(d, tf.float32) for d in d_others)
             return d_hidden, d_projection, None, None, *d_biases
 
         total = tf.reduce_sum(forward.losses * weights)
-        return ((total, _num_correct(forward, weights)) if options.accuracy else total), gradient
+        return (
+            (total, _num_correct(forward, weights)) if options.accuracy else total
+        ), gradient
 
     return loss(words.hidden, projection, words.labels, words.weights, *biases)
 
 
-def _in_pieces(words: _Words, projection: tf.Tensor, biases: Sequence[tf.Tensor], options: LossOptions) -> Any:
+def _in_pieces(
+    words: _Words,
+    projection: tf.Tensor,
+    biases: Sequence[tf.Tensor],
+    options: LossOptions,
+) -> Any:
     """As `_at_once`, some words at a time; the gradients are made on the way, as no piece's logits are kept."""
     rows = max(1, MAX_LOGITS // projection.shape[0 if options.tied else 1])
 
     @tf.custom_gradient
-    def loss(hidden: tf.Tensor, projection: tf.Tensor, *biases: tf.Tensor) -> tuple[Any, Gradient]:
+    def loss(
+        hidden: tf.Tensor, projection: tf.Tensor, *biases: tf.Tensor
+    ) -> tuple[Any, Gradient]:
         num_words = tf.shape(hidden)[0]
         cast_projection = tf.cast(projection, hidden.dtype)
 
@@ -192,18 +268,37 @@ def _in_pieces(words: _Words, projection: tf.Tensor, biases: Sequence[tf.Tensor]
             *correct: tf.Tensor,
         ) -> tuple[Any, ...]:
             part = slice(piece * rows, tf.minimum((piece + 1) * rows, num_words))
-            forward = _forward(hidden[part], cast_projection, words.labels[part], biases, options)
+            forward = _forward(
+                hidden[part], cast_projection, words.labels[part], biases, options
+            )
             total += tf.reduce_sum(forward.losses * words.weights[part])
-            correct = tuple(before + _num_correct(forward, words.weights[part]) for before in correct)
+            correct = tuple(
+                before + _num_correct(forward, words.weights[part])
+                for before in correct
+            )
             if not options.differentiated:
                 return piece + 1, total, d_weights, d_hidden, *correct
-            d_piece, *d_more = _gradients(forward, hidden[part], cast_projection, words.weights[part], biases)
-            d_weights = tuple(d + tf.cast(more, tf.float32) for d, more in zip(d_weights, d_more, strict=True))
+            d_piece, *d_more = _gradients(
+                forward, hidden[part], cast_projection, words.weights[part], biases
+            )
+            d_weights = tuple(
+                d + tf.cast(more, tf.float32)
+                for d, more in zip(d_weights, d_more, strict=True)
+            )
             return piece + 1, total, d_weights, d_hidden.write(piece, d_piece), *correct
 
         num_pieces = (num_words + rows - 1) // rows
-        pieces = tf.TensorArray(hidden.dtype, num_pieces, infer_shape=False, element_shape=[None, hidden.shape[1]])
-        d_weights = tuple(map(tf.zeros_like, (projection, *biases))) if options.differentiated else ()
+        pieces = tf.TensorArray(
+            hidden.dtype,
+            num_pieces,
+            infer_shape=False,
+            element_shape=[None, hidden.shape[1]],
+        )
+        d_weights = (
+            tuple(map(tf.zeros_like, (projection, *biases)))
+            if options.differentiated
+            else ()
+        )
         start = (0, 0.0, d_weights, pieces, *([0.0] if options.accuracy else []))
         _, total, d_weights, pieces, *correct = tf.while_loop(
             lambda piece, *_: piece < num_pieces, body, start, parallel_iterations=1
@@ -211,7 +306,9 @@ def _in_pieces(words: _Words, projection: tf.Tensor, biases: Sequence[tf.Tensor]
         d_hidden = tf.reshape(pieces.concat(), tf.shape(hidden))
 
         def gradient(d_loss: tf.Tensor, *d_correct: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return d_hidden * tf.cast(d_loss, hidden.dtype), *(d * d_loss for d in d_weights)
+            return d_hidden * tf.cast(d_loss, hidden.dtype), *(
+                d * d_loss for d in d_weights
+            )
 
         return ((total, *correct) if options.accuracy else total), gradient
 

@@ -45,7 +45,9 @@ class Search(NamedTuple):
 class Decoder(Protocol):
     """A workload that translates."""
 
-    def start(self, weights: Tensors, look_up: LookUp, batch: Batch, search: Search) -> Start:
+    def start(
+        self, weights: Tensors, look_up: LookUp, batch: Batch, search: Search
+    ) -> Start:
         """Reads the sources of a batch; arguments as of `Workload.forward`."""
 
 
@@ -67,12 +69,18 @@ class _Beams(NamedTuple):
 
 
 def translate(
-    start: Start, num_sentences: int | tf.Tensor, bos: tf.Tensor, eos: tf.Tensor, search: Search
+    start: Start,
+    num_sentences: int | tf.Tensor,
+    bos: tf.Tensor,
+    eos: tf.Tensor,
+    search: Search,
 ) -> Translation:
     """Searches the translation of each sentence; bos and eos: the words at its ends, int64 scalars."""
     num_beams, penalty, max_words = search
     size = num_sentences * num_beams
-    no_other = np.where(np.arange(num_beams) > 0, -np.inf, 0.0).astype(np.float32)  # [K]: the first choice alone
+    no_other = np.where(np.arange(num_beams) > 0, -np.inf, 0.0).astype(
+        np.float32
+    )  # [K]: the first choice alone
     first_rows = tf.range(num_sentences, dtype=tf.int64)[:, None] * num_beams
     positions = tf.range(max_words, dtype=tf.int64)  # GPUs compare int32 on the host
 
@@ -81,27 +89,50 @@ def translate(
         ended = beams.ended if penalty else beams.ended[:, 0]
         return (position < max_words) & ~tf.reduce_all(ended)
 
-    def lengthen(position: tf.Tensor, beams: _Beams, state: State) -> tuple[tf.Tensor, _Beams, State]:
+    def lengthen(
+        position: tf.Tensor, beams: _Beams, state: State
+    ) -> tuple[tf.Tensor, _Beams, State]:
         logits, state = start.step(beams.words, state, position)
         log_probs, words = _best_words(tf.cast(logits, tf.float32), num_beams)
         ended = tf.reshape(beams.ended, [-1, 1])
-        log_probs, words = tf.where(ended, no_other, log_probs), tf.where(ended, eos, words)
+        log_probs, words = (
+            tf.where(ended, no_other, log_probs),
+            tf.where(ended, eos, words),
+        )
         lengths = beams.lengths + tf.cast(~beams.ended, tf.float32)
-        scores = beams.scores[:, :, None] + tf.reshape(log_probs, [-1, num_beams, num_beams])
-        ranks = scores / ((5.0 + lengths[:, :, None]) / 6.0) ** penalty if penalty else scores
+        scores = beams.scores[:, :, None] + tf.reshape(
+            log_probs, [-1, num_beams, num_beams]
+        )
+        ranks = (
+            scores / ((5.0 + lengths[:, :, None]) / 6.0) ** penalty
+            if penalty
+            else scores
+        )
 
         def of_sentences(x: tf.Tensor) -> tf.Tensor:
             return tf.reshape(x, [-1, num_beams**2])
 
-        chosen = tf.cast(tf.math.top_k(of_sentences(ranks), num_beams).indices, tf.int64)
-        scores, words = (tf.gather(of_sentences(x), chosen, batch_dims=1) for x in (scores, words))
+        chosen = tf.cast(
+            tf.math.top_k(of_sentences(ranks), num_beams).indices, tf.int64
+        )
+        scores, words = (
+            tf.gather(of_sentences(x), chosen, batch_dims=1) for x in (scores, words)
+        )
         flat, ended, sentences = tf.reshape(words, [-1]), beams.ended, beams.sentences
         if num_beams > 1:
             rows = tf.reshape(first_rows + chosen // num_beams, [-1])
             lengths, ended = (_rows_of(x, rows) for x in (lengths, ended))
-            sentences, state = tf.nest.map_structure(lambda x: tf.gather(x, rows), (sentences, state))
-        sentences = tf.where(positions == tf.cast(position, tf.int64), flat[:, None], sentences)
-        return position + 1, _Beams(flat, scores, lengths, ended | (words == eos), sentences), state
+            sentences, state = tf.nest.map_structure(
+                lambda x: tf.gather(x, rows), (sentences, state)
+            )
+        sentences = tf.where(
+            positions == tf.cast(position, tf.int64), flat[:, None], sentences
+        )
+        return (
+            position + 1,
+            _Beams(flat, scores, lengths, ended | (words == eos), sentences),
+            state,
+        )
 
     beams = _Beams(
         tf.fill([size], bos),
@@ -110,9 +141,15 @@ def translate(
         tf.fill([num_sentences, num_beams], False),
         tf.fill([size, max_words], eos),
     )
-    state = tf.nest.map_structure(lambda x: tf.repeat(x, num_beams, axis=0), start.state)
-    num_steps, beams, _ = tf.while_loop(goes_on, lengthen, (tf.constant(0), beams, state), parallel_iterations=1)
-    return Translation(beams.sentences[::num_beams], beams.lengths[:, 0], beams.scores[:, 0], num_steps)
+    state = tf.nest.map_structure(
+        lambda x: tf.repeat(x, num_beams, axis=0), start.state
+    )
+    num_steps, beams, _ = tf.while_loop(
+        goes_on, lengthen, (tf.constant(0), beams, state), parallel_iterations=1
+    )
+    return Translation(
+        beams.sentences[::num_beams], beams.lengths[:, 0], beams.scores[:, 0], num_steps
+    )
 
 
 def _best_words(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -133,13 +170,21 @@ def _largest(x: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
     if count == 1 or num_columns < count:
         values, places = tf.math.top_k(x, count)
         return values, tf.cast(places, tf.int64)
-    padded = tf.pad(x, [[0, 0], [0, num_columns * _STACKED - x.shape[1]]], constant_values=-np.inf)
+    padded = tf.pad(
+        x, [[0, 0], [0, num_columns * _STACKED - x.shape[1]]], constant_values=-np.inf
+    )
     stacked = tf.reshape(padded, [-1, _STACKED, num_columns])
-    columns = tf.cast(tf.math.top_k(tf.reduce_max(stacked, axis=1), count).indices, tf.int64)
-    few = tf.reshape(tf.gather(stacked, columns, axis=2, batch_dims=1), [-1, _STACKED * count])
+    columns = tf.cast(
+        tf.math.top_k(tf.reduce_max(stacked, axis=1), count).indices, tf.int64
+    )
+    few = tf.reshape(
+        tf.gather(stacked, columns, axis=2, batch_dims=1), [-1, _STACKED * count]
+    )
     values, places = tf.math.top_k(few, count)
     places = tf.cast(places, tf.int64)
-    return values, places // count * num_columns + tf.gather(columns, places % count, batch_dims=1)
+    return values, places // count * num_columns + tf.gather(
+        columns, places % count, batch_dims=1
+    )
 
 
 def _rows_of(x: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:

@@ -27,7 +27,9 @@ class UnitType:
 UNIT_TYPES = {
     "lstm": UnitType("without peepholes", "LSTM", 4, ("forget_bias",)),
     "gru": UnitType("as cuDNN's", "GRU", 3),
-    "layer_norm_lstm": UnitType("LSTM with layer normalization", "layer-normalized LSTM", 4, ("forget_bias",)),
+    "layer_norm_lstm": UnitType(
+        "LSTM with layer normalization", "layer-normalized LSTM", 4, ("forget_bias",)
+    ),
     "nas": UnitType("NASCell", "NAS cell", 8),
 }
 
@@ -43,17 +45,31 @@ class Kernel:
 
 
 KERNELS = {  # of a cell's kernels the first is the default
-    "cudnn_lstm": Kernel("one fused kernel: cuDNN on GPUs, BlockLSTM on CPUs", "cudnn", "block_lstm", ("lstm",)),
-    "cudnn_gru": Kernel(
-        "one fused GRU kernel: cuDNN on GPUs, one MatMul per step on CPUs", "cudnn", "gru_steps", ("gru",)
+    "cudnn_lstm": Kernel(
+        "one fused kernel: cuDNN on GPUs, BlockLSTM on CPUs",
+        "cudnn",
+        "block_lstm",
+        ("lstm",),
     ),
-    "dynamic_rnn": Kernel("a step-wise loop", "dynamic_rnn", "dynamic_rnn", tuple(UNIT_TYPES)),
+    "cudnn_gru": Kernel(
+        "one fused GRU kernel: cuDNN on GPUs, one MatMul per step on CPUs",
+        "cudnn",
+        "gru_steps",
+        ("gru",),
+    ),
+    "dynamic_rnn": Kernel(
+        "a step-wise loop", "dynamic_rnn", "dynamic_rnn", tuple(UNIT_TYPES)
+    ),
 }
 
 
 def of_cell(unit_type: str) -> list[str]:
     """The kernels that compute this cell, the one to take first; all of a cell that is none of ours."""
-    return [name for name, kernel in KERNELS.items() if unit_type in kernel.cells or unit_type not in UNIT_TYPES]
+    return [
+        name
+        for name, kernel in KERNELS.items()
+        if unit_type in kernel.cells or unit_type not in UNIT_TYPES
+    ]
 
 
 def load(name: str | None, device_type: str, unit_type: str) -> ModuleType:

@@ -21,7 +21,12 @@ _INPUT_STREAM, _LAYERS_STREAM = range(2)
 class _LanguageModel(NextWords):
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         super().__init__(
-            config, TextLayout((Side("tgt", config.tgt_vocab_size, True),), TargetBatch, config.time_major)
+            config,
+            TextLayout(
+                (Side("tgt", config.tgt_vocab_size, True),),
+                TargetBatch,
+                config.time_major,
+            ),
         )
         kernel = kernels.load(config.encoder_type, device_type, config.unit_type)
         self._stack = stack = stacks.stack_of(config, config.num_encoder_layers, 1)
@@ -29,21 +34,29 @@ class _LanguageModel(NextWords):
         self.kernels: Mapping[str, str] = {"encoder_kernel": kernel.kernel_name(stack)}
         self._cells = [f"layer_{n}" for n in range(stack.num_cells)]
         self.variables = (
-            VariableSpec("embedding", (config.tgt_vocab_size, config.embedding_dim), "embedding"),
+            VariableSpec(
+                "embedding", (config.tgt_vocab_size, config.embedding_dim), "embedding"
+            ),
             *stack.variables(self._cells),
-            VariableSpec("projection", (config.num_units, config.tgt_vocab_size), "dense"),
+            VariableSpec(
+                "projection", (config.num_units, config.tgt_vocab_size), "dense"
+            ),
         )
 
     def lookups(self, batch: TargetBatch) -> dict[str, tf.Tensor]:
         return {"embedding": batch.target_input}
 
-    def last_layer(self, weights: Tensors, rows: Tensors, batch: TargetBatch, seed: tf.Tensor) -> tf.Tensor:
+    def last_layer(
+        self, weights: Tensors, rows: Tensors, batch: TargetBatch, seed: tf.Tensor
+    ) -> tf.Tensor:
         dropout = self._config.dropout
         with tf.name_scope(self._config.unit_type):
             inputs = stacks.drop(rows["embedding"], dropout, seed, _INPUT_STREAM)
             layers_seed = stacks.fold_in(seed, _LAYERS_STREAM) if dropout else seed
             cells = self._stack.weights_of(self._cells, weights)
-            outputs, _ = self._run(cells, inputs, batch.target_length, None, layers_seed)
+            outputs, _ = self._run(
+                cells, inputs, batch.target_length, None, layers_seed
+            )
         return outputs
 
     def counts(self, batch: TargetBatch) -> Counts:

@@ -23,46 +23,73 @@ class NextWords(abc.ABC):
 
     moving: tuple[VariableSpec, ...] = ()
 
-    def __init__(self, config: ModelConfig, layout: TextLayout, tied: bool = False) -> None:
+    def __init__(
+        self, config: ModelConfig, layout: TextLayout, tied: bool = False
+    ) -> None:
         """tied: whether the projection is [V, U], a table of embeddings."""
         self._config, self._time_axis = config, 0 if layout.time_major else 1
         self.layout: Layout = layout
-        self._loss = cross_entropy.LossOptions(config.accuracy, config.label_smoothing, tied, config.trains)
+        self._loss = cross_entropy.LossOptions(
+            config.accuracy, config.label_smoothing, tied, config.trains
+        )
 
     @abc.abstractmethod
-    def last_layer(self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor) -> tf.Tensor:
+    def last_layer(
+        self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor
+    ) -> tf.Tensor:
         """Its outputs, [T, B, U] or [B, T, U]."""
 
-    def forward(self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor) -> Outcome:
-        outputs, labels = self.last_layer(weights, rows, batch, seed), batch.target_output
+    def forward(
+        self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor
+    ) -> Outcome:
+        outputs, labels = (
+            self.last_layer(weights, rows, batch, seed),
+            batch.target_output,
+        )
         with tf.name_scope("loss"):
-            counted = cross_entropy.word_weights(labels, batch.target_length, self._time_axis)
+            counted = cross_entropy.word_weights(
+                labels, batch.target_length, self._time_axis
+            )
             bias = weights.get(PROJECTION_BIAS)
-            return cross_entropy.loss_sum(outputs, weights[PROJECTION], labels, counted, bias, self._loss)
+            return cross_entropy.loss_sum(
+                outputs, weights[PROJECTION], labels, counted, bias, self._loss
+            )
 
-    def outputs(self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor) -> Outputs:
+    def outputs(
+        self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor
+    ) -> Outputs:
         hidden = self.last_layer(weights, rows, batch, seed)
         bias = weights.get(PROJECTION_BIAS)
-        return Outputs(cross_entropy.logits_of(hidden, weights[PROJECTION], bias, self._loss.tied))
+        return Outputs(
+            cross_entropy.logits_of(hidden, weights[PROJECTION], bias, self._loss.tied)
+        )
 
     def _projected(self, weights: Tensors) -> Callable[[tf.Tensor], tf.Tensor]:
         """The function of the last layer's outputs [N, U] at one position -> logits [N, V]."""
         projection = tf.cast(weights[PROJECTION], self._config.compute_dtype)
         bias = weights.get(PROJECTION_BIAS)
-        return lambda hidden: cross_entropy.logits_of(hidden, projection, bias, self._loss.tied)
+        return lambda hidden: cross_entropy.logits_of(
+            hidden, projection, bias, self._loss.tied
+        )
 
     def losses(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
         with tf.name_scope("loss"):
-            losses = cross_entropy.losses(logits, batch.target_output, self._loss.label_smoothing)
+            losses = cross_entropy.losses(
+                logits, batch.target_output, self._loss.label_smoothing
+            )
             return self._of_sentences(losses, batch)
 
     def correct(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
         with tf.name_scope("loss"):
-            return self._of_sentences(cross_entropy.is_right(logits, batch.target_output), batch)
+            return self._of_sentences(
+                cross_entropy.is_right(logits, batch.target_output), batch
+            )
 
     def _of_sentences(self, of_words: tf.Tensor, batch: Any) -> tf.Tensor:
         """[B]: the sum over each sentence's words, of [T, B] or [B, T]."""
-        counted = cross_entropy.word_weights(batch.target_output, batch.target_length, self._time_axis)
+        counted = cross_entropy.word_weights(
+            batch.target_output, batch.target_length, self._time_axis
+        )
         return tf.reduce_sum(of_words * counted, self._time_axis)
 
     def loss_items(self, batch: Any) -> tf.Tensor:

@@ -26,14 +26,26 @@ class _AttentionTranslation(TranslationWorkload):
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         super().__init__(config)
         is_gnmt = config.attention_architecture == "gnmt_v2"
-        self._network = Gnmt(config, device_type) if is_gnmt else StepWise(config, device_type)
+        self._network = (
+            Gnmt(config, device_type) if is_gnmt else StepWise(config, device_type)
+        )
         self.kernels = self._network.kernels
-        projection = [VariableSpec(PROJECTION, (config.num_units, config.tgt_vocab_size), "dense")]
+        projection = [
+            VariableSpec(PROJECTION, (config.num_units, config.tgt_vocab_size), "dense")
+        ]
         if is_gnmt:
-            projection.append(VariableSpec(PROJECTION_BIAS, (config.tgt_vocab_size,), "dense"))
-        self.variables = (*embedding_specs(config), *self._network.variables, *projection)
+            projection.append(
+                VariableSpec(PROJECTION_BIAS, (config.tgt_vocab_size,), "dense")
+            )
+        self.variables = (
+            *embedding_specs(config),
+            *self._network.variables,
+            *projection,
+        )
 
-    def last_layer(self, weights: Tensors, rows: Tensors, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
+    def last_layer(
+        self, weights: Tensors, rows: Tensors, batch: Batch, seed: tf.Tensor
+    ) -> tf.Tensor:
         dropout = self._config.dropout
         source, target = self.embedded(rows, batch)
         source = stacks.drop(source, dropout, seed, _SOURCE_STREAM)
@@ -41,13 +53,19 @@ class _AttentionTranslation(TranslationWorkload):
         network_seed = stacks.fold_in(seed, _NETWORK_STREAM) if dropout else seed
         return self._network.last_layer(weights, source, target, batch, network_seed)
 
-    def start(self, weights: Tensors, look_up: LookUp, batch: Batch, search: Search) -> Start:
+    def start(
+        self, weights: Tensors, look_up: LookUp, batch: Batch, search: Search
+    ) -> Start:
         source = look_up(self.table_of("src"), batch.source)
         first, run = self._network.start(weights, source, batch)
         logits = self._projected(weights)
 
-        def step(words: tf.Tensor, state: State, position: tf.Tensor) -> tuple[tf.Tensor, State]:
-            embedded = tf.cast(look_up(self.table_of("tgt"), words), self._config.compute_dtype)
+        def step(
+            words: tf.Tensor, state: State, position: tf.Tensor
+        ) -> tuple[tf.Tensor, State]:
+            embedded = tf.cast(
+                look_up(self.table_of("tgt"), words), self._config.compute_dtype
+            )
             output, state = run(embedded, state, position)
             return logits(output), state
 

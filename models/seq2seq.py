@@ -23,21 +23,31 @@ class TranslationWorkload(NextWords):
     """What translation workloads share: sentence pairs, their embeddings, and words of both sides as items."""
 
     def __init__(self, config: ModelConfig) -> None:
-        sides = Side("src", config.src_vocab_size, False), Side("tgt", config.tgt_vocab_size, True)
+        sides = (
+            Side("src", config.src_vocab_size, False),
+            Side("tgt", config.tgt_vocab_size, True),
+        )
         super().__init__(config, TextLayout(sides, Batch, config.time_major))
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         """The ids of both sides; of a shared table those of the source before those of the target, one look-up."""
         if not self._config.share_embedding:
             return {"src_embedding": batch.source, "tgt_embedding": batch.target_input}
-        return {"embedding": tf.concat([batch.source, batch.target_input], axis=self._time_axis)}
+        return {
+            "embedding": tf.concat(
+                [batch.source, batch.target_input], axis=self._time_axis
+            )
+        }
 
     def embedded(self, rows: Tensors, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
         """The rows of the source's words and those of the target's."""
         if not self._config.share_embedding:
             return rows["src_embedding"], rows["tgt_embedding"]
         axis = self._time_axis
-        words = [ids.shape[axis] or tf.shape(ids)[axis] for ids in (batch.source, batch.target_input)]
+        words = [
+            ids.shape[axis] or tf.shape(ids)[axis]
+            for ids in (batch.source, batch.target_input)
+        ]
         source, target = tf.split(rows["embedding"], words, axis=axis)
         return source, target
 
@@ -50,26 +60,42 @@ class TranslationWorkload(NextWords):
 
 
 def counts_of_pairs(batch: Batch) -> Counts:
-    source, target = (total(lengths, tf.float64) for lengths in (batch.source_length, batch.target_length))
+    source, target = (
+        total(lengths, tf.float64)
+        for lengths in (batch.source_length, batch.target_length)
+    )
     positions = tf.size(batch.source, tf.int64) + tf.size(batch.target_output, tf.int64)
     return Counts(target, source + target, positions)
 
 
 def embedding_specs(config: ModelConfig) -> list[VariableSpec]:
     """The specs of the two sides' tables, or of the one that both look up (--share_embedding)."""
-    sizes = {"src_embedding": config.src_vocab_size, "tgt_embedding": config.tgt_vocab_size}
+    sizes = {
+        "src_embedding": config.src_vocab_size,
+        "tgt_embedding": config.tgt_vocab_size,
+    }
     if config.share_embedding:
         sizes = {"embedding": config.tgt_vocab_size}
-    return [VariableSpec(name, (size, config.embedding_dim), "embedding") for name, size in sizes.items()]
+    return [
+        VariableSpec(name, (size, config.embedding_dim), "embedding")
+        for name, size in sizes.items()
+    ]
 
 
 class _EncoderDecoder(TranslationWorkload):
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         super().__init__(config)
-        encoder_kernel = kernels.load(config.encoder_type, device_type, config.unit_type)
-        decoder_kernel = kernels.load(config.decoder_type or config.encoder_type, device_type, config.unit_type)
+        encoder_kernel = kernels.load(
+            config.encoder_type, device_type, config.unit_type
+        )
+        decoder_kernel = kernels.load(
+            config.decoder_type or config.encoder_type, device_type, config.unit_type
+        )
         encoder, decoder = encoder_stack(config), decoder_stack(config)
-        self._encode, self._decode = encoder_kernel.build(encoder), decoder_kernel.build(decoder)
+        self._encode, self._decode = (
+            encoder_kernel.build(encoder),
+            decoder_kernel.build(decoder),
+        )
         self._encoder, self._decoder = encoder, decoder
         self.kernels: Mapping[str, str] = {
             "encoder_kernel": encoder_kernel.kernel_name(encoder),
@@ -79,10 +105,14 @@ class _EncoderDecoder(TranslationWorkload):
             *embedding_specs(config),
             *encoder.variables(encoder_cells(config)),
             *decoder.variables(decoder_cells(config)),
-            VariableSpec("projection", (config.num_units, config.tgt_vocab_size), "dense"),
+            VariableSpec(
+                "projection", (config.num_units, config.tgt_vocab_size), "dense"
+            ),
         )
 
-    def last_layer(self, weights: Tensors, rows: Tensors, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
+    def last_layer(
+        self, weights: Tensors, rows: Tensors, batch: Batch, seed: tf.Tensor
+    ) -> tf.Tensor:
         config = self._config
 
         def seed_of(stream: int) -> tf.Tensor:
@@ -92,24 +122,36 @@ class _EncoderDecoder(TranslationWorkload):
         with tf.name_scope("encoder"):
             source = stacks.drop(source, config.dropout, seed, _SOURCE_STREAM)
             cells = self._encoder.weights_of(encoder_cells(config), weights)
-            _, state = self._encode(cells, source, batch.source_length, None, seed_of(_ENCODER_STREAM))
+            _, state = self._encode(
+                cells, source, batch.source_length, None, seed_of(_ENCODER_STREAM)
+            )
         with tf.name_scope("decoder"):
             target = stacks.drop(target, config.dropout, seed, _TARGET_STREAM)
             cells = self._decoder.weights_of(decoder_cells(config), weights)
-            outputs, _ = self._decode(cells, target, batch.target_length, state, seed_of(_DECODER_STREAM))
+            outputs, _ = self._decode(
+                cells, target, batch.target_length, state, seed_of(_DECODER_STREAM)
+            )
         return outputs
 
-    def start(self, weights: Tensors, look_up: LookUp, batch: Batch, search: Search) -> Start:
+    def start(
+        self, weights: Tensors, look_up: LookUp, batch: Batch, search: Search
+    ) -> Start:
         config, dtype = self._config, self._config.compute_dtype
         source = look_up(self.table_of("src"), batch.source)
         cells = self._encoder.weights_of(encoder_cells(config), weights)
-        _, state = self._encode(cells, source, batch.source_length, None, tf.constant([0, 0]))
+        _, state = self._encode(
+            cells, source, batch.source_length, None, tf.constant([0, 0])
+        )
         rounded = {name: tf.cast(w, dtype) for name, w in weights.items()}
         cells = self._decoder.weights_of(decoder_cells(config), rounded)
         logits = self._projected(weights)
 
-        def step(words: tf.Tensor, states: State, position: tf.Tensor) -> tuple[tf.Tensor, State]:
-            states = self._decoder.step_all(tf.cast(look_up(self.table_of("tgt"), words), dtype), states, cells)
+        def step(
+            words: tf.Tensor, states: State, position: tf.Tensor
+        ) -> tuple[tf.Tensor, State]:
+            states = self._decoder.step_all(
+                tf.cast(look_up(self.table_of("tgt"), words), dtype), states, cells
+            )
             return logits(states[-1][-1]), states
 
         return Start(self._decoder.states_of(state, dtype), step)
@@ -123,7 +165,9 @@ def build(config: ModelConfig, device_type: str) -> Workload:
 def encoder_stack(config: ModelConfig) -> stacks.RecurrentStack:
     """The encoder's layers, of as many cells as the options say."""
     num_directions = 2 if config.direction == "bi" else 1
-    return stacks.stack_of(config, config.num_encoder_layers // num_directions, num_directions)
+    return stacks.stack_of(
+        config, config.num_encoder_layers // num_directions, num_directions
+    )
 
 
 def decoder_stack(config: ModelConfig) -> stacks.RecurrentStack:
@@ -133,7 +177,11 @@ def decoder_stack(config: ModelConfig) -> stacks.RecurrentStack:
 
 def encoder_cells(config: ModelConfig) -> list[str]:
     directions = ("forward", "backward") if config.direction == "bi" else ("forward",)
-    return [f"encoder/layer_{n}/{d}" for n in range(config.num_encoder_layers // len(directions)) for d in directions]
+    return [
+        f"encoder/layer_{n}/{d}"
+        for n in range(config.num_encoder_layers // len(directions))
+        for d in directions
+    ]
 
 
 def decoder_cells(config: ModelConfig) -> list[str]:

@@ -53,11 +53,17 @@ class RecurrentStack:
         return self.num_layers * self.num_directions
 
     def cell_input_dim(self, cell: int) -> int:
-        return self.input_dim if cell < self.num_directions else self.num_units * self.num_directions
+        return (
+            self.input_dim
+            if cell < self.num_directions
+            else self.num_units * self.num_directions
+        )
 
     def cell_weights(self, cell: int) -> tuple[VariableSpec, ...]:
         """The variables of cell number `cell`, by their names within it."""
-        specs: tuple[VariableSpec, ...] = self.cell.weights(self.cell_input_dim(cell), self.num_units)
+        specs: tuple[VariableSpec, ...] = self.cell.weights(
+            self.cell_input_dim(cell), self.num_units
+        )
         return specs
 
     def variables(self, cells: Sequence[str]) -> Iterator[VariableSpec]:
@@ -77,9 +83,13 @@ class RecurrentStack:
 
     def states_of(self, state: State, dtype: str | tf.DType) -> tuple[State, ...]:
         """That of each cell, [B, U], of the stack's [cells, B, U]."""
-        return tuple(zip(*(tf.unstack(tf.cast(s, dtype), self.num_cells) for s in state)))
+        return tuple(
+            zip(*(tf.unstack(tf.cast(s, dtype), self.num_cells) for s in state))
+        )
 
-    def step_all(self, x: tf.Tensor, states: Sequence[State], weights: Weights) -> tuple[State, ...]:
+    def step_all(
+        self, x: tf.Tensor, states: Sequence[State], weights: Weights
+    ) -> tuple[State, ...]:
         """One step of one cell after the other, each of which reads what the one before it gave."""
         following: list[State] = []
         for state, of_cell in zip(states, weights, strict=True):
@@ -89,10 +99,16 @@ class RecurrentStack:
 
     def named(self, kernel: str) -> str:
         """A kernel that computes several cells, for the record: with the cell's name where it is not the LSTM."""
-        return kernel if self.unit_type == "lstm" else f"{kernel} ({UNIT_TYPES[self.unit_type].title})"
+        return (
+            kernel
+            if self.unit_type == "lstm"
+            else f"{kernel} ({UNIT_TYPES[self.unit_type].title})"
+        )
 
 
-def stack_of(config: ModelConfig, num_layers: int, num_directions: int) -> RecurrentStack:
+def stack_of(
+    config: ModelConfig, num_layers: int, num_directions: int
+) -> RecurrentStack:
     return RecurrentStack(
         input_dim=config.embedding_dim,
         num_units=config.num_units,
@@ -116,12 +132,18 @@ Run = Callable[..., tuple[tf.Tensor, State]]
 
 def drop(x: tf.Tensor, rate: float, seed: tf.Tensor, stream: int) -> tf.Tensor:
     """Sets a share of `x` to zero and divides the rest by 1-rate; equal (seed, stream) draw equal zeros."""
-    return x if rate == 0.0 else tf.nn.experimental.stateless_dropout(x, rate, fold_in(seed, stream))
+    return (
+        x
+        if rate == 0.0
+        else tf.nn.experimental.stateless_dropout(x, rate, fold_in(seed, stream))
+    )
 
 
 def fold_in(seed: tf.Tensor, stream: int) -> tf.Tensor:
     """Another seed [2] for each stream."""
-    with tf.device("CPU:0"):  # generators take their seed from host memory, also on GPUs
+    with tf.device(
+        "CPU:0"
+    ):  # generators take their seed from host memory, also on GPUs
         return tf.random.experimental.stateless_fold_in(seed, stream)
 
 
@@ -140,7 +162,8 @@ def reverse_time(x: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     num_steps, batch = tf.shape(x)[0], tf.shape(x)[1]
     # GPUs compute with int32 on the host, and slice int64 shapes on the device.
     step, sentence, batch, lengths = (
-        tf.cast(n, tf.int64) for n in (tf.range(num_steps)[:, None], tf.range(batch), batch, lengths)
+        tf.cast(n, tf.int64)
+        for n in (tf.range(num_steps)[:, None], tf.range(batch), batch, lengths)
     )
     step = tf.where(step < lengths, lengths - 1 - step, step)
     rows = step * batch + sentence
@@ -156,9 +179,13 @@ def reverse_time(x: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
 class Ends:
     """Where sentences end in sequences [T, B, U] of states that were computed past their ends too."""
 
-    def __init__(self, lengths: tf.Tensor, num_steps: tf.Tensor, batch: tf.Tensor) -> None:
+    def __init__(
+        self, lengths: tf.Tensor, num_steps: tf.Tensor, batch: tf.Tensor
+    ) -> None:
         """lengths: [B], 1 to T."""
-        self.inside = tf.cast(tf.range(num_steps)[:, None] < lengths, tf.float32)[:, :, None]  # [T, B, 1]
+        self.inside = tf.cast(tf.range(num_steps)[:, None] < lengths, tf.float32)[
+            :, :, None
+        ]  # [T, B, 1]
         self._last_rows = (lengths - 1) * batch + tf.range(batch)
 
     def of(self, sequence: tf.Tensor) -> tf.Tensor:
@@ -177,11 +204,19 @@ def run_layers(stack: RecurrentStack, run_cell: RunCell) -> Run:
     dtype = tf.as_dtype(stack.dtype)
 
     def run(
-        weights: Weights, inputs: tf.Tensor, lengths: tf.Tensor, initial_state: State | None, seed: tf.Tensor
+        weights: Weights,
+        inputs: tf.Tensor,
+        lengths: tf.Tensor,
+        initial_state: State | None,
+        seed: tf.Tensor,
     ) -> tuple[tf.Tensor, State]:
         x = tf.cast(inputs, dtype)
         x = x if stack.time_major else swap_time_and_batch(x)
-        state = zero_state(stack, tf.shape(x)[1]) if initial_state is None else initial_state
+        state = (
+            zero_state(stack, tf.shape(x)[1])
+            if initial_state is None
+            else initial_state
+        )
         first = stack.states_of(state, dtype)
         last = []
         for layer in range(stack.num_layers):
@@ -202,7 +237,9 @@ def run_layers(stack: RecurrentStack, run_cell: RunCell) -> Run:
     return run
 
 
-def run_fused_layers(stack: RecurrentStack, run_steps: Callable[..., tuple[tf.Tensor, ...]]) -> Run:
+def run_fused_layers(
+    stack: RecurrentStack, run_steps: Callable[..., tuple[tf.Tensor, ...]]
+) -> Run:
     """The function of a whole stack of cells whose last weight is a bias.
 
     Args:
@@ -210,10 +247,17 @@ def run_fused_layers(stack: RecurrentStack, run_steps: Callable[..., tuple[tf.Te
         and the kernels in the stack's `product_dtype`, and all else in float32.
     """
 
-    def run_cell(inputs: tf.Tensor, lengths: tf.Tensor, state: State, weights: CellWeights) -> CellResult:
-        x, *kernels = (tf.cast(factor, stack.product_dtype) for factor in (inputs, *weights[:-1]))
+    def run_cell(
+        inputs: tf.Tensor, lengths: tf.Tensor, state: State, weights: CellWeights
+    ) -> CellResult:
+        x, *kernels = (
+            tf.cast(factor, stack.product_dtype) for factor in (inputs, *weights[:-1])
+        )
         *first, bias = (tf.cast(w, tf.float32) for w in (*state, weights[-1]))
-        outputs, *last = (tf.cast(y, inputs.dtype) for y in run_steps(x, lengths, *first, *kernels, bias))
+        outputs, *last = (
+            tf.cast(y, inputs.dtype)
+            for y in run_steps(x, lengths, *first, *kernels, bias)
+        )
         return outputs, tuple(last)
 
     return run_layers(stack, run_cell)
@@ -221,20 +265,29 @@ def run_fused_layers(stack: RecurrentStack, run_steps: Callable[..., tuple[tf.Te
 
 def zero_state(stack: RecurrentStack, batch: int | tf.Tensor) -> State:
     """The state before the first word when none is given."""
-    zeros = tf.zeros([stack.num_cells, batch, stack.num_units], tf.as_dtype(stack.dtype))
+    zeros = tf.zeros(
+        [stack.num_cells, batch, stack.num_units], tf.as_dtype(stack.dtype)
+    )
     return (zeros,) * len(stack.cell.STATE)
 
 
 def reference(stack: RecurrentStack) -> Run:
     """The plain unrolled layers, differentiated by TensorFlow; T must be known. The kernels must agree with it."""
 
-    def run_cell(inputs: tf.Tensor, lengths: tf.Tensor, state: State, weights: CellWeights) -> CellResult:
+    def run_cell(
+        inputs: tf.Tensor, lengths: tf.Tensor, state: State, weights: CellWeights
+    ) -> CellResult:
         outputs = []
         for t in range(inputs.shape[0]):
             inside = (t < lengths)[:, None]
             following = stack.step(inputs[t], state, weights)
-            outputs.append(tf.where(inside, following[-1], tf.zeros_like(following[-1])))
-            state = tuple(tf.where(inside, after, before) for after, before in zip(following, state))
+            outputs.append(
+                tf.where(inside, following[-1], tf.zeros_like(following[-1]))
+            )
+            state = tuple(
+                tf.where(inside, after, before)
+                for after, before in zip(following, state)
+            )
         return tf.stack(outputs), state
 
     return run_layers(stack, run_cell)

@@ -34,7 +34,10 @@ class _Transformer(NextWords):
     kernels: Mapping[str, str] = {}
 
     def __init__(self, config: ModelConfig) -> None:
-        sides = Side("src", config.tgt_vocab_size, False, vocabulary="tgt"), Side("tgt", config.tgt_vocab_size, True)
+        sides = (
+            Side("src", config.tgt_vocab_size, False, vocabulary="tgt"),
+            Side("tgt", config.tgt_vocab_size, True),
+        )
         super().__init__(config, TextLayout(sides, Batch, time_major=False), tied=True)
         self._dtype = tf.as_dtype(config.compute_dtype)
         self.variables = tuple(variable_specs(config))
@@ -43,13 +46,19 @@ class _Transformer(NextWords):
         """None: the projection reads the whole table, so its gradient is dense."""
         return {}
 
-    def forward(self, weights: Weights, rows: Weights, batch: Batch, seed: tf.Tensor) -> Outcome:
+    def forward(
+        self, weights: Weights, rows: Weights, batch: Batch, seed: tf.Tensor
+    ) -> Outcome:
         return super().forward(*_looked_up(weights, batch), batch, seed)
 
-    def outputs(self, weights: Weights, rows: Weights, batch: Batch, seed: tf.Tensor) -> Outputs:
+    def outputs(
+        self, weights: Weights, rows: Weights, batch: Batch, seed: tf.Tensor
+    ) -> Outputs:
         return super().outputs(*_looked_up(weights, batch), batch, seed)
 
-    def last_layer(self, weights: Weights, rows: Weights, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
+    def last_layer(
+        self, weights: Weights, rows: Weights, batch: Batch, seed: tf.Tensor
+    ) -> tf.Tensor:
         config, streams = self._config, itertools.count()
 
         def drop(x: tf.Tensor) -> tf.Tensor:
@@ -60,32 +69,70 @@ class _Transformer(NextWords):
         with tf.name_scope("encoder"):
             memory = self._encoded(rounded, rows["source"], batch, drop)
         with tf.name_scope("decoder"):
-            x = Words(drop(embedded(rows["target"], target_words)), target_words, multi_head.causal_mask(target_words))
+            x = Words(
+                drop(embedded(rows["target"], target_words)),
+                target_words,
+                multi_head.causal_mask(target_words),
+            )
             x = self.layers("decoder", rounded, x, drop, memory)
-        return tf.reshape(tf.cast(x.rows, self._dtype), [-1, target_words, config.num_units])
+        return tf.reshape(
+            tf.cast(x.rows, self._dtype), [-1, target_words, config.num_units]
+        )
 
     def _rounded(self, weights: Weights) -> Weights:
-        return {name: tf.cast(w, self._dtype) if w.shape.rank == 2 else w for name, w in weights.items()}
+        return {
+            name: tf.cast(w, self._dtype) if w.shape.rank == 2 else w
+            for name, w in weights.items()
+        }
 
-    def _encoded(self, weights: Weights, rows: tf.Tensor, batch: Batch, drop: Drop) -> Words:
+    def _encoded(
+        self, weights: Weights, rows: tf.Tensor, batch: Batch, drop: Drop
+    ) -> Words:
         """The source's words after the encoder, from their rows of the table."""
         num_words = batch.source.shape[1] or tf.shape(batch.source)[1]
         padding = scores.mask(batch.source_length, num_words)[:, None, None]
-        return self.layers("encoder", weights, Words(drop(embedded(rows, num_words)), num_words, padding), drop)
+        return self.layers(
+            "encoder",
+            weights,
+            Words(drop(embedded(rows, num_words)), num_words, padding),
+            drop,
+        )
 
-    def layers(self, side: str, weights: Weights, x: Words, drop: Drop, memory: Words | None = None) -> Words:
+    def layers(
+        self,
+        side: str,
+        weights: Weights,
+        x: Words,
+        drop: Drop,
+        memory: Words | None = None,
+    ) -> Words:
         """What the layers of the "encoder", or of the "decoder" with the encoder's words as memory, make of words."""
         num_heads = self._config.num_heads
-        attentions: dict[str, Attention] = {"attention": lambda name, x, w: multi_head.attention(x, w, num_heads)}
+        attentions: dict[str, Attention] = {
+            "attention": lambda name, x, w: multi_head.attention(x, w, num_heads)
+        }
         if memory is not None:
-            attentions["memory"] = lambda name, x, w: multi_head.attention(x, w, num_heads, memory)
+            attentions["memory"] = lambda name, x, w: multi_head.attention(
+                x, w, num_heads, memory
+            )
         return self._layers(side, weights, x, drop, attentions)
 
-    def _layers(self, side: str, weights: Weights, x: Words, drop: Drop, attentions: Mapping[str, Attention]) -> Words:
+    def _layers(
+        self,
+        side: str,
+        weights: Weights,
+        x: Words,
+        drop: Drop,
+        attentions: Mapping[str, Attention],
+    ) -> Words:
         """The layers of a side: attentions, by what their weights are called, and a feed-forward network each."""
 
         def add(x: Words, added: tf.Tensor, weights: Weights) -> Words:
-            return x._replace(rows=multi_head.layer_norm(x.rows + drop(tf.cast(added, tf.float32)), weights))
+            return x._replace(
+                rows=multi_head.layer_norm(
+                    x.rows + drop(tf.cast(added, tf.float32)), weights
+                )
+            )
 
         for name in _layer_names(self._config, side):
             for part, attend in attentions.items():
@@ -95,42 +142,74 @@ class _Transformer(NextWords):
             x = add(x, multi_head.feed_forward(x, w), w)
         return x
 
-    def start(self, weights: Weights, look_up: LookUp, batch: Batch, search: Search) -> Start:
+    def start(
+        self, weights: Weights, look_up: LookUp, batch: Batch, search: Search
+    ) -> Start:
         """See `decoding.Decoder`. Each layer keeps the keys and values of the words before, [N, H, T, D/H]."""
-        num_heads, width, max_words = self._config.num_heads, self._config.num_units, search.max_words
+        num_heads, width, max_words = (
+            self._config.num_heads,
+            self._config.num_units,
+            search.max_words,
+        )
         rounded, table = self._rounded(weights), weights[_TABLE]
 
         def keep(x: tf.Tensor) -> tf.Tensor:  # drops nothing
             return x
 
-        encoded = self._encoded(rounded, tf.gather(table, tf.reshape(batch.source, [-1])), batch, keep)
+        encoded = self._encoded(
+            rounded, tf.gather(table, tf.reshape(batch.source, [-1])), batch, keep
+        )
         names = _layer_names(self._config, "decoder")
-        memories = {n: multi_head.heads(encoded, rounded[f"{n}/memory/input"], num_heads) for n in names}
-        places, steps = multi_head.positions(max_words, width), tf.range(max_words, dtype=tf.int64)
+        memories = {
+            n: multi_head.heads(encoded, rounded[f"{n}/memory/input"], num_heads)
+            for n in names
+        }
+        places, steps = (
+            multi_head.positions(max_words, width),
+            tf.range(max_words, dtype=tf.int64),
+        )
         logits = self._projected({PROJECTION: table})
 
-        def step(words: tf.Tensor, kept: State, position: tf.Tensor) -> tuple[tf.Tensor, State]:
+        def step(
+            words: tf.Tensor, kept: State, position: tf.Tensor
+        ) -> tuple[tf.Tensor, State]:
             now, following = tf.cast(position, tf.int64), {}
             past = tf.where(steps <= now, 0.0, tf.float32.min)
 
             def attend_to_past(name: str, x: Words, w: Weights) -> tf.Tensor:
-                query, *new = multi_head.heads(x._replace(num_words=1), w["input"], num_heads)
-                keys, values = (tf.where((steps == now)[:, None], *pair) for pair in zip(new, kept[name], strict=True))
+                query, *new = multi_head.heads(
+                    x._replace(num_words=1), w["input"], num_heads
+                )
+                keys, values = (
+                    tf.where((steps == now)[:, None], *pair)
+                    for pair in zip(new, kept[name], strict=True)
+                )
                 following[name] = keys, values
-                return multi_head.product(multi_head.attend(query, keys, values, past), w["output"])
+                return multi_head.product(
+                    multi_head.attend(query, keys, values, past), w["output"]
+                )
 
             def attend_to_memory(name: str, x: Words, w: Weights) -> tf.Tensor:
                 (query,) = multi_head.heads(x, w["query"], num_heads)
                 keys, values = memories[name]
-                return multi_head.product(multi_head.attend(query, keys, values, encoded.masked), w["output"])
+                return multi_head.product(
+                    multi_head.attend(query, keys, values, encoded.masked), w["output"]
+                )
 
             attentions = {"attention": attend_to_past, "memory": attend_to_memory}
             # The hypotheses of a sentence are as its words: one copy of the memory serves them all.
-            x = Words(tf.gather(table, words) * width**0.5 + places[position], search.num_beams, past)
+            x = Words(
+                tf.gather(table, words) * width**0.5 + places[position],
+                search.num_beams,
+                past,
+            )
             x = self._layers("decoder", rounded, x, keep, attentions)
             return logits(tf.cast(x.rows, self._dtype)), following
 
-        empty = tf.zeros([tf.shape(batch.source)[0], num_heads, max_words, width // num_heads], self._dtype)
+        empty = tf.zeros(
+            [tf.shape(batch.source)[0], num_heads, max_words, width // num_heads],
+            self._dtype,
+        )
         return Start(dict.fromkeys(names, (empty, empty)), step)
 
     def counts(self, batch: Batch) -> Counts:
@@ -138,7 +217,11 @@ class _Transformer(NextWords):
 
 
 def _part(weights: Weights, prefix: str) -> Weights:
-    return {name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): w
+        for name, w in weights.items()
+        if name.startswith(prefix)
+    }
 
 
 def embedded(rows: tf.Tensor, num_words: int | tf.Tensor) -> tf.Tensor:
@@ -150,14 +233,20 @@ def embedded(rows: tf.Tensor, num_words: int | tf.Tensor) -> tf.Tensor:
 
 def _looked_up(weights: Weights, batch: Batch) -> tuple[Weights, Weights]:
     """The weights with the projection, and the rows [N, D] of each side's words."""
-    source, target = (tf.reshape(ids, [-1]) for ids in (batch.source, batch.target_input))
+    source, target = (
+        tf.reshape(ids, [-1]) for ids in (batch.source, batch.target_input)
+    )
     rows, table = _look_up(weights[_TABLE], tf.concat([source, target], 0))
     sizes = [ids.shape[0] or tf.size(ids) for ids in (source, target)]
-    return {**weights, PROJECTION: table}, dict(zip(("source", "target"), tf.split(rows, sizes)))
+    return {**weights, PROJECTION: table}, dict(
+        zip(("source", "target"), tf.split(rows, sizes))
+    )
 
 
 @tf.custom_gradient
-def _look_up(table: tf.Tensor, ids: tf.Tensor) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., Any]]:
+def _look_up(
+    table: tf.Tensor, ids: tf.Tensor
+) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., Any]]:
     """Rows of the table, and the table for its other readers, to whose gradient that of the rows is added in place."""
 
     def gradient(d_rows: tf.Tensor, d_table: tf.Tensor) -> tuple[tf.Tensor, None]:
@@ -168,24 +257,37 @@ def _look_up(table: tf.Tensor, ids: tf.Tensor) -> tuple[tuple[tf.Tensor, tf.Tens
 
 def variable_specs(config: ModelConfig) -> Iterator[VariableSpec]:
     """Every trainable variable, in a fixed order."""
-    yield VariableSpec(_TABLE, (config.tgt_vocab_size, config.num_units), "dense", "unit_rows")
+    yield VariableSpec(
+        _TABLE, (config.tgt_vocab_size, config.num_units), "dense", "unit_rows"
+    )
     width, filters = config.num_units, config.filter_size
     square, norm = (width, width), {"norm/gain": (width,), "norm/bias": (width,)}
     parts: dict[str, dict[str, tuple[int, ...]]] = {
         "attention": {"input": (width, 3 * width), "output": square, **norm},
-        "memory": {"query": square, "input": (width, 2 * width), "output": square, **norm},
+        "memory": {
+            "query": square,
+            "input": (width, 2 * width),
+            "output": square,
+            **norm,
+        },
         "feed_forward": {"inner": (width, filters), "inner/bias": (filters,)}
         | {"outer": (filters, width), "outer/bias": (width,), **norm},
     }
-    for side, (part, shapes) in itertools.product(("encoder", "decoder"), parts.items()):
-        for layer, (name, shape) in itertools.product(_layer_names(config, side), shapes.items()):
+    for side, (part, shapes) in itertools.product(
+        ("encoder", "decoder"), parts.items()
+    ):
+        for layer, (name, shape) in itertools.product(
+            _layer_names(config, side), shapes.items()
+        ):
             if (side, part) != ("encoder", "memory"):
                 initial = "ones" if name == "norm/gain" else "glorot_uniform"
                 yield VariableSpec(f"{layer}/{part}/{name}", shape, "dense", initial)
 
 
 def _layer_names(config: ModelConfig, side: str) -> list[str]:
-    num_layers = config.num_encoder_layers if side == "encoder" else config.num_decoder_layers
+    num_layers = (
+        config.num_encoder_layers if side == "encoder" else config.num_decoder_layers
+    )
     return [f"{side}/layer_{layer}" for layer in range(num_layers)]
 
 

@@ -33,15 +33,21 @@ class Counts(NamedTuple):
 
     loss_items: tf.Tensor  # float64; what the loss is a sum over
     items: tf.Tensor  # float64; what is counted, padding left out
-    positions: tf.Tensor  # int64; what is computed in place of `items`, padding included
+    positions: (
+        tf.Tensor
+    )  # int64; what is computed in place of `items`, padding included
 
 
 class Outcome(NamedTuple):
     """What the forward pass of one tower's batch gives."""
 
     loss_sum: tf.Tensor  # over the batch's `loss_items`; a float32 scalar
-    moving: Tensors = MappingProxyType({})  # next values of the moving variables, by name
-    correct: tf.Tensor | None = None  # how many of `loss_items` were predicted right, a float32 scalar; None: not asked
+    moving: Tensors = MappingProxyType(
+        {}
+    )  # next values of the moving variables, by name
+    correct: tf.Tensor | None = (
+        None  # how many of `loss_items` were predicted right, a float32 scalar; None: not asked
+    )
 
 
 class Outputs(NamedTuple):
@@ -63,7 +69,9 @@ class Workload(Protocol):
     def lookups(self, batch: Any) -> dict[str, tf.Tensor]:
         """The ids that are looked up in each embedding, by its name."""
 
-    def forward(self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor) -> Outcome:
+    def forward(
+        self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor
+    ) -> Outcome:
         """The loss of a batch, and what else its forward pass gives.
 
         Args:
@@ -72,7 +80,9 @@ class Workload(Protocol):
           seed: [2] int; draws the dropout.
         """
 
-    def outputs(self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor) -> Outputs:
+    def outputs(
+        self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor
+    ) -> Outputs:
         """The forward pass up to what the loss is computed from."""
 
     def losses(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
@@ -103,11 +113,15 @@ def _fan_in_out(shape: tuple[int, ...]) -> tuple[int, int]:
     return field * shape[-2], field * shape[-1]
 
 
-def _uniform(shape: tuple[int, ...], generator: np.random.Generator, limit: float) -> np.ndarray:
+def _uniform(
+    shape: tuple[int, ...], generator: np.random.Generator, limit: float
+) -> np.ndarray:
     return (generator.random(shape, np.float32) * 2.0 - 1.0) * np.float32(limit)
 
 
-def _normal(shape: tuple[int, ...], generator: np.random.Generator, deviation: float) -> np.ndarray:
+def _normal(
+    shape: tuple[int, ...], generator: np.random.Generator, deviation: float
+) -> np.ndarray:
     return generator.standard_normal(shape, np.float32) * np.float32(deviation)
 
 
@@ -115,8 +129,12 @@ INITIAL: dict[str, Callable[[tuple[int, ...], np.random.Generator], np.ndarray]]
     "uniform": lambda shape, generator: _uniform(shape, generator, INITIAL_RANGE),
     "zeros": lambda shape, generator: np.zeros(shape, np.float32),
     "ones": lambda shape, generator: np.ones(shape, np.float32),
-    "glorot_uniform": lambda shape, generator: _uniform(shape, generator, math.sqrt(6.0 / sum(_fan_in_out(shape)))),
-    "he_normal": lambda shape, generator: _normal(shape, generator, math.sqrt(2.0 / _fan_in_out(shape)[0])),
+    "glorot_uniform": lambda shape, generator: _uniform(
+        shape, generator, math.sqrt(6.0 / sum(_fan_in_out(shape)))
+    ),
+    "he_normal": lambda shape, generator: _normal(
+        shape, generator, math.sqrt(2.0 / _fan_in_out(shape)[0])
+    ),
     "unit_rows": lambda shape, generator: _normal(shape, generator, shape[-1] ** -0.5),
 }
 
@@ -126,7 +144,9 @@ def initial_value(spec: VariableSpec, seed: int) -> np.ndarray:
     initial = "zeros" if spec.name.endswith("/bias") else spec.initial
     if initial not in INITIAL:
         return np.full(spec.shape, float(initial), np.float32)
-    return INITIAL[initial](spec.shape, np.random.default_rng([seed, zlib.crc32(spec.name.encode())]))
+    return INITIAL[initial](
+        spec.shape, np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
+    )
 
 
 def first_values(specs: Iterable[VariableSpec], seed: int) -> dict[str, np.ndarray]:

@@ -26,9 +26,15 @@ class Entry:
     # Height and width in pixels by the dataset of images, the default one first; empty: its data are text.
     image_sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     smallest_image: int = 0  # height and width that the layers need, where a dataset has smaller ones; otherwise 0
-    batch_sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)  # of images, by presets
-    needs_keras: bool = False  # whether its module imports Keras, which other runs do without
-    has_moving: bool = False  # whether each tower keeps averages, as a batch normalisation does
+    batch_sizes: Mapping[str, int] = dataclasses.field(
+        default_factory=dict
+    )  # of images, by presets
+    needs_keras: bool = (
+        False  # whether its module imports Keras, which other runs do without
+    )
+    has_moving: bool = (
+        False  # whether each tower keeps averages, as a batch normalisation does
+    )
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -38,19 +44,25 @@ class Entry:
 def _stack_flops(options: Mapping[str, Any], cells: int, directions: int = 1) -> float:
     """FLOPs of a word's way through so many cells, forward and backward: 6 for each weight of a matrix."""
     units, embedding = options["num_units"], options["embedding_dim"]
-    first, others = directions * (embedding + units), (cells - directions) * (directions + 1) * units
+    first, others = (
+        directions * (embedding + units),
+        (cells - directions) * (directions + 1) * units,
+    )
     return 6.0 * UNIT_TYPES[options["unit_type"]].matrices * units * (first + others)
 
 
 def _target_flops(options: Mapping[str, Any], cells: int) -> float:
     return options["tgt_max_len"] * (
-        _stack_flops(options, cells) + 6.0 * options["num_units"] * options["tgt_vocab_size"]
+        _stack_flops(options, cells)
+        + 6.0 * options["num_units"] * options["tgt_vocab_size"]
     )
 
 
 def _nmt_flops(options: Mapping[str, Any]) -> float:
     directions = 2 if options["direction"] == "bi" else 1
-    encoder = options["src_max_len"] * _stack_flops(options, options["num_encoder_layers"], directions)
+    encoder = options["src_max_len"] * _stack_flops(
+        options, options["num_encoder_layers"], directions
+    )
     return encoder + _target_flops(options, options["num_decoder_layers"])
 
 
@@ -59,30 +71,59 @@ def _attention_flops(options: Mapping[str, Any]) -> float:
     units, embedding = options["num_units"], options["embedding_dim"]
     directions = 2 if options["direction"] == "bi" else 1
     source_words, target_words = options["src_max_len"], options["tgt_max_len"]
-    is_gnmt, is_luong = options["attention_architecture"] == "gnmt_v2", options["attention"] == "luong"
-    encoder_layers, decoder_layers = options["num_encoder_layers"], options["num_decoder_layers"]
+    is_gnmt, is_luong = (
+        options["attention_architecture"] == "gnmt_v2",
+        options["attention"] == "luong",
+    )
+    encoder_layers, decoder_layers = (
+        options["num_encoder_layers"],
+        options["num_decoder_layers"],
+    )
     if is_gnmt:
-        inputs = [embedding] * directions + [directions * units] * (encoder_layers > 1) + [units] * (encoder_layers - 2)
+        inputs = (
+            [embedding] * directions
+            + [directions * units] * (encoder_layers > 1)
+            + [units] * (encoder_layers - 2)
+        )
         memory = units if encoder_layers > 1 else directions * units
         decoder_inputs = [embedding] + [units + memory] * (decoder_layers - 1)
     else:
-        inputs = [embedding] * directions + [directions * units] * (encoder_layers - directions)
+        inputs = [embedding] * directions + [directions * units] * (
+            encoder_layers - directions
+        )
         memory = directions * units
-        decoder_inputs = [embedding + (units if is_luong else memory)] + [units] * (decoder_layers - 1)
+        decoder_inputs = [embedding + (units if is_luong else memory)] + [units] * (
+            decoder_layers - 1
+        )
     columns = UNIT_TYPES[options["unit_type"]].matrices * units
     source = memory * units + sum(columns * (width + units) for width in inputs)
-    target = units * options["tgt_vocab_size"] + sum(columns * (width + units) for width in decoder_inputs)
+    target = units * options["tgt_vocab_size"] + sum(
+        columns * (width + units) for width in decoder_inputs
+    )
     target += units * units * (not is_luong) + (memory + units) * units * (not is_gnmt)
-    return 6.0 * (source_words * source + target_words * target + source_words * target_words * (units + memory))
+    return 6.0 * (
+        source_words * source
+        + target_words * target
+        + source_words * target_words * (units + memory)
+    )
 
 
 def _transformer_flops(options: Mapping[str, Any]) -> float:
     """The decoder's layers also have a query and an output [D, D] a target word, and [D, 2D] a source word."""
-    width, source, target = options["num_units"], options["src_max_len"], options["tgt_max_len"]
-    encoder_layers, decoder_layers = options["num_encoder_layers"], options["num_decoder_layers"]
+    width, source, target = (
+        options["num_units"],
+        options["src_max_len"],
+        options["tgt_max_len"],
+    )
+    encoder_layers, decoder_layers = (
+        options["num_encoder_layers"],
+        options["num_decoder_layers"],
+    )
     square, layer = width**2, 4 * width**2 + 2 * width * options["filter_size"]
     of_source = encoder_layers * layer + decoder_layers * 2 * square
-    of_target = decoder_layers * (layer + 2 * square) + width * options["tgt_vocab_size"]
+    of_target = (
+        decoder_layers * (layer + 2 * square) + width * options["tgt_vocab_size"]
+    )
     pairs = encoder_layers * source**2 + decoder_layers * target * (source + target)
     return 6.0 * (source * of_source + target * of_target + 2 * width * pairs)
 
@@ -92,7 +133,13 @@ _TRANSLATION = (
     *("decoder_type", "direction", "num_decoder_layers", "share_embedding"),
     *("src_vocab_size", "src_vocab_file", *_SOURCE_TEXT),
 )
-_TARGET_SIDE = ("pad_to", "tgt_vocab_size", "tgt_max_len", "tgt_file_name", "tgt_vocab_file")
+_TARGET_SIDE = (
+    "pad_to",
+    "tgt_vocab_size",
+    "tgt_max_len",
+    "tgt_file_name",
+    "tgt_vocab_file",
+)
 _RECURRENT = (
     *("unit_type", "encoder_type", "num_encoder_layers", "num_units", "embedding_dim"),
     *("dropout", "forget_bias", "time_major"),
@@ -100,7 +147,9 @@ _RECURRENT = (
 _IMAGES = ("data_format", "dataset")
 
 
-_LARGE = 5e9  # FLOPs of an image of ImageNet, above which the default batches are smaller
+_LARGE = (
+    5e9  # FLOPs of an image of ImageNet, above which the default batches are smaller
+)
 
 
 def _image_entry(
@@ -130,13 +179,19 @@ def _image_entry(
         _IMAGES,
         {dataset: size for dataset, (size, _) in sized.items()},
         smallest_image,
-        {"small": 8, "seed": 32} if imagenet and imagenet[1] > _LARGE else {"small": 32, "seed": 128},
+        {"small": 8, "seed": 32}
+        if imagenet and imagenet[1] > _LARGE
+        else {"small": 32, "seed": 128},
         module == "keras_applications",
         has_moving,
     )
 
 
-_PAIRS = ("words", "source and target tokens without padding", "sentence pairs")  # unit, items and samples
+_PAIRS = (
+    "words",
+    "source and target tokens without padding",
+    "sentence pairs",
+)  # unit, items and samples
 WORKLOADS = {
     "nmt": Entry(
         "rnn_scaling.models.seq2seq",
@@ -151,7 +206,12 @@ WORKLOADS = {
         *_PAIRS,
         _attention_flops,
         (
-            *("attention", "attention_architecture", "normalize_attention", "biases_per_gate"),
+            *(
+                "attention",
+                "attention_architecture",
+                "normalize_attention",
+                "biases_per_gate",
+            ),
             *(*_TRANSLATION, *_TARGET_SIDE, "decode", *_RECURRENT),
         ),
     ),
@@ -161,7 +221,14 @@ WORKLOADS = {
         *_PAIRS,
         _transformer_flops,
         (
-            *("num_heads", "filter_size", "num_encoder_layers", "num_decoder_layers", "num_units", "dropout"),
+            *(
+                "num_heads",
+                "filter_size",
+                "num_encoder_layers",
+                "num_decoder_layers",
+                "num_units",
+                "dropout",
+            ),
             *(*_SOURCE_TEXT, "decode", *_TARGET_SIDE),
         ),
     ),
@@ -174,37 +241,108 @@ WORKLOADS = {
         lambda options: _target_flops(options, options["num_encoder_layers"]),
         (*_TARGET_SIDE, *_RECURRENT),
     ),
-    "resnet50": _image_entry("keras_applications", "ResNet", (224, 22_911_811_584), 467_460_096),
-    "resnet101": _image_entry("keras_applications", "ResNet", (224, 45_185_138_688), 922_017_792),
-    "resnet152": _image_entry("keras_applications", "ResNet", (224, 67_458_465_792), 1_376_575_488),
-    "resnet50_v1.5": _image_entry("resnet_v1_5", "ResNet v1.5", (224, 24_299_077_632), 495_771_648),
-    "resnet50_v2": _image_entry("keras_applications", "ResNet v2", (224, 20_657_504_256), 421_453_824),
-    "resnet101_v2": _image_entry("keras_applications", "ResNet v2", (224, 42_930_831_360), 876_011_520),
-    "resnet152_v2": _image_entry("keras_applications", "ResNet v2", (224, 65_204_158_464), 1_330_569_216),
-    "inception3": _image_entry("keras_applications", "Inception v3", (299, 34_240_933_248), None, smallest_image=75),
-    "inception4": _image_entry("inception4", "Inception v4", (299, 73_485_484_416), None, smallest_image=75),
-    "googlenet": _image_entry("googlenet", "GoogLeNet", (224, 9_260_003_328), 188_915_712, has_moving=False),
-    "vgg11": _image_entry("chains", "VGG", (224, 45_481_132_032), 1_026_539_520, has_moving=False),
-    "vgg16": _image_entry("keras_applications", "VGG", (224, 92_648_177_664), 1_989_132_288, has_moving=False),
-    "vgg19": _image_entry("keras_applications", "VGG", (224, 117_618_966_528), 2_498_740_224, has_moving=False),
-    "mobilenet": _image_entry("keras_applications", "MobileNet v2", (224, 1_782_969_600), 36_307_200),
-    "alexnet": _image_entry("alexnet", "AlexNet", (227, 4_892_179_200), 186_838_272, has_moving=False),
-    "overfeat": _image_entry("chains", "OverFeat", (231, 16_589_856_768), None, has_moving=False, smallest_image=71),
-    "lenet": _image_entry("chains", "LeNet-5", (28, 80_443_392), 101_087_232, has_moving=False),
-    "trivial": _image_entry("chains", "two dense layers", (227, 25_218_924), 282_624, has_moving=False),
+    "resnet50": _image_entry(
+        "keras_applications", "ResNet", (224, 22_911_811_584), 467_460_096
+    ),
+    "resnet101": _image_entry(
+        "keras_applications", "ResNet", (224, 45_185_138_688), 922_017_792
+    ),
+    "resnet152": _image_entry(
+        "keras_applications", "ResNet", (224, 67_458_465_792), 1_376_575_488
+    ),
+    "resnet50_v1.5": _image_entry(
+        "resnet_v1_5", "ResNet v1.5", (224, 24_299_077_632), 495_771_648
+    ),
+    "resnet50_v2": _image_entry(
+        "keras_applications", "ResNet v2", (224, 20_657_504_256), 421_453_824
+    ),
+    "resnet101_v2": _image_entry(
+        "keras_applications", "ResNet v2", (224, 42_930_831_360), 876_011_520
+    ),
+    "resnet152_v2": _image_entry(
+        "keras_applications", "ResNet v2", (224, 65_204_158_464), 1_330_569_216
+    ),
+    "inception3": _image_entry(
+        "keras_applications",
+        "Inception v3",
+        (299, 34_240_933_248),
+        None,
+        smallest_image=75,
+    ),
+    "inception4": _image_entry(
+        "inception4", "Inception v4", (299, 73_485_484_416), None, smallest_image=75
+    ),
+    "googlenet": _image_entry(
+        "googlenet", "GoogLeNet", (224, 9_260_003_328), 188_915_712, has_moving=False
+    ),
+    "vgg11": _image_entry(
+        "chains", "VGG", (224, 45_481_132_032), 1_026_539_520, has_moving=False
+    ),
+    "vgg16": _image_entry(
+        "keras_applications",
+        "VGG",
+        (224, 92_648_177_664),
+        1_989_132_288,
+        has_moving=False,
+    ),
+    "vgg19": _image_entry(
+        "keras_applications",
+        "VGG",
+        (224, 117_618_966_528),
+        2_498_740_224,
+        has_moving=False,
+    ),
+    "mobilenet": _image_entry(
+        "keras_applications", "MobileNet v2", (224, 1_782_969_600), 36_307_200
+    ),
+    "alexnet": _image_entry(
+        "alexnet", "AlexNet", (227, 4_892_179_200), 186_838_272, has_moving=False
+    ),
+    "overfeat": _image_entry(
+        "chains",
+        "OverFeat",
+        (231, 16_589_856_768),
+        None,
+        has_moving=False,
+        smallest_image=71,
+    ),
+    "lenet": _image_entry(
+        "chains", "LeNet-5", (28, 80_443_392), 101_087_232, has_moving=False
+    ),
+    "trivial": _image_entry(
+        "chains", "two dense layers", (227, 25_218_924), 282_624, has_moving=False
+    ),
     "resnet20": _image_entry("resnet_cifar", "ResNet for CIFAR-10", None, 242_421_504),
     "resnet32": _image_entry("resnet_cifar", "ResNet for CIFAR-10", None, 412_290_816),
     "resnet44": _image_entry("resnet_cifar", "ResNet for CIFAR-10", None, 582_160_128),
     "resnet56": _image_entry("resnet_cifar", "ResNet for CIFAR-10", None, 752_029_440),
-    "resnet110": _image_entry("resnet_cifar", "ResNet for CIFAR-10", None, 1_516_441_344),
-    "resnet20_v2": _image_entry("resnet_cifar", "ResNet v2 for CIFAR-10", None, 242_421_504),
-    "resnet32_v2": _image_entry("resnet_cifar", "ResNet v2 for CIFAR-10", None, 412_290_816),
-    "resnet44_v2": _image_entry("resnet_cifar", "ResNet v2 for CIFAR-10", None, 582_160_128),
-    "resnet56_v2": _image_entry("resnet_cifar", "ResNet v2 for CIFAR-10", None, 752_029_440),
-    "resnet110_v2": _image_entry("resnet_cifar", "ResNet v2 for CIFAR-10", None, 1_516_441_344),
-    "densenet40_k12": _image_entry("densenet", "DenseNet for CIFAR-10", None, 908_449_632),
-    "densenet100_k12": _image_entry("densenet", "DenseNet for CIFAR-10", None, 5_758_476_192),
-    "densenet100_k24": _image_entry("densenet", "DenseNet for CIFAR-10", None, 22_344_351_552),
+    "resnet110": _image_entry(
+        "resnet_cifar", "ResNet for CIFAR-10", None, 1_516_441_344
+    ),
+    "resnet20_v2": _image_entry(
+        "resnet_cifar", "ResNet v2 for CIFAR-10", None, 242_421_504
+    ),
+    "resnet32_v2": _image_entry(
+        "resnet_cifar", "ResNet v2 for CIFAR-10", None, 412_290_816
+    ),
+    "resnet44_v2": _image_entry(
+        "resnet_cifar", "ResNet v2 for CIFAR-10", None, 582_160_128
+    ),
+    "resnet56_v2": _image_entry(
+        "resnet_cifar", "ResNet v2 for CIFAR-10", None, 752_029_440
+    ),
+    "resnet110_v2": _image_entry(
+        "resnet_cifar", "ResNet v2 for CIFAR-10", None, 1_516_441_344
+    ),
+    "densenet40_k12": _image_entry(
+        "densenet", "DenseNet for CIFAR-10", None, 908_449_632
+    ),
+    "densenet100_k12": _image_entry(
+        "densenet", "DenseNet for CIFAR-10", None, 5_758_476_192
+    ),
+    "densenet100_k24": _image_entry(
+        "densenet", "DenseNet for CIFAR-10", None, 22_344_351_552
+    ),
 }
 DATASETS = {"imagenet": 1000, "cifar10": 10}  # of images -> classes
 

@@ -19,9 +19,13 @@ import sys
 
 # A user's `python -m` may import this package, too.
 _by_name = sys.argv[0] == "-m" and "-m rnn_scaling" in " ".join(sys.orig_argv)
-if _by_name or sys.argv[0].endswith("rnn-scaling"):  # one of our programs, with nothing to keep yet
+if _by_name or sys.argv[0].endswith(
+    "rnn-scaling"
+):  # one of our programs, with nothing to keep yet
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback, until entry.leave listens
+        signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        )  # Ctrl-C ends it without a traceback, until entry.leave listens
     # The caller's folder comes last, so that its numpy.py or profile.py does not replace a library.
     sys.path.sort(key=lambda path: os.path.exists(path) and os.path.samefile(path, "."))
 
@@ -40,7 +44,16 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = ["FlagErrors", "Recorder", "RunFailed", "__version__", "compare", "load", "run", "sweep"]
+__all__ = [
+    "FlagErrors",
+    "Recorder",
+    "RunFailed",
+    "__version__",
+    "compare",
+    "load",
+    "run",
+    "sweep",
+]
 _CLASSES = {
     "FlagErrors": "rnn_scaling.settings.flags",
     "Recorder": "rnn_scaling.training.recorder",
@@ -109,7 +122,12 @@ def sweep(
     """
     from rnn_scaling.sweeps import invocations
 
-    given = {**options, "run_timeout": timeout_s, "launch": launch or None, "trainer": trainer or None}
+    given = {
+        **options,
+        "run_timeout": timeout_s,
+        "launch": launch or None,
+        "trainer": trainer or None,
+    }
     invocations.sweep(out, given, repeats=repeats, axes=axes)
     return load(out)
 
@@ -159,7 +177,11 @@ def compare(
 
     from rnn_scaling.analysis.comparison import judgement
 
-    names = [force_incomparable] if isinstance(force_incomparable, str) else force_incomparable
+    names = (
+        [force_incomparable]
+        if isinstance(force_incomparable, str)
+        else force_incomparable
+    )
     accepted = frozenset(judgement.plain_name(name) for name in names)
     question = judgement.Question(metric, paired, max_regression, accepted, across)
     return judgement.judge(*judgement.read(Path(before), Path(after)), question)

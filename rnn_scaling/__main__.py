@@ -12,7 +12,9 @@ HELP_WORDS, VERSION_WORDS = ("--help", "-h", "help"), ("--version", "version")
 @entry.command
 def main(words: Sequence[str]) -> int:
     """Runs the command that the first word names; returns its exit status."""
-    from rnn_scaling.commands.table import COMMANDS  # here: Ctrl-C is answered from here on
+    from rnn_scaling.commands.table import (
+        COMMANDS,
+    )  # here: Ctrl-C is answered from here on
 
     name = words[0] if words else ""
     if name in HELP_WORDS:
@@ -27,7 +29,9 @@ def main(words: Sequence[str]) -> int:
     import difflib
 
     close = difflib.get_close_matches(name, COMMANDS, n=1)
-    raise entry.Refusal(f"{name} is not a command; {f'did you mean {close[0]}?' if close else '--help lists them'}")
+    raise entry.Refusal(
+        f"{name} is not a command; {f'did you mean {close[0]}?' if close else '--help lists them'}"
+    )
 
 
 def _page(commands: Mapping[str, tuple[str, str]]) -> str:

@@ -23,14 +23,19 @@ EXIT_INTERNAL = 70  # a fault of this program (EX_SOFTWARE of sysexits.h): no an
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as other programs end whose reader (`| head`) has what it wanted
 DEBUG = "RNN_SCALING_DEBUG"  # the environment variable with which a fault of this program shows where it is
 # TensorFlow's errors of a graph begin with these words and the stack of the node; what happened comes after it.
-_NOWHERE, _WHERE = "Graph execution error:", ("Detected at node ", "  File ", "    ", "Stack trace for op")
+_NOWHERE, _WHERE = (
+    "Graph execution error:",
+    ("Detected at node ", "  File ", "    ", "Stack trace for op"),
+)
 LONGEST = 4000  # letters of a line that says what is wrong
 _program = ""  # how the user calls commands; empty: not known yet
 # Errors of a file or folder that the user has named, which no code foresees everywhere.
 _STATUS_OF_FILE = {
     errno.ENAMETOOLONG: EXIT_USAGE,
     errno.ELOOP: EXIT_USAGE,
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE), EXIT_FAILED),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE), EXIT_FAILED
+    ),
 }
 _speaks = True  # whether warnings and notes are printed
 # Terminal control: a sequence with parameters (CSI), a string to its end (OSC and its like), any other two characters.
@@ -58,7 +63,11 @@ class PlainText(io.TextIOWrapper):
         return len(text)
 
     def _shown(self, found: re.Match[str]) -> str:
-        return found[0] if len(found[0]) > 1 or (found[0] == "\r" and self.bars) else _escape(found[0])
+        return (
+            found[0]
+            if len(found[0]) > 1 or (found[0] == "\r" and self.bars)
+            else _escape(found[0])
+        )
 
 
 class Answer(Exception):
@@ -87,7 +96,10 @@ def command(main: Callable[..., int]) -> Callable[..., int]:
         except Refusal as refusal:
             return fail(*refusal.lines, status=refusal.status)
         except Exception as error:
-            return _unforeseen(error, main.__module__.removeprefix("rnn_scaling.").removeprefix("commands."))
+            return _unforeseen(
+                error,
+                main.__module__.removeprefix("rnn_scaling.").removeprefix("commands."),
+            )
 
     return answered
 
@@ -121,7 +133,9 @@ def first_line(error: Exception) -> str:
     first, *others = (str(error).strip() or type(error).__name__).splitlines()
     if not first.startswith(_NOWHERE):
         return first
-    return next((line for line in others if line.strip() and not line.startswith(_WHERE)), first)
+    return next(
+        (line for line in others if line.strip() and not line.startswith(_WHERE)), first
+    )
 
 
 def plain(text: object) -> str:
@@ -136,7 +150,11 @@ def plain(text: object) -> str:
 def _shortened(line: str) -> str:
     """The line, or of one that quotes a word without end its beginning, which names the flag, and its end, the rule."""
     half = LONGEST // 2
-    return line if len(line) <= LONGEST else f"{line[:half]}... ({len(line) - LONGEST:,} letters) ...{line[-half:]}"
+    return (
+        line
+        if len(line) <= LONGEST
+        else f"{line[:half]}... ({len(line) - LONGEST:,} letters) ...{line[-half:]}"
+    )
 
 
 def printable(text: str, lines: bool = False) -> str:
@@ -148,7 +166,9 @@ def printable(text: str, lines: bool = False) -> str:
     if text.isprintable():
         return text
     kept = "\n" if lines else ""
-    return "".join(c if c.isprintable() or c in kept else " " for c in _ESCAPE.sub("", text))
+    return "".join(
+        c if c.isprintable() or c in kept else " " for c in _ESCAPE.sub("", text)
+    )
 
 
 def _escape(character: str) -> str:
@@ -161,16 +181,28 @@ def _escape(character: str) -> str:
 
 def _unforeseen(error: Exception, name: str) -> int:
     """Says in one line what no code had expected; 1 and 2 would be answers, so that a CI job would take it for one."""
-    if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
+    if isinstance(error, BrokenPipeError) or (
+        isinstance(error, OSError) and error.errno == errno.ENOSPC
+    ):
         raise error
-    if isinstance(error, OSError) and error.filename is not None and error.errno in _STATUS_OF_FILE:
-        return fail(f"{error.filename}: {error.strerror}", status=_STATUS_OF_FILE[error.errno])
+    if (
+        isinstance(error, OSError)
+        and error.filename is not None
+        and error.errno in _STATUS_OF_FILE
+    ):
+        return fail(
+            f"{error.filename}: {error.strerror}", status=_STATUS_OF_FILE[error.errno]
+        )
     if os.environ.get(DEBUG):
         import traceback
 
         traceback.print_exception(error)
-    what = ": ".join(filter(None, [type(error).__name__, *str(error).strip().splitlines()[:1]]))
-    remedy = f"this is a fault of the program: please report it; {DEBUG}=1 shows where it is"
+    what = ": ".join(
+        filter(None, [type(error).__name__, *str(error).strip().splitlines()[:1]])
+    )
+    remedy = (
+        f"this is a fault of the program: please report it; {DEBUG}=1 shows where it is"
+    )
     return fail(f"{name}: {what}; {remedy}", status=EXIT_INTERNAL)
 
 
@@ -192,13 +224,19 @@ def leave(main: Callable[[], int], at_once: bool = False) -> NoReturn:
       at_once: skip the interpreter's own clean-up, which takes seconds once TensorFlow's threads run.
     """
     try:
-        if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:  # see the package's __init__
+        if (
+            signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+        ):  # see the package's __init__
             signal.signal(signal.SIGINT, signal.default_int_handler)
         _prepare_streams()
         if not at_once:  # TensorFlow's threads do not hear of it; the trainer has a handler of its own
-            signal.signal(signal.SIGTERM, _interrupt)  # batch systems send it before they kill
+            signal.signal(
+                signal.SIGTERM, _interrupt
+            )  # batch systems send it before they kill
         status = _run(main)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the end is near: a second Ctrl-C has nothing to stop
+        signal.signal(
+            signal.SIGINT, signal.SIG_IGN
+        )  # the end is near: a second Ctrl-C has nothing to stop
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         print("interrupted", file=sys.stderr)
@@ -226,17 +264,25 @@ def _run(main: Callable[[], int]) -> int:
 
 def _prepare_streams() -> None:
     """Lets every command print: what the caller has closed goes nowhere, and not into a file that is opened later."""
-    for name in ("stdin", "stdout", "stderr"):  # in this order each takes its own number, the lowest that is free
+    for name in (
+        "stdin",
+        "stdout",
+        "stderr",
+    ):  # in this order each takes its own number, the lowest that is free
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115, lives on
         elif name != "stdin" and isinstance(stream, io.TextIOWrapper):
             access = fcntl.fcntl(stream.fileno(), fcntl.F_GETFL) & os.O_ACCMODE
-            if access == os.O_RDONLY:  # a shell has put its script where the caller had closed
+            if (
+                access == os.O_RDONLY
+            ):  # a shell has put its script where the caller had closed
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
             line_buffering, encoding = stream.line_buffering, stream.encoding
             # A terminal without ± shows ?, no traceback.
-            shown = PlainText(stream.detach(), encoding, "replace", line_buffering=line_buffering)
+            shown = PlainText(
+                stream.detach(), encoding, "replace", line_buffering=line_buffering
+            )
             shown.bars = name == "stderr"
             setattr(sys, name, shown)
 

@@ -12,7 +12,9 @@ import keras
 from rnn_scaling import entry
 from rnn_scaling.training.recorder import Recorder
 
-_fits: collections.Counter[str] = collections.Counter()  # of this process, by the file of the first
+_fits: collections.Counter[str] = (
+    collections.Counter()
+)  # of this process, by the file of the first
 
 
 class ItemsPerSecond(keras.callbacks.Callback):
@@ -55,8 +57,17 @@ class ItemsPerSecond(keras.callbacks.Callback):
                 "expected num_samples, batch_size, items_a_sample and num_devices of at least 1, got "
                 f"{num_samples}, {batch_size}, {items_a_sample} and {num_devices}"
             )
-        self._path, self._unit, self._warmup, self._num_devices = result_file, unit, num_warmup_batches, num_devices
-        self._num_samples, self._batch_size, self._items_a_sample = num_samples, batch_size, items_a_sample
+        self._path, self._unit, self._warmup, self._num_devices = (
+            result_file,
+            unit,
+            num_warmup_batches,
+            num_devices,
+        )
+        self._num_samples, self._batch_size, self._items_a_sample = (
+            num_samples,
+            batch_size,
+            items_a_sample,
+        )
         self._recorder = recorder or self._new_recorder()
         self._has_started, self._next, self._first = False, 0, 0
         self._samples_done, self._mean_loss = 0, 0.0  # in this epoch
@@ -65,7 +76,11 @@ class ItemsPerSecond(keras.callbacks.Callback):
     def _new_recorder(self) -> Recorder:
         devices, batch_size = self._num_devices, self._batch_size
         # A record's batch_size is that of a device.
-        size = {"global_batch_size": batch_size} if batch_size % devices else {"batch_size": batch_size // devices}
+        size = (
+            {"global_batch_size": batch_size}
+            if batch_size % devices
+            else {"batch_size": batch_size // devices}
+        )
         return Recorder(
             _next_file(self._path),
             unit=self._unit,
@@ -80,10 +95,18 @@ class ItemsPerSecond(keras.callbacks.Callback):
         strategy = getattr(self.model, "distribute_strategy", None)
         replicas = getattr(strategy, "num_replicas_in_sync", 1)
         if replicas > self._num_devices:
-            self._finish(error := ValueError(f"num_devices is {self._num_devices}; model.fit trains on {replicas}"))
+            self._finish(
+                error := ValueError(
+                    f"num_devices is {self._num_devices}; model.fit trains on {replicas}"
+                )
+            )
             raise error
         if self.record is not None:
-            self._recorder, self._has_started, self.record = self._new_recorder(), False, None
+            self._recorder, self._has_started, self.record = (
+                self._new_recorder(),
+                False,
+                None,
+            )
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if self._has_started:
@@ -94,9 +117,13 @@ class ItemsPerSecond(keras.callbacks.Callback):
         self._next, self._first = 0, len(self._recorder.step_s)
         self._samples_done, self._mean_loss = 0, 0.0
 
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_train_batch_end(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         """Counts the batches since the last call: several, where `fit` runs several at a time."""
-        mean_loss = float((logs or {}).get("loss", math.nan))  # waits for the devices; of the epoch's samples so far
+        mean_loss = float(
+            (logs or {}).get("loss", math.nan)
+        )  # waits for the devices; of the epoch's samples so far
         samples = sum(self._samples(number) for number in range(self._next, batch + 1))
         done, self._next = self._samples_done + samples, batch + 1
         loss = (mean_loss * done - self._mean_loss * self._samples_done) / samples
@@ -114,11 +141,16 @@ class ItemsPerSecond(keras.callbacks.Callback):
             self._finish(error)
             raise error
         first = max(self._first, self._warmup)
-        seconds, items = self._recorder.step_s[first:], self._recorder.step_items[first:]
+        seconds, items = (
+            self._recorder.step_s[first:],
+            self._recorder.step_items[first:],
+        )
         if logs is not None:
             rates = [count / step_s for count, step_s in zip(items, seconds)]
             logs["items_per_second"] = sum(items) / sum(seconds) if rates else math.nan
-            logs["median_items_per_second"] = statistics.median(rates) if rates else math.nan
+            logs["median_items_per_second"] = (
+                statistics.median(rates) if rates else math.nan
+            )
         self._recorder.resume()  # a validation was between the last batch and this
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
@@ -129,7 +161,9 @@ class ItemsPerSecond(keras.callbacks.Callback):
             self.record = self._recorder.close(error)
 
     def _samples(self, batch: int) -> int:
-        return max(1, min(self._batch_size, self._num_samples - batch * self._batch_size))
+        return max(
+            1, min(self._batch_size, self._num_samples - batch * self._batch_size)
+        )
 
 
 def _next_file(result_file: str | os.PathLike[str]) -> Path:
@@ -140,5 +174,7 @@ def _next_file(result_file: str | os.PathLike[str]) -> Path:
     if (number := _fits[name]) == 1:
         return path
     next_path = path.with_name(f"{path.stem}-{number}{path.suffix}")
-    entry.warn(f"{path} already has the record of another fit; fit {number} is recorded in {next_path.name}")
+    entry.warn(
+        f"{path} already has the record of another fit; fit {number} is recorded in {next_path.name}"
+    )
     return next_path

@@ -25,15 +25,21 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class UpdateMode(Choice):
-    trains_one_model: bool = True  # whether towers exchange what they learn; else each is a run of its own
+    trains_one_model: bool = (
+        True  # whether towers exchange what they learn; else each is a run of its own
+    )
     # What its towers run on, a name of ENGINES; with any but "local" several processes can take part.
     engine: str = "local"
-    has_servers: bool = False  # whether processes of their own (--num_ps) hold the variables
+    has_servers: bool = (
+        False  # whether processes of their own (--num_ps) hold the variables
+    )
     has_coordinator: bool = False  # whether a process of its own drives the workers
     alone: str = "independent"  # the mode without any exchange that its loss is split against; empty: it is that mode
     needs: str = ""  # a package that ./run.sh setup-PACKAGE adds; empty: none
     step: str = "towers"  # what is called and timed, a name of STEPS
-    one_tower_on_cpus: bool = False  # whether a worker without GPUs can have no second tower
+    one_tower_on_cpus: bool = (
+        False  # whether a worker without GPUs can have no second tower
+    )
     has_global_batch: bool = False  # whether the host gets one batch for all towers, of which the step cuts theirs
     has_one_copy: bool = False  # whether towers read variables that lie elsewhere; else each device has a copy
 
@@ -50,7 +56,9 @@ class AllReduce(Choice):
 @dataclasses.dataclass(frozen=True)
 class DataSource(Choice):
     varies: bool = False  # whether batches differ in length
-    on_device: bool = False  # whether they are made there, so that no input costs anything
+    on_device: bool = (
+        False  # whether they are made there, so that no input costs anything
+    )
     holds: str = ""  # "text" or a name of rnn_scaling.models.workloads.DATASETS; empty: batches of any workload
     files: str = ""  # the pattern of the files that it reads in --data_dir; empty: it reads none there
 
@@ -72,7 +80,9 @@ class ReportFile(Choice):
 
 @dataclasses.dataclass(frozen=True)
 class Importer(Choice):
-    tells_rates: bool = False  # whether it has the rate of a training run, so that a sweep can read it
+    tells_rates: bool = (
+        False  # whether it has the rate of a training run, so that a sweep can read it
+    )
     counts_steps: bool = False  # it is a progress bar of `importers.bars`, whose rates are steps a second
 
 
@@ -85,7 +95,12 @@ def _modules(package: str, *names: str) -> Table:
 
 _STALE_AND_SPARSE = ("variable_consistency", "sparse_gradients")
 _REPLICATED = (
-    *("all_reduce_spec", "gradient_repacking", "agg_small_grads_max_bytes", "agg_small_grads_max_group"),
+    *(
+        "all_reduce_spec",
+        "gradient_repacking",
+        "agg_small_grads_max_bytes",
+        "agg_small_grads_max_group",
+    ),
     "compress_gradients",
     *_STALE_AND_SPARSE,
 )
@@ -100,7 +115,12 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
     "parameter_server": UpdateMode(
         "rnn_scaling.training.variable_update.parameter_server",
         "one copy of the variables",
-        reads=("param_server_device", "partition_large_variables", "staged_vars", *_STALE_AND_SPARSE),
+        reads=(
+            "param_server_device",
+            "partition_large_variables",
+            "staged_vars",
+            *_STALE_AND_SPARSE,
+        ),
         is_swept=True,
         has_one_copy=True,
     ),
@@ -110,7 +130,10 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
         reads=_REPLICATED,
         is_swept=True,
     ),
-    "mirrored": UpdateMode("rnn_scaling.training.variable_update.mirrored", "tf.distribute.MirroredStrategy"),
+    "mirrored": UpdateMode(
+        "rnn_scaling.training.variable_update.mirrored",
+        "tf.distribute.MirroredStrategy",
+    ),
     "keras_slicing": UpdateMode(
         "rnn_scaling.training.variable_update.parameter_server",
         "one copy of the variables, one batch divided into slices, one loss over all outputs",
@@ -173,14 +196,22 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
 }
 ALL_REDUCES: Mapping[str, AllReduce] = {
     "nccl": AllReduce("rnn_scaling.training.all_reduce.nccl", needs_gpus=True),
-    "collective": AllReduce("rnn_scaling.training.all_reduce.collective", spans_workers=True),
+    "collective": AllReduce(
+        "rnn_scaling.training.all_reduce.collective", spans_workers=True
+    ),
     "xring": AllReduce("rnn_scaling.training.all_reduce.xring", has_shards=True),
     "rechd": AllReduce(
         "rnn_scaling.training.all_reduce.rechd",
-        ranks=("a power of two as", "other numbers", lambda count: not count & (count - 1)),
+        ranks=(
+            "a power of two as",
+            "other numbers",
+            lambda count: not count & (count - 1),
+        ),
     ),
     "pscpu": AllReduce("rnn_scaling.training.all_reduce.pscpu", has_shards=True),
-    "psgpu": AllReduce("rnn_scaling.training.all_reduce.psgpu", has_shards=True, needs_gpus=True),
+    "psgpu": AllReduce(
+        "rnn_scaling.training.all_reduce.psgpu", has_shards=True, needs_gpus=True
+    ),
     "hierarchical": AllReduce(
         "rnn_scaling.training.all_reduce.hierarchical",
         ranks=("an even", "odd numbers", lambda count: count < 2 or count % 2 == 0),
@@ -192,20 +223,45 @@ _PIPELINE = ("num_parallel_calls", "prefetch_data_to_device")
 _RANDOM = ("random_lengths", "pad_to")
 DATA_SOURCES: Mapping[str, DataSource] = {
     "device": DataSource(
-        "rnn_scaling.data.device", "random batches drawn on each device", on_device=True, reads=_RANDOM
+        "rnn_scaling.data.device",
+        "random batches drawn on each device",
+        on_device=True,
+        reads=_RANDOM,
     ),
-    "constant": DataSource("rnn_scaling.data.constant", "one batch kept on each device", on_device=True, reads=_RANDOM),
-    "copy": DataSource("rnn_scaling.data.known_answer", "random words to be copied, nmt", holds="text"),
-    "reverse": DataSource("rnn_scaling.data.known_answer", "random words to be turned round, nmt", holds="text"),
+    "constant": DataSource(
+        "rnn_scaling.data.constant",
+        "one batch kept on each device",
+        on_device=True,
+        reads=_RANDOM,
+    ),
+    "copy": DataSource(
+        "rnn_scaling.data.known_answer", "random words to be copied, nmt", holds="text"
+    ),
+    "reverse": DataSource(
+        "rnn_scaling.data.known_answer",
+        "random words to be turned round, nmt",
+        holds="text",
+    ),
     "host": DataSource(
-        "rnn_scaling.data.host", "random batches from the host's pipeline", reads=(*_RANDOM, *_PIPELINE)
+        "rnn_scaling.data.host",
+        "random batches from the host's pipeline",
+        reads=(*_RANDOM, *_PIPELINE),
     ),
     "text": DataSource(
         "rnn_scaling.data.text",
         "parallel text files",
         reads=(
             *TEXT_FILES,
-            *("bos", "eos", "unk_id", "num_buckets", "pad_to", "disable_shuffle", "output_buffer_size", "num_epochs"),
+            *(
+                "bos",
+                "eos",
+                "unk_id",
+                "num_buckets",
+                "pad_to",
+                "disable_shuffle",
+                "output_buffer_size",
+                "num_epochs",
+            ),
             *_PIPELINE,
         ),
         varies=True,
@@ -214,7 +270,13 @@ DATA_SOURCES: Mapping[str, DataSource] = {
     "cifar10": DataSource(
         "rnn_scaling.data.cifar10",
         "images of CIFAR-10's binary files",
-        reads=("data_dir", "disable_shuffle", "output_buffer_size", "num_epochs", *_PIPELINE),
+        reads=(
+            "data_dir",
+            "disable_shuffle",
+            "output_buffer_size",
+            "num_epochs",
+            *_PIPELINE,
+        ),
         holds="cifar10",
         files="data_batch_*.bin",
     ),
@@ -234,8 +296,20 @@ _OURS = (
 )
 FRAMEWORKS: Mapping[str, Framework] = {
     "tensorflow": Framework("rnn_scaling.training.benchmark", "ours", reads=_OURS),
-    "torch": Framework("rnn_scaling.trainers.torch", "PyTorch", reads=("compile",), package="torch", least="2.6"),
-    "jax": Framework("rnn_scaling.trainers.jax", "JAX", package="jax", least="0.6", has_equal_towers=True),
+    "torch": Framework(
+        "rnn_scaling.trainers.torch",
+        "PyTorch",
+        reads=("compile",),
+        package="torch",
+        least="2.6",
+    ),
+    "jax": Framework(
+        "rnn_scaling.trainers.jax",
+        "JAX",
+        package="jax",
+        least="0.6",
+        has_equal_towers=True,
+    ),
     "keras": Framework(
         *("rnn_scaling.trainers.keras", "Keras 3"),
         reads=("keras_backend",),
@@ -246,27 +320,50 @@ FRAMEWORKS: Mapping[str, Framework] = {
 }
 ENGINES = {
     **_modules(
-        "rnn_scaling.training.engines", "local", "collective", "multi_worker", "horovod", "grpc_cluster", "coordinator"
+        "rnn_scaling.training.engines",
+        "local",
+        "collective",
+        "multi_worker",
+        "horovod",
+        "grpc_cluster",
+        "coordinator",
     ),
     "alone": Choice("rnn_scaling.training.engines.local"),
 }
-STEPS = _modules("rnn_scaling.training", "towers", "scheduled_step", "sliced_step", "inference_step")
+STEPS = _modules(
+    "rnn_scaling.training", "towers", "scheduled_step", "sliced_step", "inference_step"
+)
 REPORTS: Mapping[str, ReportFile] = {
     "table": ReportFile("rnn_scaling.reports.table", "the tables", file="table.md"),
-    "csv": ReportFile("rnn_scaling.reports.csv_table", "every row with its 95 % intervals", file="table.csv"),
+    "csv": ReportFile(
+        "rnn_scaling.reports.csv_table",
+        "every row with its 95 % intervals",
+        file="table.csv",
+    ),
     "json": ReportFile(
-        "rnn_scaling.reports.json_report", "everything as numbers (docs/report.md has the schema)", file="report.json"
+        "rnn_scaling.reports.json_report",
+        "everything as numbers (docs/report.md has the schema)",
+        file="report.json",
     ),
     "page": ReportFile(
         "rnn_scaling.reports.page.scaling",
         "the answer, tables, curves, where the loss goes, steady state, environment; opens from disk",
         file="report.html",
     ),
-    "plot": ReportFile("rnn_scaling.reports.pictures.curves", "all curves", file="speedup.png", needs_rates=True),
+    "plot": ReportFile(
+        "rnn_scaling.reports.pictures.curves",
+        "all curves",
+        file="speedup.png",
+        needs_rates=True,
+    ),
 }
 IMPORTERS: Mapping[str, Importer] = {
-    "tf_cnn_benchmarks": Importer("rnn_scaling.importers.tf_cnn_benchmarks", tells_rates=True),
-    "horovod_synthetic": Importer("rnn_scaling.importers.horovod_synthetic", tells_rates=True),
+    "tf_cnn_benchmarks": Importer(
+        "rnn_scaling.importers.tf_cnn_benchmarks", tells_rates=True
+    ),
+    "horovod_synthetic": Importer(
+        "rnn_scaling.importers.horovod_synthetic", tells_rates=True
+    ),
     "horovod_timeline": Importer("rnn_scaling.importers.horovod_timeline"),
     "nccl_tests": Importer("rnn_scaling.importers.nccl_tests"),
     "nccl_tests_json": Importer("rnn_scaling.importers.nccl_tests_json"),
@@ -278,9 +375,15 @@ IMPORTERS: Mapping[str, Importer] = {
     "nvidia_smi_topo": Importer("rnn_scaling.importers.topo"),
     "seed_trainer": Importer("rnn_scaling.importers.seed_trainer", tells_rates=True),
     "hugging_face": Importer("rnn_scaling.importers.hugging_face", tells_rates=True),
-    "keras": Importer("rnn_scaling.importers.keras_bar", tells_rates=True, counts_steps=True),
-    "lightning": Importer("rnn_scaling.importers.lightning_bar", tells_rates=True, counts_steps=True),
-    "tqdm": Importer("rnn_scaling.importers.tqdm_bar", tells_rates=True, counts_steps=True),
+    "keras": Importer(
+        "rnn_scaling.importers.keras_bar", tells_rates=True, counts_steps=True
+    ),
+    "lightning": Importer(
+        "rnn_scaling.importers.lightning_bar", tells_rates=True, counts_steps=True
+    ),
+    "tqdm": Importer(
+        "rnn_scaling.importers.tqdm_bar", tells_rates=True, counts_steps=True
+    ),
 }
 
 
@@ -293,7 +396,11 @@ def load(table: Table, name: str) -> ModuleType:
 
 def swept(table: Table, distributed: bool = False) -> list[str]:
     """What a sweep runs when the user names none; `distributed`: one over several workers."""
-    return [name for name, choice in table.items() if choice.is_swept and is_distributed(name) == distributed]
+    return [
+        name
+        for name, choice in table.items()
+        if choice.is_swept and is_distributed(name) == distributed
+    ]
 
 
 def reads(table: Table, name: str, option: str) -> bool:
@@ -320,7 +427,11 @@ def without_exchange(mode: Any) -> str:
 
 def without_input(source: Any) -> str:
     """The data source without any input, that the loss with a source is split against; itself if it is one."""
-    return str(source) if source in DATA_SOURCES and DATA_SOURCES[source].on_device else "device"
+    return (
+        str(source)
+        if source in DATA_SOURCES and DATA_SOURCES[source].on_device
+        else "device"
+    )
 
 
 def has_servers(mode: Any) -> bool:
@@ -330,8 +441,13 @@ def has_servers(mode: Any) -> bool:
 
 def readers(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Option -> the choices of the table, here or elsewhere, whose `reads` name it."""
-    options = dict.fromkeys(option for choice in table.values() for option in choice.reads)
-    return {option: tuple(name for name, choice in table.items() if option in choice.reads) for option in options}
+    options = dict.fromkeys(
+        option for choice in table.values() for option in choice.reads
+    )
+    return {
+        option: tuple(name for name, choice in table.items() if option in choice.reads)
+        for option in options
+    }
 
 
 def in_words(table: Table) -> str:

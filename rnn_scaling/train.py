@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from rnn_scaling import entry
 
-if TYPE_CHECKING:  # towers loads TensorFlow; Ctrl-C while the others load is entry.leave's to answer
+if (
+    TYPE_CHECKING
+):  # towers loads TensorFlow; Ctrl-C while the others load is entry.leave's to answer
     from rnn_scaling.cluster.launch import Launch
     from rnn_scaling.settings.config import RunConfig
     from rnn_scaling.training.state import RunState
@@ -38,7 +40,12 @@ def main(words: Sequence[str]) -> int:
     return run(words, USAGE, "train")
 
 
-def run(words: Sequence[str], usage: str, command: str, defaults: Mapping[str, Any] | None = None) -> int:
+def run(
+    words: Sequence[str],
+    usage: str,
+    command: str,
+    defaults: Mapping[str, Any] | None = None,
+) -> int:
     """One run of the command line; its exit status. defaults: options that the command sets where the words do not."""
     from rnn_scaling.cluster.launch import ClusterError
     from rnn_scaling.settings import config as configs
@@ -60,7 +67,9 @@ def run(words: Sequence[str], usage: str, command: str, defaults: Mapping[str, A
     return session.run()
 
 
-def configuration(words: Sequence[str], defaults: Mapping[str, Any] | None = None) -> tuple[RunConfig, Launch | None]:
+def configuration(
+    words: Sequence[str], defaults: Mapping[str, Any] | None = None
+) -> tuple[RunConfig, Launch | None]:
     """What the command line asks for, and which of several processes this is, if a launcher started several."""
     from rnn_scaling.cluster import launch as launches
     from rnn_scaling.machine.cores import available_cores, share_of_cores
@@ -73,23 +82,40 @@ def configuration(words: Sequence[str], defaults: Mapping[str, Any] | None = Non
     given = {**(defaults or {}), **given}
     num_cores = len(available_cores())
     config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
-    launch = launches.of(os.environ, config.cluster.coordinator_address, socket.gethostname())
+    launch = launches.of(
+        os.environ, config.cluster.coordinator_address, socket.gethostname()
+    )
     if launch is not None:
         num_cores = share_of_cores(launch.local_size)
-        if "CUDA_VISIBLE_DEVICES" not in os.environ:  # else the launcher gave this process its own
+        if (
+            "CUDA_VISIBLE_DEVICES" not in os.environ
+        ):  # else the launcher gave this process its own
             num_gpus = -(-num_gpus // launch.local_size)
         given = configs.as_started(given, launch.size, launch.num_ps)
         config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
     lines += conflicts.problems(config, given, num_gpus=num_gpus)
     lines += filter(None, [conflicts.keeps_trace(config)])
-    lines = lines or [*started_otherwise(config, launch)]  # which counts the processes of a mode that there is
+    lines = lines or [
+        *started_otherwise(config, launch)
+    ]  # which counts the processes of a mode that there is
     if lines:
         raise flags.FlagErrors(lines)
-    for name, value in configs.assumed(given).items() if launch is None or launch.rank == 0 else ():
-        entry.note(f"--{name}={value} is assumed: --prefetch_data_to_device needs batches that the host makes")
+    for name, value in (
+        configs.assumed(given).items() if launch is None or launch.rank == 0 else ()
+    ):
+        entry.note(
+            f"--{name}={value} is assumed: --prefetch_data_to_device needs batches that the host makes"
+        )
     num_devices = config.devices.num_devices
-    if launch is None and config.devices.device == "gpu" and num_gpus > num_devices and "num_devices" not in given:
-        entry.note(f"--num_devices={num_devices} is assumed of {num_gpus} visible GPUs; --num_devices=0 takes all")
+    if (
+        launch is None
+        and config.devices.device == "gpu"
+        and num_gpus > num_devices
+        and "num_devices" not in given
+    ):
+        entry.note(
+            f"--num_devices={num_devices} is assumed of {num_gpus} visible GPUs; --num_devices=0 takes all"
+        )
     return config, launch
 
 
@@ -127,16 +153,26 @@ def _processes(config: RunConfig) -> str:
 
 def _launch_command(config: RunConfig) -> str:
     servers = f" --ps={config.cluster.num_ps}" if "ps" in config.roles() else ""
-    here = f"./run.sh local-cluster --workers={config.cluster.num_workers}{servers} -- ..."
+    here = (
+        f"./run.sh local-cluster --workers={config.cluster.num_workers}{servers} -- ..."
+    )
     count = config.num_processes
     return f"use {here} on this machine, or mpirun -np {count} or srun -n {count} on several"
 
 
 def _keep_memory(config: RunConfig) -> None:
     """Starts the program again where glibc is to keep what is freed: it reads these variables when a process starts."""
-    wanted = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), KEPT_BYTES)
-    if config.frameworks.malloc == "keep" and any(os.environ.get(name) != value for name, value in wanted.items()):
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **wanted})
+    wanted = dict.fromkeys(
+        ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), KEPT_BYTES
+    )
+    if config.frameworks.malloc == "keep" and any(
+        os.environ.get(name) != value for name, value in wanted.items()
+    ):
+        os.execve(
+            sys.executable,
+            [sys.executable, *sys.orig_argv[1:]],
+            {**os.environ, **wanted},
+        )
 
 
 def look_inside(config: RunConfig, step: TrainStep, state: RunState) -> None:
@@ -145,7 +181,9 @@ def look_inside(config: RunConfig, step: TrainStep, state: RunState) -> None:
 
     state.graph = observe.graph(step)
     measured_s = state.timer.step_s[state.timer.warmup_steps :]
-    state.trace = observe.trace(step, config.output.trace_batches, config.output.log_dir, measured_s)
+    state.trace = observe.trace(
+        step, config.output.trace_batches, config.output.log_dir, measured_s
+    )
 
 
 if __name__ == "__main__":

@@ -11,9 +11,13 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Images of containers set it; then each of the hundreds of processes under test would compile the suite anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # TensorFlow's default depends on the processor
+os.environ.setdefault(
+    "TF_ENABLE_ONEDNN_OPTS", "1"
+)  # TensorFlow's default depends on the processor
 os.environ["RNN_SCALING_DEBUG"] = "1"  # a fault under test shows where it is
-os.environ["RNN_SCALING_OPERATORS"] = "off"  # what set-up built here has tests of its own, test_extension.py
+os.environ["RNN_SCALING_OPERATORS"] = (
+    "off"  # what set-up built here has tests of its own, test_extension.py
+)
 
 import pytest
 
@@ -55,7 +59,13 @@ SLOW = (
     "cluster/test_failures.py",
 )
 # What takes seconds of the rest, which --quick runs: neither of the two processes is to be left alone with it.
-LONG = ("test_entry.py", "test_suite.py", "test_wheel.py", "reports/test_cluster.py", "sweeps")
+LONG = (
+    "test_entry.py",
+    "test_suite.py",
+    "test_wheel.py",
+    "reports/test_cluster.py",
+    "sweeps",
+)
 
 # What starts clusters of TensorFlow processes, each of which takes seconds to load: --clusters runs it too.
 CLUSTERS = (
@@ -70,8 +80,16 @@ CLUSTERS = (
 
 def pytest_addoption(parser):
     """Adds --quick and --clusters."""
-    parser.addoption("--clusters", action="store_true", help="also what starts clusters of TensorFlow processes")
-    parser.addoption("--quick", action="store_true", help="only what loads no TensorFlow and runs no long process")
+    parser.addoption(
+        "--clusters",
+        action="store_true",
+        help="also what starts clusters of TensorFlow processes",
+    )
+    parser.addoption(
+        "--quick",
+        action="store_true",
+        help="only what loads no TensorFlow and runs no long process",
+    )
 
 
 def pytest_configure(config):
@@ -86,7 +104,10 @@ def pytest_ignore_collect(collection_path, config):
     if config.getoption("quick") and _rank(collection_path) < len(SLOW):
         return True
     named = any(collection_path.name in str(word) for word in config.args)
-    is_clusters = collection_path.is_relative_to(TESTS) and collection_path.relative_to(TESTS).as_posix() in CLUSTERS
+    is_clusters = (
+        collection_path.is_relative_to(TESTS)
+        and collection_path.relative_to(TESTS).as_posix() in CLUSTERS
+    )
     return True if is_clusters and not (config.getoption("clusters") or named) else None
 
 
@@ -104,7 +125,9 @@ def pytest_terminal_summary(terminalreporter, config):
     if not config.option.durations:
         return
     seconds, number = collections.Counter(), collections.Counter()
-    for report in (each for reports in terminalreporter.stats.values() for each in reports):
+    for report in (
+        each for reports in terminalreporter.stats.values() for each in reports
+    ):
         if hasattr(report, "duration") and hasattr(report, "when"):
             file = report.nodeid.partition("::")[0]
             seconds[file] += report.duration
@@ -115,14 +138,23 @@ def pytest_terminal_summary(terminalreporter, config):
     used = os.times()
     cpu = used.user + used.system + used.children_user + used.children_system
     total = sum(seconds.values())
-    terminalreporter.write_line(f"{total:.0f}s all {number.total()} tests; {cpu:.0f}s of CPU with all processes")
+    terminalreporter.write_line(
+        f"{total:.0f}s all {number.total()} tests; {cpu:.0f}s of CPU with all processes"
+    )
 
 
 def _rank(path: Path) -> int:
     """Place of a file in SLOW and LONG; their length where it is in neither."""
     name = path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""
     named = (*SLOW, *LONG)
-    return next((rank for rank, slow in enumerate(named) if name == slow or name.startswith(slow + "/")), len(named))
+    return next(
+        (
+            rank
+            for rank, slow in enumerate(named)
+            if name == slow or name.startswith(slow + "/")
+        ),
+        len(named),
+    )
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,11 @@ from tests.support.faults import logged, plant, trainer
 from tests.support.paths import ROOT
 from tests.support.records import changed, make_record
 
-ONE_AND_TWO = {"encoder_type": "cudnn_lstm", "variable_update": ["independent"], "num_devices": [1, 2]}
+ONE_AND_TWO = {
+    "encoder_type": "cudnn_lstm",
+    "variable_update": ["independent"],
+    "num_devices": [1, 2],
+}
 
 
 def test_importing_it_loads_nothing():
@@ -28,13 +32,24 @@ def test_importing_it_loads_nothing():
         "print(sorted({'tensorflow', 'numpy', 'matplotlib', 'absl'} & set(sys.modules)), "
         "sorted(name for name in sys.modules if name.startswith('rnn_scaling.')))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout == "[] []\n"
 
 
 def test_the_classes_are_those_that_the_calls_raise():
-    assert (rnn_scaling.FlagErrors, rnn_scaling.RunFailed) == (FlagErrors, invocations.RunFailed)
-    assert issubclass(rnn_scaling.FlagErrors, ValueError) and issubclass(rnn_scaling.RunFailed, RuntimeError)
+    assert (rnn_scaling.FlagErrors, rnn_scaling.RunFailed) == (
+        FlagErrors,
+        invocations.RunFailed,
+    )
+    assert issubclass(rnn_scaling.FlagErrors, ValueError) and issubclass(
+        rnn_scaling.RunFailed, RuntimeError
+    )
     with pytest.raises(AttributeError):
         rnn_scaling.RunFailures  # noqa: B018
 
@@ -47,7 +62,10 @@ def test_every_name_is_there_and_documented():
 
 WRONG = [
     ({"num_devises": 1}, ["did you mean --num_devices?"]),
-    ({"batch_size": 0, "learning_rate": -1.0}, ["--batch_size=0 must be at least 1", "--learning_rate=-1.0"]),
+    (
+        {"batch_size": 0, "learning_rate": -1.0},
+        ["--batch_size=0 must be at least 1", "--learning_rate=-1.0"],
+    ),
     ({"num_devices": "two"}, ["--num_devices=two must be a whole number"]),
     ({"result_file": "a.json"}, ["result_file is reserved"]),
 ]
@@ -55,21 +73,33 @@ TRAINER = ({"trainer": "echo"}, ["--trainer is not a flag"])
 
 
 MANY = {"num_devises": 1, "batch_size": 0, "staged_vars": True}
-ALL_OF_THEM = ["did you mean --num_devices?", "--batch_size=0 must be", "--staged_vars=true would be ignored"]
+ALL_OF_THEM = [
+    "did you mean --num_devices?",
+    "--batch_size=0 must be",
+    "--staged_vars=true would be ignored",
+]
 
 
 @pytest.mark.parametrize("options, reasons", [*WRONG, TRAINER, (MANY, ALL_OF_THEM)])
 def test_wrong_options_of_a_run_are_named_before_it_starts(options, reasons):
     with pytest.raises(FlagErrors) as caught:
         rnn_scaling.run(**options)
-    assert all(any(reason in line for line in caught.value.lines) for reason in reasons), caught.value.lines
+    assert all(
+        any(reason in line for line in caught.value.lines) for reason in reasons
+    ), caught.value.lines
 
 
-@pytest.mark.parametrize("options, reasons", [*WRONG, ({"repeats": 0}, ["repeats=0 must be at least 1"])])
-def test_wrong_options_of_a_sweep_are_named_before_it_starts(options, reasons, tmp_path):
+@pytest.mark.parametrize(
+    "options, reasons", [*WRONG, ({"repeats": 0}, ["repeats=0 must be at least 1"])]
+)
+def test_wrong_options_of_a_sweep_are_named_before_it_starts(
+    options, reasons, tmp_path
+):
     with pytest.raises(FlagErrors) as caught:
         rnn_scaling.sweep(tmp_path / "out", **options)
-    assert all(any(reason in line for line in caught.value.lines) for reason in reasons), caught.value.lines
+    assert all(
+        any(reason in line for line in caught.value.lines) for reason in reasons
+    ), caught.value.lines
     assert not (tmp_path / "out").exists()
 
 
@@ -82,12 +112,20 @@ def test_a_failed_run_raises_with_its_record(tmp_path):
 
 def test_a_sweep_goes_on_where_it_was_and_names_what_failed(tmp_path):
     words = trainer(plant(tmp_path / "faults", cudnn_lstm_independent_2="fails"))
-    with pytest.raises(invocations.RunFailed, match="cudnn_lstm-independent-2: ") as caught:
+    with pytest.raises(
+        invocations.RunFailed, match="cudnn_lstm-independent-2: "
+    ) as caught:
         invocations.sweep(tmp_path / "out", ONE_AND_TWO, program=words)
     assert len(caught.value.records) == 1
-    invocations.sweep(tmp_path / "more", {**ONE_AND_TWO, "num_devices": 1}, program=words)
-    invocations.sweep(tmp_path / "more", {**ONE_AND_TWO, "num_devices": 1}, program=words)
-    assert logged(tmp_path / "faults", "start").count("cudnn_lstm-independent-1") == 2  # once in each folder
+    invocations.sweep(
+        tmp_path / "more", {**ONE_AND_TWO, "num_devices": 1}, program=words
+    )
+    invocations.sweep(
+        tmp_path / "more", {**ONE_AND_TWO, "num_devices": 1}, program=words
+    )
+    assert (
+        logged(tmp_path / "faults", "start").count("cudnn_lstm-independent-1") == 2
+    )  # once in each folder
     assert [row.num_devices for row in rnn_scaling.load(tmp_path / "more")] == [1]
 
 
@@ -95,27 +133,50 @@ def test_rows_are_flat_records_with_every_metric(tmp_path):
     for devices, second in ((1, 0.1), (2, 0.15)):
         config = {"num_devices": devices, "learning_rate": 0.5 * devices}
         items = [100 * devices] * 3
-        record.write(make_record(config=config, seconds=[second] * 3, items=items), tmp_path / f"{devices}.json")
+        record.write(
+            make_record(config=config, seconds=[second] * 3, items=items),
+            tmp_path / f"{devices}.json",
+        )
     (tmp_path / "broken.json").write_text('{"schema": "rnn_scaling.run/1"}')
     rows = rnn_scaling.load(tmp_path)
     flat = rows.to_records()
-    assert len(rows) == len(flat) == 2 and len(rows.left_out) == 1 and rows[0].num_devices == 1
-    assert flat[0]["items_per_second"] == pytest.approx(1000) and flat[0]["unit"] == "words"
-    assert [row["learning_rate"] for row in flat] == [0.5, 1.0] and "optimizer" not in flat[0]
-    assert all(name in flat[0] for metric in METRICS for name in (metric, f"{metric}_low", f"{metric}_high"))
+    assert (
+        len(rows) == len(flat) == 2
+        and len(rows.left_out) == 1
+        and rows[0].num_devices == 1
+    )
+    assert (
+        flat[0]["items_per_second"] == pytest.approx(1000)
+        and flat[0]["unit"] == "words"
+    )
+    assert [row["learning_rate"] for row in flat] == [
+        0.5,
+        1.0,
+    ] and "optimizer" not in flat[0]
+    assert all(
+        name in flat[0]
+        for metric in METRICS
+        for name in (metric, f"{metric}_low", f"{metric}_high")
+    )
 
 
 def test_rows_of_two_machines_are_never_one_row_nor_each_other_s_baseline(tmp_path):
     for cpu, seconds in (("A", 0.1), ("B", 0.9)):
         for devices in (1, 2):
-            made = make_record(config={"num_devices": devices}, seconds=[seconds] * 3, items=[100 * devices] * 3)
+            made = make_record(
+                config={"num_devices": devices},
+                seconds=[seconds] * 3,
+                items=[100 * devices] * 3,
+            )
             made = changed(made, environment={"cpu": cpu, "cpu_cores": 2})
             record.write(made, tmp_path / f"{cpu}{devices}.json")
     flat = rnn_scaling.load(tmp_path).to_records()
     assert [(row["machine"], row["num_devices"], row["runs_ok"]) for row in flat] == [
         (f"{cpu} (2 cores)", devices, 1) for cpu in "AB" for devices in (1, 2)
     ]
-    assert [row["speedup"] for row in flat] == [pytest.approx(each) for each in (1, 2, 1, 2)]
+    assert [row["speedup"] for row in flat] == [
+        pytest.approx(each) for each in (1, 2, 1, 2)
+    ]
 
 
 def test_a_folder_that_is_not_there_is_no_empty_one(tmp_path):
@@ -128,37 +189,68 @@ def test_a_folder_that_is_not_there_is_no_empty_one(tmp_path):
 def test_a_folder_without_records_names_those_that_have_some(is_broken, tmp_path):
     for name in ("a", "b"):
         record.write(make_record(), tmp_path / name / "run.json")
-    compact = json.dumps(json.loads((tmp_path / "b" / "run.json").read_text()), separators=(",", ":"))
+    compact = json.dumps(
+        json.loads((tmp_path / "b" / "run.json").read_text()), separators=(",", ":")
+    )
     (tmp_path / "b" / "run.json").write_text(compact)
     if is_broken:
         (tmp_path / "broken.json").write_text('{"schema": "rnn_scaling.run/1"}')
     with pytest.raises(ValueError) as caught:
         rnn_scaling.load(tmp_path)
     message = str(caught.value)
-    assert all(str(tmp_path / name) in message for name in "ab") and ("broken.json" in message) == is_broken
+    assert (
+        all(str(tmp_path / name) in message for name in "ab")
+        and ("broken.json" in message) == is_broken
+    )
 
 
 def test_rows_show_as_a_table_and_print_as_a_line(tmp_path):
     for devices in range(1, 54):
-        seconds = [0.1, 0.1, 0.1 + 1e-6 * devices]  # runs with the same times would count as copies
-        made = make_record(config={"num_devices": devices}, seconds=seconds, items=[100 * devices] * 3)
-        record.write(changed(made, environment={"cpu": "<b>&"}), tmp_path / f"{devices}.json")
+        seconds = [
+            0.1,
+            0.1,
+            0.1 + 1e-6 * devices,
+        ]  # runs with the same times would count as copies
+        made = make_record(
+            config={"num_devices": devices}, seconds=seconds, items=[100 * devices] * 3
+        )
+        record.write(
+            changed(made, environment={"cpu": "<b>&"}), tmp_path / f"{devices}.json"
+        )
     record.write(
-        changed(make_record("failed", config={"num_devices": 99}), environment={"cpu": "<b>&"}), tmp_path / "99.json"
+        changed(
+            make_record("failed", config={"num_devices": 99}),
+            environment={"cpu": "<b>&"},
+        ),
+        tmp_path / "99.json",
     )
     rows = rnn_scaling.load(tmp_path)
     assert repr(rows) == "<Rows: rows=54, runs=54, left_out=0>"
     page = rows._repr_html_()
-    assert page.count("<tr>") == 51 and "4 more rows" in page and "<b>" not in page and "&lt;b&gt;&amp;" in page
+    assert (
+        page.count("<tr>") == 51
+        and "4 more rows" in page
+        and "<b>" not in page
+        and "&lt;b&gt;&amp;" in page
+    )
     assert "<td>2</td><td>2,000 words/s</td><td>n/a</td><td>100.0 %</td>" in page
 
 
 def test_compare_says_what_the_command_says(tmp_path):
     for side, factor in (("before", 1.0), ("after", 0.5)):
-        write(tmp_path / side, [1000.0 * factor * (1 + 0.001 * run) for run in range(5)])
+        write(
+            tmp_path / side, [1000.0 * factor * (1 + 0.001 * run) for run in range(5)]
+        )
     report = rnn_scaling.compare(tmp_path / "before", tmp_path / "after")
-    assert report.exit_status == 1 and [result.verdict for result in report.results] == ["slower"]
-    assert rnn_scaling.compare(tmp_path / "after", tmp_path / "before", max_regression=0.1).exit_status == 0
+    assert report.exit_status == 1 and [
+        result.verdict for result in report.results
+    ] == ["slower"]
+    assert (
+        rnn_scaling.compare(
+            tmp_path / "after", tmp_path / "before", max_regression=0.1
+        ).exit_status
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -167,7 +259,10 @@ def test_compare_says_what_the_command_says(tmp_path):
         ({"max_regression": 5}, "max_regression=5 must be a share from 0 to below 1"),
         ({"max_regression": float("nan")}, "max_regression=nan"),
         ({"metric": "share_of_peak"}, "metric=share_of_peak must be one of"),
-        ({"metric": "peak_memory_gib"}, "metric=peak_memory_gib must be one of items_per_second,"),
+        (
+            {"metric": "peak_memory_gib"},
+            "metric=peak_memory_gib must be one of items_per_second,",
+        ),
     ],
 )
 def test_a_question_that_compare_cannot_answer_is_refused(asked, reason, tmp_path):
@@ -182,11 +277,19 @@ def test_the_example_of_the_document_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setitem(
-        invocations.sweep.__kwdefaults__, "program", [sys.executable, "-m", "tests.support.fake_tracer"]
+        invocations.sweep.__kwdefaults__,
+        "program",
+        [sys.executable, "-m", "tests.support.fake_tracer"],
     )
-    example, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)
+    example, *_ = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL
+    )
     exec(compile(example, "docs/api.md", "exec"), {})
     first, one, two, verdicts = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"[\d,]+ words/s, loss \d\.\d\d", first)
-    assert one.startswith("1 devices: ") and one.endswith("speedup 1.00") and two.startswith("2 devices: ")
+    assert (
+        one.startswith("1 devices: ")
+        and one.endswith("speedup 1.00")
+        and two.startswith("2 devices: ")
+    )
     assert verdicts.startswith("[('")

@@ -10,7 +10,10 @@ import pytest
 from rnn_scaling.records import record
 from tests.support.paths import ROOT
 
-BLOCKS = [part.partition("```")[0] for part in (ROOT / "docs" / "callbacks.md").read_text().split("```python\n")[1:]]
+BLOCKS = [
+    part.partition("```")[0]
+    for part in (ROOT / "docs" / "callbacks.md").read_text().split("```python\n")[1:]
+]
 
 
 def callback(monkeypatch, number, **modules):
@@ -37,7 +40,12 @@ def test_lightning_tells_each_batch_with_its_loss(monkeypatch, tmp_path):
     told.on_train_end(trainer, None)
     run = record.read(tmp_path / "run.json")
     assert (run.status, run.unit, run.config["num_devices"]) == ("ok", "images", 1)
-    assert run.batches.items == (4, 3, 4, 3) and run.batches.loss == (3.0, 2.0, 3.0, 2.0)
+    assert run.batches.items == (4, 3, 4, 3) and run.batches.loss == (
+        3.0,
+        2.0,
+        3.0,
+        2.0,
+    )
     failing = made(tmp_path / "failed.json", len)
     failing.on_train_start(trainer, None)
     failing.on_exception(trainer, None, RuntimeError("out of memory"))
@@ -46,9 +54,19 @@ def test_lightning_tells_each_batch_with_its_loss(monkeypatch, tmp_path):
 
 def test_transformers_tells_each_update_with_all_its_samples(monkeypatch, tmp_path):
     waited = []
-    cuda = types.SimpleNamespace(is_available=lambda: True, synchronize=lambda: waited.append(1))
-    made = callback(monkeypatch, 1, torch={"cuda": cuda}, transformers={"TrainerCallback": object})
-    options = {"train_batch_size": 4, "gradient_accumulation_steps": 2, "world_size": 1, "process_index": 0, "n_gpu": 1}
+    cuda = types.SimpleNamespace(
+        is_available=lambda: True, synchronize=lambda: waited.append(1)
+    )
+    made = callback(
+        monkeypatch, 1, torch={"cuda": cuda}, transformers={"TrainerCallback": object}
+    )
+    options = {
+        "train_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "world_size": 1,
+        "process_index": 0,
+        "n_gpu": 1,
+    }
     args = types.SimpleNamespace(**options, dataloader_drop_last=True)
     state = types.SimpleNamespace(max_steps=3)
     told = made(tmp_path / "run.json", 512, unit="tokens", num_warmup_batches=1)

@@ -19,10 +19,14 @@ JOB = yaml.safe_load((ROOT / "docs" / "ci-gitlab.yml").read_text())["speed"]
 
 
 @pytest.mark.parametrize(
-    "lines", [STEP["run"].replace("\\\n", " ").splitlines(), JOB["script"]], ids=["github", "gitlab"]
+    "lines",
+    [STEP["run"].replace("\\\n", " ").splitlines(), JOB["script"]],
+    ids=["github", "gitlab"],
 )
 def test_commands_and_flags_exist(lines):
-    called = [match for line in lines if (match := re.search(r'run\.sh"? (\w+) (.*)', line))]
+    called = [
+        match for line in lines if (match := re.search(r'run\.sh"? (\w+) (.*)', line))
+    ]
     assert len(called) >= 3
     for match in called:
         assert match[1] in COMMANDS
@@ -30,14 +34,23 @@ def test_commands_and_flags_exist(lines):
 
 
 def test_every_input_is_used():
-    used = {text for value in STEP["env"].values() for text in re.findall(r"inputs\.(\w+)", value)}
+    used = {
+        text
+        for value in STEP["env"].values()
+        for text in re.findall(r"inputs\.(\w+)", value)
+    }
     assert used == ACTION["inputs"].keys()
     assert set(re.findall(r"\$\{?(\w+)", STEP["run"])) >= STEP["env"].keys()
 
 
 @pytest.mark.parametrize(
     ("check", "unsure", "results", "status"),
-    [(0, "false", "", 0), (1, "false", "mine", 1), (2, "false", "", 0), (2, "true", "mine", 2)],
+    [
+        (0, "false", "", 0),
+        (1, "false", "mine", 1),
+        (2, "false", "", 0),
+        (2, "true", "mine", 2),
+    ],
 )
 def test_exit_status_of_the_action(check, unsure, results, status, tmp_path):
     suite = tmp_path / "run.sh"
@@ -45,13 +58,27 @@ def test_exit_status_of_the_action(check, unsure, results, status, tmp_path):
         f'#!/bin/bash\necho "$@" >> {tmp_path}/calls\n[ "$2" = check ] && echo "**said**" && exit {check}\nexit 0\n'
     )
     suite.chmod(0o755)
-    named = {"SUITE": tmp_path, "FLAGS": "--num_devices=1 --repeats=2", "RESULTS": results, "HISTORY": "h"}
+    named = {
+        "SUITE": tmp_path,
+        "FLAGS": "--num_devices=1 --repeats=2",
+        "RESULTS": results,
+        "HISTORY": "h",
+    }
     named |= {"MAX_REGRESSION": "5%", "FAIL_IF_UNSURE": unsure, "RUNNER_TEMP": tmp_path}
-    named |= {"GITHUB_STEP_SUMMARY": tmp_path / "summary", "GITHUB_OUTPUT": tmp_path / "output"}
+    named |= {
+        "GITHUB_STEP_SUMMARY": tmp_path / "summary",
+        "GITHUB_OUTPUT": tmp_path / "output",
+    }
     environment = {**os.environ, **{name: str(value) for name, value in named.items()}}
-    done = subprocess.run(["bash", "-c", STEP["run"]], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", STEP["run"]], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == status, done.stderr
     calls = (tmp_path / "calls").read_text().splitlines()
-    assert [call.split()[0] for call in calls] == ["history"] * 2 if results else ["sweep", "history", "history"]
+    assert (
+        [call.split()[0] for call in calls] == ["history"] * 2
+        if results
+        else ["sweep", "history", "history"]
+    )
     assert (tmp_path / "summary").read_text() == "**said**\n"
     assert (tmp_path / "output").read_text() == f"status={check}\n"

@@ -25,20 +25,30 @@ HEAVY = ("numpy", "scipy", "matplotlib", "jinja2", "tensorflow", "tensorboard", 
 
 def python(code, *words, **options):
     """Runs Python code in a process of its own."""
-    return subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True, **options)
+    return subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        **options,
+    )
 
 
 def ends(main, *words, **options):
     """How a process ends whose command is this code."""
     return python(
-        f"import os, signal, sys; from rnn_scaling import entry\n{main}\nentry.leave(main)", *words, **options
+        f"import os, signal, sys; from rnn_scaling import entry\n{main}\nentry.leave(main)",
+        *words,
+        **options,
     )
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_reader_that_has_gone_away_is_no_error(name):
     command = [sys.executable, "-m", "rnn_scaling", name, "--help"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 141
@@ -66,8 +76,13 @@ def answers(name):
 def all_answers():
     """Those of every command, asked in one process: mistakes last, which may load more."""
     asked = [[name, flag] for flag in ("--version", "--help") for name in COMMANDS]
-    of_others = [name for name in COMMANDS if name != "tensorboard"]  # whose own flags are not ours to judge
-    asked += [[name, "--no_such_thing=1", "--nor_this", "a", "b", "c", "--help_=x"] for name in of_others]
+    of_others = [
+        name for name in COMMANDS if name != "tensorboard"
+    ]  # whose own flags are not ours to judge
+    asked += [
+        [name, "--no_such_thing=1", "--nor_this", "a", "b", "c", "--help_=x"]
+        for name in of_others
+    ]
     done = python(ASKING, json.dumps(asked))
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -78,18 +93,34 @@ def test_help_teaches_and_loads_nothing_that_takes_time(name):
     status, out, err, loaded = answers(name)[1]
     assert (status, err, loaded) == (0, "", [])
     lines = out.splitlines()
-    assert lines[0].startswith(f"./run.sh {name} ") and any(line.startswith("Exit status: ") for line in lines)
-    assert sum(line.startswith(f"    ./run.sh {name}") for line in lines) >= 1, "an example"
-    assert name == "completion" or any(line.startswith("  --") for line in lines), "its flags"
+    assert lines[0].startswith(f"./run.sh {name} ") and any(
+        line.startswith("Exit status: ") for line in lines
+    )
+    assert sum(line.startswith(f"    ./run.sh {name}") for line in lines) >= 1, (
+        "an example"
+    )
+    assert name == "completion" or any(line.startswith("  --") for line in lines), (
+        "its flags"
+    )
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("tensorboard", "completion", "history")])
+@pytest.mark.parametrize(
+    "name",
+    [name for name in COMMANDS if name not in ("tensorboard", "completion", "history")],
+)
 def test_every_mistake_is_named_at_once_without_what_takes_time(name):
     status, _, err, loaded = answers(name)[2]
     lines = err.splitlines()
-    assert status == 2 and set(loaded) <= {"absl"} and all(line.startswith("error: ") for line in lines), err
+    assert (
+        status == 2
+        and set(loaded) <= {"absl"}
+        and all(line.startswith("error: ") for line in lines)
+    ), err
     for flag in ("no_such_thing", "nor_this", "help_"):
-        assert sum(line.startswith(f"error: --{flag} is not a flag; ") for line in lines) == 1
+        assert (
+            sum(line.startswith(f"error: --{flag} is not a flag; ") for line in lines)
+            == 1
+        )
 
 
 def test_formats_are_those_that_there_are():
@@ -112,15 +143,26 @@ def test_every_command_says_its_version(name):
 
 def test_a_command_that_is_none_is_told_with_the_nearest():
     done = python("from rnn_scaling import __main__ as m; m.console()", "--version")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"rnn_scaling {rnn_scaling.__version__}\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0,
+        f"rnn_scaling {rnn_scaling.__version__}\n",
+        "",
+    )
     done = python("from rnn_scaling import __main__ as m; m.console()", "sweeep")
-    assert done.returncode == 2 and done.stderr.startswith("error: sweeep ") and done.stderr.endswith(" sweep?\n")
+    assert (
+        done.returncode == 2
+        and done.stderr.startswith("error: sweeep ")
+        and done.stderr.endswith(" sweep?\n")
+    )
     done = python("from rnn_scaling import __main__ as m; m.console()")
     assert done.returncode == 2 and done.stdout.startswith("rnn-scaling COMMAND ")
 
 
 def test_a_terminal_without_a_letter_shows_another():
-    done = ends("def main(): return print('1 \\xb1 2') or 0", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    done = ends(
+        "def main(): return print('1 \\xb1 2') or 0",
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "1 ? 2\n", "")
 
 
@@ -131,7 +173,10 @@ def test_a_terminal_without_a_letter_shows_another():
         ("RuntimeError('no such luck\\nat all')", "RuntimeError: no such luck"),
         ("MemoryError", "MemoryError"),
         ("RecursionError('deep \\x1b[2J')", "RecursionError: deep \\x1b[2J"),
-        ("FileNotFoundError(2, 'gone', 'a\\nb')", "FileNotFoundError: [Errno 2] gone: 'a\\nb'"),
+        (
+            "FileNotFoundError(2, 'gone', 'a\\nb')",
+            "FileNotFoundError: [Errno 2] gone: 'a\\nb'",
+        ),
     ],
 )
 def test_a_fault_of_the_program_is_70_in_one_line(decorated, error, said):
@@ -139,13 +184,28 @@ def test_a_fault_of_the_program_is_70_in_one_line(decorated, error, said):
     done = ends(f"{decorated}def main(words=()): raise {error}", env=quiet)
     name = "__main__" if decorated else "rnn_scaling"
     remedy = "this is a fault of the program: please report it; RNN_SCALING_DEBUG=1 shows where it is"
-    assert (done.returncode, done.stdout, done.stderr) == (70, "", f"error: {name}: {said}; {remedy}\n")
-    done = ends(f"{decorated}def main(words=()): raise {error}", env={**os.environ, entry.DEBUG: "1"})
-    assert done.returncode == 70 and done.stderr.startswith("Traceback") and done.stderr.endswith(f"{remedy}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        70,
+        "",
+        f"error: {name}: {said}; {remedy}\n",
+    )
+    done = ends(
+        f"{decorated}def main(words=()): raise {error}",
+        env={**os.environ, entry.DEBUG: "1"},
+    )
+    assert (
+        done.returncode == 70
+        and done.stderr.startswith("Traceback")
+        and done.stderr.endswith(f"{remedy}\n")
+    )
 
 
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.EIO, errno.ELOOP, errno.ENAMETOOLONG])
-def test_a_file_that_cannot_be_used_is_named_and_no_fault_of_the_program(number, capsys):
+@pytest.mark.parametrize(
+    "number", [errno.EACCES, errno.EROFS, errno.EIO, errno.ELOOP, errno.ENAMETOOLONG]
+)
+def test_a_file_that_cannot_be_used_is_named_and_no_fault_of_the_program(
+    number, capsys
+):
     @entry.command
     def main(words):
         raise OSError(number, os.strerror(number), "some/file")
@@ -161,25 +221,35 @@ def test_compare_never_says_slower_by_a_crash(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(judgement, "read", lambda *paths: 1 / 0)
     monkeypatch.setenv(entry.DEBUG, "")
     assert compare.main([str(tmp_path), str(tmp_path)]) == entry.EXIT_INTERNAL
-    assert capsys.readouterr().err.startswith("error: compare: ZeroDivisionError: division by")
+    assert capsys.readouterr().err.startswith(
+        "error: compare: ZeroDivisionError: division by"
+    )
 
 
-DRIVING = "\x1b]0;x\x07 \x9b31m \u202e \u2066 \u2028 \x00 \ufeff \udcff \r \x7f \U000e0041"
+DRIVING = (
+    "\x1b]0;x\x07 \x9b31m \u202e \u2066 \u2028 \x00 \ufeff \udcff \r \x7f \U000e0041"
+)
 
 
 def test_what_would_drive_a_terminal_is_shown_as_escapes_in_a_line():
     assert entry.plain(f"a {DRIVING}\nb\tc ü±\U0001f642") == (
-        r"a \x1b]0;x\x07 \x9b31m \u202e \u2066 \u2028 \x00 \ufeff \xff \r \x7f \U000e0041\nb\tc ü±" + "\U0001f642"
+        r"a \x1b]0;x\x07 \x9b31m \u202e \u2066 \u2028 \x00 \ufeff \xff \r \x7f \U000e0041\nb\tc ü±"
+        + "\U0001f642"
     )
     code = f"def main():\n    print({DRIVING!r}); entry.warn({DRIVING!r}); return entry.fail({DRIVING!r})"
     done = ends(code)
     shown = entry.plain(DRIVING)
-    assert (done.stdout, done.stderr) == (f"{shown}\n", f"warning: {shown}\nerror: {shown}\n")
+    assert (done.stdout, done.stderr) == (
+        f"{shown}\n",
+        f"warning: {shown}\nerror: {shown}\n",
+    )
     assert done.returncode == 1
 
 
 def test_a_stream_keeps_lines_tabs_and_our_own_colours_alone():
-    done = ends("def main():\n    return print('a\\tb\\n\\x1b[30;48;5;29mF\\x1b[0m \\x1b[31m') or 0")
+    done = ends(
+        "def main():\n    return print('a\\tb\\n\\x1b[30;48;5;29mF\\x1b[0m \\x1b[31m') or 0"
+    )
     assert done.stdout == "a\tb\n\x1b[30;48;5;29mF\x1b[0m \\x1b[31m\n"
 
 
@@ -218,7 +288,12 @@ def test_ctrl_c_while_modules_load_shows_no_traceback(module):
 )
 def test_ctrl_c_ends_a_program_that_starts_and_is_left_alone_in_others(words, handler):
     code = f"import signal, sys; sys.argv, sys.orig_argv = {words[:1]}, ['python', *{words}]; import rnn_scaling; "
-    assert python(f"{code}print(signal.getsignal(signal.SIGINT) == signal.{handler})").stdout == "True\n"
+    assert (
+        python(
+            f"{code}print(signal.getsignal(signal.SIGINT) == signal.{handler})"
+        ).stdout
+        == "True\n"
+    )
 
 
 @pytest.mark.parametrize("closed", ["0<&-", ">&-", "2>&-", "0<&- >&- 2>&-"])
@@ -238,16 +313,24 @@ def test_closed_streams_hurt_nobody(closed, tmp_path):
         text=True,
     )
     assert done.returncode == 0 and "Traceback" not in done.stderr
-    assert (tmp_path / "file").read_text() == "", "what is printed never lands in a file that was opened"
+    assert (tmp_path / "file").read_text() == "", (
+        "what is printed never lands in a file that was opened"
+    )
 
 
 def test_a_stream_that_can_only_be_read_hurts_nobody():
     code = "def main(): print('out', flush=True); print('err', file=sys.stderr, flush=True); return 7"
-    with open(__file__) as script:  # as bash leaves it in the place of a stderr that its caller closed
+    with open(
+        __file__
+    ) as script:  # as bash leaves it in the place of a stderr that its caller closed
         for streams in ({"stdout": script}, {"stderr": script}):
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
-            program = f"import sys; from rnn_scaling import entry\n{code}\nentry.leave(main)"
-            done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, text=True, **pipes)
+            program = (
+                f"import sys; from rnn_scaling import entry\n{code}\nentry.leave(main)"
+            )
+            done = subprocess.run(
+                [sys.executable, "-c", program], cwd=ROOT, text=True, **pipes
+            )
             assert (done.returncode, done.stdout or "", done.stderr or "") == (
                 7,
                 "" if "stdout" in streams else "out\n",
@@ -257,9 +340,20 @@ def test_a_stream_that_can_only_be_read_hurts_nobody():
 
 def test_a_full_disk_behind_stdout_is_one_line():
     with open("/dev/full", "w") as full:
-        code = "from rnn_scaling import entry; entry.leave(lambda: print('x' * 9999) or 0)"
-        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert (done.returncode, done.stderr) == (1, f"error: output: {os.strerror(errno.ENOSPC)}\n")
+        code = (
+            "from rnn_scaling import entry; entry.leave(lambda: print('x' * 9999) or 0)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"error: output: {os.strerror(errno.ENOSPC)}\n",
+    )
 
 
 def test_a_reader_of_both_streams_that_has_gone_is_no_error():
@@ -269,7 +363,12 @@ def test_a_reader_of_both_streams_that_has_gone_is_no_error():
         "entry.leave(main)"
     )
     line = '"$0" -c "$1" 2>&1 | head -c 3; exit ${PIPESTATUS[0]}'
-    done = subprocess.run(["bash", "-c", line, sys.executable, code], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", line, sys.executable, code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (141, "x\nx", "")
 
 
@@ -280,8 +379,16 @@ def test_what_is_printed_to_be_pasted_begins_as_the_user_began():
         (["-m", "rnn_scaling"], "python -m rnn_scaling"),
         ([str(START), "../run.sh", "rnn_scaling"], "../run.sh"),
     ):
-        done = subprocess.run([sys.executable, *words, "ab", "--help"], cwd=ROOT, capture_output=True, text=True)
-        assert done.stdout.startswith(f"{prefix} ab ") and f"    {prefix} ab --a=" in done.stdout
+        done = subprocess.run(
+            [sys.executable, *words, "ab", "--help"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        assert (
+            done.stdout.startswith(f"{prefix} ab ")
+            and f"    {prefix} ab --a=" in done.stdout
+        )
     assert entry.program() == "./run.sh"
 
 
@@ -303,9 +410,13 @@ def test_what_runs_leave_is_no_part_of_the_repository(path, ignored):
 
 
 def test_run_sh_has_every_command_and_no_other():
-    done = subprocess.run([ROOT / "run.sh", "--help"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [ROOT / "run.sh", "--help"], capture_output=True, text=True, timeout=60
+    )
     listed = dict(
-        line[2:].split(maxsplit=1) for line in done.stdout.splitlines() if line.startswith("  ") and line[2] > " "
+        line[2:].split(maxsplit=1)
+        for line in done.stdout.splitlines()
+        if line.startswith("  ") and line[2] > " "
     )
     own = {
         "PYTHON",
@@ -325,25 +436,42 @@ def test_run_sh_has_every_command_and_no_other():
         name: text for name, (_, text) in COMMANDS.items()
     }
     for wrong in ("swee", "sweep train", "-n", "sweep|train", ".*", "(none)"):
-        done = subprocess.run([ROOT / "run.sh", wrong], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [ROOT / "run.sh", wrong], capture_output=True, text=True, timeout=60
+        )
         assert (done.returncode, done.stdout) == (2, ""), wrong
-        assert done.stderr.startswith(f"error: {wrong} is ") and done.stderr.count("\n") == 1
+        assert (
+            done.stderr.startswith(f"error: {wrong} is ")
+            and done.stderr.count("\n") == 1
+        )
 
 
 @pytest.mark.parametrize("command", ["report", "compare", "sweep"])
 def test_a_word_without_end_is_one_line_of_some_length(command, capsys):
     name, module = "x" * 100_000, importlib.import_module(COMMANDS[command][0])
     words = {"compare": [name, "."], "report": [name]}
-    assert module.main(words.get(command, [f"--out={name}", "--dry_run", "--num_devices=1"])) == 2
+    assert (
+        module.main(
+            words.get(command, [f"--out={name}", "--dry_run", "--num_devices=1"])
+        )
+        == 2
+    )
     line, *others = capsys.readouterr().err.splitlines()
     assert len(others) == (command == "compare")  # a line for each side
-    assert line.startswith("error: xxx") and line.endswith(": File name too long") and len(line) < 5000
+    assert (
+        line.startswith("error: xxx")
+        and line.endswith(": File name too long")
+        and len(line) < 5000
+    )
     assert module.main([f"--max_file_mb={name}"]) == 2
     assert "must be a whole number" in capsys.readouterr().err
 
 
 def test_an_error_without_words_is_said_by_its_kind():
-    assert [entry.first_line(error) for error in (OSError(), ValueError(" \n"), ValueError("a\nb"))] == [
+    assert [
+        entry.first_line(error)
+        for error in (OSError(), ValueError(" \n"), ValueError("a\nb"))
+    ] == [
         "OSError",
         "ValueError",
         "a",
@@ -358,5 +486,11 @@ def test_an_error_of_a_graph_is_what_happened_and_not_where():
         f"{cause}\nRestart your program.\n\t [[{{{{node sum}}}}]]"
     )
     assert entry.first_line(RuntimeError(said)) == cause
-    assert entry.first_line(RuntimeError("Graph execution error:")) == "Graph execution error:"
-    assert entry.first_line(RuntimeError("one\ntwo")) == "one" and entry.first_line(KeyError()) == "KeyError"
+    assert (
+        entry.first_line(RuntimeError("Graph execution error:"))
+        == "Graph execution error:"
+    )
+    assert (
+        entry.first_line(RuntimeError("one\ntwo")) == "one"
+        and entry.first_line(KeyError()) == "KeyError"
+    )

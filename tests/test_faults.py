@@ -19,11 +19,17 @@ from rnn_scaling.records import record
 from tests.support.faults import alive, children, wait_until
 from tests.support.forked import TINY, LocalCluster
 
-HEARTBEAT_S = 4  # where a rank is frozen; elsewhere no rank that is merely slow may count as lost
+HEARTBEAT_S = (
+    4  # where a rank is frozen; elsewhere no rank that is merely slow may count as lost
+)
 ENDLESS = [*TINY, "--num_batches=1000000", "--cluster_timeout=60"]
 COLLECTIVE, SERVERS, ASYNC = (
     f"--variable_update={mode}"
-    for mode in ("collective_all_reduce", "distributed_parameter_server", "async_parameter_server")
+    for mode in (
+        "collective_all_reduce",
+        "distributed_parameter_server",
+        "async_parameter_server",
+    )
 )
 SOON_S = 60  # the limit of every run here
 
@@ -34,10 +40,14 @@ def started(tmp_path):
     clusters = []
 
     def start(*words, **faults):
-        by_rank = {int(name.removeprefix("rank_")): fault for name, fault in faults.items()}
+        by_rank = {
+            int(name.removeprefix("rank_")): fault for name, fault in faults.items()
+        }
         result = f"--result_file={tmp_path}/run.json"
         own = ["--workers=2", *(["--ps=1"] if COLLECTIVE not in words else [])]
-        clusters.append(LocalCluster([*own, "--", *ENDLESS, result, *words], tmp_path, by_rank))
+        clusters.append(
+            LocalCluster([*own, "--", *ENDLESS, result, *words], tmp_path, by_rank)
+        )
         return clusters[-1]
 
     yield start
@@ -48,14 +58,24 @@ def started(tmp_path):
 def measures(cluster, tmp_path):
     """Waits until all ranks have told of batches; returns their processes, in the order of ranks."""
     cluster.wait_for("measuring")
-    wait_until(lambda: (tmp_path / "stderr.txt").read_text().count("measuring: ") > 5, "batches are told")
+    wait_until(
+        lambda: (tmp_path / "stderr.txt").read_text().count("measuring: ") > 5,
+        "batches are told",
+    )
     return sorted(children(cluster.pid))
 
 
 def both_ranks(cluster):
     """The processes of both ranks, of which one may end before the other starts; fewer if the cluster ends first."""
     seen = set()
-    wait_until(lambda: seen.update(children(cluster.pid)) or len(seen) == 2 or not alive(cluster.pid), "both run")
+    wait_until(
+        lambda: (
+            seen.update(children(cluster.pid))
+            or len(seen) == 2
+            or not alive(cluster.pid)
+        ),
+        "both run",
+    )
     return seen
 
 
@@ -65,7 +85,11 @@ def ends(cluster, pids, tmp_path):
     assert done.returncode == 1, done.stderr
     for pid in pids:
         wait_until(lambda pid=pid: not alive(pid), f"{pid} is gone")
-    lines = [line.removeprefix("error: ") for line in done.stderr.splitlines() if line.startswith("error: ")]
+    lines = [
+        line.removeprefix("error: ")
+        for line in done.stderr.splitlines()
+        if line.startswith("error: ")
+    ]
     assert len(lines) == 1, done.stderr
     return lines[0], record.read(tmp_path / "run.json")
 
@@ -78,23 +102,52 @@ KILLED, FROZEN = "ended: killed or crashed", f"has not answered for {HEARTBEAT_S
     [
         (COLLECTIVE, 1, signal.SIGKILL, "rank 1 ", KILLED),
         (COLLECTIVE, 1, signal.SIGSTOP, "rank 1 ", FROZEN),
-        (COLLECTIVE, 0, signal.SIGKILL, "worker 0 (rank 0) was killed by SIGKILL", KILLED),
+        (
+            COLLECTIVE,
+            0,
+            signal.SIGKILL,
+            "worker 0 (rank 0) was killed by SIGKILL",
+            KILLED,
+        ),
         (COLLECTIVE, 0, signal.SIGSTOP, "rank 0 ", FROZEN),
         (SERVERS, 2, signal.SIGKILL, "rank 2 ", KILLED),
-        (ASYNC, 0, signal.SIGKILL, "coordinator (rank 0) was killed by SIGKILL", KILLED),
+        (
+            ASYNC,
+            0,
+            signal.SIGKILL,
+            "coordinator (rank 0) was killed by SIGKILL",
+            KILLED,
+        ),
     ],
-    ids=["worker-killed", "worker-frozen", "rank-0-killed", "rank-0-frozen", "ps-killed", "coordinator-killed"],
+    ids=[
+        "worker-killed",
+        "worker-frozen",
+        "rank-0-killed",
+        "rank-0-frozen",
+        "ps-killed",
+        "coordinator-killed",
+    ],
 )
-def test_a_rank_that_is_lost_while_it_trains(mode, rank, number, line, said, started, tmp_path):
-    cluster = started(mode, f"--cluster_heartbeat={HEARTBEAT_S if number == signal.SIGSTOP else 300}")
+def test_a_rank_that_is_lost_while_it_trains(
+    mode, rank, number, line, said, started, tmp_path
+):
+    cluster = started(
+        mode, f"--cluster_heartbeat={HEARTBEAT_S if number == signal.SIGSTOP else 300}"
+    )
     pids = measures(cluster, tmp_path)
     os.kill(pids[rank], number)
     told, found = ends(cluster, pids, tmp_path)
     assert told.startswith(line) and (said in told or number == signal.SIGKILL)
     assert found.status == "failed"
     if rank:
-        assert found.error.message.startswith(f"rank {rank} ") and said in found.error.message
-        assert len(found.workers.ranks) == len(pids) and found.workers.ranks[rank].error == found.error.message
+        assert (
+            found.error.message.startswith(f"rank {rank} ")
+            and said in found.error.message
+        )
+        assert (
+            len(found.workers.ranks) == len(pids)
+            and found.workers.ranks[rank].error == found.error.message
+        )
         assert found.batches.measured > 0 and found.workers.ranks[0].seconds
 
 
@@ -139,10 +192,20 @@ def take_meeting_port():
 @pytest.mark.parametrize(
     ("fault", "rank", "words", "line"),
     [
-        (sleep, 1, ["--cluster_timeout=2"], "rank 1 of 2 did not join within 2 s (--cluster_timeout)"),
+        (
+            sleep,
+            1,
+            ["--cluster_timeout=2"],
+            "rank 1 of 2 did not join within 2 s (--cluster_timeout)",
+        ),
         (take_engine_port, 1, [], "rank 1 (host 127.0.0.1, process "),
         (take_meeting_port, 0, [], "port "),
-        (differ_in_flags, 1, [], "rank 1 (host 127.0.0.1): --seed=7, but rank 0 has --seed=1; "),
+        (
+            differ_in_flags,
+            1,
+            [],
+            "rank 1 (host 127.0.0.1): --seed=7, but rank 0 has --seed=1; ",
+        ),
     ],
     ids=["never-joins", "engine-port-taken", "meeting-port-taken", "other-flags"],
 )
@@ -154,6 +217,8 @@ def test_a_rank_that_does_not_fit(fault, rank, words, line, started, tmp_path):
 
 
 def test_a_full_disk_at_the_record(started, tmp_path):
-    cluster = started(COLLECTIVE, "--num_batches=3", "--cluster_heartbeat=300", rank_0=fill_disk)
+    cluster = started(
+        COLLECTIVE, "--num_batches=3", "--cluster_heartbeat=300", rank_0=fill_disk
+    )
     told, _ = ends(cluster, both_ranks(cluster), tmp_path)
     assert told.startswith(f"--result_file={tmp_path}/run.json: No space left")

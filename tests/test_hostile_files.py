@@ -51,10 +51,14 @@ def test_damaged_records(times=1):
         else:
             text = damaged(texts[k].encode(), rng).decode(errors="replace")
         try:
-            read.append(folder.RunFile(f"{number}.json", record.from_json(text, "x.json")))
+            read.append(
+                folder.RunFile(f"{number}.json", record.from_json(text, "x.json"))
+            )
         except record.RecordError as e:
             assert str(e).startswith("x.json: ") and "\n" not in str(e)
-    assert 0.1 < len(read) / (times * RECORDS) < 0.8, "most are refused, and many are not"
+    assert 0.1 < len(read) / (times * RECORDS) < 0.8, (
+        "most are refused, and many are not"
+    )
     for start in range(0, len(read) - 1, TOGETHER):
         work_with(read[start : start + TOGETHER])
 
@@ -69,9 +73,12 @@ def work_with(runs):
         rendered = registry.load(registry.REPORTS, name).render(told)
         assert name != "json" or valid_json(rendered)
     own_records.check([(Path(each.name), each.record) for each in runs])
-    auditing.check(own_records.table([(Path(each.name), each.record) for each in runs], "x"))
+    auditing.check(
+        own_records.table([(Path(each.name), each.record) for each in runs], "x")
+    )
     sides = [
-        matching.ComparedRuns(Path(name), tuple(files), ()) for name, files in (("a", runs[::2]), ("b", runs[1::2]))
+        matching.ComparedRuns(Path(name), tuple(files), ())
+        for name, files in (("a", runs[::2]), ("b", runs[1::2]))
     ]
     try:
         report = judgement.judge(*sides, judgement.Question())
@@ -84,12 +91,22 @@ def work_with(runs):
 
 def table_texts():
     """(name of the file, text) of the same tables in every form."""
-    texts = [form for seed in range(4) for form in audit_tables.forms(audit_tables.make(seed)).items()]
+    texts = [
+        form
+        for seed in range(4)
+        for form in audit_tables.forms(audit_tables.make(seed)).items()
+    ]
     run = scaling_runs.timed(2, 100, batches=12)
-    reported = summary_builder.summarise(folder.Folder((folder.RunFile("a.json", run),), ()), "results")
+    reported = summary_builder.summarise(
+        folder.Folder((folder.RunFile("a.json", run),), ()), "results"
+    )
     for name in ("table.md", "table.csv", "report.json"):
-        (kind,) = [kind for kind, report in registry.REPORTS.items() if report.file == name]
-        texts.append((name, registry.load(registry.REPORTS, kind).render(reported).decode()))
+        (kind,) = [
+            kind for kind, report in registry.REPORTS.items() if report.file == name
+        ]
+        texts.append(
+            (name, registry.load(registry.REPORTS, kind).render(reported).decode())
+        )
     return [*texts, ("run.json", run.to_json())]
 
 
@@ -104,7 +121,9 @@ def test_damaged_tables(tmp_path, times=1):
         for form, render in audit_report.RENDER.items():
             assert form != "json" or valid_json(render([report]))
         comparisons += report.comparisons
-        (tmp_path / name).unlink()  # to cut a file that is there takes longer than to read it
+        (
+            tmp_path / name
+        ).unlink()  # to cut a file that is there takes longer than to read it
     assert comparisons > 3 * times * TABLES
 
 
@@ -116,8 +135,13 @@ def test_damaged_logs(tmp_path, times=1):
         logs, errors = any_format.read_all([path])
         assert not any("\n" in error for error in errors)
         if logs:
-            audited = [rendering.findings(points) for points in rendering.by_unit(logs).values()]
-            texts_of = {name: render(logs, audited) for name, render in rendering.RENDER.items()}
+            audited = [
+                rendering.findings(points)
+                for points in rendering.by_unit(logs).values()
+            ]
+            texts_of = {
+                name: render(logs, audited) for name, render in rendering.RENDER.items()
+            }
             assert valid_json(texts_of["json"])
             rows += sum(len(text.splitlines()) for text in texts_of.values())
         path.unlink()

@@ -16,7 +16,9 @@ from tests.support.faults import alive, wait_until
 from tests.support.forked import TINY
 from tests.support.paths import ROOT
 
-TOKEN = {"RNN_SCALING_JOB_TOKEN": "of all ranks or none"}  # as docs/cluster.md has it for each launcher
+TOKEN = {
+    "RNN_SCALING_JOB_TOKEN": "of all ranks or none"
+}  # as docs/cluster.md has it for each launcher
 MPIRUN = ["mpirun", "--oversubscribe", "-x", *TOKEN]
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 SRUN = ["srun", "--kill-on-bad-exit", "--overcommit"]
@@ -71,21 +73,41 @@ def test_ranks_find_each_other_on_one_host(launcher, tmp_path):
     told = json.loads(done.stdout)
     assert (told["size"], told["peers"]) == (3, 3)
     assert {known[0] for known in told["known"]} == {launcher[0][0]}
-    assert [known[1] for known in told["known"]] == [0, 1, 2] and nothing_is_left_running(tmp_path) == 3
+    assert [known[1] for known in told["known"]] == [
+        0,
+        1,
+        2,
+    ] and nothing_is_left_running(tmp_path) == 3
 
 
 def test_ranks_find_each_other_on_two_nodes(srun, tmp_path):
     done = start(srun, "-N 2 -n 3", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert [known[1:] for known in json.loads(done.stdout)["known"]] == [[0, 0, 2], [1, 1, 2], [2, 0, 1]]
+    assert [known[1:] for known in json.loads(done.stdout)["known"]] == [
+        [0, 0, 2],
+        [1, 1, 2],
+        [2, 0, 1],
+    ]
 
 
 def test_the_trainer_trains_with_as_many_workers_as_were_started(launcher, tmp_path):
-    words = ["--variable_update=collective_all_reduce", f"--result_file={tmp_path}/run.json", *TINY]
-    done = start(launcher, HERE[launcher[0][0]].replace("-n 3", "-n 2"), *words, module="rnn_scaling.train")
+    words = [
+        "--variable_update=collective_all_reduce",
+        f"--result_file={tmp_path}/run.json",
+        *TINY,
+    ]
+    done = start(
+        launcher,
+        HERE[launcher[0][0]].replace("-n 3", "-n 2"),
+        *words,
+        module="rnn_scaling.train",
+    )
     assert done.returncode == 0, done.stderr
     result = record.read(tmp_path / "run.json")
-    assert (result.status, result.config["num_workers"]) == ("ok", 2) and "Processing speed" in done.stdout
+    assert (result.status, result.config["num_workers"]) == (
+        "ok",
+        2,
+    ) and "Processing speed" in done.stdout
     assert (result.workers.launcher, len(result.workers.ranks)) == (launcher[0][0], 2)
 
 

@@ -26,7 +26,9 @@ LAYERS = [
     ["commands", "keras"],
     ["__main__"],
 ]
-LAYER_OF = {package: layer for layer, packages in enumerate(LAYERS) for package in packages}
+LAYER_OF = {
+    package: layer for layer, packages in enumerate(LAYERS) for package in packages
+}
 # The only places that load TensorFlow: flags, validation, records and reports answer at once.
 LOADS_TENSORFLOW = (
     "models/",
@@ -53,12 +55,24 @@ NEVER_TENSORFLOW = (
     "rnn_scaling/data/image_files.py",
     "rnn_scaling/data/corpus.py",
     "rnn_scaling/data/source.py",
-    *(f"rnn_scaling/training/{name}.py" for name in ("session", "state", "clock", "cluster", "progress", "native_log")),
     *(
         f"rnn_scaling/training/{name}.py"
-        for name in ("preparation", "recorder", "recording", "rank_meeting", "acceptance")
+        for name in ("session", "state", "clock", "cluster", "progress", "native_log")
     ),
-    *(f"rnn_scaling/verification/{name}.py" for name in ("session", "rule", "certificates")),
+    *(
+        f"rnn_scaling/training/{name}.py"
+        for name in (
+            "preparation",
+            "recorder",
+            "recording",
+            "rank_meeting",
+            "acceptance",
+        )
+    ),
+    *(
+        f"rnn_scaling/verification/{name}.py"
+        for name in ("session", "rule", "certificates")
+    ),
     "rnn_scaling/training/checkpoint_folder.py",
 )
 LOADED_LATE = {  # inside the function that needs it, once flags are right
@@ -67,7 +81,10 @@ LOADED_LATE = {  # inside the function that needs it, once flags are right
     ("rnn_scaling/train.py", "rnn_scaling/inspection/observe.py"),
     ("rnn_scaling/train.py", "rnn_scaling/training/towers.py"),
     ("rnn_scaling/training/session.py", "rnn_scaling/training/benchmark.py"),
-    ("rnn_scaling/training/session.py", "rnn_scaling/reports/tensorboard/event_files.py"),
+    (
+        "rnn_scaling/training/session.py",
+        "rnn_scaling/reports/tensorboard/event_files.py",
+    ),
     ("rnn_scaling/trainers/starting.py", "rnn_scaling/trainers/reference.py"),
     ("rnn_scaling/verification/session.py", "rnn_scaling/verification/asynchronous.py"),
     ("rnn_scaling/verification/session.py", "rnn_scaling/verification/certifier.py"),
@@ -77,8 +94,14 @@ LOADED_LATE = {  # inside the function that needs it, once flags are right
 
 @cache
 def modules():
-    paths = [path for folder in ("rnn_scaling", "models") for path in (ROOT / folder).rglob("*.py")]
-    return sorted(str(path.relative_to(ROOT)) for path in paths if path.name != "__init__.py")
+    paths = [
+        path
+        for folder in ("rnn_scaling", "models")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    return sorted(
+        str(path.relative_to(ROOT)) for path in paths if path.name != "__init__.py"
+    )
 
 
 def package_of(module):
@@ -95,12 +118,19 @@ def imports(module):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            names = [
+                node.module,
+                *(f"{node.module}.{alias.name}" for alias in node.names),
+            ]
         else:
             continue
         for name in names:
-            path = name.replace(".", "/").replace("rnn_scaling/models", "models") + ".py"
-            if (ROOT / path).exists() and path.startswith(("rnn_scaling", "models", "tests")):
+            path = (
+                name.replace(".", "/").replace("rnn_scaling/models", "models") + ".py"
+            )
+            if (ROOT / path).exists() and path.startswith(
+                ("rnn_scaling", "models", "tests")
+            ):
                 imported.add(path)
             elif name.split(".")[0] == "tensorflow":
                 imported.add("tensorflow")
@@ -118,13 +148,23 @@ def test_every_package_has_a_layer():
 
 
 def goes_down(package, target):
-    return target == package or (LAYER_OF[target] < LAYER_OF[package] and package != "models")
+    return target == package or (
+        LAYER_OF[target] < LAYER_OF[package] and package != "models"
+    )
 
 
 def test_imports_between_packages_go_down():
-    pairs = [(module, imported) for module in modules() for imported in project_imports(module)]
+    pairs = [
+        (module, imported)
+        for module in modules()
+        for imported in project_imports(module)
+    ]
     assert len(pairs) > len(modules())
-    assert not [f"{one} imports {other}" for one, other in pairs if not goes_down(package_of(one), package_of(other))]
+    assert not [
+        f"{one} imports {other}"
+        for one, other in pairs
+        if not goes_down(package_of(one), package_of(other))
+    ]
 
 
 def test_no_file_imports_itself_through_others():
@@ -138,30 +178,45 @@ def test_no_folder_inside_a_package_imports_itself_through_others():
         graph = defaultdict(set)
         for module in modules():
             for imported in project_imports(module):
-                if package_of(module) == package_of(imported) == package and box_of(module) != box_of(imported):
+                if package_of(module) == package_of(imported) == package and box_of(
+                    module
+                ) != box_of(imported):
                     graph[box_of(module)].add(box_of(imported))
         assert list(graphlib.TopologicalSorter(graph).static_order()) or not graph
 
 
 def box_of(module):
     """The folder or file right below its package."""
-    return "/".join(Path(module).with_suffix("").parts[: 2 if module.startswith("models") else 3])
+    return "/".join(
+        Path(module).with_suffix("").parts[: 2 if module.startswith("models") else 3]
+    )
 
 
 def test_the_top_level_is_short():
     paths = [path for path in (ROOT / "rnn_scaling").iterdir() if not path.is_symlink()]
-    names = {path.name for path in paths} - {"__pycache__", "py.typed"}  # the latter says that there are types
+    names = {path.name for path in paths} - {
+        "__pycache__",
+        "py.typed",
+    }  # the latter says that there are types
     folders = {name for name in names if not name.endswith(".py")}
     assert len(folders) <= 18 and len(names - folders) <= 6, sorted(names)
 
 
 def test_only_the_places_that_need_it_load_tensorflow():
     loads = {
-        module: [m for m in imports(module) if m == "tensorflow" or (may_load(m) and (module, m) not in LOADED_LATE)]
+        module: [
+            m
+            for m in imports(module)
+            if m == "tensorflow" or (may_load(m) and (module, m) not in LOADED_LATE)
+        ]
         for module in modules()
     }
     assert sum(map(bool, loads.values())) > 50
-    assert not {module: loaded for module, loaded in loads.items() if loaded and not may_load(module)}
+    assert not {
+        module: loaded
+        for module, loaded in loads.items()
+        if loaded and not may_load(module)
+    }
 
 
 def may_load(module):
@@ -172,7 +227,9 @@ def test_init_files_are_empty():
     """But for the package's own, which holds what `import rnn_scaling` offers."""
     for folder in ("rnn_scaling", "models", "tests"):
         for path in (ROOT / folder).rglob("__init__.py"):
-            assert path.read_text() == "" or path == ROOT / "rnn_scaling" / "__init__.py", path
+            assert (
+                path.read_text() == "" or path == ROOT / "rnn_scaling" / "__init__.py"
+            ), path
 
 
 def test_no_package_imports_what_the_package_offers():

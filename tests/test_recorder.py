@@ -31,7 +31,12 @@ class Clock:
 def recorded(path, num_devices=1, step_s=0.5, steps=30, **options):
     clock = Clock()
     with Recorder(
-        path, unit="tokens", num_devices=num_devices, trainer="mine", options=options, clock=clock
+        path,
+        unit="tokens",
+        num_devices=num_devices,
+        trainer="mine",
+        options=options,
+        clock=clock,
     ) as recorder:
         for _ in range(steps):
             clock.now += step_s
@@ -46,7 +51,11 @@ def recorded(path, num_devices=1, step_s=0.5, steps=30, **options):
 def test_seconds_and_items_cover_the_same_steps(tmp_path):
     run = recorded(tmp_path / "run.json")
     assert run.status == "ok" and run.unit == "tokens"
-    assert run.batches.warmup == 10 and run.batches.measured == 21 and set(run.batches.seconds) == {0.5}
+    assert (
+        run.batches.warmup == 10
+        and run.batches.measured == 21
+        and set(run.batches.seconds) == {0.5}
+    )
     assert run.throughput.items_per_second == 200.0
     assert run.batches.loss[-1] is None and run.batches.loss[0] == 2.0
     assert run.phases.total == 1015.5 and run.phases.measured == 10.5
@@ -60,7 +69,11 @@ def test_the_file_says_that_the_loop_goes_on_and_what_ended_it(tmp_path):
         recorder.step(items=3)
         raise KeyError("weights")
     run = record.read(path)
-    assert (run.status, run.error.type, run.batches.items) == ("failed", "KeyError", (3,))
+    assert (run.status, run.error.type, run.batches.items) == (
+        "failed",
+        "KeyError",
+        (3,),
+    )
     with Recorder(path) as recorder:
         recorder.step(items=3)
     assert "1 steps, and the first" in record.read(path).error.message
@@ -90,11 +103,15 @@ def test_its_records_are_read_as_those_of_a_trainer_that_is_not_ours(tmp_path):
     recorded(tmp_path / "2.json", 2, step_s=0.625, hidden=64)
     recorded(tmp_path / "other.json", 2, step_s=0.75, hidden=128)
     of_folder = folder_rows.load(tmp_path)
-    one, two, other = sorted(of_folder, key=lambda row: (row.num_devices, row.config["hidden"]))
+    one, two, other = sorted(
+        of_folder, key=lambda row: (row.num_devices, row.config["hidden"])
+    )
     (tmp_path / "named").mkdir()
     recorded(tmp_path / "named" / "1.json", 1, model="lm")
     (named,) = folder_rows.load(tmp_path / "named")
-    assert {row.items for row in (*of_folder, named)} == {"what its trainer counts"}, "with padding or without"
+    assert {row.items for row in (*of_folder, named)} == {"what its trainer counts"}, (
+        "with padding or without"
+    )
     assert (two.baseline, other.baseline) == (one, None), "another size is other work"
     assert two.metric(rows.METRICS["speedup"]).value == pytest.approx(1.6)
     told = summary_builder.summarise(folder.read(tmp_path), "mine")
@@ -120,7 +137,12 @@ def test_a_batch_size_that_was_not_told_is_not_made_up(tmp_path):
 
 def test_a_step_of_nothing_is_refused_when_it_is_told(tmp_path):
     recorder = Recorder(tmp_path / "run.json", unit="images", num_warmup_batches=0)
-    with pytest.raises(ValueError, match="step 1: expected at least one of the images, got items=0"), recorder:
+    with (
+        pytest.raises(
+            ValueError, match="step 1: expected at least one of the images, got items=0"
+        ),
+        recorder,
+    ):
         recorder.step(items=3)
         recorder.step(items=0)
     assert record.read(tmp_path / "run.json").batches.items == (3,)
@@ -137,15 +159,26 @@ def test_the_package_without_its_dependencies_suffices(tmp_path):
         "    recorder.step(items=1)\n"
         "    recorder.step(items=1)\n"
     )
-    subprocess.run([sys.executable, "-I", "-S", "-c", code], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], cwd=tmp_path, check=True, timeout=60
+    )
     run = record.read(tmp_path / "run.json")
-    assert run.status == "ok" and run.steady_state is None, "which readers work out for themselves"
+    assert run.status == "ok" and run.steady_state is None, (
+        "which readers work out for themselves"
+    )
 
 
 def test_numbers_of_frameworks_are_read_as_numbers(tmp_path):
     path = tmp_path / "run.json"
-    told = {"hidden": np.int64(256), "dropout": np.asarray(0.5, np.float32), "amp": np.bool_(True)}
-    told |= {"framework": "keras on jax", "model": "its own"}  # names of ours, and values of its own
+    told = {
+        "hidden": np.int64(256),
+        "dropout": np.asarray(0.5, np.float32),
+        "amp": np.bool_(True),
+    }
+    told |= {
+        "framework": "keras on jax",
+        "model": "its own",
+    }  # names of ours, and values of its own
     with Recorder(path, num_warmup_batches=0, options=told) as recorder:
         recorder.step(items=np.int32(3), loss=np.float32(0.5))
         recorder.step(items=np.asarray(4.0), loss=np.asarray([0.25]))
@@ -185,24 +218,41 @@ WAITED = {
     "alike": [0.1] * 100,
     "a slow first step": [9.0] + [0.1] * 99,
     "a checkpoint now and then": ([0.1] * 24 + [4.0]) * 4,
-    "a busy machine": [3.0 if n in (2, 9, 30, 31, 55, 70, 96) else 0.01 for n in range(100)],
+    "a busy machine": [
+        3.0 if n in (2, 9, 30, 31, 55, 70, 96) else 0.01 for n in range(100)
+    ],
     "slower by the half": [0.1] * 50 + [0.2] * 50,
     "a run of few steps": [0.001, 0.001, 5.0],
 }
 UNWAITED = {
-    "the queue fills, then steps wait for it": ([0.001] * 20 + [0.1] * 80, 0.0, "the first 20 measured steps"),
+    "the queue fills, then steps wait for it": (
+        [0.001] * 20 + [0.1] * 80,
+        0.0,
+        "the first 20 measured steps",
+    ),
     "a loss that is read at every tenth step": (
         ([0.001] * 9 + [1.0]) * 10,
         0.0,
         "10 of 100 steps have 99% of the time",
     ),
     "the same, and the machine pauses": (
-        [0.0003 if n in (3, 17, 44, 45) else 1.0 if n % 10 == 9 else 0.00001 for n in range(100)],
+        [
+            0.0003 if n in (3, 17, 44, 45) else 1.0 if n % 10 == 9 else 0.00001
+            for n in range(100)
+        ],
         0.0,
         "10 of 100 steps have 100% of the time",
     ),
-    "a last step that waits for all": ([0.001] * 99 + [9.0], 0.0, "the last step has 99% of the time"),
-    "nothing waits but what follows the loop": ([0.001] * 100, 9.0, "9 s passed after the last step, and all 100"),
+    "a last step that waits for all": (
+        [0.001] * 99 + [9.0],
+        0.0,
+        "the last step has 99% of the time",
+    ),
+    "nothing waits but what follows the loop": (
+        [0.001] * 100,
+        9.0,
+        "9 s passed after the last step, and all 100",
+    ),
 }
 
 
@@ -217,9 +267,13 @@ def test_longer_batches_take_longer_and_raise_no_alarm():
 
 
 @pytest.mark.parametrize("step_s, end_s, seen", UNWAITED.values(), ids=UNWAITED)
-def test_steps_that_were_told_too_soon_are_noticed_and_said(tmp_path, capsys, step_s, end_s, seen):
+def test_steps_that_were_told_too_soon_are_noticed_and_said(
+    tmp_path, capsys, step_s, end_s, seen
+):
     clock = Clock()
-    with Recorder(tmp_path / "run.json", num_warmup_batches=0, trainer="mine", clock=clock) as recorder:
+    with Recorder(
+        tmp_path / "run.json", num_warmup_batches=0, trainer="mine", clock=clock
+    ) as recorder:
         for seconds in step_s:
             clock.now += seconds
             recorder.step(items=1)
@@ -232,20 +286,35 @@ def test_steps_that_were_told_too_soon_are_noticed_and_said(tmp_path, capsys, st
     assert remark.kind == "steps-not-waited-for" and remark.values["text"] == said
 
 
-def test_progress_is_told_where_it_is_asked_for_in_lines_that_a_sweep_reads(tmp_path, capsys, monkeypatch):
+def test_progress_is_told_where_it_is_asked_for_in_lines_that_a_sweep_reads(
+    tmp_path, capsys, monkeypatch
+):
     def run(**options):
         clock = Clock()
-        with Recorder(tmp_path / "run.json", unit="tokens", num_warmup_batches=1, clock=clock, **options) as recorder:
+        with Recorder(
+            tmp_path / "run.json",
+            unit="tokens",
+            num_warmup_batches=1,
+            clock=clock,
+            **options,
+        ) as recorder:
             for _ in range(2):
                 clock.now += 0.5
                 recorder.step(items=100, loss=2.0)
         lines = capsys.readouterr().err.splitlines()
-        return [line for line in lines if not line.startswith("warning: ")]  # that others were busy, where they were
+        return [
+            line for line in lines if not line.startswith("warning: ")
+        ]  # that others were busy, where they were
 
     assert run() == []
-    assert run(progress=True, num_steps=2) == ["measuring: 2/2 batches, 200 tokens/s, loss 2, 0 s left"]
+    assert run(progress=True, num_steps=2) == [
+        "measuring: 2/2 batches, 200 tokens/s, loss 2, 0 s left"
+    ]
     monkeypatch.setenv("RNN_SCALING_PROGRESS", "1")
     monkeypatch.setattr(progress, "PLAIN_INTERVAL_S", -1.0)
     lines = run()
-    assert lines == ["warm-up: 1 batches, 200 tokens/s, loss 2", "measuring: 2 batches, 200 tokens/s, loss 2"]
+    assert lines == [
+        "warm-up: 1 batches, 200 tokens/s, loss 2",
+        "measuring: 2 batches, 200 tokens/s, loss 2",
+    ]
     assert all(map(failure.PROGRESS.match, lines)) and run(progress=False) == []

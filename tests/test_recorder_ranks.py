@@ -19,7 +19,10 @@ from rnn_scaling.records import folder, record
 from rnn_scaling.reports import phases, summary_builder, table
 from tests.support.paths import ROOT
 
-LONG_S, SHORT_S = 60.0, 0.05  # more than a barrier takes on any machine; a wait that is in vain
+LONG_S, SHORT_S = (
+    60.0,
+    0.05,
+)  # more than a barrier takes on any machine; a wait that is in vain
 
 
 class Clock:
@@ -48,7 +51,10 @@ def take_part(path, rank, step_s, num_ranks=2, timeout_s=LONG_S, warmup=2, steps
     ) as one:
         meet = one._ranks.barrier
         # Rank 0 waits half a minute for the others after the warm-up, which is no step's.
-        one._ranks.barrier = lambda name: (setattr(clock, "now", clock.now + 30.0), meet(name))
+        one._ranks.barrier = lambda name: (
+            setattr(clock, "now", clock.now + 30.0),
+            meet(name),
+        )
         for step in range(steps):
             clock.now += step_s(step) if callable(step_s) else step_s
             one.step(items=10 * (rank + 1), loss=float(rank))
@@ -73,22 +79,30 @@ def together(*programs):
     return raised
 
 
-def test_the_run_is_what_all_ranks_did_until_the_last_had_ended_and_no_clock_is_compared(tmp_path):
+def test_the_run_is_what_all_ranks_did_until_the_last_had_ended_and_no_clock_is_compared(
+    tmp_path,
+):
     path = tmp_path / "run.json"
     slow = [4.0, 4.0, 1.0, 2.0, 3.0]
-    assert together(lambda: take_part(path, 0, 2.0), lambda: take_part(path, 1, slow.__getitem__)) == [None, None]
+    assert together(
+        lambda: take_part(path, 0, 2.0), lambda: take_part(path, 1, slow.__getitem__)
+    ) == [None, None]
     run = record.read(path)
     assert run.status == "ok" and run.config["num_devices"] == 2
     # Since the barrier after two batches rank 0 takes 2, 4, 6 s and rank 1 takes 1, 3, 6 s.
     assert run.batches.seconds == (4.0, 4.0, 2.0, 2.0, 2.0)
     assert run.batches.items == (30,) * 5 and run.batches.loss == (20 / 30,) * 5
     assert run.throughput.items_per_second == 3 * 30 / 6
-    assert [(rank.rank, rank.seconds[2:], rank.items[0]) for rank in run.workers.ranks] == [
+    assert [
+        (rank.rank, rank.seconds[2:], rank.items[0]) for rank in run.workers.ranks
+    ] == [
         (0, (2.0, 2.0, 2.0), 10),
         (1, (1.0, 2.0, 3.0), 20),
     ]
     assert "each rank counts seconds by" in run.workers.window
-    assert [rank.load_others for rank in run.workers.ranks] == [None, None], "each takes the other for load"
+    assert [rank.load_others for rank in run.workers.ranks] == [None, None], (
+        "each takes the other for load"
+    )
     assert os.listdir(tmp_path) == ["run.json"], "the ranks' own files are gone"
 
 
@@ -100,13 +114,22 @@ def test_runs_at_the_same_place_follow_each_other(tmp_path):
         return lambda: [take_part(path, rank, step_s) for step_s in (2.0, 4.0)]
 
     assert together(epochs(0), epochs(1)) == [None, None]
-    assert record.read(path).batches.seconds == (4.0,) * 5 and os.listdir(tmp_path) == ["run.json"]
+    assert record.read(path).batches.seconds == (4.0,) * 5 and os.listdir(tmp_path) == [
+        "run.json"
+    ]
 
 
 def test_reports_read_the_record_of_ranks_as_any_other(tmp_path):
     path = tmp_path / "2.json"
     together(lambda: take_part(path, 0, 2.0), lambda: take_part(path, 1, 2.0))
-    with Recorder(tmp_path / "1.json", unit="tokens", trainer="mine", num_warmup_batches=2, rank=0, num_ranks=1) as one:
+    with Recorder(
+        tmp_path / "1.json",
+        unit="tokens",
+        trainer="mine",
+        num_warmup_batches=2,
+        rank=0,
+        num_ranks=1,
+    ) as one:
         for _ in range(5):
             one.step(items=10)
     single, double = sorted(folder_rows.load(tmp_path), key=lambda row: row.num_devices)
@@ -122,7 +145,10 @@ def test_a_rank_that_never_comes_is_named_within_the_limit(tmp_path):
     with pytest.raises(ClusterError, match="^rank 1 of 2 did not join within"):
         take_part(path, 0, 1.0, timeout_s=SHORT_S)
     run = record.read(path)
-    assert (run.status, run.error.type) == ("failed", "ClusterError") and "rank 1 of 2" in run.error.message
+    assert (run.status, run.error.type) == (
+        "failed",
+        "ClusterError",
+    ) and "rank 1 of 2" in run.error.message
     with pytest.raises(ClusterError, match="rank 0 did not come"):
         take_part(tmp_path / "other.json", 1, 1.0, timeout_s=SHORT_S)
     assert not (tmp_path / "other.json").exists(), "rank 0 alone writes it"
@@ -141,7 +167,9 @@ def test_a_rank_with_another_number_of_steps_has_no_common_window(tmp_path):
     run = record.read(path)
     assert run.status == "failed" and run.throughput is None
     assert run.error.message.startswith("rank 1 took 4 steps, and rank 0 5:")
-    assert [len(rank.seconds) for rank in run.workers.ranks] == [5, 4], "what was measured stays"
+    assert [len(rank.seconds) for rank in run.workers.ranks] == [5, 4], (
+        "what was measured stays"
+    )
     assert os.listdir(tmp_path) == ["run.json"], "the ranks' own files are gone"
 
 
@@ -153,12 +181,16 @@ def test_a_rank_that_fails_ends_the_wait_of_the_others(tmp_path, failing):
         raise MemoryError("no more")
 
     step_s = {failing: fails, 1 - failing: 1.0}
-    raised = together(lambda: take_part(path, 0, step_s[0]), lambda: take_part(path, 1, step_s[1]))
+    raised = together(
+        lambda: take_part(path, 0, step_s[0]), lambda: take_part(path, 1, step_s[1])
+    )
     assert type(raised[failing]) is MemoryError
     cause = f"rank {failing} (host {socket.gethostname()}, process {os.getpid()}) ended: no more"
     assert str(raised[1 - failing]) == cause
     run = record.read(path)
-    assert run.status == "failed" and run.error.message == ("no more" if failing == 0 else cause)
+    assert run.status == "failed" and run.error.message == (
+        "no more" if failing == 0 else cause
+    )
     assert os.listdir(tmp_path) == ["run.json"]
 
 
@@ -174,15 +206,30 @@ with Recorder(sys.argv[1], num_devices=2, num_warmup_batches=1, timeout_s=60) as
 
 
 def start(path, rank, dies):
-    environ = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, str(path), str(dies)], env=environ)
+    environ = {
+        **os.environ,
+        "RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "PYTHONPATH": str(ROOT),
+    }
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(path), str(dies)], env=environ
+    )
 
 
 def test_processes_of_torchrun_find_each_other_and_one_that_dies_is_named(tmp_path):
-    started = [start(tmp_path / name, rank, dies) for name, dies in (("a.json", 7), ("b.json", 1)) for rank in (1, 0)]
+    started = [
+        start(tmp_path / name, rank, dies)
+        for name, dies in (("a.json", 7), ("b.json", 1))
+        for rank in (1, 0)
+    ]
     assert [each.wait(2 * LONG_S) for each in started] == [0, 0, 9, 0]
     good, bad = (record.read(tmp_path / name) for name in ("a.json", "b.json"))
-    assert (good.status, good.workers.launcher, good.batches.items) == ("ok", "torchrun", (2,) * 4)
+    assert (good.status, good.workers.launcher, good.batches.items) == (
+        "ok",
+        "torchrun",
+        (2,) * 4,
+    )
     pids = [rank.pid for rank in good.workers.ranks]
     assert pids == [started[1].pid, started[0].pid]
     assert bad.status == "failed" and bad.error.message.startswith("rank 1 (host ")
@@ -191,6 +238,8 @@ def test_processes_of_torchrun_find_each_other_and_one_that_dies_is_named(tmp_pa
 
 
 def test_a_rank_that_cannot_be_is_refused_at_once(tmp_path):
-    with pytest.raises(ValueError, match="expected rank from 0 to num_ranks - 1, got 2 of 2"):
+    with pytest.raises(
+        ValueError, match="expected rank from 0 to num_ranks - 1, got 2 of 2"
+    ):
         Recorder(tmp_path / "run.json", rank=2, num_ranks=2)
     assert not list(tmp_path.iterdir())

@@ -36,12 +36,22 @@ def run(tmp_path):
     python, notes = tmp_path / "python", tmp_path / "notes"
     python.write_text(PYTHON)
     python.chmod(0o755)
-    always = {"PYTHON": str(python), "VENV": str(tmp_path / "venv"), "NOTES": str(notes)}
+    always = {
+        "PYTHON": str(python),
+        "VENV": str(tmp_path / "venv"),
+        "NOTES": str(notes),
+    }
 
     def run(*words, pip="true", **variables):
         notes.write_text("")
         environment = {**os.environ, **always, "PIP": pip, **variables}
-        done = subprocess.run([ROOT / "run.sh", *words], env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [ROOT / "run.sh", *words],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         done.notes = notes.read_text().splitlines()
         return done
 
@@ -51,14 +61,24 @@ def run(tmp_path):
 
 def test_what_was_installed_is_not_installed_again(run, tmp_path):
     first = run("setup")
-    assert first.returncode == 0 and first.stderr.startswith(f"setting up {tmp_path}/venv with Python 3.12.0 (")
+    assert first.returncode == 0 and first.stderr.startswith(
+        f"setting up {tmp_path}/venv with Python 3.12.0 ("
+    )
     line, compiled, checker, _ = first.notes
     assert compiled == f"-m compileall -qq -j0 {tmp_path}/venv/lib", (
         "nobody else does where PYTHONDONTWRITEBYTECODE is set"
     )
-    assert "-r requirements.txt -r requirements-dev.txt" in line and "--no-deps -r requirements-mlperf.txt" in checker
+    assert (
+        "-r requirements.txt -r requirements-dev.txt" in line
+        and "--no-deps -r requirements-mlperf.txt" in checker
+    )
     again = run("setup")
-    assert (again.returncode, again.stdout, again.stderr, again.notes) == (0, "", "", [])
+    assert (again.returncode, again.stdout, again.stderr, again.notes) == (
+        0,
+        "",
+        "",
+        [],
+    )
 
 
 def test_of_many_that_start_at_once_one_sets_up(run, tmp_path):
@@ -74,17 +94,24 @@ def test_the_site_has_packages_of_its_own(run, tmp_path):
     notes = run("docs").notes
     assert sum("-r requirements-docs.txt" in line for line in notes) == 1
     assert notes[-1] == "-m mkdocs build --strict --quiet"
-    assert run("docs", "serve").notes == ["-m mkdocs serve"], "what was installed is not installed again"
+    assert run("docs", "serve").notes == ["-m mkdocs serve"], (
+        "what was installed is not installed again"
+    )
 
 
 @pytest.mark.parametrize("flag", ["--profile", "--profile=true"])
 def test_only_the_tab_profile_brings_its_packages(run, flag):
-    assert "requirements-profile.txt" not in "".join(run("tensorboard", "--port=0").notes)
+    assert "requirements-profile.txt" not in "".join(
+        run("tensorboard", "--port=0").notes
+    )
     installed, compiled, started = run("tensorboard", "--port=0", flag).notes
     assert compiled.startswith("-m compileall ") and installed.endswith(
         "-c constraints.txt -r requirements-profile.txt"
     )
-    assert started == f"{ROOT}/rnn_scaling/processes/start.py {ROOT}/run.sh rnn_scaling tensorboard --port=0 {flag}"
+    assert (
+        started
+        == f"{ROOT}/rnn_scaling/processes/start.py {ROOT}/run.sh rnn_scaling tensorboard --port=0 {flag}"
+    )
     assert run("tensorboard", flag).notes == [
         f"{ROOT}/rnn_scaling/processes/start.py {ROOT}/run.sh rnn_scaling tensorboard {flag}"
     ]
@@ -99,7 +126,9 @@ def test_without_a_network_it_says_what_can_be_done(run):
     done = run("tensorboard", "--profile", pip=failing)
     assert done.returncode == 1 and len(done.notes) == 1
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("error: without --profile") and "./run.sh tensorboard" in last
+    assert (
+        last.startswith("error: without --profile") and "./run.sh tensorboard" in last
+    )
 
 
 def test_set_up_has_a_limit(run):
@@ -110,7 +139,11 @@ def test_set_up_has_a_limit(run):
     assert done.stderr.startswith("error: SETUP_TIMEOUT=1h must be a")
 
 
-AS_NOBODY = [] if os.geteuid() else ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+AS_NOBODY = (
+    []
+    if os.geteuid()
+    else ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+)
 COMPILERS = ("cmake", "g++", "make")
 # Programs that run.sh and the Python above call.
 USED = "bash cat cksum cp cut dirname env flock grep mkdir mv nproc rm sed sh sleep timeout"
@@ -129,19 +162,28 @@ def path_with(folder, *names):
 
 def test_horovod_is_built_once_with_what_is_there(run, tmp_path):
     run("setup")
-    wanted = 'echo "$CXX with $HOROVOD_WITH_MPI, without $HOROVOD_WITHOUT_MPI" >>"$NOTES"'
+    wanted = (
+        'echo "$CXX with $HOROVOD_WITH_MPI, without $HOROVOD_WITHOUT_MPI" >>"$NOTES"'
+    )
     done = run("setup-horovod", PATH=path_with(tmp_path / "bin", "make"))
     assert (done.returncode, done.notes) == (1, [])
     assert done.stderr.startswith("error: building Horovod needs cmake g++;")
     gloo = path_with(tmp_path / "bin", "cmake", "g++")
     done = run("setup-horovod", pip=wanted, PATH=gloo)
     downloaded, installed, compiler, compiled = done.notes
-    assert downloaded.endswith(" horovod==0.28.1") and compiled.startswith("-m compileall ")
+    assert downloaded.endswith(" horovod==0.28.1") and compiled.startswith(
+        "-m compileall "
+    )
     assert installed.endswith("-r requirements-horovod.txt")
     assert compiler == f"{ROOT}/tools/horovod-cxx with , without 1"
-    assert "install libopenmpi-dev openmpi-bin" in done.stderr and "with Gloo alone into" in done.stderr
+    assert (
+        "install libopenmpi-dev openmpi-bin" in done.stderr
+        and "with Gloo alone into" in done.stderr
+    )
     assert not (tmp_path / "venv/horovod-build").exists()
-    assert run("setup-horovod", PATH=gloo).notes == [], "what was built is not built again"
+    assert run("setup-horovod", PATH=gloo).notes == [], (
+        "what was built is not built again"
+    )
 
 
 def test_a_build_of_horovod_goes_on_where_it_stopped(run, tmp_path):
@@ -152,21 +194,38 @@ def test_a_build_of_horovod_goes_on_where_it_stopped(run, tmp_path):
     done = run("setup-horovod", pip=failing, PATH=gloo)
     assert done.returncode == 1 and "\nERROR: no compiler today\nerror: " in done.stderr
     done = run("setup-horovod", pip=f"cat {built} >>$NOTES; exit 1", PATH=gloo)
-    assert [line.split()[-1] for line in done.notes] == ["requirements-horovod.txt", "half"], "it is not fetched again"
+    assert [line.split()[-1] for line in done.notes] == [
+        "requirements-horovod.txt",
+        "half",
+    ], "it is not fetched again"
     mpi = path_with(tmp_path / "bin", "mpicxx")
-    done = run("setup-horovod", pip=f'test -e {built} || echo "with $HOROVOD_WITH_MPI" >>$NOTES', PATH=mpi)
-    assert done.returncode == 0 and done.notes[2] == "with 1", "what was built otherwise is of no use"
+    done = run(
+        "setup-horovod",
+        pip=f'test -e {built} || echo "with $HOROVOD_WITH_MPI" >>$NOTES',
+        PATH=mpi,
+    )
+    assert done.returncode == 0 and done.notes[2] == "with 1", (
+        "what was built otherwise is of no use"
+    )
 
 
 @pytest.mark.parametrize("ended", ["killed", "late"])
 def test_compilers_end_with_the_set_up(run, tmp_path, ended):
     run("setup")
     number = tmp_path / "number"
-    variables = {"SETUP_TIMEOUT": "100" if ended == "killed" else "2", "PATH": path_with(tmp_path / "bin", *COMPILERS)}
-    variables |= {"PIP": f"sleep 100 & echo $! >{number}.new; mv {number}.new {number}; wait"}
+    variables = {
+        "SETUP_TIMEOUT": "100" if ended == "killed" else "2",
+        "PATH": path_with(tmp_path / "bin", *COMPILERS),
+    }
+    variables |= {
+        "PIP": f"sleep 100 & echo $! >{number}.new; mv {number}.new {number}; wait"
+    }
     environment = {**os.environ, **run.always, **variables}
     with subprocess.Popen(
-        [ROOT / "run.sh", "setup-horovod"], env=environment, stderr=subprocess.PIPE, text=True
+        [ROOT / "run.sh", "setup-horovod"],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         wait_until(number.exists, "a compiler")
         if ended == "killed":
@@ -177,7 +236,9 @@ def test_compilers_end_with_the_set_up(run, tmp_path, ended):
     wait_until(lambda: not alive(int(number.read_text())), "the compiler's end")
 
 
-def test_each_framework_has_an_environment_of_its_own_once_it_is_asked_for(run, tmp_path):
+def test_each_framework_has_an_environment_of_its_own_once_it_is_asked_for(
+    run, tmp_path
+):
     run("setup")
     done = run("setup-frameworks", "torch", "tesnorflow")
     assert done.returncode == 2 and done.notes == []
@@ -188,10 +249,18 @@ def test_each_framework_has_an_environment_of_its_own_once_it_is_asked_for(run, 
     assert [line.split(" -c ")[1] for line in installed] == [
         f"constraints.txt -r requirements/{name}.txt" for name in ("torch", "jax")
     ]
-    assert (tmp_path / "venv-torch/bin/python").exists() and (tmp_path / "venv-jax/.installed").exists()
-    assert run("setup-frameworks", "jax", "torch").notes == [], "what was installed is not installed again"
+    assert (tmp_path / "venv-torch/bin/python").exists() and (
+        tmp_path / "venv-jax/.installed"
+    ).exists()
+    assert run("setup-frameworks", "jax", "torch").notes == [], (
+        "what was installed is not installed again"
+    )
     done = run("setup-frameworks", pip="echo ERROR: no keras today; exit 1")
-    assert done.returncode == 1 and "installing requirements/keras.txt failed" in done.stderr and len(done.notes) == 1
+    assert (
+        done.returncode == 1
+        and "installing requirements/keras.txt failed" in done.stderr
+        and len(done.notes) == 1
+    )
 
 
 def test_horovods_compiler_leaves_out_what_newer_tensorflow_breaks(tmp_path):
@@ -200,12 +269,23 @@ def test_horovods_compiler_leaves_out_what_newer_tensorflow_breaks(tmp_path):
     compiler.chmod(0o755)
 
     def compiles(file):
-        words = [ROOT / "tools/horovod-cxx", "-DTENSORFLOW_VERSION=2021000000", "-c", file]
+        words = [
+            ROOT / "tools/horovod-cxx",
+            "-DTENSORFLOW_VERSION=2021000000",
+            "-c",
+            file,
+        ]
         environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-        return subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(
+            words, env=environment, capture_output=True, text=True, check=True
+        ).stdout.strip()
 
-    assert compiles("/x/mpi_ops.cc") == "-DTENSORFLOW_VERSION=2021000000 -c /x/mpi_ops.cc"
-    assert compiles("/x/xla_mpi_ops.cc").endswith("-UTENSORFLOW_VERSION -DTENSORFLOW_VERSION=0")
+    assert (
+        compiles("/x/mpi_ops.cc") == "-DTENSORFLOW_VERSION=2021000000 -c /x/mpi_ops.cc"
+    )
+    assert compiles("/x/xla_mpi_ops.cc").endswith(
+        "-UTENSORFLOW_VERSION -DTENSORFLOW_VERSION=0"
+    )
 
 
 @pytest.mark.parametrize(
@@ -217,16 +297,24 @@ def test_horovods_compiler_leaves_out_what_newer_tensorflow_breaks(tmp_path):
         ("my runs", "'{root}/run.sh'", "{root}/run.sh"),
     ],
 )
-def test_paths_and_commands_to_paste_are_those_of_the_caller(run, tmp_path, folder, typed, pasted):
+def test_paths_and_commands_to_paste_are_those_of_the_caller(
+    run, tmp_path, folder, typed, pasted
+):
     run("setup")
     root = tmp_path / "the suite" if "{root}" in typed else tmp_path / "suite"
     root.symlink_to(ROOT)
     here = tmp_path / folder if folder else root
     here.mkdir(exist_ok=True)
-    environment = {**os.environ, "PYTHON": str(tmp_path / "python"), "VENV": str(tmp_path / "venv")}
+    environment = {
+        **os.environ,
+        "PYTHON": str(tmp_path / "python"),
+        "VENV": str(tmp_path / "venv"),
+    }
     environment |= {"NOTES": str(tmp_path / "notes")}
     command = f"{typed.format(root=root)} report a/b"
-    subprocess.run(["bash", "-c", command], cwd=here, env=environment, check=True, timeout=60)
+    subprocess.run(
+        ["bash", "-c", command], cwd=here, env=environment, check=True, timeout=60
+    )
     place, path, program = (tmp_path / "notes.called").read_text().strip().split("|")
     assert os.path.realpath(place) == os.path.realpath(here)
     assert program == pasted.format(root=str(root).replace(" ", "\\ "))
@@ -258,27 +346,55 @@ def test_an_environment_that_is_anothers_is_told_with_a_remedy(run, case):
         if case != "none":
             bin.mkdir(parents=True)
             shutil.copy(run.always["PYTHON"], bin / "python")
-            (clone / ".venv/.installed").write_text("of another version" if case == "other" else "")
+            (clone / ".venv/.installed").write_text(
+                "of another version" if case == "other" else ""
+            )
         if case == "gone":
             (bin / "python").unlink()
             (bin / "python").symlink_to(clone / "gone")
         if case == "refused":
             (bin / "python").chmod(0o600)
         shutil.copy(run.always["PYTHON"], mine / "python")
-        for path in (Path(folder), clone, clone / "rnn_scaling", *clone.rglob(".venv/**")):
+        for path in (
+            Path(folder),
+            clone,
+            clone / "rnn_scaling",
+            *clone.rglob(".venv/**"),
+        ):
             path.chmod(0o555)
         mine.chmod(0o777)
-        environment = {name: value for name, value in os.environ.items() if name != "VENV"}
-        environment |= {"PIP": "true", "NOTES": str(mine / "notes"), "PYTHON": str(mine / "python")}
+        environment = {
+            name: value for name, value in os.environ.items() if name != "VENV"
+        }
+        environment |= {
+            "PIP": "true",
+            "NOTES": str(mine / "notes"),
+            "PYTHON": str(mine / "python"),
+        }
 
         def start(**variables):
             words = [*AS_NOBODY, clone / "run.sh", "setup"]
-            return subprocess.run(words, env={**environment, **variables}, capture_output=True, text=True, timeout=60)
+            return subprocess.run(
+                words,
+                env={**environment, **variables},
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
 
         done = start()
         Path(folder).chmod(0o755)
-        assert done.returncode == 1 and "VENV=" in done.stderr and "python3-venv" not in done.stderr, done.stderr
-        why = {"gone": "No such file", "refused": "Permission denied", "other": "packages", "none": "not exist"}
+        assert (
+            done.returncode == 1
+            and "VENV=" in done.stderr
+            and "python3-venv" not in done.stderr
+        ), done.stderr
+        why = {
+            "gone": "No such file",
+            "refused": "Permission denied",
+            "other": "packages",
+            "none": "not exist",
+        }
         assert why[case] in done.stderr
         assert start(VENV=str(mine / "venv")).returncode == 0, "the remedy works"
 
@@ -290,23 +406,48 @@ def kernels(run, tmp_path):
     `.folder` is its models/extension, and `.path` has its programs.
     """
     suite = tmp_path / "suite"
-    for name in ("run.sh", "constraints.txt", "rnn_scaling/commands/table.py", "models/extension"):
+    for name in (
+        "run.sh",
+        "constraints.txt",
+        "rnn_scaling/commands/table.py",
+        "models/extension",
+    ):
         (suite / name).parent.mkdir(parents=True, exist_ok=True)
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, suite / name, **({"ignore": shutil.ignore_patterns("*.so*")} if copy != shutil.copy else {}))
+        copy(
+            ROOT / name,
+            suite / name,
+            **(
+                {"ignore": shutil.ignore_patterns("*.so*")}
+                if copy != shutil.copy
+                else {}
+            ),
+        )
     for path in ROOT.glob("requirements*.txt"):
         shutil.copy(path, suite)
     bin = Path(path_with(tmp_path / "path", "cc"))
 
     def kernels(*words, path=str(bin), **variables):
         Path(run.always["NOTES"]).write_text("")
-        environment = {**os.environ, **run.always, "PIP": "true", "PATH": path, **variables}
+        environment = {
+            **os.environ,
+            **run.always,
+            "PIP": "true",
+            "PATH": path,
+            **variables,
+        }
         environment["RNN_SCALING_OPERATORS"] = variables.get("SWITCH", "")
         command = [suite / "run.sh", *(words or ("setup",))]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60
+        )
         assert done.returncode == 0, done.stderr
         notes = Path(run.always["NOTES"]).read_text().splitlines()
-        says = [line for line in done.stderr.splitlines() if line.startswith("faster CPU kernels: ")]
+        says = [
+            line
+            for line in done.stderr.splitlines()
+            if line.startswith("faster CPU kernels: ")
+        ]
         return says, [line for line in notes if "extension" in line]
 
     kernels.folder, kernels.path = suite / "models/extension", bin
@@ -314,11 +455,15 @@ def kernels(run, tmp_path):
 
 
 BUILDS = ["-m rnn_scaling.models.extension.build"]
-on_x86 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the operators are for x86-64")
+on_x86 = pytest.mark.skipif(
+    os.uname().machine != "x86_64", reason="the operators are for x86-64"
+)
 
 
 @on_x86
-def test_operators_are_built_once_and_again_when_what_they_depend_on_changes(kernels, tmp_path):
+def test_operators_are_built_once_and_again_when_what_they_depend_on_changes(
+    kernels, tmp_path
+):
     assert kernels() == ([], BUILDS) and kernels() == ([], [])
     assert kernels("report") == ([], []), "any command would"
     with open(kernels.folder / "lstm.h", "a") as file:
@@ -362,7 +507,11 @@ def test_a_library_that_is_there_needs_no_compiler(kernels):
 def test_a_build_that_dies_is_one_line_and_hurts_nobody(kernels, run, tmp_path):
     kernels("setup", SWITCH="off")
     python = tmp_path / "venv/bin/python"
-    python.write_text(PYTHON.replace("case", 'case "$*" in *extension.build) kill -SEGV $$ ;; esac\ncase', 1))
+    python.write_text(
+        PYTHON.replace(
+            "case", 'case "$*" in *extension.build) kill -SEGV $$ ;; esac\ncase', 1
+        )
+    )
     library = kernels.folder / "kernels-1-0.so"
     library.write_text("as if its test had ended it")
     (line,), _ = kernels("report")

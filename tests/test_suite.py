@@ -19,19 +19,43 @@ NO_TESTS_COLLECTED = 5  # pytest's own exit status
 
 def run_tests(*words: str) -> subprocess.CompletedProcess[str]:
     """pytest, as ./run.sh test runs it."""
-    command = [sys.executable, "-m", "pytest", "--numprocesses=2", "--dist=loadfile", *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--numprocesses=2",
+        "--dist=loadfile",
+        *words,
+    ]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
 
 
-@pytest.mark.parametrize("words", [["tests/test_suite.py", "-k=no_test_is_named_so"], ["--quick", "tests/models"]])
+@pytest.mark.parametrize(
+    "words",
+    [["tests/test_suite.py", "-k=no_test_is_named_so"], ["--quick", "tests/models"]],
+)
 def test_a_run_of_no_test_fails(words):
     assert run_tests(*words).returncode == NO_TESTS_COLLECTED
 
 
 def test_quick_leaves_out_what_loads_tensorflow():
-    done = run_tests("--quick", "--numprocesses=0", "--collect-only", "-q", "tests/reports", "tests/machine")
-    assert done.returncode == 0 and "tests/machine/test_clock_sampler.py::" in done.stdout, done.stdout
-    assert "test_graph_view" not in done.stdout and "::test_the_batches_of_a_run_" not in done.stdout
+    done = run_tests(
+        "--quick",
+        "--numprocesses=0",
+        "--collect-only",
+        "-q",
+        "tests/reports",
+        "tests/machine",
+    )
+    assert (
+        done.returncode == 0 and "tests/machine/test_clock_sampler.py::" in done.stdout
+    ), done.stdout
+    assert (
+        "test_graph_view" not in done.stdout
+        and "::test_the_batches_of_a_run_" not in done.stdout
+    )
 
 
 def test_clusters_are_started_where_they_are_asked_for():
@@ -41,13 +65,18 @@ def test_clusters_are_started_where_they_are_asked_for():
         return conftest.pytest_ignore_collect(TESTS / CLUSTERS[-1], config)
 
     assert ignored("tests/training") is True and ignored() is True
-    assert ignored("tests/training", clusters=True) is None and ignored(f"tests/{CLUSTERS[-1]}::test_one") is None
+    assert (
+        ignored("tests/training", clusters=True) is None
+        and ignored(f"tests/{CLUSTERS[-1]}::test_one") is None
+    )
 
 
 def test_functions_are_traced_as_the_trainers_are():
     """With AutoGraph each function of the suite that they call is parsed and compiled anew: seconds, and other code."""
     written = {
-        path: path.read_text() for room in ("tests", "rnn_scaling", "models") for path in (ROOT / room).rglob("*.py")
+        path: path.read_text()
+        for room in ("tests", "rnn_scaling", "models")
+        for path in (ROOT / room).rglob("*.py")
     }
     calls = [
         (path.name, node.lineno, [word.arg for word in getattr(node, "keywords", [])])
@@ -55,14 +84,29 @@ def test_functions_are_traced_as_the_trainers_are():
         if "tf.function" in text
         for node in functions_of(ast.parse(text))
     ]
-    assert len(calls) > 40 and not [call for call in calls if "autograph" not in call[2]]
+    assert len(calls) > 40 and not [
+        call for call in calls if "autograph" not in call[2]
+    ]
 
 
 def functions_of(tree: ast.AST) -> Iterator[ast.AST]:
     """Calls of tf.function, and its bare name where nobody calls it."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "tf.function"]
-    names = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and ast.unparse(node) == "tf.function"]
-    return iter([*calls, *(node for node in names if not any(node is call.func for call in calls))])
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "tf.function"
+    ]
+    names = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "tf.function"
+    ]
+    return iter(
+        [
+            *calls,
+            *(node for node in names if not any(node is call.func for call in calls)),
+        ]
+    )
 
 
 def test_slow_files_are_there():

@@ -25,12 +25,21 @@ def command(*flags):
 
 
 def environment(**extra):
-    return {**{k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}, **extra}
+    return {
+        **{k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
+        **extra,
+    }
 
 
 def train(*flags, env=None, **options):
     return subprocess.run(
-        command(*flags), cwd=ROOT, capture_output=True, text=True, env=env or environment(), timeout=300, **options
+        command(*flags),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=env or environment(),
+        timeout=300,
+        **options,
     )
 
 
@@ -58,7 +67,10 @@ def test_a_run_prints_the_seeds_table(good_run):
     done, _ = good_run
     assert done.returncode == 0, done.stderr
     head, _, row, *others, counted = done.stdout.strip().splitlines()
-    assert any("Step time p50 (ms)" in line and "Longest step time (ms)" in line for line in others)
+    assert any(
+        "Step time p50 (ms)" in line and "Longest step time (ms)" in line
+        for line in others
+    )
     assert counted.startswith("words: ")
     assert [cell.strip() for cell in head.strip("|").split("|")] == [
         "Device number",
@@ -92,9 +104,12 @@ def test_stderr_is_progress_in_plain_lines_and_nothing_else(good_run):
 
 
 @pytest.mark.parametrize(
-    "onednn, set_to, said", [(False, None, True), (False, "0", False), (True, None, False), (True, "1", False)]
+    "onednn, set_to, said",
+    [(False, None, True), (False, "0", False), (True, None, False), (True, "1", False)],
 )
-def test_onednn_that_is_off_by_default_is_said(onednn, set_to, said, monkeypatch, capsys, tf):
+def test_onednn_that_is_off_by_default_is_said(
+    onednn, set_to, said, monkeypatch, capsys, tf
+):
     from rnn_scaling.settings import config as configs
     from rnn_scaling.training import benchmark
 
@@ -102,7 +117,9 @@ def test_onednn_that_is_off_by_default_is_said(onednn, set_to, said, monkeypatch
     if set_to:
         monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", set_to)
     config = configs.resolve({"encoder_type": "dynamic_rnn"}, num_gpus=0, num_cores=2)
-    benchmark._announce(config, {"device_type": "CPU", "onednn": onednn, "all_reduce": []})
+    benchmark._announce(
+        config, {"device_type": "CPU", "onednn": onednn, "all_reduce": []}
+    )
     hint = "oneDNN is off by default on this processor; TF_ENABLE_ONEDNN_OPTS=1 may be faster\n"
     assert capsys.readouterr().err == (hint if said else "")
 
@@ -113,7 +130,9 @@ def test_the_record_holds_raw_values_from_which_the_table_follows(good_run):
     assert result.status == "ok" and result.error is None
     assert result.batches.items == (2 * 2 * (4 + 3),) * 5
     assert len(result.batches.seconds) == len(result.batches.loss) == 5
-    assert result.batches.tower_items == result.batches.tower_positions == ((14, 14),) * 5
+    assert (
+        result.batches.tower_items == result.batches.tower_positions == ((14, 14),) * 5
+    )
     assert result.throughput.items == 3 * 28
     assert result.throughput.seconds == pytest.approx(sum(result.batches.seconds[2:]))
     rate = result.throughput.items / result.throughput.seconds
@@ -122,16 +141,28 @@ def test_the_record_holds_raw_values_from_which_the_table_follows(good_run):
     parts = result.phases.parts.values()
     assert sum(parts) == pytest.approx(result.phases.total) and min(parts) >= 0
     resolved = result.resolved
-    assert len(resolved.devices) == 2 and resolved.device_type == "CPU" and resolved.logical_devices
+    assert (
+        len(resolved.devices) == 2
+        and resolved.device_type == "CPU"
+        and resolved.logical_devices
+    )
     assert resolved.encoder_kernel and resolved.all_reduce[0].algorithm != "auto"
     assert sum(resolved.variable_placement.values()) == 2 * result.parameters.bytes
-    assert (result.parameters.embedding_bytes, result.parameters.row_bytes) == ((50 + 40) * 8 * 4, 8 * 4)
+    assert (result.parameters.embedding_bytes, result.parameters.row_bytes) == (
+        (50 + 40) * 8 * 4,
+        8 * 4,
+    )
     assert resolved.inter_op_parallelism_threads == 2 and resolved.onednn is False
     assert result.environment.packages
-    assert result.memory.peak_process_bytes > 100 * 2**20 and result.memory.peak_device_bytes is None
+    assert (
+        result.memory.peak_process_bytes > 100 * 2**20
+        and result.memory.peak_device_bytes is None
+    )
 
 
-def test_tensorboard_has_the_graph_with_towers_exchange_and_update_and_the_scalars(good_run, tf):
+def test_tensorboard_has_the_graph_with_towers_exchange_and_update_and_the_scalars(
+    good_run, tf
+):
     nodes, scalars = [], {}
     for path in (good_run[1] / "logs").glob("*tfevents*"):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
@@ -141,23 +172,36 @@ def test_tensorboard_has_the_graph_with_towers_exchange_and_update_and_the_scala
             for value in event.summary.value:
                 scalars.setdefault(value.tag, []).append(event.step)
     for tower in (0, 1):
-        placed = {device for name, device in nodes if name.startswith(f"tower_{tower}/forward/")}
+        placed = {
+            device
+            for name, device in nodes
+            if name.startswith(f"tower_{tower}/forward/")
+        }
         assert placed == {f"/job:localhost/replica:0/task:0/device:CPU:{tower}"}
     scopes = {name.split("/")[0] for name, _ in nodes}
     assert {"tower_0", "tower_1", "exchange", "update"} <= scopes
-    assert scalars.pop("measured/words_per_second") == scalars.pop("run") == [0]  # the rate, and the page of text
-    assert scalars == {f"batch/{tag}": list(range(5)) for tag in ("loss", "words_per_second", "step_seconds")}
+    assert (
+        scalars.pop("measured/words_per_second") == scalars.pop("run") == [0]
+    )  # the rate, and the page of text
+    assert scalars == {
+        f"batch/{tag}": list(range(5))
+        for tag in ("loss", "words_per_second", "step_seconds")
+    }
 
 
 def test_the_mlperf_log_has_the_numbers_of_the_record(good_run):
     _, folder = good_run
     result = record.read(folder / "run.json")
-    log = mlperf.parse((folder / "mlperf.log").read_text().splitlines(keepends=True), "mlperf.log")
+    log = mlperf.parse(
+        (folder / "mlperf.log").read_text().splitlines(keepends=True), "mlperf.log"
+    )
     (runs,) = log.tables
     row = dict(zip(runs.columns, runs.rows[0]))
     names = "Status", "Accelerators", "Global batch size", "Trained samples"
     assert [row[name] for name in names] == ["success", 2, 4, 20]
-    assert row["Run (s)"] == pytest.approx(sum(result.batches.seconds), abs=2e-3)  # events are in milliseconds
+    assert row["Run (s)"] == pytest.approx(
+        sum(result.batches.seconds), abs=2e-3
+    )  # events are in milliseconds
     assert log.rows[0].rate.value == pytest.approx(3 * 4 / result.throughput.seconds)
 
 
@@ -166,9 +210,23 @@ def traced_lm(tmp_path_factory):
     """A traced run of a language model on text: the process, its folder, and what it left among temporary files."""
     folder = tmp_path_factory.mktemp("lm")
     sample = ROOT / "rnn_scaling" / "data" / "sample"
-    side = [flag for flag in TINY if not flag.startswith(("--src", "--direction", "--num_dec"))]
-    flags = ["--model=lm", "--num_devices=2", "--variable_update=replicated", "--trace_batches=2", "--data_source=text"]
-    flags += [f"--tgt_file_name={sample}/train.tgt", f"--tgt_vocab_file={sample}/vocab.tgt", f"--log_dir={folder}"]
+    side = [
+        flag
+        for flag in TINY
+        if not flag.startswith(("--src", "--direction", "--num_dec"))
+    ]
+    flags = [
+        "--model=lm",
+        "--num_devices=2",
+        "--variable_update=replicated",
+        "--trace_batches=2",
+        "--data_source=text",
+    ]
+    flags += [
+        f"--tgt_file_name={sample}/train.tgt",
+        f"--tgt_vocab_file={sample}/vocab.tgt",
+        f"--log_dir={folder}",
+    ]
     (folder / "temporary").mkdir()
     done = forked(folder, *side, *flags, prepare=None, TMPDIR=str(folder / "temporary"))
     return done, folder, list((folder / "temporary").iterdir())
@@ -179,7 +237,9 @@ def test_a_traced_run_keeps_its_measurement_counts_kernels_and_writes_traces(tra
     assert done.returncode == 0, done.stderr
     assert "tracing 2 batches to count" in done.stderr
     result = record.read(folder / "run.json")
-    assert result.status == "ok" and len(result.batches.seconds) == 5, "traced batches are not measured ones"
+    assert result.status == "ok" and len(result.batches.seconds) == 5, (
+        "traced batches are not measured ones"
+    )
     first, second = result.trace.kernels.steps
     assert first == second and first.host > result.graph.partitions.operators / 2
     assert len(result.trace.steps) == len(result.trace.cost.timed_s) == 2
@@ -192,7 +252,11 @@ def test_a_language_model_counts_tokens_of_its_text(traced_lm):
     assert not left_behind
     assert " tokens/s, loss " in done.stderr and "words/s" not in done.stderr
     result = record.read(folder / "run.json")
-    assert result.config["model"] == "lm" and result.resolved.encoder_kernel and result.resolved.train_samples == 2000
+    assert (
+        result.config["model"] == "lm"
+        and result.resolved.encoder_kernel
+        and result.resolved.train_samples == 2000
+    )
     # 6 FLOPs for each weight of the cell, 8 + 8 -> 4 * 8, and of the projection, 8 -> 40.
     assert result.unit == "tokens" and result.flops_per_item == 6 * (16 * 32 + 8 * 40)
 
@@ -201,23 +265,43 @@ def test_a_trace_that_cannot_be_written_costs_no_measurement(tmp_path):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "plugins").write_text("in the way of the profiler's folder")
     done = forked(
-        tmp_path, *TINY, "--trace_batches=1", f"--log_dir={tmp_path}/logs", f"--result_file={tmp_path}/run.json"
+        tmp_path,
+        *TINY,
+        "--trace_batches=1",
+        f"--log_dir={tmp_path}/logs",
+        f"--result_file={tmp_path}/run.json",
     )
-    assert done.returncode == 0 and "warning: --trace_batches=1: " in done.stderr and "Traceback" not in done.stderr
+    assert (
+        done.returncode == 0
+        and "warning: --trace_batches=1: " in done.stderr
+        and "Traceback" not in done.stderr
+    )
     result = record.read(tmp_path / "run.json")
     assert result.missing_output.startswith("--trace_batches=1: ")
-    assert result.status == "ok" and result.throughput.items_per_second > 0 and not result.trace
+    assert (
+        result.status == "ok"
+        and result.throughput.items_per_second > 0
+        and not result.trace
+    )
 
 
 def test_until_steady_goes_on_to_the_cap_and_no_further(tmp_path):
-    flags = ["--until_steady", "--max_batches=70", "--target_ci=0.0001", "--progress=false"]
+    flags = [
+        "--until_steady",
+        "--max_batches=70",
+        "--target_ci=0.0001",
+        "--progress=false",
+    ]
     done = forked(tmp_path, *TINY, *flags, f"--result_file={tmp_path}/run.json")
     assert done.returncode == 0, done.stderr
     result = record.read(tmp_path / "run.json")
     assert (result.batches.measured, result.batches.ended_by) == (68, "max_batches")
     assert "time to process 68 batches" in done.stdout
     assert result.throughput.items == sum(result.batches.items[2:])
-    assert result.steady_state.text in done.stderr and result.steady_state.kind != "too short"
+    assert (
+        result.steady_state.text in done.stderr
+        and result.steady_state.kind != "too short"
+    )
 
 
 def compiled_by_xla(folder):
@@ -229,19 +313,31 @@ def dumping(folder):
     return {"XLA_FLAGS": f"--xla_dump_to={folder}/dump"}
 
 
-def test_xla_compiles_and_leaves_deferred_rows_alone_whose_shape_is_their_batchs(tmp_path):
-    flags = ["--xla", "--variable_consistency=relaxed", "--variable_update=parameter_server", "--num_devices=2"]
+def test_xla_compiles_and_leaves_deferred_rows_alone_whose_shape_is_their_batchs(
+    tmp_path,
+):
+    flags = [
+        "--xla",
+        "--variable_consistency=relaxed",
+        "--variable_update=parameter_server",
+        "--num_devices=2",
+    ]
     words = [*TINY, *flags, f"--result_file={tmp_path}/run.json"]
     done = forked(tmp_path, *words, prepare=None, **dumping(tmp_path))
     assert done.returncode == 0, done.stderr
-    assert compiled_by_xla(tmp_path) and record.read(tmp_path / "run.json").config["xla"] is True
+    assert (
+        compiled_by_xla(tmp_path)
+        and record.read(tmp_path / "run.json").config["xla"] is True
+    )
 
 
 @pytest.fixture(scope="module")
 def without_tensorflow(tmp_path_factory):
     """An environment in which importing TensorFlow fails: what answers here answers before it loads."""
     folder = tmp_path_factory.mktemp("fake")
-    (folder / "tensorflow.py").write_text("raise ImportError('TensorFlow was loaded')\n")
+    (folder / "tensorflow.py").write_text(
+        "raise ImportError('TensorFlow was loaded')\n"
+    )
     return environment(PYTHONPATH=str(folder))
 
 
@@ -261,7 +357,11 @@ CONFLICTS = [
     ["--log_dir=/proc/no/such"],
     ["--mlperf_log=/proc/no/such"],
     ["--mlperf_log=x", "--result_file=x"],
-    ["--model=alexnet", "--data_source=tfrecord", f"--data_dir={os.path.dirname(__file__)}"],
+    [
+        "--model=alexnet",
+        "--data_source=tfrecord",
+        f"--data_dir={os.path.dirname(__file__)}",
+    ],
     ["--trace_batches=2"],
 ]
 ASKING = """
@@ -279,12 +379,21 @@ for words in json.loads(sys.argv[1]):
 def answers(without_tensorflow):
     """(exit status, stdout, stderr) of each of CONFLICTS, which one process is asked one after the other."""
     asked = [sys.executable, "-c", ASKING, json.dumps(CONFLICTS)]
-    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, env=without_tensorflow, timeout=300)
+    done = subprocess.run(
+        asked,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=without_tensorflow,
+        timeout=300,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("number", range(len(CONFLICTS)), ids=lambda number: CONFLICTS[number][0])
+@pytest.mark.parametrize(
+    "number", range(len(CONFLICTS)), ids=lambda number: CONFLICTS[number][0]
+)
 def test_conflicts_exit_with_2_and_error_lines_before_tensorflow_loads(number, answers):
     status, out, err = answers[number]
     assert (status, out) == (2, "")
@@ -293,7 +402,9 @@ def test_conflicts_exit_with_2_and_error_lines_before_tensorflow_loads(number, a
 
 def test_a_conflict_ends_the_process_with_2(without_tensorflow):
     done = train(*CONFLICTS[0], env=without_tensorflow)
-    assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith("error: ")
+    assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith(
+        "error: "
+    )
 
 
 def test_a_loss_that_is_not_finite_fails_with_one_line_and_a_record(tmp_path):
@@ -306,19 +417,36 @@ def test_a_loss_that_is_not_finite_fails_with_one_line_and_a_record(tmp_path):
         f"--result_file={tmp_path}/run.json",
     )
     assert done.returncode == 1 and done.stdout == ""
-    errors = [line for line in done.stderr.splitlines() if line.startswith("error: loss is ")]
-    assert len(errors) == 1 and "--learning_rate=1e+38" in errors[0] and "Traceback" not in done.stderr
+    errors = [
+        line for line in done.stderr.splitlines() if line.startswith("error: loss is ")
+    ]
+    assert (
+        len(errors) == 1
+        and "--learning_rate=1e+38" in errors[0]
+        and "Traceback" not in done.stderr
+    )
     result = record.read(tmp_path / "run.json")
     assert result.status == "failed" and result.error.type == "NotFiniteError"
     assert result.throughput is None
 
 
 def test_a_data_error_fails_with_its_line_and_a_record(tmp_path):
-    for name, text in (("s", "a b\na\n"), ("t", "x\n"), ("vs", "<unk>\n</s>\na\nb\n"), ("vt", "<unk>\n<s>\n</s>\nx\n")):
+    for name, text in (
+        ("s", "a b\na\n"),
+        ("t", "x\n"),
+        ("vs", "<unk>\n</s>\na\nb\n"),
+        ("vt", "<unk>\n<s>\n</s>\nx\n"),
+    ):
         (tmp_path / name).write_text(text)
     files = [f"--src_file_name={tmp_path}/s", f"--tgt_file_name={tmp_path}/t"]
     files += [f"--src_vocab_file={tmp_path}/vs", f"--tgt_vocab_file={tmp_path}/vt"]
-    done = forked(tmp_path, *TINY, "--data_source=text", *files, f"--result_file={tmp_path}/run.json")
+    done = forked(
+        tmp_path,
+        *TINY,
+        "--data_source=text",
+        *files,
+        f"--result_file={tmp_path}/run.json",
+    )
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert "Traceback" not in done.stderr and str(tmp_path) in line
@@ -329,7 +457,13 @@ def test_a_record_that_is_no_image_ends_the_run_with_its_line(tf, tmp_path):
     make_tfrecords.write(str(tmp_path), 2, 1, 10, 40, 1)
     [path] = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-9])
-    flags = ["--model=alexnet", "--data_source=tfrecord", f"--data_dir={tmp_path}", "--batch_size=2", "--optimizer=sgd"]
+    flags = [
+        "--model=alexnet",
+        "--data_source=tfrecord",
+        f"--data_dir={tmp_path}",
+        "--batch_size=2",
+        "--optimizer=sgd",
+    ]
     done = forked(tmp_path, *flags, "--disable_shuffle")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
@@ -338,7 +472,13 @@ def test_a_record_that_is_no_image_ends_the_run_with_its_line(tf, tmp_path):
 
 def test_out_of_memory_fails_with_the_remedy_and_a_record(tmp_path):
     # Looked-up rows of 13 GB in one piece, and little else: it fails at once.
-    flags = [*TINY[:4], "--embedding_dim=200000", "--batch_size=4000", "--num_warmup_batches=0", "--num_batches=1"]
+    flags = [
+        *TINY[:4],
+        "--embedding_dim=200000",
+        "--batch_size=4000",
+        "--num_warmup_batches=0",
+        "--num_batches=1",
+    ]
     limit = resource.setrlimit, resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30)
     done = forked(tmp_path, *flags, f"--result_file={tmp_path}/run.json", prepare=limit)
     assert done.returncode == 1, done.stderr
@@ -347,26 +487,47 @@ def test_out_of_memory_fails_with_the_remedy_and_a_record(tmp_path):
     assert record.read(tmp_path / "run.json").status == "failed"
 
 
-LONG = [*TINY[:-2], "--num_warmup_batches=1", "--num_batches=100000000"]  # would take hours
+LONG = [
+    *TINY[:-2],
+    "--num_warmup_batches=1",
+    "--num_batches=100000000",
+]  # would take hours
 ITS_CLOCK_RUNS = ("warm-up", "measuring")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_that_is_ended_in_its_batches_keeps_those_that_it_measured(tmp_path, number):
-    words = [*LONG, f"--result_file={tmp_path}/run.json", f"--mlperf_log={tmp_path}/mlperf.log"]
+def test_a_run_that_is_ended_in_its_batches_keeps_those_that_it_measured(
+    tmp_path, number
+):
+    words = [
+        *LONG,
+        f"--result_file={tmp_path}/run.json",
+        f"--mlperf_log={tmp_path}/mlperf.log",
+    ]
     trainer = Trainer(words, tmp_path, environment(), prepare=(as_built_and_telling,))
     trainer.wait_for(*ITS_CLOCK_RUNS)
     trainer.send_signal(number)
     done = trainer.end(timeout_s=60)
-    assert done.returncode == 130 and "Traceback" not in done.stderr and done.stdout == ""
+    assert (
+        done.returncode == 130 and "Traceback" not in done.stderr and done.stdout == ""
+    )
     result = record.read(tmp_path / "run.json")
     assert result.status == "interrupted"
-    assert result.throughput.items_per_second > 0 and result.batches.measured == len(result.batches.items) - 1
-    assert '"status": "aborted"' in (tmp_path / "mlperf.log").read_text().splitlines()[-1]
+    assert (
+        result.throughput.items_per_second > 0
+        and result.batches.measured == len(result.batches.items) - 1
+    )
+    assert (
+        '"status": "aborted"' in (tmp_path / "mlperf.log").read_text().splitlines()[-1]
+    )
 
 
 def test_ctrl_c_in_the_trace_keeps_what_was_measured(tmp_path):
-    trainer = Trainer([*TINY, "--trace_batches=1000", f"--log_dir={tmp_path}"], tmp_path, environment())
+    trainer = Trainer(
+        [*TINY, "--trace_batches=1000", f"--log_dir={tmp_path}"],
+        tmp_path,
+        environment(),
+    )
     trainer.wait_for("tracing")
     trainer.send_signal(signal.SIGINT)
     done = trainer.end(timeout_s=60)
@@ -391,7 +552,11 @@ def test_kill_leaves_a_record_that_says_so(tmp_path):
 
 def test_more_devices_than_cores_run_with_a_warning_and_share_their_threads(tmp_path):
     cores = len(os.sched_getaffinity(0))
-    flags = [f"--num_devices={cores + 1}", "--cpu_cores_per_device=3", "--progress=false"]
+    flags = [
+        f"--num_devices={cores + 1}",
+        "--cpu_cores_per_device=3",
+        "--progress=false",
+    ]
     done = forked(tmp_path, *TINY, *flags, f"--result_file={tmp_path}/run.json")
     assert done.returncode == 0
     assert f"this machine has {cores}" in done.stderr
@@ -402,12 +567,28 @@ def test_more_devices_than_cores_run_with_a_warning_and_share_their_threads(tmp_
 
 def test_threads_that_are_given_are_obeyed_with_a_warning_of_too_few(tmp_path):
     """Without --xla: nothing is compiled."""
-    flags = ["--num_devices=2", "--inter_op_parallelism_threads=1", "--intra_op_parallelism_threads=2"]
-    words = [*TINY, *flags, "--cpu_cores_per_device=3", "--progress=false", f"--result_file={tmp_path}/run.json"]
+    flags = [
+        "--num_devices=2",
+        "--inter_op_parallelism_threads=1",
+        "--intra_op_parallelism_threads=2",
+    ]
+    words = [
+        *TINY,
+        *flags,
+        "--cpu_cores_per_device=3",
+        "--progress=false",
+        f"--result_file={tmp_path}/run.json",
+    ]
     done = forked(tmp_path, *words, prepare=None, **dumping(tmp_path))
-    assert done.returncode == 0 and "warning: --inter_op_parallelism_threads=1" in done.stderr
+    assert (
+        done.returncode == 0
+        and "warning: --inter_op_parallelism_threads=1" in done.stderr
+    )
     result = record.read(tmp_path / "run.json")
-    assert result.resolved.inter_op_parallelism_threads == 1 and result.resolved.intra_op_parallelism_threads == 2
+    assert (
+        result.resolved.inter_op_parallelism_threads == 1
+        and result.resolved.intra_op_parallelism_threads == 2
+    )
     assert result.config["xla"] is False and not compiled_by_xla(tmp_path)
 
 
@@ -419,14 +600,24 @@ def closed():
 
 
 def test_a_run_without_an_output_keeps_its_record(tmp_path):
-    done = forked(tmp_path, *TINY, "--progress=false", f"--result_file={tmp_path}/run.json", prepare=(closed,))
+    done = forked(
+        tmp_path,
+        *TINY,
+        "--progress=false",
+        f"--result_file={tmp_path}/run.json",
+        prepare=(closed,),
+    )
     assert done.returncode == 0 and "Traceback" not in done.stderr
     assert record.read(tmp_path / "run.json").status == "ok"
 
 
 @pytest.mark.parametrize("stdout, status", [(NOBODY, 141), ("/dev/full", 1)])
-def test_a_run_whose_output_cannot_be_written_keeps_its_record(tmp_path, stdout, status):
+def test_a_run_whose_output_cannot_be_written_keeps_its_record(
+    tmp_path, stdout, status
+):
     words = [*TINY, "--progress=false", f"--result_file={tmp_path}/run.json"]
-    done = Trainer(words, tmp_path, environment(), stdout=stdout, prepare=(as_built,)).end()
+    done = Trainer(
+        words, tmp_path, environment(), stdout=stdout, prepare=(as_built,)
+    ).end()
     assert done.returncode == status and "Traceback" not in done.stderr
     assert record.read(tmp_path / "run.json").status == "ok"

@@ -17,10 +17,16 @@ import rnn_scaling
 from tests.support.paths import ROOT
 from tests.support.users_program import UsersFolder
 
-pytest.importorskip("setuptools", minversion="77", reason="setuptools is older than pyproject.toml asks for")
+pytest.importorskip(
+    "setuptools",
+    minversion="77",
+    reason="setuptools is older than pyproject.toml asks for",
+)
 PACKAGES = ("models", "rnn_scaling")
 LIBRARIES = sorted((ROOT / "models/extension").glob("kernels-*.so"))
-BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+BUILD = (
+    "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +41,12 @@ def wheel(tmp_path_factory):
     for path in ROOT.iterdir():
         if path.is_file():
             shutil.copy(path, clone)
-    done = subprocess.run([sys.executable, "-c", BUILD, str(out)], cwd=clone, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, str(out)],
+        cwd=clone,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     return zipfile.ZipFile(next(out.glob("*.whl")))
 
@@ -45,16 +56,28 @@ def names(wheel):
 
 
 def metadata(wheel, name):
-    (text,) = [wheel.read(each).decode() for each in wheel.namelist() if each.endswith(f".dist-info/{name}")]
+    (text,) = [
+        wheel.read(each).decode()
+        for each in wheel.namelist()
+        if each.endswith(f".dist-info/{name}")
+    ]
     return text
 
 
 def test_every_file_of_the_packages_is_in_it(wheel):
-    paths = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()]
-    paths = [path for path in paths if path.parent.name != "__pycache__" and ".so." not in path.name]
+    paths = [
+        path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()
+    ]
+    paths = [
+        path
+        for path in paths
+        if path.parent.name != "__pycache__" and ".so." not in path.name
+    ]
     wanted = {path.relative_to(ROOT).as_posix() for path in paths}
     wanted |= {"models/extension/kernels-0.0.0-0.so"} if not LIBRARIES else set()
-    assert {name.replace("rnn_scaling/models/", "models/") for name in names(wheel)} == wanted
+    assert {
+        name.replace("rnn_scaling/models/", "models/") for name in names(wheel)
+    } == wanted
 
 
 def test_it_puts_one_package_on_the_path(wheel):
@@ -64,56 +87,109 @@ def test_it_puts_one_package_on_the_path(wheel):
 
 def test_it_says_what_it_is(wheel):
     told = message_from_string(metadata(wheel, "METADATA"))
-    assert (told["Version"], told["License-Expression"]) == (rnn_scaling.__version__, "Apache-2.0")
+    assert (told["Version"], told["License-Expression"]) == (
+        rnn_scaling.__version__,
+        "Apache-2.0",
+    )
     assert told.get_all("Provides-Extra") == ["docs", "gpu", "profile", "test"]
     needed = [line for line in told.get_all("Requires-Dist") if "extra ==" not in line]
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     assert len(needed) == len([line for line in lines if not line.startswith("#")])
-    assert "rnn-scaling = rnn_scaling.__main__:console" in metadata(wheel, "entry_points.txt").splitlines()
+    assert (
+        "rnn-scaling = rnn_scaling.__main__:console"
+        in metadata(wheel, "entry_points.txt").splitlines()
+    )
     assert "Apache License" in metadata(wheel, "licenses/LICENSE")
 
 
-def test_what_was_unpacked_elsewhere_reports_and_writes_nothing_beside_itself(wheel, tmp_path):
+def test_what_was_unpacked_elsewhere_reports_and_writes_nothing_beside_itself(
+    wheel, tmp_path
+):
     installed, work = tmp_path / "installed", tmp_path / "work"
     wheel.extractall(installed)
     before = sorted(installed.rglob("*"))
-    shutil.copytree(ROOT / "docs" / "results" / "threads", work / "records", ignore=shutil.ignore_patterns("*.png"))
-    environment = {**os.environ, "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
+    shutil.copytree(
+        ROOT / "docs" / "results" / "threads",
+        work / "records",
+        ignore=shutil.ignore_patterns("*.png"),
+    )
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(installed),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     command = [sys.executable, "-m", "rnn_scaling", "report", "records", "--output=out"]
-    done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=work, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert "<style>" in (work / "out" / "report.html").read_text()
     assert sorted(installed.rglob("*")) == before
 
 
-def test_operators_built_here_need_no_newer_system_than_tensorflow_and_run_elsewhere(wheel, tmp_path):
+def test_operators_built_here_need_no_newer_system_than_tensorflow_and_run_elsewhere(
+    wheel, tmp_path
+):
     """The wheel is portable: no path of this machine, and no newer version of the C library than TensorFlow's 2.27."""
-    assert not LIBRARIES or [*wheel.namelist()].count(f"rnn_scaling/models/extension/{LIBRARIES[-1].name}") == 1
-    assert "Root-Is-Purelib: true\n" in (text := metadata(wheel, "WHEEL")) and "Tag: py3-none-any\n" in text
+    assert (
+        not LIBRARIES
+        or [*wheel.namelist()].count(
+            f"rnn_scaling/models/extension/{LIBRARIES[-1].name}"
+        )
+        == 1
+    )
+    assert (
+        "Root-Is-Purelib: true\n" in (text := metadata(wheel, "WHEEL"))
+        and "Tag: py3-none-any\n" in text
+    )
     if not LIBRARIES:
         pytest.skip("set-up has built no operators here")
     library = LIBRARIES[-1].read_bytes()
-    versions = [tuple(map(int, found.split(b"."))) for found in re.findall(rb"GLIBC_([0-9.]+)\0", library)]
+    versions = [
+        tuple(map(int, found.split(b".")))
+        for found in re.findall(rb"GLIBC_([0-9.]+)\0", library)
+    ]
     assert max(versions) <= (2, 27)
     needed = re.findall(rb"[\w./-]*libtensorflow_framework[\w.]*", library)
-    assert set(needed) == {b"libtensorflow_framework.so.2"} and sys.prefix.encode() not in library
+    assert (
+        set(needed) == {b"libtensorflow_framework.so.2"}
+        and sys.prefix.encode() not in library
+    )
     installed, work = tmp_path / "installed", tmp_path / "work"
     wheel.extractall(installed)
     work.mkdir()
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     environment.pop("RNN_SCALING_OPERATORS")
-    words = ["--num_units=8", "--num_batches=1", "--batch_size=2", "--result_file=run.json"]
+    words = [
+        "--num_units=8",
+        "--num_batches=1",
+        "--batch_size=2",
+        "--result_file=run.json",
+    ]
     command = [sys.executable, "-m", "rnn_scaling", "train", *words]
-    done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=work, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     resolved = json.loads((work / "run.json").read_text())["resolved"]
-    tested = [path.name.split(".")[-2] for path in (installed / "rnn_scaling/models/extension").glob("*.tested")]
-    assert [resolved["operators"]] == (tested or ["stock"]), "the first use has tested what ran"
-    assert resolved["encoder_kernel"] == ("packed LSTM" if tested else "BlockLSTM + LSTMBlockCellGrad")
+    tested = [
+        path.name.split(".")[-2]
+        for path in (installed / "rnn_scaling/models/extension").glob("*.tested")
+    ]
+    assert [resolved["operators"]] == (tested or ["stock"]), (
+        "the first use has tested what ran"
+    )
+    assert resolved["encoder_kernel"] == (
+        "packed LSTM" if tested else "BlockLSTM + LSTMBlockCellGrad"
+    )
 
 
 def test_what_is_installed_leaves_a_users_program_its_environment(wheel, tmp_path):
-    installed, script, users = tmp_path / "installed", tmp_path / "rnn-scaling", UsersFolder(tmp_path / "work")
+    installed, script, users = (
+        tmp_path / "installed",
+        tmp_path / "rnn-scaling",
+        UsersFolder(tmp_path / "work"),
+    )
     wheel.extractall(installed)
     users.lookalike("numpy", "rnn_scaling")
     script.write_text(

@@ -54,7 +54,9 @@ class DeferredProducts:
     def product(self, matrix: tf.Tensor, addend: tf.Tensor | None = None) -> Product:
         """As `Plain.product`; the gradient does not come to `addend`."""
         shape = [self._num_steps, self._batch, matrix.shape[-1] or tf.shape(matrix)[-1]]
-        return self.product_of_steps(matrix, tf.broadcast_to(0.0 if addend is None else addend, shape))
+        return self.product_of_steps(
+            matrix, tf.broadcast_to(0.0 if addend is None else addend, shape)
+        )
 
     def product_of_steps(self, matrix: tf.Tensor, addends: tf.Tensor) -> Product:
         """x @ matrix + addends[t]: matrix as of `Plain.product`, addends float32 [T, B, N]."""
@@ -79,7 +81,9 @@ class _DeferredProduct:
         self._matrix = tf.stop_gradient(matrix)
         # Once for all steps: products with a matrix read across take longer.
         self._transposed = tf.stop_gradient(tf.linalg.matrix_transpose(matrix))
-        self._addends = tf.TensorArray(tf.float32, tf.shape(addends)[0], element_shape=addends.shape[1:])
+        self._addends = tf.TensorArray(
+            tf.float32, tf.shape(addends)[0], element_shape=addends.shape[1:]
+        )
         self._addends = self._addends.unstack(self._tapped(matrix, addends))
         self.x: tf.Tensor | None = None  # what a step has multiplied
         self.inputs: tf.Tensor | None = None  # [T, B, K]
@@ -89,7 +93,9 @@ class _DeferredProduct:
         self.x = tf.stop_gradient(x)
 
         @tf.custom_gradient
-        def multiply_and_add(x: tf.Tensor, addend: tf.Tensor) -> tuple[tf.Tensor, _Gradient]:
+        def multiply_and_add(
+            x: tf.Tensor, addend: tf.Tensor
+        ) -> tuple[tf.Tensor, _Gradient]:
             def gradient(d: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
                 return _multiply(tf.cast(d, x.dtype), self._transposed), d
 
@@ -98,7 +104,9 @@ class _DeferredProduct:
         return multiply_and_add(x, self._addends.read(t))
 
     def array(self, num_steps: tf.Tensor | int) -> tf.TensorArray:
-        return tf.TensorArray(self._matrix.dtype, num_steps, element_shape=[None, self._matrix.shape[-2]])
+        return tf.TensorArray(
+            self._matrix.dtype, num_steps, element_shape=[None, self._matrix.shape[-2]]
+        )
 
     def _tapped(self, matrix: tf.Tensor, addends: tf.Tensor) -> tf.Tensor:
         """`addends` as they are; their gradient is that of each step's result, and so gives the matrix' one."""
@@ -107,7 +115,9 @@ class _DeferredProduct:
         def tap(matrix: tf.Tensor, addends: tf.Tensor) -> tuple[tf.Tensor, _Gradient]:
             def gradient(d: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
                 if self.inputs is None:
-                    raise ValueError("expected the loop to have ended before gradients are asked for")
+                    raise ValueError(
+                        "expected the loop to have ended before gradients are asked for"
+                    )
                 d_rows = tf.cast(d, matrix.dtype)
                 return outer_sum(self.inputs, d_rows, len(matrix.shape)), d
 
@@ -131,7 +141,9 @@ def outer_sum(x: tf.Tensor, y: tf.Tensor, rank: int) -> tf.Tensor:
     return tf.matmul(tf.transpose(x, [1, 2, 0]), tf.transpose(y, [1, 0, 2]))
 
 
-def repeated(bias: tf.Tensor, num_steps: tf.Tensor | int, batch: tf.Tensor | int) -> tf.Tensor:
+def repeated(
+    bias: tf.Tensor, num_steps: tf.Tensor | int, batch: tf.Tensor | int
+) -> tf.Tensor:
     """A bias [N] at every step of every sentence, [T, B, N]."""
 
     @tf.custom_gradient

@@ -23,7 +23,9 @@ class Words(NamedTuple):
 
     rows: tf.Tensor  # [N, D]
     num_words: int | tf.Tensor  # T
-    masked: tf.Tensor  # float32, added to scores [B, H, *, T] of these words: 0, or as low as can be
+    masked: (
+        tf.Tensor
+    )  # float32, added to scores [B, H, *, T] of these words: 0, or as low as can be
 
 
 def positions(num_words: int | tf.Tensor, width: int) -> tf.Tensor:
@@ -41,12 +43,17 @@ def causal_mask(num_words: int | tf.Tensor) -> tf.Tensor:
     return tf.where(steps <= steps[:, None], 0.0, tf.float32.min)
 
 
-def attention(x: Words, weights: Weights, num_heads: int, memory: Words | None = None) -> tf.Tensor:
+def attention(
+    x: Words, weights: Weights, num_heads: int, memory: Words | None = None
+) -> tf.Tensor:
     """What the words attend to, in themselves or in a memory: [N, D]."""
     if memory is None:
         query, keys, values = heads(x, weights["input"], num_heads)
     else:
-        (query,), (keys, values) = heads(x, weights["query"], num_heads), heads(memory, weights["input"], num_heads)
+        (query,), (keys, values) = (
+            heads(x, weights["query"], num_heads),
+            heads(memory, weights["input"], num_heads),
+        )
     return product(attend(query, keys, values, (memory or x).masked), weights["output"])
 
 
@@ -54,10 +61,14 @@ def heads(x: Words, matrix: tf.Tensor, num_heads: int) -> list[tf.Tensor]:
     """The rows' product with each [D, D] of a matrix [D, P D]: P times [B, H, T, D/H]."""
     width = matrix.shape[0]
     parts = [-1, x.num_words, matrix.shape[1] // width, num_heads, width // num_heads]
-    return tf.unstack(tf.transpose(tf.reshape(product(x.rows, matrix), parts), [2, 0, 3, 1, 4]))
+    return tf.unstack(
+        tf.transpose(tf.reshape(product(x.rows, matrix), parts), [2, 0, 3, 1, 4])
+    )
 
 
-def attend(query: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, masked: tf.Tensor) -> tf.Tensor:
+def attend(
+    query: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, masked: tf.Tensor
+) -> tf.Tensor:
     """softmax(Q K' / sqrt(D/H)) V of every head: [N, D], of [B, H, T, D/H] and twice [B, H, S, D/H]."""
     num_heads, size = query.shape[1], query.shape[3]
     scores = tf.matmul(query * tf.cast(size**-0.5, query.dtype), keys, transpose_b=True)
@@ -68,7 +79,9 @@ def attend(query: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, masked: tf.Tens
 
 def feed_forward(x: Words, weights: Weights) -> tf.Tensor:
     """relu(x W + b) W' + b'."""
-    hidden = tf.nn.relu(_add_bias(product(x.rows, weights["inner"]), weights["inner/bias"]))
+    hidden = tf.nn.relu(
+        _add_bias(product(x.rows, weights["inner"]), weights["inner/bias"])
+    )
     return _add_bias(product(hidden, weights["outer"]), weights["outer/bias"])
 
 

@@ -21,7 +21,9 @@ class Results(NamedTuple):
 
     contexts: tf.Tensor  # [T, B, D]
     tops: tf.Tensor  # [T, B, U], the last layer's h
-    made: tf.Tensor  # [T, B, U]: tanh([context, h] matrix) with luong, the queries with bahdanau
+    made: (
+        tf.Tensor
+    )  # [T, B, U]: tanh([context, h] matrix) with luong, the queries with bahdanau
 
 
 def decode(
@@ -51,7 +53,11 @@ def decode(
       dropped: float32 [T, B, F or U] per layer, which multiplies the layer's input; empty without dropout.
     """
     ours, dtype, is_luong = operators.load(), memory.dtype, v.shape[0] == 0
-    flat = tf.concat([tf.reshape(mask, [-1]) for mask in dropped], axis=0) if dropped else tf.zeros([0])
+    flat = (
+        tf.concat([tf.reshape(mask, [-1]) for mask in dropped], axis=0)
+        if dropped
+        else tf.zeros([0])
+    )
 
     def product_sum(x: Sequence[tf.Tensor], y: tf.Tensor, rank: int) -> tf.Tensor:
         return outer_sum(tf.cast(tf.concat(x, axis=2), dtype), tf.cast(y, dtype), rank)
@@ -59,12 +65,34 @@ def decode(
     @tf.custom_gradient
     def run(from_words, biases, all_kernels, first_c, first_h, keys, memory, v, matrix):  # type: ignore[no-untyped-def]
         gates, cs, hs, shares, contexts, made = ours.rnn_scaling_decode(
-            from_words, biases, all_kernels, first_c, first_h, keys, memory, masked, v, matrix, flat
+            from_words,
+            biases,
+            all_kernels,
+            first_c,
+            first_h,
+            keys,
+            memory,
+            masked,
+            v,
+            matrix,
+            flat,
         )
 
         def gradient(*d_results: tf.Tensor) -> tuple[tf.Tensor, ...]:
             d = ours.rnn_scaling_decode_grad(
-                all_kernels, first_c, keys, memory, v, matrix, flat, gates, cs, hs, shares, made, *d_results
+                all_kernels,
+                first_c,
+                keys,
+                memory,
+                v,
+                matrix,
+                flat,
+                gates,
+                cs,
+                hs,
+                shares,
+                made,
+                *d_results,
             )
             before = tf.concat([first_h[:, None], hs], axis=1)[:, :-1]
             if is_luong:
@@ -75,14 +103,34 @@ def decode(
                 fed, d_keys = contexts, tf.cast(d.d_keys, dtype)
                 d_matrix = product_sum([before[-1]], d.d_products, 2)
             read = [fed, *(hs[layer] for layer in range(len(kernels) - 1))]
-            read = [x * mask for x, mask in zip(read, dropped, strict=True)] if dropped else read
-            d_kernels = [product_sum([x, before[n]], d.d_gates[n], 2) for n, x in enumerate(read)]
+            read = (
+                [x * mask for x, mask in zip(read, dropped, strict=True)]
+                if dropped
+                else read
+            )
+            d_kernels = [
+                product_sum([x, before[n]], d.d_gates[n], 2) for n, x in enumerate(read)
+            ]
             d_memory = product_sum([shares], d.d_all_contexts, 3)
-            d_weights = d.d_biases, tf.concat(d_kernels, axis=0), d.d_first_c, d.d_first_h
-            return d.d_gates[0], *d_weights, d_keys, d_memory, tf.cast(d.d_v, dtype), d_matrix
+            d_weights = (
+                d.d_biases,
+                tf.concat(d_kernels, axis=0),
+                d.d_first_c,
+                d.d_first_h,
+            )
+            return (
+                d.d_gates[0],
+                *d_weights,
+                d_keys,
+                d_memory,
+                tf.cast(d.d_v, dtype),
+                d_matrix,
+            )
 
         return (contexts, hs[-1], made), gradient
 
     first_c, first_h = (tf.stack(parts) for parts in zip(*state, strict=True))
     all_kernels = tf.concat(kernels, axis=0)
-    return Results(*run(from_words, biases, all_kernels, first_c, first_h, keys, memory, v, matrix))
+    return Results(
+        *run(from_words, biases, all_kernels, first_c, first_h, keys, memory, v, matrix)
+    )

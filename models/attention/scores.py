@@ -45,7 +45,11 @@ def mask(lengths: tf.Tensor, num_words: int | tf.Tensor) -> tf.Tensor:
 
 
 def step_contexts(
-    config: ModelConfig, weights: Tensors, memory: tf.Tensor, masked: tf.Tensor, products: Plain | DeferredProducts
+    config: ModelConfig,
+    weights: Tensors,
+    memory: tf.Tensor,
+    masked: tf.Tensor,
+    products: Plain | DeferredProducts,
 ) -> Contexts:
     """What is attended to inside of a loop over the target words; arguments as of `contexts`."""
     keys = keys_of(weights, memory)
@@ -55,11 +59,17 @@ def step_contexts(
         score = products.product(tf.linalg.matrix_transpose(keys), masked)
         return lambda t, h: weigh(t, tf.nn.softmax(score(t, h)))
     v = v_of(config, weights)
-    return lambda t, h: weigh(t, tf.nn.softmax(_additive(tf.cast(query(t, h), keys.dtype), keys, v) + masked))
+    return lambda t, h: weigh(
+        t, tf.nn.softmax(_additive(tf.cast(query(t, h), keys.dtype), keys, v) + masked)
+    )
 
 
 def contexts(
-    config: ModelConfig, weights: Tensors, queries: tf.Tensor, memory: tf.Tensor, masked: tf.Tensor
+    config: ModelConfig,
+    weights: Tensors,
+    queries: tf.Tensor,
+    memory: tf.Tensor,
+    masked: tf.Tensor,
 ) -> tf.Tensor:
     """What every target word attends to, where no state depends on it: [B, T, D], in the dtype of products.
 
@@ -73,8 +83,12 @@ def contexts(
     if config.attention == "luong":
         scores = tf.cast(tf.matmul(queries, keys, transpose_b=True), tf.float32)
     else:
-        scores = _all_additive(_rows(queries, weights[QUERY]), keys, v_of(config, weights))
-    return tf.matmul(tf.cast(tf.nn.softmax(scores + masked[:, None]), memory.dtype), memory)
+        scores = _all_additive(
+            _rows(queries, weights[QUERY]), keys, v_of(config, weights)
+        )
+    return tf.matmul(
+        tf.cast(tf.nn.softmax(scores + masked[:, None]), memory.dtype), memory
+    )
 
 
 def attention_of(
@@ -89,10 +103,16 @@ def attention_of(
         if v is None:
             scores = tf.matmul(queries, keys, transpose_b=True)
         else:
-            hidden = tf.tanh(_rows(queries, weights[QUERY])[:, :, None] + keys[:, None])  # [B, K, S, U]
-            scores = tf.reshape(tf.matmul(tf.reshape(hidden, [-1, v.shape[0]]), v), tf.shape(hidden)[:3])
+            hidden = tf.tanh(
+                _rows(queries, weights[QUERY])[:, :, None] + keys[:, None]
+            )  # [B, K, S, U]
+            scores = tf.reshape(
+                tf.matmul(tf.reshape(hidden, [-1, v.shape[0]]), v), tf.shape(hidden)[:3]
+            )
         shares = tf.nn.softmax(tf.cast(scores, tf.float32) + masked[:, None])
-        return tf.reshape(tf.matmul(tf.cast(shares, memory.dtype), memory), [-1, memory.shape[2]])
+        return tf.reshape(
+            tf.matmul(tf.cast(shares, memory.dtype), memory), [-1, memory.shape[2]]
+        )
 
     return attend
 
@@ -106,7 +126,10 @@ def keys_of(weights: Tensors, memory: tf.Tensor) -> tf.Tensor:
 def _rows(x: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
     """[B, S, K] @ [K, N] as one product of all rows."""
     shape = tf.shape(x)
-    result = tf.reshape(tf.matmul(tf.reshape(x, [-1, x.shape[2]]), matrix), [shape[0], shape[1], matrix.shape[1]])
+    result = tf.reshape(
+        tf.matmul(tf.reshape(x, [-1, x.shape[2]]), matrix),
+        [shape[0], shape[1], matrix.shape[1]],
+    )
     result.set_shape([*x.shape[:2], matrix.shape[1]])
     return result
 
@@ -116,11 +139,15 @@ def v_of(config: ModelConfig, weights: Tensors) -> tf.Tensor:
     if not config.normalize_attention:
         return v
     long = tf.cast(v, tf.float32)
-    return tf.cast(tf.cast(weights["attention/g"], tf.float32) * long / tf.norm(long), v.dtype)
+    return tf.cast(
+        tf.cast(weights["attention/g"], tf.float32) * long / tf.norm(long), v.dtype
+    )
 
 
 @tf.custom_gradient
-def _additive(query: tf.Tensor, keys: tf.Tensor, v: tf.Tensor) -> tuple[tf.Tensor, _Gradients]:
+def _additive(
+    query: tf.Tensor, keys: tf.Tensor, v: tf.Tensor
+) -> tuple[tf.Tensor, _Gradients]:
     """query [B, U], keys [B, S, U], v [U] -> float32 [B, S].
 
     The gradient computes tanh again: keeping it would take S times the memory of the step's states.
@@ -130,13 +157,17 @@ def _additive(query: tf.Tensor, keys: tf.Tensor, v: tf.Tensor) -> tuple[tf.Tenso
         return tf.tanh(query[:, None] + keys)
 
     def times_v(x: tf.Tensor) -> tf.Tensor:
-        return tf.reshape(tf.matmul(tf.reshape(x, [-1, v.shape[0]]), v[:, None]), tf.shape(keys)[:2])
+        return tf.reshape(
+            tf.matmul(tf.reshape(x, [-1, v.shape[0]]), v[:, None]), tf.shape(keys)[:2]
+        )
 
     def gradient(d: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         y, d_column = hidden(), tf.reshape(tf.cast(d, v.dtype), [-1, 1])
         d_hidden = tf.reshape(tf.matmul(d_column, v[None]), tf.shape(keys))
         d_sum = tf.raw_ops.TanhGrad(y=y, dy=d_hidden)
-        d_v = tf.matmul(tf.reshape(y, [-1, v.shape[0]]), d_column, transpose_a=True)[:, 0]
+        d_v = tf.matmul(tf.reshape(y, [-1, v.shape[0]]), d_column, transpose_a=True)[
+            :, 0
+        ]
         return tf.reduce_sum(d_sum, axis=1), d_sum, d_v
 
     return tf.cast(times_v(hidden()), tf.float32), gradient
@@ -145,12 +176,16 @@ def _additive(query: tf.Tensor, keys: tf.Tensor, v: tf.Tensor) -> tuple[tf.Tenso
 def _all_additive(queries: tf.Tensor, keys: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
     """The scores of all target words, [B, T, S]; word by word, as all at once would take S times T times B times U."""
     num_words = queries.shape[1] or tf.shape(queries)[1]
-    by_word = tf.TensorArray(queries.dtype, num_words, element_shape=[queries.shape[0], queries.shape[2]])
+    by_word = tf.TensorArray(
+        queries.dtype, num_words, element_shape=[queries.shape[0], queries.shape[2]]
+    )
     by_word = by_word.unstack(tf.transpose(queries, [1, 0, 2]))
 
     def body(t: tf.Tensor, scores: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
         return t + 1, scores.write(t, _additive(by_word.read(t), keys, v))
 
     scores = tf.TensorArray(tf.float32, num_words, element_shape=keys.shape[:2])
-    _, scores = tf.while_loop(lambda t, _: t < num_words, body, (0, scores), parallel_iterations=1)
+    _, scores = tf.while_loop(
+        lambda t, _: t < num_words, body, (0, scores), parallel_iterations=1
+    )
     return tf.transpose(scores.stack(), [1, 0, 2])

@@ -39,7 +39,9 @@ def step(x: tf.Tensor, state: State, weights: CellWeights, forget_bias: float) -
     gain, shift = (tf.reshape(w, [5, units]) for w in (gain, shift))
     gates = tf.reshape(tf.concat([x, h], axis=1) @ kernel, [-1, 4, units])
     i, j, f, o = tf.unstack(_norm(gates, gain[:4], shift[:4]), axis=1)
-    c = _norm(tf.sigmoid(f + forget_bias) * c + tf.sigmoid(i) * tf.tanh(j), gain[4], shift[4])
+    c = _norm(
+        tf.sigmoid(f + forget_bias) * c + tf.sigmoid(i) * tf.tanh(j), gain[4], shift[4]
+    )
     return c, tf.sigmoid(o) * tf.tanh(c)
 
 

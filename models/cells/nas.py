@@ -30,7 +30,9 @@ def weights(input_dim: int, num_units: int) -> tuple[VariableSpec, ...]:
 def step(x: tf.Tensor, state: State, weights: CellWeights, forget_bias: float) -> State:
     """One step of x [B, D] and state (c, h), each [B, U] -> the next c and h."""
     (c, h), (kernel, recurrent_kernel) = state, weights
-    a, b = (tf.split(product, 8, axis=1) for product in (x @ kernel, h @ recurrent_kernel))
+    a, b = (
+        tf.split(product, 8, axis=1) for product in (x @ kernel, h @ recurrent_kernel)
+    )
     sums = [of_input + of_state for of_input, of_state in zip(a, b)]
     first = tf.tanh(tf.sigmoid(sums[0]) * tf.nn.relu(sums[1]))
     second = tf.tanh(tf.sigmoid(sums[2]) + tf.nn.relu(a[3] * b[3]))

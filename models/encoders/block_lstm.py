@@ -22,7 +22,10 @@ import tensorflow as tf
 from rnn_scaling.models import stacks
 from rnn_scaling.models.extension import operators
 
-_CellResults = tuple[tuple[tf.Tensor, tf.Tensor, tf.Tensor], Callable[..., tuple["tf.Tensor | None", ...]]]
+_CellResults = tuple[
+    tuple[tf.Tensor, tf.Tensor, tf.Tensor],
+    Callable[..., tuple["tf.Tensor | None", ...]],
+]
 
 
 class LstmStep(NamedTuple):
@@ -40,7 +43,11 @@ class LstmStep(NamedTuple):
 def kernel_name(stack: stacks.RecurrentStack) -> str:
     if operators.usable(stack.product_dtype):
         return "packed LSTM"
-    return "MatMul loop + LSTMBlockCellGrad" if stack.dtype == "bfloat16" else "BlockLSTM + LSTMBlockCellGrad"
+    return (
+        "MatMul loop + LSTMBlockCellGrad"
+        if stack.dtype == "bfloat16"
+        else "BlockLSTM + LSTMBlockCellGrad"
+    )
 
 
 def build(stack: stacks.RecurrentStack) -> stacks.Run:
@@ -51,19 +58,32 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
 
     @tf.custom_gradient
     def cell(
-        x: tf.Tensor, lengths: tf.Tensor, c: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor
+        x: tf.Tensor,
+        lengths: tf.Tensor,
+        c: tf.Tensor,
+        h: tf.Tensor,
+        kernel: tf.Tensor,
+        bias: tf.Tensor,
     ) -> _CellResults:
         """x [T, B, D] and kernel in the products' dtype, the rest float32 -> float32 outputs, last c and h."""
         forward = run_forward(x, c, h, kernel, bias, stack.forget_bias)
         ends = stacks.Ends(lengths, tf.shape(x)[0], tf.shape(x)[1])
 
-        def gradient(d_outputs: tf.Tensor, d_last_c: tf.Tensor, d_last_h: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
+        def gradient(
+            d_outputs: tf.Tensor, d_last_c: tf.Tensor, d_last_h: tf.Tensor
+        ) -> tuple[tf.Tensor | None, ...]:
             d_sequence = ends.gradient(d_outputs, d_last_h)
-            d_gates, d_c, d_h = _run_backward(forward, lengths, c, h, kernel, d_sequence, d_last_c)
+            d_gates, d_c, d_h = _run_backward(
+                forward, lengths, c, h, kernel, d_sequence, d_last_c
+            )
             d_x, d_kernel, d_bias = _large_products(x, forward.h, h, kernel, d_gates)
             return d_x, None, d_c, d_h, d_kernel, d_bias
 
-        return (forward.h * ends.inside, ends.of(forward.cs), ends.of(forward.h)), gradient
+        return (
+            forward.h * ends.inside,
+            ends.of(forward.cs),
+            ends.of(forward.h),
+        ), gradient
 
     return stacks.run_fused_layers(stack, cell)
 
@@ -74,15 +94,24 @@ def build_packed(stack: stacks.RecurrentStack) -> stacks.Run:
 
     @tf.custom_gradient
     def cell(
-        x: tf.Tensor, lengths: tf.Tensor, c: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor
+        x: tf.Tensor,
+        lengths: tf.Tensor,
+        c: tf.Tensor,
+        h: tf.Tensor,
+        kernel: tf.Tensor,
+        bias: tf.Tensor,
     ) -> _CellResults:
         """As `build`'s, with outputs in the products' dtype."""
-        all_biases = bias + tf.repeat(tf.constant([0.0, 0.0, stack.forget_bias, 0.0]), c.shape[1])
+        all_biases = bias + tf.repeat(
+            tf.constant([0.0, 0.0, stack.forget_bias, 0.0]), c.shape[1]
+        )
         forward = ours.rnn_scaling_lstm(x, kernel, all_biases, c, h, lengths)
 
         def gradient(*d_results: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
             made = forward.gates, forward.cs, forward.outputs
-            d_x, d_kernel, d_bias, d_c, d_h = ours.rnn_scaling_lstm_grad(x, kernel, c, h, lengths, *made, *d_results)
+            d_x, d_kernel, d_bias, d_c, d_h = ours.rnn_scaling_lstm_grad(
+                x, kernel, c, h, lengths, *made, *d_results
+            )
             return d_x, None, d_c, d_h, d_kernel, d_bias
 
         return (forward.outputs, forward.last_c, forward.last_h), gradient
@@ -91,7 +120,12 @@ def build_packed(stack: stacks.RecurrentStack) -> stacks.Run:
 
 
 def _block_forward(
-    x: tf.Tensor, c: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, forget_bias: float
+    x: tf.Tensor,
+    c: tf.Tensor,
+    h: tf.Tensor,
+    kernel: tf.Tensor,
+    bias: tf.Tensor,
+    forget_bias: float,
 ) -> LstmStep:
     peephole = tf.zeros([c.shape[1]])
     return LstmStep(
@@ -113,7 +147,12 @@ def _block_forward(
 
 
 def _loop_forward(
-    x: tf.Tensor, c: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, forget_bias: float
+    x: tf.Tensor,
+    c: tf.Tensor,
+    h: tf.Tensor,
+    kernel: tf.Tensor,
+    bias: tf.Tensor,
+    forget_bias: float,
 ) -> LstmStep:
     num_steps, input_dim, units = tf.shape(x)[0], x.shape[2], c.shape[1]
     recurrent = kernel[input_dim:]
@@ -124,12 +163,28 @@ def _loop_forward(
     def body(
         t: tf.Tensor, c: tf.Tensor, h: tf.Tensor, sequences: LstmStep
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, LstmStep]:
-        gates = tf.cast(from_input[t], tf.float32) + tf.cast(tf.cast(h, x.dtype) @ recurrent, tf.float32) + bias
+        gates = (
+            tf.cast(from_input[t], tf.float32)
+            + tf.cast(tf.cast(h, x.dtype) @ recurrent, tf.float32)
+            + bias
+        )
         step = lstm_step(gates, c)
-        return t + 1, step.cs, step.h, LstmStep(*(s.write(t, y) for s, y in zip(sequences, step, strict=True)))
+        return (
+            t + 1,
+            step.cs,
+            step.h,
+            LstmStep(*(s.write(t, y) for s, y in zip(sequences, step, strict=True))),
+        )
 
-    sequences = LstmStep(*(tf.TensorArray(tf.float32, num_steps, element_shape=c.shape) for _ in LstmStep._fields))
-    *_, sequences = tf.while_loop(lambda t, *_: t < num_steps, body, (0, c, h, sequences), parallel_iterations=1)
+    sequences = LstmStep(
+        *(
+            tf.TensorArray(tf.float32, num_steps, element_shape=c.shape)
+            for _ in LstmStep._fields
+        )
+    )
+    *_, sequences = tf.while_loop(
+        lambda t, *_: t < num_steps, body, (0, c, h, sequences), parallel_iterations=1
+    )
     return LstmStep(*(s.stack() for s in sequences))
 
 
@@ -145,9 +200,15 @@ def lstm_step(gates: tf.Tensor, c: tf.Tensor) -> LstmStep:
 def lstm_step_gradient(units: int) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
     """(step, c before it, gradients of its cs and h) -> those of the gates before their nonlinearity and of that c."""
     # Only their shapes are read; made here, they are made once.
-    peephole, b, w = tf.zeros([units]), tf.zeros([4 * units]), tf.zeros([2 * units, 4 * units])
+    peephole, b, w = (
+        tf.zeros([units]),
+        tf.zeros([4 * units]),
+        tf.zeros([2 * units, 4 * units]),
+    )
 
-    def differentiate(step: LstmStep, c: tf.Tensor, d_cs: tf.Tensor, d_h: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def differentiate(
+        step: LstmStep, c: tf.Tensor, d_cs: tf.Tensor, d_h: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         result = tf.raw_ops.LSTMBlockCellGrad(
             x=step.h,  # only the shapes of x and h_prev are read
             h_prev=step.h,
@@ -188,26 +249,46 @@ def _run_backward(
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.TensorArray]:
         # A sentence's last state gets its gradient where the sentence ends; all gradients after it are zero.
         d_c = tf.where((lengths == t + 1)[:, None], d_last_c, d_c)
-        gates = (forward.i[t], forward.cs[t], forward.f[t], forward.o[t], forward.ci[t], forward.co[t])
-        d_gates_of_step, d_c = differentiate(LstmStep(*gates, h), cs_prev[t], d_c, d_sequence[t] + d_h)
+        gates = (
+            forward.i[t],
+            forward.cs[t],
+            forward.f[t],
+            forward.o[t],
+            forward.ci[t],
+            forward.co[t],
+        )
+        d_gates_of_step, d_c = differentiate(
+            LstmStep(*gates, h), cs_prev[t], d_c, d_sequence[t] + d_h
+        )
         d_step = tf.cast(d_gates_of_step, kernel.dtype)
         d_h = tf.cast(tf.matmul(d_step, recurrent), tf.float32)
         return t - 1, d_c, d_h, d_gates.write(t, d_step)
 
-    d_gates = tf.TensorArray(kernel.dtype, size=num_steps, element_shape=[c.shape[0], 4 * units])
+    d_gates = tf.TensorArray(
+        kernel.dtype, size=num_steps, element_shape=[c.shape[0], 4 * units]
+    )
     zeros = tf.zeros_like(c)
     _, d_c, d_h, d_gates = tf.while_loop(
-        lambda t, *_: t >= 0, body, (num_steps - 1, zeros, zeros, d_gates), parallel_iterations=1
+        lambda t, *_: t >= 0,
+        body,
+        (num_steps - 1, zeros, zeros, d_gates),
+        parallel_iterations=1,
     )
     return d_gates.stack(), d_c, d_h
 
 
 def _large_products(
-    x: tf.Tensor, h_sequence: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, d_gates: tf.Tensor
+    x: tf.Tensor,
+    h_sequence: tf.Tensor,
+    h: tf.Tensor,
+    kernel: tf.Tensor,
+    d_gates: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Gradients of x, kernel and bias, over all steps at once."""
     d_rows = tf.reshape(d_gates, [-1, kernel.shape[1]])
-    d_x = tf.reshape(tf.matmul(d_rows, kernel[: x.shape[2]], transpose_b=True), tf.shape(x))
+    d_x = tf.reshape(
+        tf.matmul(d_rows, kernel[: x.shape[2]], transpose_b=True), tf.shape(x)
+    )
     h_prev = tf.cast(tf.concat([h[None], h_sequence[:-1]], axis=0), x.dtype)
     xh = tf.reshape(tf.concat([x, h_prev], axis=2), [-1, kernel.shape[0]])
     # A product with ones adds up the columns ten times as fast as reduce_sum(axis=0).

@@ -58,8 +58,12 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
             return tf.cast(tf.cast(x, dtype), op_dtype)
 
         batch = tf.shape(inputs)[1 if stack.time_major else 0]
-        state = stacks.zero_state(stack, batch) if initial_state is None else initial_state
-        call_time_major = stack.time_major and _known_to_be_full(lengths, inputs.shape[0])
+        state = (
+            stacks.zero_state(stack, batch) if initial_state is None else initial_state
+        )
+        call_time_major = stack.time_major and _known_to_be_full(
+            lengths, inputs.shape[0]
+        )
 
         def to_call(x: tf.Tensor, time_major: bool) -> tf.Tensor:
             return x if time_major == call_time_major else stacks.swap_time_and_batch(x)
@@ -67,7 +71,9 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
         result = tf.raw_ops.CudnnRNNV3(
             input=to_call(rounded(inputs), stack.time_major),
             input_h=to_call(rounded(state[-1]), True),
-            input_c=to_call(rounded(state[0]), True) if has_c else tf.zeros([], op_dtype),
+            input_c=to_call(rounded(state[0]), True)
+            if has_c
+            else tf.zeros([], op_dtype),
             params=params(stack, [tuple(map(rounded, of_cell)) for of_cell in weights]),
             sequence_lengths=lengths,
             dropout=stack.dropout,
@@ -78,7 +84,9 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
             time_major=call_time_major,
             rnn_mode=stack.unit_type,
             input_mode="linear_input",
-            direction="bidirectional" if stack.num_directions == 2 else "unidirectional",
+            direction="bidirectional"
+            if stack.num_directions == 2
+            else "unidirectional",
         )
         outputs = tf.cast(to_call(result.output, stack.time_major), dtype)
         final = (result.output_c, result.output_h) if has_c else (result.output_h,)
@@ -90,7 +98,11 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
 def _known_to_be_full(lengths: tf.Tensor, num_steps: int | None) -> bool:
     """Whether tracing already shows that every sentence has all the steps."""
     values = tf.get_static_value(lengths)
-    return values is not None and num_steps is not None and bool((values == num_steps).all())
+    return (
+        values is not None
+        and num_steps is not None
+        and bool((values == num_steps).all())
+    )
 
 
 def params(stack: stacks.RecurrentStack, weights: stacks.Weights) -> tf.Tensor:
@@ -108,9 +120,17 @@ def _lstm_to_cudnn(weights: stacks.CellWeights, stack: stacks.RecurrentStack) ->
     kernel, bias = weights
     i, j, f, o = tf.split(tf.transpose(kernel), 4, axis=0)
     units = stack.num_units
-    matrices = tf.split(tf.concat([i, f, j, o], axis=0), [kernel.shape[0] - units, units], axis=1)
+    matrices = tf.split(
+        tf.concat([i, f, j, o], axis=0), [kernel.shape[0] - units, units], axis=1
+    )
     bias_i, bias_j, bias_f, bias_o = tf.split(bias, 4)
-    return matrices, [bias_i, bias_f + stack.forget_bias, bias_j, bias_o, tf.zeros_like(bias)]
+    return matrices, [
+        bias_i,
+        bias_f + stack.forget_bias,
+        bias_j,
+        bias_o,
+        tf.zeros_like(bias),
+    ]
 
 
 def _gru_to_cudnn(weights: stacks.CellWeights, stack: stacks.RecurrentStack) -> Parts:
@@ -118,7 +138,11 @@ def _gru_to_cudnn(weights: stacks.CellWeights, stack: stacks.RecurrentStack) -> 
     kernel, recurrent, bias = weights
     units = stack.num_units
     of_input, of_state = tf.split(bias, [3 * units, units])
-    return [tf.transpose(kernel), tf.transpose(recurrent)], [of_input, tf.zeros_like(of_input[units:]), of_state]
+    return [tf.transpose(kernel), tf.transpose(recurrent)], [
+        of_input,
+        tf.zeros_like(of_input[units:]),
+        of_state,
+    ]
 
 
 _TO_CUDNN = {"lstm": _lstm_to_cudnn, "gru": _gru_to_cudnn}

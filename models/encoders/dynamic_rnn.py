@@ -7,7 +7,9 @@ T: steps, B: sentences, D: width of the input, U: units.
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops.rnn import dynamic_rnn  # tf.compat.v1.nn's, without loading the rest of it
+from tensorflow.python.ops.rnn import (
+    dynamic_rnn,
+)  # tf.compat.v1.nn's, without loading the rest of it
 from tensorflow.python.util import deprecation
 
 from rnn_scaling.models import stacks
@@ -16,7 +18,9 @@ from rnn_scaling.models import stacks
 class _Cell:
     """The cell interface of TensorFlow 1 (its own cells went with Keras 3), around weights made elsewhere."""
 
-    def __init__(self, stack: stacks.RecurrentStack, weights: stacks.CellWeights) -> None:
+    def __init__(
+        self, stack: stacks.RecurrentStack, weights: stacks.CellWeights
+    ) -> None:
         self._stack, self._weights = stack, weights
         self.output_size = stack.num_units
         self.state_size = (stack.num_units,) * len(stack.cell.STATE)
@@ -24,7 +28,9 @@ class _Cell:
     def zero_state(self, batch_size: Any, dtype: Any) -> stacks.State:
         return tuple(tf.zeros([batch_size, units], dtype) for units in self.state_size)
 
-    def __call__(self, inputs: tf.Tensor, state: stacks.State, scope: Any = None) -> tuple[tf.Tensor, stacks.State]:
+    def __call__(
+        self, inputs: tf.Tensor, state: stacks.State, scope: Any = None
+    ) -> tuple[tf.Tensor, stacks.State]:
         state = self._stack.step(inputs, state, self._weights)
         return state[-1], state
 
@@ -35,7 +41,9 @@ class _PaddedCell(_Cell):
     Its state begins with the words that are left of each sentence, [B].
     """
 
-    def __call__(self, inputs: tf.Tensor, state: stacks.State, scope: Any = None) -> tuple[tf.Tensor, stacks.State]:
+    def __call__(
+        self, inputs: tf.Tensor, state: stacks.State, scope: Any = None
+    ) -> tuple[tf.Tensor, stacks.State]:
         left, *before = state
         inside = (left > 0)[:, None]
         after = self._stack.step(inputs, tuple(before), self._weights)
@@ -55,21 +63,33 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
     """
 
     def run_cell(
-        inputs: tf.Tensor, lengths: tf.Tensor, state: stacks.State, weights: stacks.CellWeights
+        inputs: tf.Tensor,
+        lengths: tf.Tensor,
+        state: stacks.State,
+        weights: stacks.CellWeights,
     ) -> stacks.CellResult:
         is_padded = inputs.shape[0] is not None and tf.get_static_value(lengths) is None
-        with deprecation.silence():  # "Please use keras.layers.RNN": the op is what this module measures
+        with (
+            deprecation.silence()
+        ):  # "Please use keras.layers.RNN": the op is what this module measures
             if is_padded:
                 outputs, (_, *state) = dynamic_rnn(
                     _PaddedCell(stack, weights),
                     inputs,
-                    initial_state=(tf.cast(lengths, tf.int64), *state),  # GPUs keep int32 on the host
+                    initial_state=(
+                        tf.cast(lengths, tf.int64),
+                        *state,
+                    ),  # GPUs keep int32 on the host
                     dtype=inputs.dtype,
                     time_major=True,
                 )
             else:
                 outputs, state = dynamic_rnn(
-                    _Cell(stack, weights), inputs, sequence_length=lengths, initial_state=state, time_major=True
+                    _Cell(stack, weights),
+                    inputs,
+                    sequence_length=lengths,
+                    initial_state=state,
+                    time_major=True,
                 )
         return outputs, tuple(state)
 

@@ -37,7 +37,11 @@ def kernel_name(stack: stacks.RecurrentStack) -> str:
 
 def build(stack: stacks.RecurrentStack) -> stacks.Run:
     """The function of `stack`; T and B may be unknown while tracing."""
-    return build_packed(stack) if operators.usable(stack.product_dtype) else stacks.run_fused_layers(stack, _cell)
+    return (
+        build_packed(stack)
+        if operators.usable(stack.product_dtype)
+        else stacks.run_fused_layers(stack, _cell)
+    )
 
 
 def build_packed(stack: stacks.RecurrentStack) -> stacks.Run:
@@ -50,15 +54,24 @@ _CellGradient = Callable[..., tuple["tf.Tensor | None", ...]]
 
 @tf.custom_gradient
 def _cell(
-    x: tf.Tensor, lengths: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, recurrent: tf.Tensor, bias: tf.Tensor
+    x: tf.Tensor,
+    lengths: tf.Tensor,
+    h: tf.Tensor,
+    kernel: tf.Tensor,
+    recurrent: tf.Tensor,
+    bias: tf.Tensor,
 ) -> tuple[tuple[tf.Tensor, tf.Tensor], _CellGradient]:
     """x [T, B, D] and both kernels in the products' dtype, the rest float32 -> float32 outputs and last h."""
     forward = _run_forward(x, h, kernel, recurrent, bias)
     ends = stacks.Ends(lengths, tf.shape(x)[0], tf.shape(x)[1])
 
-    def gradient(d_outputs: tf.Tensor, d_last_h: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
+    def gradient(
+        d_outputs: tf.Tensor, d_last_h: tf.Tensor
+    ) -> tuple[tf.Tensor | None, ...]:
         h_prev = tf.concat([h[None], forward.h[:-1]], axis=0)
-        d_input, d_state, d_h = _run_backward(forward, h_prev, recurrent, ends.gradient(d_outputs, d_last_h))
+        d_input, d_state, d_h = _run_backward(
+            forward, h_prev, recurrent, ends.gradient(d_outputs, d_last_h)
+        )
         return _large_products(x, h_prev, kernel, d_input, d_state, d_h)
 
     return (forward.h * ends.inside, ends.of(forward.h)), gradient
@@ -66,16 +79,28 @@ def _cell(
 
 @tf.custom_gradient
 def _packed_cell(
-    x: tf.Tensor, lengths: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, recurrent: tf.Tensor, bias: tf.Tensor
+    x: tf.Tensor,
+    lengths: tf.Tensor,
+    h: tf.Tensor,
+    kernel: tf.Tensor,
+    recurrent: tf.Tensor,
+    bias: tf.Tensor,
 ) -> tuple[tuple[tf.Tensor, tf.Tensor], _CellGradient]:
     """As `_cell`, by our own operators, with outputs in the products' dtype."""
     ours, units = operators.load(), h.shape[1]
-    from_input = tf.reshape(tf.reshape(x, [-1, x.shape[2]]) @ kernel, [*tf.unstack(tf.shape(x)[:2]), 3 * units])
+    from_input = tf.reshape(
+        tf.reshape(x, [-1, x.shape[2]]) @ kernel,
+        [*tf.unstack(tf.shape(x)[:2]), 3 * units],
+    )
     forward = ours.rnn_scaling_gru(from_input, recurrent, bias, h, lengths)
 
-    def gradient(d_outputs: tf.Tensor, d_last_h: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
+    def gradient(
+        d_outputs: tf.Tensor, d_last_h: tf.Tensor
+    ) -> tuple[tf.Tensor | None, ...]:
         made = forward.gates, forward.hs
-        *d_products, d_h = ours.rnn_scaling_gru_grad(recurrent, h, lengths, *made, d_outputs, d_last_h)
+        *d_products, d_h = ours.rnn_scaling_gru_grad(
+            recurrent, h, lengths, *made, d_outputs, d_last_h
+        )
         d_input, d_state = (tf.reshape(d, [-1, 3 * units]) for d in d_products)
         h_prev = tf.concat([h[None], forward.hs[:-1]], axis=0)
         return _large_products(x, h_prev, kernel, d_input, d_state, d_h)
@@ -83,12 +108,17 @@ def _packed_cell(
     return (forward.outputs, forward.last_h), gradient
 
 
-def _run_forward(x: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, recurrent: tf.Tensor, bias: tf.Tensor) -> _GruForward:
+def _run_forward(
+    x: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, recurrent: tf.Tensor, bias: tf.Tensor
+) -> _GruForward:
     num_steps, units = tf.shape(x)[0], h.shape[1]
     input_bias, state_bias = tf.split(bias, [3 * units, units])
-    from_input = tf.cast(tf.reshape(x, [-1, x.shape[2]]) @ kernel, tf.float32) + input_bias
+    from_input = (
+        tf.cast(tf.reshape(x, [-1, x.shape[2]]) @ kernel, tf.float32) + input_bias
+    )
     input_gates, input_n = (
-        tf.reshape(part, [num_steps, -1, part.shape[1]]) for part in tf.split(from_input, [2 * units, units], axis=1)
+        tf.reshape(part, [num_steps, -1, part.shape[1]])
+        for part in tf.split(from_input, [2 * units, units], axis=1)
     )
 
     def body(
@@ -100,10 +130,22 @@ def _run_forward(x: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, recurrent: tf.Te
         r, u = tf.split(gates, 2, axis=1)
         n = tf.tanh(input_n[t] + r * state_n)
         h = n + u * (h - n)
-        return t + 1, h, tuple(s.write(t, y) for s, y in zip(sequences, (r, u, n, state_n, h), strict=True))
+        return (
+            t + 1,
+            h,
+            tuple(
+                s.write(t, y)
+                for s, y in zip(sequences, (r, u, n, state_n, h), strict=True)
+            ),
+        )
 
-    sequences = tuple(tf.TensorArray(tf.float32, num_steps, element_shape=h.shape) for _ in _GruForward._fields)
-    *_, sequences = tf.while_loop(lambda t, *_: t < num_steps, body, (0, h, sequences), parallel_iterations=1)
+    sequences = tuple(
+        tf.TensorArray(tf.float32, num_steps, element_shape=h.shape)
+        for _ in _GruForward._fields
+    )
+    *_, sequences = tf.while_loop(
+        lambda t, *_: t < num_steps, body, (0, h, sequences), parallel_iterations=1
+    )
     return _GruForward(*(s.stack() for s in sequences))
 
 
@@ -119,7 +161,9 @@ def _run_backward(
     """
     r, u, n, state_n, _ = forward
     num_steps, units = tf.shape(d_sequence)[0], r.shape[2]
-    to_n = (1 - u) * (1 - n * n)  # gradient of n before its tanh, for a gradient of h of one; and so on
+    to_n = (1 - u) * (
+        1 - n * n
+    )  # gradient of n before its tanh, for a gradient of h of one; and so on
     to_gates = to_n * state_n * r * (1 - r), (h_prev - n) * u * (1 - u)
     to_state = tf.stack([*to_gates, to_n * r], axis=2)
     # Transposed once: a product with a transposed matrix takes longer, T times.
@@ -127,16 +171,24 @@ def _run_backward(
 
     def products(d_h: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
         """d_h [N, U] and factors [N, 3, U] -> [N, 3U]."""
-        return tf.cast(tf.reshape(d_h[:, None] * factors, [-1, 3 * units]), recurrent.dtype)
+        return tf.cast(
+            tf.reshape(d_h[:, None] * factors, [-1, 3 * units]), recurrent.dtype
+        )
 
-    def body(t: tf.Tensor, d_h: tf.Tensor, d_steps: tf.TensorArray) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
+    def body(
+        t: tf.Tensor, d_h: tf.Tensor, d_steps: tf.TensorArray
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
         d_h += d_sequence[t]
-        before = d_h * u[t] + tf.cast(products(d_h, to_state[t]) @ transposed, tf.float32)
+        before = d_h * u[t] + tf.cast(
+            products(d_h, to_state[t]) @ transposed, tf.float32
+        )
         return t - 1, before, d_steps.write(t, d_h)
 
     d_steps = tf.TensorArray(tf.float32, num_steps, element_shape=r.shape[1:])
     loop = (num_steps - 1, tf.zeros_like(h_prev[0]), d_steps)
-    _, d_h, d_steps = tf.while_loop(lambda t, *_: t >= 0, body, loop, parallel_iterations=1)
+    _, d_h, d_steps = tf.while_loop(
+        lambda t, *_: t >= 0, body, loop, parallel_iterations=1
+    )
     rows = tf.reshape(d_steps.stack(), [-1, units])
     d_state = products(rows, tf.reshape(to_state, [-1, 3, units]))
     d_n = tf.cast(rows * tf.reshape(to_n, [-1, units]), recurrent.dtype)
@@ -144,7 +196,12 @@ def _run_backward(
 
 
 def _large_products(
-    x: tf.Tensor, h_prev: tf.Tensor, kernel: tf.Tensor, d_input: tf.Tensor, d_state: tf.Tensor, d_h: tf.Tensor
+    x: tf.Tensor,
+    h_prev: tf.Tensor,
+    kernel: tf.Tensor,
+    d_input: tf.Tensor,
+    d_state: tf.Tensor,
+    d_h: tf.Tensor,
 ) -> tuple[tf.Tensor | None, ...]:
     """Gradients of x, lengths, h, kernel, recurrent and bias, over all steps at once, as in `_run_backward`."""
     units = h_prev.shape[2]

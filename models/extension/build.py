@@ -10,7 +10,11 @@ from pathlib import Path
 
 FLAGS = ("-std=gnu11", "-O3", "-Wall", "-fPIC", "-fvisibility=hidden")
 WIDE = ("-mfma", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
-VARIANTS = {"avx2": ("-mfma", "-mavx2"), "avx512": WIDE, "avx512_bf16": (*WIDE, "-mavx512bf16")}
+VARIANTS = {
+    "avx2": ("-mfma", "-mavx2"),
+    "avx512": WIDE,
+    "avx512_bf16": (*WIDE, "-mavx512bf16"),
+}
 
 
 def main() -> int:
@@ -58,24 +62,59 @@ def _compile(file: Path) -> None:
     with tempfile.TemporaryDirectory(".so", dir=file.parent) as folder:
         includes = f"-isystem{tf.sysconfig.get_include()}"
         compiles = [
-            [*FLAGS, *flags, f"-DVARIANT={name}", "-c", str(here / "variant.c"), "-o", f"{folder}/{name}.o"]
+            [
+                *FLAGS,
+                *flags,
+                f"-DVARIANT={name}",
+                "-c",
+                str(here / "variant.c"),
+                "-o",
+                f"{folder}/{name}.o",
+            ]
             for name, flags in VARIANTS.items()
         ]
-        compiles.append([*FLAGS, includes, "-c", str(here / "kernels.c"), "-o", f"{folder}/kernels.o"])
+        compiles.append(
+            [
+                *FLAGS,
+                includes,
+                "-c",
+                str(here / "kernels.c"),
+                "-o",
+                f"{folder}/kernels.o",
+            ]
+        )
         _run_all([[*compiler, *words] for words in compiles])
         library, objects = Path(folder, file.name), [words[-1] for words in compiles]
         framework = Path(tf.sysconfig.get_lib(), "libtensorflow_framework.so.2")
-        _run_all([[*compiler, "-shared", "-o", str(library), *objects, str(framework), "-lm"]])
+        _run_all(
+            [
+                [
+                    *compiler,
+                    "-shared",
+                    "-o",
+                    str(library),
+                    *objects,
+                    str(framework),
+                    "-lm",
+                ]
+            ]
+        )
         library.replace(file)
 
 
 def _run_all(commands: list[list[str]]) -> None:
     """Runs all at the same time; RuntimeError with the first message of one that fails."""
-    started = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for words in commands]
-    messages = [process.communicate()[1] for process in started]  # all have ended before their folder is removed
+    started = [
+        subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for words in commands
+    ]
+    messages = [
+        process.communicate()[1] for process in started
+    ]  # all have ended before their folder is removed
     for process, words, errors in zip(started, commands, messages, strict=True):
         if process.returncode:
-            lines = [line for line in errors.splitlines() if "error" in line] or [f"exit status {process.returncode}"]
+            lines = [line for line in errors.splitlines() if "error" in line] or [
+                f"exit status {process.returncode}"
+            ]
             raise RuntimeError(f"{words[0]} does not compile them: {lines[0]}")
 
 

@@ -31,8 +31,13 @@ AGREES = "agrees with the reference"
 def library_file() -> Path:
     """Where the library of these sources and this TensorFlow is, once it was built."""
     here = Path(__file__).parent
-    sources = b"".join(path.read_bytes() for path in sorted([*here.glob("*.[ch]"), here / "build.py"]))
-    return FOLDER / f"kernels-{tf.__version__}-{hashlib.sha256(sources).hexdigest()[:8]}.so"
+    sources = b"".join(
+        path.read_bytes() for path in sorted([*here.glob("*.[ch]"), here / "build.py"])
+    )
+    return (
+        FOLDER
+        / f"kernels-{tf.__version__}-{hashlib.sha256(sources).hexdigest()[:8]}.so"
+    )
 
 
 def usable(dtype: Any) -> bool:
@@ -42,9 +47,15 @@ def usable(dtype: Any) -> bool:
     operator, no GPU computes, and no other process is sent parts of the step, since it may not have them.
     """
     dtype = tf.as_dtype(dtype)
-    if dtype not in (tf.float32, tf.bfloat16) or tf.config.threading.get_intra_op_parallelism_threads() != 1:
+    if (
+        dtype not in (tf.float32, tf.bfloat16)
+        or tf.config.threading.get_intra_op_parallelism_threads() != 1
+    ):
         return False
-    if tf.config.list_physical_devices("GPU") or context.context().get_server_def() is not None:
+    if (
+        tf.config.list_physical_devices("GPU")
+        or context.context().get_server_def() is not None
+    ):
         return False
     return instruction_set() is not None
 
@@ -70,7 +81,10 @@ def choose(wanted: str) -> tuple[str | None, str]:
     """
     file = library_file()
     if not file.exists() or (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        return None, "" if wanted in ("", "off") else f"{SWITCH}={wanted} needs them built; run ./run.sh setup"
+        return None, "" if wanted in (
+            "",
+            "off",
+        ) else f"{SWITCH}={wanted} needs them built; run ./run.sh setup"
     if wanted == "off":
         return None, ""
     try:
@@ -88,7 +102,9 @@ def test(file: Path, name: str) -> str:
     if kept.exists():
         return kept.read_text().removeprefix(AGREES)
     check = importlib.import_module(CHECK)
-    with ThreadPoolExecutor(1) as outside:  # of the graph and the tape that may be open here
+    with ThreadPoolExecutor(
+        1
+    ) as outside:  # of the graph and the tape that may be open here
         try:
             found: str = outside.submit(check.failure).result()
         except tf.errors.ResourceExhaustedError as e:

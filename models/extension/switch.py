@@ -18,4 +18,6 @@ def problem(value: str, present: Collection[str]) -> str | None:
         return f"{SWITCH}={value} must be off, {', '.join(NEEDED)}, or unset"
     missing = ", ".join(name for name in NEEDED.get(value, ()) if name not in present)
     rule = f"{SWITCH}={value} needs {missing}, which this processor lacks"
-    return f"{rule}; leave it unset to use the best instruction set" if missing else None
+    return (
+        f"{rule}; leave it unset to use the best instruction set" if missing else None
+    )

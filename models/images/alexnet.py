@@ -15,14 +15,21 @@ from rnn_scaling.models.images.layers import Body, Layers
 from rnn_scaling.models.workload import Workload
 
 DROPOUT = 0.5  # of the wide layers' outputs, for ImageNet
-_CONVOLUTIONS = {2: (192, 5), 3: (384, 3), 4: (384, 3), 5: (256, 3)}  # number -> channels, window
+_CONVOLUTIONS = {
+    2: (192, 5),
+    3: (384, 3),
+    4: (384, 3),
+    5: (256, 3),
+}  # number -> channels, window
 _POOLED = (2, 5)
 
 
 def _imagenet_body(layers: Layers, images: tf.Tensor) -> tf.Tensor:
     """The layers below the logits, for images of 227 x 227."""
     with layers.scope("conv_1"):
-        x = tf.nn.relu(layers.convolution(images, 64, 11, stride=4, padding="VALID", biased=True))
+        x = tf.nn.relu(
+            layers.convolution(images, 64, 11, stride=4, padding="VALID", biased=True)
+        )
         x = layers.max_pool(x, 3, 2, "VALID")
     for number, (channels, window) in _CONVOLUTIONS.items():
         with layers.scope(f"conv_{number}"):
@@ -52,10 +59,15 @@ def cifar10_body(layers: Layers, images: tf.Tensor) -> tf.Tensor:
 
 
 def _normalized(layers: Layers, x: tf.Tensor) -> tf.Tensor:
-    return layers.local_response_normalization(x, radius=4, alpha=0.001 / 9.0, beta=0.75)
+    return layers.local_response_normalization(
+        x, radius=4, alpha=0.001 / 9.0, beta=0.75
+    )
 
 
-_BODIES: dict[str | None, Body] = {"imagenet": _imagenet_body, "cifar10": cifar10_body}  # by --dataset
+_BODIES: dict[str | None, Body] = {
+    "imagenet": _imagenet_body,
+    "cifar10": cifar10_body,
+}  # by --dataset
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:

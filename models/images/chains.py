@@ -41,16 +41,24 @@ def fork(*branches: Step) -> Step:
     return run
 
 
-def convolution(channels: int, window: Window, stride: int = 1, padding: str = "SAME") -> Step:
+def convolution(
+    channels: int, window: Window, stride: int = 1, padding: str = "SAME"
+) -> Step:
     """A convolution with biases, and relu."""
 
     def run(layers: Layers, x: tf.Tensor) -> tf.Tensor:
-        return tf.nn.relu(layers.convolution(x, channels, window, stride=stride, padding=padding, biased=True))
+        return tf.nn.relu(
+            layers.convolution(
+                x, channels, window, stride=stride, padding=padding, biased=True
+            )
+        )
 
     return run
 
 
-def normalized(channels: int, window: Window, stride: int = 1, padding: str = "SAME") -> Step:
+def normalized(
+    channels: int, window: Window, stride: int = 1, padding: str = "SAME"
+) -> Step:
     """A convolution, a batch normalisation without gamma, and relu."""
 
     def run(layers: Layers, x: tf.Tensor) -> tf.Tensor:
@@ -77,7 +85,13 @@ def dropout(rate: float) -> Step:
     return partial(Layers.dropout, rate=rate)
 
 
-_VGG_BLOCKS = ((64,), (128,), (256, 256), (512, 512), (512, 512))  # channels of each convolution
+_VGG_BLOCKS = (
+    (64,),
+    (128,),
+    (256, 256),
+    (512, 512),
+    (512, 512),
+)  # channels of each convolution
 BODIES = {
     # A probe of the fixed cost of a step: two dense layers, of 1 and of 4096 numbers.
     "trivial": chain(Layers.flatten, dense(1), dense(4096)),
@@ -90,7 +104,11 @@ BODIES = {
     # VGG, configuration A. Those with 16 and 19 layers, in keras_applications.py, have no dropout; this one has.
     # Source: Simonyan, Zisserman, Very Deep Convolutional Networks for Large-Scale Image Recognition, arXiv:1409.1556.
     "vgg11": chain(
-        *(step for block in _VGG_BLOCKS for step in (*(convolution(n, 3) for n in block), max_pool(2, 2))),
+        *(
+            step
+            for block in _VGG_BLOCKS
+            for step in (*(convolution(n, 3) for n in block), max_pool(2, 2))
+        ),
         *(Layers.flatten, dense(4096), dropout(0.5), dense(4096), dropout(0.5)),
     ),
     # OverFeat's fast model. Images are 231 x 231, and 71 x 71 at least.
@@ -98,7 +116,12 @@ BODIES = {
     "overfeat": chain(
         *(convolution(96, 11, 4, "VALID"), max_pool(2, 2)),
         *(convolution(256, 5, 1, "VALID"), max_pool(2, 2)),
-        *(convolution(512, 3), convolution(1024, 3), convolution(1024, 3), max_pool(2, 2)),
+        *(
+            convolution(512, 3),
+            convolution(1024, 3),
+            convolution(1024, 3),
+            max_pool(2, 2),
+        ),
         *(Layers.flatten, dense(3072), dropout(0.5), dense(4096), dropout(0.5)),
     ),
 }

@@ -30,7 +30,9 @@ def body(depth: int, growth: int) -> Body:
         for block in range(NUM_BLOCKS):
             if block:
                 with layers.scope(f"transition_{block}"):
-                    x = layers.average_pool(_activated(layers, x, 2 * growth, 1), 2, 2, "VALID")
+                    x = layers.average_pool(
+                        _activated(layers, x, 2 * growth, 1), 2, 2, "VALID"
+                    )
             for layer in range(layers_a_block):
                 with layers.scope(f"block_{block}_layer_{layer}"):
                     x = layers.join(x, _activated(layers, x, growth, 3))
@@ -41,7 +43,9 @@ def body(depth: int, growth: int) -> Body:
 
 
 def _activated(layers: Layers, x: tf.Tensor, channels: int, window: int) -> tf.Tensor:
-    return layers.convolution(tf.nn.relu(layers.batch_normalization(x)), channels, window, biased=True)
+    return layers.convolution(
+        tf.nn.relu(layers.batch_normalization(x)), channels, window, biased=True
+    )
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:

@@ -7,7 +7,13 @@ Source: Szegedy, Ioffe, Vanhoucke, Alemi, Inception-v4, Inception-ResNet and the
 Learning, arXiv:1602.07261, figures 3 to 9.
 """
 
-from rnn_scaling.models.images.chains import average_pool, chain, dropout, fork, max_pool
+from rnn_scaling.models.images.chains import (
+    average_pool,
+    chain,
+    dropout,
+    fork,
+    max_pool,
+)
 from rnn_scaling.models.images.chains import normalized as conv
 from rnn_scaling.models.images.layers import Layers, builder
 
@@ -28,12 +34,22 @@ MODULE_A = fork(
     chain(conv(64, 1), conv(96, 3)),
     chain(conv(64, 1), conv(96, 3), conv(96, 3)),
 )
-_REDUCTION_A = fork(_HALVE, conv(384, 3, 2, "VALID"), chain(conv(192, 1), conv(224, 3), conv(256, 3, 2, "VALID")))
+_REDUCTION_A = fork(
+    _HALVE,
+    conv(384, 3, 2, "VALID"),
+    chain(conv(192, 1), conv(224, 3), conv(256, 3, 2, "VALID")),
+)
 MODULE_B = fork(
     chain(_MEAN, conv(128, 1)),
     conv(384, 1),
     chain(conv(192, 1), conv(224, _WIDE), conv(256, _TALL)),
-    chain(conv(192, 1), conv(192, _WIDE), conv(224, _TALL), conv(224, _WIDE), conv(256, _TALL)),
+    chain(
+        conv(192, 1),
+        conv(192, _WIDE),
+        conv(224, _TALL),
+        conv(224, _WIDE),
+        conv(256, _TALL),
+    ),
 )
 _REDUCTION_B = fork(
     _HALVE,
@@ -48,7 +64,14 @@ MODULE_C = fork(
     chain(conv(384, 1), conv(448, (1, 3)), conv(512, (3, 1)), _SPLIT),
 )
 BODY = chain(
-    *(*_STEM, *[MODULE_A] * 4, _REDUCTION_A, *[MODULE_B] * 7, _REDUCTION_B, *[MODULE_C] * 3),
+    *(
+        *_STEM,
+        *[MODULE_A] * 4,
+        _REDUCTION_A,
+        *[MODULE_B] * 7,
+        _REDUCTION_B,
+        *[MODULE_C] * 3,
+    ),
     *(Layers.spatial_mean, dropout(0.2)),
 )
 build = builder(BODY)

@@ -33,11 +33,19 @@ class KerasNetwork:
         """config: has its `model`, `data_format` and `compute_dtype`."""
         self.image_size, self.num_classes = image_size, num_classes
         self._model = _build(config, image_size, num_classes)
-        self.variables = tuple(_spec(weight, "dense") for weight in self._model.trainable_variables)
-        self.moving = tuple(_spec(weight, "moving") for weight in self._model.non_trainable_variables)
+        self.variables = tuple(
+            _spec(weight, "dense") for weight in self._model.trainable_variables
+        )
+        self.moving = tuple(
+            _spec(weight, "moving") for weight in self._model.non_trainable_variables
+        )
 
-    def logits(self, weights: Tensors, images: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
-        values = [(variable, weights[variable.path]) for variable in self._model.variables]
+    def logits(
+        self, weights: Tensors, images: tf.Tensor, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, Tensors]:
+        values = [
+            (variable, weights[variable.path]) for variable in self._model.variables
+        ]
         # Not stateless_call: it would give the variables values of their own when it ends.
         with keras.StatelessScope(values, initialize_variables=False) as scope:
             logits = self._model(images, training=True)
@@ -50,22 +58,46 @@ class KerasNetwork:
 
 def _build(config: ModelConfig, image_size: int, num_classes: int) -> Any:
     """Keras' model, whose variables have shapes and no values."""
-    keras.utils.clear_session(free_memory=False)  # layers without a name of their own are numbered from 0
-    keras.config.set_image_data_format("channels_first" if config.data_format == "NCHW" else "channels_last")
-    policy = config.compute_dtype if config.compute_dtype == "float32" else f"mixed_{config.compute_dtype}"
+    keras.utils.clear_session(
+        free_memory=False
+    )  # layers without a name of their own are numbered from 0
+    keras.config.set_image_data_format(
+        "channels_first" if config.data_format == "NCHW" else "channels_last"
+    )
+    policy = (
+        config.compute_dtype
+        if config.compute_dtype == "float32"
+        else f"mixed_{config.compute_dtype}"
+    )
     keras.config.set_dtype_policy(policy)
-    shape = (3, image_size, image_size) if config.data_format == "NCHW" else (image_size, image_size, 3)
+    shape = (
+        (3, image_size, image_size)
+        if config.data_format == "NCHW"
+        else (image_size, image_size, 3)
+    )
     with keras.StatelessScope(initialize_variables=False):
         make = _APPLICATIONS[config.model]
-        model = make(weights=None, input_shape=shape, classes=num_classes, classifier_activation=None)
+        model = make(
+            weights=None,
+            input_shape=shape,
+            classes=num_classes,
+            classifier_activation=None,
+        )
     fuse(model)
-    keras.utils.clear_session(free_memory=False)  # forgets that the variables want values
+    keras.utils.clear_session(
+        free_memory=False
+    )  # forgets that the variables want values
     return model
 
 
 def _spec(variable: Any, kind: str) -> VariableSpec:
     initial = {"GlorotUniform": "glorot_uniform", "Zeros": "zeros", "Ones": "ones"}
-    return VariableSpec(variable.path, tuple(variable.shape), kind, initial[type(variable._initializer).__name__])
+    return VariableSpec(
+        variable.path,
+        tuple(variable.shape),
+        kind,
+        initial[type(variable._initializer).__name__],
+    )
 
 
 class FusedBatchNormalization(keras.layers.BatchNormalization):
@@ -79,7 +111,9 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
         normalized = tf.raw_ops.FusedBatchNormV3(
             x=inputs,
             scale=tf.convert_to_tensor(self.gamma) if self.scale else ones,
-            offset=tf.convert_to_tensor(self.beta) if self.center else tf.zeros_like(ones),
+            offset=tf.convert_to_tensor(self.beta)
+            if self.center
+            else tf.zeros_like(ones),
             mean=[],
             variance=[],
             epsilon=self.epsilon,
@@ -87,8 +121,13 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
             is_training=True,
         )
         count = tf.cast(tf.size(inputs) // inputs.shape[self.axis], tf.float32)
-        variance = normalized.batch_variance * ((count - 1.0) / count)  # the operator's is over one value less
-        for average, value in ((self.moving_mean, normalized.batch_mean), (self.moving_variance, variance)):
+        variance = normalized.batch_variance * (
+            (count - 1.0) / count
+        )  # the operator's is over one value less
+        for average, value in (
+            (self.moving_mean, normalized.batch_mean),
+            (self.moving_variance, variance),
+        ):
             average.assign(average * self.momentum + value * (1.0 - self.momentum))
         return normalized.y
 
@@ -102,4 +141,6 @@ def fuse(model: Any) -> None:
 
 def build(config: ModelConfig, device_type: str) -> Workload:
     """The network that `config.model` names, for the images of --dataset."""
-    return ImageClassifier(KerasNetwork(config, *workloads.images_of(config.model, config.dataset)), config)
+    return ImageClassifier(
+        KerasNetwork(config, *workloads.images_of(config.model, config.dataset)), config
+    )

@@ -27,7 +27,12 @@ Window = int | tuple[int, int]  # rows and columns; a number for both
 class Layers:
     """Computes layers of a network on values."""
 
-    def __init__(self, data_format: str, value_of: Callable[[VariableSpec], tf.Tensor], seed: tf.Tensor | None) -> None:
+    def __init__(
+        self,
+        data_format: str,
+        value_of: Callable[[VariableSpec], tf.Tensor],
+        seed: tf.Tensor | None,
+    ) -> None:
         """data_format: "NHWC" or "NCHW".
         value_of: a variable -> its float32 value.
         seed: [2] int; draws the dropout. None: nothing is dropped.
@@ -36,7 +41,9 @@ class Layers:
         self._channel_axis = data_format.index("C")
         self._scope = ""
         self._dropped = 0
-        self.moving: dict[str, tf.Tensor] = {}  # next values of the moving averages, by name
+        self.moving: dict[
+            str, tf.Tensor
+        ] = {}  # next values of the moving averages, by name
 
     @contextlib.contextmanager
     def scope(self, name: str) -> Iterator[None]:
@@ -51,12 +58,22 @@ class Layers:
         return int(x.shape[self._channel_axis])
 
     def convolution(
-        self, x: tf.Tensor, channels: int, window: Window, stride: int = 1, padding: str = "SAME", biased: bool = False
+        self,
+        x: tf.Tensor,
+        channels: int,
+        window: Window,
+        stride: int = 1,
+        padding: str = "SAME",
+        biased: bool = False,
     ) -> tf.Tensor:
         """`x` convolved: "SAME" keeps ceil(H / stride) rows, "VALID" has windows inside the image alone."""
         window = window if isinstance(window, tuple) else (window, window)
-        kernel = self._variable("kernel", (*window, self.channels(x), channels), "he_normal")
-        y = tf.nn.conv2d(x, tf.cast(kernel, x.dtype), stride, padding, self._data_format)
+        kernel = self._variable(
+            "kernel", (*window, self.channels(x), channels), "he_normal"
+        )
+        y = tf.nn.conv2d(
+            x, tf.cast(kernel, x.dtype), stride, padding, self._data_format
+        )
         if biased:
             bias = self._variable("bias", (channels,), "zeros")
             y = tf.nn.bias_add(y, tf.cast(bias, x.dtype), self._data_format)
@@ -88,22 +105,34 @@ class Layers:
         self.moving[self._scope + "moving_variance"] = normalized.batch_variance
         return normalized.y
 
-    def local_response_normalization(self, x: tf.Tensor, radius: int, alpha: float, beta: float) -> tf.Tensor:
+    def local_response_normalization(
+        self, x: tf.Tensor, radius: int, alpha: float, beta: float
+    ) -> tf.Tensor:
         """x / (1 + alpha * the sum of squares over the 2 * radius + 1 nearest channels) ** beta, in float32."""
-        last = tf.cast(self._channels_last(x), tf.float32)  # the operator has no kernel for bfloat16
-        y = tf.nn.local_response_normalization(last, depth_radius=radius, bias=1.0, alpha=alpha, beta=beta)
+        last = tf.cast(
+            self._channels_last(x), tf.float32
+        )  # the operator has no kernel for bfloat16
+        y = tf.nn.local_response_normalization(
+            last, depth_radius=radius, bias=1.0, alpha=alpha, beta=beta
+        )
         y = tf.cast(y, x.dtype)
         return tf.transpose(y, [0, 3, 1, 2]) if self._data_format == "NCHW" else y
 
-    def max_pool(self, x: tf.Tensor, window: int, stride: int, padding: str) -> tf.Tensor:
+    def max_pool(
+        self, x: tf.Tensor, window: int, stride: int, padding: str
+    ) -> tf.Tensor:
         return tf.nn.max_pool2d(x, window, stride, padding, self._data_format)
 
-    def average_pool(self, x: tf.Tensor, window: int, stride: int, padding: str) -> tf.Tensor:
+    def average_pool(
+        self, x: tf.Tensor, window: int, stride: int, padding: str
+    ) -> tf.Tensor:
         return tf.nn.avg_pool2d(x, window, stride, padding, self._data_format)
 
     def pad(self, x: tf.Tensor, size: int) -> tf.Tensor:
         """`x` with so many rows and columns of zeros on each side."""
-        paddings = [[0, 0] if axis in "NC" else [size, size] for axis in self._data_format]
+        paddings = [
+            [0, 0] if axis in "NC" else [size, size] for axis in self._data_format
+        ]
         return tf.pad(x, paddings)
 
     def every_second(self, x: tf.Tensor) -> tf.Tensor:
@@ -127,11 +156,15 @@ class Layers:
         """[B, H * W * C], in this order in both layouts, so that they share weights."""
         return tf.reshape(self._channels_last(x), [-1, math.prod(x.shape[1:])])
 
-    def dense(self, x: tf.Tensor, features: int, initial: str = "he_normal") -> tf.Tensor:
+    def dense(
+        self, x: tf.Tensor, features: int, initial: str = "he_normal"
+    ) -> tf.Tensor:
         """[B, features]: x [B, F] times a matrix, plus a bias; `initial`: of the matrix, a name of `INITIAL`."""
         kernel = self._variable("kernel", (int(x.shape[-1]), features), initial)
         bias = self._variable("bias", (features,), "zeros")
-        return tf.nn.bias_add(tf.matmul(x, tf.cast(kernel, x.dtype)), tf.cast(bias, x.dtype))
+        return tf.nn.bias_add(
+            tf.matmul(x, tf.cast(kernel, x.dtype)), tf.cast(bias, x.dtype)
+        )
 
     def dropout(self, x: tf.Tensor, rate: float) -> tf.Tensor:
         """A share of `x` set to zero and the rest divided by 1 - rate; other zeros at each call."""
@@ -141,20 +174,35 @@ class Layers:
     def _channels_last(self, x: tf.Tensor) -> tf.Tensor:
         return tf.transpose(x, [0, 2, 3, 1]) if self._data_format == "NCHW" else x
 
-    def _variable(self, name: str, shape: tuple[int, ...], initial: str, kind: str = "dense") -> tf.Tensor:
+    def _variable(
+        self, name: str, shape: tuple[int, ...], initial: str, kind: str = "dense"
+    ) -> tf.Tensor:
         return self._value_of(VariableSpec(self._scope + name, shape, kind, initial))
 
 
-Body = Callable[[Layers, tf.Tensor], tf.Tensor]  # layers, images -> [B, F], what the logits are computed from
+Body = Callable[
+    [Layers, tf.Tensor], tf.Tensor
+]  # layers, images -> [B, F], what the logits are computed from
 
 
 class LayeredNetwork:
     """A `Network` whose layers a function says; its logits are one more dense layer."""
 
-    def __init__(self, body: Body, image_size: int, num_classes: int, data_format: str, dtype: str) -> None:
+    def __init__(
+        self,
+        body: Body,
+        image_size: int,
+        num_classes: int,
+        data_format: str,
+        dtype: str,
+    ) -> None:
         """data_format: "NHWC" or "NCHW", of the images too."""
         self.image_size, self.num_classes = image_size, num_classes
-        self._body, self._data_format, self._dtype = body, data_format, tf.as_dtype(dtype)
+        self._body, self._data_format, self._dtype = (
+            body,
+            data_format,
+            tf.as_dtype(dtype),
+        )
         specs: list[VariableSpec] = []
 
         def declare(spec: VariableSpec) -> tf.Tensor:
@@ -163,18 +211,25 @@ class LayeredNetwork:
 
         sizes = {"N": None, "C": 3, "H": image_size, "W": image_size}
         with tf.Graph().as_default():
-            images = tf.compat.v1.placeholder(self._dtype, [sizes[letter] for letter in data_format])
+            images = tf.compat.v1.placeholder(
+                self._dtype, [sizes[letter] for letter in data_format]
+            )
             self._run(images, declare, None)
         self.variables = tuple(spec for spec in specs if spec.kind != "moving")
         self.moving = tuple(spec for spec in specs if spec.kind == "moving")
 
-    def logits(self, weights: Tensors, images: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    def logits(
+        self, weights: Tensors, images: tf.Tensor, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """See `Network`; the logits are float32."""
         layers, logits = self._run(images, lambda spec: weights[spec.name], seed)
         return logits, layers.moving
 
     def _run(
-        self, images: tf.Tensor, value_of: Callable[[VariableSpec], tf.Tensor], seed: tf.Tensor | None
+        self,
+        images: tf.Tensor,
+        value_of: Callable[[VariableSpec], tf.Tensor],
+        seed: tf.Tensor | None,
     ) -> tuple[Layers, tf.Tensor]:
         layers = Layers(self._data_format, value_of, seed)
         features = self._body(layers, images)
@@ -186,7 +241,12 @@ class LayeredNetwork:
 def build(body: Body, config: ModelConfig) -> Workload:
     """The workload of a network of layers, for the images of --dataset."""
     size, num_classes = workloads.images_of(config.model, config.dataset)
-    return ImageClassifier(LayeredNetwork(body, size, num_classes, config.data_format, config.compute_dtype), config)
+    return ImageClassifier(
+        LayeredNetwork(
+            body, size, num_classes, config.data_format, config.compute_dtype
+        ),
+        config,
+    )
 
 
 def builder(body: Body) -> Callable[[ModelConfig, str], Workload]:

@@ -24,7 +24,9 @@ class Network(Protocol):
     variables: tuple[VariableSpec, ...]  # as of a `Workload`, and so `moving`
     moving: tuple[VariableSpec, ...]
 
-    def logits(self, weights: Tensors, images: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
+    def logits(
+        self, weights: Tensors, images: tf.Tensor, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, Tensors]:
         """The forward pass of a training step.
 
         Args:
@@ -45,20 +47,28 @@ class ImageClassifier:
         """config: has the images' `data_format` and `compute_dtype`, and how the loss is computed."""
         self._network, self._dtype = network, tf.as_dtype(config.compute_dtype)
         self._accuracy, self._label_smoothing = config.accuracy, config.label_smoothing
-        self.layout: Layout = ImageLayout(network.image_size, network.num_classes, config.data_format)
+        self.layout: Layout = ImageLayout(
+            network.image_size, network.num_classes, config.data_format
+        )
         self.variables, self.moving = network.variables, network.moving
         self.kernels: Mapping[str, str] = {}
 
     def lookups(self, batch: ImageBatch) -> dict[str, tf.Tensor]:
         return {}
 
-    def forward(self, weights: Tensors, rows: Tensors, batch: ImageBatch, seed: tf.Tensor) -> Outcome:
+    def forward(
+        self, weights: Tensors, rows: Tensors, batch: ImageBatch, seed: tf.Tensor
+    ) -> Outcome:
         logits, moving = self.outputs(weights, rows, batch, seed)
         correct = tf.reduce_sum(self.correct(logits, batch)) if self._accuracy else None
         return Outcome(tf.reduce_sum(self.losses(logits, batch)), moving, correct)
 
-    def outputs(self, weights: Tensors, rows: Tensors, batch: ImageBatch, seed: tf.Tensor) -> Outputs:
-        return Outputs(*self._network.logits(weights, tf.cast(batch.images, self._dtype), seed))
+    def outputs(
+        self, weights: Tensors, rows: Tensors, batch: ImageBatch, seed: tf.Tensor
+    ) -> Outputs:
+        return Outputs(
+            *self._network.logits(weights, tf.cast(batch.images, self._dtype), seed)
+        )
 
     def losses(self, logits: tf.Tensor, batch: ImageBatch) -> tf.Tensor:
         return cross_entropy.losses(logits, batch.labels, self._label_smoothing)

@@ -27,7 +27,9 @@ def body(num_layers: int, is_v2: bool = False) -> Body:
         for stage, channels in enumerate(STAGE_CHANNELS):
             for block in range(blocks):
                 with layers.scope(f"stage_{stage}_block_{block}"):
-                    x = (residual_block_v2 if is_v2 else residual_block)(layers, x, channels)
+                    x = (residual_block_v2 if is_v2 else residual_block)(
+                        layers, x, channels
+                    )
         if is_v2:
             with layers.scope("last"):
                 x = tf.nn.relu(layers.batch_normalization(x))
@@ -48,7 +50,9 @@ def residual_block_v2(layers: Layers, x: tf.Tensor, channels: int) -> tf.Tensor:
     y, (shortcut, first_stride) = x, _shortcut(layers, x, channels)
     for number, stride in enumerate((first_stride, 1)):
         with layers.scope(f"conv_{number}"):
-            y = layers.convolution(tf.nn.relu(layers.batch_normalization(y)), channels, 3, stride=stride)
+            y = layers.convolution(
+                tf.nn.relu(layers.batch_normalization(y)), channels, 3, stride=stride
+            )
     return shortcut + y
 
 
@@ -59,9 +63,13 @@ def _shortcut(layers: Layers, x: tf.Tensor, channels: int) -> tuple[tf.Tensor, i
     return layers.pad_channels(layers.every_second(x), channels), 2
 
 
-def _normalized(layers: Layers, name: str, x: tf.Tensor, channels: int, stride: int) -> tf.Tensor:
+def _normalized(
+    layers: Layers, name: str, x: tf.Tensor, channels: int, stride: int
+) -> tf.Tensor:
     with layers.scope(name):
-        return layers.batch_normalization(layers.convolution(x, channels, 3, stride=stride))
+        return layers.batch_normalization(
+            layers.convolution(x, channels, 3, stride=stride)
+        )
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:

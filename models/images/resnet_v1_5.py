@@ -10,7 +10,12 @@ import tensorflow as tf
 
 from rnn_scaling.models.images.layers import Layers, builder
 
-STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))  # channels of the 3 x 3 convolutions, blocks
+STAGES = (
+    (64, 3),
+    (128, 4),
+    (256, 6),
+    (512, 3),
+)  # channels of the 3 x 3 convolutions, blocks
 
 
 def body(layers: Layers, images: tf.Tensor) -> tf.Tensor:
@@ -33,12 +38,16 @@ def bottleneck(layers: Layers, x: tf.Tensor, channels: int, stride: int) -> tf.T
     return tf.nn.relu(shortcut + _normalized(layers, "conv_2", y, 4 * channels, 1, 1))
 
 
-def _normalized(layers: Layers, name: str, x: tf.Tensor, channels: int, window: int, stride: int) -> tf.Tensor:
+def _normalized(
+    layers: Layers, name: str, x: tf.Tensor, channels: int, window: int, stride: int
+) -> tf.Tensor:
     with layers.scope(name):
         is_padded = stride > 1 and window > 1
         x = layers.pad(x, window // 2) if is_padded else x
         padding = "VALID" if is_padded else "SAME"
-        return layers.batch_normalization(layers.convolution(x, channels, window, stride=stride, padding=padding))
+        return layers.batch_normalization(
+            layers.convolution(x, channels, window, stride=stride, padding=padding)
+        )
 
 
 build = builder(body)

@@ -36,10 +36,19 @@ from rnn_scaling.machine.cores import most_of_ideal
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.spelling import command
 
-FIXED, CONTENTION, EXCHANGE, INPUT, IMBALANCE = "fixed cost", "contention", "exchange", "input", "imbalance"
+FIXED, CONTENTION, EXCHANGE, INPUT, IMBALANCE = (
+    "fixed cost",
+    "contention",
+    "exchange",
+    "input",
+    "imbalance",
+)
 OVERSUBSCRIPTION, REST = "oversubscription", "the rest"
 ALL = 100.0  # points of efficiency: more than that cannot be lost
-ROUNDING, LEAST = 1e-9, 5e-4  # points of efficiency: what floating point leaves of nothing; what prints as 0.000
+ROUNDING, LEAST = (
+    1e-9,
+    5e-4,
+)  # points of efficiency: what floating point leaves of nothing; what prints as 0.000
 MEANING = {
     OVERSUBSCRIPTION: "more devices than cores: what is missing of a core a device, whatever the software does",
     FIXED: "what a step costs however small a tower's share of the batch is",
@@ -59,8 +68,12 @@ class Share:
 
     value: Callable[[Rates], float]
     keys: frozenset[Key] = frozenset()
-    interval: Interval | None = None  # of a share that is one ratio, made on the scale of logarithms
-    missing: tuple[Mapping[str, Any], ...] = ()  # options of runs without which it is not known
+    interval: Interval | None = (
+        None  # of a share that is one ratio, made on the scale of logarithms
+    )
+    missing: tuple[
+        Mapping[str, Any], ...
+    ] = ()  # options of runs without which it is not known
 
     def __sub__(self, share: Share) -> Share:
         interval = None
@@ -69,13 +82,22 @@ class Share:
         elif self.interval and not (share.keys or share.missing):
             interval = self.interval.shifted(-share.value({}))
         missing = self.missing + share.missing
-        return Share(lambda rates: self.value(rates) - share.value(rates), self.keys | share.keys, interval, missing)
+        return Share(
+            lambda rates: self.value(rates) - share.value(rates),
+            self.keys | share.keys,
+            interval,
+            missing,
+        )
 
     def __mul__(self, share: Share) -> Share:
         if share is ONE:
             return self
         missing = self.missing + share.missing
-        return Share(lambda rates: self.value(rates) * share.value(rates), self.keys | share.keys, missing=missing)
+        return Share(
+            lambda rates: self.value(rates) * share.value(rates),
+            self.keys | share.keys,
+            missing=missing,
+        )
 
 
 ONE, NOTHING = Share(lambda rates: 1.0), Share(lambda rates: 0.0)
@@ -90,7 +112,9 @@ class LossPart:
     points: Interval | None  # the same in percentage points of efficiency
     commands: tuple[str, ...] = ()  # that supply a missing run, if our trainer makes it
     is_told: bool = False  # it can be told apart from 0
-    may_be_load: bool = False  # its interval excludes 0, but other processes may have used that much
+    may_be_load: bool = (
+        False  # its interval excludes 0, but other processes may have used that much
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +124,9 @@ class Attribution:
     row: Row
     ideal: Interval  # in items/s, as loss and residual
     loss: Interval
-    parts: tuple[LossPart, ...]  # every part, also those that need a missing run and those within the noise
+    parts: tuple[
+        LossPart, ...
+    ]  # every part, also those that need a missing run and those within the noise
     residual: Interval
     loss_points: Interval  # in percentage points of efficiency, as residual_points
     residual_points: Interval
@@ -112,7 +138,11 @@ class Attribution:
     @property
     def told(self) -> tuple[LossPart, ...]:
         """The parts that differ from 0, the largest loss first."""
-        parts = [(part.points.value, part) for part in self.parts if part.is_told and part.points]
+        parts = [
+            (part.points.value, part)
+            for part in self.parts
+            if part.is_told and part.points
+        ]
         return tuple(part for _, part in sorted(parts, key=lambda pair: -pair[0]))
 
     @property
@@ -124,14 +154,20 @@ class Attribution:
     def is_split(self) -> bool:
         """Whether parts are named: what is named adds up to a loss that can be told from 0, or is all of it."""
         ends, rest = self.loss_points.ends, self.rest.points
-        is_all = self.is_told and (self.rest.is_told or rest is None or rest.ends == (0.0, 0.0))
+        is_all = self.is_told and (
+            self.rest.is_told or rest is None or rest.ends == (0.0, 0.0)
+        )
         return ends is not None and ends[1] >= 0 and (ends[0] > 0 or is_all)
 
     @property
     def shown(self) -> tuple[LossPart, ...]:
         """What a table or a picture shows: the told parts, then the rest where there is one; empty without any."""
         points = self.rest.points
-        return (*self.told, *([self.rest] if points and points.ends != (0.0, 0.0) else [])) if self.is_told else ()
+        return (
+            (*self.told, *([self.rest] if points and points.ends != (0.0, 0.0) else []))
+            if self.is_told
+            else ()
+        )
 
     @property
     def missing(self) -> tuple[LossPart, ...]:
@@ -141,23 +177,37 @@ class Attribution:
 
     def would_show(self) -> tuple[int, float | None]:
         """(useful number of repeats, smallest loss in points that they show in 80 of 100 cases; None: unknown)."""
-        values = [part.points for part in self.parts if part.points] or [self.loss_points]
+        values = [part.points for part in self.parts if part.points] or [
+            self.loss_points
+        ]
         now, repeats = more_repeats(values)
-        errors = [(value.standard_error, value.degrees) for value in values if value.standard_error]
+        errors = [
+            (value.standard_error, value.degrees)
+            for value in values
+            if value.standard_error
+        ]
         if not errors:
             return repeats, None
         effects = [foreseen(error, degrees, now, repeats) for error, degrees in errors]
-        return repeats, min(ALL, max(effects) + max(value.by_digits for value in values))
+        return repeats, min(
+            ALL, max(effects) + max(value.by_digits for value in values)
+        )
 
 
-def attribute_all(wanted: Sequence[Row], rows: Sequence[Row]) -> list[Attribution | None]:
+def attribute_all(
+    wanted: Sequence[Row], rows: Sequence[Row]
+) -> list[Attribution | None]:
     """Splits the loss of the wanted rows; None on one device, without a good run or without its baseline."""
-    with_baselines = [row for scaled in wanted for row in (scaled.baseline, scaled) if row is not None]
+    with_baselines = [
+        row for scaled in wanted for row in (scaled.baseline, scaled) if row is not None
+    ]
     by_key = {row.key: row for row in (*rows, *with_baselines) if row.rate is not None}
     losses = []
     for row in wanted:
         base = row.baseline if row.num_devices > 1 and row.rate else None
-        losses.append(_Attributor(row, base, by_key).attribute() if base and base.rate else None)
+        losses.append(
+            _Attributor(row, base, by_key).attribute() if base and base.rate else None
+        )
     return losses
 
 
@@ -167,14 +217,22 @@ class _Attributor:
         self._by_key = by_key
         self._ideal = _rate(base).scaled(row.num_devices)
         total = row.config["global_batch_size"]
-        share = {"global_batch_size": 0, "batch_size": -(-total // self._n)} if total else {}
+        share = (
+            {"global_batch_size": 0, "batch_size": -(-total // self._n)}
+            if total
+            else {}
+        )
         self._one: dict[str, Any] = {**scale.ON_ONE_DEVICE, **share}
 
     def attribute(self) -> Attribution:
         n, mine, base = self._n, self._row.key, self._base
         efficiency = self._row.metric(EFFICIENCY)
         lost = efficiency and efficiency.subtracted_from(1.0)
-        loss = Share(lambda rates: 1 - rates[mine] / (n * rates[base]), frozenset({mine, base}), lost)
+        loss = Share(
+            lambda rates: 1 - rates[mine] / (n * rates[base]),
+            frozenset({mine, base}),
+            lost,
+        )
         reached = {name: self._efficiency(changes) for name, changes in self._chain()}
         most = self._most(reached.values())
         levels = self._levels(reached, most)
@@ -182,7 +240,9 @@ class _Attributor:
         known = [level for level in levels.values() if not level.missing]
         reported = [levels[part.name] for part in parts if part.is_told]
         residual, rest = (
-            functools.reduce(operator.sub, some, loss) if len(some) < len(levels) else NOTHING
+            functools.reduce(operator.sub, some, loss)
+            if len(some) < len(levels)
+            else NOTHING
             for some in (known, reported)
         )
         residual_points, loss_points = self._points(residual), self._points(loss)
@@ -195,19 +255,33 @@ class _Attributor:
             loss_points=loss_points,
             residual_points=residual_points,
             rest=self._part(REST, rest),
-            rows=tuple(self._by_key[key] for key in sorted(loss.keys.union(*(level.keys for level in known)))),
+            rows=tuple(
+                self._by_key[key]
+                for key in sorted(loss.keys.union(*(level.keys for level in known)))
+            ),
             most=most,
         )
 
     def _part(self, name: str, level: Share) -> LossPart:
         if level.missing:
             runs = level.missing if self._row.is_ours else ()
-            return LossPart(name, None, None, tuple(dict.fromkeys(command(self._row.config, **run) for run in runs)))
+            return LossPart(
+                name,
+                None,
+                None,
+                tuple(dict.fromkeys(command(self._row.config, **run) for run in runs)),
+            )
         points = self._points(level)
         if points.ends is None or points.ends[0] <= LEAST and points.ends[1] >= -LEAST:
             return LossPart(name, self._items(points), points)
         may_be_load = min(map(abs, points.ends)) <= self._by_load(level)
-        return LossPart(name, self._items(points), points, is_told=not may_be_load, may_be_load=may_be_load)
+        return LossPart(
+            name,
+            self._items(points),
+            points,
+            is_told=not may_be_load,
+            may_be_load=may_be_load,
+        )
 
     def _by_load(self, level: Share) -> float:
         """Points of efficiency by which the level may be wrong, for other processes slowed the rows it is made of."""
@@ -216,7 +290,15 @@ class _Attributor:
         wrong = 0.0
         for i, row in enumerate(rows.values()):
             taken = disturbance.taken(row.good)
-            moved = ALL * rates[i] * abs(slope(lambda *values: level.value(dict(zip(rows, values))), rates, i))
+            moved = (
+                ALL
+                * rates[i]
+                * abs(
+                    slope(
+                        lambda *values: level.value(dict(zip(rows, values))), rates, i
+                    )
+                )
+            )
             if taken and moved:
                 wrong += moved * taken / (1 - taken) if taken < 1 else math.inf
         return wrong
@@ -226,7 +308,9 @@ class _Attributor:
         config = self._row.config
         device = {"data_source": registry.without_input(config["data_source"])}
         alone = registry.without_exchange(config["variable_update"])
-        chain: list[tuple[str, dict[str, Any]]] = [(CONTENTION, {**device, "variable_update": alone})]
+        chain: list[tuple[str, dict[str, Any]]] = [
+            (CONTENTION, {**device, "variable_update": alone})
+        ]
         if registry.trains_one_model(config["variable_update"]):
             chain.append((EXCHANGE, device))
         if config["data_source"] not in device.values():
@@ -238,12 +322,18 @@ class _Attributor:
         cores = disturbance.shared_cores(self._row)
         most = most_of_ideal(self._n, cores) if cores else 1.0
         points = [self._points(level) for level in reached if not level.missing]
-        return 1.0 if any((point.ends or (point.value,))[0] > ALL * most for point in points) else most
+        return (
+            1.0
+            if any((point.ends or (point.value,))[0] > ALL * most for point in points)
+            else most
+        )
 
     def _levels(self, reached: Mapping[str, Share], most: float) -> dict[str, Share]:
         """Each part, by name, as a share of the ideal; `most`: what devices that share cores can reach."""
         config, n, mine, base = self._row.config, self._n, self._row.key, self._base
-        of_ideal = before = ONE  # of_ideal: one device with a tower's share, of one with the whole batch
+        of_ideal = before = (
+            ONE  # of_ideal: one device with a tower's share, of one with the whole batch
+        )
         parts: dict[str, Share] = {}
         if config["global_batch_size"]:
             of_ideal = self._ratio({}, self._one, base)
@@ -258,7 +348,9 @@ class _Attributor:
             efficiency = self._row.metric(EFFICIENCY)
             lost = efficiency.scaled(slack) if efficiency and slack else None
             used = frozenset({mine, base})
-            parts[IMBALANCE] = Share(lambda rates: slack * rates[mine] / (n * rates[base]), used, lost)
+            parts[IMBALANCE] = Share(
+                lambda rates: slack * rates[mine] / (n * rates[base]), used, lost
+            )
         return parts
 
     def _efficiency(self, changes: Mapping[str, Any]) -> Share:
@@ -268,17 +360,33 @@ class _Attributor:
         level = self._ratio({**changes, **self._one}, changes, None)
         reached, factor = level.value, (1 + slack) / self._n
         interval = level.interval and level.interval.scaled(factor)
-        return Share(lambda rates: reached(rates) * factor, level.keys, interval, level.missing)
+        return Share(
+            lambda rates: reached(rates) * factor, level.keys, interval, level.missing
+        )
 
-    def _ratio(self, below: Mapping[str, Any], above: Mapping[str, Any], key_below: Key | None) -> Share:
+    def _ratio(
+        self, below: Mapping[str, Any], above: Mapping[str, Any], key_below: Key | None
+    ) -> Share:
         """items/s of the row with the changes `above` over that with the changes `below` (or of `key_below`)."""
-        keys = [row_key(self._row.config, self._row.unit, **changes) + self._row.facts for changes in (below, above)]
+        keys = [
+            row_key(self._row.config, self._row.unit, **changes) + self._row.facts
+            for changes in (below, above)
+        ]
         bottom, top = key_below or keys[0], keys[1]
-        missing = [changes for key, changes in ((bottom, below), (top, above)) if key not in self._by_key]
+        missing = [
+            changes
+            for key, changes in ((bottom, below), (top, above))
+            if key not in self._by_key
+        ]
         interval = None
         if top != bottom and not missing:
             interval = ratio(_rate(self._by_key[top]), _rate(self._by_key[bottom]))
-        return Share(lambda rates: rates[top] / rates[bottom], frozenset((bottom, top)), interval, tuple(missing))
+        return Share(
+            lambda rates: rates[top] / rates[bottom],
+            frozenset((bottom, top)),
+            interval,
+            tuple(missing),
+        )
 
     def _points(self, level: Share) -> Interval:
         """In points of efficiency; no end is beyond what can be lost."""
@@ -287,9 +395,16 @@ class _Attributor:
         if level.interval:
             points = level.interval.scaled(ALL)
         else:
-            points = combine(lambda *values: ALL * function(dict(zip(rates, values))), list(rates.values()))
+            points = combine(
+                lambda *values: ALL * function(dict(zip(rates, values))),
+                list(rates.values()),
+            )
         is_nothing = points.ends is not None and max(map(abs, points.ends)) <= ROUNDING
-        return dataclasses.replace(points, value=0.0, low=0.0, high=0.0) if is_nothing else points.below(ALL)
+        return (
+            dataclasses.replace(points, value=0.0, low=0.0, high=0.0)
+            if is_nothing
+            else points.below(ALL)
+        )
 
     def _items(self, points: Interval) -> Interval:
         """The same share of the ideal, in items/s."""
@@ -312,10 +427,16 @@ def imbalance(row: Row) -> float:
         if not record.batches.tower_positions:
             return 0.0
         step_s, _ = measured_batches(record)
-        for time_s, towers in zip(step_s, record.batches.tower_positions[record.batches.warmup :]):
+        for time_s, towers in zip(
+            step_s, record.batches.tower_positions[record.batches.warmup :]
+        ):
             seconds += time_s
-            balanced += time_s * (sum(towers) / (len(towers) * max(towers)))  # of even towers exactly the time
-    return max(0.0, seconds / balanced - 1) if balanced else 0.0  # rounding alone can make even towers a gain
+            balanced += time_s * (
+                sum(towers) / (len(towers) * max(towers))
+            )  # of even towers exactly the time
+    return (
+        max(0.0, seconds / balanced - 1) if balanced else 0.0
+    )  # rounding alone can make even towers a gain
 
 
 def padding(row: Row) -> float | None:
@@ -324,5 +445,7 @@ def padding(row: Row) -> float | None:
     for record in row.good:
         first = record.batches.warmup
         items += sum(sum(towers) for towers in record.batches.tower_items[first:])
-        positions += sum(sum(towers) for towers in record.batches.tower_positions[first:])
+        positions += sum(
+            sum(towers) for towers in record.batches.tower_positions[first:]
+        )
     return 1 - items / positions if positions else None

@@ -11,10 +11,16 @@ import numpy as np
 
 WINDOW = 200  # batches over which outlier bounds are taken
 MIN_SIZE = 5  # batches of the shortest level
-MAX_POINTS = 600  # longer series are searched on block means, then refined: the search takes n^2
+MAX_POINTS = (
+    600  # longer series are searched on block means, then refined: the search takes n^2
+)
 LONGEST_CYCLE = 200
-SCALE_FLOOR = 0.0005  # clocks and rounding: no series is known better than this (log seconds)
-MOST_CORRELATION = 0.85  # of neighbours; what is smoother than that is a change of level
+SCALE_FLOOR = (
+    0.0005  # clocks and rounding: no series is known better than this (log seconds)
+)
+MOST_CORRELATION = (
+    0.85  # of neighbours; what is smoother than that is a change of level
+)
 # Mean of the smaller three quarters of |z| for a standard normal z.
 TRIMMED_MEAN = 0.51491
 
@@ -24,7 +30,9 @@ def robust_scale(values: np.ndarray) -> float:
     if not len(values):
         return 0.0
     magnitudes = np.sort(np.abs(values))
-    return float(magnitudes[: max(1, math.ceil(0.75 * len(magnitudes)))].mean() / TRIMMED_MEAN)
+    return float(
+        magnitudes[: max(1, math.ceil(0.75 * len(magnitudes)))].mean() / TRIMMED_MEAN
+    )
 
 
 def noise(y: np.ndarray) -> float:
@@ -48,7 +56,9 @@ def _fitted(y: np.ndarray, degree: int) -> np.ndarray:
 @functools.lru_cache(maxsize=64)  # the runs of a folder have few lengths
 def _polynomials(n: int, degree: int) -> np.ndarray:
     """Orthonormal polynomials up to a degree at n places, `[n, degree + 1]`: a fit is a projection on them."""
-    return np.linalg.qr(np.polynomial.legendre.legvander(np.linspace(-1, 1, n), degree))[0]
+    return np.linalg.qr(
+        np.polynomial.legendre.legvander(np.linspace(-1, 1, n), degree)
+    )[0]
 
 
 def noise_of_residuals(residual: np.ndarray, parameters: int) -> float:
@@ -56,7 +66,9 @@ def noise_of_residuals(residual: np.ndarray, parameters: int) -> float:
     free = max(1, len(residual) - parameters)
     variance = max(float(residual @ residual) / free, SCALE_FLOOR**2)
     r = float(residual[1:] @ residual[:-1]) / (free * variance)
-    r += (1 + 3 * r) * parameters / len(residual)  # each parameter takes correlation away (Kendall 1954, for a mean)
+    r += (
+        (1 + 3 * r) * parameters / len(residual)
+    )  # each parameter takes correlation away (Kendall 1954, for a mean)
     return _first_order(variance, r)
 
 
@@ -66,11 +78,16 @@ def _noise_of_differences(y: np.ndarray) -> float:
     r solves (v2 + v3 + v4) / v1 = 3 + 3r + 2r^2 + r^3, v being the robust variance of differences.
     """
     differences = (y[lag:] - y[:-lag] for lag in (1, 2, 3, 4))
-    v1, *later = (max(robust_scale(d - np.median(d)) ** 2 / 2, SCALE_FLOOR**2) for d in differences)
+    v1, *later = (
+        max(robust_scale(d - np.median(d)) ** 2 / 2, SCALE_FLOOR**2)
+        for d in differences
+    )
     low, high = 0.0, MOST_CORRELATION
     for _ in range(30):
         r = (low + high) / 2
-        low, high = (r, high) if sum(later) / v1 > 3 + 3 * r + 2 * r**2 + r**3 else (low, r)
+        low, high = (
+            (r, high) if sum(later) / v1 > 3 + 3 * r + 2 * r**2 + r**3 else (low, r)
+        )
     return _first_order(v1 / (1 - low), low)
 
 
@@ -89,7 +106,9 @@ def outlier_bounds(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # The wider of neighbouring windows: values before a change are no outliers though the change fills their window.
     near = [slice(max(0, i - 1), i + 2) for i in range(len(windows))]
     sizes = [len(window) for window in windows]
-    return np.repeat([min(lows[i]) for i in near], sizes), np.repeat([max(highs[i]) for i in near], sizes)
+    return np.repeat([min(lows[i]) for i in near], sizes), np.repeat(
+        [max(highs[i]) for i in near], sizes
+    )
 
 
 def _window_bounds(window: np.ndarray) -> tuple[float, float]:
@@ -125,7 +144,9 @@ def cycle_length(y: np.ndarray) -> int | None:
         total = float(np.sum((used - used.mean()) ** 2))
         phases = used.mean(axis=0)
         rest = max(float(np.sum((used - phases) ** 2)), used.size * SCALE_FLOOR**2)
-        if total <= rest or phases.max() - phases.min() < 4 * math.sqrt(rest / used.size) / math.sqrt(len(used)):
+        if total <= rest or phases.max() - phases.min() < 4 * math.sqrt(
+            rest / used.size
+        ) / math.sqrt(len(used)):
             continue
         gain = used.size * math.log(total / rest) - (period - 1) * math.log(used.size)
         # A long cycle has many candidates beside it, and smooth noise resembles one for a few periods.
@@ -155,12 +176,17 @@ def change_points(y: np.ndarray, long_run: float) -> list[int]:
     whole = n - n % block
     means = y[n - whole :].reshape(-1, block).mean(axis=1)
     penalty = 3 * long_run * math.log(n) / block
-    block_cuts = _optimal_partition(means, penalty, max(2, MIN_SIZE // block) if block > 1 else MIN_SIZE)
+    block_cuts = _optimal_partition(
+        means, penalty, max(2, MIN_SIZE // block) if block > 1 else MIN_SIZE
+    )
     cuts = [n - whole + cut * block for cut in block_cuts]
     if block == 1:
         return cuts
     edges = [0, *cuts, n]
-    cuts = [_best_cut(y, edges[i], edges[i + 2], edges[i + 1], block) for i in range(len(cuts))]
+    cuts = [
+        _best_cut(y, edges[i], edges[i + 2], edges[i + 1], block)
+        for i in range(len(cuts))
+    ]
     return _worthwhile(y, cuts, penalty * block)
 
 
@@ -183,8 +209,13 @@ def goes_on(y: np.ndarray, cut: int, long_run: float) -> bool:
     n, rest = len(y), len(y) - cut
     t = np.arange(n) - (n - 1) / 2
     slope = float(t @ y / (t @ t))
-    levels = np.concatenate([np.full(cut, y[:cut].mean()), np.full(rest, y[cut:].mean())])
-    line_error, level_error = float(np.sum((y - y.mean() - t * slope) ** 2)), float(np.sum((y - levels) ** 2))
+    levels = np.concatenate(
+        [np.full(cut, y[:cut].mean()), np.full(rest, y[cut:].mean())]
+    )
+    line_error, level_error = (
+        float(np.sum((y - y.mean() - t * slope) ** 2)),
+        float(np.sum((y - levels) ** 2)),
+    )
     flatter = abs(slope) * (rest - 1) - math.copysign(1.0, slope) * trend(y[cut:])
     return line_error < level_error and flatter < 2 * math.sqrt(12 * long_run / rest)
 
@@ -195,7 +226,9 @@ def _optimal_partition(y: np.ndarray, penalty: float, min_size: int) -> list[int
     s2 = np.concatenate([[0.0], np.cumsum((y - y.mean()) ** 2)])
     place = np.arange(n + 1)
     length = np.maximum(place[:, None] - place, 1)
-    cost = s2[:, None] - s2 - (s1[:, None] - s1) ** 2 / length  # of one level, [end, start]
+    cost = (
+        s2[:, None] - s2 - (s1[:, None] - s1) ** 2 / length
+    )  # of one level, [end, start]
     best = np.full(n + 1, np.inf)
     best[0] = -penalty
     last = np.zeros(n + 1, int)
@@ -230,5 +263,7 @@ def _best_cut(y: np.ndarray, start: int, stop: int, near: int, reach: int) -> in
     s1 = np.cumsum(y[start:stop])
     cuts = np.arange(max(start + 1, near - reach), min(stop - 1, near + reach) + 1)
     left = cuts - start
-    gain = s1[left - 1] ** 2 / left + (s1[-1] - s1[left - 1]) ** 2 / (stop - start - left)
+    gain = s1[left - 1] ** 2 / left + (s1[-1] - s1[left - 1]) ** 2 / (
+        stop - start - left
+    )
     return int(cuts[np.argmax(gain)])

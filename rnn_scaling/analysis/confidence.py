@@ -26,7 +26,9 @@ MIN_ORDERED = 6  # processes from which on their order in time is looked at
 ONE_RUN_EACH = "one run of each: --repeats=3 gives intervals"
 PRINTED = "wider by half a unit of the last digits that logs printed"
 LARGEST_LOG = 700.0  # whose exponential is still a number
-WIDE = math.log(10)  # half an interval's width, as a share of the number, from which on its ends say nothing
+WIDE = math.log(
+    10
+)  # half an interval's width, as a share of the number, from which on its ends say nothing
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,7 +38,9 @@ class Scatter:
     deviation: float
     degrees: float
     note: str = ""  # whose it is
-    pool: Scatter | None = None  # intervals that hold the same object, or one of the same pool, have its degrees once
+    pool: Scatter | None = (
+        None  # intervals that hold the same object, or one of the same pool, have its degrees once
+    )
     spread: float = 1.0  # how many times the runs of one configuration differ at most
 
 
@@ -51,7 +55,9 @@ class Interval:
     standard_error: float | None = None  # in the number's own unit; None without ends
     degrees: float = 0.0
     processes: tuple[int, ...] = ()  # behind each input
-    scatter: Scatter | None = None  # what the interval shares with others; None where it stands for itself
+    scatter: Scatter | None = (
+        None  # what the interval shares with others; None where it stands for itself
+    )
     # How far the ends reach further for the digits that logs printed, in the logarithm of a rate or a ratio, else in
     # the number's own unit.
     rounding: float = 0.0
@@ -60,7 +66,9 @@ class Interval:
     is_wide: bool = False  # the ends say less than that
 
     @classmethod
-    def exact(cls, value: float, kind: str, processes: tuple[int, ...] = ()) -> Interval:
+    def exact(
+        cls, value: float, kind: str, processes: tuple[int, ...] = ()
+    ) -> Interval:
         """A number without uncertainty."""
         return cls(value, value, value, kind, 0.0, math.inf, processes)
 
@@ -92,32 +100,58 @@ class Interval:
         low, high = self.low * math.exp(-rounding), self.high * math.exp(rounding)
         by_digits = ((high - low) - (self.high - self.low)) / 2
         kind = f"{self.kind}; {PRINTED}"
-        return dataclasses.replace(self, low=low, high=high, kind=kind, rounding=rounding, by_digits=by_digits)
+        return dataclasses.replace(
+            self, low=low, high=high, kind=kind, rounding=rounding, by_digits=by_digits
+        )
 
     def scaled(self, factor: float) -> Interval:
         """The interval of `factor` (> 0) times the number: an efficiency is a speedup scaled by 1/n."""
         if not factor > 0:
             raise ValueError(f"expected a factor above 0, got {factor}")
-        value, low, high, error = self.value * factor, self.low, self.high, self.standard_error
+        value, low, high, error = (
+            self.value * factor,
+            self.low,
+            self.high,
+            self.standard_error,
+        )
         if low is not None and high is not None and error is not None:
             low, high, error = low * factor, high * factor, error * factor
         by_digits = self.by_digits * factor
-        return dataclasses.replace(self, value=value, low=low, high=high, standard_error=error, by_digits=by_digits)
+        return dataclasses.replace(
+            self,
+            value=value,
+            low=low,
+            high=high,
+            standard_error=error,
+            by_digits=by_digits,
+        )
 
     def inverse(self, factor: float = 1.0) -> Interval:
         """The interval of `factor` (> 0) divided by the number; the relative error stays the same."""
         scaled = self.scaled(factor / self.value**2)  # value and errors
-        low, high = (None, None) if self.ends is None else (factor / self.ends[1], factor / self.ends[0])
+        low, high = (
+            (None, None)
+            if self.ends is None
+            else (factor / self.ends[1], factor / self.ends[0])
+        )
         return dataclasses.replace(scaled, low=low, high=high)
 
     def shifted(self, by: float) -> Interval:
         """The number and its ends, all moved."""
-        low, high = (None, None) if self.ends is None else (self.ends[0] + by, self.ends[1] + by)
+        low, high = (
+            (None, None)
+            if self.ends is None
+            else (self.ends[0] + by, self.ends[1] + by)
+        )
         return dataclasses.replace(self, value=self.value + by, low=low, high=high)
 
     def subtracted_from(self, whole: float) -> Interval:
         """`whole` less the number, with the same ends."""
-        low, high = (None, None) if self.ends is None else (whole - self.ends[1], whole - self.ends[0])
+        low, high = (
+            (None, None)
+            if self.ends is None
+            else (whole - self.ends[1], whole - self.ends[0])
+        )
         return dataclasses.replace(self, value=whole - self.value, low=low, high=high)
 
     def below(self, most: float) -> Interval:
@@ -128,7 +162,10 @@ class Interval:
 
     def with_margin(self, margin: float, kind: str) -> Interval:
         """The same ratio with ends at this distance, in its logarithm."""
-        low, high = self.value * math.exp(-margin), self.value * math.exp(min(margin, LARGEST_LOG))
+        low, high = (
+            self.value * math.exp(-margin),
+            self.value * math.exp(min(margin, LARGEST_LOG)),
+        )
         return dataclasses.replace(self, low=low, high=high, kind=kind)
 
 
@@ -142,7 +179,11 @@ def within_interval(step_s: Sequence[float], items: Sequence[float]) -> Interval
     value, n = process_rate(step_s, items), len(step_s)
     error = within_process(step_s, items)
     if error is None:
-        return Interval(value, kind=f"fewer than {MIN_BATCHES} batches give no interval", processes=(1,))
+        return Interval(
+            value,
+            kind=f"fewer than {MIN_BATCHES} batches give no interval",
+            processes=(1,),
+        )
     kind = "95 % CI over batches within one process; says nothing about other processes"
     return _log_interval(math.log(value), error, cosines(n), (1,), kind)
 
@@ -161,7 +202,9 @@ def over_processes(rates: Sequence[float], shared: Scatter | None = None) -> Int
     if shared is None:
         return _log_interval(mean, None, 0.0, (k,), _no_interval((k,)))
     error, kind = shared.deviation / math.sqrt(k), _kind((k,), [shared])
-    return _log_interval(mean, error, shared.degrees, (k,), kind, shared, max(spread, shared.spread))
+    return _log_interval(
+        mean, error, shared.degrees, (k,), kind, shared, max(spread, shared.spread)
+    )
 
 
 def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
@@ -175,11 +218,17 @@ def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
     degrees = [len(rates) - 1 for rates in groups]
     if not (free := sum(degrees)):
         return [None] * len(groups)
-    deviation = math.sqrt(math.fsum(deviation**2 * count for deviation, count in zip(deviations, degrees)) / free)
+    deviation = math.sqrt(
+        math.fsum(deviation**2 * count for deviation, count in zip(deviations, degrees))
+        / free
+    )
     spread = max(max(rates) / min(rates) for rates in groups)
     common = Scatter(deviation, free, POOLED if len(groups) > 1 else "", spread=spread)
     limit = deviation * (1 + 1e-9)  # beyond rounding, which a single group has too
-    return [Scatter(value, free, POOLED, common, spread) if value > limit else common for value in deviations]
+    return [
+        Scatter(value, free, POOLED, common, spread) if value > limit else common
+        for value in deviations
+    ]
 
 
 def drifting_scatter(rates: Sequence[float]) -> Scatter | None:
@@ -195,13 +244,21 @@ def drifting_scatter(rates: Sequence[float]) -> Scatter | None:
     if k < MIN_ORDERED:
         return Scatter(deviation, k - 1)
     slow = math.sqrt(long_run_variance(np.asarray(logs)))
-    return Scatter(slow, cosines(k), ORDERED) if slow > deviation else Scatter(deviation, k - 1, ORDERED)
+    return (
+        Scatter(slow, cosines(k), ORDERED)
+        if slow > deviation
+        else Scatter(deviation, k - 1, ORDERED)
+    )
 
 
 def within_half_width(step_s: Numbers, items: Numbers) -> float | None:
     """Relative 95 % half-width of one process's rate from its own batches; None below MIN_BATCHES batches."""
     error = within_process(step_s, items)
-    return None if error is None else t_quantile((1 + LEVEL) / 2, cosines(len(step_s))) * error
+    return (
+        None
+        if error is None
+        else t_quantile((1 + LEVEL) / 2, cosines(len(step_s))) * error
+    )
 
 
 def ratio(numerator: Interval, denominator: Interval) -> Interval:
@@ -212,17 +269,25 @@ def ratio(numerator: Interval, denominator: Interval) -> Interval:
     errors = [rate.relative_error for rate in both if rate.relative_error is not None]
     rounding = numerator.rounding + denominator.rounding
     if len(errors) < 2:
-        return Interval(value, kind=_no_interval(processes), processes=processes, rounding=rounding)
+        return Interval(
+            value, kind=_no_interval(processes), processes=processes, rounding=rounding
+        )
     error, degrees = welch(errors, both)
     kind = _kind(processes, [rate.scatter for rate in both])
     spread = max(rate.spread for rate in both)
-    return _log_interval(math.log(value), error, degrees, processes, kind, spread=spread).printed(rounding)
+    return _log_interval(
+        math.log(value), error, degrees, processes, kind, spread=spread
+    ).printed(rounding)
 
 
 def paired_ratio(before: Sequence[float], after: Sequence[float]) -> Interval:
     """after / before for processes that ran in pairs (A B A B): t over the pairs; drift common to a pair cancels."""
     pairs = over_processes([b / a for a, b in zip(before, after, strict=True)])
-    kind = pairs.kind.replace("processes", "pairs of processes") if pairs.low is not None else pairs.kind
+    kind = (
+        pairs.kind.replace("processes", "pairs of processes")
+        if pairs.low is not None
+        else pairs.kind
+    )
     return dataclasses.replace(pairs, kind=kind)
 
 
@@ -238,27 +303,63 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
     used = [(by, interval) for by, interval in zip(slopes, inputs) if by]
     if not used:
         return Interval.exact(value, "the same whatever was measured", processes)
-    errors = [abs(by) * rate.standard_error for by, rate in used if rate.standard_error is not None]
+    errors = [
+        abs(by) * rate.standard_error
+        for by, rate in used
+        if rate.standard_error is not None
+    ]
     processes = tuple(count for _, rate in used for count in rate.processes)
     if len(errors) < len(used):
         return Interval(value, kind=_no_interval(processes), processes=processes)
     error, degrees = welch(errors, [rate for _, rate in used])
-    rounding = _by_rounding(function, inputs, slopes) if any(interval.rounding for interval in inputs) else 0.0
+    rounding = (
+        _by_rounding(function, inputs, slopes)
+        if any(interval.rounding for interval in inputs)
+        else 0.0
+    )
     margin = t_quantile((1 + LEVEL) / 2, degrees) * error + rounding
-    kind = "; ".join([_kind(processes, [rate.scatter for _, rate in used]), *([PRINTED] if rounding else [])])
+    kind = "; ".join(
+        [
+            _kind(processes, [rate.scatter for _, rate in used]),
+            *([PRINTED] if rounding else []),
+        ]
+    )
     return Interval(
-        *(value, value - margin, value + margin, kind, error, degrees, processes, None, rounding, rounding),
+        *(
+            value,
+            value - margin,
+            value + margin,
+            kind,
+            error,
+            degrees,
+            processes,
+            None,
+            rounding,
+            rounding,
+        ),
         spread=max(rate.spread for _, rate in used),
         is_wide=margin > WIDE * math.fsum(abs(by * rate.value) for by, rate in used),
     )
 
 
-def _by_rounding(function: Callable[..., float], inputs: Sequence[Interval], slopes: Sequence[float]) -> float:
+def _by_rounding(
+    function: Callable[..., float], inputs: Sequence[Interval], slopes: Sequence[float]
+) -> float:
     """By how much a function may be off where every input is, each the way that moves it most."""
 
     def moved(sign: float) -> float:
-        shifts = [math.copysign(interval.rounding, sign * by) if by else 0.0 for interval, by in zip(inputs, slopes)]
-        return float(function(*(interval.value * math.exp(shift) for interval, shift in zip(inputs, shifts))))
+        shifts = [
+            math.copysign(interval.rounding, sign * by) if by else 0.0
+            for interval, by in zip(inputs, slopes)
+        ]
+        return float(
+            function(
+                *(
+                    interval.value * math.exp(shift)
+                    for interval, shift in zip(inputs, shifts)
+                )
+            )
+        )
 
     value = float(function(*(interval.value for interval in inputs)))
     return max(moved(1.0) - value, value - moved(-1.0))
@@ -270,7 +371,9 @@ def slope(function: Callable[..., float], values: Sequence[float], i: int) -> fl
     above = function(*values[:i], values[i] + step, *values[i + 1 :])
     below = function(*values[:i], values[i] - step, *values[i + 1 :])
     change = (above - below) / (2 * step)
-    return change if abs(change) > 1e-9 else 0.0  # rounding of a function that ignores this input
+    return (
+        change if abs(change) > 1e-9 else 0.0
+    )  # rounding of a function that ignores this input
 
 
 def scatter(values: Sequence[float]) -> float:
@@ -278,7 +381,9 @@ def scatter(values: Sequence[float]) -> float:
     if len(values) < 2:
         return 0.0
     mean = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    return math.sqrt(
+        math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    )
 
 
 def welch(errors: Sequence[float], terms: Sequence[Interval]) -> tuple[float, float]:
@@ -286,11 +391,15 @@ def welch(errors: Sequence[float], terms: Sequence[Interval]) -> tuple[float, fl
     variance = math.fsum(error**2 for error in errors)
     if not variance:
         return 0.0, min(term.degrees for term in terms)
-    estimates: dict[int, list[float]] = {}  # variance and degrees of each estimate of a scatter, which terms may share
+    estimates: dict[
+        int, list[float]
+    ] = {}  # variance and degrees of each estimate of a scatter, which terms may share
     for error, term in zip(errors, terms):
         shared = term.scatter.pool or term.scatter if term.scatter else term
         estimates.setdefault(id(shared), [0.0, term.degrees])[0] += error**2
-    shares = math.fsum((part / variance) ** 2 / degrees for part, degrees in estimates.values())
+    shares = math.fsum(
+        (part / variance) ** 2 / degrees for part, degrees in estimates.values()
+    )
     return math.sqrt(variance), 1 / shares
 
 
@@ -313,17 +422,26 @@ def _log_interval(
     if error is None:
         return Interval(value, kind=kind, processes=processes)
     margin = t_quantile((1 + LEVEL) / 2, degrees) * error
-    low, high = math.exp(log_value - margin), math.exp(min(log_value + margin, LARGEST_LOG))
-    is_wide = margin > WIDE and spread > 1  # within one process there is nothing that differs
+    low, high = (
+        math.exp(log_value - margin),
+        math.exp(min(log_value + margin, LARGEST_LOG)),
+    )
+    is_wide = (
+        margin > WIDE and spread > 1
+    )  # within one process there is nothing that differs
     return Interval(
-        *(value, low, high, kind, value * error, degrees, processes, shared), spread=spread, is_wide=is_wide
+        *(value, low, high, kind, value * error, degrees, processes, shared),
+        spread=spread,
+        is_wide=is_wide,
     )
 
 
 def _kind(processes: tuple[int, ...], scatters: Sequence[Scatter | None]) -> str:
     counts = sorted(set(processes))
     over = f"95 % CI over {' and '.join(map(str, counts))} process{'' if counts == [1] else 'es'}"
-    notes = dict.fromkeys(scatter.note for scatter in scatters if scatter and scatter.note)
+    notes = dict.fromkeys(
+        scatter.note for scatter in scatters if scatter and scatter.note
+    )
     return "; ".join([over, *notes])
 
 
@@ -352,7 +470,9 @@ def long_run_variance(values: np.ndarray) -> float:
     """n times the variance of the mean of a stationary series `[n]`, from its `cosines(n)` slowest cosines."""
     n = len(values)
     centred = values - values.mean()
-    mirrored = np.fft.rfft(np.concatenate([centred, centred[::-1]]))  # a cosine transform is one of the mirrored series
+    mirrored = np.fft.rfft(
+        np.concatenate([centred, centred[::-1]])
+    )  # a cosine transform is one of the mirrored series
     order = np.arange(1, cosines(n) + 1)
     cosine = (mirrored[order] * np.exp(-0.5j * math.pi * order / n)).real / 2
     return float(np.mean(cosine**2) * 2 / n)

@@ -15,23 +15,37 @@ def load(record: RunRecord) -> float:
 
 def felt(record: RunRecord, share: float) -> float:
     """What a share of the run's cores may have been of one device's; a step waits for its slowest device."""
-    return of_one_device(share, len(cores_of(record)), record.config.get("num_devices", 1))
+    return of_one_device(
+        share, len(cores_of(record)), record.config.get("num_devices", 1)
+    )
 
 
 def taken(records: Sequence[RunRecord]) -> float:
     """Share of the mean rate that load of others may have taken, at most 1: of one core, since load there slows all."""
-    most = [max(min(1.0, share * max(1, cores)) for share, cores in _shares(record)) for record in records]
+    most = [
+        max(min(1.0, share * max(1, cores)) for share, cores in _shares(record))
+        for record in records
+    ]
     return math.fsum(most) / len(most) if most else 0.0
 
 
 def _shares(record: RunRecord) -> list[tuple[float, int]]:
     """(noticed share, cores) of the recording process and of each worker that reports its own."""
     watched = record.environment.load
-    shares = [(watched.others + watched.steal if watched else 0.0, len(cores_of(record)))]
+    shares = [
+        (watched.others + watched.steal if watched else 0.0, len(cores_of(record)))
+    ]
     ranks = record.workers.workers if record.workers else ()
-    shares += [(rank.load_others, len(rank.cpu_affinity or ())) for rank in ranks if rank.load_others is not None]
+    shares += [
+        (rank.load_others, len(rank.cpu_affinity or ()))
+        for rank in ranks
+        if rank.load_others is not None
+    ]
     devices = record.config.get("num_devices", 1)
-    return [(share if of_one_device(share, cores, devices) > NOTICEABLE else 0.0, cores) for share, cores in shares]
+    return [
+        (share if of_one_device(share, cores, devices) > NOTICEABLE else 0.0, cores)
+        for share, cores in shares
+    ]
 
 
 def cores_of(record: RunRecord) -> tuple[int, ...]:
@@ -45,6 +59,11 @@ def shared_cores(row: Row) -> int:
     for record in (record for record in row.good if record.resolved.oversubscribed):
         workers = record.workers
         ranks = workers.workers if workers and workers.hosts else ()
-        cores = {(workers.machine(rank), core) for rank in ranks if workers for core in rank.cpu_affinity or ()}
+        cores = {
+            (workers.machine(rank), core)
+            for rank in ranks
+            if workers
+            for core in rank.cpu_affinity or ()
+        }
         num_cores.append(len(cores) or len(cores_of(record)))
     return max(num_cores, default=0)

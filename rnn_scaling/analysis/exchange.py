@@ -8,13 +8,22 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.registry import VARIABLE_UPDATES
 from rnn_scaling.settings.naming import TRAINER
 
-GATHERED = "int8"  # each tower gets the numbers of every other one, and adds them itself
-SHARES = {"bfloat16": 0.5, "float16": 0.5, GATHERED: 0.25}  # of float32, by --compress_gradients
+GATHERED = (
+    "int8"  # each tower gets the numbers of every other one, and adds them itself
+)
+SHARES = {
+    "bfloat16": 0.5,
+    "float16": 0.5,
+    GATHERED: 0.25,
+}  # of float32, by --compress_gradients
 
 
 def exchanged_bytes(run: RunRecord, num_devices: int) -> float | None:
     """Bytes that leave and reach one of all workers' devices in a step, on average; None where it is not recorded."""
-    mode, counted = VARIABLE_UPDATES.get(str(run.config.get("variable_update"))), run.parameters
+    mode, counted = (
+        VARIABLE_UPDATES.get(str(run.config.get("variable_update"))),
+        run.parameters,
+    )
     if mode is None or TRAINER in run.config:
         return None
     if not mode.trains_one_model or (num_devices == 1 and not mode.has_one_copy):
@@ -24,12 +33,19 @@ def exchanged_bytes(run: RunRecord, num_devices: int) -> float | None:
     rows = _touched_rows(run) if counted.row_bytes else 0.0
     if rows is None:
         return None
-    dense, touched = counted.bytes - counted.embedding_bytes, rows * (counted.row_bytes or 0)
+    dense, touched = (
+        counted.bytes - counted.embedding_bytes,
+        rows * (counted.row_bytes or 0),
+    )
     summed, gathered = float(dense), touched
     if run.config.get("sparse_gradients") == "densify":
         summed, gathered = float(counted.bytes), 0.0
     if mode.has_one_copy:
-        return summed + gathered + (counted.bytes if run.config.get("staged_vars") else dense + touched)
+        return (
+            summed
+            + gathered
+            + (counted.bytes if run.config.get("staged_vars") else dense + touched)
+        )
     compression = str(run.config.get("compress_gradients"))
     if compression == GATHERED:
         summed, gathered = 0.0, summed + gathered
@@ -38,5 +54,13 @@ def exchanged_bytes(run: RunRecord, num_devices: int) -> float | None:
 
 def _touched_rows(run: RunRecord) -> float | None:
     """Rows of embeddings that a tower looks up in a step, on average: one at each position, padding included."""
-    batches = [positions for positions in run.batches.tower_positions[run.batches.warmup :] if positions]
-    return sum(sum(positions) / len(positions) for positions in batches) / len(batches) if batches else None
+    batches = [
+        positions
+        for positions in run.batches.tower_positions[run.batches.warmup :]
+        if positions
+    ]
+    return (
+        sum(sum(positions) / len(positions) for positions in batches) / len(batches)
+        if batches
+        else None
+    )

@@ -13,7 +13,12 @@ from rnn_scaling.analysis.grouping import grouped
 from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.metrics import EFFICIENCY, METRICS
 from rnn_scaling.analysis.rows import Row, with_baselines
-from rnn_scaling.analysis.series_titles import by_series, option_names, titles, told_facts
+from rnn_scaling.analysis.series_titles import (
+    by_series,
+    option_names,
+    titles,
+    told_facts,
+)
 from rnn_scaling.files.terminal import three_digits
 from rnn_scaling.records import folder as folders
 from rnn_scaling.settings import config as configs
@@ -26,16 +31,29 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 50  # rows in a notebook
 SHOWN = ("machine", "series", "devices", "speed", "95 % interval", "efficiency")
-ALWAYS = ("model", "encoder_type", "variable_update", "num_devices", "batch_size", "global_batch_size")
+ALWAYS = (
+    "model",
+    "encoder_type",
+    "variable_update",
+    "num_devices",
+    "batch_size",
+    "global_batch_size",
+)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Rows(Sequence[Row]):
     """One row for each configuration and machine, with its one-device baseline, grouped by machine."""
 
-    rows: tuple[Row, ...]  # `row.metric(METRICS["speedup"])` is one of `analysis.metrics` with its interval
-    left_out: tuple[str, ...] = ()  # a line for each file of the folder that is no good record
-    machines: tuple[str, ...] = ()  # of each row, by name; rows of several are never one, nor each other's baseline
+    rows: tuple[
+        Row, ...
+    ]  # `row.metric(METRICS["speedup"])` is one of `analysis.metrics` with its interval
+    left_out: tuple[
+        str, ...
+    ] = ()  # a line for each file of the folder that is no good record
+    machines: tuple[
+        str, ...
+    ] = ()  # of each row, by name; rows of several are never one, nor each other's baseline
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -50,23 +68,43 @@ class Rows(Sequence[Row]):
     def _repr_html_(self) -> str:
         """A table of the first rows, for notebooks."""
         rows = zip(self.machines, self._titles(), self.rows)
-        lines = [_cells(machine, title, row) for machine, title, row in itertools.islice(rows, MOST_SHOWN)]
-        body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in line)}</tr>" for line in lines)
-        more = f"<p>{len(self) - MOST_SHOWN} more rows; to_records() has all.</p>" if len(self) > MOST_SHOWN else ""
+        lines = [
+            _cells(machine, title, row)
+            for machine, title, row in itertools.islice(rows, MOST_SHOWN)
+        ]
+        body = "".join(
+            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in line)}</tr>"
+            for line in lines
+        )
+        more = (
+            f"<p>{len(self) - MOST_SHOWN} more rows; to_records() has all.</p>"
+            if len(self) > MOST_SHOWN
+            else ""
+        )
         return f"<table><tr>{''.join(f'<th>{name}</th>' for name in SHOWN)}</tr>{body}</table>{more}"
 
     def _titles(self) -> list[str]:
         """The title of each row's series, as in the report of its machine."""
         rows_of = grouped(self.rows, self.machines)
-        titled = [pair for series in map(by_series, rows_of.values()) for pair in zip(series, titles(series))]
+        titled = [
+            pair
+            for series in map(by_series, rows_of.values())
+            for pair in zip(series, titles(series))
+        ]
         names = {id(row): title for members, title in titled for row in members}
         return [names[id(row)] for row in self.rows]
 
     def to_records(self) -> list[dict[str, Any]]:
         """A flat mapping a row: machine, differing facts, options, unit, runs, and metrics with their ends."""
-        facts, options = told_facts([[row] for row in self.rows]), told_options(self.rows)
+        facts, options = (
+            told_facts([[row] for row in self.rows]),
+            told_options(self.rows),
+        )
         rows = zip(self.machines, facts, self.rows)
-        return [{"machine": machine, **dict(known), **_record(row, options)} for machine, known, row in rows]
+        return [
+            {"machine": machine, **dict(known), **_record(row, options)}
+            for machine, known, row in rows
+        ]
 
     def to_pandas(self) -> pandas.DataFrame:
         """The same as a data frame, if pandas is installed."""
@@ -90,8 +128,14 @@ def _cells(machine: str, title: str, row: Row) -> list[str]:
 
 
 def _record(row: Row, options: Sequence[str]) -> dict[str, Any]:
-    record = {name: row.told(name) for name in options} | {"num_devices": row.num_devices}
-    record |= {"unit": row.unit, "runs_ok": len(row.good), "runs_failed": len(row.records) - len(row.good)}
+    record = {name: row.told(name) for name in options} | {
+        "num_devices": row.num_devices
+    }
+    record |= {
+        "unit": row.unit,
+        "runs_ok": len(row.good),
+        "runs_failed": len(row.records) - len(row.good),
+    }
     for metric in METRICS.values():
         value = row.metric(metric)
         ends = (value.value, value.low, value.high) if value else (None, None, None)
@@ -106,9 +150,18 @@ def told_options(rows: Sequence[Row]) -> list[str]:
     """
     left_out = NOT_COMPARED if all(row.is_ours for row in rows) else NOT_COMPARED_THEIRS
     names = [name for name in option_names(rows) if name not in left_out]
-    theirs = dict.fromkeys((name for name in names if name not in configs.OPTIONS), "None")  # not told is a value, too
-    known = [{**theirs, **{name: repr(value) for name, value in row.known.items()}} for row in rows]  # 1 is not True
-    always = {*ALWAYS, *(scale.axis(row.config) for row in rows), *(TRAINER for row in rows if not row.is_ours)}
+    theirs = dict.fromkeys(
+        (name for name in names if name not in configs.OPTIONS), "None"
+    )  # not told is a value, too
+    known = [
+        {**theirs, **{name: repr(value) for name, value in row.known.items()}}
+        for row in rows
+    ]  # 1 is not True
+    always = {
+        *ALWAYS,
+        *(scale.axis(row.config) for row in rows),
+        *(TRAINER for row in rows if not row.is_ours),
+    }
     differing = distinguishing(names, known)
     return [name for name in names if name in always or name in differing]
 
@@ -122,7 +175,22 @@ def load(path: str | Path) -> Rows:
     """
     files = folders.read(Path(path))
     if not files.runs:
-        raise ValueError("\n".join([f"{path}: {files.nothing}{folders.elsewhere(Path(path))}", *files.left_out]))
+        raise ValueError(
+            "\n".join(
+                [
+                    f"{path}: {files.nothing}{folders.elsewhere(Path(path))}",
+                    *files.left_out,
+                ]
+            )
+        )
     machines = by_machine([file.record for file in files.runs])
-    named_rows = [(row, name) for name, records in machines.items() for row in with_baselines(records)]
-    return Rows(tuple(row for row, _ in named_rows), files.left_out, tuple(name for _, name in named_rows))
+    named_rows = [
+        (row, name)
+        for name, records in machines.items()
+        for row in with_baselines(records)
+    ]
+    return Rows(
+        tuple(row for row, _ in named_rows),
+        files.left_out,
+        tuple(name for _, name in named_rows),
+    )

@@ -14,7 +14,13 @@ from rnn_scaling.settings.config import OPTIONS
 
 FINENESS = 16  # the search ends when the answer is known to one part in this number
 OUT_OF_MEMORY = ("ResourceExhaustedError", "MemoryError")
-SAYS_SO = ("out of memory", "bad_alloc", "Cannot allocate memory", "OOM when allocating", "cannot map zero-fill pages")
+SAYS_SO = (
+    "out of memory",
+    "bad_alloc",
+    "Cannot allocate memory",
+    "OOM when allocating",
+    "cannot map zero-fill pages",
+)
 # Also ends of a process that was refused memory.
 PERHAPS = ("SIGKILL", "SIGABRT", "SIGSEGV", "SIGBUS", "exit status 137")
 FITS, TOO_LARGE, FAILED = "fits", "out of memory", "failed"
@@ -47,14 +53,20 @@ def outcome(record: RunRecord, limit_bytes: int | None) -> Try:
         if most and limit_bytes and most > limit_bytes:
             return Try(batch_size, TOO_LARGE, most, KILLED)
         return Try(batch_size, FITS, most, rate=rate)
-    kind, message = (record.error.type, record.error.message) if record.error else (record.status, "")
+    kind, message = (
+        (record.error.type, record.error.message)
+        if record.error
+        else (record.status, "")
+    )
     if kind == "Signal" and KILLED in message:
         return Try(batch_size, TOO_LARGE, words=KILLED)
     if kind in OUT_OF_MEMORY or any(words in message for words in SAYS_SO):
         return Try(batch_size, TOO_LARGE, words=message)
     signs = PERHAPS if limit_bytes else (PERHAPS[0], PERHAPS[-1])
     if kind in ("Signal", "NoRecord") and any(sign in message for sign in signs):
-        return Try(batch_size, TOO_LARGE, words=f"killed: perhaps out of memory ({message})")
+        return Try(
+            batch_size, TOO_LARGE, words=f"killed: perhaps out of memory ({message})"
+        )
     return Try(batch_size, FAILED, words=message or kind)
 
 
@@ -77,31 +89,60 @@ def next_batch(start: int, tries: Sequence[Try]) -> int | None:
     largest, too_large = found.largest or 0, found.too_large
     if too_large is None:
         return min(2 * largest, most) if largest < most else None
-    return _between(largest, too_large) if too_large - largest > _grain(largest) else None
+    return (
+        _between(largest, too_large) if too_large - largest > _grain(largest) else None
+    )
 
 
 def bounds(tries: Sequence[Try]) -> Found:
-    largest = max((attempt.batch_size for attempt in tries if attempt.outcome == FITS), default=None)
+    largest = max(
+        (attempt.batch_size for attempt in tries if attempt.outcome == FITS),
+        default=None,
+    )
     refused = [attempt.batch_size for attempt in tries if attempt.outcome == TOO_LARGE]
-    return Found(largest, min((size for size in refused if size > (largest or 0)), default=None))
+    return Found(
+        largest, min((size for size in refused if size > (largest or 0)), default=None)
+    )
 
 
-def statements(tries: Sequence[Try], samples: str, limit_bytes: int | None, is_finished: bool) -> list[Statement]:
+def statements(
+    tries: Sequence[Try], samples: str, limit_bytes: int | None, is_finished: bool
+) -> list[Statement]:
     """What the tries show; `samples`: what a batch holds, in the plural."""
     sizes = {attempt.batch_size: attempt for attempt in tries}
     failed = next((attempt for attempt in tries if attempt.outcome == FAILED), None)
     if failed:
-        return [Statement("batch-failed", values={"batch_size": failed.batch_size, "reason": failed.words})]
+        return [
+            Statement(
+                "batch-failed",
+                values={"batch_size": failed.batch_size, "reason": failed.words},
+            )
+        ]
     found = bounds(tries)
     if not tries:
         return [Statement("batch-untried")]
     unfinished = [] if is_finished else [Statement("batch-unfinished")]
     if found.largest is None:
-        return [Statement("batch-none", values={"batch_size": min(sizes), "samples": samples}), *unfinished]
+        return [
+            Statement(
+                "batch-none", values={"batch_size": min(sizes), "samples": samples}
+            ),
+            *unfinished,
+        ]
     most = sizes[found.largest].peak_bytes
-    kind = "batch-fits" if not most else "batch-fits-limit" if limit_bytes else "batch-fits-peak"
+    kind = (
+        "batch-fits"
+        if not most
+        else "batch-fits-limit"
+        if limit_bytes
+        else "batch-fits-peak"
+    )
     memory = {"peak_gib": (most or 0) / GIB, "limit_gib": (limit_bytes or 0) / GIB}
-    made = [Statement(kind, values={"batch_size": found.largest, "samples": samples, **memory})]
+    made = [
+        Statement(
+            kind, values={"batch_size": found.largest, "samples": samples, **memory}
+        )
+    ]
     if found.too_large is not None:
         reason = sizes[found.too_large].words or TOO_LARGE
         values = {"batch_size": found.too_large, "samples": samples, "reason": reason}

@@ -18,7 +18,19 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.naming import TRAINER
 
 WINDOW_BATCHES = 10  # of the largest global batch make a window
-LEVELS = (0.99, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # of which the highest that all reach is the target
+LEVELS = (
+    0.99,
+    0.95,
+    0.9,
+    0.8,
+    0.7,
+    0.6,
+    0.5,
+    0.4,
+    0.3,
+    0.2,
+    0.1,
+)  # of which the highest that all reach is the target
 ACCURACY, LOSS = "accuracy", "loss"
 MANIFOLD = 10  # times the first loss, from which on a training counts as diverged
 REMEDY = "a speed is measured all the same, but not of a training that works; try a lower --learning_rate"
@@ -42,7 +54,9 @@ class Curve:
     """The smoothed values of one run, a point for each batch from the first full window on."""
 
     items: tuple[int, ...]  # since the first batch
-    done: tuple[int, ...]  # the same of what the loss is a mean over, in which the window is counted
+    done: tuple[
+        int, ...
+    ]  # the same of what the loss is a mean over, in which the window is counted
     values: tuple[float, ...]
     window: float
 
@@ -50,7 +64,9 @@ class Curve:
 @dataclasses.dataclass(frozen=True, eq=False)
 class Learned:
     row: Row
-    needed: tuple[int | None, ...]  # items until the target, of each run, None: it did not reach it
+    needed: tuple[
+        int | None, ...
+    ]  # items until the target, of each run, None: it did not reach it
     items: Interval | None  # over the runs, as the seconds; None unless all reached it
     seconds: Interval | None
     best: float | None  # the best smoothed value of any run, None without a full window
@@ -66,7 +82,10 @@ class Learning:
 
     def baseline(self, learned: Learned) -> Learned | None:
         """The same configuration on one device."""
-        return next((found for found in self.learned if found.row is learned.row.one_device), None)
+        return next(
+            (found for found in self.learned if found.row is learned.row.one_device),
+            None,
+        )
 
     def sooner(self, learned: Learned) -> Interval | None:
         """The time to the target on one device / that of this run; None if one of them did not reach it."""
@@ -87,12 +106,17 @@ def curve(batches: Batches, kind: str, window: float) -> Curve:
     if kind == ACCURACY:
         sums: Sequence[float] = batches.correct or ()
     else:
-        sums = [(math.inf if loss is None else loss) * count for loss, count in zip(batches.loss, counts)]
+        sums = [
+            (math.inf if loss is None else loss) * count
+            for loss, count in zip(batches.loss, counts)
+        ]
     if len(sums) != len(counts) or all(map(math.isinf, sums)):
         return Curve((), (), (), window)
     points = []
     start, weight = 0, 0
-    for k, (items, done) in enumerate(zip(accumulate(batches.items), accumulate(counts))):
+    for k, (items, done) in enumerate(
+        zip(accumulate(batches.items), accumulate(counts))
+    ):
         weight += counts[k]
         while weight - counts[start] >= window:
             weight -= counts[start]
@@ -118,18 +142,35 @@ def time_to_target(rows: Sequence[Row], target: Target | None) -> Learning | Non
 
     Without a target it is the highest of LEVELS that every run reaches; None where no run counted right predictions.
     """
-    rows = [row for row in rows if row.good and all(run.batches.items for run in row.good)]
-    rows = [row for row in rows if row.num_devices == 1 or registry.trains_one_model(row.config["variable_update"])]
+    rows = [
+        row for row in rows if row.good and all(run.batches.items for run in row.good)
+    ]
+    rows = [
+        row
+        for row in rows
+        if row.num_devices == 1
+        or registry.trains_one_model(row.config["variable_update"])
+    ]
     if target is None:
         rows = [row for row in rows if all(run.batches.correct for run in row.good)]
     if not rows:
         return None
     windows, kind = _windows(rows), target.kind if target else ACCURACY
-    curves = [[curve(run.batches, kind, windows[row.unit]) for run in row.good] for row in rows]
+    curves = [
+        [curve(run.batches, kind, windows[row.unit]) for run in row.good]
+        for row in rows
+    ]
     if target is None:
         levels = [Target(ACCURACY, level, is_given=False) for level in LEVELS]
         drawn = [curve for of_row in curves for curve in of_row]
-        target = next((level for level in levels if all(items_to(curve, level) for curve in drawn)), levels[-1])
+        target = next(
+            (
+                level
+                for level in levels
+                if all(items_to(curve, level) for curve in drawn)
+            ),
+            levels[-1],
+        )
     learned = tuple(_learned(row, of_row, target) for row, of_row in zip(rows, curves))
     return Learning(target, learned, windows)
 
@@ -147,16 +188,24 @@ def _windows(rows: Sequence[Row]) -> dict[str, float]:
 def _learned(row: Row, curves: Sequence[Curve], target: Target) -> Learned:
     needed = tuple(items_to(curve, target) for curve in curves)
     values = [value for curve in curves for value in curve.values]
-    best = None if not values else max(values) if target.kind == ACCURACY else min(values)
+    best = (
+        None if not values else max(values) if target.kind == ACCURACY else min(values)
+    )
     known = [items for items in needed if items is not None]
     if len(known) < len(needed):
         return Learned(row, needed, None, None, best)
     rates = [run.throughput.items_per_second for run in row.good if run.throughput]
     seconds = [items / rate for items, rate in zip(known, rates)]
     items = over_processes(known)
-    if len(known) > 1 and len(set(known)) == 1:  # on equal data, and no rounding of logarithms is an interval
-        items = Interval(float(known[0]), kind="the same in all runs", processes=items.processes)
-    return Learned(row, needed, items, over_processes(seconds).printed(row.rounding), best)
+    if (
+        len(known) > 1 and len(set(known)) == 1
+    ):  # on equal data, and no rounding of logarithms is an interval
+        items = Interval(
+            float(known[0]), kind="the same in all runs", processes=items.processes
+        )
+    return Learned(
+        row, needed, items, over_processes(seconds).printed(row.rounding), best
+    )
 
 
 def loss_growth(losses: Sequence[float | None]) -> float | None:
@@ -171,7 +220,11 @@ def is_lost(run: RunRecord) -> bool:
     """Whether a run's training diverged: our records without a loss had one that was not finite."""
     losses = run.batches.loss
     is_ours = TRAINER not in run.config
-    return bool(loss_growth(losses) or end_of_loss(losses) or (is_ours and losses and losses[-1] is None))
+    return bool(
+        loss_growth(losses)
+        or end_of_loss(losses)
+        or (is_ours and losses and losses[-1] is None)
+    )
 
 
 def end_of_loss(losses: Sequence[float | None]) -> int | None:

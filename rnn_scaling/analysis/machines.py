@@ -24,8 +24,14 @@ class Machine:
     def name(self) -> str:
         """In a few words: "2 x NVIDIA H200, AMD EPYC 9654 (192 cores)"."""
         gpus = [f"{self.gpus.count(gpu)} x {gpu}" for gpu in dict.fromkeys(self.gpus)]
-        cores = f" ({self.cores} core{'' if self.cores == 1 else 's'})" if self.cores else ""
-        return ", ".join([*gpus, *([f"{self.cpu}{cores}"] if self.cpu else [])]) or UNKNOWN
+        cores = (
+            f" ({self.cores} core{'' if self.cores == 1 else 's'})"
+            if self.cores
+            else ""
+        )
+        return (
+            ", ".join([*gpus, *([f"{self.cpu}{cores}"] if self.cpu else [])]) or UNKNOWN
+        )
 
 
 def machine(run: RunRecord) -> Machine:
@@ -37,7 +43,9 @@ def machine(run: RunRecord) -> Machine:
 def nodes(run: RunRecord) -> int:
     """The number of machines of a run; 1 if unknown."""
     workers = run.workers
-    return max(1, len({workers.machine(rank) for rank in workers.ranks})) if workers else 1
+    return (
+        max(1, len({workers.machine(rank) for rank in workers.ranks})) if workers else 1
+    )
 
 
 def by_machine(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
@@ -66,21 +74,50 @@ def energy_per_item(run: RunRecord) -> tuple[float | None, str]:
         return None, ""
     processes = [("", run.energy)]
     if run.workers:
-        processes = [(run.workers.machine(rank), rank.energy) for rank in run.workers.ranks]
+        processes = [
+            (run.workers.machine(rank), rank.energy) for rank in run.workers.ranks
+        ]
     machines = defaultdict[str, list[Energy]](list)
     for machine, energy in processes:
         machines[machine] += [energy] if energy and energy.seconds else []
     watts, sources = 0.0, set()
     for energies in machines.values():
-        power = {name: joules / energy.seconds for energy in energies for name, joules in energy.joules.items()}
-        if not power or max(energy.seconds for energy in energies) > MOST_PAUSES * throughput.seconds:
+        power = {
+            name: joules / energy.seconds
+            for energy in energies
+            for name, joules in energy.joules.items()
+        }
+        if (
+            not power
+            or max(energy.seconds for energy in energies)
+            > MOST_PAUSES * throughput.seconds
+        ):
             return None, ""
         watts += math.fsum(power.values())
-        missing = [item for energy in energies for item in energy.not_measured.items() if item[0] not in power]
+        missing = [
+            item
+            for energy in energies
+            for item in energy.not_measured.items()
+            if item[0] not in power
+        ]
         reasons = {_kind(name): reason for name, reason in missing}
         parts = [f"measured: {', '.join(dict.fromkeys(map(_kind, power)))}"]
-        sources.add("; ".join([*parts, *(f"not measured: {kind} ({reason})" for kind, reason in reasons.items())]))
-    return (watts * throughput.seconds / throughput.items, sources.pop()) if len(sources) == 1 else (None, "")
+        sources.add(
+            "; ".join(
+                [
+                    *parts,
+                    *(
+                        f"not measured: {kind} ({reason})"
+                        for kind, reason in reasons.items()
+                    ),
+                ]
+            )
+        )
+    return (
+        (watts * throughput.seconds / throughput.items, sources.pop())
+        if len(sources) == 1
+        else (None, "")
+    )
 
 
 def _kind(name: str) -> str:

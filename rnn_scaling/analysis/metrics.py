@@ -23,8 +23,15 @@ from rnn_scaling.records.record import RunRecord
 ITEMS, MONEY = "items", "money"
 BILLION = 1e9
 MOST_LETTERS = 60  # of a unit in a name
-STEP_TIME, LATENCY = "step time", "latency"  # of a run that trains, and of one that decodes or evaluates
-BATCHES_NEEDED = {50: 2, 95: 20, 99: 100}  # percentile of step times -> batches of a run with one above it
+STEP_TIME, LATENCY = (
+    "step time",
+    "latency",
+)  # of a run that trains, and of one that decodes or evaluates
+BATCHES_NEEDED = {
+    50: 2,
+    95: 20,
+    99: 100,
+}  # percentile of step times -> batches of a run with one above it
 GIB = 2**30
 
 
@@ -61,10 +68,15 @@ class Metric:
     def named_after(self, unit: str, currency: str = MONEY) -> Metric:
         """The same metric with the unit in its names: `unit` is "words" or "tokens", or "items" for whatever it is."""
         words = {ITEMS: unit, "item": unit.removesuffix("s"), MONEY: currency}
-        texts: dict[str, Any] = {name: getattr(self, name) for name in ("title", "unit", "header", "name")}
+        texts: dict[str, Any] = {
+            name: getattr(self, name) for name in ("title", "unit", "header", "name")
+        }
         for name, text in texts.items():
             if name == "name":  # of a file: no path
-                words = {word: re.sub(r"\W+", "_", new)[:MOST_LETTERS] for word, new in words.items()}
+                words = {
+                    word: re.sub(r"\W+", "_", new)[:MOST_LETTERS]
+                    for word, new in words.items()
+                }
                 words[MONEY] = words[MONEY].lower()
             texts[name] = re.sub("|".join(words), lambda found: words[found[0]], text)  # noqa: B023  # used at once
         return dataclasses.replace(self, **texts)
@@ -72,7 +84,9 @@ class Metric:
     @property
     def column(self) -> str:
         title = self.title[:1].upper() + self.title[1:]
-        return self.header or (f"{title} ({self.unit})" if self.unit not in ("", self.title) else title)
+        return self.header or (
+            f"{title} ({self.unit})" if self.unit not in ("", self.title) else title
+        )
 
     @property
     def caption(self) -> str:
@@ -96,13 +110,21 @@ def _speedup(measured: Measured) -> Interval | None:
 def _efficiency(measured: Measured) -> Interval | None:
     """Speedup / n."""
     speedup = _speedup(measured)
-    return speedup if speedup is None or measured.num_devices == 1 else speedup.scaled(1 / measured.num_devices)
+    return (
+        speedup
+        if speedup is None or measured.num_devices == 1
+        else speedup.scaled(1 / measured.num_devices)
+    )
 
 
 def _flops_per_second(measured: Measured) -> Interval | None:
     """FLOP/s of forward and backward, by the operations that one item needs."""
     flops_per_item = _of_processes([run.flops_per_item for run in measured.runs])
-    return measured.rate.scaled(flops_per_item.value) if measured.rate and flops_per_item else None
+    return (
+        measured.rate.scaled(flops_per_item.value)
+        if measured.rate and flops_per_item
+        else None
+    )
 
 
 def _share_of_peak(measured: Measured) -> Interval | None:
@@ -116,31 +138,53 @@ def _share_of_peak(measured: Measured) -> Interval | None:
 
 
 def _peak(run: RunRecord, num_devices: int) -> float | None:
-    num_local, peak = len(run.resolved.devices or ()), run.resolved.peak_flops_per_second
-    return peak if peak is None or num_local in (0, num_devices) else peak * num_devices / num_local
+    num_local, peak = (
+        len(run.resolved.devices or ()),
+        run.resolved.peak_flops_per_second,
+    )
+    return (
+        peak
+        if peak is None or num_local in (0, num_devices)
+        else peak * num_devices / num_local
+    )
 
 
 def _parameters(measured: Measured) -> Interval | None:
-    return _counted([run.parameters.trainable if run.parameters else None for run in measured.runs])
+    return _counted(
+        [run.parameters.trainable if run.parameters else None for run in measured.runs]
+    )
 
 
 def _exchanged_bytes(measured: Measured) -> Interval | None:
-    return _counted([exchanged_bytes(run, measured.num_devices) for run in measured.runs])
+    return _counted(
+        [exchanged_bytes(run, measured.num_devices) for run in measured.runs]
+    )
 
 
 def _flops_per_step(measured: Measured) -> Interval | None:
     """FLOPs of forward and backward of one device in a step."""
     flops: list[float | None] = []
     for run in measured.runs:
-        items, steps = run.throughput.items if run.throughput else None, run.batches.measured * measured.num_devices
-        flops.append(items * run.flops_per_item / steps if items and run.flops_per_item and steps else None)
+        items, steps = (
+            run.throughput.items if run.throughput else None,
+            run.batches.measured * measured.num_devices,
+        )
+        flops.append(
+            items * run.flops_per_item / steps
+            if items and run.flops_per_item and steps
+            else None
+        )
     return _counted(flops)
 
 
 def _flops_per_byte(measured: Measured) -> Interval | None:
     """FLOPs of a step for each byte that is exchanged in it; None where nothing is exchanged."""
     flops, exchanged = _flops_per_step(measured), _exchanged_bytes(measured)
-    return flops.scaled(1 / exchanged.value) if flops and exchanged and exchanged.value else None
+    return (
+        flops.scaled(1 / exchanged.value)
+        if flops and exchanged and exchanged.value
+        else None
+    )
 
 
 def _counted(values: Sequence[float | None]) -> Interval | None:
@@ -156,13 +200,18 @@ def _peak_memory_gib(measured: Measured) -> Interval | None:
     peaks = []
     for run in measured.runs:
         ranks = run.workers.workers if run.workers else ()
-        workers = [run.memory.peak_process_bytes if run.memory else None, *(rank.peak_process_bytes for rank in ranks)]
+        workers = [
+            run.memory.peak_process_bytes if run.memory else None,
+            *(rank.peak_process_bytes for rank in ranks),
+        ]
         peaks.append(max((peak for peak in workers if peak), default=None))
     return _gib(peaks)
 
 
 def _peak_device_memory_gib(measured: Measured) -> Interval | None:
-    devices = [run.memory.peak_device_bytes if run.memory else None for run in measured.runs]
+    devices = [
+        run.memory.peak_device_bytes if run.memory else None for run in measured.runs
+    ]
     return _gib([max(device, default=None) if device else None for device in devices])
 
 
@@ -181,13 +230,17 @@ def _accuracy(measured: Measured) -> Interval | None:
         return None
     if min(shares) == 0:
         mean = math.fsum(shares) / len(shares)
-        return Interval(mean, kind="an accuracy of 0 gives no interval", processes=(len(shares),))
+        return Interval(
+            mean, kind="an accuracy of 0 gives no interval", processes=(len(shares),)
+        )
     return over_processes(shares)
 
 
 def is_inference(runs: Iterable[RunRecord]) -> bool:
     """Whether the runs decode or evaluate: the time of a batch is then called latency."""
-    return any(run.config.get("decode") or run.config.get("forward_only") for run in runs)
+    return any(
+        run.config.get("decode") or run.config.get("forward_only") for run in runs
+    )
 
 
 def _sentences_per_second(measured: Measured) -> Interval | None:
@@ -196,8 +249,13 @@ def _sentences_per_second(measured: Measured) -> Interval | None:
     for run in measured.runs if is_inference(measured.runs) else ():
         if run.unit == "images":
             return None
-        samples, taken = run.resolved.tower_batch_sizes, run.throughput.seconds if run.throughput else None
-        rates.append(sum(samples) * run.batches.measured / taken if samples and taken else None)
+        samples, taken = (
+            run.resolved.tower_batch_sizes,
+            run.throughput.seconds if run.throughput else None,
+        )
+        rates.append(
+            sum(samples) * run.batches.measured / taken if samples and taken else None
+        )
     return _of_processes(rates)
 
 
@@ -213,14 +271,23 @@ def _percentile(needed: int) -> Compute:
         runs = [step_times(run) for run in measured.runs]
         if min(map(len, runs), default=0) < needed:
             return None
-        return _of_processes([statistics.quantiles(seconds, n=needed, method="inclusive")[-1] for seconds in runs])
+        return _of_processes(
+            [
+                statistics.quantiles(seconds, n=needed, method="inclusive")[-1]
+                for seconds in runs
+            ]
+        )
 
     return compute
 
 
 def _of_all_nodes(measured: Measured, name: str) -> float:
     """A value of machines.toml, summed over the nodes of the runs; 0 if unknown."""
-    return getattr(measured.priced, name) * nodes(measured.runs[0]) if measured.priced and measured.runs else 0.0
+    return (
+        getattr(measured.priced, name) * nodes(measured.runs[0])
+        if measured.priced and measured.runs
+        else 0.0
+    )
 
 
 def _items_per_money(measured: Measured) -> Interval | None:
@@ -239,8 +306,15 @@ def _energy_per_item(measured: Measured) -> Interval | None:
     used = [energy_per_item(run) for run in measured.runs]
     sources = {source for _, source in used}
     value = _of_processes([joules for joules, _ in used]) if len(sources) == 1 else None
-    if value is None and measured.rate and (power_w := _of_all_nodes(measured, "power_w")):
-        value, sources = measured.rate.inverse(power_w), {f"estimated from a stated power of {power_w:g} W"}
+    if (
+        value is None
+        and measured.rate
+        and (power_w := _of_all_nodes(measured, "power_w"))
+    ):
+        value, sources = (
+            measured.rate.inverse(power_w),
+            {f"estimated from a stated power of {power_w:g} W"},
+        )
     return value and dataclasses.replace(value, kind=f"{value.kind}; {sources.pop()}")
 
 
@@ -254,7 +328,11 @@ def _of_processes(values: Sequence[float | None]) -> Interval | None:
     if not known or len(known) < len(values):
         return None
     mean = over_processes(known)
-    return mean if mean.ends else dataclasses.replace(mean, kind="one process gives no interval")
+    return (
+        mean
+        if mean.ends
+        else dataclasses.replace(mean, kind="one process gives no interval")
+    )
 
 
 def _gib(peaks: Sequence[int | None]) -> Interval | None:
@@ -268,7 +346,10 @@ def _step_time(name: str, title: str, compute: Compute) -> Metric:
 
 def _latency(step_time: Metric) -> Metric:
     """The same metric of runs that decode or evaluate."""
-    name, title = step_time.name.replace("step_", "latency_"), step_time.title.replace(STEP_TIME, LATENCY)
+    name, title = (
+        step_time.name.replace("step_", "latency_"),
+        step_time.title.replace(STEP_TIME, LATENCY),
+    )
     return dataclasses.replace(step_time, name=name, title=title, drawn=True)
 
 
@@ -276,30 +357,111 @@ METRICS = {
     metric.name: metric
     for metric in (
         Metric(
-            *("items_per_second", "items/s", "items/s", 1, 1, lambda measured: measured.rate),
+            *(
+                "items_per_second",
+                "items/s",
+                "items/s",
+                1,
+                1,
+                lambda measured: measured.rate,
+            ),
             header="Processing speed (items/s)",
             always=True,
         ),
-        Metric(*("speedup", "speedup", "", 1, 2, _speedup), header="Speedup ratio", ideal=float, always=True),
-        Metric("efficiency", "efficiency", "%", 100, 1, _efficiency, ideal=lambda n: 1.0, always=True),
-        Metric("accuracy", "accuracy", "%", 100, 1, _accuracy, header="Accuracy at the end (%)"),
-        Metric("sentences_per_second", "sentences/s", "sentences/s", 1, 1, _sentences_per_second),
-        *(_step_time(f"p{p}", f"{STEP_TIME} p{p}", _percentile(batches)) for p, batches in BATCHES_NEEDED.items()),
+        Metric(
+            *("speedup", "speedup", "", 1, 2, _speedup),
+            header="Speedup ratio",
+            ideal=float,
+            always=True,
+        ),
+        Metric(
+            "efficiency",
+            "efficiency",
+            "%",
+            100,
+            1,
+            _efficiency,
+            ideal=lambda n: 1.0,
+            always=True,
+        ),
+        Metric(
+            "accuracy",
+            "accuracy",
+            "%",
+            100,
+            1,
+            _accuracy,
+            header="Accuracy at the end (%)",
+        ),
+        Metric(
+            "sentences_per_second",
+            "sentences/s",
+            "sentences/s",
+            1,
+            1,
+            _sentences_per_second,
+        ),
+        *(
+            _step_time(f"p{p}", f"{STEP_TIME} p{p}", _percentile(batches))
+            for p, batches in BATCHES_NEEDED.items()
+        ),
         _step_time("max", f"longest {STEP_TIME}", _longest_step),
         Metric("flops_per_second", "GFLOP/s", "GFLOP/s", 1e-9, 2, _flops_per_second),
         Metric("share_of_peak", "share of peak", "%", 100, 1, _share_of_peak),
         Metric("items_per_money", "million items/money", "", 1e-6, 2, _items_per_money),
-        Metric("money_per_billion_items", "cost of a billion items", MONEY, 1, 2, _money_per_billion),
+        Metric(
+            "money_per_billion_items",
+            "cost of a billion items",
+            MONEY,
+            1,
+            2,
+            _money_per_billion,
+        ),
         Metric("energy_per_item_j", "energy per item", "mJ", 1e3, 2, _energy_per_item),
         Metric("peak_memory_gib", "peak memory", "GiB", 1, 2, _peak_memory_gib),
-        Metric("peak_device_memory_gib", "peak device memory", "GiB", 1, 2, _peak_device_memory_gib),
-        Metric("flops_per_exchanged_byte", "work per exchanged MB", "GFLOP", 1e-3, 2, _flops_per_byte, of_models=True),
-        Metric("flops_per_step", "work per step", "GFLOP", 1e-9, 2, _flops_per_step, of_models=True),
-        Metric("exchanged_bytes_per_step", "exchanged per step", "MB", 1e-6, 2, _exchanged_bytes, of_models=True),
-        Metric("parameters", "parameters", "million", 1e-6, 2, _parameters, of_models=True),
+        Metric(
+            "peak_device_memory_gib",
+            "peak device memory",
+            "GiB",
+            1,
+            2,
+            _peak_device_memory_gib,
+        ),
+        Metric(
+            "flops_per_exchanged_byte",
+            "work per exchanged MB",
+            "GFLOP",
+            1e-3,
+            2,
+            _flops_per_byte,
+            of_models=True,
+        ),
+        Metric(
+            "flops_per_step",
+            "work per step",
+            "GFLOP",
+            1e-9,
+            2,
+            _flops_per_step,
+            of_models=True,
+        ),
+        Metric(
+            "exchanged_bytes_per_step",
+            "exchanged per step",
+            "MB",
+            1e-6,
+            2,
+            _exchanged_bytes,
+            of_models=True,
+        ),
+        Metric(
+            "parameters", "parameters", "million", 1e-6, 2, _parameters, of_models=True
+        ),
     )
 }
-RATE, SPEEDUP, EFFICIENCY = (METRICS[name] for name in ("items_per_second", "speedup", "efficiency"))
+RATE, SPEEDUP, EFFICIENCY = (
+    METRICS[name] for name in ("items_per_second", "speedup", "efficiency")
+)
 COST, ENERGY = METRICS["money_per_billion_items"], METRICS["energy_per_item_j"]
 ACCURACY = METRICS["accuracy"]
 STEP_TIMES = tuple(metric for metric in METRICS.values() if STEP_TIME in metric.title)

@@ -30,7 +30,11 @@ class Standing:
     @property
     def within(self) -> float | None:
         """Upper bound of its difference to the reference, as a share; None: unknown."""
-        return None if self.ratio.ends is None else max(1 - self.ratio.ends[0], self.ratio.ends[1] - 1)
+        return (
+            None
+            if self.ratio.ends is None
+            else max(1 - self.ratio.ends[0], self.ratio.ends[1] - 1)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,19 +48,30 @@ class Ranking(Generic[Name]):
     @property
     def contenders(self) -> list[Name]:
         """The reference and all that are not slower, the fastest first."""
-        left = [name for name, standing in self.standings.items() if standing.verdict != SLOWER]
+        left = [
+            name
+            for name, standing in self.standings.items()
+            if standing.verdict != SLOWER
+        ]
         return sorted(left, key=lambda name: -self.standings[name].rate.value)
 
     @property
     def undecided(self) -> list[Name]:
         """Those whose difference to the reference is within the noise."""
-        return [name for name, standing in self.standings.items() if standing.verdict == OPEN]
+        return [
+            name
+            for name, standing in self.standings.items()
+            if standing.verdict == OPEN
+        ]
 
 
 def rank(rates: Mapping[Name, Sequence[float]]) -> Ranking[Name]:
     """Ranks candidates by items/s of their processes against the fastest."""
     scatters = confidence.shared_scatters(list(rates.values()))
-    intervals = {name: confidence.over_processes(rates[name], scatter) for name, scatter in zip(rates, scatters)}
+    intervals = {
+        name: confidence.over_processes(rates[name], scatter)
+        for name, scatter in zip(rates, scatters)
+    }
     reference = max(intervals, key=lambda name: intervals[name].value)
     against = intervals[reference]
     standings = {
@@ -66,7 +81,9 @@ def rank(rates: Mapping[Name, Sequence[float]]) -> Ranking[Name]:
     return Ranking(reference, standings, min(map(len, rates.values())))
 
 
-def _standing(rate: Interval, reference: Interval, count: int, is_reference: bool) -> Standing:
+def _standing(
+    rate: Interval, reference: Interval, count: int, is_reference: bool
+) -> Standing:
     if is_reference:
         return Standing(rate, Interval.exact(1.0, "itself", rate.processes), REFERENCE)
     ratio = confidence.ratio(rate, reference)
@@ -81,7 +98,11 @@ def _standing(rate: Interval, reference: Interval, count: int, is_reference: boo
 def worth_a_round(ranking: Ranking[Name], among: Sequence[Name]) -> list[Name]:
     """Undecided candidates that another run of each and of the reference could decide."""
     undecided = [name for name in among if name in ranking.undecided]
-    return [name for name in undecided if _could_tell(ranking, ranking.standings[name], len(undecided) + 1)]
+    return [
+        name
+        for name in undecided
+        if _could_tell(ranking, ranking.standings[name], len(undecided) + 1)
+    ]
 
 
 def _could_tell(ranking: Ranking[Name], standing: Standing, further: int) -> bool:
@@ -89,6 +110,9 @@ def _could_tell(ranking: Ranking[Name], standing: Standing, further: int) -> boo
     if ratio.relative_error is None or standing.within is None:
         return True
     error = ratio.relative_error * math.sqrt(k / (k + 1))
-    margin = range_quantile(TOGETHER, len(ranking.standings), ratio.degrees + further) * error
+    margin = (
+        range_quantile(TOGETHER, len(ranking.standings), ratio.degrees + further)
+        * error
+    )
     gap = abs(math.log(ratio.value))
     return gap > margin or (standing.within > EQUAL >= gap + margin)

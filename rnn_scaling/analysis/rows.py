@@ -13,17 +13,37 @@ from typing import Any
 
 from rnn_scaling import registry
 from rnn_scaling.analysis import confidence
-from rnn_scaling.analysis.confidence import Interval, Scatter, over_processes, shared_scatters, within_interval
+from rnn_scaling.analysis.confidence import (
+    Interval,
+    Scatter,
+    over_processes,
+    shared_scatters,
+    within_interval,
+)
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.grouping import grouped
 from rnn_scaling.analysis.machines import Machine, machine
-from rnn_scaling.analysis.metrics import LATENCIES, METRICS, MONEY, Compute, Measured, Metric, common_unit, is_inference
+from rnn_scaling.analysis.metrics import (
+    LATENCIES,
+    METRICS,
+    MONEY,
+    Compute,
+    Measured,
+    Metric,
+    common_unit,
+    is_inference,
+)
 from rnn_scaling.analysis.prices import NO_PRICES, PricedMachine, PriceList
 from rnn_scaling.models.workloads import TRANSLATED, WORKLOADS, Entry
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
-from rnn_scaling.settings.conditions import NOT_COMPARED, NOT_COMPARED_THEIRS, RESOLVED, unread_options
+from rnn_scaling.settings.conditions import (
+    NOT_COMPARED,
+    NOT_COMPARED_THEIRS,
+    RESOLVED,
+    unread_options,
+)
 from rnn_scaling.settings.naming import TRAINER, network
 
 DevicesAndSamples = tuple[int, int]  # devices, samples of all of them in a step
@@ -44,7 +64,10 @@ _DEFAULTS = {name: field.default for name, field in configs.OPTIONS.items()}
 _DEFAULT_TEXTS = {name: repr(default) for name, default in _DEFAULTS.items()}
 _DEFAULT_ITEMS = frozenset(_DEFAULT_TEXTS.items())
 # What is taken for granted of another trainer's runs that do not tell it; of all else None says that it is not known.
-_GRANTED = {name: _DEFAULTS[name] for name in ("device", "num_workers", "global_batch_size", "data_source")}
+_GRANTED = {
+    name: _DEFAULTS[name]
+    for name in ("device", "num_workers", "global_batch_size", "data_source")
+}
 _UNTOLD = {**dict.fromkeys(_DEFAULTS), **_GRANTED, "variable_update": ""}
 
 
@@ -55,10 +78,16 @@ class Row:
     records: tuple[RunRecord, ...]
     key: Key  # what these have in common (`row_key` and `facts`)
     one_device: Row | None = None  # the same configuration there
-    scatter: Scatter | None = None  # of processes, where its rate shares that with other rows; None: its own
-    fixed_total: int | None = None  # samples a step of all devices, where rows of another trainer share it
+    scatter: Scatter | None = (
+        None  # of processes, where its rate shares that with other rows; None: its own
+    )
+    fixed_total: int | None = (
+        None  # samples a step of all devices, where rows of another trainer share it
+    )
     facts: separation.Facts = ()  # what tells its runs from others of the same options, which are no repeats of them
-    priced: PricedMachine | None = None  # the machine of its runs in machines.toml; None if unknown
+    priced: PricedMachine | None = (
+        None  # the machine of its runs in machines.toml; None if unknown
+    )
 
     @property
     def baseline(self) -> Row | None:
@@ -102,36 +131,60 @@ class Row:
     @functools.cached_property
     def rate(self) -> Interval | None:
         """items/s with its interval over processes, which has no ends where no scatter is known; None without a run."""
-        return over_processes(process_rates(self.good), self.scatter).printed(self.rounding) if self.good else None
+        return (
+            over_processes(process_rates(self.good), self.scatter).printed(
+                self.rounding
+            )
+            if self.good
+            else None
+        )
 
     @functools.cached_property
     def rounding(self) -> float:
         """By how much the logarithm of its rate may be off for the digits that its logs printed; 0 without a log."""
-        return abs(math.log1p(-max([run.log_rounding or 0.0 for run in self.good], default=0.0)))
+        return abs(
+            math.log1p(
+                -max([run.log_rounding or 0.0 for run in self.good], default=0.0)
+            )
+        )
 
     @functools.cached_property
     def rate_within_run(self) -> Interval | None:
         """items/s of its only run with the interval over its batches; None of several runs, and of one without them."""
         has_batches = len(self.good) == 1 and self.good[0].batches.seconds
-        return within_interval(*measured_batches(self.good[0])).printed(self.rounding) if has_batches else None
+        return (
+            within_interval(*measured_batches(self.good[0])).printed(self.rounding)
+            if has_batches
+            else None
+        )
 
     def told(self, name: str) -> Any:
         """The value of an option; None where it is not read, not recorded, or only stands for others."""
         workload = self.config["model"]
         if self.is_ours and name in RESOLVED:
             return None
-        is_read = not self.is_ours or workload not in WORKLOADS or workload in _READERS.get(name, WORKLOADS)
+        is_read = (
+            not self.is_ours
+            or workload not in WORKLOADS
+            or workload in _READERS.get(name, WORKLOADS)
+        )
         return self.known.get(name) if is_read else None
 
     @functools.cached_property
     def known(self) -> Mapping[str, Any]:
         """The options with known values: all of ours, which have defaults, and those that another program reports."""
-        return self.config if self.is_ours else with_total(known_config(self.records[0]), self.fixed_total)
+        return (
+            self.config
+            if self.is_ours
+            else with_total(known_config(self.records[0]), self.fixed_total)
+        )
 
     @property
     def batch_size(self) -> int | None:
         """Samples of a device a step; None with one global batch, and where another trainer's records do not tell."""
-        return None if self.config["global_batch_size"] else self.known.get("batch_size")
+        return (
+            None if self.config["global_batch_size"] else self.known.get("batch_size")
+        )
 
     @property
     def global_batch_size(self) -> int | None:
@@ -164,7 +217,9 @@ class Row:
         """A metric, before its factor; None where it cannot be known."""
         if metric.compute not in self._computed:
             one_device = self.baseline.rate if self.baseline else None
-            measured = Measured(self.good, self.num_devices, self.rate, one_device, self.priced)
+            measured = Measured(
+                self.good, self.num_devices, self.rate, one_device, self.priced
+            )
             self._computed[metric.compute] = metric.compute(measured)
         return self._computed[metric.compute]
 
@@ -195,15 +250,27 @@ def shown(rows: Sequence[Row]) -> list[Metric]:
     unit = common_unit(row.unit for row in rows)
     renamed = LATENCIES if all(is_inference(row.records) for row in rows) else {}
     table = [renamed.get(name, metric) for name, metric in METRICS.items()]
-    possible = [metric for metric in table if not metric.of_models or has_many_models(rows)]
-    known = [metric for metric in possible if metric.always or any(row.metric(metric) for row in rows)]
-    currency = next((row.priced.currency for row in rows if row.priced and row.priced.currency), MONEY)
+    possible = [
+        metric for metric in table if not metric.of_models or has_many_models(rows)
+    ]
+    known = [
+        metric
+        for metric in possible
+        if metric.always or any(row.metric(metric) for row in rows)
+    ]
+    currency = next(
+        (row.priced.currency for row in rows if row.priced and row.priced.currency),
+        MONEY,
+    )
     return [metric.named_after(unit, currency) for metric in known]
 
 
 def has_many_models(rows: Sequence[Row]) -> bool:
     """Whether rows of our trainer have so many models that a table compares these."""
-    return all(row.is_ours for row in rows) and len({row.config["model"] for row in rows}) >= MANY_MODELS
+    return (
+        all(row.is_ours for row in rows)
+        and len({row.config["model"] for row in rows}) >= MANY_MODELS
+    )
 
 
 def measured_batches(record: RunRecord) -> tuple[Sequence[float], Sequence[int]]:
@@ -236,7 +303,9 @@ def _size(record: RunRecord) -> tuple[Key, tuple[int, int]] | None:
     total = config["global_batch_size"] or (config["batch_size"] or 0) * devices
     if TRAINER not in config or not total:
         return None
-    return row_key(config, record.unit, **scale.ON_ONE_DEVICE, batch_size=None, global_batch_size=0), (devices, total)
+    return row_key(
+        config, record.unit, **scale.ON_ONE_DEVICE, batch_size=None, global_batch_size=0
+    ), (devices, total)
 
 
 def work_key(config: Mapping[str, Any], /, **changes: Any) -> Key:
@@ -244,14 +313,22 @@ def work_key(config: Mapping[str, Any], /, **changes: Any) -> Key:
     changed = {**config, **changes}
     ignored = unread_options(changed)
     names = sorted(changed.keys() - _left_out(changed))
-    return tuple([(name, _DEFAULT_TEXTS[name] if name in ignored else repr(changed[name])) for name in names])
+    return tuple(
+        [
+            (name, _DEFAULT_TEXTS[name] if name in ignored else repr(changed[name]))
+            for name in names
+        ]
+    )
 
 
 def row_key(config: Mapping[str, Any], unit: str, /, **changes: Any) -> Key:
     """What the runs of one row have in common: what they count, and of `work_key` all that is not as by default."""
     changed = {**config, **changes}
     names = changed.keys() - _left_out(changed) - unread_options(changed)
-    return ((UNIT, repr(unit)), *sorted({(name, repr(changed[name])) for name in names} - _DEFAULT_ITEMS))
+    return (
+        (UNIT, repr(unit)),
+        *sorted({(name, repr(changed[name])) for name in names} - _DEFAULT_ITEMS),
+    )
 
 
 def _left_out(config: Mapping[str, Any]) -> frozenset[str]:
@@ -267,16 +344,25 @@ def without(key: Key, names: Collection[str]) -> Key:
     return tuple(item for item in key if item[0] not in names)
 
 
-def with_baselines(records: Sequence[RunRecord], prices: PriceList = NO_PRICES) -> list[Row]:
+def with_baselines(
+    records: Sequence[RunRecord], prices: PriceList = NO_PRICES
+) -> list[Row]:
     """One row for each configuration, in the order of their first records; `prices`: of the machines."""
     alone = _rows(records, prices)
     scatters = scatters_of(alone)
-    alone = [dataclasses.replace(row, scatter=scatter) if (scatter := scatters.get(row.key)) else row for row in alone]
+    alone = [
+        dataclasses.replace(row, scatter=scatter)
+        if (scatter := scatters.get(row.key))
+        else row
+        for row in alone
+    ]
     ones = [row for row in alone if row.baseline]
     baselines = grouped(((row.facts, row) for row in ones), map(_work, ones))
     for i, row in enumerate(alone):
         if not row.baseline:
-            baseline = separation.on_one_device(row.facts, baselines.get(_work(row), []))
+            baseline = separation.on_one_device(
+                row.facts, baselines.get(_work(row), [])
+            )
             alone[i] = dataclasses.replace(row, one_device=baseline)
     return alone
 
@@ -284,15 +370,22 @@ def with_baselines(records: Sequence[RunRecord], prices: PriceList = NO_PRICES) 
 def _rows(records: Sequence[RunRecord], prices: PriceList) -> list[Row]:
     """The rows of these records without baselines, in the order of their first records."""
     totals = fixed_totals([_size(record) for record in records])
-    keys = [row_key(with_total(full_config(run), total), run.unit) for run, total in zip(records, totals)]
-    groups = grouped(range(len(records)), zip(keys, separation.separating_facts(records, keys)))
+    keys = [
+        row_key(with_total(full_config(run), total), run.unit)
+        for run, total in zip(records, totals)
+    ]
+    groups = grouped(
+        range(len(records)), zip(keys, separation.separating_facts(records, keys))
+    )
     return [
         Row(
             tuple(records[i] for i in indices),
             key + facts,
             fixed_total=next((totals[i] for i in reversed(indices) if totals[i]), None),
             facts=facts,
-            priced=next((priced for i in indices if (priced := prices.match(records[i]))), None),
+            priced=next(
+                (priced for i in indices if (priced := prices.match(records[i]))), None
+            ),
         )
         for (key, facts), indices in groups.items()
     ]
@@ -305,7 +398,10 @@ def _work(row: Row) -> Key:
 def scatters_of(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
     """The scatter of the runs of each row; rows with the same devices, workers and way of measuring share it."""
     good = [row for row in rows if row.good]
-    how = [(row.num_devices, row.num_workers, frozenset(map(_measured_how, row.good))) for row in good]
+    how = [
+        (row.num_devices, row.num_workers, frozenset(map(_measured_how, row.good)))
+        for row in good
+    ]
     scatters: dict[Key, Scatter | None] = {}
     for members in grouped(good, how).values():
         rates = [process_rates(row.good) for row in members]
@@ -315,12 +411,22 @@ def scatters_of(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
 
 def _measured_how(run: RunRecord) -> tuple[Machine, str | None, int | None, str]:
     """Machine, kind of device, measured batches (None: the run decided when to stop), and whose log has no batches."""
-    decides = any(run.config.get(name) for name in ("until_steady", "stop_at_loss", "stop_at_accuracy"))
+    decides = any(
+        run.config.get(name)
+        for name in ("until_steady", "stop_at_loss", "stop_at_accuracy")
+    )
     batches = None if decides else len(measured_batches(run)[0])
-    return machine(run), run.resolved.device_type, batches, "" if run.batches.seconds else network(run.config)
+    return (
+        machine(run),
+        run.resolved.device_type,
+        batches,
+        "" if run.batches.seconds else network(run.config),
+    )
 
 
-def fixed_totals(runs: Sequence[tuple[Hashable, DevicesAndSamples] | None]) -> list[int | None]:
+def fixed_totals(
+    runs: Sequence[tuple[Hashable, DevicesAndSamples] | None],
+) -> list[int | None]:
     """The total that a run shares with runs on other numbers of devices; None where it scales weakly, or alone.
 
     >>> fixed_totals([("a", (1, 64)), ("a", (2, 64)), ("b", (1, 64)), ("b", (2, 128)), None])
@@ -329,9 +435,20 @@ def fixed_totals(runs: Sequence[tuple[Hashable, DevicesAndSamples] | None]) -> l
     groups: dict[Hashable, set[DevicesAndSamples]] = {}
     for group, size in filter(None, runs):
         groups.setdefault(group, set()).add(size)
-    strong = {group: _sizes_sharing(sizes, lambda size: size[1]) for group, sizes in groups.items()}
-    weak = {group: _sizes_sharing(sizes, lambda size: size[1] / size[0]) for group, sizes in groups.items()}
-    fixed = {(group, size) for group in groups if len(strong[group]) > len(weak[group]) for size in strong[group]}
+    strong = {
+        group: _sizes_sharing(sizes, lambda size: size[1])
+        for group, sizes in groups.items()
+    }
+    weak = {
+        group: _sizes_sharing(sizes, lambda size: size[1] / size[0])
+        for group, sizes in groups.items()
+    }
+    fixed = {
+        (group, size)
+        for group in groups
+        if len(strong[group]) > len(weak[group])
+        for size in strong[group]
+    }
     return [run[1][1] if run in fixed else None for run in runs]
 
 

@@ -10,42 +10,86 @@ from rnn_scaling.analysis.rows import DECODER, Row, series_key
 from rnn_scaling.models.kernels import KERNELS
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import naming, scale
-from rnn_scaling.settings.conditions import NOT_COMPARED_THEIRS, RESOLVED, unread_options
-from rnn_scaling.settings.naming import HOW_RUN, NAMED, TRAINER, network, told_apart, told_work
+from rnn_scaling.settings.conditions import (
+    NOT_COMPARED_THEIRS,
+    RESOLVED,
+    unread_options,
+)
+from rnn_scaling.settings.naming import (
+    HOW_RUN,
+    NAMED,
+    TRAINER,
+    network,
+    told_apart,
+    told_work,
+)
 
-SIZES = ("model", "batch_size", "global_batch_size", *scale.AXES)  # judged by themselves
+SIZES = (
+    "model",
+    "batch_size",
+    "global_batch_size",
+    *scale.AXES,
+)  # judged by themselves
 
 
 def by_series(rows: Sequence[Row]) -> list[list[Row]]:
     """The rows of each series, by number of devices; series in the order of their first rows."""
     series = grouped(rows, map(series_key, rows))
-    return [sorted(members, key=lambda row: row.num_devices) for members in series.values()]
+    return [
+        sorted(members, key=lambda row: row.num_devices) for members in series.values()
+    ]
 
 
 def titles(series: Sequence[Sequence[Row]]) -> list[str]:
     """A name for each series: encoder, update mode, strong scaling, and whatever else tells them apart."""
     firsts = [members[0] for members in series]
-    left_out = NOT_COMPARED_THEIRS | {*NAMED, *scale.AXES, TRAINER, DECODER, "batch_size", "global_batch_size"}
-    named = [name for name in option_names(firsts) if name not in left_out or name == "encoder_type"]
+    left_out = NOT_COMPARED_THEIRS | {
+        *NAMED,
+        *scale.AXES,
+        TRAINER,
+        DECODER,
+        "batch_size",
+        "global_batch_size",
+    }
+    named = [
+        name
+        for name in option_names(firsts)
+        if name not in left_out or name == "encoder_type"
+    ]
     read = [_read_options(row, named) for row in firsts]
-    varied = naming.distinguishing(named, [{name: repr(value) for name, value in options.items()} for options in read])
+    varied = naming.distinguishing(
+        named,
+        [{name: repr(value) for name, value in options.items()} for options in read],
+    )
     if len({row.batch_size for row in firsts} - {None}) > 1:
         varied.append("batch_size")
     decoders = [_own_decoder(row) for row in firsts]
     if len({repr(read_options) for read_options in decoders}) > 1:
         varied.append(DECODER)
     names = []
-    for members, options, decoder, facts in zip(series, read, decoders, told_facts(series)):
+    for members, options, decoder, facts in zip(
+        series, read, decoders, told_facts(series)
+    ):
         first, config = members[0], members[0].config
-        words = [word for word in (network(config), str(config["variable_update"])) if word]
+        words = [
+            word for word in (network(config), str(config["variable_update"])) if word
+        ]
         if ran := kernel_on_cpus(members):
             words[0] += f" ({ran})"
         if first.is_distributed and config["num_devices"] != 1:
             words.append(f"num_devices={config['num_devices']}")
-        options |= decoder | ({"batch_size": first.batch_size} if first.batch_size else {})
-        words += [f"{name}={options[name]}" for name in naming.without_network(varied, config) if name in options]
+        options |= decoder | (
+            {"batch_size": first.batch_size} if first.batch_size else {}
+        )
+        words += [
+            f"{name}={options[name]}"
+            for name in naming.without_network(varied, config)
+            if name in options
+        ]
         if config["global_batch_size"]:
-            words.append(f"strong scaling, {config['global_batch_size']} {first.samples} a step")
+            words.append(
+                f"strong scaling, {config['global_batch_size']} {first.samples} a step"
+            )
         names.append(", ".join([*words, *separation.in_words(facts)]))
     names = told_apart(names, [row.unit for row in firsts])
     return _with_distinct_options(names, read)
@@ -59,23 +103,48 @@ def told_facts(series: Sequence[Sequence[Row]]) -> list[separation.Facts]:
 
 def _told_fact(what: str, members: Sequence[Row]) -> tuple[str, str]:
     facts = dict(members[0].facts)
-    return (what, facts[what]) if what in facts else separation.values_of(what, (row.records[0] for row in members))
+    return (
+        (what, facts[what])
+        if what in facts
+        else separation.values_of(what, (row.records[0] for row in members))
+    )
 
 
-def _with_distinct_options(names: Sequence[str], options: Sequence[Mapping[str, Any]]) -> list[str]:
+def _with_distinct_options(
+    names: Sequence[str], options: Sequence[Mapping[str, Any]]
+) -> list[str]:
     """The names. Equal names get the options that only some of their runs record, or that differ among them."""
     longer = []
     for name, known in zip(names, options):
-        several = [same for other_name, same in zip(names, options) if other_name == name]
+        several = [
+            same for other_name, same in zip(names, options) if other_name == name
+        ]
         every = dict.fromkeys(option for same in several for option in same)
-        apart = [option for option in every if len({repr(same.get(option)) for same in several}) > 1]
-        longer.append(", ".join([name, *(f"{option}={known[option]}" for option in apart if option in known)]))
+        apart = [
+            option
+            for option in every
+            if len({repr(same.get(option)) for same in several}) > 1
+        ]
+        longer.append(
+            ", ".join(
+                [
+                    name,
+                    *(
+                        f"{option}={known[option]}"
+                        for option in apart
+                        if option in known
+                    ),
+                ]
+            )
+        )
     return longer
 
 
 def option_names(rows: Sequence[Row]) -> list[str]:
     """Every option that a row may have: ours in their order, then those that other trainers told."""
-    return list(dict.fromkeys([*configs.OPTIONS, *(name for row in rows for name in row.known)]))
+    return list(
+        dict.fromkeys([*configs.OPTIONS, *(name for row in rows for name in row.known)])
+    )
 
 
 def kernel_on_cpus(rows: Sequence[Row]) -> str:
@@ -83,7 +152,12 @@ def kernel_on_cpus(rows: Sequence[Row]) -> str:
     kernel = KERNELS.get(network(rows[0].config))
     if kernel is None or kernel.cpu == kernel.gpu:
         return ""
-    parts = [record.resolved for row in rows for record in row.good if record.resolved.device_type == "CPU"]
+    parts = [
+        record.resolved
+        for row in rows
+        for record in row.good
+        if record.resolved.device_type == "CPU"
+    ]
     ran = {(resolved.encoder_kernel or "").partition(" + ")[0] for resolved in parts}
     return ran.pop() if len(ran) == 1 else ""
 
@@ -91,15 +165,25 @@ def kernel_on_cpus(rows: Sequence[Row]) -> str:
 def _own_decoder(row: Row) -> dict[str, Any]:
     """The kernel of a row's decoder by its option's name, where it is another one than the encoder's."""
     read = _read_options(row, [DECODER])
-    return read if read.get(DECODER) not in (None, row.known.get("encoder_type")) else {}
+    return (
+        read if read.get(DECODER) not in (None, row.known.get("encoder_type")) else {}
+    )
 
 
 def _read_options(row: Row, names: Sequence[str]) -> dict[str, Any]:
     """The known values of these options that the run reads, without the one in the name of the row."""
     ignored = unread_options(row.config)
-    options = {name: row.known[name] for name in names if name in row.known and name not in ignored}
+    options = {
+        name: row.known[name]
+        for name in names
+        if name in row.known and name not in ignored
+    }
     if row.is_ours:
-        options = {name: value for name, value in options.items() if name not in ("encoder_type", *RESOLVED)}
+        options = {
+            name: value
+            for name, value in options.items()
+            if name not in ("encoder_type", *RESOLVED)
+        }
     return options
 
 
@@ -117,9 +201,18 @@ def compared_work(rows: Sequence[Row]) -> list[tuple[str, ...]]:
         trainer = row.config.get(TRAINER)
         tellers[trainer] = tellers.get(trainer, set(row.known)) & set(row.known)
     common = set.intersection(*tellers.values()) if tellers else set()
-    shared = sorted(name for name in common if _may_change_work(name) and len({row.known[name] for row in known}) > 1)
+    shared = sorted(
+        name
+        for name in common
+        if _may_change_work(name) and len({row.known[name] for row in known}) > 1
+    )
     unknown = "{}, whose batch size is not known".format
-    return [_words(row.known, shared) if told_work(row.known) else (unknown(row.config[TRAINER]),) for row in rows]
+    return [
+        _words(row.known, shared)
+        if told_work(row.known)
+        else (unknown(row.config[TRAINER]),)
+        for row in rows
+    ]
 
 
 def _words(options: Mapping[str, Any], shared: Sequence[str]) -> tuple[str, ...]:

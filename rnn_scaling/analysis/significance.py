@@ -10,14 +10,24 @@ from statistics import NormalDist
 
 import numpy as np
 
-from rnn_scaling.analysis.confidence import LEVEL, Interval, over_processes, paired_ratio, ratio
+from rnn_scaling.analysis.confidence import (
+    LEVEL,
+    Interval,
+    over_processes,
+    paired_ratio,
+    ratio,
+)
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.analysis.student import t_cdf, t_detectable, t_foreseeable, t_quantile
 
 POWER = 0.80
 REPEATS = (3, 5, 10, 20, 40)  # that are proposed where the runs there are do not tell
-FEWEST_PAIRS = 6  # of a rank correlation: with five, the interval of a perfect order contains 0
-NOISE = 0.1  # share by which two single runs differ at least before they are said to differ
+FEWEST_PAIRS = (
+    6  # of a rank correlation: with five, the interval of a perfect order contains 0
+)
+NOISE = (
+    0.1  # share by which two single runs differ at least before they are said to differ
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,9 +40,15 @@ class Comparison:
     verdict: str  # "faster", "slower", "no difference seen" or "cannot judge"
 
 
-def compare(before: Sequence[float], after: Sequence[float], paired: bool = False) -> Comparison:
+def compare(
+    before: Sequence[float], after: Sequence[float], paired: bool = False
+) -> Comparison:
     """Tests whether rates of processes changed, at 5 % false alarms, by Student's t over pairs or Welch's t."""
-    change = paired_ratio(before, after) if paired else ratio(over_processes(after), over_processes(before))
+    change = (
+        paired_ratio(before, after)
+        if paired
+        else ratio(over_processes(after), over_processes(before))
+    )
     return judged(change, paired)
 
 
@@ -42,8 +58,16 @@ def judged(change: Interval, paired: bool = False) -> Comparison:
     if error is None or min(change.processes) < 2:
         return Comparison(change, None, None, paired, "cannot judge")
     distance = max(0.0, abs(math.log(change.value)) - change.rounding)
-    p_value = 2 * (1 - t_cdf(distance / error, change.degrees)) if error else float(distance == 0)
-    verdict = "no difference seen" if p_value >= 1 - LEVEL else ("faster" if change.value > 1 else "slower")
+    p_value = (
+        2 * (1 - t_cdf(distance / error, change.degrees))
+        if error
+        else float(distance == 0)
+    )
+    verdict = (
+        "no difference seen"
+        if p_value >= 1 - LEVEL
+        else ("faster" if change.value > 1 else "slower")
+    )
     least = detectable_effect(error, change.degrees) + change.rounding
     return Comparison(change, p_value, -math.expm1(-least), paired, verdict)
 
@@ -85,17 +109,25 @@ def pair_quantile(among: int) -> float:
 
 def more_repeats(values: Sequence[Interval]) -> tuple[int, int]:
     """(smallest number of processes of a value, useful number of repeats)."""
-    now = max(1, min((count for value in values for count in value.processes), default=1))
+    now = max(
+        1, min((count for value in values for count in value.processes), default=1)
+    )
     return now, next((count for count in REPEATS if count >= 2 * now), 2 * now)
 
 
-def foreseen(error: float, degrees: float, now: int, repeats: int, among: int = 2) -> float:
+def foreseen(
+    error: float, degrees: float, now: int, repeats: int, among: int = 2
+) -> float:
     """The true effect, in the unit of `error`, that `repeats` processes each most likely show (POWER).
 
     `error`: the standard error with `now` processes each, an estimate with these `degrees` of freedom.
     """
     later = degrees * ((repeats - 1) / (now - 1) if now > 1 else repeats / now)
-    return error * math.sqrt(now / repeats) * t_foreseeable(pair_quantile(among), POWER, degrees, later)
+    return (
+        error
+        * math.sqrt(now / repeats)
+        * t_foreseeable(pair_quantile(among), POWER, degrees, later)
+    )
 
 
 def detectable_effect(error: float, degrees: float) -> float:
@@ -117,9 +149,13 @@ def rank_correlation(x: Sequence[float], y: Sequence[float]) -> Interval:
     value = 0.0 if is_constant else float(np.corrcoef(ranks)[0, 1])
     most = 1 - 0.5 / n
     within = min(max(value, -most), most)
-    margin = NormalDist().inv_cdf((1 + LEVEL) / 2) * math.sqrt((1 + within**2 / 2) / (n - 3))
+    margin = NormalDist().inv_cdf((1 + LEVEL) / 2) * math.sqrt(
+        (1 + within**2 / 2) / (n - 3)
+    )
     low, high = (math.tanh(math.atanh(within) + sign * margin) for sign in (-1, 1))
-    return Interval(value, min(low, value), max(high, value), "95 % CI of a rank correlation")
+    return Interval(
+        value, min(low, value), max(high, value), "95 % CI of a rank correlation"
+    )
 
 
 def _ranks(values: Sequence[float]) -> np.ndarray:
@@ -130,8 +166,16 @@ def _ranks(values: Sequence[float]) -> np.ndarray:
 def follows(x: Sequence[float], y: Sequence[float]) -> Statement:
     """Whether the efficiency `y` of models follows their ratio `x` of work to exchanged data."""
     if len(x) < FEWEST_PAIRS:
-        return Statement("too-few-models", values={"models": len(x), "fewest": FEWEST_PAIRS})
+        return Statement(
+            "too-few-models", values={"models": len(x), "fewest": FEWEST_PAIRS}
+        )
     correlation = rank_correlation(x, y)
     low, high = correlation.ends or (-1.0, 1.0)
-    kind = "efficiency-follows" if low > 0 else "efficiency-falls" if high < 0 else "efficiency-does-not-follow"
+    kind = (
+        "efficiency-follows"
+        if low > 0
+        else "efficiency-falls"
+        if high < 0
+        else "efficiency-does-not-follow"
+    )
     return Statement(kind, values={"models": len(x), **interval_values(correlation)})

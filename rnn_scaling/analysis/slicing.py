@@ -11,7 +11,13 @@ import dataclasses
 from rnn_scaling.records.step_parts import SlicedPart
 
 HOST, DEVICE = "host", "device"  # where slices are cut, as --slice_on says
-TOWER, LOOKUP, ELSEWHERE, LOSS, KNOWN = "tower", "lookup", "lookup elsewhere", "loss", "known"
+TOWER, LOOKUP, ELSEWHERE, LOSS, KNOWN = (
+    "tower",
+    "lookup",
+    "lookup elsewhere",
+    "loss",
+    "known",
+)
 """What reads a part of the batch: the towers; a look-up too, on the host or on another device; the loss alone; nobody,
 for its values are known while tracing."""
 
@@ -37,7 +43,9 @@ def predicted(cut: Cut, tower: int) -> tuple[int, int] | None:
             continue
         if part.bytes is None or part.read == ELSEWHERE:
             return None
-        tower_bytes = part.bytes // all_samples * samples  # every sample has as many bytes
+        tower_bytes = (
+            part.bytes // all_samples * samples
+        )  # every sample has as many bytes
         there += part.bytes if cut.on == DEVICE else tower_bytes
         back += tower_bytes if cut.on == DEVICE and part.read == LOOKUP else 0
     return there, back

@@ -34,16 +34,23 @@ class SteadyState:
     # Items a second (batches a second without items) after the default warm-up; None where there are none.
     rate_default: float | None
     start: int | None = None  # index of the first steady batch; None if there is none
-    outliers: tuple[int, ...] = ()  # indices of batches far from their level; they stay in every rate
+    outliers: tuple[
+        int, ...
+    ] = ()  # indices of batches far from their level; they stay in every rate
     rate_steady: float | None = None  # the same of the steady batches
-    move: float | None = None  # rate_steady / rate_default - 1, how far the default headline is off
+    move: float | None = (
+        None  # rate_steady / rate_default - 1, how far the default headline is off
+    )
     # Relative 95 % half-width of rate_steady from the steady batches; says nothing about other processes.
     half_width: float | None = None
     period: int | None = None  # batches after which times repeat, if they do
 
 
 def analyse(
-    step_s: Sequence[float], items: Sequence[float] | None = None, warmup: int = 10, unit: str = "words"
+    step_s: Sequence[float],
+    items: Sequence[float] | None = None,
+    warmup: int = 10,
+    unit: str = "words",
 ) -> SteadyState:
     """Finds the steady part of a run.
 
@@ -56,17 +63,28 @@ def analyse(
     n = len(seconds)
     rate_default = _rate(seconds[warmup:], work[warmup:]) if n > warmup else None
     if n < SHORTEST:
-        return SteadyState("too short", f"too short to judge: {n} batches; {_advice(n)}", rate_default)
+        return SteadyState(
+            "too short", f"too short to judge: {n} batches; {_advice(n)}", rate_default
+        )
     series, cuts = _with_levels(_prepare(seconds, work))
     edges = [*([0] if series.lead else []), series.lead, *cuts, n]
     start, disturbed = _steady_start(series, edges)
     passing = _passing(series, start)
     outliers = tuple(sorted({*_outliers(series, edges, start, disturbed), *passing}))
     state = SteadyState("", "", rate_default, start, outliers, period=series.period)
-    state = _concluded(state, series, seconds, work, warmup, unit=unit if items is not None else "batches")
+    state = _concluded(
+        state,
+        series,
+        seconds,
+        work,
+        warmup,
+        unit=unit if items is not None else "batches",
+    )
     if not passing:
         return state
-    times = math.exp(float(np.mean(series.y[passing])) - np.median(series.y[series.lead :]))
+    times = math.exp(
+        float(np.mean(series.y[passing])) - np.median(series.y[series.lead :])
+    )
     text = f"{state.text}; batches {passing[0]} to {passing[-1]} took {times:.1f} times as long"
     return dataclasses.replace(state, text=text)
 
@@ -87,12 +105,18 @@ class UntilKnown:
         """True if `reached` would look now, which takes some milliseconds."""
         return self._passed < self.IN_A_ROW and batches >= self._next
 
-    def reached(self, step_s: Sequence[float], items: Sequence[float] | None = None) -> bool:
+    def reached(
+        self, step_s: Sequence[float], items: Sequence[float] | None = None
+    ) -> bool:
         """True once the rate of the batches so far (from the first, warm-up included) is known to the target."""
         if self.due(len(step_s)):
             self._next = math.ceil(len(step_s) * self.GROWTH)
-            width = analyse(step_s, items).half_width  # None while there is no steady part
-            self._passed = self._passed + 1 if width is not None and width <= self._target else 0
+            width = analyse(
+                step_s, items
+            ).half_width  # None while there is no steady part
+            self._passed = (
+                self._passed + 1 if width is not None and width <= self._target else 0
+            )
         return self._passed >= self.IN_A_ROW
 
 
@@ -117,9 +141,16 @@ def _prepare(seconds: np.ndarray, work: np.ndarray) -> _Series:
     clipped = np.concatenate([y[:lead], np.clip(y[lead:], low, high)])
     period = change_points.cycle_length(clipped[half:])
     if period:
-        y, clipped = (change_points.without_cycle(values, period, half) for values in (y, clipped))
+        y, clipped = (
+            change_points.without_cycle(values, period, half) for values in (y, clipped)
+        )
     if varies:  # batches may repeat in length though an item always takes the same
-        period = change_points.cycle_length(np.clip(log_s, *change_points.outlier_bounds(log_s))[lead:]) or period
+        period = (
+            change_points.cycle_length(
+                np.clip(log_s, *change_points.outlier_bounds(log_s))[lead:]
+            )
+            or period
+        )
     return _Series(y, clipped, lead, period, change_points.noise(clipped[lead:]))
 
 
@@ -139,15 +170,21 @@ def _start_up(y: np.ndarray) -> int:
     excess, end = y - np.median(y[len(y) // 2 :]), 0
     for window, longer, times in START_UPS:
         early = min(window, len(y) // 3)
-        large = np.flatnonzero(excess[:early] > max(longer, times * float(excess[early:].max())))
+        large = np.flatnonzero(
+            excess[:early] > max(longer, times * float(excess[early:].max()))
+        )
         end = max(end, int(large[-1]) + 1 if len(large) else 0)
     return end
 
 
-def _steady_start(series: _Series, edges: Sequence[int]) -> tuple[int | None, list[int]]:
+def _steady_start(
+    series: _Series, edges: Sequence[int]
+) -> tuple[int | None, list[int]]:
     """The first steady batch, and the batches of disturbances after it; None without a steady part."""
     n, long_run = len(series.y), series.noise
-    enough = max(min(30, 2 * n // 3), math.ceil(n / 4))  # 30 and a quarter of them; two thirds in a run below 45
+    enough = max(
+        min(30, 2 * n // 3), math.ceil(n / 4)
+    )  # 30 and a quarter of them; two thirds in a run below 45
     start, disturbed = _same_level(series, edges, settling=max(SETTLING, n // 10))
     if n - start < enough:
         start, disturbed = _same_level(series, edges, settling=0)
@@ -159,13 +196,17 @@ def _steady_start(series: _Series, edges: Sequence[int]) -> tuple[int | None, li
     else:
         return None, []
     for window in {max(series.lead, cut - (n - cut)), series.lead}:
-        changes = cut - window >= change_points.MIN_SIZE and change_points.drifts(y[window:], long_run, TOLERANCE)
+        changes = cut - window >= change_points.MIN_SIZE and change_points.drifts(
+            y[window:], long_run, TOLERANCE
+        )
         if changes and change_points.goes_on(y[window:], cut - window, long_run):
             return None, []
     return cut, [i for i in disturbed if i >= cut]
 
 
-def _same_level(series: _Series, edges: Sequence[int], settling: int) -> tuple[int, list[int]]:
+def _same_level(
+    series: _Series, edges: Sequence[int], settling: int
+) -> tuple[int, list[int]]:
     """Goes back from the last segment while medians agree, over short disturbances that begin after `settling`."""
     y, run = series.clipped, edges[-2]
     disturbed: list[int] = []
@@ -176,7 +217,9 @@ def _same_level(series: _Series, edges: Sequence[int], settling: int) -> tuple[i
             break
         steady = np.delete(y[run:], [j - run for j in disturbed])
         error = math.sqrt(series.noise * (1 / (stop - start) + 1 / len(steady)))
-        if abs(np.median(y[start:stop]) - np.median(steady)) <= max(TOLERANCE, 3 * error):
+        if abs(np.median(y[start:stop]) - np.median(steady)) <= max(
+            TOLERANCE, 3 * error
+        ):
             run, disturbed, gap = start, gap + disturbed, []
         elif start >= settling and stop - start + len(gap) <= DISTURBANCE * len(y):
             gap = [*range(start, stop), *gap]
@@ -185,9 +228,17 @@ def _same_level(series: _Series, edges: Sequence[int], settling: int) -> tuple[i
     return run, disturbed
 
 
-def _outliers(series: _Series, edges: Sequence[int], start: int | None, disturbed: Sequence[int]) -> tuple[int, ...]:
+def _outliers(
+    series: _Series, edges: Sequence[int], start: int | None, disturbed: Sequence[int]
+) -> tuple[int, ...]:
     residual = np.zeros(len(series.y))
-    ends = sorted({*(e for e in edges if start is None or e <= start), *([] if start is None else [start]), edges[-1]})
+    ends = sorted(
+        {
+            *(e for e in edges if start is None or e <= start),
+            *([] if start is None else [start]),
+            edges[-1],
+        }
+    )
     for a, b in zip(ends, ends[1:]):
         residual[a:b] = series.y[a:b] - np.median(series.y[a:b])
     low, high = change_points.outlier_bounds(residual)
@@ -201,37 +252,66 @@ def _passing(series: _Series, start: int | None) -> list[int]:
     residual = series.y - np.median(series.y[first:])
     fewest, longer, deviations = PASSING
     sigma = change_points.robust_scale(residual[first:])
-    far = [i for i in np.flatnonzero(residual > max(longer, deviations * sigma)).tolist() if i >= first]
+    far = [
+        i
+        for i in np.flatnonzero(residual > max(longer, deviations * sigma)).tolist()
+        if i >= first
+    ]
     rows: list[list[int]] = []
     for i in far:
         if not rows or rows[-1][-1] != i - 1:
             rows.append([])
         rows[-1].append(i)
     # A level of its own is no passing disturbance.
-    short = [row for row in rows if fewest <= len(row) <= max(5, DISTURBANCE * len(series.y))]
+    short = [
+        row for row in rows if fewest <= len(row) <= max(5, DISTURBANCE * len(series.y))
+    ]
     return max(short, key=lambda row: float(residual[row].sum()), default=[])
 
 
 def _concluded(
-    so_far: SteadyState, series: _Series, seconds: np.ndarray, work: np.ndarray, warmup: int, unit: str
+    so_far: SteadyState,
+    series: _Series,
+    seconds: np.ndarray,
+    work: np.ndarray,
+    warmup: int,
+    unit: str,
 ) -> SteadyState:
     """Adds the kind, the rates and the sentence."""
     n, start, period = len(seconds), so_far.start, so_far.period
     if start is None:
-        kind, verdict = ("no steady state",) * 2 if n >= JUDGED else ("too short", "too short to judge")
+        kind, verdict = (
+            ("no steady state",) * 2
+            if n >= JUDGED
+            else ("too short", "too short to judge")
+        )
         change = math.expm1(change_points.trend(series.clipped[n // 2 :]))
         text = f"{verdict}: in {n} batches no level holds to the end (last half: {change:+.1%} in time); {_advice(n)}"
         return dataclasses.replace(so_far, kind=kind, text=text)
     if period:
         whole = start + (n - start) % period  # rates of whole periods only
         start = whole if n - whole >= period else start
-    slower_before = start == series.lead or np.median(series.y[series.lead : start]) > np.median(series.y[start:])
-    kind = "cyclic" if period else "flat" if not start else "warm-up" if slower_before else "slow-down"
+    slower_before = start == series.lead or np.median(
+        series.y[series.lead : start]
+    ) > np.median(series.y[start:])
+    kind = (
+        "cyclic"
+        if period
+        else "flat"
+        if not start
+        else "warm-up"
+        if slower_before
+        else "slow-down"
+    )
     rate = _rate(seconds[start:], work[start:])
     move = None if so_far.rate_default is None else rate / so_far.rate_default - 1
     width = within_half_width(seconds[start:], work[start:])
-    concluded = dataclasses.replace(so_far, kind=kind, start=start, rate_steady=rate, move=move, half_width=width)
-    return dataclasses.replace(concluded, text=_sentence(concluded, n, warmup, f"{unit}/s"))
+    concluded = dataclasses.replace(
+        so_far, kind=kind, start=start, rate_steady=rate, move=move, half_width=width
+    )
+    return dataclasses.replace(
+        concluded, text=_sentence(concluded, n, warmup, f"{unit}/s")
+    )
 
 
 def _sentence(state: SteadyState, n: int, warmup: int, unit: str) -> str:
@@ -247,10 +327,16 @@ def _sentence(state: SteadyState, n: int, warmup: int, unit: str) -> str:
     if state.half_width is not None:
         text += f" (to {state.half_width:.1%} by its batches, which say nothing about other processes)"
     if state.move is not None:
-        text += f"; {state.move:+.1%} against" if abs(state.move) >= 0.0005 else "; the same as"
+        text += (
+            f"; {state.move:+.1%} against"
+            if abs(state.move) >= 0.0005
+            else "; the same as"
+        )
         text += f" skipping {warmup}"
     if state.outliers:
-        text += f"; {len(state.outliers)} of {n} batches are outliers, counted all the same"
+        text += (
+            f"; {len(state.outliers)} of {n} batches are outliers, counted all the same"
+        )
     return text + (f"; {n} batches cannot show later changes" if n < JUDGED else "")
 
 

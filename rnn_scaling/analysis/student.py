@@ -12,13 +12,21 @@ import numpy as np
 def t_quantile(probability: float, degrees: float) -> float:
     """Student's t quantile for `probability` in [0.5, 1), any degrees > 0 (inf: normal)."""
     if not 0.5 <= probability < 1 or not degrees > 0:
-        raise ValueError(f"expected a probability in [0.5, 1) and degrees above 0, got {probability} and {degrees}")
+        raise ValueError(
+            f"expected a probability in [0.5, 1) and degrees above 0, got {probability} and {degrees}"
+        )
     if probability == 0.5:
         return 0.0
-    t = NormalDist().inv_cdf(probability)  # below the quantile, from where Newton's steps rise to it
+    t = NormalDist().inv_cdf(
+        probability
+    )  # below the quantile, from where Newton's steps rise to it
     if math.isinf(degrees):
         return t
-    log_scale = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2) - 0.5 * math.log(degrees * math.pi)
+    log_scale = (
+        math.lgamma((degrees + 1) / 2)
+        - math.lgamma(degrees / 2)
+        - 0.5 * math.log(degrees * math.pi)
+    )
     for _ in range(200):
         density = math.exp(log_scale - (degrees + 1) / 2 * math.log1p(t * t / degrees))
         step = (probability - t_cdf(t, degrees)) / density
@@ -41,18 +49,28 @@ def t_detectable(probability: float, power: float, degrees: float) -> float:
     # The noncentral t is a normal with an estimated scale, averaged over the scale's distribution.
     critical, normal = t_quantile(probability, degrees), NormalDist()
     weights, scales = _scales(degrees)
-    return _root(lambda effect: float(weights @ [normal.cdf(x) for x in effect - critical * scales]), power, 1.0)
+    return _root(
+        lambda effect: float(
+            weights @ [normal.cdf(x) for x in effect - critical * scales]
+        ),
+        power,
+        1.0,
+    )
 
 
 @functools.lru_cache(maxsize=1024)
-def t_foreseeable(probability: float, power: float, known_by: float, degrees: float) -> float:
+def t_foreseeable(
+    probability: float, power: float, known_by: float, degrees: float
+) -> float:
     """The effect, in standard errors as estimated beforehand, that a later t test finds with `power`.
 
     Half of all estimates are too small, so the power is the mean over what the true error may be. `known_by`: degrees
     of freedom of the estimate.
     """
     critical, (z, _, below) = t_quantile(probability, degrees), _normal_table()
-    (weights, scales), (known_weights, known_scales) = (_scales(min(free, 500.0)) for free in (degrees, known_by))
+    (weights, scales), (known_weights, known_scales) = (
+        _scales(min(free, 500.0)) for free in (degrees, known_by)
+    )
 
     def reached(effect: float) -> float:
         found = np.interp(effect * known_scales[:, None] - critical * scales, z, below)
@@ -71,11 +89,17 @@ def range_quantile(probability: float, count: int, degrees: float) -> float:
     """
     if count == 2:
         return t_quantile((1 + probability) / 2, degrees)
-    weights, scales = _scales(min(degrees, 500.0), steps=100)  # with more of them the range changes by 0.1 %
+    weights, scales = _scales(
+        min(degrees, 500.0), steps=100
+    )  # with more of them the range changes by 0.1 %
     z, density, below = _normal_table()
 
-    def probability_of(x: float) -> float:  # that the range of `count` numbers is at most x estimated deviations
-        within = below - np.interp(z - x * scales[:, None], z, below, left=0.0, right=1.0)
+    def probability_of(
+        x: float,
+    ) -> float:  # that the range of `count` numbers is at most x estimated deviations
+        within = below - np.interp(
+            z - x * scales[:, None], z, below, left=0.0, right=1.0
+        )
         return float(weights @ (count * (within ** (count - 1) @ density)))
 
     return _root(probability_of, probability, 8.0) / math.sqrt(2)
@@ -115,7 +139,13 @@ def _incomplete_beta(x: float, a: float, b: float) -> float:
         return float(x >= 1)
     if x > (a + 1) / (a + b + 2):
         return 1 - _incomplete_beta(1 - x, b, a)
-    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    log_front = (
+        math.lgamma(a + b)
+        - math.lgamma(a)
+        - math.lgamma(b)
+        + a * math.log(x)
+        + b * math.log1p(-x)
+    )
     upper, lower, fraction = 1.0, 0.0, 1.0
     for i in range(1000):
         m = i // 2

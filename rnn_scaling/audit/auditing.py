@@ -9,7 +9,17 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from math import nan
 from pathlib import Path
 
-from rnn_scaling.audit import derived, documents, headers, limits, numbers, own_records, readings, repairs, slips
+from rnn_scaling.audit import (
+    derived,
+    documents,
+    headers,
+    limits,
+    numbers,
+    own_records,
+    readings,
+    repairs,
+    slips,
+)
 from rnn_scaling.audit.derived import Series
 from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, Place
 from rnn_scaling.audit.instances import Instance
@@ -21,7 +31,16 @@ from rnn_scaling.records.own_files import starts_as
 from rnn_scaling.records.record import RecordError
 
 MAX_NUMBERS = 500_000  # of a file
-DOCUMENTS = (".md", ".html", ".htm", ".csv", ".tsv", ".json", ".jsonl", ".txt")  # that are looked for in folders
+DOCUMENTS = (
+    ".md",
+    ".html",
+    ".htm",
+    ".csv",
+    ".tsv",
+    ".json",
+    ".jsonl",
+    ".txt",
+)  # that are looked for in folders
 MAX_FINDINGS, MOST_SERIES = 1_000, 200  # of a file that are kept
 MOST_SHOWN, MOST_COLUMNS = 6, 6  # rows and columns of an excerpt
 MOST_JOINED = 20_000  # rows of tables that are joined
@@ -45,9 +64,13 @@ def files(path: Path) -> list[Path]:
     """A file itself; of a folder every document in it, and the folder if it has run records."""
     if not path.is_dir():
         return [path]
-    documents_ = (file for file in path.rglob("*") if file.suffix in DOCUMENTS and file.is_file())
+    documents_ = (
+        file for file in path.rglob("*") if file.suffix in DOCUMENTS and file.is_file()
+    )
     found = sorted(file for file in documents_ if not starts_as(file, rb"prediction/"))
-    records = {file for file in found if file.suffix == ".json" and own_records.is_own(file)}
+    records = {
+        file for file in found if file.suffix == ".json" and own_records.is_own(file)
+    }
     return [path] * bool(records) + [file for file in found if file not in records]
 
 
@@ -68,14 +91,20 @@ def _checked(path: Path, max_numbers: int) -> FileReport:
         runs = own_records.read(path)
         if runs:
             report.comparisons, report.findings = own_records.check(runs)
-        for table in [own_records.table(runs, str(path))] if runs else joined(documents.tables(path), max_numbers):
+        for table in (
+            [own_records.table(runs, str(path))]
+            if runs
+            else joined(documents.tables(path), max_numbers)
+        ):
             report.tables += len(set(table.parts)) or 1
             report.numbers += table.count
             found = views(table)
             compared, findings = check(table, found)
             report.comparisons += compared
             if len(report.series) < MOST_SERIES:
-                of_view = next(filter(None, map(derived.series, found)), [])  # of the first view with some
+                of_view = next(
+                    filter(None, map(derived.series, found)), []
+                )  # of the first view with some
                 report.series += of_view[: MOST_SERIES - len(report.series)]
             report.findings += findings[: MAX_FINDINGS - len(report.findings)]
             if report.numbers >= max_numbers:
@@ -107,7 +136,9 @@ def joined(tables: Iterable[Table], max_numbers: int = MAX_NUMBERS) -> Iterator[
             yield from map(_joined, waiting.values())
             yield table
             return
-        about = headers.quantity_of(f"{table.caption} {table.title}".lower())  # of columns named after devices
+        about = headers.quantity_of(
+            f"{table.caption} {table.title}".lower()
+        )  # of columns named after devices
         key = table.header, about
         waiting.setdefault(key, []).append(table)
         rows_of[key] += len(table.rows)
@@ -129,12 +160,16 @@ def _joined(tables: Sequence[Table]) -> Table:
     return dataclasses.replace(tables[0], rows=rows, parts=parts)
 
 
-def check(table: Table, found_views: Sequence[View] | None = None) -> tuple[int, list[Finding]]:
+def check(
+    table: Table, found_views: Sequence[View] | None = None
+) -> tuple[int, list[Finding]]:
     """The number of comparisons in a table, and the findings, each place once."""
     compared, found, seen = 0, [], set[Ref]()
     for view in views(table) if found_views is None else found_views:
         believed = readings.readings(view)
-        compared += sum(reading.compared or len(reading.instances) for reading in believed)
+        compared += sum(
+            reading.compared or len(reading.instances) for reading in believed
+        )
         measured = list(limits.series(view))
         compared += sum(len(points) for _, points in measured)
         for refs, made in _findings(view, believed, measured):
@@ -148,23 +183,53 @@ def _findings(
     view: View, believed: Sequence[Reading], measured: Sequence[limits.Measured]
 ) -> Iterator[tuple[tuple[Ref, ...], Finding]]:
     for fault in filter(_is_material, repairs.faults(view, believed)):
-        refs = tuple(dict.fromkeys(ref for change in fault.changes for ref in change.places))
+        refs = tuple(
+            dict.fromkeys(ref for change in fault.changes for ref in change.places)
+        )
         yield refs, _of_fault(view, fault)
-    of_columns = (readings.mistakes, readings.inverses, readings.contradictions, readings.other_baselines)
-    for reading in itertools.chain.from_iterable(check(view, believed) for check in of_columns):
-        yield tuple(item.ref for item in view.columns[reading.target].items if item), _of_column(view, reading)
-    confirmed = frozenset(t.item.ref for r in believed for i in r.instances if i.holds for t in i.terms)
+    of_columns = (
+        readings.mistakes,
+        readings.inverses,
+        readings.contradictions,
+        readings.other_baselines,
+    )
+    for reading in itertools.chain.from_iterable(
+        check(view, believed) for check in of_columns
+    ):
+        yield (
+            tuple(item.ref for item in view.columns[reading.target].items if item),
+            _of_column(view, reading),
+        )
+    confirmed = frozenset(
+        t.item.ref for r in believed for i in r.instances if i.holds for t in i.terms
+    )
     for outlier in limits.outliers(view, measured, confirmed):
         refs = (outlier.item.ref, outlier.like) if outlier.like else (outlier.item.ref,)
-        yield refs[:1], _made(view, outlier.kind, outlier.kind == "order", [(ref, outlier.fits) for ref in refs])
+        yield (
+            refs[:1],
+            _made(
+                view,
+                outlier.kind,
+                outlier.kind == "order",
+                [(ref, outlier.fits) for ref in refs],
+            ),
+        )
 
 
 def _is_material(fault: Fault) -> bool:
     """Whether a number is off by more than what medians and unprinted digits explain."""
-    items = {term.item.ref: term.item for instance in fault.broken for term in instance.terms}
-    fits = [(items[ref], fit) for change in fault.changes for ref, fit in change.fit_of if ref in items]
+    items = {
+        term.item.ref: term.item for instance in fault.broken for term in instance.terms
+    }
+    fits = [
+        (items[ref], fit)
+        for change in fault.changes
+        for ref, fit in change.fit_of
+        if ref in items
+    ]
     return any(
-        max(a - item.high, item.low - b) > MATERIAL * max(abs(item.high), abs(item.low)) for item, (a, b) in fits
+        max(a - item.high, item.low - b) > MATERIAL * max(abs(item.high), abs(item.low))
+        for item, (a, b) in fits
     )
 
 
@@ -185,33 +250,62 @@ def _made(
 
 
 def _of_fault(view: View, fault: Fault) -> Finding:
-    kind = fault.changes[0].kind if len(fault.changes) == 1 or fault.changes[0].kind in KINDS else "one-of"
+    kind = (
+        fault.changes[0].kind
+        if len(fault.changes) == 1 or fault.changes[0].kind in KINDS
+        else "one-of"
+    )
     fits = [fit for change in fault.changes for fit in change.fit_of]
-    is_certain = fault.bits >= CERTAIN and not any(instance.tolerance for instance in fault.broken)
+    is_certain = fault.bits >= CERTAIN and not any(
+        instance.tolerance for instance in fault.broken
+    )
     refs = [term.item.ref for instance in fault.broken for term in instance.terms]
-    return _made(view, kind, is_certain, fits, _formula(fault.broken[0]), fault.bits, refs)
+    return _made(
+        view, kind, is_certain, fits, _formula(fault.broken[0]), fault.bits, refs
+    )
 
 
 def _of_column(view: View, reading: Reading) -> Finding:
-    first, *others = [item.ref for item in view.columns[reading.target].items if item][:MOST_SHOWN]
-    return _made(view, "column", True, [(first, (nan, nan))], reading.relation.name, reading.bits, others)
+    first, *others = [item.ref for item in view.columns[reading.target].items if item][
+        :MOST_SHOWN
+    ]
+    return _made(
+        view,
+        "column",
+        True,
+        [(first, (nan, nan))],
+        reading.relation.name,
+        reading.bits,
+        others,
+    )
 
 
 def _formula(instance: Instance) -> str:
     """The relation in words: "speedup = rate / baseline rate"."""
     relation = instance.relation
     is_named = relation.is_sum or relation.target == "target"
-    text = re.sub(r"([a-z]+)0", r"baseline \1", relation.text).replace("each", "rate per device")
+    text = re.sub(r"([a-z]+)0", r"baseline \1", relation.text).replace(
+        "each", "rate per device"
+    )
     return relation.name if is_named else text.replace("*", "x")
 
 
-def _excerpt(view: View, refs: Sequence[Ref]) -> tuple[tuple[int, tuple[str, ...]], ...]:
+def _excerpt(
+    view: View, refs: Sequence[Ref]
+) -> tuple[tuple[int, tuple[str, ...]], ...]:
     """The header and the first MOST_SHOWN rows of some places, with the columns of these and the first."""
     table = view.table
-    columns = sorted({0, *(column % len(table.header) for _, column in refs)})[:MOST_COLUMNS]
-    rows = sorted({row for row, _ in refs[:1] if row >= 0} | {row for row, _ in [*refs][:MOST_SHOWN] if row >= 0})
+    columns = sorted({0, *(column % len(table.header) for _, column in refs)})[
+        :MOST_COLUMNS
+    ]
+    rows = sorted(
+        {row for row, _ in refs[:1] if row >= 0}
+        | {row for row, _ in [*refs][:MOST_SHOWN] if row >= 0}
+    )
     shown = [(table.line, table.header), *(table.rows[row] for row in rows)]
-    return tuple((line, tuple(numbers.plain(texts[k]) for k in columns)) for line, texts in shown)
+    return tuple(
+        (line, tuple(numbers.plain(texts[k]) for k in columns)) for line, texts in shown
+    )
 
 
 def _place(view: View, ref: Ref, low: float, high: float) -> Place:
@@ -219,9 +313,31 @@ def _place(view: View, ref: Ref, low: float, high: float) -> Place:
     line, texts = view.table.rows[ref[0]]
     k = ref[1] % len(view.table.header)
     column, at, item = view.places[ref]
-    factor = item.high / item.number.high if item.number.high and item.low != item.high else 1.0
+    factor = (
+        item.high / item.number.high
+        if item.number.high and item.low != item.high
+        else 1.0
+    )
     low, high = low / factor, high / factor
-    devices = next((count.low for j in view.of("devices") if (count := view.columns[j].items[at])), None)
+    devices = next(
+        (count.low for j in view.of("devices") if (count := view.columns[j].items[at])),
+        None,
+    )
     slip = slips.cheapest(item.number, low, high, devices, column.values)
-    name = next((numbers.plain(text) for j, text in enumerate(texts) if text.strip() and j != k), "")
-    return Place(line, name, view.table.header[k], numbers.plain(texts[k]), low, high, slip.name if slip else "")
+    name = next(
+        (
+            numbers.plain(text)
+            for j, text in enumerate(texts)
+            if text.strip() and j != k
+        ),
+        "",
+    )
+    return Place(
+        line,
+        name,
+        view.table.header[k],
+        numbers.plain(texts[k]),
+        low,
+        high,
+        slip.name if slip else "",
+    )

@@ -30,8 +30,12 @@ class Series:
     measure: str  # what was read: a name of MEASURES
     points: tuple[Point, ...]
     best: float  # devices of the fastest point
-    knee: float | None  # devices beyond which each further one adds less than half of what the first ones do
-    fall: tuple[float, ...]  # devices between which the speed falls most, () if never by more than a tenth
+    knee: (
+        float | None
+    )  # devices beyond which each further one adds less than half of what the first ones do
+    fall: tuple[
+        float, ...
+    ]  # devices between which the speed falls most, () if never by more than a tenth
 
 
 def series(view: View) -> list[Series]:
@@ -40,7 +44,10 @@ def series(view: View) -> list[Series]:
     if devices is None:
         return []
     tried = ([view.columns[k] for k in view.of(quantity)] for quantity in MEASURES)
-    made = ([found for column in columns for found in _of_column(view, devices, column)] for columns in tried)
+    made = (
+        [found for column in columns for found in _of_column(view, devices, column)]
+        for columns in tried
+    )
     return next(filter(None, made), [])
 
 
@@ -52,25 +59,40 @@ def _of_column(view: View, devices: Column, column: Column) -> Iterator[Series]:
         if n and item and n.low > 0 and item.number.value > 0:
             key = view.parts[row], ", ".join(filter(None, (*labels, column.name)))
             first.setdefault(key, view.lines[row])
-            value = item.number.value * n.low if column.quantity == "each" else item.number.value
+            value = (
+                item.number.value * n.low
+                if column.quantity == "each"
+                else item.number.value
+            )
             groups.setdefault(key, {}).setdefault(n.low, []).append(value)
     for key, points in groups.items():
-        if len(points) > 1 and all(max(values) <= APART * min(values) for values in points.values()):
+        if len(points) > 1 and all(
+            max(values) <= APART * min(values) for values in points.values()
+        ):
             yield _made(view, first[key], key[1], column.quantity, points)
 
 
-def _made(view: View, line: int, name: str, quantity: str, points: Mapping[float, list[float]]) -> Series:
+def _made(
+    view: View, line: int, name: str, quantity: str, points: Mapping[float, list[float]]
+) -> Series:
     counts = sorted(points)
     values = [statistics.geometric_mean(points[n]) for n in counts]
     speeds = [1 / value if quantity == "seconds" else value for value in values]
     steps = list(zip(speeds, speeds[1:], counts, counts[1:]))
     found = []
-    for n, value, speed, step in zip(counts, values, speeds, [None, *(b / a for a, b, _, _ in steps)]):
+    for n, value, speed, step in zip(
+        counts, values, speeds, [None, *(b / a for a, b, _, _ in steps)]
+    ):
         speedup = speed / speeds[0]
         found.append(Point(n, value, speedup, speedup * counts[0] / n, step))
     gains = [(b - a) / (m - n) for a, b, n, m in steps]
-    knee = next((counts[k] for k, gain in enumerate(gains) if k and gain < KNEE * gains[0]), None)
+    knee = next(
+        (counts[k] for k, gain in enumerate(gains) if k and gain < KNEE * gains[0]),
+        None,
+    )
     kept, between = min((b / a, (n, m)) for a, b, n, m in steps)
     best = counts[max(range(len(speeds)), key=speeds.__getitem__)]
     fall = between if kept < FALL else ()
-    return Series(view.table.source, line, name, quantity, tuple(found), best, knee, fall)
+    return Series(
+        view.table.source, line, name, quantity, tuple(found), best, knee, fall
+    )

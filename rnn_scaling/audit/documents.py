@@ -23,7 +23,12 @@ _RULE = re.compile(r"[\s|:+=-]*[-=]{2}[\s|:+=-]*|[\s|:]*:?-:?[\s|:-]*")
 _CORNERS = "┌┬┐├┼┤└┴┘╔╦╗╠╬╣╚╩╝╒╤╕╞╪╡╘╧╛┏┳┓┡╇┩┣╋┫┗┻┛"
 _BOXES = str.maketrans(f"│┃║─━═{_CORNERS}", f"|||---{'+' * len(_CORNERS)}")
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_FIELDS = (re.compile(r"\s*,\s*"), re.compile(r"\t+"), re.compile(r"\s{2,}"), re.compile(r"\s+"))
+_FIELDS = (
+    re.compile(r"\s*,\s*"),
+    re.compile(r"\t+"),
+    re.compile(r"\s{2,}"),
+    re.compile(r"\s+"),
+)
 _REMARK = re.compile(r"\s+\([^()]*\)$")  # at the end of a line, which has no header
 _COMMENTED = re.compile(r"#\s*\S+(?:\s{2,}\S+){3}")  # the header of nccl-tests
 _UNITS = re.compile(r"[#\s]*(?:\([\w/%]+\)\s*)+")  # a line below a header
@@ -41,7 +46,11 @@ def tables(path: Path) -> Iterator[Table]:
     with input_files.open_regular(path) as file:
         start = file.peek(4096)[:4096]
         if b"\0" in start:
-            kind = "UTF-16 text" if start[:2] in (b"\xff\xfe", b"\xfe\xff") else "a binary file"
+            kind = (
+                "UTF-16 text"
+                if start[:2] in (b"\xff\xfe", b"\xfe\xff")
+                else "a binary file"
+            )
             raise UnreadableError(f"{path}: {kind}; expected UTF-8 text")
         lines = _lines(file)
         head = list(itertools.islice(lines, 20))
@@ -49,9 +58,15 @@ def tables(path: Path) -> Iterator[Table]:
         texts = [text for _, text in head if text.strip()][:8]
         kind = _format(path.suffix, texts)
         if kind == "csv":
-            yield from _delimited(str(path), every, "\t" if path.suffix == ".tsv" else _delimiter(texts))
+            yield from _delimited(
+                str(path), every, "\t" if path.suffix == ".tsv" else _delimiter(texts)
+            )
         elif kind == "json lines":
-            found = ((number, item) for number, text in every if (item := _object(text)) is not None)
+            found = (
+                (number, item)
+                for number, text in every
+                if (item := _object(text)) is not None
+            )
             while piece := list(itertools.islice(found, MOST_ROWS)):
                 yield from _of_objects(str(path), piece, "")
         elif kind == "json":
@@ -69,11 +84,21 @@ def _format(suffix: str, texts: Sequence[str]) -> str:
     first = texts[0].lstrip()[:1] if texts else ""
     if suffix in (".csv", ".tsv"):
         return "csv"
-    if suffix == ".jsonl" or (first == "{" and len(texts) > 1 and all(_object(t) is not None for t in texts[:2])):
+    if suffix == ".jsonl" or (
+        first == "{"
+        and len(texts) > 1
+        and all(_object(t) is not None for t in texts[:2])
+    ):
         return "json lines"
     if suffix == ".json" or (first in ("{", "[") and suffix != ".md"):
         return "json"
-    return "csv" if suffix not in (".md", ".html", ".htm") and first != "<" and _is_delimited(texts) else "text"
+    return (
+        "csv"
+        if suffix not in (".md", ".html", ".htm")
+        and first != "<"
+        and _is_delimited(texts)
+        else "text"
+    )
 
 
 def _lines(file: Any) -> Iterator[tuple[int, str]]:
@@ -82,9 +107,15 @@ def _lines(file: Any) -> Iterator[tuple[int, str]]:
         line = file.readline(MOST_BYTES)
         if not line:
             return
-        while not line.endswith(b"\n") and (more := file.readline(MOST_BYTES)) and not more.endswith(b"\n"):
+        while (
+            not line.endswith(b"\n")
+            and (more := file.readline(MOST_BYTES))
+            and not more.endswith(b"\n")
+        ):
             pass
-        text = line.decode("utf-8-sig" if number == 1 else "utf-8", errors="replace").rstrip("\r\n")
+        text = line.decode(
+            "utf-8-sig" if number == 1 else "utf-8", errors="replace"
+        ).rstrip("\r\n")
         yield number, _ESCAPES.sub("", text) if "\x1b" in text else text
 
 
@@ -98,7 +129,11 @@ def of_text(source: str, lines: Iterable[tuple[int, str]]) -> Iterator[Table]:
         elif kind == "html":
             yield from _html(source, block[0], stream, title)
         elif kind == "pipes":
-            rows = [(number, _split(text)) for number, text in block if not _RULE.fullmatch(text)]
+            rows = [
+                (number, _split(text))
+                for number, text in block
+                if not _RULE.fullmatch(text)
+            ]
             yield from _table(source, rows, title, caption)
             caption = ""
         elif len(block) > 2:
@@ -108,7 +143,9 @@ def of_text(source: str, lines: Iterable[tuple[int, str]]) -> Iterator[Table]:
             caption = block[-1][1].strip()[:MOST_CAPTION]
 
 
-def _blocks(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[str, list[tuple[int, str]]]]:
+def _blocks(
+    lines: Iterable[tuple[int, str]],
+) -> Iterator[tuple[str, list[tuple[int, str]]]]:
     """Yields lines of one kind that follow each other: (kind, lines)."""
     block: list[tuple[int, str]] = []
     kind = ""
@@ -137,11 +174,20 @@ def _kind(line: str, before: str) -> tuple[str, str]:
     if "<" in line and "<table" in line.lower():
         return "html", line
     text = line.strip().removeprefix(">").strip()
-    if text[:1] == "#" and (heading := _HEADING.fullmatch(line)) and not _COMMENTED.match(text):
+    if (
+        text[:1] == "#"
+        and (heading := _HEADING.fullmatch(line))
+        and not _COMMENTED.match(text)
+    ):
         return "heading", numbers.plain(heading[1])
     has_pipe, is_below = "|" in text, before == "pipes"
     is_rule = (has_pipe or is_below) and _RULE.fullmatch(text)
-    if text.count("|") > 1 or text.startswith("+-") or (has_pipe and is_below) or is_rule:
+    if (
+        text.count("|") > 1
+        or text.startswith("+-")
+        or (has_pipe and is_below)
+        or is_rule
+    ):
         return "pipes", text
     return "columns" if text else "", line
 
@@ -151,34 +197,58 @@ def _split(text: str) -> tuple[str, ...]:
     inner = inner[:-1] if inner.endswith("|") and not inner.endswith("\\|") else inner
     if "\\" not in inner:
         return tuple(map(str.strip, inner.split("|")))
-    return tuple(cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", inner))
+    return tuple(
+        cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", inner)
+    )
 
 
-def _columns(source: str, block: Sequence[tuple[int, str]], title: str, caption: str) -> Iterator[Table]:
+def _columns(
+    source: str, block: Sequence[tuple[int, str]], title: str, caption: str
+) -> Iterator[Table]:
     """Plain columns: a header, then lines of the same number of fields with numbers in most."""
-    block = [(number, _spaced(text.lstrip("# "))) for number, text in block if not _UNITS.fullmatch(text)]
-    rows = [(number, text) for number, text in block if not _RULE.fullmatch(text.strip())]
+    block = [
+        (number, _spaced(text.lstrip("# ")))
+        for number, text in block
+        if not _UNITS.fullmatch(text)
+    ]
+    rows = [
+        (number, text) for number, text in block if not _RULE.fullmatch(text.strip())
+    ]
     for split in _FIELDS:
         fields = [tuple(split.split(_REMARK.sub("", text.strip()))) for _, text in rows]
         for start in range(len(fields) - 2):
             width, end = len(fields[start + 1]), start + 1
-            head = fields[start] if len(fields[start]) == width else ("", *fields[start])  # names without a header
+            head = (
+                fields[start] if len(fields[start]) == width else ("", *fields[start])
+            )  # names without a header
             if len(head) != width or width < 2 or any(map(numbers.parse, head)):
                 continue
-            while end < len(fields) and len(fields[end]) == width and any(map(numbers.parse, fields[end])):
+            while (
+                end < len(fields)
+                and len(fields[end]) == width
+                and any(map(numbers.parse, fields[end]))
+            ):
                 end += 1
             if end > start + 2:
                 body = [(rows[k][0], fields[k]) for k in range(start + 1, end)]
-                yield from _table(source, [(rows[start][0], head), *body], title, caption)
+                yield from _table(
+                    source, [(rows[start][0], head), *body], title, caption
+                )
                 return
 
 
 def _spaced(text: str) -> str:
     """A line without the frames of benchstat, and without blanks in "56.44µ ±  5%"."""
-    return re.sub(r"\s*±\s*", " ± ", text.replace("|", "  ")) if "±" in text or "|" in text else text
+    return (
+        re.sub(r"\s*±\s*", " ± ", text.replace("|", "  "))
+        if "±" in text or "|" in text
+        else text
+    )
 
 
-def _table(source: str, rows: Sequence[Row], title: str, caption: str) -> Iterator[Table]:
+def _table(
+    source: str, rows: Sequence[Row], title: str, caption: str
+) -> Iterator[Table]:
     """The table of rows, the first of them its header; a second header line is folded into the first."""
     if len(rows) < 2 or len(rows[0][1]) < 2:
         return
@@ -186,10 +256,18 @@ def _table(source: str, rows: Sequence[Row], title: str, caption: str) -> Iterat
     width, body = len(header), rows[1:]
     if len(body) > 1 and _is_second_header(header, body[0][1]):
         below = [*map(numbers.plain, body[0][1]), *[""] * width]
-        header = [top if top == sub else f"{top} {sub}".strip() for top, sub in zip(header, below)]
+        header = [
+            top if top == sub else f"{top} {sub}".strip()
+            for top, sub in zip(header, below)
+        ]
         body = body[1:]
-    squared = [(number, (*texts[:width], *[""] * (width - len(texts)))) for number, texts in body]
-    for is_filled, part in itertools.groupby(squared, lambda row: any(row[1])):  # an empty row ends a series
+    squared = [
+        (number, (*texts[:width], *[""] * (width - len(texts))))
+        for number, texts in body
+    ]
+    for is_filled, part in itertools.groupby(
+        squared, lambda row: any(row[1])
+    ):  # an empty row ends a series
         if is_filled:
             yield Table(source, rows[0][0], tuple(header), tuple(part), title, caption)
 
@@ -197,7 +275,11 @@ def _table(source: str, rows: Sequence[Row], title: str, caption: str) -> Iterat
 def _is_second_header(header: Sequence[str], texts: Sequence[str]) -> bool:
     filled = [text for text in texts if text.strip()]
     is_repeated = len(set(header)) < len(header) or "" in header[1:]
-    return is_repeated and len(filled) > 1 and all(headers.devices_in(t) or not numbers.parse(t) for t in filled)
+    return (
+        is_repeated
+        and len(filled) > 1
+        and all(headers.devices_in(t) or not numbers.parse(t) for t in filled)
+    )
 
 
 class _Html(html.parser.HTMLParser):
@@ -227,7 +309,10 @@ class _Html(html.parser.HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "caption" and self._text is not None:
-            self.caption, self._text = " ".join("".join(self._text).split())[:MOST_CAPTION], None
+            self.caption, self._text = (
+                " ".join("".join(self._text).split())[:MOST_CAPTION],
+                None,
+            )
         elif tag in ("td", "th"):
             self._end_cell()
         elif tag in ("tr", "table"):
@@ -258,7 +343,9 @@ class _Html(html.parser.HTMLParser):
             return
         self._is_open = False
         self._fill(self.rows[-1][1])
-        self._below = {k: (left - 1, text) for k, (left, text) in self._below.items() if left > 1}
+        self._below = {
+            k: (left - 1, text) for k, (left, text) in self._below.items() if left > 1
+        }
 
     def _fill(self, row: list[str]) -> None:
         while len(row) in self._below and self._below[len(row)][0] > 0:
@@ -266,10 +353,16 @@ class _Html(html.parser.HTMLParser):
 
 
 def _span(text: str | None) -> int:
-    return min(int(text), 1000) if text and re.fullmatch(r"[1-9]\d{0,5}", text.strip()) else 1
+    return (
+        min(int(text), 1000)
+        if text and re.fullmatch(r"[1-9]\d{0,5}", text.strip())
+        else 1
+    )
 
 
-def _html(source: str, opened: tuple[int, str], lines: Iterator[tuple[int, str]], title: str) -> Iterator[Table]:
+def _html(
+    source: str, opened: tuple[int, str], lines: Iterator[tuple[int, str]], title: str
+) -> Iterator[Table]:
     """The table that a line opens."""
     parser = _Html()
     for _, text in itertools.chain([opened], lines):
@@ -277,7 +370,9 @@ def _html(source: str, opened: tuple[int, str], lines: Iterator[tuple[int, str]]
         if parser.depth < 1 and "</table" in text.lower():
             break
     parser.handle_endtag("tr")
-    rows = [(opened[0] + line - 1, tuple(texts)) for line, texts in parser.rows if texts]
+    rows = [
+        (opened[0] + line - 1, tuple(texts)) for line, texts in parser.rows if texts
+    ]
     yield from _table(source, rows, title, parser.caption)
 
 
@@ -294,17 +389,27 @@ def _parsed(texts: Iterable[str], delimiter: str) -> list[list[str]]:
     rows = []
     for text in texts:
         with contextlib.suppress(csv.Error):
-            rows.append(next(csv.reader([text.replace("\r", " ")], delimiter=delimiter), []))
+            rows.append(
+                next(csv.reader([text.replace("\r", " ")], delimiter=delimiter), [])
+            )
     return rows
 
 
 def _is_delimited(texts: Sequence[str]) -> bool:
     delimiter = _delimiter(texts)
-    is_even = all(0 < text.count(delimiter) == texts[0].count(delimiter) for text in texts)
-    return len(texts) > 2 and is_even and not any("|" in text or ". " in text for text in texts)
+    is_even = all(
+        0 < text.count(delimiter) == texts[0].count(delimiter) for text in texts
+    )
+    return (
+        len(texts) > 2
+        and is_even
+        and not any("|" in text or ". " in text for text in texts)
+    )
 
 
-def _delimited(source: str, lines: Iterable[tuple[int, str]], delimiter: str) -> Iterator[Table]:
+def _delimited(
+    source: str, lines: Iterable[tuple[int, str]], delimiter: str
+) -> Iterator[Table]:
     """Tables of a CSV file, which an empty line ends."""
     header: Row | None = None
     rows: list[Row] = []
@@ -338,26 +443,46 @@ def of_json(source: str, document: Any, name: str) -> Iterator[Table]:
     if isinstance(document, list):
         yield from _of_list(source, document, name)
     elif isinstance(document, dict):
-        lists = [(key, value) for key, value in document.items() if isinstance(value, list) and value]
-        flat = {key: value for key, value in lists if not any(isinstance(item, (list, dict)) for item in value)}
+        lists = [
+            (key, value)
+            for key, value in document.items()
+            if isinstance(value, list) and value
+        ]
+        flat = {
+            key: value
+            for key, value in lists
+            if not any(isinstance(item, (list, dict)) for item in value)
+        }
         if len(flat) > 1 and len({len(value) for value in flat.values()}) == 1:
             rows = (dict(zip(flat, row)) for row in zip(*flat.values()))
             yield from _of_objects(source, list(enumerate(rows, 1)), name)
             return
-        if len(document) > 1 and all(isinstance(value, dict) for value in document.values()):
-            named = [(k, {"name": key, **value}) for k, (key, value) in enumerate(document.items(), 1)]
+        if len(document) > 1 and all(
+            isinstance(value, dict) for value in document.values()
+        ):
+            named = [
+                (k, {"name": key, **value})
+                for k, (key, value) in enumerate(document.items(), 1)
+            ]
             yield from _of_objects(source, named, name)
         yield from _of_members(source, document, name)
 
 
 def _of_list(source: str, document: Sequence[Any], name: str) -> Iterator[Table]:
-    objects = [(k, item) for k, item in enumerate(document, 1) if isinstance(item, dict)]
+    objects = [
+        (k, item) for k, item in enumerate(document, 1) if isinstance(item, dict)
+    ]
     if objects:
         yield from _of_objects(source, objects, name)
         for _, item in objects:
-            yield from _of_members(source, {k: v for k, v in item.items() if isinstance(v, list)}, name)
+            yield from _of_members(
+                source, {k: v for k, v in item.items() if isinstance(v, list)}, name
+            )
     elif len(document) > 1 and all(isinstance(row, list) and row for row in document):
-        rows = [(k, tuple(_text(value) for value in row)) for k, row in enumerate(document, 1)]
+        rows = [
+            (k, tuple(_text(value) for value in row))
+            for k, row in enumerate(document, 1)
+        ]
         yield from _table(source, rows, name, "")
 
 
@@ -366,10 +491,14 @@ def _of_members(source: str, document: Mapping[str, Any], name: str) -> Iterator
         yield from of_json(source, value, f"{name}.{key}" if name else str(key))
 
 
-def _of_objects(source: str, objects: Sequence[tuple[int, Mapping[str, Any]]], name: str) -> Iterator[Table]:
+def _of_objects(
+    source: str, objects: Sequence[tuple[int, Mapping[str, Any]]], name: str
+) -> Iterator[Table]:
     flat = [(number, _flat(item)) for number, item in objects]
     header = tuple(dict.fromkeys(key for _, item in flat for key in item))
-    rows = tuple((number, tuple(_text(item.get(key)) for key in header)) for number, item in flat)
+    rows = tuple(
+        (number, tuple(_text(item.get(key)) for key in header)) for number, item in flat
+    )
     if len(header) > 1 and len(rows) > 1:
         yield Table(source, rows[0][0], header, rows, name, "")
 

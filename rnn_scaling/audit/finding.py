@@ -2,7 +2,9 @@
 
 import dataclasses
 
-IMPOSSIBLE = "impossible"  # contradicts other numbers of the table by more than their rounding
+IMPOSSIBLE = (
+    "impossible"  # contradicts other numbers of the table by more than their rounding
+)
 UNLIKELY = "unlikely"  # possible, but out of line, or the relation is not certain
 
 
@@ -24,7 +26,11 @@ class Finding:
     kind: str  # "number", "one-of", "exchange", "column", "record", or a kind of patterns.py or limits.py
     strength: str
     source: str
-    places: tuple[Place, ...]  # the cells that are wrong; of "one-of" each mends all by itself
+    places: tuple[
+        Place, ...
+    ]  # the cells that are wrong; of "one-of" each mends all by itself
     relation: str  # the formula that does not hold
     bits: float = 0.0  # evidence for the relation in this table
-    excerpt: tuple[tuple[int, tuple[str, ...]], ...] = ()  # (line, texts) of the header and some rows and columns
+    excerpt: tuple[
+        tuple[int, tuple[str, ...]], ...
+    ] = ()  # (line, texts) of the header and some rows and columns

@@ -13,7 +13,15 @@ from rnn_scaling.audit.tables import SMALLEST, Column, View, logs_of, rows_by
 
 SETTINGS = ("setting", "batch", "global_batch", "epochs", "work")
 # Price in bits of the rules that choose a baseline.
-RULES = {"stated": -1.0, "fewest devices": 0.0, "unit": 1.0, "blank": 0.5, "named": 1.0, "first": 1.5, "last": 5.0}
+RULES = {
+    "stated": -1.0,
+    "fewest devices": 0.0,
+    "unit": 1.0,
+    "blank": 0.5,
+    "named": 1.0,
+    "first": 1.5,
+    "last": 5.0,
+}
 MOST_SIBLINGS = 60  # rows of a broken row's series, in a long table
 MOST_BROKEN = 0.05  # of all rows of a long table, above which the first rows are no sample of the others
 Groups = dict[str, list[list[int]]]
@@ -28,7 +36,10 @@ def groupings(view: View) -> Groups:
     if width:
         keys["labels"] = lambda row: view.labels[row]
     if settings:
-        keys["settings"] = lambda row: (view.labels[row], tuple(_value(column, row) for column in settings))
+        keys["settings"] = lambda row: (
+            view.labels[row],
+            tuple(_value(column, row) for column in settings),
+        )
     for k in range(min(width, 4) if width > 1 else 0):
         keys[f"label {k}"] = lambda row, k=k: view.labels[row][k]  # type: ignore[misc]
     for k, column in enumerate(view.columns):
@@ -40,7 +51,9 @@ def groupings(view: View) -> Groups:
     if len(set(view.parts)) > 1:
         found["everything"] = [list(range(len(view.lines)))]
     for name, key in keys.items():
-        rows = list(rows_by((part, key(row)) for row, part in enumerate(view.parts)).values())
+        rows = list(
+            rows_by((part, key(row)) for row, part in enumerate(view.parts)).values()
+        )
         if rows not in found.values() and len(rows) < max(2, len(view.lines)):
             found[name] = rows
     return found
@@ -70,7 +83,11 @@ def _value(column: Column, row: int) -> float | None:
 
 
 def baselines(
-    view: View, target: Column, sources: Sequence[Column], parts: Sequence[Sequence[int]], shift: Shift
+    view: View,
+    target: Column,
+    sources: Sequence[Column],
+    parts: Sequence[Sequence[int]],
+    shift: Shift,
 ) -> dict[str, dict[int, int]]:
     """By rule of RULES the baseline row of each row; of rules that choose the same rows only the first."""
     by_rule: dict[str, dict[int, int]] = {}
@@ -87,23 +104,39 @@ def baselines(
 
 
 def _by_rule(
-    view: View, target: Column, sources: Sequence[Column], rows: Sequence[int], shift: Shift
+    view: View,
+    target: Column,
+    sources: Sequence[Column],
+    rows: Sequence[int],
+    shift: Shift,
 ) -> dict[str, Sequence[int]]:
     """Baselines of one series by rule, the best first. rows: those that have all numbers."""
     devices = next((view.columns[k] for k in view.of("devices")), None)
     at = next((item.ref[1] for item in target.items if item), 0)
     baseline_value = shift[1] * (1.0 - shift[0])
-    counted = [(item.low, row) for row in rows if devices and (item := devices.items[row])]
+    counted = [
+        (item.low, row) for row in rows if devices and (item := devices.items[row])
+    ]
     printed = [(item, row) for row in rows if (item := target.items[row])]
-    units = [(abs(0.5 * (item.low + item.high) - baseline_value), row) for item, row in printed if is_one(item, shift)]
+    units = [
+        (abs(0.5 * (item.low + item.high) - baseline_value), row)
+        for item, row in printed
+        if is_one(item, shift)
+    ]
     blank = [row for row in rows if target.items[row] is None]
-    is_same = len({tuple(_value(column, row) for column in sources) for row in blank}) == 1
+    is_same = (
+        len({tuple(_value(column, row) for column in sources) for row in blank}) == 1
+    )
     return {
         "stated": [row for row in blank if _is_baseline(view, row, at)],
         "fewest devices": [row for _, row in sorted(counted)],
         "unit": [] if counted else [row for _, row in sorted(units)],
         "blank": blank if is_same else [],
-        "named": [row for row in rows if any(headers.is_baseline(label) for label in view.labels[row])],
+        "named": [
+            row
+            for row in rows
+            if any(headers.is_baseline(label) for label in view.labels[row])
+        ],
         "first": rows,
         "last": [] if counted else rows[::-1],
     }
@@ -118,27 +151,41 @@ def _is_baseline(view: View, row: int, column: int) -> bool:
 def is_one(printed: Any, shift: Shift = (0.0, 1)) -> Any:
     """Whether a number is printed as 1 or 100 %, or no change. printed: an Item, or a Column of them."""
     by, sign = shift
-    rounded = printed.low + 2 / 3 * (printed.high - printed.low)  # the bounds allow numbers that were cut off, too
+    rounded = printed.low + 2 / 3 * (
+        printed.high - printed.low
+    )  # the bounds allow numbers that were cut off, too
     return (printed.low <= sign * (1.0 - by)) & (sign * (1.0 - by) <= rounded + 1e-9)
 
 
 def broken_rows(
-    relation: Relation, columns: Mapping[str, Column], baselines: Mapping[int, int], tolerance: float
+    relation: Relation,
+    columns: Mapping[str, Column],
+    baselines: Mapping[int, int],
+    tolerance: float,
 ) -> set[int]:
     """Rows in which a product does not hold. columns: by quantity."""
     target, (shift, sign) = columns[relation.target], relation.shift
     rows = np.fromiter(baselines.keys(), int, len(baselines))
     firsts = np.fromiter(baselines.values(), int, len(baselines))
-    low, high = np.full(len(rows), -tolerance - 1e-9), np.full(len(rows), tolerance + 1e-9)
+    low, high = (
+        np.full(len(rows), -tolerance - 1e-9),
+        np.full(len(rows), tolerance + 1e-9),
+    )
     for name, exponent in relation.factors:
         quantity = name.removesuffix("0")
         a, b = columns[quantity].log_bounds
         if quantity == relation.target and relation.shift != (0.0, 1):
             bounds = (target.low, target.high)[::sign]
-            a, b = (logs_of(np.maximum(shift + sign * bound, SMALLEST)) for bound in bounds)
+            a, b = (
+                logs_of(np.maximum(shift + sign * bound, SMALLEST)) for bound in bounds
+            )
         at = firsts if name.endswith("0") else rows
-        low, high = (low + a[at], high + b[at]) if exponent > 0 else (low - b[at], high - a[at])
-        if relation.has_baseline and name == relation.target:  # over the printed number of the baseline, unless it is 1
+        low, high = (
+            (low + a[at], high + b[at]) if exponent > 0 else (low - b[at], high - a[at])
+        )
+        if (
+            relation.has_baseline and name == relation.target
+        ):  # over the printed number of the baseline, unless it is 1
             is_printed = ~np.isnan(a) & ~is_one(target, relation.shift)
             low -= np.where(is_printed, b, 0.0)[firsts]
             high -= np.where(is_printed, a, 0.0)[firsts]
@@ -165,5 +212,11 @@ def broken_sums(target: Column, parts: Sequence[Column], tolerance: float) -> se
     size = np.maximum(np.abs(low), np.abs(high))
     for part in parts:
         a, b = np.nan_to_num(part.low), np.nan_to_num(part.high)
-        low, high, size = low - b, high - a, np.maximum(size, np.maximum(np.abs(a), np.abs(b)))
-    return set(np.flatnonzero((low > tolerance * size) | (high < -tolerance * size)).tolist())
+        low, high, size = (
+            low - b,
+            high - a,
+            np.maximum(size, np.maximum(np.abs(a), np.abs(b))),
+        )
+    return set(
+        np.flatnonzero((low > tolerance * size) | (high < -tolerance * size)).tolist()
+    )

@@ -14,7 +14,10 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern.replace("THINGS", _THINGS).replace("MODELS", _MODELS))
 
 
-_QUANTITIES = [(name, _compiled(word), _compiled(bar) if bar else None) for name, word, bar in _DATA["quantities"]]
+_QUANTITIES = [
+    (name, _compiled(word), _compiled(bar) if bar else None)
+    for name, word, bar in _DATA["quantities"]
+]
 _COUNT = _compiled(
     r"(?:^|[\s(,@_=-])(?:(?P<nodes>\d{1,5}) ?(?:nodes?|machines?|hosts?|servers?) ?[x×*,/] ?)?"
     r"(?:(?:n|p|np|k|THINGS) ?[=:] ?(?P<equal>\d{1,5})\b"
@@ -23,7 +26,9 @@ _COUNT = _compiled(
     r"|(?:THINGS)[ -]?(?P<after>\d{1,5})\b)(?: ?(?:THINGS)\b)?"
 )
 _WORDS = {"single": 1, "one": 1, "two": 2, "four": 4, "eight": 8}
-_TOTAL, _BASELINE, _STATISTIC = (_compiled(_DATA[key]) for key in ("total", "baseline", "statistic"))
+_TOTAL, _BASELINE, _STATISTIC = (
+    _compiled(_DATA[key]) for key in ("total", "baseline", "statistic")
+)
 _RANK = re.compile(
     r"\b(?:min(?:imum)?|max(?:imum)?|median|avg|average|mean|p(?P<percent>\d\d(?:\.\d+)?)|(?P<place>\d\d(?:\.\d+)?)(?:th\b|%))"
 )
@@ -53,7 +58,9 @@ def read(header: str) -> Meaning:
     if count:
         devices = _number(count)
         rest = f"{text[: count.start()]} {text[count.end() :]}".strip(" ,()-:")
-    keys = text.split(".") if _PATH.fullmatch(header) else [text]  # of JSON; the last says most
+    keys = (
+        text.split(".") if _PATH.fullmatch(header) else [text]
+    )  # of JSON; the last says most
     quantity = next((name for key in reversed(keys) if (name := quantity_of(key))), "")
     if quantity == "devices" and devices is not None:
         quantity = ""
@@ -61,7 +68,9 @@ def read(header: str) -> Meaning:
         quantity = quantity_of(rest)
     words = frozenset(_STEM.findall(rest)) - _COMMON
     is_statistic = bool(_STATISTIC.search(text))
-    return Meaning(quantity, devices, rest, "%" in text or "percent" in text, words, is_statistic)
+    return Meaning(
+        quantity, devices, rest, "%" in text or "percent" in text, words, is_statistic
+    )
 
 
 def _number(count: re.Match[str]) -> int:
@@ -84,7 +93,9 @@ def devices_in(text: str) -> tuple[int, str] | None:
     match = _COUNT.search(text.lower())
     if match is None:
         return None
-    return _number(match), f"{text[: match.start()]} {text[match.end() :]}".strip(" ,()-:")
+    return _number(match), f"{text[: match.start()]} {text[match.end() :]}".strip(
+        " ,()-:"
+    )
 
 
 def is_below(low: str, high: str) -> bool:
@@ -93,7 +104,12 @@ def is_below(low: str, high: str) -> bool:
     if a and b and a[1] == b[1]:
         return a[0][1] < b[0][0]
     parts, whole = (set(_STEM.findall(text.lower())) for text in (low, high))
-    return len(whole) > 1 and "total" in whole and "total" not in parts and whole - {"total"} < parts
+    return (
+        len(whole) > 1
+        and "total" in whole
+        and "total" not in parts
+        and whole - {"total"} < parts
+    )
 
 
 def _statistic(header: str) -> tuple[tuple[float, float], str] | None:
@@ -103,8 +119,17 @@ def _statistic(header: str) -> tuple[tuple[float, float], str] | None:
     if match is None:
         return None
     name, place = match[0][:3], float(match["percent"] or match["place"] or 0.0)
-    ends = {"min": (0.0, 0.0), "max": (100.0, 100.0), "med": (50.0, 50.0), "avg": _INNER, "ave": _INNER, "mea": _INNER}
-    return ends.get(name, (place, place)), re.sub(r"\W+", " ", text.replace(match[0], " ")).strip()
+    ends = {
+        "min": (0.0, 0.0),
+        "max": (100.0, 100.0),
+        "med": (50.0, 50.0),
+        "avg": _INNER,
+        "ave": _INNER,
+        "mea": _INNER,
+    }
+    return ends.get(name, (place, place)), re.sub(
+        r"\W+", " ", text.replace(match[0], " ")
+    ).strip()
 
 
 def is_thing(unit: str) -> bool:

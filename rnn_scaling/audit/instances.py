@@ -22,7 +22,9 @@ MISS, MOST_BITS = 6.0, 10.0
 _PART = 2.0  # times the rounding of a sum, below which a part proves nothing
 _EXACT = 1e-9  # of the arithmetic
 Mark = tuple[tuple[Ref, int], ...]
-SPREAD = 1.0  # natural logarithm of the range in which a number is expected anyway, at most
+SPREAD = (
+    1.0  # natural logarithm of the range in which a number is expected anyway, at most
+)
 
 
 def bits_of_width(width: float, spread: float = SPREAD) -> float:
@@ -31,7 +33,11 @@ def bits_of_width(width: float, spread: float = SPREAD) -> float:
 
 
 def slip_of(
-    item: Item, low: float, high: float, devices: float | None = None, values: Mapping[float, int] | None = None
+    item: Item,
+    low: float,
+    high: float,
+    devices: float | None = None,
+    values: Mapping[float, int] | None = None,
 ) -> Slip | None:
     """The likeliest slip by which a number is outside of bounds in the unit of its column; none for counts."""
     if item.low == item.high or not item.number.high:
@@ -51,13 +57,19 @@ class Term(NamedTuple):
     @property
     def ends(self) -> tuple[float, float]:
         """Bounds of shift + sign * number."""
-        a, b = self.shift + self.sign * self.item.low, self.shift + self.sign * self.item.high
+        a, b = (
+            self.shift + self.sign * self.item.low,
+            self.shift + self.sign * self.item.high,
+        )
         return (a, b) if a <= b else (b, a)
 
     def logs(self) -> tuple[float, float]:
         """Bounds of its part of a product, as logarithms."""
         low, high = self.ends
-        a, b = self.exponent * math.log(max(low, SMALLEST)), self.exponent * math.log(max(high, SMALLEST))
+        a, b = (
+            self.exponent * math.log(max(low, SMALLEST)),
+            self.exponent * math.log(max(high, SMALLEST)),
+        )
         return (a, b) if self.exponent > 0 else (b, a)
 
 
@@ -100,10 +112,14 @@ class Instance(abc.ABC):
         if isinstance(self, Sum):
             if self.is_trivial(tolerance):
                 return 0.0
-            width = max(width, self.is_whole / _size(self.relation, self.terms))  # counts can hit by one in so many
+            width = max(
+                width, self.is_whole / _size(self.relation, self.terms)
+            )  # counts can hit by one in so many
         return bits_of_width(width, spread)
 
-    def slip_bits(self, tolerance: float, spread: float, values: Mapping[float, int]) -> float:
+    def slip_bits(
+        self, tolerance: float, spread: float, values: Mapping[float, int]
+    ) -> float:
         """What a missed number gives back if a slip explains it: then what it would prove counts, too.
 
         values: how often each number stands in the column of the target.
@@ -113,10 +129,14 @@ class Instance(abc.ABC):
             return 0.0
         tried = dataclasses.replace(self, tolerance=tolerance)
         found = [
-            slip_of(term.item, *tried.fits(term.item.ref), self.devices, {} if k else values)
+            slip_of(
+                term.item, *tried.fits(term.item.ref), self.devices, {} if k else values
+            )
             for k, term in enumerate(self.terms)
         ]
-        price = min((slip.bits for slip in found if slip), default=math.inf) + math.log2(len(self.terms))
+        price = min(
+            (slip.bits for slip in found if slip), default=math.inf
+        ) + math.log2(len(self.terms))
         return max(0.0, MISS + bits - price)
 
     def _term(self, ref: Ref) -> Term:
@@ -127,7 +147,9 @@ class Product(Instance):
     """The product of all terms is 1."""
 
     @staticmethod
-    def of(relation: Relation, terms: Sequence[Term], row: int, devices: float = 1.0) -> Product:
+    def of(
+        relation: Relation, terms: Sequence[Term], row: int, devices: float = 1.0
+    ) -> Product:
         """The instance of some terms."""
         logs = [term.logs() for term in terms]
         low, high = sum(a for a, _ in logs), sum(b for _, b in logs)
@@ -139,7 +161,10 @@ class Product(Instance):
         if not (self.relation.is_generic and self.relation.has_baseline):
             return math.inf
         first, *others = self.terms
-        alike = [first, *(term for term in others if term.item.ref[1] == first.item.ref[1])]
+        alike = [
+            first,
+            *(term for term in others if term.item.ref[1] == first.item.ref[1]),
+        ]
         return 2.0 * abs(sum(sum(term.logs()) / 2 for term in alike))
 
     def bits(self, tolerance: float, spread: float) -> float:
@@ -148,9 +173,14 @@ class Product(Instance):
     def fits(self, ref: Ref) -> tuple[float, float]:
         term = self._term(ref)
         a, b = term.logs()
-        low, high = self.low - self.tolerance - a, self.high + self.tolerance - b  # of the other terms
+        low, high = (
+            self.low - self.tolerance - a,
+            self.high + self.tolerance - b,
+        )  # of the other terms
         logs = sorted((-low / term.exponent, -high / term.exponent))
-        values = sorted(term.sign * (math.exp(min(value, 700.0)) - term.shift) for value in logs)
+        values = sorted(
+            term.sign * (math.exp(min(value, 700.0)) - term.shift) for value in logs
+        )
         return values[0], values[1]
 
 
@@ -161,8 +191,12 @@ class Sum(Instance):
     def of(relation: Relation, terms: Sequence[Term], row: int) -> Sum:
         """The instance of some terms."""
         size = _size(relation, terms)
-        low = sum(term.ends[0] if term.exponent > 0 else -term.ends[1] for term in terms)
-        high = sum(term.ends[1] if term.exponent > 0 else -term.ends[0] for term in terms)
+        low = sum(
+            term.ends[0] if term.exponent > 0 else -term.ends[1] for term in terms
+        )
+        high = sum(
+            term.ends[1] if term.exponent > 0 else -term.ends[0] for term in terms
+        )
         return Sum(relation, tuple(terms), row, low / size, high / size)
 
     @property
@@ -172,17 +206,25 @@ class Sum(Instance):
 
     def without_rounding(self) -> Sum:
         """The same sum of the printed numbers themselves."""
-        terms = [t._replace(item=t.item._replace(low=t.item.value, high=t.item.value)) for t in self.terms]
+        terms = [
+            t._replace(item=t.item._replace(low=t.item.value, high=t.item.value))
+            for t in self.terms
+        ]
         return Sum.of(self.relation, terms, self.row)
 
     def is_trivial(self, tolerance: float) -> bool:
         """Whether one part is so small that the sum would hold without it."""
         smallest = min(max(abs(end) for end in term.ends) for term in self.terms)
-        return smallest < _PART * (self.high - self.low + 2 * tolerance) * _size(self.relation, self.terms)
+        return smallest < _PART * (self.high - self.low + 2 * tolerance) * _size(
+            self.relation, self.terms
+        )
 
     def fits(self, ref: Ref) -> tuple[float, float]:
         term, size = self._term(ref), _size(self.relation, self.terms)
-        low, high = (self.low - self.tolerance) * size, (self.high + self.tolerance) * size
+        low, high = (
+            (self.low - self.tolerance) * size,
+            (self.high + self.tolerance) * size,
+        )
         a, b = term.ends
         return (a - low, b - high)[::-1] if term.exponent > 0 else (b + low, a + high)
 

@@ -11,7 +11,9 @@ _TIMES_S = {
     1.0: "s sec secs second seconds", 60.0: "m min mins minute minutes", 3600.0: "h hr hrs hour hours",
     86400.0: "d day days",
 }  # fmt: skip
-SECONDS = {name: seconds for seconds, names in _TIMES_S.items() for name in names.split()}
+SECONDS = {
+    name: seconds for seconds, names in _TIMES_S.items() for name in names.split()
+}
 _BYTES = re.compile(r"([kmgtp]?)(i?)b(?:ytes?)?", re.IGNORECASE)
 _SCALE = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
 _NUMBER = re.compile(
@@ -28,7 +30,9 @@ _HOURS = re.compile(
 _MARKS = re.compile(
     r"</?(?:b|i|em|strong|code|sub|span|small|p|font|u)(?:\s[^<>]*)?>|\*\*|__|`|[✅✓✔❌✗⚠⭐🚀🔥🏆]\ufe0f?"
 )
-_NOTE = re.compile(r"<sup>.{0,40}?</sup>|\[\^?\w{1,2}\](?!\()|[†‡§¶¹²³⁴]|(?<=[\w%])\*+$|^\*+|\*+$")
+_NOTE = re.compile(
+    r"<sup>.{0,40}?</sup>|\[\^?\w{1,2}\](?!\()|[†‡§¶¹²³⁴]|(?<=[\w%])\*+$|^\*+|\*+$"
+)
 _LINK = re.compile(r"\[([^\[\]]+)\]\([^()\s]*\)")
 _TIMES = re.compile(r"[xX×]")
 _SLOWER = re.compile(r"(?:[x×]|times)(?: faster| (slower))")
@@ -48,17 +52,25 @@ class Printed:
     @property
     def low(self) -> float:
         """The smallest number that prints so, rounded."""
-        return self.value - max(0.5 * self.step, abs(self.value) * (ROUGH if self.is_rough else SLACK))
+        return self.value - max(
+            0.5 * self.step, abs(self.value) * (ROUGH if self.is_rough else SLACK)
+        )
 
     @property
     def high(self) -> float:
         """The largest number that prints so, rounded or cut off."""
-        return self.value + max(self.step, abs(self.value) * (ROUGH if self.is_rough else SLACK))
+        return self.value + max(
+            self.step, abs(self.value) * (ROUGH if self.is_rough else SLACK)
+        )
 
     @property
     def digits(self) -> int:
         """Significant digits, without zeros that only fill."""
-        return len(re.sub(r"[^\d]", "", self.text.partition("e")[0]).strip("0")) if self.value else 0
+        return (
+            len(re.sub(r"[^\d]", "", self.text.partition("e")[0]).strip("0"))
+            if self.value
+            else 0
+        )
 
 
 def plain(text: str) -> str:
@@ -86,7 +98,9 @@ def parse(text: str) -> Printed | None:
 @functools.lru_cache(maxsize=1 << 16)  # cells repeat
 def _parsed(text: str) -> Printed | None:
     if (short := _SHORT.fullmatch(text)) and len(text) < 16:
-        return Printed(float(text.rstrip("%x")), 10.0 ** -len(short[2] or ""), text, short[3])
+        return Printed(
+            float(text.rstrip("%x")), 10.0 ** -len(short[2] or ""), text, short[3]
+        )
     text = plain(text)
     if not text or not any(character.isdigit() for character in text[:24]):
         return None
@@ -107,7 +121,10 @@ def _parsed(text: str) -> Printed | None:
         step *= 10.0 ** (len(digits) - len(digits.rstrip("0")))
     times, unit = _unit((match["unit"] or "").strip().rstrip(".,;"))
     if (slower := _SLOWER.fullmatch(unit.lower())) and slower[1] and value > 1:
-        value, step = 1.0 / value, step / value**2  # as a speedup; a number that was cut off lies lower
+        value, step = (
+            1.0 / value,
+            step / value**2,
+        )  # as a speedup; a number that was cut off lies lower
     if slower or (unit not in ("s", "B") and _TIMES.match(bare.lstrip("~≈"))):
         unit = "x"
     return Printed(value * times, step * times, text, unit, is_rough)

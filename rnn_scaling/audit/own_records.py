@@ -43,23 +43,62 @@ def pairs(run: RunRecord) -> Iterator[tuple[str, float | None, str, float | None
     batches, throughput = run.batches, run.throughput
     seconds, items = batches.seconds[batches.warmup :], batches.items[batches.warmup :]
     if throughput:
-        yield "throughput.words", throughput.items, "sum of batches.words", sum(items) if items else None
+        yield (
+            "throughput.words",
+            throughput.items,
+            "sum of batches.words",
+            sum(items) if items else None,
+        )
         total = math.fsum(seconds) if seconds else None
         yield "throughput.seconds", throughput.seconds, "sum of batches.seconds", total
-        yield "throughput.words", throughput.items, "words that the settings imply", _implied(run)
+        yield (
+            "throughput.words",
+            throughput.items,
+            "words that the settings imply",
+            _implied(run),
+        )
         if throughput.seconds and throughput.items:
             rate = throughput.items / throughput.seconds
-            yield "throughput.words_per_second", throughput.items_per_second, "words / seconds", rate
+            yield (
+                "throughput.words_per_second",
+                throughput.items_per_second,
+                "words / seconds",
+                rate,
+            )
         workers = run.workers
-        timed = [rank for rank in workers.ranks if rank.seconds] if workers and not workers.lost else []
+        timed = (
+            [rank for rank in workers.ranks if rank.seconds]
+            if workers and not workers.lost
+            else []
+        )
         if timed:
             first = batches.warmup
             ends = max(math.fsum(rank.seconds[first:]) for rank in timed)
-            yield "throughput.words", throughput.items, "words of all ranks", sum(sum(r.items[first:]) for r in timed)
-            yield "throughput.seconds", throughput.seconds, "latest end of the ranks", ends
+            yield (
+                "throughput.words",
+                throughput.items,
+                "words of all ranks",
+                sum(sum(r.items[first:]) for r in timed),
+            )
+            yield (
+                "throughput.seconds",
+                throughput.seconds,
+                "latest end of the ranks",
+                ends,
+            )
     if any(run.phases.parts.values()):
-        yield "phases.total", run.phases.total, "sum of phases", math.fsum(run.phases.parts.values())
-    yield "batches.measured", batches.measured, "batches after warm-up", len(seconds) if seconds else None
+        yield (
+            "phases.total",
+            run.phases.total,
+            "sum of phases",
+            math.fsum(run.phases.parts.values()),
+        )
+    yield (
+        "batches.measured",
+        batches.measured,
+        "batches after warm-up",
+        len(seconds) if seconds else None,
+    )
 
 
 def _implied(run: RunRecord) -> float | None:
@@ -72,7 +111,12 @@ def _implied(run: RunRecord) -> float | None:
         return None
     if batch is None or source is None or target is None:
         return None
-    times = 1 if is_strong else (scale.num_devices(config) or 1) * config.get("gradient_accumulation_steps", 1)
+    times = (
+        1
+        if is_strong
+        else (scale.num_devices(config) or 1)
+        * config.get("gradient_accumulation_steps", 1)
+    )
     return float(batch * times * (run.batches.measured or 0) * (source + target))
 
 
@@ -84,10 +128,18 @@ def check(records: Sequence[tuple[Path, RunRecord]]) -> tuple[int, list[Finding]
             if derived is None or expected is None:
                 continue
             compared += 1
-            tolerance = max(_SLACK, 1e-6 * abs(expected), 2 * (run.log_rounding or 0) * abs(expected))
+            tolerance = max(
+                _SLACK,
+                1e-6 * abs(expected),
+                2 * (run.log_rounding or 0) * abs(expected),
+            )
             if abs(derived - expected) > tolerance:
                 place = Place(0, raw, name, f"{derived:.12g}", expected, expected)
-                found.append(Finding("record", IMPOSSIBLE, str(path), (place,), f"{name} = {raw}"))
+                found.append(
+                    Finding(
+                        "record", IMPOSSIBLE, str(path), (place,), f"{name} = {raw}"
+                    )
+                )
     return compared, found
 
 
@@ -97,7 +149,12 @@ def table(records: Sequence[tuple[Path, RunRecord]], source: str) -> Table:
     rows = []
     for line, (_, run) in enumerate(records, 1):
         if run.status == "ok" and run.throughput and run.throughput.items_per_second:
-            name = " ".join(str(run.config.get(key, "")) for key in ("model", "encoder_type", "variable_update"))
+            name = " ".join(
+                str(run.config.get(key, ""))
+                for key in ("model", "encoder_type", "variable_update")
+            )
             rate = repr(float(run.throughput.items_per_second))
-            rows.append((line, (name.strip(), str(scale.num_devices(run.config)), rate)))
+            rows.append(
+                (line, (name.strip(), str(scale.num_devices(run.config)), rate))
+            )
     return Table(source, 0, header, tuple(rows))

@@ -8,7 +8,9 @@ import dataclasses
 import functools
 import re
 
-Shift = tuple[float, int]  # a target counts as shift + sign * number: (1, 1) for a change, (1, -1) for a saving
+Shift = tuple[
+    float, int
+]  # a target counts as shift + sign * number: (1, 1) for a change, (1, -1) for a saving
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +27,10 @@ class Relation:
         """(quantity, exponent) of every factor; the product of all is 1. The first is the target."""
         target, formula = self.text.split(" = ")
         factors = re.findall(r"([*/]?)\s*(\w+)", formula)
-        return ((target, 1), *((name, 1 if operator == "/" else -1) for operator, name in factors))
+        return (
+            (target, 1),
+            *((name, 1 if operator == "/" else -1) for operator, name in factors),
+        )
 
     @functools.cached_property
     def target(self) -> str:
@@ -34,7 +39,9 @@ class Relation:
     @functools.cached_property
     def sources(self) -> tuple[str, ...]:
         """The other quantities, without the mark of the baseline."""
-        return tuple(dict.fromkeys(name.removesuffix("0") for name, _ in self.factors[1:]))
+        return tuple(
+            dict.fromkeys(name.removesuffix("0") for name, _ in self.factors[1:])
+        )
 
     @functools.cached_property
     def is_sum(self) -> bool:
@@ -47,7 +54,9 @@ class Relation:
 
     @property
     def is_symmetric(self) -> bool:
-        return {exponent for name, exponent in self.factors[1:] if not name.endswith("0")} in ({1}, {-1})
+        return {
+            exponent for name, exponent in self.factors[1:] if not name.endswith("0")
+        } in ({1}, {-1})
 
     @functools.cached_property
     def has_baseline(self) -> bool:

@@ -65,34 +65,54 @@ class Items:
 def faults(view: View, readings: Sequence[Reading]) -> list[Fault]:
     """The faults of a table, from the relations of all its believed readings."""
     readings = [reading for reading in readings if _is_repairable(reading)]
-    instances = list({i.mark: i for reading in readings for i in reading.instances}.values())
+    instances = list(
+        {i.mark: i for reading in readings for i in reading.instances}.values()
+    )
     by_ref = _by_ref(instances)
     bits = {i.mark: reading.bits for reading in readings for i in reading.instances}
     confirming = {mark for mark, found in bits.items() if found >= _CONFIRMS}
     found = [_of_pattern(reading) for reading in readings if reading.pattern]
-    explained = {ref for fault in found for change in fault.changes for ref in change.places}
-    broken_ones = [i for i in instances if not i.holds and explained.isdisjoint(_refs(i))]
+    explained = {
+        ref for fault in found for change in fault.changes for ref in change.places
+    }
+    broken_ones = [
+        i for i in instances if not i.holds and explained.isdisjoint(_refs(i))
+    ]
     if broken_ones:
         items = Items(view)
     for joined in _connected(broken_ones):
         parts = [joined]
         while parts:
             broken = parts.pop()
-            changes = _misplaced(broken, by_ref, items) or _single(broken, by_ref, confirming)
+            changes = _misplaced(broken, by_ref, items) or _single(
+                broken, by_ref, confirming
+            )
             changes = changes or _exchanged(broken, by_ref)
             rows = {instance.row for instance in broken}
             if changes:
-                found.append(Fault(tuple(broken), tuple(changes), max(bits[i.mark] for i in broken)))
+                found.append(
+                    Fault(
+                        tuple(broken), tuple(changes), max(bits[i.mark] for i in broken)
+                    )
+                )
             elif len(rows) > 1:  # two faults that share a baseline
                 parts += [[i for i in broken if i.row == row] for row in sorted(rows)]
     judged = [(fault, fault.broken[0].relation) for fault in found]
-    return [fault for fault, rule in judged if fault.bits >= LEAST or rule.is_sum or not rule.is_generic]
+    return [
+        fault
+        for fault, rule in judged
+        if fault.bits >= LEAST or rule.is_sum or not rule.is_generic
+    ]
 
 
 def _of_pattern(reading: Reading) -> Fault:
     """The wrong targets of several rows, with what fits there; of shifted ones either column may have slipped."""
     assert reading.pattern
-    is_mutual = reading.pattern.kind == patterns.SHIFTED and not reading.rule and len(reading.sources) == 1
+    is_mutual = (
+        reading.pattern.kind == patterns.SHIFTED
+        and not reading.rule
+        and len(reading.sources) == 1
+    )
     changes = []
     for k in range(1 + is_mutual):
         places = [instance.terms[k].item.ref for instance in reading.missed]
@@ -107,7 +127,9 @@ def _is_repairable(reading: Reading) -> bool:
     if reading.pattern or len(missed) <= max(2, MOST_MISSED * len(reading.instances)):
         return True
     by_ref = _by_ref(reading.instances)
-    return any(_fit(ref, by_ref[ref]) for ref in reading.suspects) or bool(_exchanged(missed, by_ref))
+    return any(_fit(ref, by_ref[ref]) for ref in reading.suspects) or bool(
+        _exchanged(missed, by_ref)
+    )
 
 
 def _by_ref(instances: Iterable[Instance]) -> dict[Ref, list[Instance]]:
@@ -132,7 +154,9 @@ def _connected(broken: Sequence[Instance]) -> Iterator[list[Instance]]:
         return k
 
     seen: dict[Ref, int] = {}
-    counts = collections.Counter(ref for instance in broken for ref in set(_refs(instance)))
+    counts = collections.Counter(
+        ref for instance in broken for ref in set(_refs(instance))
+    )
     has_many = len({instance.row for instance in broken}) > 2
     for k, instance in enumerate(broken):
         for ref in _refs(instance):
@@ -154,13 +178,19 @@ def _fit(ref: Ref, instances: Sequence[Instance]) -> tuple[float, float] | None:
     term = next(term for term in instances[0].terms if term.item.ref == ref)
     item = term.item
     if low > high + MATERIAL * abs(high) or (
-        high <= 0 and not term.shift and (item.low >= 0 or not isinstance(instances[0], Sum))
+        high <= 0
+        and not term.shift
+        and (item.low >= 0 or not isinstance(instances[0], Sum))
     ):
         return None
     low, high = min(low, high), max(low, high)
     if max(-low, high) > FARTHEST * max(abs(item.low), abs(item.high)):
         return None
-    return None if item.low == item.high and not _may_be_count(item.low, low, high) else (low, high)
+    return (
+        None
+        if item.low == item.high and not _may_be_count(item.low, low, high)
+        else (low, high)
+    )
 
 
 def _may_be_count(printed: float, low: float, high: float) -> bool:
@@ -170,31 +200,54 @@ def _may_be_count(printed: float, low: float, high: float) -> bool:
 
 
 def _single(
-    broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]], confirming: Set[Mark]
+    broken: Sequence[Instance],
+    by_ref: Mapping[Ref, Sequence[Instance]],
+    confirming: Set[Mark],
 ) -> list[Change]:
     shared = set.intersection(*(set(_refs(instance)) for instance in broken))
     certain = confirming | {instance.mark for instance in broken}
-    tried = {ref: [instance for instance in by_ref[ref] if instance.mark in certain] for ref in sorted(shared)}
-    fitting = [(ref, fit) for ref, instances in tried.items() if (fit := _fit(ref, instances))]
-    if len(fitting) > 1:  # a number that other relations confirm is blamed only if no other is left
-        confirmed = {ref: sum(i.holds and i.mark in confirming for i in by_ref[ref]) for ref, _ in fitting}
+    tried = {
+        ref: [instance for instance in by_ref[ref] if instance.mark in certain]
+        for ref in sorted(shared)
+    }
+    fitting = [
+        (ref, fit) for ref, instances in tried.items() if (fit := _fit(ref, instances))
+    ]
+    if (
+        len(fitting) > 1
+    ):  # a number that other relations confirm is blamed only if no other is left
+        confirmed = {
+            ref: sum(i.holds and i.mark in confirming for i in by_ref[ref])
+            for ref, _ in fitting
+        }
         least = min(confirmed.values())
         fitting = [(ref, fit) for ref, fit in fitting if confirmed[ref] == least]
     if len(fitting) > MOST_ALTERNATIVES:  # of a sum a slip, or its total
-        items = {term.item.ref: term.item for instance in broken for term in instance.terms}
+        items = {
+            term.item.ref: term.item for instance in broken for term in instance.terms
+        }
         slips = [(ref, fit) for ref, fit in fitting if slip_of(items[ref], *fit)]
         if len(slips) == 1:
             return [Change("number", slips[0][:1], slips[0][1:])]
-        totals = {term.item.ref for instance in broken if isinstance(instance, Sum) for term in instance.terms[:1]}
+        totals = {
+            term.item.ref
+            for instance in broken
+            if isinstance(instance, Sum)
+            for term in instance.terms[:1]
+        }
         fitting = [(ref, fit) for ref, fit in fitting if ref in totals]
     return [Change("number", (ref,), (fit,)) for ref, fit in fitting]
 
 
-def _misplaced(broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]], items: Items) -> list[Change]:
+def _misplaced(
+    broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]], items: Items
+) -> list[Change]:
     """Two numbers of a row, each of which lies among those of the other one's column, that satisfy all exchanged."""
     found = []
     for row in {ref[0] for instance in broken for ref in _refs(instance)}:
-        for a, b in itertools.islice(itertools.combinations(items.of_row.get(row, ()), 2), MOST_SWAPS):
+        for a, b in itertools.islice(
+            itertools.combinations(items.of_row.get(row, ()), 2), MOST_SWAPS
+        ):
             if _lies_in(a, b, items) and _lies_in(b, a, items):
                 found += _exchange(a, b, items.of, broken, by_ref)
     return found if len(found) == 1 else []
@@ -205,32 +258,58 @@ def _lies_in(ref: Ref, at: Ref, items: Items) -> bool:
     ranges = []
     for place in (at, ref):
         values = items.of_column[place[1]]
-        k = bisect.bisect_left(values, items.of[place].number.value)  # of this row, which does not count
+        k = bisect.bisect_left(
+            values, items.of[place].number.value
+        )  # of this row, which does not count
         if len(values) < 3:
             return False
         ranges.append((values[k == 0], values[-2 if k == len(values) - 1 else -1]))
     (low, high), (a, b) = ranges
-    return (b < low or high < a) and low / _INSIDE <= items.of[ref].number.value <= high * _INSIDE
+    return (b < low or high < a) and low / _INSIDE <= items.of[
+        ref
+    ].number.value <= high * _INSIDE
 
 
 def _exchange(
-    a: Ref, b: Ref, items: Mapping[Ref, Item], broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]]
+    a: Ref,
+    b: Ref,
+    items: Mapping[Ref, Item],
+    broken: Sequence[Instance],
+    by_ref: Mapping[Ref, Sequence[Instance]],
 ) -> list[Change]:
     """The exchange of two numbers, if it satisfies all instances that have one of them."""
     touched = {i.mark: i for i in (*by_ref.get(a, ()), *by_ref.get(b, ()))}
     places = {a: _moved(items[a], items[b]), b: _moved(items[b], items[a])}
     if not all(i.mark in touched for i in broken) or not all(
-        exchanged(i, places).holds_within(max(i.tolerance, MATERIAL)) for i in touched.values()
+        exchanged(i, places).holds_within(max(i.tolerance, MATERIAL))
+        for i in touched.values()
     ):
         return []
-    return [Change("exchange", (a, b), tuple((places[ref].low, places[ref].high) for ref in (a, b)))]
+    return [
+        Change(
+            "exchange",
+            (a, b),
+            tuple((places[ref].low, places[ref].high) for ref in (a, b)),
+        )
+    ]
 
 
-def _exchanged(broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]]) -> list[Change]:
+def _exchanged(
+    broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]]
+) -> list[Change]:
     """Two numbers of one column or one row that satisfy all when they change places."""
-    items = {term.item.ref: term.item for i in broken for term in i.terms if term.item.ref in set(_refs(i))}
+    items = {
+        term.item.ref: term.item
+        for i in broken
+        for term in i.terms
+        if term.item.ref in set(_refs(i))
+    }
     found = []
-    pairs = [(a, b) for a, b in itertools.combinations(sorted(items), 2) if a[0] == b[0] or a[1] == b[1]]
+    pairs = [
+        (a, b)
+        for a, b in itertools.combinations(sorted(items), 2)
+        if a[0] == b[0] or a[1] == b[1]
+    ]
     for a, b in pairs[:MOST_SWAPS]:
         found += _exchange(a, b, items, broken, by_ref)
     return found if len(found) <= MOST_ALTERNATIVES else []
@@ -238,7 +317,16 @@ def _exchanged(broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instanc
 
 def _moved(to: Item, source: Item) -> Item:
     """The number of another place in the unit of this one."""
-    factor = (to.high / to.number.high if to.number.high else 1.0) if to.ref[1] != source.ref[1] else 0.0
+    factor = (
+        (to.high / to.number.high if to.number.high else 1.0)
+        if to.ref[1] != source.ref[1]
+        else 0.0
+    )
     if factor:
-        return Item(source.number, to.ref, source.number.low * factor, source.number.high * factor)
+        return Item(
+            source.number,
+            to.ref,
+            source.number.low * factor,
+            source.number.high * factor,
+        )
     return Item(source.number, to.ref, source.low, source.high)

@@ -11,7 +11,12 @@ from collections.abc import Iterator, Mapping
 from rnn_scaling.audit.numbers import Printed
 
 _UNIT = "unit of another size"
-_FACTORS = ((10.0, "decimal point one place off"), (100.0, "percent and fraction mixed"), (60.0, _UNIT), (1e3, _UNIT))
+_FACTORS = (
+    (10.0, "decimal point one place off"),
+    (100.0, "percent and fraction mixed"),
+    (60.0, _UNIT),
+    (1e3, _UNIT),
+)
 _FACTOR_BITS = 8.0  # of a factor, or an inverse
 _DIGIT_BITS, _EXCHANGE_BITS, _COPY_BITS = 4.0, 4.0, 5.0
 _MOST_DIGITS = 9
@@ -27,7 +32,11 @@ class Slip:
 
 
 def cheapest(
-    printed: Printed, low: float, high: float, devices: float | None = None, values: Mapping[float, int] | None = None
+    printed: Printed,
+    low: float,
+    high: float,
+    devices: float | None = None,
+    values: Mapping[float, int] | None = None,
 ) -> Slip | None:
     """The likeliest slip that makes the printed number of one within bounds, in the unit of the cell.
 
@@ -35,16 +44,33 @@ def cheapest(
     """
     if not math.isfinite(low + high) or not printed.value:
         return None
-    return min(_slips(printed, low, high, devices or 1.0, values or {}), key=lambda slip: slip.bits, default=None)
+    return min(
+        _slips(printed, low, high, devices or 1.0, values or {}),
+        key=lambda slip: slip.bits,
+        default=None,
+    )
 
 
-def _slips(printed: Printed, low: float, high: float, devices: float, values: Mapping[float, int]) -> Iterator[Slip]:
+def _slips(
+    printed: Printed,
+    low: float,
+    high: float,
+    devices: float,
+    values: Mapping[float, int],
+) -> Iterator[Slip]:
     yield from _of_digits(printed, low, high)
     if values.get(printed.value, 0) > 1:
-        yield Slip("copied from another row", _COPY_BITS + math.log2(sum(values.values())))
-    factors = [(factor, name) for times, name in _FACTORS for factor in (times, 1.0 / times)]
+        yield Slip(
+            "copied from another row", _COPY_BITS + math.log2(sum(values.values()))
+        )
+    factors = [
+        (factor, name) for times, name in _FACTORS for factor in (times, 1.0 / times)
+    ]
     if devices > 1:
-        factors += [(devices, "of one device, not of all"), (1.0 / devices, "not divided by the devices")]
+        factors += [
+            (devices, "of one device, not of all"),
+            (1.0 / devices, "not divided by the devices"),
+        ]
     ends = printed.value - 0.5 * printed.step, printed.value + printed.step
     for factor, name in factors:
         if ends[0] * factor <= high and low <= ends[1] * factor:
@@ -57,7 +83,11 @@ def _of_digits(printed: Printed, low: float, high: float) -> Iterator[Slip]:
     """One digit that is wrong, or two neighbours that changed places."""
     number = round(abs(printed.value) / printed.step) if printed.step else 0
     length = len(str(number))
-    if not number or length > _MOST_DIGITS or abs(number * printed.step - abs(printed.value)) > 1e-6 * printed.step:
+    if (
+        not number
+        or length > _MOST_DIGITS
+        or abs(number * printed.step - abs(printed.value)) > 1e-6 * printed.step
+    ):
         return
     unit = math.copysign(printed.step, printed.value)
     low, high = sorted((low / unit, high / unit))

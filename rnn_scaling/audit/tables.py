@@ -16,19 +16,57 @@ from rnn_scaling.audit import headers, numbers
 from rnn_scaling.audit.headers import Meaning
 from rnn_scaling.audit.numbers import Printed
 
-Ref = tuple[int, int]  # (row, column) of a table; row -1 is its header; brackets count as columns behind the last
+Ref = tuple[
+    int, int
+]  # (row, column) of a table; row -1 is its header; brackets count as columns behind the last
 Cell = tuple[Printed | None, Ref]
 MOST_COLUMNS = 64  # of a table that are compared with each other
 MOST_LOOKED_AT = 1000  # rows that show whether a column holds numbers
 SMALLEST = 1e-300  # number whose logarithm is taken
 HEAD = 60  # rows that show what a column holds
-_FINEST = ("gpu", "device", "accelerator", "card", "worker", "proc", "rank", "task", "core", "thread", "node")
-_UNDERSTOOD = ("rate", "each", "seconds", "speedup", "efficiency", "work", "global_batch", "cost", "algbw", "busbw")
-_COUNTS = ("devices", "setting", "batch", "global_batch", "batches", "epochs")  # printed exactly
-_PER = {r"(?:/|\bper) ?min": 1 / 60, r"(?:/|\bper) ?h(?:r|our)?\b": 1 / 3600, r"(?:/|\bper) ?day": 1 / 86400}
+_FINEST = (
+    "gpu",
+    "device",
+    "accelerator",
+    "card",
+    "worker",
+    "proc",
+    "rank",
+    "task",
+    "core",
+    "thread",
+    "node",
+)
+_UNDERSTOOD = (
+    "rate",
+    "each",
+    "seconds",
+    "speedup",
+    "efficiency",
+    "work",
+    "global_batch",
+    "cost",
+    "algbw",
+    "busbw",
+)
+_COUNTS = (
+    "devices",
+    "setting",
+    "batch",
+    "global_batch",
+    "batches",
+    "epochs",
+)  # printed exactly
+_PER = {
+    r"(?:/|\bper) ?min": 1 / 60,
+    r"(?:/|\bper) ?h(?:r|our)?\b": 1 / 3600,
+    r"(?:/|\bper) ?day": 1 / 86400,
+}
 DERIVED = ("speedup", "efficiency", "share", "change")
 _UNITS = ("", "%", "x")  # that every column may mix
-_BRACKETS = re.compile(r"\d\S*(?:\s?[A-Za-zµ%/]{1,12})?\s*[(\[/,]\s*([^()\[\]]+?)\s*[)\]]?$")
+_BRACKETS = re.compile(
+    r"\d\S*(?:\s?[A-Za-zµ%/]{1,12})?\s*[(\[/,]\s*([^()\[\]]+?)\s*[)\]]?$"
+)
 _UNIT = re.compile(
     r"\b(ns|us|µs|ms|millis(?:econds)?|micros(?:econds)?|nanos(?:econds)?|mins?\b(?! \w)|minutes|h|hrs|hours|days)\b"
 )
@@ -44,7 +82,9 @@ class Table:
     rows: tuple[tuple[int, tuple[str, ...]], ...]
     title: str = ""
     caption: str = ""
-    parts: tuple[int, ...] = ()  # of each row the number of its table, if tables of the same header were joined
+    parts: tuple[
+        int, ...
+    ] = ()  # of each row the number of its table, if tables of the same header were joined
 
     @functools.cached_property
     def numbers(self) -> list[list[Printed | None]]:
@@ -58,7 +98,9 @@ class Table:
         """Whether a column holds numbers rather than names."""
         texts = [texts[k] for _, texts in self.rows[:MOST_LOOKED_AT]]
         count = sum(row[k] is not None for row in self.numbers[:MOST_LOOKED_AT])
-        return count > 0 and 2 * count >= sum(any(map(str.isalnum, text)) for text in texts)
+        return count > 0 and 2 * count >= sum(
+            any(map(str.isalnum, text)) for text in texts
+        )
 
     @property
     def count(self) -> int:
@@ -112,7 +154,9 @@ class Column:
     @functools.cached_property
     def log_bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Logarithms of both bounds; NaN for no number above 0."""
-        return logs_of(np.where(self.high > 0, np.maximum(self.low, SMALLEST), np.nan)), logs_of(self.high)
+        return logs_of(
+            np.where(self.high > 0, np.maximum(self.low, SMALLEST), np.nan)
+        ), logs_of(self.high)
 
     @property
     def middle(self) -> np.ndarray:
@@ -126,7 +170,10 @@ class Column:
     @functools.cached_property
     def is_derived(self) -> bool:
         """Whether it is made from others, by its header or its numbers."""
-        return self.quantity in DERIVED or sum(bool(i and i.number.unit == "x") for i in self.items) > 1
+        return (
+            self.quantity in DERIVED
+            or sum(bool(i and i.number.unit == "x") for i in self.items) > 1
+        )
 
     @functools.cached_property
     def is_exact(self) -> bool:
@@ -151,24 +198,46 @@ class View:
         """Of every number the first column that has it, its row there, and the number."""
         found: dict[Ref, tuple[Column, int, Item]] = {}
         for column in reversed(self.columns):
-            found |= {item.ref: (column, at, item) for at, item in enumerate(column.items) if item}
+            found |= {
+                item.ref: (column, at, item)
+                for at, item in enumerate(column.items)
+                if item
+            }
         return found
 
     def head(self, rows: int) -> View:
         if len(self.lines) <= rows:
             return self
-        columns = tuple(dataclasses.replace(column, items=column.items[:rows]) for column in self.columns)
-        return View(self.table, columns, self.labels[:rows], self.lines[:rows], self.parts[:rows])
+        columns = tuple(
+            dataclasses.replace(column, items=column.items[:rows])
+            for column in self.columns
+        )
+        return View(
+            self.table,
+            columns,
+            self.labels[:rows],
+            self.lines[:rows],
+            self.parts[:rows],
+        )
 
     def of(self, quantity: str) -> list[int]:
         """Indices of the columns of a quantity."""
-        return [k for k, column in enumerate(self.columns) if column.quantity == quantity]
+        return [
+            k for k, column in enumerate(self.columns) if column.quantity == quantity
+        ]
 
     def before_brackets(self, target: int) -> int | None:
         """Of a column of numbers in brackets that of the numbers before them."""
         places = {item.ref[1] for item in self.columns[target].items if item}
         outer = {place - len(self.table.header) for place in places}
-        return next((k for k, c in enumerate(self.columns) if outer == {item.ref[1] for item in c.items if item}), None)
+        return next(
+            (
+                k
+                for k, c in enumerate(self.columns)
+                if outer == {item.ref[1] for item in c.items if item}
+            ),
+            None,
+        )
 
 
 def rows_by(keys: Iterable[Hashable]) -> dict[Hashable, list[int]]:
@@ -197,7 +266,9 @@ def _column(name: str, meaning: Meaning, cells: Sequence[Cell]) -> Column:
     foreign |= {""} if units["s"] else set()  # "2.1" below "349 µs"
     if quantity == "devices" and not meaning.quantity:
         foreign = set()  # "1 GPU", "4 GPUs"
-    factor = _factor(name, dataclasses.replace(meaning, quantity=quantity), values, units)
+    factor = _factor(
+        name, dataclasses.replace(meaning, quantity=quantity), values, units
+    )
     factors = {"%": 0.01} | ({"s": 1.0} if quantity in ("seconds", "") else {})
     is_count = quantity in _COUNTS or not quantity and _are_round(values)
     items: list[Item | None] = []
@@ -208,7 +279,9 @@ def _column(name: str, meaning: Meaning, cells: Sequence[Cell]) -> Column:
             items.append(Item(number, ref, number.value, number.value))
         else:
             item_factor = factors.get(number.unit, factor)
-            items.append(Item(number, ref, number.low * item_factor, number.high * item_factor))
+            items.append(
+                Item(number, ref, number.low * item_factor, number.high * item_factor)
+            )
     return Column(name, meaning, quantity, factor, tuple(items))
 
 
@@ -219,46 +292,87 @@ def _quantity(name: str, stated: str, units: Mapping[str, int]) -> str:
         return "devices"
     if not stated and units["s"] > half:
         return "seconds"
-    return "speedup" if units["x"] > half and (not stated or headers.may_be_speedup(name)) else stated
+    return (
+        "speedup"
+        if units["x"] > half and (not stated or headers.may_be_speedup(name))
+        else stated
+    )
 
 
 def _devices_column(counts: Sequence[tuple[int | None, Ref]]) -> Column:
     """The numbers of devices that names and headers hold."""
-    cells = [(Printed(float(count), 0.0, str(count)) if count is not None else None, ref) for count, ref in counts]
+    cells = [
+        (Printed(float(count), 0.0, str(count)) if count is not None else None, ref)
+        for count, ref in counts
+    ]
     return _column("devices", headers.read("devices"), cells)
 
 
 def _are_round(values: Sequence[Printed]) -> bool:
     """Whether most numbers are whole and round, as sizes that people choose are: 2, 4, 8, 12, 24, 100."""
-    whole = [int(v.value) for v in values if v.value > 0 and v.step == 1.0 and not v.unit]
-    chosen = sum(number % 10 == 0 or (number & -number) * 3 >= number for number in whole)
+    whole = [
+        int(v.value) for v in values if v.value > 0 and v.step == 1.0 and not v.unit
+    ]
+    chosen = sum(
+        number % 10 == 0 or (number & -number) * 3 >= number for number in whole
+    )
     return len(values) > 2 and 5 * chosen >= 4 * len(values)
 
 
-def _factor(name: str, meaning: Meaning, values: Sequence[Printed], units: Mapping[str, int]) -> float:
+def _factor(
+    name: str, meaning: Meaning, values: Sequence[Printed], units: Mapping[str, int]
+) -> float:
     """To seconds, items per second and fractions; percent only where the values are no fractions already."""
     quantity, half = meaning.quantity, len(values) / 2
     if quantity in ("efficiency", "share", "change", "speedup") and values:
         middle = sorted(abs(number.value) for number in values)[len(values) // 2]
-        least = 3 if meaning.is_percent else math.inf if quantity in ("share", "speedup") else 8
-        return 0.01 if units["x"] <= half and (units["%"] > half or middle > least) else 1.0
+        least = (
+            3
+            if meaning.is_percent
+            else math.inf
+            if quantity in ("share", "speedup")
+            else 8
+        )
+        return (
+            0.01
+            if units["x"] <= half and (units["%"] > half or middle > least)
+            else 1.0
+        )
     if quantity in ("rate", "each"):
-        return next((factor for word, factor in _PER.items() if re.search(word, name.lower())), 1.0)
+        return next(
+            (factor for word, factor in _PER.items() if re.search(word, name.lower())),
+            1.0,
+        )
     if quantity in ("algbw", "bytes"):
         prefix = re.search(r"\b([kmgt])(i?)b(?:/s|ps)?\b", name.lower())
-        return (1024.0 if prefix[2] else 1000.0) ** ("kmgt".index(prefix[1]) + 1) if prefix else 1.0
+        return (
+            (1024.0 if prefix[2] else 1000.0) ** ("kmgt".index(prefix[1]) + 1)
+            if prefix
+            else 1.0
+        )
     unit = _UNIT.search(name.lower().replace("_", " "))
     return numbers.SECONDS[unit[1]] if unit and quantity == "seconds" else 1.0
 
 
-def _devices(table: Table, label_columns: Sequence[int]) -> tuple[list[Column], dict[int, list[str]]]:
+def _devices(
+    table: Table, label_columns: Sequence[int]
+) -> tuple[list[Column], dict[int, list[str]]]:
     """A column of devices out of the names of rows, and the names without them."""
-    for k in sorted(label_columns, key=lambda k: headers.read(table.header[k]).quantity != "devices"):
+    for k in sorted(
+        label_columns, key=lambda k: headers.read(table.header[k]).quantity != "devices"
+    ):
         names = [numbers.plain(texts[k]) for _, texts in table.rows]
         found = [headers.devices_in(name) for name in names]
-        counts = [(count[0] if count else None, (row, k)) for row, count in enumerate(found)]
-        if 3 * sum(map(bool, found)) >= 2 * len(found) and len({count[0] for count in found if count}) > 1:
-            return [_devices_column(counts)], {k: [c[1] if c else name for c, name in zip(found, names)]}
+        counts = [
+            (count[0] if count else None, (row, k)) for row, count in enumerate(found)
+        ]
+        if (
+            3 * sum(map(bool, found)) >= 2 * len(found)
+            and len({count[0] for count in found if count}) > 1
+        ):
+            return [_devices_column(counts)], {
+                k: [c[1] if c else name for c, name in zip(found, names)]
+            }
     return [], {}
 
 
@@ -275,27 +389,43 @@ def _plain(table: Table, meanings: Sequence[Meaning]) -> View:
     if not any(column.quantity == "devices" for column in columns):
         devices, rests = _devices(table, label_columns)
         columns += devices
-    names = [rests.get(k) or [numbers.plain(texts[k]) for _, texts in table.rows] for k in label_columns]
+    names = [
+        rests.get(k) or [numbers.plain(texts[k]) for _, texts in table.rows]
+        for k in label_columns
+    ]
     labels = tuple(zip(*names)) if names else ((),) * len(table.rows)
-    return View(table, _one_devices(columns), labels, tuple(line for line, _ in table.rows), table.part_of)
+    return View(
+        table,
+        _one_devices(columns),
+        labels,
+        tuple(line for line, _ in table.rows),
+        table.part_of,
+    )
 
 
 def _bracketed(table: Table, k: int) -> list[Column]:
     """The second number of cells such as "1446.3 (12.1x)" and "88 (91 %)", where its unit says what it is."""
-    if not any(_BRACKETS.search(numbers.plain(texts[k])) for _, texts in table.rows[:HEAD]):
+    if not any(
+        _BRACKETS.search(numbers.plain(texts[k])) for _, texts in table.rows[:HEAD]
+    ):
         return []
     found = [_BRACKETS.search(numbers.plain(texts[k])) for _, texts in table.rows]
     parsed = [numbers.parse(match[1]) if match else None for match in found]
     if not any(parsed):
         return []
-    unit, count = collections.Counter(number.unit for number in parsed if number).most_common(1)[0]
+    unit, count = collections.Counter(
+        number.unit for number in parsed if number
+    ).most_common(1)[0]
     in_brackets = sum(match is not None and match[0].endswith(")") for match in found)
     is_bare = unit == "" and 2 * min(count, in_brackets) > len(table.rows) > 2
     if count < 2 or not (unit in ("x", "%") or is_bare):
         return []
     quantity = "efficiency" if unit == "%" else "share"
     at = k + len(table.header)  # as if it stood in a column of its own
-    items = [(number if number and number.unit == unit else None, (row, at)) for row, number in enumerate(parsed)]
+    items = [
+        (number if number and number.unit == unit else None, (row, at))
+        for row, number in enumerate(parsed)
+    ]
     meaning = dataclasses.replace(headers.read(table.header[k]), quantity=quantity)
     return [_column(table.header[k], meaning, items)]
 
@@ -305,9 +435,16 @@ def _one_devices(columns: list[Column]) -> tuple[Column, ...]:
     counts = [column for column in columns if column.quantity == "devices"]
     if len(counts) < 2:
         return tuple(columns)
-    finest = min(counts, key=lambda c: next((k for k, word in enumerate(_FINEST) if word in c.name.lower()), 99))
+    finest = min(
+        counts,
+        key=lambda c: next(
+            (k for k, word in enumerate(_FINEST) if word in c.name.lower()), 99
+        ),
+    )
     return tuple(
-        column if column.quantity != "devices" or column is finest else dataclasses.replace(column, quantity="setting")
+        column
+        if column.quantity != "devices" or column is finest
+        else dataclasses.replace(column, quantity="setting")
         for column in columns
     )
 
@@ -320,7 +457,10 @@ def _counts(table: Table, meanings: Sequence[Meaning]) -> dict[int, int]:
     }  # fmt: skip
     if len(counts) < 2 and headers.read(table.header[0]).quantity == "devices":
         bare = {k: numbers.parse(text) for k, text in enumerate(table.header) if k}
-        if all(number and number.value >= 1 and number.value == int(number.value) for number in bare.values()):
+        if all(
+            number and number.value >= 1 and number.value == int(number.value)
+            for number in bare.values()
+        ):
             return {k: int(number.value) for k, number in bare.items() if number}
     return counts if len(set(counts.values())) > 1 else {}
 
@@ -332,38 +472,84 @@ def _melted(table: Table, meanings: Sequence[Meaning]) -> list[View]:
         return []
     rests = {k: meanings[k].rest if meanings[k].devices else "" for k in counts}
     about = " ".join(filter(None, (table.header[0], table.caption, table.title)))
-    label_columns = [k for k in range(len(table.header)) if k not in counts and not table.is_numeric(k)]
+    label_columns = [
+        k
+        for k in range(len(table.header))
+        if k not in counts and not table.is_numeric(k)
+    ]
     first = {n: k for k, n in reversed(counts.items())}
-    rows = [(row, n) for row in range(len(table.rows)) for n in dict.fromkeys(counts.values())]
+    rows = [
+        (row, n)
+        for row in range(len(table.rows))
+        for n in dict.fromkeys(counts.values())
+    ]
     made = [_devices_column([(n, (-1, first[n])) for _, n in rows])]
     for name in dict.fromkeys(rests.values()):
         at = {counts[k]: k for k in counts if rests[k] == name}
-        cells = [(table.numbers[row][at[n]], (row, at[n])) if n in at else (None, (row, 0)) for row, n in rows]
+        cells = [
+            (table.numbers[row][at[n]], (row, at[n])) if n in at else (None, (row, 0))
+            for row, n in rows
+        ]
         if any(number for number, _ in cells):
             meaning = headers.read(name)
             quantity = meaning.quantity or headers.quantity_of(about.lower())
-            made.append(_column(name or about, dataclasses.replace(meaning, quantity=quantity), cells))
-    labels = tuple(tuple(numbers.plain(table.rows[row][1][k]) for k in label_columns) for row, _ in rows)
+            made.append(
+                _column(
+                    name or about,
+                    dataclasses.replace(meaning, quantity=quantity),
+                    cells,
+                )
+            )
+    labels = tuple(
+        tuple(numbers.plain(table.rows[row][1][k]) for k in label_columns)
+        for row, _ in rows
+    )
     parts = tuple(table.part_of[row] for row, _ in rows)
-    return [View(table, tuple(made), labels, tuple(table.rows[row][0] for row, _ in rows), parts)]
+    return [
+        View(
+            table,
+            tuple(made),
+            labels,
+            tuple(table.rows[row][0] for row, _ in rows),
+            parts,
+        )
+    ]
 
 
-def _turned(table: Table, meanings: Sequence[Meaning], rows: Sequence[int]) -> list[View]:
+def _turned(
+    table: Table, meanings: Sequence[Meaning], rows: Sequence[int]
+) -> list[View]:
     """Quantities in some rows: a row for every column."""
     if len(rows) > MOST_COLUMNS or len(table.header) < 3:
         return []
     names = [numbers.plain(table.rows[row][1][0]) for row in rows]
     of_rows = [headers.read(name) for name in names]
     understood = sum(meaning.quantity in _UNDERSTOOD for meaning in of_rows)
-    least = 1 if any(meaning.quantity in ("speedup", "efficiency") for meaning in of_rows) else 2
-    if understood < least or understood <= sum(meaning.quantity in _UNDERSTOOD for meaning in meanings[1:]):
+    least = (
+        1
+        if any(meaning.quantity in ("speedup", "efficiency") for meaning in of_rows)
+        else 2
+    )
+    if understood < least or understood <= sum(
+        meaning.quantity in _UNDERSTOOD for meaning in meanings[1:]
+    ):
         return []
     wide = range(1, len(table.header))
     made = []
     for row, name, meaning in zip(rows, names, of_rows):
-        made.append(_column(name, meaning, [(table.numbers[row][k], (row, k)) for k in wide]))
+        made.append(
+            _column(name, meaning, [(table.numbers[row][k], (row, k)) for k in wide])
+        )
     counts = _counts(table, meanings)
     if counts and not any(column.quantity == "devices" for column in made):
         made.append(_devices_column([(counts.get(k), (-1, k)) for k in wide]))
     labels = tuple((numbers.plain(table.header[k]),) for k in wide)
-    return [View(table, _one_devices(made), labels, (table.line,) * len(wide), (0,) * len(wide))]
+    return [
+        View(
+            table,
+            _one_devices(made),
+            labels,
+            (table.line,) * len(wide),
+            (0,) * len(wide),
+        )
+    ]

@@ -26,7 +26,9 @@ def wait_for_server(address: str, timeout_s: float) -> None:
         except OSError as e:
             if time.monotonic() >= deadline:
                 reason = e.strerror or str(e)
-                raise OSError(f"{address} was not reached within {timeout_s:g} s: {reason}") from None
+                raise OSError(
+                    f"{address} was not reached within {timeout_s:g} s: {reason}"
+                ) from None
         time.sleep(RETRY_S)
 
 
@@ -34,7 +36,10 @@ def cut(address: str) -> int:
     """Shuts this process's TCP connections to an address down, as if the peer had died; returns how many it found."""
     host, port = ports.split(address)
     try:
-        hosts = {str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+        hosts = {
+            str(info[4][0])
+            for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        }
         files = [int(entry.name) for entry in FILES.iterdir()]
     except OSError:
         return 0
@@ -51,7 +56,10 @@ def _cut(number: int, hosts: set[str], port: int) -> bool:
             os.close(copy)
             return False
         with end:
-            if end.family in (socket.AF_INET, socket.AF_INET6) and end.type == socket.SOCK_STREAM:
+            if (
+                end.family in (socket.AF_INET, socket.AF_INET6)
+                and end.type == socket.SOCK_STREAM
+            ):
                 peer = end.getpeername()
                 if peer[1] == port and str(peer[0]).removeprefix("::ffff:") in hosts:
                     end.shutdown(socket.SHUT_RDWR)

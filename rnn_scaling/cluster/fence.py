@@ -22,14 +22,19 @@ from collections.abc import Iterator
 
 SIOCSIFFLAGS, IFF_UP, IFF_RUNNING = 0x8914, 0x1, 0x40  # <linux/sockios.h>, <linux/if.h>
 READY = "ready"
-WAYS = ((), ("--user", "--map-current-user", "--keep-caps"))  # flags of unshare: for root, and for everybody
+WAYS = (
+    (),
+    ("--user", "--map-current-user", "--keep-caps"),
+)  # flags of unshare: for root, and for everybody
 
 
 @dataclasses.dataclass(frozen=True)
 class Fenced:
     """What starts a program behind the fence."""
 
-    enter: tuple[str, ...] = ()  # words before a command; none where the system does not let this user have a network
+    enter: tuple[
+        str, ...
+    ] = ()  # words before a command; none where the system does not let this user have a network
     reason: str = ""  # why it does not
     holder: int = 0  # number of the process that keeps the network
 
@@ -42,7 +47,11 @@ def network() -> Iterator[Fenced]:
         command = ["unshare", "--net", *way, sys.executable, "-I", "-S", __file__]
         try:
             holder = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
             )
         except OSError as e:
             reason = f"unshare: {e.strerror}"
@@ -51,15 +60,24 @@ def network() -> Iterator[Fenced]:
             assert holder.stdout
             reason = holder.stdout.readline().strip() or "no network could be made"
             if reason == READY:
-                spaces = [f"--{name}=/proc/{holder.pid}/ns/{name}" for name in (*(["user"] if way else []), "net")]
-                yield Fenced(("nsenter", "--preserve-credentials", *spaces), holder=holder.pid)
+                spaces = [
+                    f"--{name}=/proc/{holder.pid}/ns/{name}"
+                    for name in (*(["user"] if way else []), "net")
+                ]
+                yield Fenced(
+                    ("nsenter", "--preserve-credentials", *spaces), holder=holder.pid
+                )
                 return
     yield Fenced(reason=reason)
 
 
 def main() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP | IFF_RUNNING))
+        fcntl.ioctl(
+            any_socket,
+            SIOCSIFFLAGS,
+            struct.pack("16sH14x", b"lo", IFF_UP | IFF_RUNNING),
+        )
     print(READY, flush=True)
     sys.stdin.read()
 

@@ -33,19 +33,32 @@ class Member:
     """This process among the ranks of its run."""
 
     def __init__(
-        self, launch: Launch, hello: Hello, timeout_s: float, heartbeat_s: float, survives: Collection[str] = ()
+        self,
+        launch: Launch,
+        hello: Hello,
+        timeout_s: float,
+        heartbeat_s: float,
+        survives: Collection[str] = (),
     ) -> None:
         self.failed = threading.Event()  # set when the run has failed, here or anywhere
         self.failure = ""  # then one line that names the rank, its host and the cause
-        self.lost: tuple[tuple[int, str], ...] = ()  # rank and line of each whose loss the run survives
+        self.lost: tuple[
+            tuple[int, str], ...
+        ] = ()  # rank and line of each whose loss the run survives
         self._launch, self._hello, self._survives = launch, hello, survives
-        self._timeout_s, self._heartbeat_s, self._silence_s = timeout_s, heartbeat_s, max(timeout_s, heartbeat_s)
+        self._timeout_s, self._heartbeat_s, self._silence_s = (
+            timeout_s,
+            heartbeat_s,
+            max(timeout_s, heartbeat_s),
+        )
         self._meeting: Rendezvous | None = None
         self._channel: wire.Channel | None = None
         self._selector = selectors.DefaultSelector()
         self._peers: tuple[Peer, ...] = ()
         self._rank_0 = "rank 0"
-        self._last_words = b""  # what `abort` tells the others, which is kept until there is a channel
+        self._last_words = (
+            b""  # what `abort` tells the others, which is kept until there is a channel
+        )
         self._waits: dict[str, threading.Event] = {}
         self._passed: set[str] = set()
         self._lock = threading.Lock()  # over the first failure
@@ -56,13 +69,17 @@ class Member:
         deadline = time.monotonic() + self._timeout_s
         welcome = self._waits["welcome"] = threading.Event()
         if self._launch.rank == 0:
-            self._meeting = Rendezvous(self._launch, self._timeout_s, self._heartbeat_s, self._survives)
+            self._meeting = Rendezvous(
+                self._launch, self._timeout_s, self._heartbeat_s, self._survives
+            )
             connection = self._introduced(self._meeting.connect(), deadline)
         else:
             connection = self._connected(deadline)
         self._channel = wire.Channel(connection, self._selector)
         self._channel.longest = wire.LONGEST
-        threading.Thread(target=self._run, args=(self._channel,), name="member", daemon=True).start()
+        threading.Thread(
+            target=self._run, args=(self._channel,), name="member", daemon=True
+        ).start()
         if self._last_words:
             self._send(self._last_words)
         try:
@@ -87,7 +104,11 @@ class Member:
 
     def reports(self) -> dict[int, list[Any]]:
         """At rank 0: what each rank has reported so far; elsewhere nothing."""
-        return {rank: list(values) for rank, values in dict(self._meeting.reports).items()} if self._meeting else {}
+        return (
+            {rank: list(values) for rank, values in dict(self._meeting.reports).items()}
+            if self._meeting
+            else {}
+        )
 
     def abort(self, line: str) -> None:
         """Ends the run at all ranks because of an error here; returns once rank 0 knows, after two seconds at most.
@@ -119,7 +140,9 @@ class Member:
                 late = "rank 0 did not let it go"
                 if self._meeting:
                     late = f"{ranks_text(self._meeting.others())} did not leave"
-                self.abort(f"{late} within {self._timeout_s:g} s ({self._launch.timeout_option})")
+                self.abort(
+                    f"{late} within {self._timeout_s:g} s ({self._launch.timeout_option})"
+                )
         if self.failed.is_set():
             self._close_later()
             raise ClusterError(self.failure)
@@ -127,7 +150,15 @@ class Member:
             self._meeting.close(self._channel)
 
     def _me(self) -> str:
-        return str(Peer(self._launch.rank, self._hello.role, self._launch.host, os.getpid(), self._hello.address))
+        return str(
+            Peer(
+                self._launch.rank,
+                self._hello.role,
+                self._launch.host,
+                os.getpid(),
+                self._hello.address,
+            )
+        )
 
     def _send(self, line: bytes) -> None:
         if self._channel is not None:
@@ -156,7 +187,9 @@ class Member:
         problem = "no answer"
         while time.monotonic() < deadline:
             try:
-                return self._introduced(socket.create_connection((host, port), CONNECT_S), deadline)
+                return self._introduced(
+                    socket.create_connection((host, port), CONNECT_S), deadline
+                )
             except wire.Rubbish:
                 problem = "another program answers there"
             except OSError as e:
@@ -164,7 +197,9 @@ class Member:
             time.sleep(max(0.0, min(RETRY_S, deadline - time.monotonic())))
         rule = f"was not reached at {self._launch.meeting} within {self._timeout_s:g} s ({self._launch.timeout_option})"
         remedy = f"see what rank 0 printed, or {REMEDY}"
-        raise ClusterError(f"rank {self._launch.rank}: rank 0 {rule}: {problem}; {remedy}")
+        raise ClusterError(
+            f"rank {self._launch.rank}: rank 0 {rule}: {problem}; {remedy}"
+        )
 
     def _introduced(self, connection: socket.socket, deadline: float) -> socket.socket:
         """Says who this is and reads whether that is welcome. Raises ClusterError if it is not."""
@@ -183,13 +218,19 @@ class Member:
                 "flags": dict(hello.flags),
                 "nonce": secrets.token_hex(16),
             }
-            connection.sendall(wire.encode("hello", **fields, proof=tokens.proof(launch.token, fields)))
+            connection.sendall(
+                wire.encode("hello", **fields, proof=tokens.proof(launch.token, fields))
+            )
             # However long it takes: rank 0 may be loading TensorFlow, and takes who goes away for one that has crashed.
             answer = wire.first(connection, deadline)
-            if not tokens.proves(launch.token, answer.get("proof"), {"nonce": fields["nonce"]}):
+            if not tokens.proves(
+                launch.token, answer.get("proof"), {"nonce": fields["nonce"]}
+            ):
                 raise wire.Rubbish("no rank 0 of this job")
             if answer["kind"] == "refused":
-                raise ClusterError(f"rank {launch.rank}: {wire.field(answer, 'line', str)}")
+                raise ClusterError(
+                    f"rank {launch.rank}: {wire.field(answer, 'line', str)}"
+                )
             if answer["kind"] != "seen":
                 raise wire.Rubbish(answer["kind"])
             self._rank_0 = wire.field(answer, "rank_0", str)
@@ -226,7 +267,9 @@ class Member:
         try:
             self._talk(channel)
         except Exception as e:  # no fault of this thread may leave its rank waiting
-            self._fail(f"{self._me()}: its end of the meeting broke: {type(e).__name__}: {e}")
+            self._fail(
+                f"{self._me()}: its end of the meeting broke: {type(e).__name__}: {e}"
+            )
         finally:
             channel.close()
             self._selector.close()
@@ -238,7 +281,9 @@ class Member:
         while channel.is_open:
             ready = self._selector.select(beat_s)
             now = time.monotonic()
-            if now - woke_at > self._heartbeat_s / 2:  # this process itself was frozen: no peer is late
+            if (
+                now - woke_at > self._heartbeat_s / 2
+            ):  # this process itself was frozen: no peer is late
                 channel.heard_at = now
             woke_at = now
             for _, events in ready:
@@ -246,7 +291,11 @@ class Member:
                     channel.flush()
                 if events & selectors.EVENT_READ and not self._hear(channel):
                     return
-            if now - channel.heard_at > self._silence_s and not self._meeting and not self.failed.is_set():
+            if (
+                now - channel.heard_at > self._silence_s
+                and not self._meeting
+                and not self.failed.is_set()
+            ):
                 silence = f"has not answered for {self._silence_s:g} s"
                 line = f"{self._rank_0} {silence}: it is frozen, or the network to it is down"
                 channel.send(wire.encode("gave_up", line=line))
@@ -271,13 +320,18 @@ class Member:
     def _take(self, message: wire.Message) -> None:
         kind = message["kind"]
         if kind == "welcome":
-            self._peers = tuple(Peer(**fields) for fields in wire.field(message, "peers", list))
+            self._peers = tuple(
+                Peer(**fields) for fields in wire.field(message, "peers", list)
+            )
             self._pass("welcome")
         elif kind == "pass":
             self._silence_s = self._heartbeat_s
             self._pass(wire.field(message, "name", str))
         elif kind == "lost":
-            self.lost = (*self.lost, (wire.field(message, "rank", int), wire.field(message, "line", str)))
+            self.lost = (
+                *self.lost,
+                (wire.field(message, "rank", int), wire.field(message, "line", str)),
+            )
         elif kind == "failed":
             self._fail(wire.field(message, "line", str))
         elif kind != "beat":

@@ -20,7 +20,9 @@ def tasks(text: str) -> list[int]:
     matches = [_TASKS.fullmatch(entry) for entry in text.split(",")]
     if not all(matches):
         raise ValueError(f"{text}: no list of tasks")
-    return [int(match[1]) for match in matches if match for _ in range(int(match[2] or 1))]
+    return [
+        int(match[1]) for match in matches if match for _ in range(int(match[2] or 1))
+    ]
 
 
 def _expanded(entry: str) -> list[str]:
@@ -29,7 +31,11 @@ def _expanded(entry: str) -> list[str]:
     if not bracket:
         return [entry]
     numbers, _, rest = rest.partition("]")
-    return [prefix + number + ending for number in _numbers(numbers) for ending in _expanded(rest)]
+    return [
+        prefix + number + ending
+        for number in _numbers(numbers)
+        for ending in _expanded(rest)
+    ]
 
 
 def _numbers(text: str) -> Iterator[str]:

@@ -15,7 +15,9 @@ class Hello:
 
     role: str  # coordinator, worker or ps
     flags: Mapping[str, Any]  # what was asked for, without where outputs go
-    versions: Mapping[str, str]  # of what computes: {"rnn_scaling": "0.1.0", "tensorflow": "2.21.0"}
+    versions: Mapping[
+        str, str
+    ]  # of what computes: {"rnn_scaling": "0.1.0", "tensorflow": "2.21.0"}
     address: str = ""  # HOST:PORT of its engine; "": it has none
 
 
@@ -53,7 +55,9 @@ def disagreement(joined: Mapping[int, tuple[Peer, Hello]]) -> str:
     for rank in sorted(joined):
         hello = joined[rank][1]
         if versions := _apart(hello.versions, reference.versions, _version, ", "):
-            ranks_of[f"{versions}; install the same versions on every host"].append(rank)
+            ranks_of[f"{versions}; install the same versions on every host"].append(
+                rank
+            )
         elif flags := _apart(hello.flags, reference.flags, _flag, " "):
             ranks_of[f"{flags}; give every rank the same flags"].append(rank)
     for difference, ranks in ranks_of.items():
@@ -63,12 +67,18 @@ def disagreement(joined: Mapping[int, tuple[Peer, Hello]]) -> str:
 
 
 def _apart(
-    theirs: Mapping[str, Any], of_rank_0: Mapping[str, Any], spell: Callable[[Mapping[str, Any], str], str], comma: str
+    theirs: Mapping[str, Any],
+    of_rank_0: Mapping[str, Any],
+    spell: Callable[[Mapping[str, Any], str], str],
+    comma: str,
 ) -> str:
     names = sorted(theirs.keys() | of_rank_0.keys())
     apart = [name for name in names if spell(theirs, name) != spell(of_rank_0, name)]
     more = f" and {len(apart) - SHOWN} more" if len(apart) > SHOWN else ""
-    shown = [comma.join(spell(side, name) for name in apart[:SHOWN]) for side in (theirs, of_rank_0)]
+    shown = [
+        comma.join(spell(side, name) for name in apart[:SHOWN])
+        for side in (theirs, of_rank_0)
+    ]
     return f"{shown[0]}{more}, but rank 0 has {shown[1]}" if apart else ""
 
 

@@ -19,8 +19,15 @@ def split(address: str) -> tuple[str, int]:
     is_bracketed = host.startswith("[") and host.endswith("]")
     if is_bracketed:
         host = host[1:-1]
-    is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65536
-    if not host or not is_port or (":" in host and not is_bracketed) or any(c.isspace() or c in "[]/" for c in host):
+    is_port = (
+        port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65536
+    )
+    if (
+        not host
+        or not is_port
+        or (":" in host and not is_bracketed)
+        or any(c.isspace() or c in "[]/" for c in host)
+    ):
         raise ValueError(f"{address}: no HOST:PORT")
     return host, int(port)
 
@@ -40,7 +47,9 @@ def is_loopback(host: str) -> bool:
 
 def of_job(job: str) -> int:
     """The port of a job's meeting where no launcher tells one: one for all hosts, most likely another for each job."""
-    return MEETING_PORTS[int(hashlib.sha256(job.encode()).hexdigest(), 16) % len(MEETING_PORTS)]
+    return MEETING_PORTS[
+        int(hashlib.sha256(job.encode()).hexdigest(), 16) % len(MEETING_PORTS)
+    ]
 
 
 def free(ports: range = ENGINE_PORTS) -> int:
@@ -63,7 +72,9 @@ def host_for_others(meeting: str, rank: int) -> str:
     host, port = split(meeting)
     if rank == 0 or is_loopback(host):
         return LOOPBACK if host == "localhost" else host
-    family, kind, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    family, kind, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[
+        0
+    ]
     with socket.socket(family, kind) as probe:
         probe.connect(target)
         address = str(probe.getsockname()[0])

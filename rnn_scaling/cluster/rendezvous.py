@@ -24,7 +24,9 @@ from rnn_scaling.cluster.peers import Hello, Peer
 
 STRANGER_S = 3.0  # within which a connection says who it is
 BACKLOG = 1024  # connections that wait to be accepted; of more, clients would try again after seconds
-STRANGERS = 64  # connections that have not said it; for one more, the oldest of them is closed
+STRANGERS = (
+    64  # connections that have not said it; for one more, the oldest of them is closed
+)
 BEATS = 4  # heartbeats within the silence that counts as a loss
 LONGEST_TICK_S = 0.5
 
@@ -32,7 +34,9 @@ LONGEST_TICK_S = 0.5
 class _Connection(wire.Channel):
     """Somebody who has connected; `peer` once it has said which rank it is."""
 
-    def __init__(self, connection: socket.socket, selector: selectors.BaseSelector, address: str) -> None:
+    def __init__(
+        self, connection: socket.socket, selector: selectors.BaseSelector, address: str
+    ) -> None:
         """`address`: of its host; empty: rank 0's own end."""
         super().__init__(connection, selector)
         self.address = address
@@ -58,17 +62,34 @@ class _Gathering:
 class Rendezvous:
     """The meeting point of all ranks; lives in rank 0's process."""
 
-    def __init__(self, launch: Launch, timeout_s: float, heartbeat_s: float, survives: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        timeout_s: float,
+        heartbeat_s: float,
+        survives: Collection[str] = (),
+    ) -> None:
         """Starts to listen."""
-        self.reports: defaultdict[int, list[Any]] = defaultdict(list)  # of each rank, in the order in which they came
-        self.gathered: dict[str, list[Any]] = {}  # each rank's value by name of a gathering; None for a lost one
-        self._launch, self._timeout_s, self._heartbeat_s, self._survives = launch, timeout_s, heartbeat_s, survives
+        self.reports: defaultdict[int, list[Any]] = defaultdict(
+            list
+        )  # of each rank, in the order in which they came
+        self.gathered: dict[
+            str, list[Any]
+        ] = {}  # each rank's value by name of a gathering; None for a lost one
+        self._launch, self._timeout_s, self._heartbeat_s, self._survives = (
+            launch,
+            timeout_s,
+            heartbeat_s,
+            survives,
+        )
         self._listener = listen(launch)
         self._listener.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._connections: set[_Connection] = set()
-        self._live: dict[int, _Connection] = {}  # of ranks that have joined and neither left nor been lost
+        self._live: dict[
+            int, _Connection
+        ] = {}  # of ranks that have joined and neither left nor been lost
         self._joined: dict[int, tuple[Peer, Hello]] = {}
         self._left: set[int] = set()
         self._gatherings: dict[str, _Gathering] = {}
@@ -106,7 +127,9 @@ class Rendezvous:
             while not self._ends.is_set():
                 ready = self._selector.select(tick_s)
                 now = time.monotonic()
-                if now - woke_at > self._heartbeat_s / 2:  # this process itself was frozen: no peer is late
+                if (
+                    now - woke_at > self._heartbeat_s / 2
+                ):  # this process itself was frozen: no peer is late
                     for connection in self._connections:
                         connection.heard_at = now
                 woke_at = now
@@ -115,11 +138,15 @@ class Rendezvous:
                 if now - last_beat >= self._heartbeat_s / BEATS:
                     last_beat = now
                     self._tell_all(wire.encode("beat"))
-                if now - last_watch >= tick_s / 4:  # it looks at every rank, and so not after every message
+                if (
+                    now - last_watch >= tick_s / 4
+                ):  # it looks at every rank, and so not after every message
                     last_watch = now
                     self._watch(now)
         except Exception as e:  # no fault of this thread may leave all ranks waiting
-            self._fail(f"rank 0: the meeting of the ranks broke: {type(e).__name__}: {e}")
+            self._fail(
+                f"rank 0: the meeting of the ranks broke: {type(e).__name__}: {e}"
+            )
         finally:
             for connection in list(self._connections):
                 self._drop(connection)
@@ -150,7 +177,9 @@ class Rendezvous:
         except OSError:  # it went away again, or this process may open no more files
             time.sleep(0.01)
             return
-        strangers = [connection for connection in self._connections if connection.is_stranger]
+        strangers = [
+            connection for connection in self._connections if connection.is_stranger
+        ]
         if len(strangers) >= STRANGERS:
             self._drop(min(strangers, key=lambda stranger: stranger.since))
         try:
@@ -164,13 +193,27 @@ class Rendezvous:
         for connection in list(self._connections):
             if connection.is_stranger and now - connection.since > STRANGER_S:
                 self._drop(connection)
-            elif connection.peer is not None and connection.peer.rank and now - connection.heard_at > self._silence_s:
+            elif (
+                connection.peer is not None
+                and connection.peer.rank
+                and now - connection.heard_at > self._silence_s
+            ):
                 silence = f"has not answered for {self._silence_s:g} s"
-                self._lose(connection, f"{silence}: it is frozen, or the network to it is down")
+                self._lose(
+                    connection, f"{silence}: it is frozen, or the network to it is down"
+                )
         for name, gathering in self._gatherings.items():
             if now > gathering.deadline:
-                missing = peers.ranks_text([rank for rank in sorted(self._live) if rank not in gathering.values])
-                self._fail(f"{missing} did not come to '{name}' within {gathering.timeout_s:g} s")
+                missing = peers.ranks_text(
+                    [
+                        rank
+                        for rank in sorted(self._live)
+                        if rank not in gathering.values
+                    ]
+                )
+                self._fail(
+                    f"{missing} did not come to '{name}' within {gathering.timeout_s:g} s"
+                )
 
     def _take(self, connection: _Connection, message: wire.Message) -> None:
         kind, peer = message["kind"], connection.peer
@@ -195,16 +238,30 @@ class Rendezvous:
 
     def _greet(self, connection: _Connection, message: wire.Message) -> None:
         """Hears who a connection is. Who is no rank of this job is told nothing."""
-        signed = {name: value for name, value in message.items() if name not in ("kind", "proof")}
+        signed = {
+            name: value
+            for name, value in message.items()
+            if name not in ("kind", "proof")
+        }
         proven = tokens.proves(self._launch.token, message.get("proof"), signed)
         if not proven or signed.get("job") != self._launch.job:
             self._num_turned_away += 1
             self._drop(connection)
             return
-        rank, size, pid = (wire.field(message, name, int) for name in ("rank", "size", "pid"))
-        role, host, address, nonce = (wire.field(message, name, str) for name in ("role", "host", "address", "nonce"))
+        rank, size, pid = (
+            wire.field(message, name, int) for name in ("rank", "size", "pid")
+        )
+        role, host, address, nonce = (
+            wire.field(message, name, str)
+            for name in ("role", "host", "address", "nonce")
+        )
         own_proof = tokens.proof(self._launch.token, {"nonce": nonce})
-        hello = Hello(role, wire.field(message, "flags", dict), wire.field(message, "versions", dict), address)
+        hello = Hello(
+            role,
+            wire.field(message, "flags", dict),
+            wire.field(message, "versions", dict),
+            address,
+        )
         peer = Peer(rank, role, host, pid, address)
         if self._has_begun:
             refusal = f"the run at {self._launch.meeting} has begun without it; start all ranks by one command"
@@ -220,7 +277,10 @@ class Rendezvous:
             self._trouble = self._trouble or f"{peer} {sizes}; start all by one command"
         elif rank in self._joined:
             both = f"{self._joined[rank][0]} and {peer}"
-            self._trouble = self._trouble or f"{both} are two processes of one rank; give each a rank of its own"
+            self._trouble = (
+                self._trouble
+                or f"{both} are two processes of one rank; give each a rank of its own"
+            )
         else:
             self._live[rank], self._joined[rank] = connection, (peer, hello)
         if self._failure:
@@ -230,30 +290,45 @@ class Rendezvous:
 
     def _begin(self) -> None:
         """Lets the run begin, or tells why it cannot."""
-        missing = [rank for rank in range(self._launch.size) if rank not in self._joined]
+        missing = [
+            rank for rank in range(self._launch.size) if rank not in self._joined
+        ]
         line = self._trouble or peers.disagreement(self._joined)
         if not line and missing:
             rule = f"did not join within {self._timeout_s:g} s ({self._launch.timeout_option})"
             remedy = f"see what they printed, and whether their hosts reach {self._launch.meeting}"
-            line = f"{peers.ranks_text(missing)} of {self._launch.size} {rule}; {remedy}"
+            line = (
+                f"{peers.ranks_text(missing)} of {self._launch.size} {rule}; {remedy}"
+            )
             if self._num_turned_away:
                 line += f"; rejected {self._num_turned_away} connections with another job or RNN_SCALING_JOB_TOKEN"
         if line:
             self._fail(line)
             return
         self._has_begun = True
-        everyone = [dataclasses.asdict(self._joined[rank][0]) for rank in range(self._launch.size)]
+        everyone = [
+            dataclasses.asdict(self._joined[rank][0])
+            for rank in range(self._launch.size)
+        ]
         self._tell_all(wire.encode("welcome", peers=everyone))
 
     def _come(self, peer: Peer, message: wire.Message) -> None:
-        name, timeout_s = wire.field(message, "name", str), wire.field(message, "timeout_s", float)
+        name, timeout_s = (
+            wire.field(message, "name", str),
+            wire.field(message, "timeout_s", float),
+        )
         for rank in sorted(self._left):
-            self._fail(f"{self._joined[rank][0]} left before '{name}', where {peer} waits")
+            self._fail(
+                f"{self._joined[rank][0]} left before '{name}', where {peer} waits"
+            )
         gathering = self._gatherings.setdefault(name, _Gathering())
         gathering.values[peer.rank] = message.get("value")
         gathering.keeps_values |= "value" in message
         if time.monotonic() + timeout_s < gathering.deadline:
-            gathering.deadline, gathering.timeout_s = time.monotonic() + timeout_s, timeout_s
+            gathering.deadline, gathering.timeout_s = (
+                time.monotonic() + timeout_s,
+                timeout_s,
+            )
         self._let_pass()
 
     def _let_pass(self) -> None:
@@ -264,7 +339,9 @@ class Rendezvous:
             if gathering.values.keys() >= self._live.keys():
                 del self._gatherings[name]
                 if gathering.keeps_values:
-                    self.gathered[name] = [gathering.values.get(rank) for rank in range(self._launch.size)]
+                    self.gathered[name] = [
+                        gathering.values.get(rank) for rank in range(self._launch.size)
+                    ]
                 self._silence_s = self._heartbeat_s
                 self._tell_all(wire.encode("pass", name=name))
 
@@ -289,7 +366,9 @@ class Rendezvous:
             return
         line = f"{peer} {what}"
         if not self._has_begun and peer.rank:
-            self._trouble = self._trouble or line  # without rank 0 it could not be reported later
+            self._trouble = (
+                self._trouble or line
+            )  # without rank 0 it could not be reported later
         elif peer.role in self._survives and peer.rank:
             connection.send(wire.encode("failed", line=line))
             self._drop(connection)
@@ -308,15 +387,24 @@ class Rendezvous:
 
     def _tell_all(self, line: bytes) -> None:
         """Rank 0 last: its process would otherwise start to compute before the others have heard."""
-        ranks = [connection for connection in self._connections if connection.peer is not None]
-        for rank in sorted(ranks, key=lambda connection: self._live.get(0) is connection):
+        ranks = [
+            connection
+            for connection in self._connections
+            if connection.peer is not None
+        ]
+        for rank in sorted(
+            ranks, key=lambda connection: self._live.get(0) is connection
+        ):
             rank.send(line)
 
     def _drop(self, connection: _Connection) -> None:
         if connection in self._connections:
             self._connections.remove(connection)
             connection.close()
-            if connection.peer is not None and self._live.get(connection.peer.rank) is connection:
+            if (
+                connection.peer is not None
+                and self._live.get(connection.peer.rank) is connection
+            ):
                 del self._live[connection.peer.rank]
 
 
@@ -324,17 +412,29 @@ def listen(launch: Launch) -> socket.socket:
     """The socket where rank 0 waits: on loopback if no other machine takes part, else at the meeting's address."""
     host, port = ports.split(launch.meeting)
     try:
-        family, _, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, _, _, _, target = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        )[0]
         address = str(target[0])
         if ports.is_loopback(address) and not launch.is_local:
             address = ""  # a host's own name may stand for 127.0.1.1 there, and for its real address elsewhere
-        return socket.create_server((address, port), family=family, backlog=launch.size + BACKLOG)
+        return socket.create_server(
+            (address, port), family=family, backlog=launch.size + BACKLOG
+        )
     except OSError as e:
         if e.errno == errno.EADDRINUSE:
             rule = f"port {port} of {host}, where rank 0 waits, is taken by another program"
-            remedy = "end that, or give --coordinator_address=HOST:PORT with another port"
+            remedy = (
+                "end that, or give --coordinator_address=HOST:PORT with another port"
+            )
         elif e.errno == errno.EADDRNOTAVAIL:
-            rule, remedy = f"{host} is no address of this host, where rank 0 runs", REMEDY
+            rule, remedy = (
+                f"{host} is no address of this host, where rank 0 runs",
+                REMEDY,
+            )
         else:
-            rule, remedy = f"rank 0 cannot wait at {launch.meeting}: {e.strerror or e}", REMEDY
+            rule, remedy = (
+                f"rank 0 cannot wait at {launch.meeting}: {e.strerror or e}",
+                REMEDY,
+            )
         raise ClusterError(f"{rule}; {remedy}") from None

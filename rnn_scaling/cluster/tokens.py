@@ -24,9 +24,13 @@ def read(environ: Mapping[str, str]) -> str:
     name, token, path = VARIABLE, environ.get(VARIABLE), environ.get(FILE_VARIABLE)
     if token is None and path is not None:
         name, token = f"{FILE_VARIABLE}={path}", _read_file(path)
-    token = token and token.strip()  # a Secret of Kubernetes that was made from a pipe ends with a line's end
+    token = (
+        token and token.strip()
+    )  # a Secret of Kubernetes that was made from a pipe ends with a line's end
     if token is not None and len(token) < SHORTEST:
-        raise ValueError(f"{name}: a token has at least {SHORTEST} characters; make one: openssl rand -hex 16")
+        raise ValueError(
+            f"{name}: a token has at least {SHORTEST} characters; make one: openssl rand -hex 16"
+        )
     return token or ""
 
 
@@ -38,14 +42,18 @@ def _read_file(path: str) -> str:
     except OSError as e:
         raise ValueError(f"{FILE_VARIABLE}={path}: {e.strerror or e}") from None
     if is_open_to_all:
-        raise ValueError(f"{FILE_VARIABLE}={path}: every user can read it; chmod 600 {path}")
+        raise ValueError(
+            f"{FILE_VARIABLE}={path}: every user can read it; chmod 600 {path}"
+        )
     return token
 
 
 def proof(token: str, fields: Mapping[str, Any]) -> str:
     """What only somebody with the token can say of these fields of a message."""
     text = json.dumps(dict(fields), sort_keys=True)
-    return hmac.new(token.encode("utf-8", "surrogateescape"), text.encode(), "sha256").hexdigest()
+    return hmac.new(
+        token.encode("utf-8", "surrogateescape"), text.encode(), "sha256"
+    ).hexdigest()
 
 
 def proves(token: str, given: object, fields: Mapping[str, Any]) -> bool:

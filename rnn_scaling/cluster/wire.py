@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 Message = dict[str, Any]
-LONGEST_OF_STRANGERS = 1 << 18  # bytes of a line from who has not said yet which rank it is
+LONGEST_OF_STRANGERS = (
+    1 << 18
+)  # bytes of a line from who has not said yet which rank it is
 LONGEST = 1 << 28
 AT_ONCE = 1 << 18  # bytes read at once
 Value = TypeVar("Value")
@@ -68,7 +70,9 @@ class Channel:
     A selector watches it, also for writing while something waits to be sent, and names the channel when it is ready.
     """
 
-    def __init__(self, connection: socket.socket, selector: selectors.BaseSelector) -> None:
+    def __init__(
+        self, connection: socket.socket, selector: selectors.BaseSelector
+    ) -> None:
         connection.setblocking(False)
         if connection.family in (socket.AF_INET, socket.AF_INET6):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -76,7 +80,9 @@ class Channel:
         self.heard_at = time.monotonic()
         self._connection, self._selector = connection, selector
         self._lock = threading.Lock()
-        self.to_send: collections.deque[memoryview] = collections.deque()  # what still waits
+        self.to_send: collections.deque[memoryview] = (
+            collections.deque()
+        )  # what still waits
         self._received = bytearray()
         self.is_open, self._waits_to_write = True, False
         selector.register(connection, selectors.EVENT_READ, self)
@@ -136,5 +142,7 @@ class Channel:
             self.to_send.clear()
         if self._waits_to_write != bool(self.to_send):
             self._waits_to_write = bool(self.to_send)
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._waits_to_write else 0)
+            events = selectors.EVENT_READ | (
+                selectors.EVENT_WRITE if self._waits_to_write else 0
+            )
             self._selector.modify(self._connection, events, self)

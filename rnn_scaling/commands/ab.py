@@ -45,14 +45,24 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     done = conduct(jobs, out, how, again=["ab", *words], trainer=runner)
     if done.exit_status is not None:
         # 1 would say that b is slower
-        return entry.EXIT_USAGE if done.exit_status == entry.EXIT_FAILED else done.exit_status
+        return (
+            entry.EXIT_USAGE
+            if done.exit_status == entry.EXIT_FAILED
+            else done.exit_status
+        )
     done.print_failures()
     entry.note(*runner.notes)
-    from rnn_scaling.analysis.comparison.judgement import Question, Report  # loads numpy: not for wrong flags
+    from rnn_scaling.analysis.comparison.judgement import (
+        Question,
+        Report,
+    )  # loads numpy: not for wrong flags
     from rnn_scaling.reports import comparison, wording
 
     question = Question(paired=True, max_regression=options.max_regression)
-    settings = "\n".join(f"{side.upper()}: {getattr(options, side) or 'only the common flags'}" for side in "ab")
+    settings = "\n".join(
+        f"{side.upper()}: {getattr(options, side) or 'only the common flags'}"
+        for side in "ab"
+    )
 
     def answer(report: Report) -> str:
         answers = [*comparison.ab_answer(report), *comparison.step_times(report)]

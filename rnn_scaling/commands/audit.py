@@ -30,7 +30,9 @@ class AuditOptions:
     """Audit."""
 
     files: tuple[Path, ...] = flags.positional(
-        "files to check, or folders of documents and run records", shown="FILE", several=True
+        "files to check, or folders of documents and run records",
+        shown="FILE",
+        several=True,
     )
     format: str = option(
         "text",
@@ -61,5 +63,7 @@ def main(words: Sequence[str]) -> int:
     terminal.tell(f"{text}\n") if options.format == "text" else print(text)
     if any(report.findings for report in reports):
         return entry.EXIT_FAILED
-    is_clean = is_some and not any(report.error for report in reports if not report.is_empty)
+    is_clean = is_some and not any(
+        report.error for report in reports if not report.is_empty
+    )
     return entry.EXIT_OK if is_clean else entry.EXIT_USAGE

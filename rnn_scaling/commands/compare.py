@@ -30,11 +30,16 @@ much noise, incomparable runs, configurations missing or failed after, nothing i
 class CompareOptions:
     """Compare."""
 
-    before: Path = flags.positional("folder of run records, or one record", shown="BEFORE")
-    after: Path = flags.positional("folder or record that is compared with it", shown="AFTER")
+    before: Path = flags.positional(
+        "folder of run records, or one record", shown="BEFORE"
+    )
+    after: Path = flags.positional(
+        "folder or record that is compared with it", shown="AFTER"
+    )
     max_regression: float = flags.max_regression("the largest slow-down that passes")
     paired: bool = option(
-        False, "compare pair by pair: runs with the same repeat number ran one after the other, as `ab` runs them"
+        False,
+        "compare pair by pair: runs with the same repeat number ran one after the other, as `ab` runs them",
     )
     metric: str = option(
         RATE,
@@ -47,10 +52,20 @@ class CompareOptions:
         "else differs",
         choices=("machine",),
     )
-    machines: Path | None = option(None, "with --across: prices (default: machines.toml, if it exists)", shown="FILE")
-    machine: str = option("", "with --across: a name in --machines for both sides, or two", shown="NAME,...")
+    machines: Path | None = option(
+        None,
+        "with --across: prices (default: machines.toml, if it exists)",
+        shown="FILE",
+    )
+    machine: str = option(
+        "",
+        "with --across: a name in --machines for both sides, or two",
+        shown="NAME,...",
+    )
     format: str = option(
-        "text", 'for the terminal, for a pull request, or "rnn_scaling.compare/1"', choices=("text", "markdown", "json")
+        "text",
+        'for the terminal, for a pull request, or "rnn_scaling.compare/1"',
+        choices=("text", "markdown", "json"),
     )
     force_incomparable: str = option(
         "",
@@ -71,10 +86,20 @@ def main(words: Sequence[str]) -> int:
     forced = options.force_incomparable.replace("true", judgement.ALL).split(",")
     accepted = frozenset(judgement.plain_name(name) for name in forced if name)
     if options.across and (options.paired or options.metric != RATE):
-        raise entry.Refusal("--across=machine compares items/s of unpaired runs; leave out --paired and --metric")
+        raise entry.Refusal(
+            "--across=machine compares items/s of unpaired runs; leave out --paired and --metric"
+        )
     if not options.across and (options.machines or options.machine):
-        raise entry.Refusal("--machines and --machine need --across=machine; add it, or omit them")
+        raise entry.Refusal(
+            "--machines and --machine need --across=machine; add it, or omit them"
+        )
     listed = prices.read(options.machines, options.machine, 2) if options.across else ()
-    asked = options.metric, options.paired, options.max_regression, accepted, options.across
+    asked = (
+        options.metric,
+        options.paired,
+        options.max_regression,
+        accepted,
+        options.across,
+    )
     question = judgement.Question(*asked, prices=listed)
     return comparison.compare(options.before, options.after, question, options.format)

@@ -21,8 +21,20 @@ It completes ./run.sh and the console script rnn-scaling.
 
 Exit status: 0 done, 2 wrong use."""
 
-SHELLS = {"bash": "", "zsh": "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n"}
-TAKE_TRAINER_FLAGS = ("sweep", "verify", "recommend", "ab", "local-cluster", "inspect", "threads", "netlab")
+SHELLS = {
+    "bash": "",
+    "zsh": "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n",
+}
+TAKE_TRAINER_FLAGS = (
+    "sweep",
+    "verify",
+    "recommend",
+    "ab",
+    "local-cluster",
+    "inspect",
+    "threads",
+    "netlab",
+)
 
 SCRIPT = """\
 _rnn_scaling_flags() {
@@ -62,27 +74,50 @@ complete -o nospace -F _rnn_scaling run.sh ./run.sh rnn-scaling
 def main(words: Sequence[str]) -> int:
     flags.answer(words, USAGE, [], "completion bash|zsh")
     if len(words) != 1 or words[0] not in SHELLS:
-        raise entry.Refusal(f"completion {' '.join(words)}: expected one shell, {' or '.join(SHELLS)}")
+        raise entry.Refusal(
+            f"completion {' '.join(words)}: expected one shell, {' or '.join(SHELLS)}"
+        )
     print(SHELLS[words[0]] + script(), end="")
     return entry.EXIT_OK
 
 
 def script() -> str:
-    by_command = {name: _flags(module) for name, (module, _) in COMMANDS.items() if name != "completion"}
-    by_command |= {name: {**_trainer_flags(), **by_command[name]} for name in ("train", *TAKE_TRAINER_FLAGS)}
+    by_command = {
+        name: _flags(module)
+        for name, (module, _) in COMMANDS.items()
+        if name != "completion"
+    }
+    by_command |= {
+        name: {**_trainer_flags(), **by_command[name]}
+        for name in ("train", *TAKE_TRAINER_FLAGS)
+    }
     flags_lines, value_lines = [], []
     for name, values_of in by_command.items():
-        flags_lines.append(f'        {name}) echo "{" ".join(f"{flag}=" for flag in values_of)}" ;;')
-        value_lines += [f'        "{name} {flag}") echo "{values}" ;;' for flag, values in values_of.items() if values]
+        flags_lines.append(
+            f'        {name}) echo "{" ".join(f"{flag}=" for flag in values_of)}" ;;'
+        )
+        value_lines += [
+            f'        "{name} {flag}") echo "{values}" ;;'
+            for flag, values in values_of.items()
+            if values
+        ]
     names, lines = " ".join(COMMANDS), "\n".join
-    return SCRIPT % {"commands": names, "flags": lines(flags_lines), "values": lines(value_lines)}
+    return SCRIPT % {
+        "commands": names,
+        "flags": lines(flags_lines),
+        "values": lines(value_lines),
+    }
 
 
 def _trainer_flags() -> dict[str, str]:
     """As `_flags`, of the trainer."""
     fields = configs.OPTIONS.items()
     booleans = "true false"
-    return {f"--{n}": " ".join(f.metadata["choices"]) or booleans * (flags.kind_of(f) == "bool") for n, f in fields}
+    return {
+        f"--{n}": " ".join(f.metadata["choices"])
+        or booleans * (flags.kind_of(f) == "bool")
+        for n, f in fields
+    }
 
 
 def _flags(module: str) -> dict[str, str]:
@@ -92,7 +127,10 @@ def _flags(module: str) -> dict[str, str]:
         importlib.import_module(module).main(["--help=all"])
     found = re.findall(r"^  (--[\w:]+)=(\S+)", page.getvalue(), re.MULTILINE)
     is_list = re.compile(r"[\w.-]+(\|[\w.-]+)+")
-    return {flag: values.replace("|", " ") if is_list.fullmatch(values) else "" for flag, values in found}
+    return {
+        flag: values.replace("|", " ") if is_list.fullmatch(values) else ""
+        for flag, values in found
+    }
 
 
 if __name__ == "__main__":

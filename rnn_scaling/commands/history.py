@@ -39,10 +39,15 @@ beyond the limit is excluded everywhere, 1 there is one, 2 cannot judge, or wron
 class AddOptions:
     """Add and import."""
 
-    results: tuple[Path, ...] = flags.positional("folder of run records", shown="RESULTS", several=True)
+    results: tuple[Path, ...] = flags.positional(
+        "folder of run records", shown="RESULTS", several=True
+    )
     history: Path = option(FOLDER, "folder of the history", shown="DIR")
     label: str = option("", "text that is stored in the entries")
-    commit: str = option("", "commit that was measured, if the records have none: a hash, a branch or HEAD")
+    commit: str = option(
+        "",
+        "commit that was measured, if the records have none: a hash, a branch or HEAD",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +55,12 @@ class ShowOptions:
     """Show."""
 
     folder: Path = flags.positional("folder of the history", "[DIR]", default=FOLDER)
-    output: Path | None = option(None, "folder for the files (default: DIR)", shown="DIR")
-    commit_url: str = option("", "URL of commits, without the hash (default: from the git remote)")
+    output: Path | None = option(
+        None, "folder for the files (default: DIR)", shown="DIR"
+    )
+    commit_url: str = option(
+        "", "URL of commits, without the hash (default: from the git remote)"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,32 +69,52 @@ class CheckOptions:
 
     folder: Path = flags.positional("folder of the history", "[DIR]", default=FOLDER)
     max_regression: float = flags.max_regression("the largest slow-down that passes")
-    format: str = option("text", "terminal, job summary, or JSON", choices=("text", "markdown", "json"))
+    format: str = option(
+        "text", "terminal, job summary, or JSON", choices=("text", "markdown", "json")
+    )
 
 
-GROUPS = {"add": AddOptions, "import": AddOptions, "show": ShowOptions, "check": CheckOptions}
+GROUPS = {
+    "add": AddOptions,
+    "import": AddOptions,
+    "show": ShowOptions,
+    "check": CheckOptions,
+}
 
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    flags.answer(words[:1], USAGE, [AddOptions, ShowOptions, CheckOptions], f"history {'|'.join(GROUPS)}")
+    flags.answer(
+        words[:1],
+        USAGE,
+        [AddOptions, ShowOptions, CheckOptions],
+        f"history {'|'.join(GROUPS)}",
+    )
     name = words[0] if words else ""
     if name not in GROUPS:
-        raise entry.Refusal(f"expected history {'|'.join(GROUPS)}, got {name or 'nothing'}; see history --help")
+        raise entry.Refusal(
+            f"expected history {'|'.join(GROUPS)}, got {name or 'nothing'}; see history --help"
+        )
     options = flags.read(words[1:], USAGE, GROUPS[name], f"history {name}")
     if name == "show":
         return _show(options)
     if name == "check":
         return _check(options)
-    if missing := [f"{folder}: no such folder" for folder in options.results if not folder.is_dir()]:
+    if missing := [
+        f"{folder}: no such folder" for folder in options.results if not folder.is_dir()
+    ]:
         raise entry.Refusal(*missing)
     folders = options.results
     if name == "import":
-        folders = [Path(place) for folder in folders for place, _, _ in sorted(os.walk(folder))]
+        folders = [
+            Path(place) for folder in folders for place, _, _ in sorted(os.walk(folder))
+        ]
     return add(folders, options.history, options.label, options.commit)
 
 
-def add(results: Sequence[Path], folder: Path, label: str = "", commit: str = "") -> int:
+def add(
+    results: Sequence[Path], folder: Path, label: str = "", commit: str = ""
+) -> int:
     """Adds the runs of these folders to a history; returns the exit status."""
     from rnn_scaling.analysis.history import entries
     from rnn_scaling.analysis.statements import Statement
@@ -95,15 +124,23 @@ def add(results: Sequence[Path], folder: Path, label: str = "", commit: str = ""
 
     measured = commits.resolved(commit) if commit else None
     if commit and not measured:
-        raise entry.Refusal(f"--commit={commit} is not a commit of the repository in this folder; give a hash or HEAD")
+        raise entry.Refusal(
+            f"--commit={commit} is not a commit of the repository in this folder; give a hash or HEAD"
+        )
     records = [folders.read(place) for place in results]
-    entry.warn(*(f"{line}; left out" for content in records for line in content.left_out))
+    entry.warn(
+        *(f"{line}; left out" for content in records for line in content.left_out)
+    )
     found = []
     for content in records:
-        found.extend(entries.entries([run.record for run in content.runs], label, measured))
+        found.extend(
+            entries.entries([run.record for run in content.runs], label, measured)
+        )
     if not found:
         places = ", ".join(map(str, results[:5]))
-        raise entry.Refusal(f"{places}: no successful run; history import also reads subfolders")
+        raise entry.Refusal(
+            f"{places}: no successful run; history import also reads subfolders"
+        )
     seen = history.read(folder).seen if folder.is_dir() else set()
     lines = []
     for candidate in found:
@@ -111,10 +148,17 @@ def add(results: Sequence[Path], folder: Path, label: str = "", commit: str = ""
         try:
             path = history.write(new, folder) if new else folder
         except OSError as e:
-            raise entry.Refusal(f"{folder}: {e.strerror or e}", status=entry.EXIT_FAILED) from None
-        runs = sum(len(configuration.rates) for configuration in (new or candidate).configurations)
+            raise entry.Refusal(
+                f"{folder}: {e.strerror or e}", status=entry.EXIT_FAILED
+            ) from None
+        runs = sum(
+            len(configuration.rates)
+            for configuration in (new or candidate).configurations
+        )
         values = {"runs": runs, "path": str(path), "commit": candidate.name}
-        lines.append(Statement("history-added" if new else "history-known", values=values))
+        lines.append(
+            Statement("history-added" if new else "history-known", values=values)
+        )
         lines += [Statement("history-no-commit")] if new and not new.commit else []
     print("\n".join(map(sentence, lines)))
     return entry.EXIT_OK
@@ -127,12 +171,19 @@ def _show(options: ShowOptions) -> int:
 
     address = options.commit_url or commits.page()
     if options.commit_url and not address.startswith(("http://", "https://")):
-        raise entry.Refusal(f"--commit_url={address} must begin with http:// or https://, as https://host/name/commit/")
+        raise entry.Refusal(
+            f"--commit_url={address} must begin with http:// or https://, as https://host/name/commit/"
+        )
     shown, target = _timeline(options.folder), options.output or options.folder
     place = options.folder.resolve()
-    name = place.parent.name if place.name == FOLDER.name else place.name  # of what it is the history
+    name = (
+        place.parent.name if place.name == FOLDER.name else place.name
+    )  # of what it is the history
     files = {"csv": report.to_csv, "json": report.to_json, "png": report.to_png}
-    renders = {f"history.{kind}": functools.partial(render, shown) for kind, render in files.items()}
+    renders = {
+        f"history.{kind}": functools.partial(render, shown)
+        for kind, render in files.items()
+    }
     renders["history.html"] = functools.partial(page.render, shown, name, address)
     report_files.write(renders, target, force=False)
     terminal.tell(f"{report.text(shown)}\n{target / 'history.html'} has the curves.\n")
@@ -143,7 +194,9 @@ def _check(options: CheckOptions) -> int:
     from rnn_scaling.analysis.history import curves
     from rnn_scaling.reports import comparison
 
-    report = curves.check(str(options.folder), _timeline(options.folder), options.max_regression)
+    report = curves.check(
+        str(options.folder), _timeline(options.folder), options.max_regression
+    )
     text = f"{comparison.RENDER[options.format](report)}\n"
     terminal.tell(text) if options.format == "text" else print(text, end="")
     return report.exit_status
@@ -159,5 +212,7 @@ def _timeline(folder: Path) -> Timeline:
     found = history.read(folder)
     entry.warn(*(f"{line}; left out" for line in found.left_out))
     if not found.entries:
-        raise entry.Refusal(f"{folder}: no {'valid ' if found.left_out else ''}entry of a history; {again}")
+        raise entry.Refusal(
+            f"{folder}: no {'valid ' if found.left_out else ''}entry of a history; {again}"
+        )
     return curves.timeline(found.entries)

@@ -26,14 +26,22 @@ Exit status: 0 everything was read, 1 a line could not be used or the audit foun
 class ImportOptions:
     """Import."""
 
-    files: tuple[Path, ...] = flags.positional("output of another benchmark", shown="FILE", several=True)
-    format: str = option("auto", "format of every file (auto: detect it)", choices=("auto", *registry.IMPORTERS))
+    files: tuple[Path, ...] = flags.positional(
+        "output of another benchmark", shown="FILE", several=True
+    )
+    format: str = option(
+        "auto",
+        "format of every file (auto: detect it)",
+        choices=("auto", *registry.IMPORTERS),
+    )
     output: str = option(
         "markdown",
         "csv and json have every row, markdown the first 100 rows of a table",
         choices=("markdown", "csv", "json"),
     )
-    audit: bool = option(False, "also audit the rates of all files and print the findings")
+    audit: bool = option(
+        False, "also audit the rates of all files and print the findings"
+    )
 
 
 @entry.command
@@ -42,9 +50,17 @@ def main(words: Sequence[str]) -> int:
     from rnn_scaling.importers import any_format, rendering
 
     logs, errors = any_format.read_all(options.files, options.format)
-    audited = [rendering.findings(rows) for rows in rendering.by_unit(logs).values()] if options.audit else None
+    audited = (
+        [rendering.findings(rows) for rows in rendering.by_unit(logs).values()]
+        if options.audit
+        else None
+    )
     if logs:
         print(rendering.RENDER[options.output](logs, audited), end="", flush=True)
     errors += [problem.text(log.source) for log in logs for problem in log.problems]
     entry.fail(*errors)
-    return entry.EXIT_FAILED if errors or any(findings for findings, _ in audited or []) else entry.EXIT_OK
+    return (
+        entry.EXIT_FAILED
+        if errors or any(findings for findings, _ in audited or [])
+        else entry.EXIT_OK
+    )

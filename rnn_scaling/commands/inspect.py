@@ -38,16 +38,29 @@ Exit status: 0 counted, 1 a run failed, counts differ between repeats, or the fo
 conflict, the folder is in use or holds records of other flags, 130 interrupted."""
 
 MOST = OPTIONS["trace_batches"].metadata["maximum"]
-DEFAULTS: dict[str, list[Any]] = {"variable_update": ["replicated"], "num_warmup_batches": [2], "num_batches": [3]}
+DEFAULTS: dict[str, list[Any]] = {
+    "variable_update": ["replicated"],
+    "num_warmup_batches": [2],
+    "num_batches": [3],
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class InspectOptions:
     """Inspect."""
 
-    out: str = option("results/inspect", "folder of the records, inspect.md and inspect.json")
-    repeats: int = option(1, "runs of each combination; more than one shows that counts repeat", minimum=1)
-    trace_batches: int = option(2, "batches whose kernels are also timed, for the record", minimum=1, maximum=MOST)
+    out: str = option(
+        "results/inspect", "folder of the records, inspect.md and inspect.json"
+    )
+    repeats: int = option(
+        1, "runs of each combination; more than one shows that counts repeat", minimum=1
+    )
+    trace_batches: int = option(
+        2,
+        "batches whose kernels are also timed, for the record",
+        minimum=1,
+        maximum=MOST,
+    )
 
 
 @entry.command
@@ -57,10 +70,14 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     (options, how), lists = split(words, groups)
     runs = plan({**DEFAULTS, **lists}, **machine_size())
     out, runner = Path(options.out), SuiteTrainer(trainer, how.launch)
-    done = conduct_sweep(runs, options.repeats, out, how, again=["inspect", *words], trainer=runner)
+    done = conduct_sweep(
+        runs, options.repeats, out, how, again=["inspect", *words], trainer=runner
+    )
     if done.exit_status is not None:
         return done.exit_status
-    from rnn_scaling.reports import counts_report  # loads numpy, which a wrong flag need not wait for
+    from rnn_scaling.reports import (
+        counts_report,
+    )  # loads numpy, which a wrong flag need not wait for
 
     failed = done.print_failures()
     whole = counts_report.report(out, done.records)

@@ -40,17 +40,26 @@ def main(words: Sequence[str], worker: Sequence[str] = processes.WORKER) -> int:
     out = Path(wanted.options.out)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=out).close()  # a folder that cannot be written is reported now and not after minutes
+        tempfile.TemporaryFile(
+            dir=out
+        ).close()  # a folder that cannot be written is reported now and not after minutes
     except OSError as e:
-        raise entry.Refusal(f"--out={out}: {e.strerror or e}; name another folder") from None
+        raise entry.Refusal(
+            f"--out={out}: {e.strerror or e}; name another folder"
+        ) from None
     from rnn_scaling.files.terminal import tell
-    from rnn_scaling.links import measuring, table  # these load numpy and matplotlib, so a wrong flag is reported first
+    from rnn_scaling.links import (
+        measuring,
+        table,
+    )  # these load numpy and matplotlib, so a wrong flag is reported first
     from rnn_scaling.machine.environment import read_environment
 
     environment = read_environment()
     measured = measuring.measure(wanted, worker)
     measuring.keep_peaks(measured.products, environment)
-    written = measuring.write(out, measured, wanted, environment)  # first: the pipe may close
+    written = measuring.write(
+        out, measured, wanted, environment
+    )  # first: the pipe may close
     tell(table.render(measured))
     entry.fail(*measured.errors)
     if measured.interrupted:

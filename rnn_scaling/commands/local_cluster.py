@@ -6,7 +6,9 @@ from rnn_scaling import entry, registry
 from rnn_scaling.settings import flags
 from rnn_scaling.sweeps import ranks
 
-_MODES = ", ".join(mode for mode in registry.VARIABLE_UPDATES if registry.is_distributed(mode))
+_MODES = ", ".join(
+    mode for mode in registry.VARIABLE_UPDATES if registry.is_distributed(mode)
+)
 
 USAGE = f"""\
 Runs the trainer as a cluster on this machine: every worker, parameter server and coordinator is a process. They

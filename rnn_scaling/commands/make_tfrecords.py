@@ -26,7 +26,11 @@ class Images:
     images: int = option(200, "number of images in all files", minimum=1)
     files: int = option(4, "number of files, at most --images", minimum=1)
     classes: int = option(10, "number of classes", minimum=1, maximum=1000)
-    width: int = option(500, "width of an image in pixels; the height is three quarters of it", minimum=8)
+    width: int = option(
+        500,
+        "width of an image in pixels; the height is three quarters of it",
+        minimum=8,
+    )
     seed: int = option(1, "seed of the random pixels", minimum=0)
 
 
@@ -34,13 +38,19 @@ class Images:
 def main(words: Sequence[str]) -> int:
     made = flags.read(words, USAGE, Images, "make_tfrecords")
     if made.files > made.images:
-        raise entry.Refusal(f"--files={made.files} must be at most --images={made.images}; lower it")
+        raise entry.Refusal(
+            f"--files={made.files} must be at most --images={made.images}; lower it"
+        )
     NativeLog()
     from rnn_scaling.data import make_tfrecords  # loads TensorFlow
 
     try:
-        make_tfrecords.write(made.out, made.images, made.files, made.classes, made.width, made.seed)
+        make_tfrecords.write(
+            made.out, made.images, made.files, made.classes, made.width, made.seed
+        )
     except OSError as e:
         return entry.fail(f"--out={made.out}: {e.strerror or e}; name another folder")
-    entry.note(f"{made.images} images in {made.files} files; train on them with --data_dir={made.out}")
+    entry.note(
+        f"{made.images} images in {made.files} files; train on them with --data_dir={made.out}"
+    )
     return entry.EXIT_OK

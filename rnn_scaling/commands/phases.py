@@ -43,12 +43,21 @@ def _picture(text: str) -> Path:
 class PhasesOptions:
     """Phases."""
 
-    runs: tuple[Path, ...] = flags.positional("a record file, a --log_dir or a folder of records", "RUN", several=True)
-    json: bool = option(False, 'print the numbers as JSON instead ("rnn_scaling.phases/1")')
-    picture: Path | None = option(
-        None, "draw one step of each run: .png or .svg (default: no)", parse=_picture, shown="FILE.png"
+    runs: tuple[Path, ...] = flags.positional(
+        "a record file, a --log_dir or a folder of records", "RUN", several=True
     )
-    step: int | None = option(None, "the step to draw, from 0 (default: the one of middle length)", minimum=0)
+    json: bool = option(
+        False, 'print the numbers as JSON instead ("rnn_scaling.phases/1")'
+    )
+    picture: Path | None = option(
+        None,
+        "draw one step of each run: .png or .svg (default: no)",
+        parse=_picture,
+        shown="FILE.png",
+    )
+    step: int | None = option(
+        None, "the step to draw, from 0 (default: the one of middle length)", minimum=0
+    )
 
 
 @entry.command
@@ -57,9 +66,14 @@ def main(words: Sequence[str]) -> int:
     from rnn_scaling.reports import phases
 
     runs, problems = phases.read(options.runs)
-    short = [run for run in runs if run.parts and (options.step or 0) >= len(run.parts.steps)]
+    short = [
+        run for run in runs if run.parts and (options.step or 0) >= len(run.parts.steps)
+    ]
     known = [(run.path, run.parts) for run in short if run.parts]
-    problems += [f"--step={options.step}: {path} has the steps 0 to {len(parts.steps) - 1}" for path, parts in known]
+    problems += [
+        f"--step={options.step}: {path} has the steps 0 to {len(parts.steps) - 1}"
+        for path, parts in known
+    ]
     runs = [run for run in runs if run not in short]
     if runs and options.json:
         print(phases.as_json(runs), end="", flush=True)
@@ -67,7 +81,12 @@ def main(words: Sequence[str]) -> int:
         tell(phases.text(runs))
     if any(run.parts for run in runs) and (target := options.picture):
         try:
-            write_bytes(phases.picture(runs, options.step, target.suffix.lower().removeprefix(".")), target)
+            write_bytes(
+                phases.picture(
+                    runs, options.step, target.suffix.lower().removeprefix(".")
+                ),
+                target,
+            )
         except OSError as e:
             problems.append(f"{target}: {e.strerror or e}")
     return entry.fail(*problems) if problems else entry.EXIT_OK

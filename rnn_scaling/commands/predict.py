@@ -33,10 +33,18 @@ def main(words: Sequence[str]) -> int:
     wrong = []
     if len(options.sources) != 1 and not options.track_record:
         given = " ".join(map(str, options.sources)) or "nothing"
-        wrong.append(f"expected one folder of run records or one file with tables, got {given}; see predict --help")
-    if wrong := wrong or [f"{path}: no such file or folder" for path in options.sources if not path.exists()]:
+        wrong.append(
+            f"expected one folder of run records or one file with tables, got {given}; see predict --help"
+        )
+    if wrong := wrong or [
+        f"{path}: no such file or folder"
+        for path in options.sources
+        if not path.exists()
+    ]:
         raise entry.Refusal(*wrong)
-    from rnn_scaling.commands import prediction_results  # late: help and mistakes do not wait for it
+    from rnn_scaling.commands import (
+        prediction_results,
+    )  # late: help and mistakes do not wait for it
 
     if options.track_record:
         found = prediction_results.track_record(options.sources)

@@ -12,7 +12,14 @@ from rnn_scaling import entry
 from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.prediction import from_rows
 from rnn_scaling.analysis.prediction.costs import exchange_s
-from rnn_scaling.analysis.prediction.curves import STRONG, WEAK, Curve, Knowledge, Link, MeasuredPoint
+from rnn_scaling.analysis.prediction.curves import (
+    STRONG,
+    WEAK,
+    Curve,
+    Knowledge,
+    Link,
+    MeasuredPoint,
+)
 from rnn_scaling.analysis.prediction.from_rows import MeasuredSeries
 from rnn_scaling.analysis.prediction.predicting import SPEEDUP
 from rnn_scaling.analysis.rows import with_baselines
@@ -29,13 +36,19 @@ LONGEST_TITLE = 40  # letters of it in the name of a series
 SHRINKS = 0.9  # seconds on the most devices, relative to the fewest, below which the total work is constant
 LINKS_SCHEMA = "rnn_scaling.links/1"
 MIXED = ""  # the scaling of a table whose work follows no rule
-_UNIT = re.compile(r"([A-Za-z]+)\s*(?:/|\bper\b)\s*(?:s|sec|seconds?|min|minutes?|h|hours?)\b")
+_UNIT = re.compile(
+    r"([A-Za-z]+)\s*(?:/|\bper\b)\s*(?:s|sec|seconds?|min|minutes?|h|hours?)\b"
+)
 
 
 def every_series(source: Path, options: PredictionOptions) -> list[MeasuredSeries]:
     """All series of a folder's runs, or of a file's tables in the order of their lines. Raises Refusal without any."""
     try:
-        return _of_folder(source, options) if source.is_dir() else _of_tables(source, options)
+        return (
+            _of_folder(source, options)
+            if source.is_dir()
+            else _of_tables(source, options)
+        )
     except OSError as e:
         raise entry.Refusal(f"{source}: {e.strerror or e}") from None
     except documents.UnreadableError as e:
@@ -44,36 +57,66 @@ def every_series(source: Path, options: PredictionOptions) -> list[MeasuredSerie
 
 def chosen(every: Sequence[MeasuredSeries], text: str) -> list[MeasuredSeries]:
     """The series whose names contain the text of --series. Raises Refusal if none does."""
-    if kept := [series for series in every if text.lower() in series.curve.name.lower()]:
+    if kept := [
+        series for series in every if text.lower() in series.curve.name.lower()
+    ]:
         return kept
     names = "; ".join(series.curve.name for series in every[:5])
     raise entry.Refusal(f"--series={text} matches no series; there are: {names}")
 
 
 def _of_folder(folder: Path, options: PredictionOptions) -> list[MeasuredSeries]:
-    stated = options.stated_link  # wrong flags are reported before thousands of files are read
-    links = from_rows.Links(read_links(options.links) if options.links else {}, stated, options.devices_per_machine)
+    stated = (
+        options.stated_link
+    )  # wrong flags are reported before thousands of files are read
+    links = from_rows.Links(
+        read_links(options.links) if options.links else {},
+        stated,
+        options.devices_per_machine,
+    )
     content = folders.read(folder)
     entry.warn(*(f"{line}; left out" for line in content.left_out))
     machines, made = by_machine([file.record for file in content.runs]), []
     for machine, records in machines.items():
         for series in from_rows.series(with_baselines(records), links):
-            name = f"{series.curve.name}, {machine}" if len(machines) > 1 else series.curve.name
+            name = (
+                f"{series.curve.name}, {machine}"
+                if len(machines) > 1
+                else series.curve.name
+            )
             curve = dataclasses.replace(series.curve, name=name, source=str(folder))
             made.append(dataclasses.replace(series, curve=curve))
     if not made:
-        reason = "no run measured a rate" if content.runs else f"{content.nothing}{folders.elsewhere(folder)}"
+        reason = (
+            "no run measured a rate"
+            if content.runs
+            else f"{content.nothing}{folders.elsewhere(folder)}"
+        )
         raise entry.Refusal(f"{folder}: {reason}")
     return made
 
 
 def _of_tables(path: Path, options: PredictionOptions) -> list[MeasuredSeries]:
     if options.links or options.link_gbit is not None or options.latency_us is not None:
-        raise entry.Refusal("--links and --link_gbit need the bytes of a step, which a table does not have; omit them")
-    first_views = (next(filter(derived.series, views(table)), None) for table in documents.tables(path))
-    pairs = ((view, series) for view in first_views if view for series in derived.series(view))
+        raise entry.Refusal(
+            "--links and --link_gbit need the bytes of a step, which a table does not have; omit them"
+        )
+    first_views = (
+        next(filter(derived.series, views(table)), None)
+        for table in documents.tables(path)
+    )
+    pairs = (
+        (view, series)
+        for view in first_views
+        if view
+        for series in derived.series(view)
+    )
     first = itertools.islice(pairs, MOST)
-    found = [(view, series) for view, series in first if all(point.devices % 1 == 0 for point in series.points)]
+    found = [
+        (view, series)
+        for view, series in first
+        if all(point.devices % 1 == 0 for point in series.points)
+    ]
     if not found:
         rule = "no table with a column of devices and one of rates, seconds or speedups on several numbers of them"
         raise entry.Refusal(f"{path}: {rule}; docs/audit.md lists the header words")
@@ -83,11 +126,18 @@ def _of_tables(path: Path, options: PredictionOptions) -> list[MeasuredSeries]:
 
 
 def _of_table(view: View, series: derived.Series, known: Knowledge) -> MeasuredSeries:
-    title = numbers.plain(view.table.title or view.table.caption)[:LONGEST_TITLE].strip(" #:*")
+    title = numbers.plain(view.table.title or view.table.caption)[:LONGEST_TITLE].strip(
+        " #:*"
+    )
     name = ", ".join(filter(None, (title, series.name, f"line {series.line}")))
-    stated, takes_time = _scaling(view, {point.devices for point in series.points}), series.measure == "seconds"
+    stated, takes_time = (
+        _scaling(view, {point.devices for point in series.points}),
+        series.measure == "seconds",
+    )
     falls = series.points[-1].measured < SHRINKS * series.points[0].measured
-    is_constant = takes_time and (falls or "epoch" in series.name.lower())  # the work, with any batch
+    is_constant = takes_time and (
+        falls or "epoch" in series.name.lower()
+    )  # the work, with any batch
     scaling = (STRONG if is_constant else WEAK) if stated is None else stated
     work = STRONG if is_constant else scaling
     unit, points = _points(view, series, work)
@@ -95,21 +145,41 @@ def _of_table(view: View, series: derived.Series, known: Knowledge) -> MeasuredS
     if stated == MIXED:
         return MeasuredSeries(curve, refusal=Statement("predict-mixed-table", name))
     kind = f"predict-{work}-seconds" if takes_time else "predict-constant-work"
-    return MeasuredSeries(curve, assumed=(Statement(kind, name),) if stated is None or takes_time else ())
+    return MeasuredSeries(
+        curve, assumed=(Statement(kind, name),) if stated is None or takes_time else ()
+    )
 
 
-def _points(view: View, series: derived.Series, work: str) -> tuple[str, tuple[MeasuredPoint, ...]]:
+def _points(
+    view: View, series: derived.Series, work: str
+) -> tuple[str, tuple[MeasuredPoint, ...]]:
     """(what is counted a second, "items" if the header does not say, the points of a series)."""
     columns = [column for column in view.columns if column.quantity == series.measure]
     column = next(column for column in columns if series.name.endswith(column.name))
-    rounding = {n: math.log(item.high / item.low) / 2 for n, item in _cells(view, column) if item.low > 0}
+    rounding = {
+        n: math.log(item.high / item.low) / 2
+        for n, item in _cells(view, column)
+        if item.low > 0
+    }
     factor = 1.0 if series.measure == "speedup" else column.factor
     rates = {int(point.devices): factor * point.measured for point in series.points}
     found = _UNIT.search(column.name)
-    unit = SPEEDUP if series.measure == "speedup" else found[1].lower() if found else "items"
+    unit = (
+        SPEEDUP
+        if series.measure == "speedup"
+        else found[1].lower()
+        if found
+        else "items"
+    )
     if series.measure == "seconds":
-        unit, rates = "steps", {n: (1 if work == STRONG else n) / seconds for n, seconds in rates.items()}
-    points = (MeasuredPoint(n, float(f"{r:.12g}"), rounding=rounding.get(n, 1.0)) for n, r in rates.items())
+        unit, rates = (
+            "steps",
+            {n: (1 if work == STRONG else n) / seconds for n, seconds in rates.items()},
+        )
+    points = (
+        MeasuredPoint(n, float(f"{r:.12g}"), rounding=rounding.get(n, 1.0))
+        for n, r in rates.items()
+    )
     return unit, tuple(points)
 
 
@@ -117,11 +187,18 @@ def _scaling(view: View, devices: set[float]) -> str | None:
     """Weak or strong by the batch sizes of the table, MIXED if they follow neither; None if it does not tell."""
     for k in (*view.of("global_batch"), *view.of("batch")):
         column = view.columns[k]
-        sizes = {(n, item.number.value) for n, item in _cells(view, column) if n in devices}
-        cells = {(n, size) for n, size in sizes if size % 1 == 0}  # and no "First batch (s)"
+        sizes = {
+            (n, item.number.value) for n, item in _cells(view, column) if n in devices
+        }
+        cells = {
+            (n, size) for n, size in sizes if size % 1 == 0
+        }  # and no "First batch (s)"
         if len(cells) == len(devices) == len({n for n, _ in cells}):
             constant = STRONG if column.quantity == "global_batch" else WEAK
-            rules = [(constant, {size for _, size in cells}), (WEAK, {size / n for n, size in cells})]
+            rules = [
+                (constant, {size for _, size in cells}),
+                (WEAK, {size / n for n, size in cells}),
+            ]
             rules.append((STRONG, {size * n for n, size in cells}))
             return next((scaling for scaling, sizes in rules if len(sizes) == 1), MIXED)
     return None
@@ -139,8 +216,15 @@ def read_links(path: Path) -> dict[str, Link]:
         fields = input_files.parse_json(input_files.read_text(path))
         if fields["schema"] != LINKS_SCHEMA:
             raise ValueError
-        series = [one for one in fields["series"] if one["kind"] == ALL_REDUCE and one["fit"] and not one["error"]]
-        found = {one["name"].partition("#")[0]: _link(one, fields["device"]) for one in series}
+        series = [
+            one
+            for one in fields["series"]
+            if one["kind"] == ALL_REDUCE and one["fit"] and not one["error"]
+        ]
+        found = {
+            one["name"].partition("#")[0]: _link(one, fields["device"])
+            for one in series
+        }
         return {**found, "": max(found.values(), key=lambda link: link.bytes_per_s)}
     except OSError as e:
         raise entry.Refusal(f"--links={path}: {e.strerror or e}") from None
@@ -154,6 +238,11 @@ def _link(series: dict[str, Any], device: str) -> Link:
     ranks, fit = series["ranks"], series["fit"]
     algorithm = from_rows.ALGORITHM.get(series["name"].partition("#")[0], "ring")
     messages = exchange_s(algorithm, ranks, 1.0, 0.0, [Link(1.0, math.inf)])
-    sent = exchange_s(algorithm, ranks, 1.0, 0.0, [Link(0.0, 1.0)])  # bytes one after the other, for each byte
-    alpha_s, bytes_per_s = 1e-6 * fit["alpha_us"] / messages, 1e9 * fit["beta_gb_per_s"] * sent
+    sent = exchange_s(
+        algorithm, ranks, 1.0, 0.0, [Link(0.0, 1.0)]
+    )  # bytes one after the other, for each byte
+    alpha_s, bytes_per_s = (
+        1e-6 * fit["alpha_us"] / messages,
+        1e9 * fit["beta_gb_per_s"] * sent,
+    )
     return Link(max(0.0, alpha_s), bytes_per_s, ranks if device == "gpu" else None)

@@ -37,17 +37,26 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
         return outcome.exit_status or entry.EXIT_OK
     from rnn_scaling.reports import recommendation, report_files
 
-    text, out, name = recommendation.RENDER[options.format](advice), Path(options.out), advice.name
+    text, out, name = (
+        recommendation.RENDER[options.format](advice),
+        Path(options.out),
+        advice.name,
+    )
     if options.format == "text":
         tell(text)
     else:
         print(text, end="", flush=True)
     if outcome.records:
-        renders = {"md": recommendation.markdown(advice).encode, "json": recommendation.to_json(advice).encode}
+        renders = {
+            "md": recommendation.markdown(advice).encode,
+            "json": recommendation.to_json(advice).encode,
+        }
         files = {f"{name}.{kind}": render for kind, render in renders.items()}
         report_files.write(files, out, force=True, flag="--out")
         entry.note(f"wrote {out / name}.md and {name}.json next to the records")
     if outcome.exit_status is not None:
         return outcome.exit_status
-    is_answered = advice.command and not any(statement.kind == "batch-failed" for statement in advice.statements)
+    is_answered = advice.command and not any(
+        statement.kind == "batch-failed" for statement in advice.statements
+    )
     return entry.EXIT_OK if is_answered else entry.EXIT_FAILED

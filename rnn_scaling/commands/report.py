@@ -9,7 +9,9 @@ from rnn_scaling import entry, registry
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
-_FILES = "\n".join(f"    {report.file:17} {report.help}" for report in registry.REPORTS.values())
+_FILES = "\n".join(
+    f"    {report.file:17} {report.help}" for report in registry.REPORTS.values()
+)
 USAGE = f"""\
 Shows how far the runs of a folder scale and what the losses are. Reads the run records (*.json) in DIR, prints a table
 and the answer, and writes these files to DIR or to --output:
@@ -42,47 +44,78 @@ class ReportOptions:
     folders: tuple[Path, ...] = flags.positional(
         "folder of run records; several folders: one per machine", "DIR", several=True
     )
-    output: Path | None = option(None, "folder for the files (default: DIR)", shown="DIR")
+    output: Path | None = option(
+        None, "folder for the files (default: DIR)", shown="DIR"
+    )
     target_accuracy: float | None = option(
         None,
         "show when runs reach this share of right predictions (default: found from runs with --accuracy)",
         minimum=1e-6,
         maximum=1.0,
     )
-    target_loss: float | None = option(None, "show when runs reach this loss", minimum=1e-9)
-    machines: Path | None = option(None, "file of prices (default: machines.toml, if it exists)", shown="FILE")
-    machine: str = option("", "a name in --machines for all folders, or one per folder", shown="NAME,...")
-    full: bool = option(False, "print all tables, remarks and the runs that would complete the analysis")
+    target_loss: float | None = option(
+        None, "show when runs reach this loss", minimum=1e-9
+    )
+    machines: Path | None = option(
+        None, "file of prices (default: machines.toml, if it exists)", shown="FILE"
+    )
+    machine: str = option(
+        "", "a name in --machines for all folders, or one per folder", shown="NAME,..."
+    )
+    full: bool = option(
+        False, "print all tables, remarks and the runs that would complete the analysis"
+    )
     force: bool = option(False, "overwrite files of the same names from other programs")
 
 
 @entry.command
 def main(words: Sequence[str]) -> int:
     options = flags.read(words, USAGE, ReportOptions, "report")
-    if missing := [f"{folder}: no such folder" for folder in options.folders if not folder.is_dir()]:
+    if missing := [
+        f"{folder}: no such folder" for folder in options.folders if not folder.is_dir()
+    ]:
         raise entry.Refusal(*missing)
     first, *others = options.folders
     if options.target_accuracy is not None and options.target_loss is not None:
-        raise entry.Refusal("--target_accuracy and --target_loss are two targets; give one of them")
+        raise entry.Refusal(
+            "--target_accuracy and --target_loss are two targets; give one of them"
+        )
     if others:
-        kept = {"output": options.output, "machines": options.machines, "machine": options.machine}
-        if options != ReportOptions(options.folders, **kept, force=options.force and options.output is not None):
+        kept = {
+            "output": options.output,
+            "machines": options.machines,
+            "machine": options.machine,
+        }
+        if options != ReportOptions(
+            options.folders, **kept, force=options.force and options.output is not None
+        ):
             allowed = "several folders allow only --machines, --machine, and --output with --force"
-            raise entry.Refusal(f"{allowed}, got {len(options.folders)}; omit other options, or name one folder")
+            raise entry.Refusal(
+                f"{allowed}, got {len(options.folders)}; omit other options, or name one folder"
+            )
         return _machines(options)
     from rnn_scaling.analysis import prices
     from rnn_scaling.analysis.learning import ACCURACY, LOSS, Target
     from rnn_scaling.reports import report_files
 
-    target = Target(ACCURACY, options.target_accuracy) if options.target_accuracy is not None else None
+    target = (
+        Target(ACCURACY, options.target_accuracy)
+        if options.target_accuracy is not None
+        else None
+    )
     if options.target_loss is not None:
         target = Target(LOSS, options.target_loss)
 
     try:
         [listed] = prices.read(options.machines, options.machine)
-        report_files.report(first, options.output or first, options.force, target, options.full, listed)
+        report_files.report(
+            first, options.output or first, options.force, target, options.full, listed
+        )
     except OSError as e:
-        if e.errno in (errno.EPIPE, errno.ENOSPC):  # of what is printed: the files' own errors are named where they are
+        if e.errno in (
+            errno.EPIPE,
+            errno.ENOSPC,
+        ):  # of what is printed: the files' own errors are named where they are
             raise
         return entry.fail(f"{first}: {e.strerror or e}")
     return entry.EXIT_OK
@@ -95,6 +128,12 @@ def _machines(options: ReportOptions) -> int:
 
     first, *others = options.folders
     listed = prices.read(options.machines, options.machine, len(options.folders))
-    questions = [judgement.Question(across=judgement.MACHINE, prices=(listed[0], other)) for other in listed[1:]]
-    reports = [comparison.judged(first, folder, question) for folder, question in zip(others, questions)]
+    questions = [
+        judgement.Question(across=judgement.MACHINE, prices=(listed[0], other))
+        for other in listed[1:]
+    ]
+    reports = [
+        comparison.judged(first, folder, question)
+        for folder, question in zip(others, questions)
+    ]
     return comparison.tell_machines(reports, options.output, options.force)

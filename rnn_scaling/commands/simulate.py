@@ -41,14 +41,22 @@ use."""
 class SimulateOptions(PredictionOptions):
     """Simulate."""
 
-    folder: Path | None = flags.positional("folder of run records (default: stated values)", "[RESULTS]", default=None)
+    folder: Path | None = flags.positional(
+        "folder of run records (default: stated values)", "[RESULTS]", default=None
+    )
     steps: int = option(1000, "steps of a run", minimum=20, maximum=1_000_000)
     seed: int = option(1, "of the random numbers", minimum=0, maximum=2**32)
     step_ms: float | None = option(
-        None, "step time of one device, instead of a folder (default: as recorded)", minimum=1e-6, maximum=1e9
+        None,
+        "step time of one device, instead of a folder (default: as recorded)",
+        minimum=1e-6,
+        maximum=1e9,
     )
     exchange_mb: float | None = option(
-        None, "MB of gradients that devices sum in a step (default: as recorded)", minimum=0, maximum=1e9
+        None,
+        "MB of gradients that devices sum in a step (default: as recorded)",
+        minimum=0,
+        maximum=1e9,
     )
     algorithm: str = option(
         "",
@@ -56,9 +64,14 @@ class SimulateOptions(PredictionOptions):
         choices=("ring", "tree", "hierarchical", "parameter_server", "none"),
     )
     servers: int | None = option(
-        None, "parameter servers on their own nodes (default: as recorded, else a device)", minimum=1, maximum=LARGEST
+        None,
+        "parameter servers on their own nodes (default: as recorded, else a device)",
+        minimum=1,
+        maximum=LARGEST,
     )
-    exchange_every: int = option(1, "local SGD: steps between two exchanges", minimum=1, maximum=1_000_000)
+    exchange_every: int = option(
+        1, "local SGD: steps between two exchanges", minimum=1, maximum=1_000_000
+    )
     fabric_gbit: float | None = option(
         None,
         "Gbit/s of a machine's link to the others; --link_gbit is then inside (default: none)",
@@ -66,12 +79,29 @@ class SimulateOptions(PredictionOptions):
         maximum=1e9,
     )
     jitter: float | None = option(
-        None, "standard deviation / mean of step times (default: measured step times)", parse=flags.share, shown="SHARE"
+        None,
+        "standard deviation / mean of step times (default: measured step times)",
+        parse=flags.share,
+        shown="SHARE",
     )
-    stragglers: float = option(0.0, "share of the devices that compute slower", parse=flags.share, shown="SHARE")
-    straggler_factor: float = option(1.5, "by which these compute longer", minimum=1, maximum=1e6)
-    link_failures: float = option(0.0, "share of the links that fail in an exchange", parse=flags.share, shown="SHARE")
-    failure_s: float = option(1.0, "time that a failed link is down, in seconds", minimum=0, maximum=1e6)
+    stragglers: float = option(
+        0.0,
+        "share of the devices that compute slower",
+        parse=flags.share,
+        shown="SHARE",
+    )
+    straggler_factor: float = option(
+        1.5, "by which these compute longer", minimum=1, maximum=1e6
+    )
+    link_failures: float = option(
+        0.0,
+        "share of the links that fail in an exchange",
+        parse=flags.share,
+        shown="SHARE",
+    )
+    failure_s: float = option(
+        1.0, "time that a failed link is down, in seconds", minimum=0, maximum=1e6
+    )
 
 
 @entry.command
@@ -79,11 +109,17 @@ def main(words: Sequence[str]) -> int:
     options = flags.read(words, USAGE, SimulateOptions, "simulate")
     wrong = []
     if not options.num_devices:
-        wrong.append("--num_devices is missing; name the numbers of devices to simulate, as --num_devices=8,64")
+        wrong.append(
+            "--num_devices is missing; name the numbers of devices to simulate, as --num_devices=8,64"
+        )
     if (options.folder is None) == (options.step_ms is None):
-        wrong.append("name either a folder of run records or --step_ms=...; see simulate --help")
+        wrong.append(
+            "name either a folder of run records or --step_ms=...; see simulate --help"
+        )
     if options.fabric_gbit is not None and options.devices_per_machine is None:
-        wrong.append("--fabric_gbit needs the size of a machine; add --devices_per_machine=...")
+        wrong.append(
+            "--fabric_gbit needs the size of a machine; add --devices_per_machine=..."
+        )
     if options.folder and not options.folder.exists():
         wrong.append(f"{options.folder}: no such folder")
     if wrong:
@@ -93,8 +129,15 @@ def main(words: Sequence[str]) -> int:
     from rnn_scaling.commands import prediction_results
     from rnn_scaling.reports.prediction import PredictionReport
 
-    arguments = (_disturbances(options), options.num_devices, options.steps, options.seed)
-    made, refused = prediction_results.answered(_curves(options), lambda curve: simulated(curve, *arguments))
+    arguments = (
+        _disturbances(options),
+        options.num_devices,
+        options.steps,
+        options.seed,
+    )
+    made, refused = prediction_results.answered(
+        _curves(options), lambda curve: simulated(curve, *arguments)
+    )
     source, sizes = str(options.folder or "stated values"), (Sizes(),) * len(made)
     report = PredictionReport(source, tuple(made), refused, sizes=sizes)
     prediction_results.tell(report, options, "simulation")
@@ -103,11 +146,19 @@ def main(words: Sequence[str]) -> int:
 
 def _curves(options: SimulateOptions) -> list[Curve]:
     """The curves to simulate, with what the flags say of bytes, servers and links."""
-    from rnn_scaling.analysis.prediction.curves import WEAK, Curve, Knowledge, Link, MeasuredPoint
+    from rnn_scaling.analysis.prediction.curves import (
+        WEAK,
+        Curve,
+        Knowledge,
+        Link,
+        MeasuredPoint,
+    )
     from rnn_scaling.commands import prediction_series
 
     stated, size = options.stated_link, options.devices_per_machine
-    changes: dict[str, Any] = {} if options.servers is None else {"servers": options.servers}
+    changes: dict[str, Any] = (
+        {} if options.servers is None else {"servers": options.servers}
+    )
     if options.exchange_mb is not None:
         changes |= {"summed_bytes": 1e6 * options.exchange_mb, "gathered_bytes": 0.0}
     if options.fabric_gbit is not None:
@@ -115,19 +166,47 @@ def _curves(options: SimulateOptions) -> list[Curve]:
         fabric = Link(inside.alpha_s, 1e9 * options.fabric_gbit / BITS)
         changes["links"] = (dataclasses.replace(inside, devices=size), fabric)
     if options.folder:
-        every = prediction_series.chosen(prediction_series.every_series(options.folder, options), options.series)
+        every = prediction_series.chosen(
+            prediction_series.every_series(options.folder, options), options.series
+        )
         curves = [series.curve for series in every]
     else:
         step_s = (options.step_ms or 0.0) / 1000
-        links = ((Link(0.0, math.inf, size),) if size else ()) + ((stated,) if stated else ())
-        known = Knowledge(step_s, algorithm=options.algorithm or "ring", links=links, devices_per_machine=size)
-        curves = [Curve("Stated values", "steps", WEAK, (MeasuredPoint(1, 1 / step_s, error=0.0),), known)]
-    return [dataclasses.replace(curve, knowledge=dataclasses.replace(curve.knowledge, **changes)) for curve in curves]
+        links = ((Link(0.0, math.inf, size),) if size else ()) + (
+            (stated,) if stated else ()
+        )
+        known = Knowledge(
+            step_s,
+            algorithm=options.algorithm or "ring",
+            links=links,
+            devices_per_machine=size,
+        )
+        curves = [
+            Curve(
+                "Stated values",
+                "steps",
+                WEAK,
+                (MeasuredPoint(1, 1 / step_s, error=0.0),),
+                known,
+            )
+        ]
+    return [
+        dataclasses.replace(
+            curve, knowledge=dataclasses.replace(curve.knowledge, **changes)
+        )
+        for curve in curves
+    ]
 
 
 def _disturbances(options: SimulateOptions) -> dict[str, Any]:
     """The fields of the calibrated system that the flags change."""
-    names = ("exchange_every", "stragglers", "straggler_factor", "link_failures", "failure_s")
+    names = (
+        "exchange_every",
+        "stragglers",
+        "straggler_factor",
+        "link_failures",
+        "failure_s",
+    )
     changes: dict[str, Any] = {name: getattr(options, name) for name in names}
     if options.jitter is not None:
         changes |= {"jitter": options.jitter, "step_times": ()}

@@ -50,7 +50,9 @@ the folder is in use or holds records of other flags, 130 interrupted."""
 
 @entry.command
 def main(
-    words: Sequence[str], trainer: Sequence[str] = TRAINER, verifier: Sequence[str] = certificates.VERIFIER
+    words: Sequence[str],
+    trainer: Sequence[str] = TRAINER,
+    verifier: Sequence[str] = certificates.VERIFIER,
 ) -> int:
     flags.answer(words, USAGE, sweep.GROUPS, "sweep")
     made = sweep.make(words, trainer, verifier)

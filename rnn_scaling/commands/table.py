@@ -1,5 +1,7 @@
 """Every command of the suite: name -> (module, what it does)."""
 
+# run.sh reads these lines.
+# fmt: off
 COMMANDS = {
     "train": ("rnn_scaling.train", "one run, measured"),
     "decode": ("rnn_scaling.commands.decode", "one run that translates, greedily or with beam search"),
@@ -26,3 +28,4 @@ COMMANDS = {
     "tensorboard": ("rnn_scaling.commands.tensorboard", "starts TensorBoard: scalars, graph, trace"),
     "completion": ("rnn_scaling.commands.completion", "prints the completion script for bash or zsh"),
 }
+# fmt: on

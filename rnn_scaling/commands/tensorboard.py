@@ -26,22 +26,43 @@ docs/tensorboard.md describes each tab. `./run.sh report DIR` makes the report o
 Exit status: 0 after --help, --helpfull, --version_tb or --inspect, 1 it could not start, 2 wrong use, 130 stopped with
 Ctrl-C."""
 
-WITHOUT_FOLDER = ("--logdir_spec", "--db", "--version_tb", "--grpc_data_provider")  # flags that replace --logdir
-LOUD_LOGGERS = ("tensorboard.plugins.profile",)  # it logs every request, and a missing cache with a traceback
+WITHOUT_FOLDER = (
+    "--logdir_spec",
+    "--db",
+    "--version_tb",
+    "--grpc_data_provider",
+)  # flags that replace --logdir
+LOUD_LOGGERS = (
+    "tensorboard.plugins.profile",
+)  # it logs every request, and a missing cache with a traceback
 
 
 @dataclasses.dataclass(frozen=True)
 class TensorBoardOptions:
     """TensorBoard."""
 
-    logdir: str = option("logs", "the folder; every folder in it that holds event files is a run", shown="DIR")
-    port: int | None = option(
-        None, "the port (default: 6006, or the next free one; 0: any free one)", minimum=0, maximum=65_535
+    logdir: str = option(
+        "logs",
+        "the folder; every folder in it that holds event files is a run",
+        shown="DIR",
     )
-    host: str = option("localhost", "the address to listen on; localhost: only this machine", shown="ADDRESS")
-    bind_all: bool = option(False, "listen on all addresses; TensorBoard asks for no password")
+    port: int | None = option(
+        None,
+        "the port (default: 6006, or the next free one; 0: any free one)",
+        minimum=0,
+        maximum=65_535,
+    )
+    host: str = option(
+        "localhost",
+        "the address to listen on; localhost: only this machine",
+        shown="ADDRESS",
+    )
+    bind_all: bool = option(
+        False, "listen on all addresses; TensorBoard asks for no password"
+    )
     profile: bool = option(
-        False, "show the tab Profile; run.sh installs what it needs once (xprof: 40 packages, 230 MB)"
+        False,
+        "show the tab Profile; run.sh installs what it needs once (xprof: 40 packages, 230 MB)",
     )
 
 
@@ -51,19 +72,27 @@ def main(words: Sequence[str]) -> int:
         flags.answer(words, USAGE, [TensorBoardOptions], "tensorboard")
     options, passed_on = split(words)
     if options.profile and importlib.util.find_spec("xprof") is None:
-        return entry.fail(f"--profile: xprof is not installed; {_profile_command()} installs it")
+        return entry.fail(
+            f"--profile: xprof is not installed; {_profile_command()} installs it"
+        )
     return _serve(tensorboard_words(options, passed_on))
 
 
 def split(words: Sequence[str]) -> tuple[TensorBoardOptions, list[str]]:
     """Our options, and the words for TensorBoard to parse."""
     fields = flags.fields([TensorBoardOptions])
-    ours = [word for word in words if word.removeprefix("--").removeprefix("no").partition("=")[0] in fields]
+    ours = [
+        word
+        for word in words
+        if word.removeprefix("--").removeprefix("no").partition("=")[0] in fields
+    ]
     (options,) = flags.build([TensorBoardOptions], *flags.parsed(ours, fields))
     return options, [word for word in words if word not in ours]
 
 
-def tensorboard_words(options: TensorBoardOptions, passed_on: Sequence[str]) -> list[str]:
+def tensorboard_words(
+    options: TensorBoardOptions, passed_on: Sequence[str]
+) -> list[str]:
     """The command line of TensorBoard: only this machine may connect unless the user asks for more."""
     words = list(passed_on)
     if not any(word.startswith(WITHOUT_FOLDER) for word in words):
@@ -80,9 +109,13 @@ def _check_folder(logdir: str) -> None:
         return
     folder = Path(logdir).expanduser()
     if folder.is_file():
-        raise entry.Refusal(f"--logdir={folder} is a file; name the folder that contains it")
+        raise entry.Refusal(
+            f"--logdir={folder} is a file; name the folder that contains it"
+        )
     if not folder.exists():
-        command = f"{entry.program()} train --log_dir={shlex.quote(str(folder / 'NAME'))}"
+        command = (
+            f"{entry.program()} train --log_dir={shlex.quote(str(folder / 'NAME'))}"
+        )
         entry.warn(f"--logdir={folder} does not exist yet; {command} creates it")
 
 

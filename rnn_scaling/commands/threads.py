@@ -47,9 +47,20 @@ MOST_TRACED = OPTIONS["trace_batches"].metadata["maximum"]
 class ThreadsOptions:
     """Threads."""
 
-    out: str = option("results/threads", "folder of the records, threads.md and threads.json")
-    repeats: int = option(3, "runs of each number of threads; one run alone is not enough to compare", minimum=1)
-    trace_batches: int = option(5, "batches that are traced after the measured ones", minimum=1, maximum=MOST_TRACED)
+    out: str = option(
+        "results/threads", "folder of the records, threads.md and threads.json"
+    )
+    repeats: int = option(
+        3,
+        "runs of each number of threads; one run alone is not enough to compare",
+        minimum=1,
+    )
+    trace_batches: int = option(
+        5,
+        "batches that are traced after the measured ones",
+        minimum=1,
+        maximum=MOST_TRACED,
+    )
 
 
 @entry.command
@@ -59,25 +70,37 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     (options, how), lists = split(words, groups)
     runs, defaults = plan_threads(lists)
     out, runner = Path(options.out), SuiteTrainer(trainer, how.launch)
-    done = conduct_sweep(runs, options.repeats, out, how, again=["threads", *words], trainer=runner)
+    done = conduct_sweep(
+        runs, options.repeats, out, how, again=["threads", *words], trainer=runner
+    )
     if done.exit_status is not None:
         return done.exit_status
-    from rnn_scaling.reports import threads_report  # loads numpy, which a wrong flag need not wait for
+    from rnn_scaling.reports import (
+        threads_report,
+    )  # loads numpy, which a wrong flag need not wait for
 
     failed = done.print_failures()
     whole = threads_report.report(out, list(done.records.values()), defaults)
     return entry.EXIT_OK if whole and not failed else entry.EXIT_FAILED
 
 
-def plan_threads(lists: Mapping[str, Sequence[Any]]) -> tuple[list[Run], dict[int, int]]:
+def plan_threads(
+    lists: Mapping[str, Sequence[Any]],
+) -> tuple[list[Run], dict[int, int]]:
     """Values of trainer flags -> (the runs of one round, number of devices -> the trainer's own number of threads)."""
     given = list(lists.get(THREADS, []))
     most = OPTIONS[THREADS].metadata["maximum"]
     outside = [number for number in given if not 1 <= number <= most]
-    wrong = [f"--{THREADS}={number} must be 1 to {most} to compare numbers of threads" for number in outside]
+    wrong = [
+        f"--{THREADS}={number} must be 1 to {most} to compare numbers of threads"
+        for number in outside
+    ]
     machine = machine_size()
     read = {name: values for name, values in DEFAULTS.items() if is_read(name, lists)}
-    others = {**read, **{name: values for name, values in lists.items() if name != THREADS}}
+    others = {
+        **read,
+        **{name: values for name, values in lists.items() if name != THREADS},
+    }
     try:
         bases = plan(others, **machine)
     except flags.FlagErrors as e:
@@ -89,7 +112,9 @@ def plan_threads(lists: Mapping[str, Sequence[Any]]) -> tuple[list[Run], dict[in
         devices = base.config.devices.num_devices
         defaults[devices] = pool_sizes(base.config, machine["num_cores"])[0]
         for number in dict.fromkeys(given or thread_counts(devices, defaults[devices])):
-            measure = dataclasses.replace(base.config.measure, inter_op_parallelism_threads=number)
+            measure = dataclasses.replace(
+                base.config.measure, inter_op_parallelism_threads=number
+            )
             config = dataclasses.replace(base.config, measure=measure)
             name = f"{base.name}-threads={number}"
             runs.append(Run(name, {**base.flags, THREADS: number}, config))
@@ -98,9 +123,18 @@ def plan_threads(lists: Mapping[str, Sequence[Any]]) -> tuple[list[Run], dict[in
 
 def thread_counts(num_devices: int, default: int) -> list[int]:
     """Numbers of threads to try, ascending: near the number of devices, and the trainer's default."""
-    wanted = [1, num_devices, num_devices + 1, default, 2 * num_devices, num_devices + 2]
+    wanted = [
+        1,
+        num_devices,
+        num_devices + 1,
+        default,
+        2 * num_devices,
+        num_devices + 2,
+    ]
     # Below the number of devices: all if they are few, otherwise halves.
     wanted += (
-        list(range(2, num_devices)) if num_devices <= 4 else [num_devices // 2, num_devices // 4, num_devices // 8]
+        list(range(2, num_devices))
+        if num_devices <= 4
+        else [num_devices // 2, num_devices // 4, num_devices // 8]
     )
     return sorted(list(dict.fromkeys(n for n in wanted if n >= 1))[:MOST_COUNTS])

@@ -41,7 +41,11 @@ def main(words: Sequence[str]) -> int:
     except OSError as e:
         return entry.fail(f"{e.filename or options.file}: {e.strerror or e}")
     print(text, end="", flush=True)
-    return entry.fail(*(f"{options.file}: {problem}" for problem in problems)) if problems else 0
+    return (
+        entry.fail(*(f"{options.file}: {problem}" for problem in problems))
+        if problems
+        else 0
+    )
 
 
 def time_ns(text: str, first: int) -> int:
@@ -53,8 +57,12 @@ def time_ns(text: str, first: int) -> int:
     if re.fullmatch(r"-?[0-9]{1,19}ns", text):
         return int(text[:-2])
     if re.fullmatch(r"[0-9]{1,9}(\.[0-9]*)?|\.[0-9]+", text):
-        return first + int(Decimal(text) * 10**9)  # a float has too few digits for a clock in ns since 1970
-    raise ValueError("a time in seconds (1.25) or of the database's clock (1250000000ns)")
+        return first + int(
+            Decimal(text) * 10**9
+        )  # a float has too few digits for a clock in ns since 1970
+    raise ValueError(
+        "a time in seconds (1.25) or of the database's clock (1250000000ns)"
+    )
 
 
 def _time(text: str) -> str:
@@ -67,10 +75,26 @@ class TraceDbOptions:
     """Trace database."""
 
     file: Path = flags.positional("the database", shown="FILE.sqlite")
-    from_: str = option("", "look at the trace from here (default: its first event) ...", parse=_time, shown="TIME")
-    to: str = option("", "... to here (default: its last event)", parse=_time, shown="TIME")
-    format: str = option("markdown", "markdown, or json with all names, times in ns", choices=("markdown", "json"))
-    top: int = option(20, "rows of each table of names, and gaps of each device", minimum=1, maximum=100_000)
+    from_: str = option(
+        "",
+        "look at the trace from here (default: its first event) ...",
+        parse=_time,
+        shown="TIME",
+    )
+    to: str = option(
+        "", "... to here (default: its last event)", parse=_time, shown="TIME"
+    )
+    format: str = option(
+        "markdown",
+        "markdown, or json with all names, times in ns",
+        choices=("markdown", "json"),
+    )
+    top: int = option(
+        20,
+        "rows of each table of names, and gaps of each device",
+        minimum=1,
+        maximum=100_000,
+    )
 
 
 def look(options: TraceDbOptions) -> tuple[str, list[str]]:
@@ -78,14 +102,24 @@ def look(options: TraceDbOptions) -> tuple[str, list[str]]:
         layout = layout_of(db)
         if layout is None:
             reason = "neither a Nsight Systems export nor an nvprof database"
-            raise TraceDbError(options.file, f"{reason} (tables: {', '.join(list(db.columns)[:5]) or 'none'})")
+            raise TraceDbError(
+                options.file,
+                f"{reason} (tables: {', '.join(list(db.columns)[:5]) or 'none'})",
+            )
         span = summary.trace_span(db, layout)
         if span is None:
-            raise TraceDbError(options.file, "; ".join(["no event with a time in this file", *db.problems]))
+            raise TraceDbError(
+                options.file,
+                "; ".join(["no event with a time in this file", *db.problems]),
+            )
         window = _window(options, span)
-        found = summary.summarize(db, layout, str(options.file), span, window, min(options.top, 1000))
+        found = summary.summarize(
+            db, layout, str(options.file), span, window, min(options.top, 1000)
+        )
     text = (
-        input_files.json_text(found, default=str) if options.format == "json" else report.markdown(found, options.top)
+        input_files.json_text(found, default=str)
+        if options.format == "json"
+        else report.markdown(found, options.top)
     )
     return text, db.problems
 
@@ -97,7 +131,9 @@ def _window(options: TraceDbOptions, span: tuple[int, int]) -> tuple[int, int]:
     wanted = f"--from={options.from_ or 0} --to={options.to or 'its end'}"
     length = f"the trace is {(span[1] - span[0]) / 1e9:.6f} s long, {span[0]}ns to {span[1]}ns"
     if end <= start:
-        raise entry.Refusal(f"{options.file}: {wanted}: the end is not after the start; {length}")
+        raise entry.Refusal(
+            f"{options.file}: {wanted}: the end is not after the start; {length}"
+        )
     if start > span[1] or end <= span[0]:
         raise TraceDbError(options.file, f"{wanted}: outside of the trace; {length}")
     return max(start, span[0]), min(end, span[1])

@@ -39,7 +39,11 @@ docs/verify.md lists what is compared, how closely, and what is not.
 Exit status: 0 the mode does what it promises, 1 it does not, or a process failed, 2 the flags conflict,
 130 interrupted."""
 
-REFUSED = ("log_dir", *OF_ONE_RUN, *TIMING)  # nothing is timed or traced, and every batch is compared
+REFUSED = (
+    "log_dir",
+    *OF_ONE_RUN,
+    *TIMING,
+)  # nothing is timed or traced, and every batch is compared
 
 _STARTED = time.perf_counter()
 
@@ -49,7 +53,8 @@ class VerifyOptions:
     """Verify: which checks, and the defaults that differ."""
 
     machine: bool = option(
-        False, "also check kernels, all-reduces, placement and the clock; use it first on a new machine"
+        False,
+        "also check kernels, all-reduces, placement and the clock; use it first on a new machine",
     )
 
 
@@ -60,14 +65,20 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
     given, options, wrong = _given(words)
     words = [spell(name, value) for name, value in given.items()]
     try:
-        launch = launches.of(os.environ, given.get("coordinator_address", ""), socket.gethostname())
+        launch = launches.of(
+            os.environ, given.get("coordinator_address", ""), socket.gethostname()
+        )
         defaults = defaults_of(given, has_launcher=launch is not None)
         if launch is None:
             given, config = conflicts.checked(words, wrong, defaults)
             if options.machine and config.num_processes > 1:
-                raise entry.Refusal(f"--machine checks the devices of one process, got {config.num_processes}")
+                raise entry.Refusal(
+                    f"--machine checks the devices of one process, got {config.num_processes}"
+                )
             if config.num_processes > 1:
-                return ranks.Starter(verifier).answer(config, [spell(name, value) for name, value in given.items()])
+                return ranks.Starter(verifier).answer(
+                    config, [spell(name, value) for name, value in given.items()]
+                )
         else:
             from rnn_scaling.train import configuration
 
@@ -75,8 +86,12 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
         from rnn_scaling.verification.session import VerifySession
 
         if options.machine:
-            config = dataclasses.replace(config, output=dataclasses.replace(config.output, trace_batches=1))
-        session = VerifySession(config, _STARTED, launch, checks_machine=options.machine)
+            config = dataclasses.replace(
+                config, output=dataclasses.replace(config.output, trace_batches=1)
+            )
+        session = VerifySession(
+            config, _STARTED, launch, checks_machine=options.machine
+        )
     except ClusterError as e:
         return entry.fail(str(e), status=entry.EXIT_USAGE)
     return session.run()
@@ -86,7 +101,12 @@ def _given(words: Sequence[str]) -> tuple[dict[str, Any], VerifyOptions, list[st
     """(flags of the trainer that can be read, options of verify, what is wrong)."""
     own_fields = flags.fields([VerifyOptions])
     given, lines = flags.parsed(words, {**configs.OPTIONS, **own_fields})
-    (options,) = flags.build([VerifyOptions], {name: given.pop(name) for name in own_fields if name in given})
+    (options,) = flags.build(
+        [VerifyOptions], {name: given.pop(name) for name in own_fields if name in given}
+    )
     useless = [name for name in REFUSED if name in given]
-    lines += [f"{spell(name, given[name])}: nothing is timed or traced here; leave it out" for name in useless]
+    lines += [
+        f"{spell(name, given[name])}: nothing is timed or traced here; leave it out"
+        for name in useless
+    ]
     return given, options, lines

@@ -27,7 +27,9 @@ Exit status: 0 at least one series was answered, 1 a file cannot be written, 2 n
 @entry.command
 def main(words: Sequence[str]) -> int:
     options = flags.read(words, USAGE, WhatifOptions, "whatif")
-    from rnn_scaling.commands import prediction_results  # late: help and mistakes do not wait for it
+    from rnn_scaling.commands import (
+        prediction_results,
+    )  # late: help and mistakes do not wait for it
 
     prediction_results.tell_changes(prediction_results.whatif(options), options)
     return entry.EXIT_OK

@@ -25,15 +25,27 @@ def build(feed: Feed) -> Source:
 
     @pipeline.as_written
     def to_batch(records: tf.Tensor) -> ImageBatch:
-        numbers = tf.io.decode_raw(records, tf.uint8, fixed_length=image_files.RECORD_BYTES)
+        numbers = tf.io.decode_raw(
+            records, tf.uint8, fixed_length=image_files.RECORD_BYTES
+        )
         planes = tf.reshape(numbers[:, 1:], [-1, 3, 32, 32])
         images = tf.cast(layout.ordered(planes, "NCHW"), tf.float32) / 127.5 - 1.0
         return ImageBatch(images, tf.cast(numbers[:, 0], tf.int64))
 
     with tf.device(pipeline.host_of(feed.devices[0])):
-        records = tf.data.FixedLengthRecordDataset(paths, image_files.RECORD_BYTES, buffer_size=_BUFFER_BYTES)
+        records = tf.data.FixedLengthRecordDataset(
+            paths, image_files.RECORD_BYTES, buffer_size=_BUFFER_BYTES
+        )
         if not options.disable_shuffle:
-            records = records.shuffle(options.output_buffer_size, seed=feed.seed, reshuffle_each_iteration=True)
-        dataset = records.repeat().batch(feed.pipeline_batch_sizes[0], drop_remainder=True)
-        dataset = pipeline.own_batches(dataset, feed).map(to_batch, num_parallel_calls=options.num_parallel_calls)
+            records = records.shuffle(
+                options.output_buffer_size,
+                seed=feed.seed,
+                reshuffle_each_iteration=True,
+            )
+        dataset = records.repeat().batch(
+            feed.pipeline_batch_sizes[0], drop_remainder=True
+        )
+        dataset = pipeline.own_batches(dataset, feed).map(
+            to_batch, num_parallel_calls=options.num_parallel_calls
+        )
     return pipeline.to_towers(dataset, feed, num_samples=num_images)

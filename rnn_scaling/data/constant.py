@@ -15,7 +15,10 @@ def build(feed: Feed) -> Source:
     def kept(step: tf.Tensor, tower: int, batch_size: int) -> Any:
         batch = batches[tower - feed.first_tower]
         # Lengths are constants of the graph: cuDNN wants them in host memory, and would wait to copy them there.
-        parts = (tf.constant(part.numpy()) if part.shape.rank == 1 else tf.identity(part) for part in batch)
+        parts = (
+            tf.constant(part.numpy()) if part.shape.rank == 1 else tf.identity(part)
+            for part in batch
+        )
         return type(batch)._make(parts)
 
     return device.drawn(feed, kept, sum(feed.batch_sizes))

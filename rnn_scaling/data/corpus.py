@@ -50,17 +50,24 @@ class Corpus:
 def check(data: DataOptions, sides: Sequence[Side]) -> Corpus:
     """Reads every file once and fails on the first that breaks a rule of this module, with a DataError."""
     checked = [_checked_side(data, side) for side in sides]
-    files = {f"{side.name}_file_name": getattr(data, f"{side.name}_file_name") for side in sides}
+    files = {
+        f"{side.name}_file_name": getattr(data, f"{side.name}_file_name")
+        for side in sides
+    }
     lines = {path: count_lines(path, flag=flag) for flag, path in files.items()}
     if len(set(lines.values())) > 1:
-        counts = ", and ".join(f"{path}: {count} lines" for path, count in lines.items())
+        counts = ", and ".join(
+            f"{path}: {count} lines" for path, count in lines.items()
+        )
         raise DataError(f"{counts}; expected equally many, line by line translations")
     num_pairs = count_pairs(files)
     if not num_pairs:
         first, *others = files.values()
         if others:
             also = " and in ".join(others)
-            raise DataError(f"{first}: no line that has a word here and in {also}; expected at least one such pair")
+            raise DataError(
+                f"{first}: no line that has a word here and in {also}; expected at least one such pair"
+            )
         raise DataError(f"{first}: no line that has a word; expected at least one")
     return Corpus(num_pairs, tuple(checked))
 
@@ -72,14 +79,19 @@ def _checked_side(data: DataOptions, side: Side) -> CheckedSide:
 
     def id_of(word: str, flag: str) -> int:
         try:
-            return words.index(word.encode(errors="surrogateescape"))  # as the command line gave it
+            return words.index(
+                word.encode(errors="surrogateescape")
+            )  # as the command line gave it
         except ValueError:
             raise DataError(
                 f"{path}: no line {word!r} among the first {len(words)}; expected the word that "
                 f"--{flag} names; add the line, give --{flag} the word that the file uses, or raise --{name}_size"
             ) from None
 
-    bos_id, eos_id = id_of(data.bos, "bos") if side.predicted else None, id_of(data.eos, "eos")
+    bos_id, eos_id = (
+        id_of(data.bos, "bos") if side.predicted else None,
+        id_of(data.eos, "eos"),
+    )
     if not 0 <= data.unk_id < side.vocab_size:
         raise DataError(
             f"{path}: --unk_id={data.unk_id} is no id of this vocabulary; "
@@ -106,10 +118,14 @@ def stamp(path: str) -> list[int] | None:
 def _read_vocabulary(path: str, vocab_size: int, *, flag: str) -> tuple[bytes, ...]:
     """The first `vocab_size` words of a vocabulary, a new one in each line; `flag`: without its `_file`."""
     first_line: dict[bytes, int] = {}
-    for number, line in enumerate(itertools.islice(_lines(path, f"{flag}_file"), vocab_size), start=1):
+    for number, line in enumerate(
+        itertools.islice(_lines(path, f"{flag}_file"), vocab_size), start=1
+    ):
         word = line.rstrip(b"\r")
         if word.split() != [word]:
-            fault = f"{_shown(word)} has a blank in it" if word.strip() else "an empty line"
+            fault = (
+                f"{_shown(word)} has a blank in it" if word.strip() else "an empty line"
+            )
             raise DataError(f"{path}:{number}: {fault}; expected one word a line")
         if word in first_line:
             raise DataError(
@@ -133,18 +149,24 @@ def count_lines(path: str, *, flag: str) -> int:
 def count_pairs(files: Mapping[str, str]) -> int:
     """Lines that have a word in each of the files, by flag."""
     with contextlib.ExitStack() as stack:
-        opened = [stack.enter_context(_open(path, flag)) for flag, path in files.items()]
+        opened = [
+            stack.enter_context(_open(path, flag)) for flag, path in files.items()
+        ]
         return sum(all(line.strip() for line in lines) for lines in zip(*opened))
 
 
 @contextlib.contextmanager
 def _open(path: str, flag: str) -> Iterator[BinaryIO]:
     try:
-        with input_files.open_regular(path, input_files.UNLIMITED) as file:  # only the lines of it are ever in memory
+        with input_files.open_regular(
+            path, input_files.UNLIMITED
+        ) as file:  # only the lines of it are ever in memory
             yield file
     except OSError as error:
         reason = error.strerror or error
-        raise DataError(f"{path or '(no name)'}: cannot be read ({reason}); expected --{flag} to name a file") from None
+        raise DataError(
+            f"{path or '(no name)'}: cannot be read ({reason}); expected --{flag} to name a file"
+        ) from None
 
 
 def _lines(path: str, flag: str) -> Iterator[bytes]:
@@ -161,13 +183,17 @@ def _lines(path: str, flag: str) -> Iterator[bytes]:
                     "line: cut it, or leave it out"
                 )
             if number == 1 and line.startswith(codecs.BOM_UTF8):
-                raise DataError(f"{path}:1: a byte order mark; expected UTF-8 without one: tail -c +4 removes it")
+                raise DataError(
+                    f"{path}:1: a byte order mark; expected UTF-8 without one: tail -c +4 removes it"
+                )
             if not content.isascii():
                 try:
                     line.decode()
                 except UnicodeDecodeError as error:
                     reason = error.reason
-                    raise DataError(f"{path}:{number}: bytes that are not UTF-8 ({reason}); expected UTF-8") from None
+                    raise DataError(
+                        f"{path}:{number}: bytes that are not UTF-8 ({reason}); expected UTF-8"
+                    ) from None
             yield content
 
 

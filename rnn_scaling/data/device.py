@@ -25,12 +25,21 @@ def build(feed: Feed) -> Source:
     return drawn(feed, functools.partial(draw, feed))
 
 
-def drawn(feed: Feed, batch_of: Callable[[tf.Tensor, int, int], Any], num_samples: int | None = None) -> Source:
+def drawn(
+    feed: Feed,
+    batch_of: Callable[[tf.Tensor, int, int], Any],
+    num_samples: int | None = None,
+) -> Source:
     """A source whose batches are made on their towers' devices, by `batch_of(step, tower, batch_size)`."""
     towers = range(len(feed.batch_sizes))[feed.own_towers]
 
     def next_batches(step: tf.Tensor) -> list[Any]:
-        return on_each(feed.devices, functools.partial(batch_of, step), towers, feed.own_batch_sizes)
+        return on_each(
+            feed.devices,
+            functools.partial(batch_of, step),
+            towers,
+            feed.own_batch_sizes,
+        )
 
     return Source(next_batches, num_samples)
 
@@ -54,5 +63,7 @@ def draw(feed: Feed, step: tf.Tensor, tower: int | tf.Tensor, batch_size: int) -
 def seed_pair(seed: int, step: tf.Tensor, index: int | tf.Tensor) -> tf.Tensor:
     """Two int64 seed words that differ for each (seed, step, index); index: of a draw in a step, below 2**20."""
     high = (seed % (1 << (63 - _DRAW_BITS))) << _DRAW_BITS
-    with tf.device("CPU:0"):  # generators take their seed from host memory, also on GPUs
+    with tf.device(
+        "CPU:0"
+    ):  # generators take their seed from host memory, also on GPUs
         return tf.stack([tf.cast(index, tf.int64) + high, tf.cast(step, tf.int64)])

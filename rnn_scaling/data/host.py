@@ -22,15 +22,22 @@ def build(feed: Feed) -> Source:
 
     @pipeline.as_written
     def batch_of(index: tf.Tensor) -> Any:
-        return device.draw(feed, index // num_towers, first + index % num_towers, batch_size)
+        return device.draw(
+            feed, index // num_towers, first + index % num_towers, batch_size
+        )
 
     with tf.device(pipeline.host_of(feed.devices[0])):
-        dataset = tf.data.Dataset.counter().map(batch_of, num_parallel_calls=feed.options.num_parallel_calls)
+        dataset = tf.data.Dataset.counter().map(
+            batch_of, num_parallel_calls=feed.options.num_parallel_calls
+        )
     source = pipeline.to_towers(dataset, feed)
     if feed.options.random_lengths:
         return source
     # What is known when tracing of the batches that `device` draws, such as full lengths.
     known = functools.partial(feed.layout.as_drawn, lengths=feed.max_lengths)
     return Source(
-        lambda step: pipeline.on_each(feed.devices, known, source.next_batches(step), feed.own_batch_sizes), keep=source
+        lambda step: pipeline.on_each(
+            feed.devices, known, source.next_batches(step), feed.own_batch_sizes
+        ),
+        keep=source,
     )

@@ -22,12 +22,18 @@ def files(options: DataOptions) -> list[str]:
     """The files to train on, in the order of their names. Raises DataError if there is none."""
     folder, pattern = options.data_dir, options.file_pattern
     try:
-        paths = sorted(str(path) for path in Path(folder).iterdir() if path.match(pattern))
+        paths = sorted(
+            str(path) for path in Path(folder).iterdir() if path.match(pattern)
+        )
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{folder or '(no name)'}: {reason}; expected --data_dir to name a folder") from None
+        raise DataError(
+            f"{folder or '(no name)'}: {reason}; expected --data_dir to name a folder"
+        ) from None
     if not paths:
-        raise DataError(f"{folder}: no {pattern}; expected the files of --data_source={options.data_source}")
+        raise DataError(
+            f"{folder}: no {pattern}; expected the files of --data_source={options.data_source}"
+        )
     return paths
 
 
@@ -45,10 +51,14 @@ def check(paths: list[str]) -> int:
     for path in paths:
         labels = b"".join(_labels(path))
         if not labels:
-            raise DataError(f"{path}: an empty file; expected images of {RECORD_BYTES:,} bytes")
+            raise DataError(
+                f"{path}: an empty file; expected images of {RECORD_BYTES:,} bytes"
+            )
         for number, label in enumerate(labels):
             if label >= NUM_CLASSES:
-                raise DataError(f"{path}: image {number} has the label {label}; expected 0 to {NUM_CLASSES - 1}")
+                raise DataError(
+                    f"{path}: image {number} has the label {label}; expected 0 to {NUM_CLASSES - 1}"
+                )
         num_images += len(labels)
     return num_images
 
@@ -61,6 +71,10 @@ def _labels(path: str) -> Iterator[bytes]:
                 size += len(chunk)
                 yield chunk[: len(chunk) // RECORD_BYTES * RECORD_BYTES : RECORD_BYTES]
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error}); expected a file") from None
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror or error}); expected a file"
+        ) from None
     if size % RECORD_BYTES:
-        raise DataError(f"{path}: {size:,} bytes; expected a multiple of {RECORD_BYTES:,}, the bytes of an image")
+        raise DataError(
+            f"{path}: {size:,} bytes; expected a multiple of {RECORD_BYTES:,}, the bytes of an image"
+        )

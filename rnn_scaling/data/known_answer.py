@@ -30,18 +30,27 @@ def build(feed: Feed) -> Source:
         shape = [sum(feed.batch_sizes), feed.max_lengths[0] - 1]  # [G, T - 1]
         vocabulary = min(side.vocab_size for side in layout.sides)
         seed = device.seed_pair(feed.seed, step, 0)
-        words = tf.random.stateless_uniform(shape, seed, minval=FIRST_WORD, maxval=vocabulary, dtype=tf.int64)
+        words = tf.random.stateless_uniform(
+            shape, seed, minval=FIRST_WORD, maxval=vocabulary, dtype=tf.int64
+        )
         first = sum(feed.batch_sizes[:tower])
         tower_words = words[first : first + batch_size]
-        return layout.batch(_part(feed, layout, side, tower_words) for side in layout.sides)
+        return layout.batch(
+            _part(feed, layout, side, tower_words) for side in layout.sides
+        )
 
     return device.drawn(feed, batch_of)
 
 
-def _part(feed: Feed, layout: TextLayout, side: Side, words: tf.Tensor) -> list[tf.Tensor]:
+def _part(
+    feed: Feed, layout: TextLayout, side: Side, words: tf.Tensor
+) -> list[tf.Tensor]:
     """What a side gives to a batch, of its words [B, T - 1]."""
     batch_size = words.shape[0]
-    bos, eos = (tf.fill([batch_size, 1], tf.constant(word, tf.int64)) for word in (BOS_ID, EOS_ID))
+    bos, eos = (
+        tf.fill([batch_size, 1], tf.constant(word, tf.int64))
+        for word in (BOS_ID, EOS_ID)
+    )
     if side.predicted and feed.options.data_source == "reverse":
         words = tf.reverse(words, [1])
     ended = tf.concat([words, eos], 1)

@@ -15,7 +15,10 @@ from rnn_scaling.data.tfrecord import ENCODED, LABEL
 from rnn_scaling.files.output_files import replacing
 from rnn_scaling.registry import DATA_SOURCES
 
-_PATTERN, _NOISE = (6, 8, 3), 12.0  # coarse pixels of a pattern; deviation of the noise, of 255
+_PATTERN, _NOISE = (
+    (6, 8, 3),
+    12.0,
+)  # coarse pixels of a pattern; deviation of the noise, of 255
 
 
 def example(number: int, label: int, size: Sequence[int], seed: int) -> bytes:
@@ -28,20 +31,34 @@ def example(number: int, label: int, size: Sequence[int], seed: int) -> bytes:
         ENCODED: tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded])),
         LABEL: tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
     }
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)
+    return tf.train.Example(
+        features=tf.train.Features(feature=features)
+    ).SerializeToString(deterministic=True)
 
 
-def write(folder: str, num_images: int, num_files: int, num_classes: int, width: int, seed: int) -> None:
+def write(
+    folder: str,
+    num_images: int,
+    num_files: int,
+    num_classes: int,
+    width: int,
+    seed: int,
+) -> None:
     """Writes the files, their folder too; OSError if one cannot be written, or the folder holds another set."""
     size = (width * 3 // 4, width)
     names = [f"train-{file:05}-of-{num_files:05}" for file in range(num_files)]
     os.makedirs(folder, exist_ok=True)
-    others = {path.name for path in Path(folder).glob(DATA_SOURCES["tfrecord"].files)} - {*names}
+    others = {
+        path.name for path in Path(folder).glob(DATA_SOURCES["tfrecord"].files)
+    } - {*names}
     if others:
         raise OSError(f"{min(others)} is there, a file of another set")
     for file, name in enumerate(names):
         try:
-            with replacing(Path(folder, name)) as temporary, tf.io.TFRecordWriter(str(temporary)) as writer:
+            with (
+                replacing(Path(folder, name)) as temporary,
+                tf.io.TFRecordWriter(str(temporary)) as writer,
+            ):
                 for number in range(file, num_images, num_files):
                     writer.write(example(number, 1 + number % num_classes, size, seed))
         except tf.errors.OpError as error:

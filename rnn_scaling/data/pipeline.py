@@ -54,7 +54,9 @@ def own_batches(dataset: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
         tower = index % num_towers
         return (tower >= feed.own_towers.start) & (tower < feed.own_towers.stop)
 
-    return dataset.enumerate().filter(is_own).map(as_written(lambda index, batch: batch))
+    return (
+        dataset.enumerate().filter(is_own).map(as_written(lambda index, batch: batch))
+    )
 
 
 def cut(batch: Any, sizes: Sequence[int], layout: Layout) -> list[Any]:
@@ -75,7 +77,9 @@ def _split(dataset: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     return dataset.flat_map(pieces)
 
 
-def on_each(devices: Sequence[str], make: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
+def on_each(
+    devices: Sequence[str], make: Callable[..., Any], *columns: Iterable[Any]
+) -> list[Any]:
     """What `make` gives on each device, of that device's element of every column."""
     made = []
     for device, *elements in zip(devices, *columns, strict=True):
@@ -86,10 +90,16 @@ def on_each(devices: Sequence[str], make: Callable[..., Any], *columns: Iterable
 
 def host_of(device: str) -> str:
     """The CPU:0 of the task that `device` belongs to."""
-    return tf.DeviceSpec.from_string(device).replace(device_type="CPU", device_index=0).to_string()
+    return (
+        tf.DeviceSpec.from_string(device)
+        .replace(device_type="CPU", device_index=0)
+        .to_string()
+    )
 
 
-def _prefetched(dataset: tf.data.Dataset, devices: Sequence[str], buffer_size: int) -> Callable[[], list[Any]]:
+def _prefetched(
+    dataset: tf.data.Dataset, devices: Sequence[str], buffer_size: int
+) -> Callable[[], list[Any]]:
     """Background threads copy batches to the devices ahead of the step."""
     # It holds buffer_size batches on each device, and the same number for it on the host.
     iterator = multi_device_iterator_ops.OwnedMultiDeviceIterator(
@@ -102,7 +112,9 @@ def _prefetched(dataset: tf.data.Dataset, devices: Sequence[str], buffer_size: i
     return iterator.get_next
 
 
-def _on_demand(dataset: tf.data.Dataset, devices: Sequence[str]) -> Callable[[], list[Any]]:
+def _on_demand(
+    dataset: tf.data.Dataset, devices: Sequence[str]
+) -> Callable[[], list[Any]]:
     """The step itself takes the batches from the host's pipeline and copies them."""
     host = host_of(devices[0])
     with tf.device(host):
@@ -111,12 +123,21 @@ def _on_demand(dataset: tf.data.Dataset, devices: Sequence[str]) -> Callable[[],
     def take() -> list[Any]:
         with tf.device(host):
             elements = [iterator.get_next() for _ in devices]
-        return on_each(devices, lambda element: type(element)._make(map(tf.identity, element)), elements)
+        return on_each(
+            devices,
+            lambda element: type(element)._make(map(tf.identity, element)),
+            elements,
+        )
 
     return take
 
 
-def to_towers(dataset: tf.data.Dataset, feed: Feed, keep: Any = None, num_samples: int | None = None) -> Source:
+def to_towers(
+    dataset: tf.data.Dataset,
+    feed: Feed,
+    keep: Any = None,
+    num_samples: int | None = None,
+) -> Source:
     """A source that deals the batches of an endless pipeline to the towers.
 
     Args:

@@ -21,7 +21,9 @@ class Feed:
     seed: int  # of what is random and the shuffling
     devices: tuple[str, ...]  # one for each tower of this worker
     first_tower: int = 0  # number of the first of these among the towers of all workers
-    first_step: int = 0  # number of the first step; a pipeline skips the batches of earlier steps
+    first_step: int = (
+        0  # number of the first step; a pipeline skips the batches of earlier steps
+    )
 
     @property
     def own_towers(self) -> slice:
@@ -36,7 +38,9 @@ class Feed:
     @property
     def max_lengths(self) -> tuple[int, ...]:
         """Words of the longest sentence of each side."""
-        return tuple(getattr(self.options, f"{side.name}_max_len") for side in self.layout.sides)
+        return tuple(
+            getattr(self.options, f"{side.name}_max_len") for side in self.layout.sides
+        )
 
     @property
     def pipeline_batch_sizes(self) -> tuple[int, ...]:
@@ -57,5 +61,7 @@ class Source:
     # One batch for each of the feed's devices, on it, of the type that the feed's layout makes, for a step's number
     # from 0, an int64 scalar; pipelines do not read it. Called while a `tf.function` is traced, once a step.
     next_batches: Callable[[Any], list[Any]]
-    num_samples: int | None = None  # of an epoch, of a fixed set of samples; None: not counted
+    num_samples: int | None = (
+        None  # of an epoch, of a fixed set of samples; None: not counted
+    )
     keep: Any = None  # what must live as long as this, such as tables

@@ -49,17 +49,24 @@ def build(feed: Feed) -> Source:
             columns = zip(lines, layout.sides, feed.max_lengths, checked.sides, tables)
             parts = [_to_ids(*column, feed.options.pad_to) for column in columns]
             if layout.time_major:
-                parts = [[tf.transpose(part) for part in side[:-1]] + side[-1:] for side in parts]
+                parts = [
+                    [tf.transpose(part) for part in side[:-1]] + side[-1:]
+                    for side in parts
+                ]
             return layout.batch(parts)
 
-        dataset = pipeline.own_batches(dataset, feed).map(to_batch, num_parallel_calls=feed.options.num_parallel_calls)
+        dataset = pipeline.own_batches(dataset, feed).map(
+            to_batch, num_parallel_calls=feed.options.num_parallel_calls
+        )
     return pipeline.to_towers(dataset, feed, keep=tables, num_samples=checked.num_pairs)
 
 
 def _table(words: Sequence[bytes], unk_id: int) -> tf.lookup.StaticHashTable:
     keys = tf.constant(words, tf.string)
     values = tf.range(len(words), dtype=tf.int64)
-    return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), default_value=unk_id)
+    return tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(keys, values), default_value=unk_id
+    )
 
 
 def _lines(feed: Feed) -> tf.data.Dataset:
@@ -68,7 +75,9 @@ def _lines(feed: Feed) -> tf.data.Dataset:
     files = [getattr(options, f"{side.name}_file_name") for side in feed.layout.sides]
     lines = tf.data.Dataset.zip(tuple(tf.data.TextLineDataset(file) for file in files))
     if not options.disable_shuffle:
-        lines = lines.shuffle(options.output_buffer_size, seed=feed.seed, reshuffle_each_iteration=True)
+        lines = lines.shuffle(
+            options.output_buffer_size, seed=feed.seed, reshuffle_each_iteration=True
+        )
     return lines.repeat()
 
 
@@ -82,8 +91,12 @@ def _full_batches(lines: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
         num_words = [tf.strings.split(column).row_lengths() for column in columns]
         kept = functools.reduce(operator.and_, [words > 0 for words in num_words])
         lengths = [
-            tf.minimum(words, longest - 1) + 1 if side.predicted else tf.minimum(words, longest)
-            for words, side, longest in zip(num_words, feed.layout.sides, feed.max_lengths)
+            tf.minimum(words, longest - 1) + 1
+            if side.predicted
+            else tf.minimum(words, longest)
+            for words, side, longest in zip(
+                num_words, feed.layout.sides, feed.max_lengths
+            )
         ]
         bucket = (functools.reduce(tf.maximum, lengths) - 1) // width
         return tuple(tf.boolean_mask(column, kept) for column in (*columns, bucket))
@@ -95,7 +108,9 @@ def _full_batches(lines: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
         buckets.unbatch()
         .group_by_window(
             key_func=pipeline.as_written(lambda *row: row[-1]),
-            reduce_func=pipeline.as_written(lambda bucket, window: window.batch(batch_size, drop_remainder=True)),
+            reduce_func=pipeline.as_written(
+                lambda bucket, window: window.batch(batch_size, drop_remainder=True)
+            ),
             window_size=batch_size,
         )
         .map(pipeline.as_written(lambda *row: row[:-1]))
@@ -126,9 +141,14 @@ def _to_ids(
     words = tf.strings.split(lines)[:, : longest - side.predicted]
     ids = words.with_flat_values(table.lookup(words.flat_values))
     lengths = tf.ensure_shape(tf.cast(ids.row_lengths(), tf.int32), [batch_size])
-    padded = ids.to_tensor(checked.eos_id, shape=[batch_size, pad_to - side.predicted if pad_to else None])
+    padded = ids.to_tensor(
+        checked.eos_id, shape=[batch_size, pad_to - side.predicted if pad_to else None]
+    )
     if not side.predicted:
         return [padded, lengths]
     # A sentence's end and its padding are the same word: one more of it ends them all.
-    bos, eos = (tf.fill([batch_size, 1], tf.constant(id, tf.int64)) for id in (checked.bos_id, checked.eos_id))
+    bos, eos = (
+        tf.fill([batch_size, 1], tf.constant(id, tf.int64))
+        for id in (checked.bos_id, checked.eos_id)
+    )
     return [tf.concat([bos, padded], 1), tf.concat([padded, eos], 1), lengths + 1]

@@ -49,15 +49,28 @@ def build(feed: Feed) -> Source:
         encoded, label = _parse(record, layout.num_classes)
         seed = device.seed_pair(feed.seed, number, 0)
         image = tf.image.resize(_cut(encoded, seed), [layout.size, layout.size])
-        return tf.image.stateless_random_flip_left_right(image, seed) / 127.5 - 1.0, label - 1
+        return tf.image.stateless_random_flip_left_right(
+            image, seed
+        ) / 127.5 - 1.0, label - 1
 
-    batch_size, batches_a_step = feed.pipeline_batch_sizes[0], 1 if feed.split else len(feed.devices)
+    batch_size, batches_a_step = (
+        feed.pipeline_batch_sizes[0],
+        1 if feed.split else len(feed.devices),
+    )
     with tf.device(pipeline.host_of(feed.devices[0])):
         # In batches, as the records of other workers and of steps before a checkpoint are not decoded.
-        batches = _records(paths, feed).enumerate().batch(batch_size, drop_remainder=True)
-        records = pipeline.own_batches(batches, feed).skip(feed.first_step * batches_a_step).unbatch()
+        batches = (
+            _records(paths, feed).enumerate().batch(batch_size, drop_remainder=True)
+        )
+        records = (
+            pipeline.own_batches(batches, feed)
+            .skip(feed.first_step * batches_a_step)
+            .unbatch()
+        )
         images = records.map(to_image, num_parallel_calls=options.num_parallel_calls)
-        to_batch = pipeline.as_written(lambda images, labels: ImageBatch(layout.ordered(images, "NHWC"), labels))
+        to_batch = pipeline.as_written(
+            lambda images, labels: ImageBatch(layout.ordered(images, "NHWC"), labels)
+        )
         dataset = images.batch(batch_size, drop_remainder=True).map(to_batch)
     return pipeline.to_towers(dataset, dataclasses.replace(feed, first_step=0))
 
@@ -66,9 +79,14 @@ def _records(paths: Sequence[str], feed: Feed) -> tf.data.Dataset:
     options = feed.options
     names, open_files = tf.data.Dataset.from_tensor_slices(paths), 1
     if not options.disable_shuffle:
-        names, open_files = names.shuffle(len(paths), seed=feed.seed), min(_OPEN_FILES, len(paths))
+        names, open_files = (
+            names.shuffle(len(paths), seed=feed.seed),
+            min(_OPEN_FILES, len(paths)),
+        )
     records = names.interleave(
-        pipeline.as_written(lambda name: tf.data.TFRecordDataset(name, buffer_size=_BUFFER_BYTES)),
+        pipeline.as_written(
+            lambda name: tf.data.TFRecordDataset(name, buffer_size=_BUFFER_BYTES)
+        ),
         cycle_length=open_files,
         num_parallel_calls=min(open_files, options.num_parallel_calls),
     )
@@ -80,10 +98,13 @@ def _records(paths: Sequence[str], feed: Feed) -> tf.data.Dataset:
 def _parse(record: tf.Tensor, num_classes: int) -> tuple[tf.Tensor, tf.Tensor]:
     """A record's JPEG and label, which is one of the classes."""
     features = tf.io.parse_single_example(
-        record, {name: tf.io.FixedLenFeature([], dtype) for name, dtype in _FEATURES.items()}
+        record,
+        {name: tf.io.FixedLenFeature([], dtype) for name, dtype in _FEATURES.items()},
     )
     label = features[LABEL]
-    with tf.control_dependencies([tf.debugging.Assert((label >= 1) & (label <= num_classes), [label])]):
+    with tf.control_dependencies(
+        [tf.debugging.Assert((label >= 1) & (label <= num_classes), [label])]
+    ):
         return features[ENCODED], tf.identity(label)
 
 
@@ -97,13 +118,17 @@ def _cut(encoded: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         area_range=_AREA,
         use_image_if_no_bounding_boxes=True,
     )
-    return tf.io.decode_and_crop_jpeg(encoded, tf.concat([begin[:2], size[:2]], 0), channels=CHANNELS)
+    return tf.io.decode_and_crop_jpeg(
+        encoded, tf.concat([begin[:2], size[:2]], 0), channels=CHANNELS
+    )
 
 
 def _whole(encoded: tf.Tensor | bytes) -> tf.Tensor:
     """All of a JPEG; `decode_jpeg` also takes PNGs, of which no part can be cut."""
     height_and_width = tf.io.extract_jpeg_shape(encoded)[:2]
-    return tf.io.decode_and_crop_jpeg(encoded, tf.concat([[0, 0], height_and_width], 0), channels=CHANNELS)
+    return tf.io.decode_and_crop_jpeg(
+        encoded, tf.concat([[0, 0], height_and_width], 0), channels=CHANNELS
+    )
 
 
 def _check_first(path: str, num_classes: int) -> None:
@@ -112,7 +137,9 @@ def _check_first(path: str, num_classes: int) -> None:
         input_files.open_regular(path, input_files.UNLIMITED).close()
         record = next(iter(tf.data.TFRecordDataset(path).take(1)), None)
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error}); expected a TFRecord file") from None
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror or error}); expected a TFRecord file"
+        ) from None
     except tf.errors.DataLossError:
         raise DataError(f"{path}: record 0 {_DAMAGED}") from None
     if record is None:
@@ -125,7 +152,8 @@ def _fault_of(record: tf.Tensor, num_classes: int) -> str:
     """What is wrong with a record; empty: nothing."""
     try:
         found = tf.io.parse_single_example(
-            record, {name: tf.io.VarLenFeature(dtype) for name, dtype in _FEATURES.items()}
+            record,
+            {name: tf.io.VarLenFeature(dtype) for name, dtype in _FEATURES.items()},
         )
     except tf.errors.OpError:
         return "is no tf.train.Example of an image; leave it out"
@@ -156,7 +184,11 @@ def find_fault(options: DataOptions, error: Exception) -> str:
     for path in image_files.files(options):
         records, number = tf.data.TFRecordDataset(path), 0
         try:
-            tried = records if is_cut else records.map(decode, num_parallel_calls=tf.data.AUTOTUNE)
+            tried = (
+                records
+                if is_cut
+                else records.map(decode, num_parallel_calls=tf.data.AUTOTUNE)
+            )
             for _ in tried:
                 number += 1
         except tf.errors.DataLossError:

@@ -14,9 +14,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 DEFAULT_MB = 128  # JSON takes ten times its size in memory
-MAX_DEPTH = 100  # of lists and objects in JSON; what is written again is walked by recursion
-NUL_BYTE = "a name cannot hold a NUL byte"  # in our words: each Python says it in others
-UNLIMITED = math.inf  # for what is read in pieces by programs that stop by themselves: SQLite, tf.data
+MAX_DEPTH = (
+    100  # of lists and objects in JSON; what is written again is walked by recursion
+)
+NUL_BYTE = (
+    "a name cannot hold a NUL byte"  # in our words: each Python says it in others
+)
+UNLIMITED = (
+    math.inf
+)  # for what is read in pieces by programs that stop by themselves: SQLite, tf.data
 
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISDIR, "a folder"),
@@ -52,7 +58,9 @@ def allowed_mb() -> int:
     return _limit_mb[0]
 
 
-def open_regular(path: str | os.PathLike[str], max_bytes: float | None = None) -> io.BufferedReader:
+def open_regular(
+    path: str | os.PathLike[str], max_bytes: float | None = None
+) -> io.BufferedReader:
     """Opens a regular file, or a link to one, for reading; never waits for a writer, and starts no device.
 
     Raises OSError, whose `strerror` says why, also if the file is larger than `max_bytes` (None: the limit of
@@ -60,12 +68,20 @@ def open_regular(path: str | os.PathLike[str], max_bytes: float | None = None) -
     """
     limit = _limit_mb[0] * 1e6 if max_bytes is None else max_bytes
     try:
-        _check(path, os.stat(path), limit)  # before it is opened, which a device may answer by doing something
-        file = _Limited(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), path, limit)
+        _check(
+            path, os.stat(path), limit
+        )  # before it is opened, which a device may answer by doing something
+        file = _Limited(
+            os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC),
+            path,
+            limit,
+        )
     except ValueError as e:  # a name that no file system can have
         raise DoorError(path, NUL_BYTE if "\0" in os.fspath(path) else str(e)) from None
     try:
-        _check(path, os.fstat(file.fileno()), limit)  # again: it may be another one by now
+        _check(
+            path, os.fstat(file.fileno()), limit
+        )  # again: it may be another one by now
     except BaseException:
         file.close()
         raise
@@ -101,12 +117,21 @@ def parse_json(text: str) -> Any:
     return value if is_plain(text) or not _SUSPECT.search(text) else _mended(value)
 
 
-def json_text(content: Any, indent: int | None = 1, default: Callable[[Any], Any] | None = None) -> str:
+def json_text(
+    content: Any, indent: int | None = 1, default: Callable[[Any], Any] | None = None
+) -> str:
     """The JSON that every command writes, valid everywhere: NaN and infinities become null; `indent` None: one line."""
     try:
-        return json.dumps(content, indent=indent, allow_nan=False, default=default) + "\n"
+        return (
+            json.dumps(content, indent=indent, allow_nan=False, default=default) + "\n"
+        )
     except ValueError:
-        return json.dumps(_finite(content), indent=indent, allow_nan=False, default=default) + "\n"
+        return (
+            json.dumps(
+                _finite(content), indent=indent, allow_nan=False, default=default
+            )
+            + "\n"
+        )
 
 
 def is_plain(text: str) -> bool:
@@ -147,7 +172,8 @@ def _check(path: str | os.PathLike[str], status: os.stat_result, limit: float) -
 def _refuse_size(path: str | os.PathLike[str], size: int, limit: float) -> NoReturn:
     needed = math.ceil(size / 1e6)
     raise DoorError(
-        path, f"{needed} MB, more than the {limit / 1e6:.0f} MB that are read; --max_file_mb={needed} reads it"
+        path,
+        f"{needed} MB, more than the {limit / 1e6:.0f} MB that are read; --max_file_mb={needed} reads it",
     )
 
 
@@ -157,15 +183,28 @@ def _finite(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
-    return {name: _finite(item) for name, item in value.items()} if isinstance(value, Mapping) else value
+    return (
+        {name: _finite(item) for name, item in value.items()}
+        if isinstance(value, Mapping)
+        else value
+    )
 
 
 def _is_deep(value: Any) -> bool:
     """Whether lists and objects are nested deeper than `MAX_DEPTH`."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        inside = (node.values() if type(node) is dict else node for node in level if type(node) in (dict, list))
-        level = [inner for values in inside for inner in values if type(inner) in (dict, list)]
+        inside = (
+            node.values() if type(node) is dict else node
+            for node in level
+            if type(node) in (dict, list)
+        )
+        level = [
+            inner
+            for values in inside
+            for inner in values
+            if type(inner) in (dict, list)
+        ]
         if not level:
             return False
     return True

@@ -24,15 +24,27 @@ class Table:
         return tuple(row[self.columns.index(name)] for row in self.rows)
 
 
-def markdown_table(head: Sequence[str], rows: Sequence[Sequence[Value]], padded: bool = True) -> str:
+def markdown_table(
+    head: Sequence[str], rows: Sequence[Sequence[Value]], padded: bool = True
+) -> str:
     """A Markdown table; None is shown as "n/a", a number with 6 digits, a text whatever is in it."""
     cells = [[shown(value) for value in row] for row in (head, *rows)]
     if not padded:
-        return "".join(f"| {' | '.join(row)} |\n" for row in (cells[0], ["---"] * len(head), *cells[1:]))
+        return "".join(
+            f"| {' | '.join(row)} |\n"
+            for row in (cells[0], ["---"] * len(head), *cells[1:])
+        )
     widths = [max(map(len, column)) for column in zip(*cells)]
-    lines = ["| " + " | ".join(text.ljust(width) for text, width in zip(cells[0], widths)) + " |"]
+    lines = [
+        "| "
+        + " | ".join(text.ljust(width) for text, width in zip(cells[0], widths))
+        + " |"
+    ]
     lines.append("|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|")
-    lines += ["| " + " | ".join(text.rjust(width) for text, width in zip(row, widths)) + " |" for row in cells[1:]]
+    lines += [
+        "| " + " | ".join(text.rjust(width) for text, width in zip(row, widths)) + " |"
+        for row in cells[1:]
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -47,7 +59,11 @@ def shown(value: Value) -> str:
     if value is None:
         return "n/a"
     if isinstance(value, float):
-        return f"{value:.0f}" if value.is_integer() and abs(value) < 1e16 else f"{value:.6g}"
+        return (
+            f"{value:.0f}"
+            if value.is_integer() and abs(value) < 1e16
+            else f"{value:.6g}"
+        )
     return escaped(entry.printable(str(value))).replace("|", "\\|")
 
 

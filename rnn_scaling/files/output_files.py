@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-RECORD_IN_LOG_DIR = "run.json"  # the record that the trainer leaves next to TensorBoard's files
+RECORD_IN_LOG_DIR = (
+    "run.json"  # the record that the trainer leaves next to TensorBoard's files
+)
 
 
 def write_text(text: str, path: str | os.PathLike[str]) -> None:
@@ -32,7 +34,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(path)
     _refuse_special(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    handle, name = tempfile.mkstemp(
+        dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"
+    )
     temporary = Path(name)
     try:
         os.close(handle)
@@ -41,7 +45,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.fsync(file.fileno())
         umask = os.umask(0)
         os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # mkstemp's 0600 would hide the result from colleagues
+        os.chmod(
+            temporary, 0o666 & ~umask
+        )  # mkstemp's 0600 would hide the result from colleagues
         os.replace(temporary, target)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -54,8 +60,12 @@ def open_new(path: Path) -> TextIO:
     Raises OSError if the name is that of a link or of no regular file, or nothing may be written there.
     """
     _refuse_special(path)
-    path.unlink(missing_ok=True)  # truncating would empty every other name of a file with several
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    path.unlink(
+        missing_ok=True
+    )  # truncating would empty every other name of a file with several
+    handle = os.open(
+        path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666
+    )
     return os.fdopen(handle, "w", encoding="utf-8")
 
 
@@ -65,11 +75,17 @@ def open_own(path: Path, flags: int) -> int:
     Raises OSError, whose `strerror` says what to do, if it is a link, has several names or is no regular file.
     """
     refuse_link(path)  # the flag O_NOFOLLOW is for one that comes now
-    handle = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    handle = os.open(
+        path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666
+    )
     status = os.fstat(handle)
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # a hard link is another's file, too
+    if (
+        not stat.S_ISREG(status.st_mode) or status.st_nlink > 1
+    ):  # a hard link is another's file, too
         os.close(handle)
-        raise OSError(errno.EINVAL, "not a regular file with one name; remove it", str(path))
+        raise OSError(
+            errno.EINVAL, "not a regular file with one name; remove it", str(path)
+        )
     return handle
 
 
@@ -83,4 +99,8 @@ def _refuse_special(path: Path) -> None:
 def refuse_link(path: Path) -> None:
     """Refuses to write through a link, with an OSError: it may lead to a file of somebody else, or to none."""
     if path.is_symlink():
-        raise OSError(errno.ELOOP, "a link, and nothing is written through links; remove it", str(path))
+        raise OSError(
+            errno.ELOOP,
+            "a link, and nothing is written through links; remove it",
+            str(path),
+        )

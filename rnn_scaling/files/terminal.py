@@ -17,7 +17,11 @@ from typing import Any, TextIO
 # The environment variable by which a sweep asks a user's program for lines of progress.
 PROGRESS = "RNN_SCALING_PROGRESS"
 _GAP = 2  # between columns
-_ESCAPES = {"&lt;": "<", "&#58;": ":", "\\": ""}  # of Markdown, which a terminal does not render
+_ESCAPES = {
+    "&lt;": "<",
+    "&#58;": ":",
+    "\\": "",
+}  # of Markdown, which a terminal does not render
 _ESCAPED = re.compile(r"&lt;|&#58;|(?<=\])\\(?=[(:])")
 _CELL_END = re.compile(r"(?<!\\)\|")
 
@@ -25,7 +29,9 @@ _CELL_END = re.compile(r"(?<!\\)\|")
 def tell(text: str, stream: TextIO | None = None) -> None:
     """Prints a text with Markdown tables; a terminal has these drawn to fit it, and long lines of prose wrapped."""
     stream = stream or sys.stdout
-    stream.write(_fitted(text, shutil.get_terminal_size().columns) if stream.isatty() else text)
+    stream.write(
+        _fitted(text, shutil.get_terminal_size().columns) if stream.isatty() else text
+    )
     stream.flush()
 
 
@@ -39,9 +45,15 @@ def three_digits(value: float) -> str:
 def _fitted(text: str, width: int) -> str:
     parts: list[str] = []
     text = _ESCAPED.sub(lambda found: _ESCAPES[found[0]], text)
-    for is_table, group in itertools.groupby(text.split("\n"), key=lambda line: line.startswith("|")):
+    for is_table, group in itertools.groupby(
+        text.split("\n"), key=lambda line: line.startswith("|")
+    ):
         lines = list(group)
-        parts += _drawn(lines, width) if is_table else [piece for line in lines for piece in _wrapped(line, width)]
+        parts += (
+            _drawn(lines, width)
+            if is_table
+            else [piece for line in lines for piece in _wrapped(line, width)]
+        )
     return "\n".join(parts)
 
 
@@ -50,41 +62,81 @@ def _drawn(lines: Sequence[str], width: int) -> list[str]:
 
     Columns that find no room follow below, behind the first one again.
     """
-    cells = ([cell.strip().replace("\\|", "|") for cell in _CELL_END.split(line)[1:-1]] for line in lines)
+    cells = (
+        [cell.strip().replace("\\|", "|") for cell in _CELL_END.split(line)[1:-1]]
+        for line in lines
+    )
     head, _, *rows = cells
     columns = list(zip(head, *rows))
-    fewest = [max(len(part) for cell in column for part in _parts(cell)) for column in columns]
+    fewest = [
+        max(len(part) for cell in column for part in _parts(cell)) for column in columns
+    ]
     drawn: list[str] = []
     while columns:
-        fitting = [fewest[0] + sum(n + _GAP for n in fewest[1 : last + 1]) <= width for last in range(len(columns))]
+        fitting = [
+            fewest[0] + sum(n + _GAP for n in fewest[1 : last + 1]) <= width
+            for last in range(len(columns))
+        ]
         taken = max(2, sum(fitting))
-        drawn += [*([""] if drawn else []), *_block(columns[:taken], fewest[:taken], width)]
+        drawn += [
+            *([""] if drawn else []),
+            *_block(columns[:taken], fewest[:taken], width),
+        ]
         columns, fewest = [columns[0], *columns[taken:]], [fewest[0], *fewest[taken:]]
         if len(columns) == 1:
             break
     return drawn
 
 
-def _block(columns: Sequence[Sequence[str]], fewest: Sequence[int], width: int) -> list[str]:
+def _block(
+    columns: Sequence[Sequence[str]], fewest: Sequence[int], width: int
+) -> list[str]:
     """Some columns, each with its head first, as lines; `fewest`: letters that each needs at least."""
     widths = [max(map(len, column)) for column in columns]
-    whole = [max(map(len, [*column[1:], *_parts(column[0])])) for column in columns]  # only the head is broken
+    whole = [
+        max(map(len, [*column[1:], *_parts(column[0])])) for column in columns
+    ]  # only the head is broken
     for limits in (whole, fewest):
         while sum(widths) + _GAP * (len(widths) - 1) > width and widths != list(limits):
             widths[max(range(len(widths)), key=lambda i: widths[i] - limits[i])] -= 1
-    to_right = [all(_is_number(cell) or cell in ("", "n/a", "-") for cell in column[1:]) for column in columns]
-    head, *rows = (_row(row, widths, to_right, at_end=k == 0) for k, row in enumerate(zip(*columns)))
-    rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (sum(widths) + _GAP * (len(widths) - 1))
+    to_right = [
+        all(_is_number(cell) or cell in ("", "n/a", "-") for cell in column[1:])
+        for column in columns
+    ]
+    head, *rows = (
+        _row(row, widths, to_right, at_end=k == 0)
+        for k, row in enumerate(zip(*columns))
+    )
+    rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (
+        sum(widths) + _GAP * (len(widths) - 1)
+    )
     return [*head, rule, *itertools.chain.from_iterable(rows)]
 
 
-def _row(cells: Sequence[str], widths: Sequence[int], to_right: Sequence[bool], *, at_end: bool) -> list[str]:
-    broken = [textwrap.wrap(cell, n, break_on_hyphens=False) or [""] for cell, n in zip(cells, widths)]
+def _row(
+    cells: Sequence[str],
+    widths: Sequence[int],
+    to_right: Sequence[bool],
+    *,
+    at_end: bool,
+) -> list[str]:
+    broken = [
+        textwrap.wrap(cell, n, break_on_hyphens=False) or [""]
+        for cell, n in zip(cells, widths)
+    ]
     height = max(map(len, broken))
-    filled = [[""] * (height - len(part)) + part if at_end else part + [""] * (height - len(part)) for part in broken]
+    filled = [
+        [""] * (height - len(part)) + part
+        if at_end
+        else part + [""] * (height - len(part))
+        for part in broken
+    ]
     return [
         (" " * _GAP)
-        .join(f"{text:{'>' if right else '<'}{n}}" for text, n, right in zip(line, widths, to_right))
+        .join(
+            f"{text:{'>' if right else '<'}{n}}"
+            for text, n, right in zip(line, widths, to_right)
+        )
         .rstrip()
         for line in zip(*filled)
     ]
@@ -97,7 +149,11 @@ def _parts(cell: str) -> list[str]:
 
 def _is_number(cell: str) -> bool:
     """Whether a cell is a number with what belongs to it, as "26,100 ± 800"."""
-    return cell[:1].isdigit() or cell[:1] in "+-~[" and any(letter.isdigit() for letter in cell)
+    return (
+        cell[:1].isdigit()
+        or cell[:1] in "+-~["
+        and any(letter.isdigit() for letter in cell)
+    )
 
 
 def _wrapped(line: str, width: int) -> list[str]:
@@ -111,15 +167,27 @@ class Board:
     """A bar where the stream is a terminal, else plain lines; nothing at all where it is switched off."""
 
     def __init__(
-        self, total: int, layout: str, *, enabled: bool = True, stream: TextIO | None = None, **options: Any
+        self,
+        total: int,
+        layout: str,
+        *,
+        enabled: bool = True,
+        stream: TextIO | None = None,
+        **options: Any,
     ) -> None:
         """`total` is what the bar counts to; with 0 there is no bar. `stream` is sys.stderr by default."""
         self._stream, self._enabled, self._bar = stream or sys.stderr, enabled, None
         if enabled and total and self._stream.isatty():
-            with contextlib.suppress(ImportError):  # an environment of another framework has none
-                from tqdm import tqdm  # here, so that runs without a terminal do not load it
+            with contextlib.suppress(
+                ImportError
+            ):  # an environment of another framework has none
+                from tqdm import (
+                    tqdm,
+                )  # here, so that runs without a terminal do not load it
 
-                self._bar = tqdm(total=total, bar_format=layout, file=self._stream, **options)
+                self._bar = tqdm(
+                    total=total, bar_format=layout, file=self._stream, **options
+                )
 
     @property
     def has_bar(self) -> bool:

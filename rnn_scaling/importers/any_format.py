@@ -16,21 +16,33 @@ def formats_of(path: Path) -> list[str]:
     Raises OSError if the file cannot be read, and LogError if it is no text, or of no known format.
     """
     for window in windows(path):
-        names = [name for name in registry.IMPORTERS if registry.load(registry.IMPORTERS, name).detect(window)]
+        names = [
+            name
+            for name in registry.IMPORTERS
+            if registry.load(registry.IMPORTERS, name).detect(window)
+        ]
         if names:
             return names
     known = ", ".join(registry.IMPORTERS)
-    raise LogError(str(path), 1, f"no line of a known format ({known}); for tables use the audit")
+    raise LogError(
+        str(path), 1, f"no line of a known format ({known}); for tables use the audit"
+    )
 
 
-def read_all(paths: Sequence[Path], format: str = "auto") -> tuple[list[ImportedLog], list[str]]:
+def read_all(
+    paths: Sequence[Path], format: str = "auto"
+) -> tuple[list[ImportedLog], list[str]]:
     """Reads files in the given format, or in every one that they seem to hold; with a sentence for each that failed."""
     logs, errors = [], []
     for path in paths:
         try:
             for name in formats_of(path) if format == "auto" else [format]:
                 try:
-                    logs.append(registry.load(registry.IMPORTERS, name).parse(read_lines(path), str(path)))
+                    logs.append(
+                        registry.load(registry.IMPORTERS, name).parse(
+                            read_lines(path), str(path)
+                        )
+                    )
                 except LogError as e:
                     errors.append(str(e))
         except LogError as e:  # of no known format

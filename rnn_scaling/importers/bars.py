@@ -12,7 +12,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.importers import line_clock, printed_numbers
-from rnn_scaling.importers.common import ImportedLog, Problems, ScalingRow, exact, finish, numbered, untag
+from rnn_scaling.importers.common import (
+    ImportedLog,
+    Problems,
+    ScalingRow,
+    exact,
+    finish,
+    numbered,
+    untag,
+)
 from rnn_scaling.importers.line_clock import Event
 
 UNIT = "steps/s"
@@ -21,7 +29,12 @@ LONGEST = 1000  # characters of a bar that are read
 SMALLEST, LARGEST = 1e-12, 1e18
 MOST_LINES = 200_000  # of a bar that are kept
 ALONE = "-"  # the title of a bar that is a single line
-_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}  # by what stands before the slash
+_SECONDS = {
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+}  # by what stands before the slash
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,14 +49,24 @@ class Bar:
     notes: tuple[str, ...]
 
     def detect(self, head: str) -> bool:
-        return any(match["rate"] for _, _, match in self._matches(head.splitlines(keepends=True)))
+        return any(
+            match["rate"]
+            for _, _, match in self._matches(head.splitlines(keepends=True))
+        )
 
-    def events(self, lines: Iterable[str], arrivals: Sequence[float]) -> Iterator[Event]:
+    def events(
+        self, lines: Iterable[str], arrivals: Sequence[float]
+    ) -> Iterator[Event]:
         """The steps of the main bar and when they were shown."""
         for line, match in self._main(lines):
             step, half = printed_numbers.read(match["step"])
             loss = match["loss"] and printed_numbers.read(match["loss"])[0]
-            yield Event(arrivals[line - 1], step, 0.0 if match["step"].isdigit() else half, loss or None)
+            yield Event(
+                arrivals[line - 1],
+                step,
+                0.0 if match["step"].isdigit() else half,
+                loss or None,
+            )
 
     def parse(self, lines: Iterable[str], source: str) -> ImportedLog:
         """One row: the mean rate of the main bar, of several without the first one, which holds the start."""
@@ -51,21 +74,51 @@ class Bar:
         before = 0.0
         for line, match in self._main(lines):
             step, shown = _numbers(match)
-            if not bars or match["bar"] == ALONE or line_clock.is_new_epoch(step, before):
+            if (
+                not bars
+                or match["bar"] == ALONE
+                or line_clock.is_new_epoch(step, before)
+            ):
                 bars.append([])
             before = step
             bars[-1] += [(line, step, *shown)] if shown else []
-        lasts = [bar[-1] if self.has_mean else max(bar, key=lambda reading: reading[1]) for bar in bars if bar]
+        lasts = [
+            bar[-1] if self.has_mean else max(bar, key=lambda reading: reading[1])
+            for bar in bars
+            if bar
+        ]
         counted, rows = lasts[1:] or lasts, []
         if counted:
             steps = math.fsum(step for _, step, _, _ in counted)
             seconds = math.fsum(step * step_s for _, step, step_s, _ in counted)
             off = math.fsum(step * half for _, step, _, half in counted) / seconds
             mean, unit = steps / seconds, 2 * off * steps / seconds
-            rate = Printed(mean, unit, f"{mean:.{max(0, math.ceil(-math.log10(unit)))}f}")
-            rows.append(ScalingRow(source, counted[-1][0], rate=rate, rate_unit=UNIT, extra={"steps": exact(steps)}))
-        start = f"The first of {len(lasts)} bars is left out." if lasts[1:] else "Its start counts in the rate."
-        return finish(self.format, source, rows, (), [*self.notes, start], Problems(), "no progress bar with a rate")
+            rate = Printed(
+                mean, unit, f"{mean:.{max(0, math.ceil(-math.log10(unit)))}f}"
+            )
+            rows.append(
+                ScalingRow(
+                    source,
+                    counted[-1][0],
+                    rate=rate,
+                    rate_unit=UNIT,
+                    extra={"steps": exact(steps)},
+                )
+            )
+        start = (
+            f"The first of {len(lasts)} bars is left out."
+            if lasts[1:]
+            else "Its start counts in the rate."
+        )
+        return finish(
+            self.format,
+            source,
+            rows,
+            (),
+            [*self.notes, start],
+            Problems(),
+            "no progress bar with a rate",
+        )
 
     def _main(self, lines: Iterable[str]) -> list[tuple[int, re.Match[str]]]:
         found: dict[tuple[object, ...], list[tuple[int, re.Match[str]]]] = {}
@@ -75,9 +128,15 @@ class Bar:
             bar_lines.append((line, match))
             if len(bar_lines) > MOST_LINES:
                 del bar_lines[1::2]
-        return max(found.values(), key=lambda bar_lines: (_growing(bar_lines), len(bar_lines)), default=[])
+        return max(
+            found.values(),
+            key=lambda bar_lines: (_growing(bar_lines), len(bar_lines)),
+            default=[],
+        )
 
-    def _matches(self, lines: Iterable[str]) -> Iterator[tuple[int, int | None, re.Match[str]]]:
+    def _matches(
+        self, lines: Iterable[str]
+    ) -> Iterator[tuple[int, int | None, re.Match[str]]]:
         for number, text in numbered(lines):
             for part in re.split("[\r\b]+", text) if self.needs in text else ():
                 rank, untagged = untag(part[:LONGEST])

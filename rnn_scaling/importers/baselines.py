@@ -15,7 +15,9 @@ from rnn_scaling.importers.common import ScalingRow
 APART = 0.05  # relative: runs on one device whose rates differ by more are named
 MOST_REMARKS = 8
 WEAK, STRONG, UNSAID = "weak", "strong", ""  # UNSAID: no log says a batch size
-_Ones = dict[tuple[str, str, str], dict[str, list[ScalingRow]]]  # (base, scaling, batch size): series: runs
+_Ones = dict[
+    tuple[str, str, str], dict[str, list[ScalingRow]]
+]  # (base, scaling, batch size): series: runs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,16 +40,24 @@ def derive(rows: Sequence[ScalingRow]) -> list[Derived]:
     by_work: _Ones = {}
     for baseline in ones:
         for work in works(baseline):
-            by_work.setdefault((_base(baseline), *work), {}).setdefault(baseline.series, []).append(baseline)
+            by_work.setdefault((_base(baseline), *work), {}).setdefault(
+                baseline.series, []
+            ).append(baseline)
     derived = []
     for row in rows:
         base, scaling = _baseline(row, by_work)
         speedup = row.rate.value / mean(base) if row.rate is not None and base else None
-        efficiency = speedup / row.devices if speedup is not None and row.devices else None
+        efficiency = (
+            speedup / row.devices if speedup is not None and row.devices else None
+        )
         brothers = groups[_group(row)]
-        mean_rate = mean(brothers) if any(brother.rate for brother in brothers) else None
+        mean_rate = (
+            mean(brothers) if any(brother.rate for brother in brothers) else None
+        )
         scaling = scaling if row.devices != 1 else UNSAID
-        derived.append(Derived(tuple(base), scaling, speedup, efficiency, len(brothers), mean_rate))
+        derived.append(
+            Derived(tuple(base), scaling, speedup, efficiency, len(brothers), mean_rate)
+        )
     return derived
 
 
@@ -55,13 +65,26 @@ def remarks(rows: Sequence[ScalingRow]) -> list[str]:
     """Sentences on the baselines of some rows of one unit, and on runs far slower than their repeats."""
     derived = derive(rows)
     ones = [row for row in rows if row.devices == 1 and row.rate is not None]
-    several = [(row, result.baseline) for row, result in zip(rows, derived) if row.rate and (row.devices or 1) > 1]
-    texts = [_borrowed(row, baseline) if baseline else _missing(row, ones) for row, baseline in several]
-    repeated = {id(result.baseline[0]): result.baseline for result in derived if len(result.baseline) > 1}
+    several = [
+        (row, result.baseline)
+        for row, result in zip(rows, derived)
+        if row.rate and (row.devices or 1) > 1
+    ]
+    texts = [
+        _borrowed(row, baseline) if baseline else _missing(row, ones)
+        for row, baseline in several
+    ]
+    repeated = {
+        id(result.baseline[0]): result.baseline
+        for result in derived
+        if len(result.baseline) > 1
+    }
     texts += map(_spread, repeated.values())
     sentences = [*_slow_runs(rows), *filter(None, dict.fromkeys(texts))]
     if len(sentences) > MOST_REMARKS:
-        sentences[MOST_REMARKS:] = [f"and {len(sentences) - MOST_REMARKS} more sentences of this kind"]
+        sentences[MOST_REMARKS:] = [
+            f"and {len(sentences) - MOST_REMARKS} more sentences of this kind"
+        ]
     return sentences
 
 
@@ -76,7 +99,11 @@ def name(row: ScalingRow) -> str:
 
 
 def _group(row: ScalingRow) -> tuple:
-    return row.series, row.devices, *(cell and cell.value for cell in (row.batch_size, row.global_batch_size))
+    return (
+        row.series,
+        row.devices,
+        *(cell and cell.value for cell in (row.batch_size, row.global_batch_size)),
+    )
 
 
 def _base(row: ScalingRow) -> str:
@@ -93,7 +120,9 @@ def _baseline(row: ScalingRow, ones: _Ones) -> tuple[list[ScalingRow], str]:
         return [], UNSAID
     for scaling, batch in works(row):
         if by_series := ones.get((_base(row), scaling, batch)):
-            return by_series.get(row.series) or max(by_series.values(), key=mean), scaling
+            return by_series.get(row.series) or max(
+                by_series.values(), key=mean
+            ), scaling
     return [], UNSAID
 
 
@@ -102,11 +131,16 @@ def works(row: ScalingRow) -> list[tuple[str, str]]:
 
     One batch size follows from the other and the devices where the log has one alone.
     """
-    per_device, together = (cell and cell.value for cell in (row.batch_size, row.global_batch_size))
+    per_device, together = (
+        cell and cell.value for cell in (row.batch_size, row.global_batch_size)
+    )
     devices = row.devices or 1
     if per_device is None and together is None:
         return [(UNSAID, "")]
-    per_device, together = per_device or (together or 0.0) / devices, together or (per_device or 0.0) * devices
+    per_device, together = (
+        per_device or (together or 0.0) / devices,
+        together or (per_device or 0.0) * devices,
+    )
     return [(WEAK, f"{per_device:.9g}"), (STRONG, f"{together:.9g}")]
 
 
@@ -124,7 +158,9 @@ def _missing(row: ScalingRow, ones: Sequence[ScalingRow]) -> str:
     """Why a row has no speedup: what the nearest run on one device differs in."""
     if not ones:
         return f"{name(row)}: no speedup, since no run on one device is among the files"
-    nearest = min(ones, key=lambda baseline: (len(_differences(row, baseline)), baseline.series))
+    nearest = min(
+        ones, key=lambda baseline: (len(_differences(row, baseline)), baseline.series)
+    )
     differences = _differences(row, nearest)
     return f"{name(row)} on {row.devices}: no speedup, since the nearest run on one device has {', '.join(differences)}"
 
@@ -152,7 +188,11 @@ def _spread(baseline: Sequence[ScalingRow]) -> str:
     if high <= low * (1 + APART):
         return ""
     unit = baseline[0].rate_unit
-    batch = f" at batch size {_sizes(baseline[0])}" if works(baseline[0]) != [(UNSAID, "")] else ""
+    batch = (
+        f" at batch size {_sizes(baseline[0])}"
+        if works(baseline[0]) != [(UNSAID, "")]
+        else ""
+    )
     return (
         f"{name(baseline[0])}: the {len(rates)} runs on one device{batch} ran at {low:.5g} to {high:.5g} {unit}; "
         "speedups are against their mean"

@@ -22,7 +22,9 @@ MAX_REMARKS = 10  # sentences about what stands out in one log
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # Open MPI "[1,0]<stdout>:", PRRTE "[prterun-host-7@1,0]<stdout>: ", Horovod's Gloo "[0]<stdout>:", MPICH and Intel
 # "[0] ", Slurm's srun --label "0: ".
-_LOGGED = re.compile(r"\s{0,8}[A-Z]{4,8}\|[\d:T.-]{10,30}\|[^|]{1,80}\|\d{1,5}\| ")  # Kubeflow's launcher.py
+_LOGGED = re.compile(
+    r"\s{0,8}[A-Z]{4,8}\|[\d:T.-]{10,30}\|[^|]{1,80}\|\d{1,5}\| "
+)  # Kubeflow's launcher.py
 _TAG = re.compile(
     r"[^\[\]|]{0,40}?\[(?:[^\[\]]{0,60},)?(\d{1,7})\]<std(?:out|err|diag)>:? ?|\[(\d{1,7})\] |\s{0,6}(\d{1,6}): "
 )
@@ -45,7 +47,11 @@ class Problem:
     more: int = 0
 
     def text(self, source: str) -> str:
-        further = f" (and {self.more} more such line{'s' if self.more > 1 else ''})" if self.more else ""
+        further = (
+            f" (and {self.more} more such line{'s' if self.more > 1 else ''})"
+            if self.more
+            else ""
+        )
         return f"{source}:{self.line}: {self.reason}{further}"
 
 
@@ -56,7 +62,9 @@ class ScalingRow:
     source: str  # file or stream, as the user named it
     line: int  # from 1; 0 where lines mean nothing
     series: str = ""  # what comparable points share (machine, model, mode, ...); "" if there is only one series
-    base: str | None = None  # what a run on one device must share to be its baseline; `series` if None
+    base: str | None = (
+        None  # what a run on one device must share to be its baseline; `series` if None
+    )
     devices: int | None = None  # devices, workers or GPUs together
     batch_size: numbers.Printed | None = None  # samples of a device and step
     global_batch_size: numbers.Printed | None = None  # of all
@@ -64,7 +72,9 @@ class ScalingRow:
     rate: numbers.Printed | None = None  # items per second in `rate_unit`
     rate_unit: str = ""
     speedup: numbers.Printed | None = None  # against one device
-    extra: Mapping[str, numbers.Printed] = dataclasses.field(default_factory=dict)  # further numbers by column name
+    extra: Mapping[str, numbers.Printed] = dataclasses.field(
+        default_factory=dict
+    )  # further numbers by column name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +83,9 @@ class ImportedLog:
     source: str
     rows: tuple[ScalingRow, ...] = ()  # points of a scaling measurement
     tables: tuple[Table, ...] = ()  # any other numbers
-    notes: tuple[str, ...] = ()  # what the numbers of this format mean and what it lacks, one sentence each
+    notes: tuple[
+        str, ...
+    ] = ()  # what the numbers of this format mean and what it lacks, one sentence each
     problems: tuple[Problem, ...] = ()  # lines that could not be used; the rest was
     # What stands out among the numbers, such as a step or a link far slower than the others, a sentence each.
     remarks: tuple[str, ...] = ()
@@ -91,7 +103,11 @@ class Problems:
         if kind not in self._first and len(self._first) >= MAX_KINDS:
             kind, reason = "further", "further faults of several kinds"
         known = self._first.get(kind)
-        self._first[kind] = dataclasses.replace(known, more=known.more + 1) if known else Problem(line, reason)
+        self._first[kind] = (
+            dataclasses.replace(known, more=known.more + 1)
+            if known
+            else Problem(line, reason)
+        )
 
     def too_many(self, line: int, count: int, what: str = "results") -> bool:
         """Whether there are more results than are kept, which is then a problem."""
@@ -122,14 +138,20 @@ def finish(
         raise LogError(source, first.line, first.reason)
     kept_remarks = list(remarks)
     if len(kept_remarks) > MAX_REMARKS:
-        kept_remarks[MAX_REMARKS:] = [f"{source}: and {len(kept_remarks) - MAX_REMARKS} more of this kind"]
-    return ImportedLog(format, source, points, kept, tuple(notes), faults, tuple(kept_remarks))
+        kept_remarks[MAX_REMARKS:] = [
+            f"{source}: and {len(kept_remarks) - MAX_REMARKS} more of this kind"
+        ]
+    return ImportedLog(
+        format, source, points, kept, tuple(notes), faults, tuple(kept_remarks)
+    )
 
 
 def detector(regex: str | re.Pattern[str], *needles: str) -> Callable[[str], bool]:
     """A `detect`: whether a text has one of the needles, which is quick to see, and what the regex matches."""
     pattern = re.compile(regex)
-    return lambda head: any(needle in head for needle in needles) and bool(pattern.search(head))
+    return lambda head: (
+        any(needle in head for needle in needles) and bool(pattern.search(head))
+    )
 
 
 def numbered(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
@@ -160,7 +182,9 @@ def untag(text: str) -> tuple[int | None, str]:
     return int(match[1] or match[2] or match[3]), text[match.end() :]
 
 
-def by_rank(lines: Iterable[str], longest: int = 4000) -> Iterator[tuple[int, int | None, str]]:
+def by_rank(
+    lines: Iterable[str], longest: int = 4000
+) -> Iterator[tuple[int, int | None, str]]:
     """(number, rank, text without tag) of the first `longest` characters of each line."""
     for number, tagged in numbered(lines):
         yield number, *untag(tagged[:longest])
@@ -176,7 +200,9 @@ def not_negative(text: str, what: str) -> float:
     return _number(text, what, 0.0, "of 0 or more")
 
 
-def printed(text: str, what: str, check: Callable[[str, str], float] = positive) -> numbers.Printed:
+def printed(
+    text: str, what: str, check: Callable[[str, str], float] = positive
+) -> numbers.Printed:
     """A number as it was printed; `check`: `positive` or `not_negative`."""
     check(text, what)
     cell = numbers.parse(text)
@@ -202,7 +228,11 @@ def exact(value: float) -> numbers.Printed:
         return numbers.Printed(float(value), 1e-9, str(int(value)))
     shown = repr(float(value))
     mantissa, _, exponent = shown.partition("e")
-    return numbers.Printed(float(value), 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2])), shown)
+    return numbers.Printed(
+        float(value),
+        10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2])),
+        shown,
+    )
 
 
 def _number(text: str, what: str, least: float, rule: str) -> float:
@@ -235,7 +265,11 @@ def _not_text(head: bytes) -> str:
         return "the file is empty"
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return "UTF-16 text; convert it first: iconv -f UTF-16 -t UTF-8"
-    if head[:2] == b"\x1f\x8b" or head[:4] == b"PK\x03\x04" or head[:4] == b"\x28\xb5\x2f\xfd":
+    if (
+        head[:2] == b"\x1f\x8b"
+        or head[:4] == b"PK\x03\x04"
+        or head[:4] == b"\x28\xb5\x2f\xfd"
+    ):
         return "a compressed file; unpack it first"
     if b"\0" in head:
         return "a binary file; expected a log or JSON"

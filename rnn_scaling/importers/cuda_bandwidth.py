@@ -9,15 +9,27 @@ import re
 from collections.abc import Iterable
 
 from rnn_scaling.files.markdown import Table
-from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, detector, finish, positive
+from rnn_scaling.importers.common import (
+    ImportedLog,
+    Problems,
+    by_rank,
+    detector,
+    finish,
+    positive,
+)
 
 FORMAT = "bandwidth_test"
 detect = detector(
-    r"\[CUDA Bandwidth Test\]|\b(Host to Device|Device to Host|Device to Device) Bandwidth, \d", "Bandwidth"
+    r"\[CUDA Bandwidth Test\]|\b(Host to Device|Device to Host|Device to Device) Bandwidth, \d",
+    "Bandwidth",
 )
 _DEVICE = re.compile(r"\s*Device (\d+): (.+)")
-_KIND = re.compile(r"\s*(Host to Device|Device to Host|Device to Device) Bandwidth, (\d+) Device\(s\).*")
-_MEMORY = re.compile(r"\s*(PINNED|PAGEABLE) Memory Transfers(?:.*Bandwidth\(([MG]B/s)\))?.*")  # write-combined
+_KIND = re.compile(
+    r"\s*(Host to Device|Device to Host|Device to Device) Bandwidth, (\d+) Device\(s\).*"
+)
+_MEMORY = re.compile(
+    r"\s*(PINNED|PAGEABLE) Memory Transfers(?:.*Bandwidth\(([MG]B/s)\))?.*"
+)  # write-combined
 _UNIT = re.compile(r".*Transfer Size \(Bytes\)\s+Bandwidth\(([MG]B/s)\).*")
 _ROW = re.compile(r"\s*(\d+)\s+(\S+)\s*")
 COLUMNS = ("Device", "Copy", "Host memory", "Size (B)", "Bandwidth", "Unit", "Devices")
@@ -53,7 +65,15 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     if state.kind and not state.rows_since:
         problems.add(last, f"the file ends before the numbers of {state.kind}")
     table = Table("Copy bandwidth (bandwidthTest)", COLUMNS, tuple(rows))
-    return finish(FORMAT, source, (), [table], _notes(rows), problems, "no result of bandwidthTest in this file")
+    return finish(
+        FORMAT,
+        source,
+        (),
+        [table],
+        _notes(rows),
+        problems,
+        "no result of bandwidthTest in this file",
+    )
 
 
 def _read(text: str, state: _State, rows: list[tuple]) -> None:
@@ -63,7 +83,13 @@ def _read(text: str, state: _State, rows: list[tuple]) -> None:
     elif match := _DEVICE.fullmatch(text):
         state.devices.append(f"{match[1]}: {match[2].strip()}")
     elif match := _KIND.fullmatch(text):
-        state.kind, state.count, state.memory, state.unit, state.rows_since = match[1], int(match[2]), "", "", 0
+        state.kind, state.count, state.memory, state.unit, state.rows_since = (
+            match[1],
+            int(match[2]),
+            "",
+            "",
+            0,
+        )
         if state.count < 1:
             raise ValueError(f"expected a number of devices above 0, got {match[2]}")
     elif match := _MEMORY.fullmatch(text):
@@ -72,8 +98,21 @@ def _read(text: str, state: _State, rows: list[tuple]) -> None:
         state.unit = match[1]
     elif state.kind and state.unit and (match := _ROW.fullmatch(text)):
         state.rows_since += 1
-        size, rate = int(positive(match[1], "a size")), positive(match[2], f"a bandwidth in {state.unit}")
-        rows.append((", ".join(state.devices) or None, state.kind, state.memory, size, rate, state.unit, state.count))
+        size, rate = (
+            int(positive(match[1], "a size")),
+            positive(match[2], f"a bandwidth in {state.unit}"),
+        )
+        rows.append(
+            (
+                ", ".join(state.devices) or None,
+                state.kind,
+                state.memory,
+                size,
+                rate,
+                state.unit,
+                state.count,
+            )
+        )
     elif state.rows_since and text.strip() and not text.startswith(" "):
         state.kind = ""  # a heading's numbers end with the next text
 
@@ -86,5 +125,7 @@ def _notes(rows: list[tuple]) -> list[str]:
             "for a second, so it is 2 to 5 % more than 10**6 bytes a second; GB/s is 10**9 bytes a second."
         )
     if any(row[6] > 1 for row in rows):
-        notes.append("With several devices the bandwidth is their sum, measured one device after the other.")
+        notes.append(
+            "With several devices the bandwidth is their sum, measured one device after the other."
+        )
     return notes

@@ -12,11 +12,22 @@ from collections.abc import Iterable, Sequence
 from rnn_scaling.audit import numbers
 from rnn_scaling.files.markdown import Table, Value
 from rnn_scaling.importers import common
-from rnn_scaling.importers.common import ImportedLog, Problems, ScalingRow, by_rank, detector, exact, finish, positive
+from rnn_scaling.importers.common import (
+    ImportedLog,
+    Problems,
+    ScalingRow,
+    by_rank,
+    detector,
+    exact,
+    finish,
+    positive,
+)
 
 FORMAT = "gnmt"
 UNIT = "tokens/s"
-WARMUP_STEPS = 50  # of a run; and the first step of every epoch, which waits for its data
+WARMUP_STEPS = (
+    50  # of a run; and the first step of every epoch, which waits for its data
+)
 MAX_RANKS = 1_000_000
 AGREE = 0.05  # relative: a total of all ranks that is further from a whole multiple of one rank's says nothing of them
 _TRAIN = re.compile(
@@ -25,7 +36,9 @@ _TRAIN = re.compile(
 )
 detect = detector(_TRAIN, "TRAIN [")
 _EPOCH = re.compile(r"Performance: Epoch: (\d{1,7})\s+Training: (\S+) Tok/s")
-_OPTION = re.compile(r"\b(math|train[-_]batch[-_]size|train[-_]global[-_]batch[-_]size)[ =]'?([\w.]{1,20})")
+_OPTION = re.compile(
+    r"\b(math|train[-_]batch[-_]size|train[-_]global[-_]batch[-_]size)[ =]'?([\w.]{1,20})"
+)
 _GLOBAL_BATCH = re.compile(r"\bglobal_batch_size\W{1,4}(?:value\W{1,4})?(\d{1,12})\b")
 NOTES = (
     f"Rate: tokens / seconds of the steps that the log shows, summed over both; left out are the first {WARMUP_STEPS} "
@@ -58,7 +71,9 @@ class _GnmtRun:
     """One run of all ranks: the steps of each, and what the log says of it."""
 
     steps: dict[int | None, list[_Step]] = dataclasses.field(default_factory=dict)
-    totals: dict[int, float] = dataclasses.field(default_factory=dict)  # tokens/s of all ranks by epoch
+    totals: dict[int, float] = dataclasses.field(
+        default_factory=dict
+    )  # tokens/s of all ranks by epoch
     settings: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -74,7 +89,10 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
             elif match := _EPOCH.search(text):
                 runs[-1].totals[int(match[1])] = positive(match[2], "Tok/s of an epoch")
             elif "batch" in text:
-                settings |= {name.replace("_", "-"): value for name, value in _OPTION.findall(text)}
+                settings |= {
+                    name.replace("_", "-"): value
+                    for name, value in _OPTION.findall(text)
+                }
                 if match := _GLOBAL_BATCH.search(text):
                     settings["train-global-batch-size"] = match[1]
         except ValueError as e:
@@ -84,7 +102,9 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
         runs[-1].settings = dict(settings)
     runs = [run for run in runs if run.steps]
     rows = [row for run in runs if (row := _row(run, source, problems))]
-    epochs = Table("GNMT epochs", COLUMNS, tuple(cells for run in runs for cells in _epochs(run)))
+    epochs = Table(
+        "GNMT epochs", COLUMNS, tuple(cells for run in runs for cells in _epochs(run))
+    )
     nothing = "no TRAIN line of GNMT in this file"
     return finish(FORMAT, source, rows, [epochs], NOTES, problems, nothing)
 
@@ -93,7 +113,9 @@ def _train(line: int, rank: int | None, text: str, runs: list[_GnmtRun]) -> None
     """Takes one TRAIN line into the last run, or begins a new one."""
     match = _TRAIN.search(text)
     if match is None:
-        raise ValueError(f"expected TRAIN [epoch][step/steps] Time s (mean) ... Tok/s rate (mean), got {text[:60]!r}")
+        raise ValueError(
+            f"expected TRAIN [epoch][step/steps] Time s (mean) ... Tok/s rate (mean), got {text[:60]!r}"
+        )
     if match[8] is not None and match[8].lower().lstrip("-") in ("nan", "inf"):
         raise ValueError(f"the loss is {match[8]}: the run diverged")
     step = _Step(
@@ -117,24 +139,34 @@ def _row(run: _GnmtRun, source: str, problems: Problems) -> ScalingRow | None:
         problems.add(first.line, text, "warm-up")
         return None
     rank_rates = [
-        math.fsum(s.seconds * s.rate for s in steps) / math.fsum(s.seconds for s in steps) for steps in kept.values()
+        math.fsum(s.seconds * s.rate for s in steps)
+        / math.fsum(s.seconds for s in steps)
+        for steps in kept.values()
     ]
     devices = _devices(run, len(rank_rates))
     rate = math.fsum(rank_rates) * (devices / len(rank_rates) if devices else 1)
     if devices is None:
-        problems.add(first.line, "the log does not say how many ranks there were: the rate is one rank's", "ranks")
+        problems.add(
+            first.line,
+            "the log does not say how many ranks there were: the rate is one rank's",
+            "ranks",
+        )
     steps = [step for rank_steps in kept.values() for step in rank_steps]
     shown = sum(map(len, run.steps.values()))
     extra: dict[str, numbers.Printed | None] = {
         "steps shown": exact(len(steps)),
         "left out as warm-up": exact(shown - len(steps)),
         "tokens/s a rank": _rounded(rate / (devices or 1)),
-        "tokens/s of all ranks as printed": _rounded(list(run.totals.values())[-1]) if run.totals else None,
+        "tokens/s of all ranks as printed": _rounded(list(run.totals.values())[-1])
+        if run.totals
+        else None,
     }
     return ScalingRow(
         source,
         first.line,
-        series=", ".join(["gnmt", *([run.settings["math"]] if "math" in run.settings else [])]),
+        series=", ".join(
+            ["gnmt", *([run.settings["math"]] if "math" in run.settings else [])]
+        ),
         devices=devices,
         batch_size=_size(run.settings.get("train-batch-size")),
         global_batch_size=_size(run.settings.get("train-global-batch-size")),
@@ -147,15 +179,27 @@ def _row(run: _GnmtRun, source: str, problems: Problems) -> ScalingRow | None:
 def _measured(steps: Sequence[_Step]) -> list[_Step]:
     """The steps of a rank without the first WARMUP_STEPS of its run, and without the first of every epoch."""
     first = steps[0].epoch
-    return [step for step in steps if step.step > 0 and (step.epoch - first) * step.of + step.step >= WARMUP_STEPS]
+    return [
+        step
+        for step in steps
+        if step.step > 0 and (step.epoch - first) * step.of + step.step >= WARMUP_STEPS
+    ]
 
 
 def _devices(run: _GnmtRun, num_printing: int) -> int | None:
     """How many ranks there were: those that print, batch sizes, or the log's total over one rank's rate."""
     if num_printing > 1:
         return num_printing
-    sizes = [_size(run.settings.get(name)) for name in ("train-global-batch-size", "train-batch-size")]
-    if sizes[0] and sizes[1] and sizes[0].value % sizes[1].value == 0 and sizes[0].value / sizes[1].value <= MAX_RANKS:
+    sizes = [
+        _size(run.settings.get(name))
+        for name in ("train-global-batch-size", "train-batch-size")
+    ]
+    if (
+        sizes[0]
+        and sizes[1]
+        and sizes[0].value % sizes[1].value == 0
+        and sizes[0].value / sizes[1].value <= MAX_RANKS
+    ):
         return round(sizes[0].value / sizes[1].value)
     steps = next(iter(run.steps.values()))
     for epoch, total in reversed(run.totals.items()):
@@ -173,14 +217,30 @@ def _epochs(run: _GnmtRun) -> list[tuple[Value, ...]]:
     for rank, steps in run.steps.items():
         for epoch in dict.fromkeys(step.epoch for step in steps):
             epoch_steps = [step for step in steps if step.epoch == epoch]
-            means = [numbers.parse(text) for text in (epoch_steps[-1].mean_s, epoch_steps[-1].mean_rate)]
+            means = [
+                numbers.parse(text)
+                for text in (epoch_steps[-1].mean_s, epoch_steps[-1].mean_rate)
+            ]
             shown = [cell.value if cell else None for cell in means]
-            rows.append((epoch, rank, epoch_steps[-1].of, len(epoch_steps), *shown, run.totals.get(epoch)))
+            rows.append(
+                (
+                    epoch,
+                    rank,
+                    epoch_steps[-1].of,
+                    len(epoch_steps),
+                    *shown,
+                    run.totals.get(epoch),
+                )
+            )
     return rows
 
 
 def _size(text: str | None) -> numbers.Printed | None:
-    return numbers.parse(text) if text and text.isdecimal() and int(text[:13]) > 0 else None
+    return (
+        numbers.parse(text)
+        if text and text.isdecimal() and int(text[:13]) > 0
+        else None
+    )
 
 
 def _rounded(value: float) -> numbers.Printed:

@@ -12,13 +12,23 @@ from collections.abc import Iterable
 from rnn_scaling.audit import numbers
 from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.importers import common, rank_totals
-from rnn_scaling.importers.common import ImportedLog, ScalingRow, detector, exact, not_negative, positive, printed
+from rnn_scaling.importers.common import (
+    ImportedLog,
+    ScalingRow,
+    detector,
+    exact,
+    not_negative,
+    positive,
+    printed,
+)
 from rnn_scaling.importers.rank_totals import RankReader, Total
 
 FORMAT = "horovod_synthetic"
 UNIT = "images/s"
 detect = detector(
-    r"\bIter #\d+: \S+ img/sec per \w+|\bImg/sec per \w+: |\bTotal img/sec on \S+ \w+\(s\): ", "img/sec", "Img/sec"
+    r"\bIter #\d+: \S+ img/sec per \w+|\bImg/sec per \w+: |\bTotal img/sec on \S+ \w+\(s\): ",
+    "img/sec",
+    "Img/sec",
 )
 _SETTING = re.compile(r"(Model|Batch size|Number of (?:GPU|CPU)s): (.*)")
 _ITER = re.compile(r"Iter #(\d+): (\S+) img/sec per (\w+)\s*")
@@ -40,7 +50,9 @@ class _HorovodStream:
     settings: dict[str, str] = dataclasses.field(default_factory=dict)
     per_device: str = ""  # images/s of a device, as printed
     line: int = 0
-    rates: list[float] = dataclasses.field(default_factory=list)  # of the first MAX_ROWS iterations, by number
+    rates: list[float] = dataclasses.field(
+        default_factory=list
+    )  # of the first MAX_ROWS iterations, by number
     is_on_cpus: bool = False  # a line says "per CPU" and not "per GPU"
 
 
@@ -48,7 +60,9 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     """Reads one row a run; a run without its total gives ranks * mean of its iterations, and a problem."""
     reader = _HorovodReader(source)
     groups = reader.read_all(lines)
-    return reader.log(groups, [*NOTES, *rank_totals.note(groups, UNIT)], "no img/sec in this file")
+    return reader.log(
+        groups, [*NOTES, *rank_totals.note(groups, UNIT)], "no img/sec in this file"
+    )
 
 
 @dataclasses.dataclass
@@ -78,23 +92,38 @@ class _HorovodReader(RankReader[_HorovodStream]):
             stream.settings[match[1].partition(" of ")[0]] = match[2].strip()
             stream.is_on_cpus |= match[1].endswith("CPUs")
 
-    def _total(self, match: re.Match[str], line: int, rank: int | None, stream: _HorovodStream) -> Total:
+    def _total(
+        self, match: re.Match[str], line: int, rank: int | None, stream: _HorovodStream
+    ) -> Total:
         devices = int(positive(match[1], "a number of devices"))
         rate = printed(match[3], "Total img/sec")
         stream.is_on_cpus |= match[2] == "CPU"
         not_negative(match[4], "a spread")
         per_device = numbers.parse(stream.per_device) if stream.per_device else None
-        if per_device and (rate.low > devices * per_device.high or rate.high < devices * per_device.low):
+        if per_device and (
+            rate.low > devices * per_device.high or rate.high < devices * per_device.low
+        ):
             text = f"the total {rate.text} is not {devices} * {per_device.text} = {devices * per_device.value:.1f}"
             self.problems.add(line, text, "total")
         listed = stream.settings.get("Number")
         if listed and listed != str(devices):
-            self.problems.add(line, f"the total is for {devices} devices, but the settings say {listed}", "devices")
+            self.problems.add(
+                line,
+                f"the total is for {devices} devices, but the settings say {listed}",
+                "devices",
+            )
         stream.line = line
         row = self._row(stream, devices, rate, numbers.parse(match[4]))
         # Without tags a new heading is a new run: of the published scripts rank 0 alone prints.
         run = self.num_runs if rank is None else 0
-        return Total(line, rank, (row.series, devices, str(row.batch_size), run), devices, rate.value, row)
+        return Total(
+            line,
+            rank,
+            (row.series, devices, str(row.batch_size), run),
+            devices,
+            rate.value,
+            row,
+        )
 
     def end_without_total(self, rank: int | None) -> None:
         stream = self.streams[rank]
@@ -102,7 +131,9 @@ class _HorovodReader(RankReader[_HorovodStream]):
             return
         line = stream.line
         try:
-            devices = int(positive(stream.settings.get("Number", "1"), "a number of devices"))
+            devices = int(
+                positive(stream.settings.get("Number", "1"), "a number of devices")
+            )
         except ValueError as e:
             self.problems.add(line, str(e), "bad number")
             return
@@ -111,11 +142,21 @@ class _HorovodReader(RankReader[_HorovodStream]):
         text += f"its rate is {devices} * the mean of {count} iterations"
         self.problems.add(line, text, "cut short")
         # The iterations were printed to 0.1; so is their mean.
-        rate = Printed(mean, 10.0 ** (math.ceil(math.log10(devices)) - 1), f"{mean:.1f}")
+        rate = Printed(
+            mean, 10.0 ** (math.ceil(math.log10(devices)) - 1), f"{mean:.1f}"
+        )
         spread = 1.96 * devices * statistics.pstdev(stream.rates)
-        self.cut.append(self._row(stream, devices, rate, Printed(spread, 0.1, f"{spread:.1f}")))
+        self.cut.append(
+            self._row(stream, devices, rate, Printed(spread, 0.1, f"{spread:.1f}"))
+        )
 
-    def _row(self, stream: _HorovodStream, devices: int, rate: Printed, spread: Printed | None) -> ScalingRow:
+    def _row(
+        self,
+        stream: _HorovodStream,
+        devices: int,
+        rate: Printed,
+        spread: Printed | None,
+    ) -> ScalingRow:
         extra: dict[str, Printed | None] = {"1.96 std of iterations (images/s)": spread}
         if stream.per_device:
             extra["images/s of rank 0"] = numbers.parse(stream.per_device)
@@ -124,7 +165,15 @@ class _HorovodReader(RankReader[_HorovodStream]):
         return ScalingRow(
             self.source,
             stream.line,
-            series=", ".join(filter(None, (stream.settings.get("Model"), "on CPUs" if stream.is_on_cpus else ""))),
+            series=", ".join(
+                filter(
+                    None,
+                    (
+                        stream.settings.get("Model"),
+                        "on CPUs" if stream.is_on_cpus else "",
+                    ),
+                )
+            ),
             devices=devices,
             batch_size=numbers.parse(stream.settings.get("Batch size", "")),
             rate=rate,

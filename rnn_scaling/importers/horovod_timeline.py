@@ -73,15 +73,25 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
             trace.add(event, line)
     except JsonFault as e:
         if e.between:
-            notes.append("The closing bracket is missing: the job was stopped or still runs; the events are whole.")
+            notes.append(
+                "The closing bracket is missing: the job was stopped or still runs; the events are whole."
+            )
         else:
             problems.add(e.line, str(e))
     still_open = sum(bool(tensor.open) for tensor in trace.tensors.values())
     if still_open:
-        notes.append(f"{still_open} tensors were in an activity at the end of the file; it is not counted.")
+        notes.append(
+            f"{still_open} tensors were in an activity at the end of the file; it is not counted."
+        )
     if trace.cycles:
-        notes.append(f"{trace.cycles} cycles of Horovod's background thread were marked.")
-    tables = [trace.activities(), trace.per_tensor(), trace.ranks_table()] if trace.by_activity else []
+        notes.append(
+            f"{trace.cycles} cycles of Horovod's background thread were marked."
+        )
+    tables = (
+        [trace.activities(), trace.per_tensor(), trace.ranks_table()]
+        if trace.by_activity
+        else []
+    )
     nothing = "no activity that began and ended in this timeline"
     return finish(FORMAT, source, (), tables, notes, problems, nothing)
 
@@ -101,7 +111,11 @@ class _Trace:
     def add(self, event: Any, line: int) -> None:
         """Takes one event; what is no event is a problem."""
         if not isinstance(event, dict) or "ph" not in event:
-            self.problems.add(line, f"expected an event with 'ph', got {str(event)[:40]!r}", "no event")
+            self.problems.add(
+                line,
+                f"expected an event with 'ph', got {str(event)[:40]!r}",
+                "no event",
+            )
             return
         phase, pid = event["ph"], event.get("pid")
         if phase == "M":
@@ -110,7 +124,11 @@ class _Trace:
         ts = finite(event.get("ts"))
         if ts is None or ts < 0:
             shown = repr(event.get("ts"))[:40]
-            self.problems.add(line, f"expected 'ts' in microseconds of 0 or more, got {shown}", "bad ts")
+            self.problems.add(
+                line,
+                f"expected 'ts' in microseconds of 0 or more, got {shown}",
+                "bad ts",
+            )
             return
         self.first, self.end = min(self.first, ts), max(self.end, ts)
         if phase == "i":
@@ -124,7 +142,11 @@ class _Trace:
     def _name(self, pid: Any, event: Mapping[str, Any]) -> None:
         args = event.get("args")
         name = args.get("name") if isinstance(args, dict) else None
-        if isinstance(pid, int) and isinstance(name, str) and len(self.tensors) < MAX_TENSORS:
+        if (
+            isinstance(pid, int)
+            and isinstance(name, str)
+            and len(self.tensors) < MAX_TENSORS
+        ):
             self.tensors[pid] = _Tensor(name)
 
     def _tensor(self, pid: Any, line: int) -> _Tensor | None:
@@ -133,7 +155,9 @@ class _Trace:
             return None
         if pid not in self.tensors:
             if len(self.tensors) >= MAX_TENSORS:
-                self.problems.add(line, f"more than {MAX_TENSORS} tensors; the rest is left out")
+                self.problems.add(
+                    line, f"more than {MAX_TENSORS} tensors; the rest is left out"
+                )
                 return None
             self.tensors[pid] = _Tensor(f"pid {pid}")
         return self.tensors[pid]
@@ -142,7 +166,10 @@ class _Trace:
         known = name in self.by_activity or len(self.by_activity) < 200
         activity = self.by_activity.setdefault(name, _Activity()) if known else None
         if activity is None or len(tensor.open) > 20:
-            self.problems.add(line, "more than 200 kinds of activities, or 20 within each other; left out")
+            self.problems.add(
+                line,
+                "more than 200 kinds of activities, or 20 within each other; left out",
+            )
             return
         if activity.depth == 0:
             activity.since = ts
@@ -153,13 +180,21 @@ class _Trace:
 
     def _finish(self, tensor: _Tensor, _: str, ts: float, line: int) -> None:
         if not tensor.open:
-            self.problems.add(line, f"{tensor.name}: an activity ends that did not begin", "end without begin")
+            self.problems.add(
+                line,
+                f"{tensor.name}: an activity ends that did not begin",
+                "end without begin",
+            )
             return
         name, began = tensor.open.pop()
         activity, spent = self.by_activity[name], ts - began
         activity.depth -= 1
         if spent < 0:
-            self.problems.add(line, f"{tensor.name}: {name} ends {-spent:g} us before it began; left out", "negative")
+            self.problems.add(
+                line,
+                f"{tensor.name}: {name} ends {-spent:g} us before it began; left out",
+                "negative",
+            )
             return
         if activity.depth == 0:
             activity.wall += max(ts - activity.since, 0.0)
@@ -187,11 +222,27 @@ class _Trace:
 
     def activities(self) -> Table:
         """Totals by activity, the largest wall time first."""
-        columns = ("Activity", "Count", "Sum over tensors (ms)", "Mean (us)", "Longest (us)", "Wall (ms)", "Wall share")
+        columns = (
+            "Activity",
+            "Count",
+            "Sum over tensors (ms)",
+            "Mean (us)",
+            "Longest (us)",
+            "Wall (ms)",
+            "Wall share",
+        )
         span = self.end - self.first
         ended = [(name, a) for name, a in self.by_activity.items() if a.count]
         rows = [
-            (name, a.count, a.total / 1e3, a.total / a.count, a.longest, a.wall / 1e3, a.wall / span if span else None)
+            (
+                name,
+                a.count,
+                a.total / 1e3,
+                a.total / a.count,
+                a.longest,
+                a.wall / 1e3,
+                a.wall / span if span else None,
+            )
             for name, a in sorted(ended, key=lambda pair: -pair[1].wall)
         ]
         return Table(f"Activities in {span / 1e3:.3f} ms", columns, tuple(rows))
@@ -199,15 +250,33 @@ class _Trace:
     def per_tensor(self) -> Table:
         """Milliseconds by tensor and activity, the largest sum first."""
         names = [name for name, activity in self.by_activity.items() if activity.count]
-        tensors = sorted((t for t in self.tensors.values() if t.total), key=lambda t: -sum(t.total.values()))
+        tensors = sorted(
+            (t for t in self.tensors.values() if t.total),
+            key=lambda t: -sum(t.total.values()),
+        )
         rows = []
         for tensor in tensors:
-            times = (tensor.total[name] / 1e3 if name in tensor.total else None for name in names)
+            times = (
+                tensor.total[name] / 1e3 if name in tensor.total else None
+                for name in names
+            )
             rows.append((tensor.name, tensor.operations, *times))
-        return Table("Tensors", ("Tensor", "Operations", *(f"{name} (ms)" for name in names)), tuple(rows))
+        return Table(
+            "Tensors",
+            ("Tensor", "Operations", *(f"{name} (ms)" for name in names)),
+            tuple(rows),
+        )
 
     def ranks_table(self) -> Table:
         """Which ranks the others waited for."""
-        rows = [(rank, r.ticks, r.last, r.late / r.last if r.last else None) for rank, r in sorted(self.ranks.items())]
-        columns = ("Rank", "Times ready", "Times the last one", "Mean time behind the first one when last (us)")
+        rows = [
+            (rank, r.ticks, r.last, r.late / r.last if r.last else None)
+            for rank, r in sorted(self.ranks.items())
+        ]
+        columns = (
+            "Rank",
+            "Times ready",
+            "Times the last one",
+            "Mean time behind the first one when last (us)",
+        )
         return Table("Ranks in negotiation", columns, tuple(rows))

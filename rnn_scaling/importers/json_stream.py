@@ -36,8 +36,12 @@ def items(text: str, start: int) -> Iterator[tuple[int, Any]]:
             # It fails where the text ends, or a number, string or word was cut there; anywhere else is a fault.
             if e.pos >= len(text) - 16 or "Unterminated string" in e.msg:
                 raise JsonFault(line, "the file ends within a JSON value") from None
-            raise JsonFault(line + text.count("\n", begin, e.pos), f"not JSON ({e.msg})") from None
+            raise JsonFault(
+                line + text.count("\n", begin, e.pos), f"not JSON ({e.msg})"
+            ) from None
         except (ValueError, RecursionError):
-            raise JsonFault(line, "a JSON value too large or too deep to read") from None
+            raise JsonFault(
+                line, "a JSON value too large or too deep to read"
+            ) from None
         yield line, value
         line += text.count("\n", begin, at)

@@ -16,6 +16,8 @@ BAR = Bar(
     ),
     needs="/",
     has_mean=False,
-    notes=("The seconds of a step are the mean of an epoch without its first step; with verbose=2 validation counts.",),
+    notes=(
+        "The seconds of a step are the mean of an epoch without its first step; with verbose=2 validation counts.",
+    ),
 )
 detect, parse = BAR.detect, BAR.parse

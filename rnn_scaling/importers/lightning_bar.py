@@ -16,9 +16,13 @@ BAR = Bar(
     ),
     needs="Epoch",
     has_mean=False,
-    notes=("A bar's rate is the mean since the epoch began; the bar of rich shows that of its latest steps.",),
+    notes=(
+        "A bar's rate is the mean since the epoch began; the bar of rich shows that of its latest steps.",
+    ),
 )
-_OWN = re.compile(r"Sanity Checking|Validation DataLoader|Trainer\.fit|\bv_num\b|Trainable params")
+_OWN = re.compile(
+    r"Sanity Checking|Validation DataLoader|Trainer\.fit|\bv_num\b|Trainable params"
+)
 parse = BAR.parse
 
 

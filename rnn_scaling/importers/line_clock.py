@@ -49,7 +49,11 @@ def read(events: Iterable[Event], format: str, terms: Terms) -> LogReading:
         epochs = [points[:-1] for points in epochs]
     pairs = [pair for points in epochs for pair in itertools.pairwise(points)]
     if not pairs:
-        come = f"arrived in {stretches + len(epochs)} bursts; {REMEDY}" if lines else "tell fewer than two steps"
+        come = (
+            f"arrived in {stretches + len(epochs)} bursts; {REMEDY}"
+            if lines
+            else "tell fewer than two steps"
+        )
         raise ValueError(f"its {lines + len(epochs)} lines that tell a new step {come}")
     first = min(terms.warmup, len(pairs) - 1)
     seconds = tuple(end.last.arrived_s - begin.last.arrived_s for begin, end in pairs)
@@ -57,10 +61,14 @@ def read(events: Iterable[Event], format: str, terms: Terms) -> LogReading:
     counted_s, counted_steps = math.fsum(seconds[first:]), math.fsum(steps[first:])
     error_s = DELAY_S + (math.fsum(seconds) / lines if is_buffered else 0.0)
     half = max(event.half for pair in pairs for event in (pair[0].last, pair[1].last))
-    error = sum(len(points) > 1 for points in epochs) * (error_s / counted_s + 2 * half / counted_steps)
+    error = sum(len(points) > 1 for points in epochs) * (
+        error_s / counted_s + 2 * half / counted_steps
+    )
     if error > MOST_ERROR:
         why = f"{REMEDY}, or make more steps"
-        raise ValueError(f"its steps were printed within {counted_s:.2g} s, which is too short to time; {why}")
+        raise ValueError(
+            f"its steps were printed within {counted_s:.2g} s, which is too short to time; {why}"
+        )
     items = tuple(step * (terms.items_per_step or 1.0) for step in steps)
     loss = tuple(end.last.loss for _, end in pairs)
     return LogReading(

@@ -33,7 +33,9 @@ class LogReading:
 
 
 class Timing(NamedTuple):
-    arrivals: Sequence[float] = ()  # when each line of the log came, in seconds, empty: not known
+    arrivals: Sequence[
+        float
+    ] = ()  # when each line of the log came, in seconds, empty: not known
     seconds: float = 0.0  # of the whole run
     launch_s: float = 0.0  # how many of these a program that does nothing takes
 
@@ -83,9 +85,13 @@ def split(text: str) -> tuple[list[str], str]:
 def _whole(name: str) -> str:
     """A format by its name or a beginning of it."""
     known = [AUTO, *names(), WALL]
-    meant = [choice for choice in known if choice == name] or [choice for choice in known if choice.startswith(name)]
+    meant = [choice for choice in known if choice == name] or [
+        choice for choice in known if choice.startswith(name)
+    ]
     if len(meant) != 1:
-        raise ValueError(f"of {', '.join(known)} or {REGEX}PATTERN, the pattern being the last")
+        raise ValueError(
+            f"of {', '.join(known)} or {REGEX}PATTERN, the pattern being the last"
+        )
     return meant[0]
 
 
@@ -93,16 +99,25 @@ def _check(pattern: str) -> None:
     try:
         groups = printed_numbers.compiled(pattern).groupindex.keys()
     except re.error as e:
-        raise ValueError(f"a regular expression behind {REGEX}, and it is not: {e}") from None
+        raise ValueError(
+            f"a regular expression behind {REGEX}, and it is not: {e}"
+        ) from None
     if unknown := groups - set(GROUPS):
-        raise ValueError(f"of the groups {', '.join(GROUPS)}, and has {', '.join(sorted(unknown))}")
+        raise ValueError(
+            f"of the groups {', '.join(GROUPS)}, and has {', '.join(sorted(unknown))}"
+        )
     if "items" in groups and not groups & {"seconds", "ms"}:
-        raise ValueError("a pattern with (?P<seconds>...) or (?P<ms>...) next to (?P<items>...)")
+        raise ValueError(
+            "a pattern with (?P<seconds>...) or (?P<ms>...) next to (?P<items>...)"
+        )
 
 
 def lacks_items(text: str) -> bool:
     """Whether what a --log_format reads tells steps or seconds alone, so that items have to be told."""
     formats, pattern = split(text)
     groups = printed_numbers.compiled(pattern).groupindex.keys()
-    has_bar = any(name in registry.IMPORTERS and registry.IMPORTERS[name].counts_steps for name in formats)
+    has_bar = any(
+        name in registry.IMPORTERS and registry.IMPORTERS[name].counts_steps
+        for name in formats
+    )
     return has_bar or (bool(pattern) and "rate" not in groups and "items" not in groups)

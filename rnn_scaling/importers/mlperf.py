@@ -14,13 +14,26 @@ from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table, Value
 from rnn_scaling.importers import outliers
-from rnn_scaling.importers.common import ImportedLog, Problems, ScalingRow, detector, exact, finish, finite, numbered
+from rnn_scaling.importers.common import (
+    ImportedLog,
+    Problems,
+    ScalingRow,
+    detector,
+    exact,
+    finish,
+    finite,
+    numbered,
+)
 
 FORMAT = "mlperf"
 TOKEN = ":::MLLOG "
 _V06 = re.compile(r":::MLL (\d{1,12}\.\d{1,9}) (\w{1,80}): (\{.*)")
-_V05 = re.compile(r":::MLPv0\.5\.\d (\w{1,80}) (\d{1,12}(?:\.\d{1,9})?) \([^)]{0,200}\) (\w{1,80})(?:: (.*))?")
-detect = detector(r":::MLLOG \{|:::MLL \d+\.\d+ \w+: \{|:::MLPv0\.5\.\d \w+ \d+(?:\.\d+)? \(", ":::ML")
+_V05 = re.compile(
+    r":::MLPv0\.5\.\d (\w{1,80}) (\d{1,12}(?:\.\d{1,9})?) \([^)]{0,200}\) (\w{1,80})(?:: (.*))?"
+)
+detect = detector(
+    r":::MLLOG \{|:::MLL \d+\.\d+ \w+: \{|:::MLPv0\.5\.\d \w+ \d+(?:\.\d+)? \(", ":::ML"
+)
 TITLE = "MLPerf runs"
 NO_SCORE = "no score"
 NO_DEVICES = (
@@ -48,7 +61,12 @@ SCORE_NOTE = (
     "score counts as the slowest, with two there is none. MLPerf itself asks for 5 or 10 runs, by benchmark."
 )
 # Keys that hold a rate: in later releases within the value of "tracked_stats", in older ones of their own.
-_RATE_KEYS = ("throughput", "samples_per_sec", "epoch_train_throughput", "block_train_throughput")
+_RATE_KEYS = (
+    "throughput",
+    "samples_per_sec",
+    "epoch_train_throughput",
+    "block_train_throughput",
+)
 _TRACKED = "tracked_stats"
 _REPORTS = (*(f"{_TRACKED} {name}" for name in _RATE_KEYS), *_RATE_KEYS)
 _SETTINGS = (
@@ -71,17 +89,25 @@ class _MlperfRun:
     samples: float | None = None
     epochs: float | None = None
     quality: float | None = None
-    reports: dict[str, tuple[int, float]] = dataclasses.field(default_factory=dict)  # number and mean rate by name
+    reports: dict[str, tuple[int, float]] = dataclasses.field(
+        default_factory=dict
+    )  # number and mean rate by name
 
     @property
     def rate(self) -> tuple[int, float]:
         """Number and mean of the rates under the first name of _REPORTS that has any; several tell one rate twice."""
-        return next((self.reports[name] for name in _REPORTS if name in self.reports), (0, 0.0))
+        return next(
+            (self.reports[name] for name in _REPORTS if name in self.reports), (0, 0.0)
+        )
 
     @property
     def seconds(self) -> float | None:
         """run_stop - run_start."""
-        return None if self.start is None or self.stop is None else (self.stop - self.start) / 1e3
+        return (
+            None
+            if self.start is None or self.stop is None
+            else (self.stop - self.start) / 1e3
+        )
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
@@ -96,7 +122,11 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
         try:
             event = _read_event(text[begin:])
         except input_files.JsonError:
-            problems.add(line, "no whole JSON in this event; the line is cut, or two ranks wrote into it", "no JSON")
+            problems.add(
+                line,
+                "no whole JSON in this event; the line is cut, or two ranks wrote into it",
+                "no JSON",
+            )
             continue
         if event is None:
             continue
@@ -111,9 +141,15 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     started = [run for run in runs if run.start is not None]
     for run in started:
         _check(run, problems)
-    rows = [_scaling_row(run, source) for run in started if run.status == "success" and run.seconds]
+    rows = [
+        _scaling_row(run, source)
+        for run in started
+        if run.status == "success" and run.seconds
+    ]
     every = Table(TITLE, COLUMNS, tuple(_row(run) for run in started))
-    return finish(FORMAT, source, rows, [every], [*NOTES, *_notes(started)], problems, nothing)
+    return finish(
+        FORMAT, source, rows, [every], [*NOTES, *_notes(started)], problems, nothing
+    )
 
 
 def _read_event(text: str) -> Any:
@@ -121,14 +157,20 @@ def _read_event(text: str) -> Any:
     if text.startswith(TOKEN):
         return input_files.parse_json(text[len(TOKEN) :])
     if match := _V06.match(text):
-        return {"time_ms": 1000 * float(match[1]), "key": match[2], **input_files.parse_json(match[3])}
+        return {
+            "time_ms": 1000 * float(match[1]),
+            "key": match[2],
+            **input_files.parse_json(match[3]),
+        }
     if match := _V05.match(text):
         value = _plain_value(match[4])
         named = value if isinstance(value, dict) else {}
         event = {"time_ms": 1000 * float(match[2]), "key": match[3]}
         event |= {"value": named.get("value", value), "metadata": named}
         if match[3] == "run_stop" and "success" in named:
-            event["metadata"] = {"status": "success" if named["success"] is True else "aborted"}
+            event["metadata"] = {
+                "status": "success" if named["success"] is True else "aborted"
+            }
         return event
     return None
 
@@ -141,12 +183,21 @@ def _plain_value(text: str | None) -> Any:
         return text
 
 
-def _event(event: Mapping[str, Any], line: int, runs: list[_MlperfRun], problems: Problems) -> None:
+def _event(
+    event: Mapping[str, Any], line: int, runs: list[_MlperfRun], problems: Problems
+) -> None:
     """Takes one event into the last run, or begins a new one."""
     key, value, metadata = event["key"], event.get("value"), event.get("metadata") or {}
     ms, run = _time_ms(event), runs[-1]
-    if run.stop is not None and key in ("init_start", "run_start", "cache_clear", "submission_benchmark"):
-        run = _MlperfRun(settings={} if key == "submission_benchmark" else dict(run.settings))
+    if run.stop is not None and key in (
+        "init_start",
+        "run_start",
+        "cache_clear",
+        "submission_benchmark",
+    ):
+        run = _MlperfRun(
+            settings={} if key == "submission_benchmark" else dict(run.settings)
+        )
         runs.append(run)
     if key == "init_start" and run.init_start is None:
         run.init_start = ms
@@ -167,11 +218,19 @@ def _event(event: Mapping[str, Any], line: int, runs: list[_MlperfRun], problems
 def _time_ms(event: Mapping[str, Any]) -> float:
     ms = finite(event["time_ms"])
     if ms is None or ms < 0:
-        raise ValueError(f"expected time_ms in milliseconds since 1970, got {str(event['time_ms'])[:40]}")
+        raise ValueError(
+            f"expected time_ms in milliseconds since 1970, got {str(event['time_ms'])[:40]}"
+        )
     return ms
 
 
-def _stop(run: _MlperfRun, ms: float, metadata: Mapping[str, Any], line: int, problems: Problems) -> None:
+def _stop(
+    run: _MlperfRun,
+    ms: float,
+    metadata: Mapping[str, Any],
+    line: int,
+    problems: Problems,
+) -> None:
     if run.start is None:
         problems.add(line, "run_stop without a run_start", "stop without start")
     elif run.stop is None:
@@ -187,7 +246,9 @@ def _report(run: _MlperfRun, key: str, value: Any) -> None:
     named = value if isinstance(value, dict) else {key: value}
     rates = {name: named[name] for name in _RATE_KEYS if name in named}
     if any((finite(rate) or 0.0) <= 0 for rate in rates.values()):
-        raise ValueError(f"expected a throughput above 0, got {str(list(rates.values()))[:40]}")
+        raise ValueError(
+            f"expected a throughput above 0, got {str(list(rates.values()))[:40]}"
+        )
     for name, rate in rates.items():
         report = f"{_TRACKED} {name}" if key == _TRACKED else name
         count, mean = run.reports.get(report, (0, 0.0))
@@ -196,7 +257,13 @@ def _report(run: _MlperfRun, key: str, value: Any) -> None:
 
 def _progress(run: _MlperfRun, key: str, metadata: Mapping[str, Any]) -> None:
     """Keeps how far the run came: samples_count and epoch_num of blocks, evaluations and the end."""
-    if run.start is None or key not in ("block_stop", "epoch_stop", "eval_accuracy", "eval_stop", "run_stop"):
+    if run.start is None or key not in (
+        "block_stop",
+        "epoch_stop",
+        "eval_accuracy",
+        "eval_stop",
+        "run_stop",
+    ):
         return
     for name, field in (("samples_count", "samples"), ("epoch_num", "epochs")):
         number = finite(metadata.get(name))
@@ -206,32 +273,63 @@ def _progress(run: _MlperfRun, key: str, metadata: Mapping[str, Any]) -> None:
 
 def _check(run: _MlperfRun, problems: Problems) -> None:
     if run.stop is None:
-        problems.add(run.line, "no score: a run without run_stop; it was killed, or the log is cut short", "no stop")
+        problems.add(
+            run.line,
+            "no score: a run without run_stop; it was killed, or the log is cut short",
+            "no stop",
+        )
         run.status = "no run_stop"
     elif run.stop <= (run.start or 0):
-        problems.add(run.line, f"no score: run_stop is {-(run.seconds or 0):g} s before run_start", "negative")
+        problems.add(
+            run.line,
+            f"no score: run_stop is {-(run.seconds or 0):g} s before run_start",
+            "negative",
+        )
         run.status = "bad times"
     elif run.status != "success":
-        problems.add(run.line, f"no score: the run ended with status {run.status!r}", "status")
+        problems.add(
+            run.line, f"no score: the run ended with status {run.status!r}", "status"
+        )
     batch = run.settings.get("global_batch_size")
     if batch is not None and not (finite(batch) or 0) > 0:
-        problems.add(run.line, f"expected a global_batch_size above 0, got {batch!r}", "batch")
+        problems.add(
+            run.line, f"expected a global_batch_size above 0, got {batch!r}", "batch"
+        )
 
 
 def accelerators(settings: Mapping[str, Any]) -> int | None:
     """number_of_nodes x accelerators_per_node, of a log or a system's description, which has them as texts."""
     nodes, per_node = (
-        finite(int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,9}", value, re.ASCII) else value)
-        for value in (settings.get("number_of_nodes"), settings.get("accelerators_per_node"))
+        finite(
+            int(value)
+            if isinstance(value, str) and re.fullmatch(r"\d{1,9}", value, re.ASCII)
+            else value
+        )
+        for value in (
+            settings.get("number_of_nodes"),
+            settings.get("accelerators_per_node"),
+        )
     )
-    return int(nodes * per_node) if nodes and per_node and nodes > 0 and per_node > 0 else None
+    return (
+        int(nodes * per_node)
+        if nodes and per_node and nodes > 0 and per_node > 0
+        else None
+    )
 
 
 def _row(run: _MlperfRun) -> tuple:
     settings = run.settings
-    init = (run.start - run.init_start) / 1e3 if run.start and run.init_start is not None else None
+    init = (
+        (run.start - run.init_start) / 1e3
+        if run.start and run.init_start is not None
+        else None
+    )
     status = run.status if run.status == "success" else f"{NO_SCORE} ({run.status})"
-    texts = (_text(settings.get("submission_benchmark")), _text(settings.get("submission_platform")), status)
+    texts = (
+        _text(settings.get("submission_benchmark")),
+        _text(settings.get("submission_platform")),
+        status,
+    )
     batch, seed = finite(settings.get("global_batch_size")), settings.get("seed")
     reports, rate = run.rate
     return (
@@ -247,19 +345,34 @@ def _text(value: Any) -> str | None:
 def _scaling_row(run: _MlperfRun, source: str) -> ScalingRow:
     batch = finite(run.settings.get("global_batch_size"))
     # Without how many of it: "gnmt, NVIDIA DGX-1" of 1x and 4xNVIDIA DGX-1.
-    machine = re.sub(r"^\d+\s?x\s?", "", _text(run.settings.get("submission_platform")) or "")
-    reached = {"trained samples": run.samples, "epochs": run.epochs, "last quality": run.quality}
-    extra = {name: exact(number) for name, number in reached.items() if number is not None}
+    machine = re.sub(
+        r"^\d+\s?x\s?", "", _text(run.settings.get("submission_platform")) or ""
+    )
+    reached = {
+        "trained samples": run.samples,
+        "epochs": run.epochs,
+        "last quality": run.quality,
+    }
+    extra = {
+        name: exact(number) for name, number in reached.items() if number is not None
+    }
     return ScalingRow(
         source,
         run.line,
-        series=", ".join(filter(None, (_text(run.settings.get("submission_benchmark")), machine))),
+        series=", ".join(
+            filter(None, (_text(run.settings.get("submission_benchmark")), machine))
+        ),
         devices=accelerators(run.settings),
         global_batch_size=exact(batch) if batch and batch > 0 else None,
         # As `extra`, not as `seconds`: the run's time holds evaluations, its reported rate does not.
         rate=exact(run.rate[1]) if run.reports else None,
         rate_unit="samples/s",
-        extra={"time to target (s)": Printed(run.seconds or 0.0, 1e-3, f"{run.seconds:.3f}"), **extra},
+        extra={
+            "time to target (s)": Printed(
+                run.seconds or 0.0, 1e-3, f"{run.seconds:.3f}"
+            ),
+            **extra,
+        },
     )
 
 
@@ -279,7 +392,11 @@ def _notes(runs: list[_MlperfRun]) -> list[str]:
 def scores(logs: Sequence[ImportedLog]) -> Table | None:
     """The scores of the MLPerf runs of some logs, a row for each benchmark, platform, size and batch; None without."""
     rows = [_score(group, runs) for group, runs in _groups(logs).items()]
-    return Table("MLPerf scores (time to target)", SCORE_COLUMNS, tuple(rows)) if rows else None
+    return (
+        Table("MLPerf scores (time to target)", SCORE_COLUMNS, tuple(rows))
+        if rows
+        else None
+    )
 
 
 def score_remarks(logs: Sequence[ImportedLog]) -> list[str]:
@@ -291,26 +408,40 @@ def score_remarks(logs: Sequence[ImportedLog]) -> list[str]:
         for i in outliers.slow([1 / seconds for _, seconds in scored]):
             usual = outliers.middle([seconds for _, seconds in scored])
             name, took = scored[i][:2]
-            sentences.append(f"{name}: this run took {took:.0f} s to its target, others about {usual:.0f} s")
+            sentences.append(
+                f"{name}: this run took {took:.0f} s to its target, others about {usual:.0f} s"
+            )
         if len(scored) < len(runs):
             without = ", ".join(source for source, seconds in runs if seconds is None)
-            sentences.append(f"no score: {len(runs) - len(scored)} of {len(runs)} runs of {name} ({without})")
+            sentences.append(
+                f"no score: {len(runs) - len(scored)} of {len(runs)} runs of {name} ({without})"
+            )
     return sentences
 
 
-def _groups(logs: Sequence[ImportedLog]) -> dict[tuple[Value, ...], list[tuple[str, float | None]]]:
+def _groups(
+    logs: Sequence[ImportedLog],
+) -> dict[tuple[Value, ...], list[tuple[str, float | None]]]:
     """(source, seconds to target) of each run by what runs must share; None for a run without a score."""
     groups: dict[tuple[Value, ...], list[tuple[str, float | None]]] = {}
     for log in logs:
         for log_table in log.tables if log.format == FORMAT else ():
             keys = zip(*(log_table.column(name) for name in _GROUPED))
-            for key, status, seconds in zip(keys, log_table.column("Status"), log_table.column("Run (s)")):
-                is_scored = status == "success" and isinstance(seconds, float) and seconds > 0
-                groups.setdefault(key, []).append((log.source, seconds if is_scored else None))  # type: ignore[arg-type]
+            for key, status, seconds in zip(
+                keys, log_table.column("Status"), log_table.column("Run (s)")
+            ):
+                is_scored = (
+                    status == "success" and isinstance(seconds, float) and seconds > 0
+                )
+                groups.setdefault(key, []).append(
+                    (log.source, seconds if is_scored else None)
+                )  # type: ignore[arg-type]
     return groups
 
 
-def _score(group: tuple[Value, ...], runs: Sequence[tuple[str, float | None]]) -> tuple[Value, ...]:
+def _score(
+    group: tuple[Value, ...], runs: Sequence[tuple[str, float | None]]
+) -> tuple[Value, ...]:
     times = sorted(seconds for _, seconds in runs if seconds is not None)
     without = len(runs) - len(times)
     mean = statistics.fmean(times) if times else None

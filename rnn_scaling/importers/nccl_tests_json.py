@@ -13,14 +13,29 @@ from typing import Any
 
 from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.files import input_files
-from rnn_scaling.importers.common import ImportedLog, Problems, finish, finite, not_negative
+from rnn_scaling.importers.common import (
+    ImportedLog,
+    Problems,
+    finish,
+    finite,
+    not_negative,
+)
 from rnn_scaling.importers.json_stream import JsonFault, items
-from rnn_scaling.importers.nccl_tests import Measurement, check, notes, operation_of, table, whole
+from rnn_scaling.importers.nccl_tests import (
+    Measurement,
+    check,
+    notes,
+    operation_of,
+    table,
+    whole,
+)
 
 FORMAT = "nccl_tests_json"
 _RESULTS = re.compile(r'"results"\s*:\s*\[')
 STEP = 1e-6  # of printf's "%lf"
-_DETECT = re.compile(r'\A\s*\{\s*"version"\s*:\s*\d+\s*,.*?"(nccl_version|args)"\s*:', re.S)
+_DETECT = re.compile(
+    r'\A\s*\{\s*"version"\s*:\s*\d+\s*,.*?"(nccl_version|args)"\s*:', re.S
+)
 
 
 @dataclasses.dataclass
@@ -53,12 +68,26 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
             try:
                 _add(result, line, file, problems)
             except (ValueError, KeyError, TypeError, AttributeError) as e:
-                reason = f"{e.args[0]} is missing" if isinstance(e, KeyError) else str(e)
-                problems.add(line, f"result {len(file.measurements)}: {reason}; left out", "bad result")
+                reason = (
+                    f"{e.args[0]} is missing" if isinstance(e, KeyError) else str(e)
+                )
+                problems.add(
+                    line,
+                    f"result {len(file.measurements)}: {reason}; left out",
+                    "bad result",
+                )
     except JsonFault as e:
         problems.add(e.line, str(e))
     nothing = "no result in this JSON file of nccl-tests"
-    return finish(FORMAT, source, (), [table(file.measurements)], [*notes(), *file.notes], problems, nothing)
+    return finish(
+        FORMAT,
+        source,
+        (),
+        [table(file.measurements)],
+        [*notes(), *file.notes],
+        problems,
+        nothing,
+    )
 
 
 def _member(key: str, value: Any, file: _File, problems: Problems) -> None:
@@ -68,20 +97,34 @@ def _member(key: str, value: Any, file: _File, problems: Problems) -> None:
         case "config", dict(config):
             file.ranks = _num_ranks(config)
         case "out_of_bounds", {"okay": "false", **bounds}:
-            problems.add(1, f"{bounds.get('count')} out of bounds values: the operation's results are wrong")
+            problems.add(
+                1,
+                f"{bounds.get('count')} out of bounds values: the operation's results are wrong",
+            )
         case "average_bus_bandwidth", dict(average) if average:
             bandwidth = average.get("bandwidth")
-            file.notes.append(f"Average bus bandwidth as printed: {bandwidth} GB/s, the mean over all sizes.")
+            file.notes.append(
+                f"Average bus bandwidth as printed: {bandwidth} GB/s, the mean over all sizes."
+            )
         case "errors", [*errors] if any(errors):
-            problems.add(1, f"NCCL reported: {json.dumps([error for error in errors if error])[:200]}")
+            problems.add(
+                1,
+                f"NCCL reported: {json.dumps([error for error in errors if error])[:200]}",
+            )
 
 
 def _num_ranks(config: Mapping[str, Any]) -> int | None:
     """Ranks of one group; some releases list only the first GPU of each process."""
     devices = config.get("devices")
-    listed = [device for device in devices if isinstance(device, dict)] if isinstance(devices, list) else []
+    listed = (
+        [device for device in devices if isinstance(device, dict)]
+        if isinstance(devices, list)
+        else []
+    )
     ranks = sorted(int(finite(device.get("rank")) or 0) for device in listed)
-    per_process = int((finite(config.get("nthreads")) or 0) * (finite(config.get("ngpus")) or 0))
+    per_process = int(
+        (finite(config.get("nthreads")) or 0) * (finite(config.get("ngpus")) or 0)
+    )
     if not ranks or per_process < 1 or ranks[0] < 0:
         return None
     if ranks != list(range(len(ranks))) or len(ranks) % per_process:

@@ -9,8 +9,20 @@ from pathlib import Path
 
 from rnn_scaling import registry
 from rnn_scaling.audit import numbers
-from rnn_scaling.importers import any_format, line_clock, log_formats, pattern, printed_numbers
-from rnn_scaling.importers.common import ImportedLog, LogError, ScalingRow, numbered, read_lines
+from rnn_scaling.importers import (
+    any_format,
+    line_clock,
+    log_formats,
+    pattern,
+    printed_numbers,
+)
+from rnn_scaling.importers.common import (
+    ImportedLog,
+    LogError,
+    ScalingRow,
+    numbered,
+    read_lines,
+)
 from rnn_scaling.importers.log_formats import LogReading, Seen, Terms
 
 MOST_ROUNDING = 0.5  # of a number with a single digit, 1
@@ -32,17 +44,27 @@ def read(path: Path, terms: Terms) -> LogReading:
             try:
                 if registry.IMPORTERS[name].counts_steps:
                     return _of_bar(path, name, terms)
-                return _reading(registry.load(registry.IMPORTERS, name).parse(read_lines(path), str(path)))
+                return _reading(
+                    registry.load(registry.IMPORTERS, name).parse(
+                        read_lines(path), str(path)
+                    )
+                )
             except ValueError as e:
-                failures.append(f"as {name}: {e.reason if isinstance(e, LogError) else e}")
+                failures.append(
+                    f"as {name}: {e.reason if isinstance(e, LogError) else e}"
+                )
         if regex:
             return pattern.read(read_lines(path), regex, terms)
     except LogError as e:  # no text, or none at all
         raise ValueError(f"its output cannot be read: {e.reason}") from None
     if failures:
         raise ValueError(f"its output tells no rate ({'; '.join(failures)})")
-    known = ", ".join(name for name in names if name != log_formats.AUTO) or ", ".join(log_formats.names())
-    raise ValueError(f"its output has no known format ({known}); --log_format=regex:PATTERN reads others")
+    known = ", ".join(name for name in names if name != log_formats.AUTO) or ", ".join(
+        log_formats.names()
+    )
+    raise ValueError(
+        f"its output has no known format ({known}); --log_format=regex:PATTERN reads others"
+    )
 
 
 def _wall(terms: Terms) -> LogReading:
@@ -52,22 +74,33 @@ def _wall(terms: Terms) -> LogReading:
     error = min((launch_s + END_S) / whole_s, MOST_ROUNDING)
     note = f"{log_formats.WALL}: the seconds are those of the whole process, with its start"
     rate = (terms.items or 1.0) / seconds
-    return LogReading(log_formats.WALL, rate, rounding=error, clock=log_formats.PROCESS, notes=(note,))
+    return LogReading(
+        log_formats.WALL, rate, rounding=error, clock=log_formats.PROCESS, notes=(note,)
+    )
 
 
 def _of_bar(path: Path, name: str, terms: Terms) -> LogReading:
     """What a progress bar tells: by the arrival of its lines, or by its rates where that is too coarse."""
     if terms.items_per_step is None:
-        raise ValueError("a progress bar counts only steps; add --items_per_step=PRODUCT (1 to measure steps)")
+        raise ValueError(
+            "a progress bar counts only steps; add --items_per_step=PRODUCT (1 to measure steps)"
+        )
     module = registry.load(registry.IMPORTERS, name)
     try:
         if not terms.timing.arrivals:
             raise ValueError("the arrival times of its lines are unknown")
-        return line_clock.read(module.BAR.events(read_lines(path), terms.timing.arrivals), name, terms)
+        return line_clock.read(
+            module.BAR.events(read_lines(path), terms.timing.arrivals), name, terms
+        )
     except ValueError:
         shown = _reading(module.parse(read_lines(path), str(path)))
         note = f"{name}: rates are read from the bar, since its lines arrived in too few bursts to time"
-        return dataclasses.replace(shown, rate=shown.rate * terms.items_per_step, unit="", notes=(*shown.notes, note))
+        return dataclasses.replace(
+            shown,
+            rate=shown.rate * terms.items_per_step,
+            unit="",
+            notes=(*shown.notes, note),
+        )
 
 
 def watch(terms: Terms) -> Callable[[str], Seen | None]:
@@ -82,18 +115,28 @@ def watch(terms: Terms) -> Callable[[str], Seen | None]:
         try:
             with pattern.limited(LOOK_S):
                 match = next(filter(None, (search(text) for search in searches)), None)
-        except ValueError:  # a pattern that takes too long is looked for at the end alone
+        except (
+            ValueError
+        ):  # a pattern that takes too long is looked for at the end alone
             searches.clear()
             return None
         if match is None:
             return None
         count += 1
-        values = {name: value for name in match.groupdict() if math.isfinite(value := _value(match[name]))}
+        values = {
+            name: value
+            for name in match.groupdict()
+            if math.isfinite(value := _value(match[name]))
+        }
         step, now = values.get("step", count), time.monotonic()
         if first is None or step < first[1]:
             first = now, step
         passed, steps = now - first[0], step - first[1]
-        rate = None if not passed or not steps else steps * (terms.items_per_step or 1.0) / passed
+        rate = (
+            None
+            if not passed or not steps
+            else steps * (terms.items_per_step or 1.0) / passed
+        )
         if "unit" not in match.groupdict():
             rate = values.get("rate", rate)
         total = int(values["total"]) if "total" in values else None
@@ -106,9 +149,18 @@ def _searches(terms: Terms) -> list[Callable[[str], re.Match[str] | None]]:
     """What looks for a step in a line: the progress bars of the wanted formats, and the user's own pattern."""
     names, user_pattern = log_formats.split(terms.formats)
     wanted = log_formats.names() if log_formats.AUTO in names else names
-    bars = [name for name in wanted if name in registry.IMPORTERS and registry.IMPORTERS[name].counts_steps]
-    searches = [registry.load(registry.IMPORTERS, name).BAR.regex.match for name in bars]
-    return [*searches, *([printed_numbers.compiled(user_pattern).search] if user_pattern else [])]
+    bars = [
+        name
+        for name in wanted
+        if name in registry.IMPORTERS and registry.IMPORTERS[name].counts_steps
+    ]
+    searches = [
+        registry.load(registry.IMPORTERS, name).BAR.regex.match for name in bars
+    ]
+    return [
+        *searches,
+        *([printed_numbers.compiled(user_pattern).search] if user_pattern else []),
+    ]
 
 
 def _value(text: str | None) -> float:
@@ -121,11 +173,17 @@ def _value(text: str | None) -> float:
 def _tried(path: Path, names: Sequence[str]) -> list[str]:
     """The formats of `names` that the log seems to hold, "auto" being all that tell rates."""
     wanted = dict.fromkeys(
-        name for choice in names for name in (log_formats.names() if choice == log_formats.AUTO else [choice])
+        name
+        for choice in names
+        for name in (log_formats.names() if choice == log_formats.AUTO else [choice])
     )
     detected = set[str]()
     for window in any_format.windows(path) if wanted else ():
-        detected |= {name for name in wanted if registry.load(registry.IMPORTERS, name).detect(window)}
+        detected |= {
+            name
+            for name in wanted
+            if registry.load(registry.IMPORTERS, name).detect(window)
+        }
     return [name for name in wanted if name in detected]
 
 
@@ -144,7 +202,9 @@ def _reading(log: ImportedLog) -> LogReading:
         unit=row.rate_unit.removesuffix("/s"),
         devices=row.devices,
         batch_size=_batch_size(row),
-        rounding=min(0.5 * row.rate.step / row.rate.value + numbers.SLACK, MOST_ROUNDING),
+        rounding=min(
+            0.5 * row.rate.step / row.rate.value + numbers.SLACK, MOST_ROUNDING
+        ),
         notes=(*(f"{log.format}: {note}" for note in log.notes), *notes),
     )
 
@@ -158,4 +218,8 @@ def _batch_size(row: ScalingRow) -> int | None:
 
 
 def _whole(cell: numbers.Printed | None) -> int | None:
-    return int(cell.value) if cell and cell.value.is_integer() and cell.value >= 1 else None
+    return (
+        int(cell.value)
+        if cell and cell.value.is_integer() and cell.value >= 1
+        else None
+    )

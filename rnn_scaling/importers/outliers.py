@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 LEAST = 4  # numbers below which none can stand out
 SHARE = 0.8  # of the middle: what runs at more is not called slow
 SCATTERS = 5.0  # scatters below the middle, the scatter by the median of the deviations: the slow ones do not widen it
-_TO_DEVIATION = 1.4826  # of a normal distribution: standard deviation / median of the deviations
+_TO_DEVIATION = (
+    1.4826  # of a normal distribution: standard deviation / median of the deviations
+)
 SLOWER = 0.8  # of the other direction or of the next kind of links, below which a link is called slow
 FEW = 0.1  # share of all links, or two, up to which those of one kind stand alone
 
@@ -34,14 +36,23 @@ def slow_links(rates: Mapping[Link, float]) -> list[tuple[str, float, str, float
     `rates` are of the links between different devices, larger is better. Machines have links of several kinds (NVLink,
     PCIe, another socket): one is slow if its other direction is faster, or if it stands alone below links of one kind.
     """
-    one_way = [(link, rate) for link, rate in rates.items() if rate < SLOWER * rates.get((link[1], link[0]), rate)]
+    one_way = [
+        (link, rate)
+        for link, rate in rates.items()
+        if rate < SLOWER * rates.get((link[1], link[0]), rate)
+    ]
     if one_way:
-        return [(f"the link {a} to {b} is", rate, f"{b} to {a}", rates[b, a]) for (a, b), rate in one_way]
+        return [
+            (f"the link {a} to {b} is", rate, f"{b} to {a}", rates[b, a])
+            for (a, b), rate in one_way
+        ]
     kinds = _kinds(rates)
     if len(kinds) < 2:
         return []
     slowest, others = kinds[0], [link for kind in kinds[1:] for link in kind]
-    slow, usual = (statistics.median(rates[link] for link in links) for links in (slowest, others))
+    slow, usual = (
+        statistics.median(rates[link] for link in links) for links in (slowest, others)
+    )
     if slow >= SLOWER * usual:
         return []
     shared = set.intersection(*(set(link) for link in slowest))
@@ -52,7 +63,11 @@ def slow_links(rates: Mapping[Link, float]) -> list[tuple[str, float, str, float
         return []
     pairs = dict.fromkeys(tuple(sorted(link)) for link in slowest)
     named = ", ".join(f"{a} and {b}" for a, b in pairs)
-    subject = f"the links between {named} are" if len(pairs) > 1 else f"the link between {named} is"
+    subject = (
+        f"the links between {named} are"
+        if len(pairs) > 1
+        else f"the link between {named} is"
+    )
     return [(subject, slow, "the others", usual)]
 
 

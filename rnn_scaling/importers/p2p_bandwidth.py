@@ -9,12 +9,27 @@ from collections.abc import Iterable
 
 from rnn_scaling.files.markdown import Table
 from rnn_scaling.importers import outliers
-from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, detector, finish, not_negative, positive
+from rnn_scaling.importers.common import (
+    ImportedLog,
+    Problems,
+    by_rank,
+    detector,
+    finish,
+    not_negative,
+    positive,
+)
 
 FORMAT = "p2p_bandwidth_latency"
-detect = detector(r"P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test|\b(Uni|Bi)directional P2P=\w+ Bandwidth", "P2P")
-_DEVICE = re.compile(r"Device: (\d{1,4}), (.+?), pciBusID: (\w+), pciDeviceID: (\w+), pciDomainID:\s*(\w+)\s*")
-_TITLE = re.compile(r"((?:Unidirectional |Bidirectional )?P2P(?:=\w+)? .*Matrix(?: \((?:GB/s|us)\))?)\s*")
+detect = detector(
+    r"P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test|\b(Uni|Bi)directional P2P=\w+ Bandwidth",
+    "P2P",
+)
+_DEVICE = re.compile(
+    r"Device: (\d{1,4}), (.+?), pciBusID: (\w+), pciDeviceID: (\w+), pciDomainID:\s*(\w+)\s*"
+)
+_TITLE = re.compile(
+    r"((?:Unidirectional |Bidirectional )?P2P(?:=\w+)? .*Matrix(?: \((?:GB/s|us)\))?)\s*"
+)
 _HEAD = re.compile(r"\s*(D\\D|GPU|CPU)((?:\s+\d{1,4})+)\s*")
 _ROW = re.compile(r"\s*(\d{1,4})((?:\s+\S+)+)\s*")
 
@@ -35,29 +50,49 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     title, last, is_open = "", 1, False
     for last, _, text in by_rank(lines, longest=20_000):
         if match := _DEVICE.fullmatch(text):
-            devices.append((int(match[1]), match[2], f"{match[5]}:{match[3]}:{match[4]}"))
+            devices.append(
+                (int(match[1]), match[2], f"{match[5]}:{match[3]}:{match[4]}")
+            )
         elif match := _TITLE.fullmatch(text):
             title, is_open = match[1], False
         elif title and (match := _HEAD.fullmatch(text)):
             # The latency matrices come twice: by the GPU's clock and by the CPU's.
             name = title if match[1] == "D\\D" else f"{title}, {match[1]} time"
-            matrices.append(_Matrix(name, last, [int(word) for word in match[2].split()]))
+            matrices.append(
+                _Matrix(name, last, [int(word) for word in match[2].split()])
+            )
             is_open = True
         elif is_open and (match := _ROW.fullmatch(text)):
             _add_row(matrices[-1], match[1], match[2].split(), last, problems)
         elif is_open and text.strip():
             is_open, title = False, ""
     _add_cut_matrices(matrices, problems)
-    if title and not is_open and (not matrices or not matrices[-1].title.startswith(title)):
+    if (
+        title
+        and not is_open
+        and (not matrices or not matrices[-1].title.startswith(title))
+    ):
         problems.add(last, f"the file ends before the numbers of {title}")
-    tables = [Table("GPUs", ("Device", "Name", "PCI domain:bus:device"), tuple(devices))]
+    tables = [
+        Table("GPUs", ("Device", "Name", "PCI domain:bus:device"), tuple(devices))
+    ]
     for matrix in matrices:
-        tables.append(Table(matrix.title, ("From \\ to", *map(str, matrix.devices)), tuple(matrix.rows)))
+        tables.append(
+            Table(
+                matrix.title,
+                ("From \\ to", *map(str, matrix.devices)),
+                tuple(matrix.rows),
+            )
+        )
     if not any(matrix.rows for matrix in matrices):
         tables = []
-    remarks = [sentence for matrix in matrices for sentence in _slow_links(matrix, source)]
+    remarks = [
+        sentence for matrix in matrices for sentence in _slow_links(matrix, source)
+    ]
     nothing = "no matrix of bandwidth or latency in this file"
-    return finish(FORMAT, source, (), tables, _notes(matrices), problems, nothing, remarks)
+    return finish(
+        FORMAT, source, (), tables, _notes(matrices), problems, nothing, remarks
+    )
 
 
 def _add_cut_matrices(matrices: Iterable[_Matrix], problems: Problems) -> None:
@@ -67,19 +102,29 @@ def _add_cut_matrices(matrices: Iterable[_Matrix], problems: Problems) -> None:
             problems.add(matrix.line, reason, f"{matrix.title} {matrix.line}")
 
 
-def _add_row(matrix: _Matrix, name: str, words: list[str], line: int, problems: Problems) -> None:
+def _add_row(
+    matrix: _Matrix, name: str, words: list[str], line: int, problems: Problems
+) -> None:
     size = len(matrix.devices)
     if len(words) != size:
-        problems.add(line, f"{matrix.title}: row {name} has {len(words)} of {size} cells; left out", "short row")
+        problems.add(
+            line,
+            f"{matrix.title}: row {name} has {len(words)} of {size} cells; left out",
+            "short row",
+        )
         return
     is_connectivity = "Connectivity" in matrix.title
     try:
         read = not_negative if is_connectivity else positive
-        values = [read(word, "0 or 1" if is_connectivity else "a number") for word in words]
+        values = [
+            read(word, "0 or 1" if is_connectivity else "a number") for word in words
+        ]
     except ValueError as e:
         problems.add(line, f"{matrix.title}: row {name}: {e}; left out", "bad number")
         return
-    matrix.rows.append((int(name), *(int(value) if is_connectivity else value for value in values)))
+    matrix.rows.append(
+        (int(name), *(int(value) if is_connectivity else value for value in values))
+    )
 
 
 def _notes(matrices: list[_Matrix]) -> list[str]:
@@ -88,9 +133,16 @@ def _notes(matrices: list[_Matrix]) -> list[str]:
         "and written.",
         "Bidirectional bandwidth is the sum of both directions.",
     ]
-    connected = [row for matrix in matrices if "Connectivity" in matrix.title for row in matrix.rows]
+    connected = [
+        row
+        for matrix in matrices
+        if "Connectivity" in matrix.title
+        for row in matrix.rows
+    ]
     if any(0 in row[1:] for row in connected):
-        notes.append("Pairs without peer access copy through host memory, also in the matrices called P2P=Enabled.")
+        notes.append(
+            "Pairs without peer access copy through host memory, also in the matrices called P2P=Enabled."
+        )
     return notes
 
 

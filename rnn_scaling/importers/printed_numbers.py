@@ -15,7 +15,9 @@ _EXPONENT = rf"[eE][-+]?\d{{1,9}}{_END}"
 NUMBER = rf"(?:[-+\u2212]?(?:(?:{_DIGITS})(?:{_EXPONENT})?(?:{_PREFIX})?|(?i:nan|inf(?:inity)?)(?![A-Za-z])))"
 _WHOLE = re.compile(rf"([-+\u2212]?)({_DIGITS})({_EXPONENT})?( ?[kKMGTB])?")
 _FACTORS = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
-_BEFORE = re.compile(rf"(?:\d|\d{_SEPARATOR}|\d\.|\d[eE][-+]?|(?:^|[\s=:(\[])(?:\.|[-\u2212]\.?))$")
+_BEFORE = re.compile(
+    rf"(?:\d|\d{_SEPARATOR}|\d\.|\d[eE][-+]?|(?:^|[\s=:(\[])(?:\.|[-\u2212]\.?))$"
+)
 _AFTER = re.compile(rf"{_SEPARATOR}?\d|\.\d|{_EXPONENT}|[xX][0-9a-fA-F]|{_PREFIX}")
 # A plain space may stand between thousands, too, "12 345,6", or between two numbers: only the pattern can tell which.
 _BEFORE_SPACE = re.compile(r"(?:^|[\s=:(\[])[1-9]\d{0,2} $")
@@ -43,10 +45,15 @@ def read(text: str) -> tuple[float, float]:
     if match is None:
         raise ValueError
     sign, digits, exponent, prefix = match.groups("")
-    digits, factor = re.sub(_SEPARATOR, "", digits), _FACTORS.get(prefix.strip().lower(), 1.0)
+    digits, factor = (
+        re.sub(_SEPARATOR, "", digits),
+        _FACTORS.get(prefix.strip().lower(), 1.0),
+    )
     power = int(exponent[1:] or 0)
     half = float(f"5e{power - len(digits.partition('.')[2]) - 1}") * factor
-    return float(f"{digits}e{power}") * factor * (-1 if sign in ("-", "\u2212") else 1), half
+    return float(f"{digits}e{power}") * factor * (
+        -1 if sign in ("-", "\u2212") else 1
+    ), half
 
 
 def cut(match: re.Match[str], name: str, pattern: str) -> str:
@@ -57,7 +64,10 @@ def cut(match: re.Match[str], name: str, pattern: str) -> str:
     text, (start, end) = match.string, match.span(name)
     if not re.search(r"[\d.]$", match[name]):
         return ""
-    before, after = _BEFORE.search(text, max(0, start - 4), start), _AFTER.match(text, end)
+    before, after = (
+        _BEFORE.search(text, max(0, start - 4), start),
+        _AFTER.match(text, end),
+    )
     left, right = re.search(r"\S*$", text[:start]), re.match(r" ?\S*", text[end:])
     assert left and right  # since both may be empty
     shown = f"{left[0]}{match[name]}{right[0]}"[:60]
@@ -65,7 +75,9 @@ def cut(match: re.Match[str], name: str, pattern: str) -> str:
         before = before or _BEFORE_SPACE.search(text[max(0, start - 5) : start])
     if re.fullmatch(r"[-+\u2212]?[1-9]\d{0,2}", match[name]):
         after = after or _AFTER_SPACE.match(text, end)
-    if (before and not _asks_for(match, name, start - 1)) or (after and not _asks_for(match, name, end)):
+    if (before and not _asks_for(match, name, start - 1)) or (
+        after and not _asks_for(match, name, end)
+    ):
         return f"the group {name} has only {match[name]!r} of {shown!r}; {_remedy(match, name, pattern)}"
     unit = _OTHER_UNIT[name].match(text, end) if name in _OTHER_UNIT else None
     if unit:
@@ -87,6 +99,11 @@ def _remedy(match: re.Match[str], name: str, pattern: str) -> str:
     group = f"(?P<{name}>{TOKEN})"
     better = re.sub(_GROUP.format(name), lambda found: group, pattern, count=1)
     found = compiled(better).search(match.string)
-    if better == pattern or found is None or not found[name] or cut(found, name, better):
+    if (
+        better == pattern
+        or found is None
+        or not found[name]
+        or cut(found, name, better)
+    ):
         return f"{group} reads any number; a character that ends the number must be in the pattern"
     return f"--log_format='regex:{better}' reads it"

@@ -5,7 +5,13 @@ import dataclasses
 from collections.abc import Hashable, Iterable
 from typing import ClassVar, Generic, TypeVar
 
-from rnn_scaling.importers.common import ImportedLog, Problems, ScalingRow, by_rank, finish
+from rnn_scaling.importers.common import (
+    ImportedLog,
+    Problems,
+    ScalingRow,
+    by_rank,
+    finish,
+)
 
 # Ranks of one run that each time the same synchronous steps differ by less: they start and stop within milliseconds.
 SAME_TOTAL = 0.01
@@ -14,7 +20,9 @@ SAME_TOTAL = 0.01
 @dataclasses.dataclass(frozen=True)
 class Total:
     line: int
-    rank: int | None  # the rank whose output it is, None where the launcher put no tag before it
+    rank: (
+        int | None
+    )  # the rank whose output it is, None where the launcher put no tag before it
     key: Hashable  # the settings that the log gives it
     workers: int  # how many ranks print one each
     rate: float  # items a second
@@ -54,14 +62,20 @@ class RankReader(abc.ABC, Generic[Stream]):
                 self.read(line, rank, text)
             except ValueError as e:
                 self.problems.add(line, str(e), "bad number")
-            if self.problems.too_many(line, max(len(self.totals) + len(self.cut), len(self.streams))):
+            if self.problems.too_many(
+                line, max(len(self.totals) + len(self.cut), len(self.streams))
+            ):
                 break
         for rank in self.streams:
             self.end_without_total(rank)
         return runs(self.totals)
 
-    def log(self, groups: list[list[Total]], notes: Iterable[str], nothing: str) -> ImportedLog:
-        rows = sorted([*(group[0].row for group in groups), *self.cut], key=lambda row: row.line)
+    def log(
+        self, groups: list[list[Total]], notes: Iterable[str], nothing: str
+    ) -> ImportedLog:
+        rows = sorted(
+            [*(group[0].row for group in groups), *self.cut], key=lambda row: row.line
+        )
         return finish(self.format, self.source, rows, (), notes, self.problems, nothing)
 
 
@@ -76,7 +90,9 @@ def runs(totals: Iterable[Total]) -> list[list[Total]]:
     counts: dict[tuple[Hashable, int], int] = {}
     for total in totals:
         if total.rank is not None and total.workers > 1:
-            nth = counts[total.key, total.rank] = counts.get((total.key, total.rank), 0) + 1
+            nth = counts[total.key, total.rank] = (
+                counts.get((total.key, total.rank), 0) + 1
+            )
             group = tagged.setdefault((total.key, nth), [])
             if not group:
                 groups.append(group)
@@ -85,13 +101,20 @@ def runs(totals: Iterable[Total]) -> list[list[Total]]:
             groups[-1].append(total)
         else:
             groups.append([total])
-    return [sorted(group, key=lambda total: -1 if total.rank is None else total.rank) for group in groups]
+    return [
+        sorted(group, key=lambda total: -1 if total.rank is None else total.rank)
+        for group in groups
+    ]
 
 
 def _joins(total: Total, group: list[Total]) -> bool:
     first = group[0]
     is_of_all = total.rank is None and first.rank is None and total.key == first.key
-    return is_of_all and len(group) < total.workers and abs(total.rate - first.rate) <= SAME_TOTAL * first.rate
+    return (
+        is_of_all
+        and len(group) < total.workers
+        and abs(total.rate - first.rate) <= SAME_TOTAL * first.rate
+    )
 
 
 def note(groups: Iterable[list[Total]], unit: str) -> list[str]:
@@ -106,5 +129,9 @@ def note(groups: Iterable[list[Total]], unit: str) -> list[str]:
         f"line {first[0].line}: {len(first)} ranks printed a total ({min(rates):.10g} to {max(rates):.10g} {unit}, "
         f"{spread:.2%} apart); it is one total of all ranks, counted once, as the lowest rank printed it."
     )
-    more = f" The same holds for {len(repeated) - 1} more runs." if len(repeated) > 1 else ""
+    more = (
+        f" The same holds for {len(repeated) - 1} more runs."
+        if len(repeated) > 1
+        else ""
+    )
     return [text + more]

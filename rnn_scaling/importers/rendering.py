@@ -18,8 +18,18 @@ from rnn_scaling.importers.common import ImportedLog, ScalingRow
 
 MARKDOWN_ROWS = 100
 SCHEMA = "rnn_scaling.import/1"
-_MEASURED = ("source", "line", "series", "devices", "batch_size", "global_batch_size", "rate")
-Audited = list[tuple[list[Finding], int]] | None  # findings and comparisons by unit; None without --audit
+_MEASURED = (
+    "source",
+    "line",
+    "series",
+    "devices",
+    "batch_size",
+    "global_batch_size",
+    "rate",
+)
+Audited = (
+    list[tuple[list[Finding], int]] | None
+)  # findings and comparisons by unit; None without --audit
 _FINDING_COLUMNS = ("Where", "Strength", "Row", "Number", "Printed", "Relation")
 _FIELDS = {  # of a row, under headers that the audit reads
     "batch_size": "batch size", "global_batch_size": "global batch size", "seconds": "seconds", "rate": "rate",
@@ -33,9 +43,14 @@ def render_markdown(logs: Sequence[ImportedLog], audited: Audited = None) -> str
     for table in tables:
         part = f"### {table.title}\n\n{markdown_table(table.columns, table.rows[:MARKDOWN_ROWS])}"
         left = len(table.rows) - MARKDOWN_ROWS
-        parts.append(part + (f"\n{left} more rows; --output=csv prints them\n" if left > 0 else ""))
+        parts.append(
+            part
+            + (f"\n{left} more rows; --output=csv prints them\n" if left > 0 else "")
+        )
     if sentences := remarks(logs):
-        parts.append("What stands out:\n" + "".join(f"- {sentence}\n" for sentence in sentences))
+        parts.append(
+            "What stands out:\n" + "".join(f"- {sentence}\n" for sentence in sentences)
+        )
     notes = {f"{log.format}: {note}": None for log in logs for note in log.notes}
     if mlperf.scores(logs):
         notes[f"{mlperf.FORMAT}: {mlperf.SCORE_NOTE}"] = None
@@ -45,8 +60,17 @@ def render_markdown(logs: Sequence[ImportedLog], audited: Audited = None) -> str
 
 def remarks(logs: Sequence[ImportedLog]) -> list[str]:
     """What stands out in each log and in the rates of all together, a sentence each."""
-    sentences = [sentence for log in logs for sentence in log.remarks] + mlperf.score_remarks(logs)
-    return [*sentences, *(sentence for rows in by_unit(logs).values() for sentence in baselines.remarks(rows))]
+    sentences = [
+        sentence for log in logs for sentence in log.remarks
+    ] + mlperf.score_remarks(logs)
+    return [
+        *sentences,
+        *(
+            sentence
+            for rows in by_unit(logs).values()
+            for sentence in baselines.remarks(rows)
+        ),
+    ]
 
 
 def render_csv(logs: Sequence[ImportedLog], audited: Audited = None) -> str:
@@ -70,15 +94,27 @@ def render_json(logs: Sequence[ImportedLog], audited: Audited = None) -> str:
             "tables": [*_points_json(log), *map(_table_json, log.tables)],
             "notes": list(log.notes),
             "remarks": list(log.remarks),
-            "problems": [{"line": p.line, "reason": p.reason, "more": p.more} for p in log.problems],
+            "problems": [
+                {"line": p.line, "reason": p.reason, "more": p.more}
+                for p in log.problems
+            ],
         }
         for log in logs
     ]
-    document: dict[str, Any] = {"schema": SCHEMA, "logs": out, "rates": _rates_json(logs), "remarks": remarks(logs)}
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "logs": out,
+        "rates": _rates_json(logs),
+        "remarks": remarks(logs),
+    }
     if scores := mlperf.scores(logs):
         document["scores"] = _table_json(scores)
     if audited is not None:
-        document["findings"] = [dataclasses.asdict(finding) for findings, _ in audited for finding in findings]
+        document["findings"] = [
+            dataclasses.asdict(finding)
+            for findings, _ in audited
+            for finding in findings
+        ]
     return input_files.json_text(document)
 
 
@@ -88,19 +124,36 @@ def _rates_json(logs: Sequence[ImportedLog]) -> list[dict[str, Any]]:
     for unit, rows in by_unit(logs).items():
         for row, result in zip(rows, baselines.derive(rows)):
             measured = {name: _plain(getattr(row, name)) for name in _MEASURED}
-            follows = {name: getattr(result, name) for name in ("runs", "mean_rate", "speedup", "efficiency")}
+            follows = {
+                name: getattr(result, name)
+                for name in ("runs", "mean_rate", "speedup", "efficiency")
+            }
             baseline = [f"{base.source}:{base.line}" for base in result.baseline]
-            rates.append({**measured, "unit": unit, **follows, "scaling": result.scaling or None, "baseline": baseline})
+            rates.append(
+                {
+                    **measured,
+                    "unit": unit,
+                    **follows,
+                    "scaling": result.scaling or None,
+                    "baseline": baseline,
+                }
+            )
     return rates
 
 
 def _points_json(log: ImportedLog) -> list[dict[str, Any]]:
-    points = [{name: _plain(value) for name, value in vars(row).items()} for row in log.rows]
+    points = [
+        {name: _plain(value) for name, value in vars(row).items()} for row in log.rows
+    ]
     return [{"title": log.format, "points": points}] if points else []
 
 
 def _table_json(table: Table) -> dict[str, Any]:
-    return {"title": table.title, "columns": list(table.columns), "rows": [list(row) for row in table.rows]}
+    return {
+        "title": table.title,
+        "columns": list(table.columns),
+        "rows": [list(row) for row in table.rows],
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -123,7 +176,9 @@ def by_unit(logs: Sequence[ImportedLog]) -> dict[str, list[ScalingRow]]:
 def tables_of(logs: Sequence[ImportedLog], audited: Audited) -> list[Table]:
     """Every table of the logs: the rates of all of them together, the audit's findings, then the others in order."""
     tables = [_rate_table(rows, unit) for unit, rows in by_unit(logs).items()]
-    tables += [_findings_table(found, comparisons) for found, comparisons in audited or []]
+    tables += [
+        _findings_table(found, comparisons) for found, comparisons in audited or []
+    ]
     scores = mlperf.scores(logs)
     tables += [scores] if scores else []
     for log in logs:
@@ -150,10 +205,17 @@ def _rate_table(rows: Sequence[ScalingRow], unit: str) -> Table:
         "Efficiency": [result.efficiency for result in derived],
         "Scaling": [result.scaling or None for result in derived],
         "Speedup as printed": [_text(row.speedup) for row in ordered],
-        **{name[:1].upper() + name[1:]: [_text(row.extra.get(name)) for row in ordered] for name in extras},
+        **{
+            name[:1].upper() + name[1:]: [_text(row.extra.get(name)) for row in ordered]
+            for name in extras
+        },
     }
     wanted = {"Rate", "Speedup", "Efficiency", "File", "Devices"}
-    kept = {name: cells for name, cells in columns.items() if any(cells) or name.partition(" (")[0] in wanted}
+    kept = {
+        name: cells
+        for name, cells in columns.items()
+        if any(cells) or name.partition(" (")[0] in wanted
+    }
     return Table("Rates", tuple(kept), tuple(zip(*kept.values())))
 
 
@@ -166,7 +228,9 @@ def findings(rows: Sequence[ScalingRow]) -> tuple[list[Finding], int]:
     comparable: dict[tuple, list[ScalingRow]] = {}
     for row, derived in zip(ordered, baselines.derive(ordered)):
         first = derived.baseline[0] if derived.baseline else row
-        comparable.setdefault((bool(derived.baseline), first.series, *baselines.works(first)[0]), []).append(row)
+        comparable.setdefault(
+            (bool(derived.baseline), first.series, *baselines.works(first)[0]), []
+        ).append(row)
     found, compared = [], 0
     for members in comparable.values():
         count, made = auditing.check(_audited_table(members))
@@ -182,7 +246,16 @@ def _audited_table(rows: Sequence[ScalingRow]) -> audit_tables.Table:
     texts = []
     for row in rows:
         cells = [getattr(row, name) for name in fields]
-        texts.append((row.line, (row.series, str(row.devices or ""), *(cell.text if cell else "" for cell in cells))))
+        texts.append(
+            (
+                row.line,
+                (
+                    row.series,
+                    str(row.devices or ""),
+                    *(cell.text if cell else "" for cell in cells),
+                ),
+            )
+        )
     return audit_tables.Table(rows[0].source, 0, header, tuple(texts))
 
 
@@ -192,8 +265,21 @@ def _findings_table(faults: Sequence[Finding], comparisons: int) -> Table:
     for fault in faults:
         for cell in fault.places:
             where = f"{fault.source}:{cell.line}"
-            rows.append((where, fault.strength, cell.row, cell.column, cell.printed, fault.relation))
-    return Table(f"Findings of the audit: {len(faults)} in {comparisons} comparisons", _FINDING_COLUMNS, tuple(rows))
+            rows.append(
+                (
+                    where,
+                    fault.strength,
+                    cell.row,
+                    cell.column,
+                    cell.printed,
+                    fault.relation,
+                )
+            )
+    return Table(
+        f"Findings of the audit: {len(faults)} in {comparisons} comparisons",
+        _FINDING_COLUMNS,
+        tuple(rows),
+    )
 
 
 def _text(cell: Printed | None) -> str | None:

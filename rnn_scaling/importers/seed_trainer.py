@@ -7,7 +7,14 @@ Format: tensorflow/data_parallelism_for_nmt/train.py of that repository: a heade
 import re
 from collections.abc import Iterable
 
-from rnn_scaling.importers.common import ImportedLog, Problems, ScalingRow, by_rank, finish, printed
+from rnn_scaling.importers.common import (
+    ImportedLog,
+    Problems,
+    ScalingRow,
+    by_rank,
+    finish,
+    printed,
+)
 
 FORMAT = "seed_trainer"
 UNIT = "words/s"
@@ -44,16 +51,29 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
                 continue
             ones += row.speedup is None
             rows.append(row)
-        elif (match := _LOSS.match(text)) and match[2].lower().lstrip("-") in ("nan", "inf"):
-            problems.add(line, f"the loss of batch {match[1]} is {match[2]}: the run diverged", "loss")
+        elif (match := _LOSS.match(text)) and match[2].lower().lstrip("-") in (
+            "nan",
+            "inf",
+        ):
+            problems.add(
+                line,
+                f"the loss of batch {match[1]} is {match[2]}: the run diverged",
+                "loss",
+            )
         if problems.too_many(line, len(rows), "rows"):
             break
     if header:
-        problems.add(header, "no numbers follow this header: the log is cut short", "no numbers")
+        problems.add(
+            header, "no numbers follow this header: the log is cut short", "no numbers"
+        )
     notes = list(NOTES)
     if ones:
-        notes.append(f"{ones} rows print a ratio of 1.00 for several GPUs, the trainer's default; it is left out.")
-    return finish(FORMAT, source, rows, (), notes, problems, "no row of the trainer in this file")
+        notes.append(
+            f"{ones} rows print a ratio of 1.00 for several GPUs, the trainer's default; it is left out."
+        )
+    return finish(
+        FORMAT, source, rows, (), notes, problems, "no row of the trainer in this file"
+    )
 
 
 def _row(text: str, line: int, source: str) -> ScalingRow:
@@ -61,9 +81,18 @@ def _row(text: str, line: int, source: str) -> ScalingRow:
     if len(words) != 5 or not text.startswith("|"):
         raise ValueError(f"expected 5 numbers between bars, got {text[:60]!r}")
     names = ("a number of GPUs", "a batch size", "seconds", "words/s", "a ratio")
-    number, size, seconds, rate, ratio = (printed(word, name) for word, name in zip(words, names))
+    number, size, seconds, rate, ratio = (
+        printed(word, name) for word, name in zip(words, names)
+    )
     devices = int(number.value)
     speedup = None if devices > 1 and words[4] == "1.00" else ratio
     return ScalingRow(
-        source, line, devices=devices, batch_size=size, seconds=seconds, rate=rate, rate_unit=UNIT, speedup=speedup
+        source,
+        line,
+        devices=devices,
+        batch_size=size,
+        seconds=seconds,
+        rate=rate,
+        rate_unit=UNIT,
+        speedup=speedup,
     )

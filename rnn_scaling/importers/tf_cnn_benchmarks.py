@@ -18,14 +18,30 @@ from rnn_scaling.importers.rank_totals import RankReader, Total
 FORMAT = "tf_cnn_benchmarks"
 UNIT = "images/s"
 MAX_DEVICES = 10_000_000
-detect = detector(r"\btotal images/sec: |\bStep\tImg/sec\t|\d\s+images/sec: \S+ \+/- ", "images/sec: ", "Img/sec")
+detect = detector(
+    r"\btotal images/sec: |\bStep\tImg/sec\t|\d\s+images/sec: \S+ \+/- ",
+    "images/sec: ",
+    "Img/sec",
+)
 _SETTING = re.compile(r"([A-Za-z][\w ]{1,30}):\s+(\S.*)")
 _FIRST = ("TensorFlow", "Model")  # with one of these a header begins
-_KNOWN = (*_FIRST, "Dataset", "Mode", "Batch size", "Num batches", "Devices", "Data format", "Variables", "AllReduce")
+_KNOWN = (
+    *_FIRST,
+    "Dataset",
+    "Mode",
+    "Batch size",
+    "Num batches",
+    "Devices",
+    "Data format",
+    "Variables",
+    "AllReduce",
+)
 _END = ("==========", "Generating ", "Running warm up")
 _PER_DEVICE = re.compile(r"\s*(\S+) per device\s*")
 MAX_COMMAND = 8000  # characters of a command line that are read
-_STEP = re.compile(r"(\d+)\s+images/sec: (\S+)(?: \+/- (\S+) \(jitter = (\S+)\))?(?:\s+(?!\+/-)\S.*)?\s*")
+_STEP = re.compile(
+    r"(\d+)\s+images/sec: (\S+)(?: \+/- (\S+) \(jitter = (\S+)\))?(?:\s+(?!\+/-)\S.*)?\s*"
+)
 _TOTAL = re.compile(r"total images/sec: (\S+)\s*")
 SEPARATE = (
     "Runs of which the log tells no difference stand as rows of their own: repeats, processes that do not know of each "
@@ -57,11 +73,32 @@ _MODES = {
     "hierarchical_copy", "gradient_repacking", "compact_gradient_transfer", "agg_small_grads_max_bytes",
     "agg_small_grads_max_group", "allreduce_merge_scope", "variable_consistency", "network_topology", "server_protocol",
 }  # fmt: skip
-_PARAMETER_DEVICE = re.compile(r"param(eter)?s?[ _]device|\bps[ _]device", re.IGNORECASE)
-_OWN_PARAMETERS = {"replicated", "independent", "horovod", "distributed_all_reduce", "collective_all_reduce"}
-_MODE_WORDS = re.compile(r"param(eter)?s?[ _]device|\bps[ _]|nccl|all_?reduce|variable_update", re.IGNORECASE)
-_ORDER = ("Model", "Dataset", "Mode", "Variables", "AllReduce", "Use NCCL", "local_parameter_device", "Data format")
-_BARE = frozenset({"Model", "Dataset", "Mode", "Variables", "AllReduce", "Data format"})  # values that name themselves
+_PARAMETER_DEVICE = re.compile(
+    r"param(eter)?s?[ _]device|\bps[ _]device", re.IGNORECASE
+)
+_OWN_PARAMETERS = {
+    "replicated",
+    "independent",
+    "horovod",
+    "distributed_all_reduce",
+    "collective_all_reduce",
+}
+_MODE_WORDS = re.compile(
+    r"param(eter)?s?[ _]device|\bps[ _]|nccl|all_?reduce|variable_update", re.IGNORECASE
+)
+_ORDER = (
+    "Model",
+    "Dataset",
+    "Mode",
+    "Variables",
+    "AllReduce",
+    "Use NCCL",
+    "local_parameter_device",
+    "Data format",
+)
+_BARE = frozenset(
+    {"Model", "Dataset", "Mode", "Variables", "AllReduce", "Data format"}
+)  # values that name themselves
 _IN_WORDS = {
     ("Use NCCL", "true"): "NCCL", ("Use NCCL", "false"): "no NCCL", ("use_fp16", "true"): "fp16",
     ("xla", "true"): "XLA", ("Device", "cpu"): "on CPUs", ("Cluster", "true"): "in a cluster",
@@ -80,7 +117,9 @@ class _Stream:
     """The output of one rank (or of a log without tags) so far."""
 
     settings: dict[str, str] = dataclasses.field(default_factory=dict)  # of the header
-    command: dict[str, str] = dataclasses.field(default_factory=dict)  # options of the command line before it
+    command: dict[str, str] = dataclasses.field(
+        default_factory=dict
+    )  # options of the command line before it
     in_header: bool = False
     step: tuple[str, ...] | None = None
     step_line: int = 0
@@ -92,7 +131,11 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     reader = _Reader(source)
     groups = reader.read_all(lines)
     is_repeated = len({group[0].key for group in groups}) < len(groups)
-    notes = [*NOTES, *rank_totals.note(groups, UNIT), *([SEPARATE] if is_repeated else [])]
+    notes = [
+        *NOTES,
+        *rank_totals.note(groups, UNIT),
+        *([SEPARATE] if is_repeated else []),
+    ]
     return reader.log(groups, notes, "no images/sec in this file")
 
 
@@ -104,13 +147,17 @@ class _Reader(RankReader[_Stream]):
 
     def read(self, line: int, rank: int | None, text: str) -> None:
         stream = self.streams.setdefault(rank, _Stream())
-        if self.typed or (PROGRAM in text and " -" in text.partition(PROGRAM)[2]):  # the command of a run
+        if self.typed or (
+            PROGRAM in text and " -" in text.partition(PROGRAM)[2]
+        ):  # the command of a run
             self._read_command(text)
         elif "images/sec: " in text:
             self._read_rate(line, rank, text, stream)
         elif text.startswith(_END):
             stream.in_header = False
-        elif (match := _SETTING.match(text)) and (stream.in_header or match[1] in _KNOWN):
+        elif (match := _SETTING.match(text)) and (
+            stream.in_header or match[1] in _KNOWN
+        ):
             if match[1] in _FIRST and (stream.is_done or stream.step):
                 self.end_without_total(rank)
                 stream = self.streams[rank] = _Stream()
@@ -128,11 +175,16 @@ class _Reader(RankReader[_Stream]):
             return
         self.command, self.typed = _options_of(self.typed[:MAX_COMMAND]), ""
 
-    def _read_rate(self, line: int, rank: int | None, text: str, stream: _Stream) -> None:
+    def _read_rate(
+        self, line: int, rank: int | None, text: str, stream: _Stream
+    ) -> None:
         if match := _TOTAL.fullmatch(text):
             rate = positive(match[1], "total images/sec")
             devices, workers = _devices(stream.settings)
-            key = (tuple(sorted(stream.settings.items())), tuple(sorted(stream.command.items())))
+            key = (
+                tuple(sorted(stream.settings.items())),
+                tuple(sorted(stream.command.items())),
+            )
             row = _row(self.source, line, stream, devices, numbers.parse(match[1]))
             self.totals.append(Total(line, rank, key, workers, rate, row))
             stream.is_done, stream.step = True, None
@@ -146,7 +198,11 @@ class _Reader(RankReader[_Stream]):
         stream = self.streams[rank]
         if stream.step is None or stream.is_done:
             return
-        line, step, rate = stream.step_line, stream.step[0], numbers.parse(stream.step[1])
+        line, step, rate = (
+            stream.step_line,
+            stream.step[0],
+            numbers.parse(stream.step[1]),
+        )
         try:
             devices, workers = _devices(stream.settings)
         except ValueError as e:
@@ -155,32 +211,54 @@ class _Reader(RankReader[_Stream]):
         text = f"its rate is that of steps 1 to {step}"
         if workers > 1:
             text, rate = "its rate is one worker's, so the run has no rate", None
-        self.problems.add(line, f"no 'total images/sec' follows step {step}: the run is cut short; {text}", "cut short")
+        self.problems.add(
+            line,
+            f"no 'total images/sec' follows step {step}: the run is cut short; {text}",
+            "cut short",
+        )
         self.cut.append(_row(self.source, line, stream, devices, rate))
 
 
 def _devices(settings: dict[str, str]) -> tuple[int | None, int]:
     """Devices together and processes that print a total each. Raises ValueError for a batch size that cannot be."""
     listed = settings.get("Devices", "").count("'") // 2
-    total, per_device = settings.get("Batch size", "").partition(" ")[0], settings.get("per device", "")
+    total, per_device = (
+        settings.get("Batch size", "").partition(" ")[0],
+        settings.get("per device", ""),
+    )
     devices = listed or None
     if total and per_device:
-        ratio = positive(total, "a global batch size") / positive(per_device, "a batch size per device")
+        ratio = positive(total, "a global batch size") / positive(
+            per_device, "a batch size per device"
+        )
         if ratio > MAX_DEVICES:
             raise ValueError(
                 f"a global batch size of {total[:20]} at {per_device[:20]} per device is no number of devices"
             )
         devices = round(ratio) if abs(ratio - round(ratio)) < 1e-9 else devices
-    is_one_list = "horovod" in settings.get("Devices", "")  # Horovod's list names every rank's device
+    is_one_list = "horovod" in settings.get(
+        "Devices", ""
+    )  # Horovod's list names every rank's device
     workers = listed if is_one_list else (devices or 1) // max(listed, 1)
     return devices, max(workers, 1)
 
 
-def _row(source: str, line: int, stream: _Stream, devices: int | None, rate: Printed | None) -> ScalingRow:
+def _row(
+    source: str, line: int, stream: _Stream, devices: int | None, rate: Printed | None
+) -> ScalingRow:
     settings = stream.settings
     series, base = _series(_parting(settings, stream.command))
-    figures = ("steps", "images/s of step lines", "standard error (images/s)", "jitter (images/s)")
-    cells = {name: numbers.parse(text) for name, text in zip(figures, stream.step or ()) if text is not None}
+    figures = (
+        "steps",
+        "images/s of step lines",
+        "standard error (images/s)",
+        "jitter (images/s)",
+    )
+    cells = {
+        name: numbers.parse(text)
+        for name, text in zip(figures, stream.step or ())
+        if text is not None
+    }
     return ScalingRow(
         source,
         line,
@@ -188,7 +266,9 @@ def _row(source: str, line: int, stream: _Stream, devices: int | None, rate: Pri
         base=base,
         devices=devices,
         batch_size=numbers.parse(settings.get("per device", "")),
-        global_batch_size=numbers.parse(settings.get("Batch size", "").partition(" ")[0]),
+        global_batch_size=numbers.parse(
+            settings.get("Batch size", "").partition(" ")[0]
+        ),
         rate=rate,
         rate_unit=UNIT,
         extra={name: cell for name, cell in cells.items() if cell is not None},
@@ -200,7 +280,9 @@ def _options_of(command: str) -> dict[str, str]:
     text = command.partition(PROGRAM)[2].replace("\\\n", " ")
     try:
         words = shlex.split(text)
-    except ValueError:  # a quotation mark that belongs to what stands around the command
+    except (
+        ValueError
+    ):  # a quotation mark that belongs to what stands around the command
         words = text.split()
     options: dict[str, str] = {}
     waiting = ""
@@ -225,7 +307,9 @@ def _parting(header: Mapping[str, str], command: Mapping[str, str]) -> dict[str,
     settings = {**command, **header}
     if "'/cpu" in header.get("Devices", "") or "/cpu:" in header.get("Devices", ""):
         settings["Device"] = "cpu"
-    if "job:" in header.get("Devices", ""):  # its parameters come over the network, to a lone worker too
+    if "job:" in header.get(
+        "Devices", ""
+    ):  # its parameters come over the network, to a lone worker too
         settings["Cluster"] = "true"
     kept = {}
     for name, value in settings.items():
@@ -237,17 +321,29 @@ def _parting(header: Mapping[str, str], command: Mapping[str, str]) -> dict[str,
 
 def _series(settings: Mapping[str, str]) -> tuple[str, str]:
     """(the series of a run, what a run on one device must share to be its baseline), as texts."""
-    ordered = [*(name for name in _ORDER if name in settings), *sorted(settings.keys() - set(_ORDER))]
+    ordered = [
+        *(name for name in _ORDER if name in settings),
+        *sorted(settings.keys() - set(_ORDER)),
+    ]
     words = {name: _words(name, settings[name]) for name in ordered}
-    shared = [text for name, text in words.items() if not _is_mode(name) or _copies_alone(name, settings)]
+    shared = [
+        text
+        for name, text in words.items()
+        if not _is_mode(name) or _copies_alone(name, settings)
+    ]
     return ", ".join(words.values()), ", ".join(shared)
 
 
 def _copies_alone(name: str, settings: Mapping[str, str]) -> bool:
     """Whether an option has even a lone device copy all parameters from the host, and gradients to it, each step."""
-    if not _PARAMETER_DEVICE.search(name) or not settings[name].lower().lstrip("/").startswith("cpu"):
+    if not _PARAMETER_DEVICE.search(name) or not settings[name].lower().lstrip(
+        "/"
+    ).startswith("cpu"):
         return False
-    return settings.get("Variables") not in _OWN_PARAMETERS and settings.get("Device", "").lower() != "cpu"
+    return (
+        settings.get("Variables") not in _OWN_PARAMETERS
+        and settings.get("Device", "").lower() != "cpu"
+    )
 
 
 def _is_mode(name: str) -> bool:

@@ -42,35 +42,72 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
             in_legend = True
         elif in_legend and (match := _LEGEND.fullmatch(text)):
             legend[match[1]] = match[2].strip()
-        elif matrices and (row := topology.read_row(text, matrices[-1].header)) is not None:
+        elif (
+            matrices
+            and (row := topology.read_row(text, matrices[-1].header)) is not None
+        ):
             _add_row(matrices[-1], row, number, problems)
     tables: list[Table] = []
     for matrix in matrices:
         _check(matrix, legend, problems)
-        rows = tuple((name, *row.links, *(cell or None for cell in row.extras)) for name, row in matrix.rows.items())
-        tables.append(Table("Topology", ("Device", *matrix.header.devices, *matrix.header.extras), rows))
+        rows = tuple(
+            (name, *row.links, *(cell or None for cell in row.extras))
+            for name, row in matrix.rows.items()
+        )
+        tables.append(
+            Table(
+                "Topology",
+                ("Device", *matrix.header.devices, *matrix.header.extras),
+                rows,
+            )
+        )
         tables.append(_groups_table(matrix))
     if any(table.rows for table in tables):
         tables.append(Table("Legend", ("Symbol", "Meaning"), tuple(legend.items())))
-    return finish(FORMAT, source, (), tables, _notes(matrices), problems, "no row of a topology matrix in this file")
+    return finish(
+        FORMAT,
+        source,
+        (),
+        tables,
+        _notes(matrices),
+        problems,
+        "no row of a topology matrix in this file",
+    )
 
 
-def _add_row(matrix: _TopologyMatrix, row: topology.MatrixRow, number: int, problems: Problems) -> None:
+def _add_row(
+    matrix: _TopologyMatrix, row: topology.MatrixRow, number: int, problems: Problems
+) -> None:
     name, size = row.name, len(matrix.header.devices)
     if len(row.links) < size:
-        problems.add(number, f"row {name} has {len(row.links)} of {size} cells; left out", "short row")
+        problems.add(
+            number,
+            f"row {name} has {len(row.links)} of {size} cells; left out",
+            "short row",
+        )
     elif name in matrix.rows:
-        problems.add(number, f"row {name} stands here twice; the first counts", "row twice")
+        problems.add(
+            number, f"row {name} stands here twice; the first counts", "row twice"
+        )
     elif bad := [cell for cell in row.links if not topology.RELATION.fullmatch(cell)]:
-        problems.add(number, f"row {name}: expected X, NV#, PIX, PXB, PHB, NODE or SYS, got {bad[0]!r}", "bad relation")
+        problems.add(
+            number,
+            f"row {name}: expected X, NV#, PIX, PXB, PHB, NODE or SYS, got {bad[0]!r}",
+            "bad relation",
+        )
     else:
         matrix.rows[name] = row
 
 
-def _check(matrix: _TopologyMatrix, legend: Mapping[str, str], problems: Problems) -> None:
+def _check(
+    matrix: _TopologyMatrix, legend: Mapping[str, str], problems: Problems
+) -> None:
     missing = [name for name in matrix.header.devices if name not in matrix.rows]
     if missing:
-        problems.add(matrix.line, f"the matrix lacks the row of {', '.join(missing)}: the file is cut short")
+        problems.add(
+            matrix.line,
+            f"the matrix lacks the row of {', '.join(missing)}: the file is cut short",
+        )
     known = {*topology.LEVELS, *legend, "X", "N/A"}
     for i, first in enumerate(matrix.header.devices):
         for j, second in enumerate(matrix.header.devices):
@@ -78,29 +115,75 @@ def _check(matrix: _TopologyMatrix, legend: Mapping[str, str], problems: Problem
                 continue
             relation = matrix.rows[first].links[j]
             if topology.level_of(relation) not in known:
-                problems.add(matrix.line, f"{first}-{second}: {relation!r} is not in the legend", "unknown relation")
+                problems.add(
+                    matrix.line,
+                    f"{first}-{second}: {relation!r} is not in the legend",
+                    "unknown relation",
+                )
             if (relation == "X") != (i == j):
-                problems.add(matrix.line, f"{first}-{second}: {relation!r}, but X stands for a device with itself", "X")
-            elif i < j and second in matrix.rows and matrix.rows[second].links[i] != relation:
+                problems.add(
+                    matrix.line,
+                    f"{first}-{second}: {relation!r}, but X stands for a device with itself",
+                    "X",
+                )
+            elif (
+                i < j
+                and second in matrix.rows
+                and matrix.rows[second].links[i] != relation
+            ):
                 back = matrix.rows[second].links[i]
-                problems.add(matrix.line, f"{first}-{second} is {relation}, but {second}-{first} is {back}", "uneven")
+                problems.add(
+                    matrix.line,
+                    f"{first}-{second} is {relation}, but {second}-{first} is {back}",
+                    "uneven",
+                )
 
 
 def _groups_table(matrix: _TopologyMatrix) -> Table:
-    gpus = [name for name in matrix.header.devices if name.startswith("GPU") and name in matrix.rows]
-    links = [[matrix.rows[name].links[matrix.header.devices.index(peer)] for peer in gpus] for name in gpus]
+    gpus = [
+        name
+        for name in matrix.header.devices
+        if name.startswith("GPU") and name in matrix.rows
+    ]
+    links = [
+        [matrix.rows[name].links[matrix.header.devices.index(peer)] for peer in gpus]
+        for name in gpus
+    ]
     rows = []
     for level in topology.levels(links):
         groups = topology.connected(links, level)
-        rows.append((level, " ".join("{" + ", ".join(gpus[i][3:] for i in group) + "}" for group in groups)))
-    return Table("GPUs connected by this kind of link or a nearer one", ("Link", "Groups of GPUs"), tuple(rows))
+        rows.append(
+            (
+                level,
+                " ".join(
+                    "{" + ", ".join(gpus[i][3:] for i in group) + "}"
+                    for group in groups
+                ),
+            )
+        )
+    return Table(
+        "GPUs connected by this kind of link or a nearer one",
+        ("Link", "Groups of GPUs"),
+        tuple(rows),
+    )
 
 
 def _notes(matrices: list[_TopologyMatrix]) -> list[str]:
-    notes = ["The matrix names the farthest part of the way between two devices; it holds no bandwidth."]
-    cells = {cell for matrix in matrices for row in matrix.rows.values() for cell in row.links}
+    notes = [
+        "The matrix names the farthest part of the way between two devices; it holds no bandwidth."
+    ]
+    cells = {
+        cell
+        for matrix in matrices
+        for row in matrix.rows.values()
+        for cell in row.links
+    }
     if "SOC" in cells:
-        notes.append("SOC is the old name of SYS: the way crosses the link between two CPU sockets.")
+        notes.append(
+            "SOC is the old name of SYS: the way crosses the link between two CPU sockets."
+        )
     if any(cell.startswith("NV") for cell in cells):
-        notes.append("NV# hides what the PCIe way between the two GPUs would be; # is the number of bonded NVLinks.")
+        notes.append(
+            "NV# hides what the PCIe way between the two GPUs would be; # is the number of bonded NVLinks."
+        )
     return notes

@@ -34,18 +34,39 @@ def events(steps: Sequence[TracedStep], num_towers: int) -> list[dict[str, Any]]
     """The events; times in microseconds from the start of the first step, to the nanosecond."""
     tracks: dict[tuple[int, str], int] = {}  # (process, lane) -> its number
     work = [kernel for step in steps for kernel in step.kernels if kernel.kind != WAIT]
-    for process, lane in sorted({(_process(kernel.tower), _lane(kernel)) for kernel in work}):
-        tracks[process, lane] = process + 1 + sum(1 for earlier_process, _ in tracks if earlier_process == process)
+    for process, lane in sorted(
+        {(_process(kernel.tower), _lane(kernel)) for kernel in work}
+    ):
+        tracks[process, lane] = (
+            process
+            + 1
+            + sum(1 for earlier_process, _ in tracks if earlier_process == process)
+        )
     entries = list(_names(num_towers, tracks))
     zero = steps[0].start_ns if steps else 0
     for number, step in enumerate(steps):
         times = _times(step.start_ns, step.end_ns, zero)
-        entries.append({"ph": "X", "name": f"step {number}", "cat": "step", **_first_track(None), **times})
+        entries.append(
+            {
+                "ph": "X",
+                "name": f"step {number}",
+                "cat": "step",
+                **_first_track(None),
+                **times,
+            }
+        )
         for tower, parts in enumerate(phases.segments(step, num_towers)):
             where = {"ph": "X", "cat": "part", **_first_track(tower)}
             for part, start, end in parts:
                 title = TITLES.get(part, part)
-                entries.append({"name": title, **where, **_times(start, end, zero), "args": {"step": number}})
+                entries.append(
+                    {
+                        "name": title,
+                        **where,
+                        **_times(start, end, zero),
+                        "args": {"step": number},
+                    }
+                )
         for index, kernel in enumerate(step.kernels):
             if kernel.kind == WAIT:
                 entries += _wait(kernel, number, f"{number}.{index}", zero)
@@ -54,14 +75,26 @@ def events(steps: Sequence[TracedStep], num_towers: int) -> list[dict[str, Any]]
     return entries
 
 
-def _names(num_towers: int, tracks: dict[tuple[int, str], int]) -> Iterator[dict[str, Any]]:
+def _names(
+    num_towers: int, tracks: dict[tuple[int, str], int]
+) -> Iterator[dict[str, Any]]:
     for tower in (*range(num_towers), None):
         process = _process(tower)
         # Towers one below the other, and what they share below them.
         place = num_towers if tower is None else tower
-        yield _named("process_name", process, process, name="all towers" if tower is None else f"tower {tower}")
+        yield _named(
+            "process_name",
+            process,
+            process,
+            name="all towers" if tower is None else f"tower {tower}",
+        )
         yield _named("process_sort_index", process, process, sort_index=place)
-        yield _named("thread_name", process, process, name="steps" if tower is None else "parts of a step")
+        yield _named(
+            "thread_name",
+            process,
+            process,
+            name="steps" if tower is None else "parts of a step",
+        )
         yield _named("thread_sort_index", process, process, sort_index=0)
     for (process, lane), track in tracks.items():
         yield _named("thread_name", process, track, name=lane)
@@ -87,26 +120,52 @@ def _lane(kernel: KernelEvent) -> str:
     return f"{device} {kernel.lane}" + (", launches" if kernel.dispatched else "")
 
 
-def _kernel(kernel: KernelEvent, step: int, tracks: dict[tuple[int, str], int], zero: int) -> dict[str, Any]:
+def _kernel(
+    kernel: KernelEvent, step: int, tracks: dict[tuple[int, str], int], zero: int
+) -> dict[str, Any]:
     process = _process(kernel.tower)
     args = _args(kernel, step)
     if kernel.kind == COPY:
         args["copy"] = True
     where = {"pid": process, "tid": tracks[process, _lane(kernel)]}
     times = _times(kernel.start_ns, kernel.end_ns, zero)
-    return {"ph": "X", "name": kernel.type, "cat": kernel.phase, **where, **times, "args": args}
+    return {
+        "ph": "X",
+        "name": kernel.type,
+        "cat": kernel.phase,
+        **where,
+        **times,
+        "args": args,
+    }
 
 
-def _wait(kernel: KernelEvent, step: int, number: str, zero: int) -> Iterator[dict[str, Any]]:
+def _wait(
+    kernel: KernelEvent, step: int, number: str, zero: int
+) -> Iterator[dict[str, Any]]:
     """Waits overlap each other, which complete events of a track must not: these get tracks of their own."""
-    name = {"name": f"{kernel.type} (waits)", "cat": f"{kernel.phase}, waits", "id2": {"local": number}}
+    name = {
+        "name": f"{kernel.type} (waits)",
+        "cat": f"{kernel.phase}, waits",
+        "id2": {"local": number},
+    }
     where = _first_track(kernel.tower)
-    yield {"ph": "b", **name, **where, "ts": _us(kernel.start_ns - zero), "args": _args(kernel, step)}
+    yield {
+        "ph": "b",
+        **name,
+        **where,
+        "ts": _us(kernel.start_ns - zero),
+        "args": _args(kernel, step),
+    }
     yield {"ph": "e", **name, **where, "ts": _us(kernel.end_ns - zero)}
 
 
 def _args(kernel: KernelEvent, step: int) -> dict[str, Any]:
-    return {"operator": kernel.name, "device": kernel.device, "phase": kernel.phase, "step": step}
+    return {
+        "operator": kernel.name,
+        "device": kernel.device,
+        "phase": kernel.phase,
+        "step": step,
+    }
 
 
 def _times(start_ns: int, end_ns: int, zero: int) -> dict[str, float]:

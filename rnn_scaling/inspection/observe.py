@@ -16,7 +16,9 @@ from rnn_scaling.records.decoding import build
 from rnn_scaling.records.step_parts import Graph, Trace
 from rnn_scaling.training.towers import StepResult, TrainStep
 
-COUNTED_STEPS = 2  # under the trace of every kernel; two, so that a difference between steps shows
+COUNTED_STEPS = (
+    2  # under the trace of every kernel; two, so that a difference between steps shows
+)
 TRACE_FILE = "trace.json.gz"
 
 
@@ -29,10 +31,24 @@ def graph(step: TrainStep) -> Graph:
     nodes = operators.nodes_of(parts)
     traced = step.graph()
     fields = {
-        "python": {"operators": sum(operators.num_operators(call.pre_optimization_graph) for call in collected)},
-        "optimized": {"operators": sum(operators.num_operators(call.post_optimization_graph) for call in collected)},
+        "python": {
+            "operators": sum(
+                operators.num_operators(call.pre_optimization_graph)
+                for call in collected
+            )
+        },
+        "optimized": {
+            "operators": sum(
+                operators.num_operators(call.post_optimization_graph)
+                for call in collected
+            )
+        },
         "partitions": operators.tally_operators(nodes),
-        "placement": {"variables": placement.variables(step.variable_states(), step.tower_gradients, traced, nodes)},
+        "placement": {
+            "variables": placement.variables(
+                step.variable_states(), step.tower_gradients, traced, nodes
+            )
+        },
         "copies": placement.copies(parts, traced),
     }
     if step.cut is not None:
@@ -40,7 +56,9 @@ def graph(step: TrainStep) -> Graph:
     return build(Graph, fields)
 
 
-def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[float]) -> Trace:
+def trace(
+    step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[float]
+) -> Trace:
     """The record's `trace`: runs the step under the profiler, first to count kernels, then to time them.
 
     log_dir: keeps the profiler's file and a Chrome trace; "": neither is kept. untraced_s: seconds of the same run's
@@ -50,8 +68,12 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
     nodes, exchanged = operators.nodes_of(parts), operators.exchanged(parts)
     num_towers = len(step.engine.own_devices)
     results: list[StepResult] = []
-    entry.note(f"tracing {COUNTED_STEPS} batches to count kernels and {num_batches} to time them")
-    counted = tracing.trace(lambda: results.append(step()), COUNTED_STEPS, every_kernel=True)
+    entry.note(
+        f"tracing {COUNTED_STEPS} batches to count kernels and {num_batches} to time them"
+    )
+    counted = tracing.trace(
+        lambda: results.append(step()), COUNTED_STEPS, every_kernel=True
+    )
     every = _of_towers(xplane.read(counted.space, nodes, exchanged), num_towers)
     timed = tracing.trace(step, num_batches, log_dir)
     expensive = _of_towers(xplane.read(timed.space, nodes, exchanged), num_towers)
@@ -59,13 +81,25 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
     if log_dir:
         xplane.drop_iterations(timed.space)
         write_bytes(timed.space.SerializeToString(), Path(timed.file))
-        write_bytes(chrome.render(expensive.steps, num_towers), Path(log_dir) / TRACE_FILE)
+        write_bytes(
+            chrome.render(expensive.steps, num_towers), Path(log_dir) / TRACE_FILE
+        )
         files.append(TRACE_FILE)
-    cost = {"timed_s": timed.step_s, "counted_s": counted.step_s, "start_s": timed.start_s, "stop_s": timed.stop_s}
+    cost = {
+        "timed_s": timed.step_s,
+        "counted_s": counted.step_s,
+        "start_s": timed.start_s,
+        "stop_s": timed.stop_s,
+    }
     fields = {
         "batches": num_batches,
-        "items": int(results[COUNTED_STEPS - 1].items.sum()),  # of the step whose kernels are listed by type
-        "kernels": {**operators.tally_kernels(every.steps), "input_pipeline": every.foreign / COUNTED_STEPS},
+        "items": int(
+            results[COUNTED_STEPS - 1].items.sum()
+        ),  # of the step whose kernels are listed by type
+        "kernels": {
+            **operators.tally_kernels(every.steps),
+            "input_pipeline": every.foreign / COUNTED_STEPS,
+        },
         "cost": {"untraced_s": statistics.median(untraced_s), **cost},
         "steps": [phases.split(traced, num_towers) for traced in expensive.steps],
         "files": files,
@@ -78,7 +112,8 @@ def _of_towers(trace: xplane.XplaneTrace, num_towers: int) -> xplane.XplaneTrace
     steps = []
     for step in trace.steps:
         kernels = [
-            kernel._replace(tower=None) if (kernel.tower or 0) >= num_towers else kernel for kernel in step.kernels
+            kernel._replace(tower=None) if (kernel.tower or 0) >= num_towers else kernel
+            for kernel in step.kernels
         ]
         steps.append(dataclasses.replace(step, kernels=kernels))
     return trace._replace(steps=steps)
@@ -86,4 +121,8 @@ def _of_towers(trace: xplane.XplaneTrace, num_towers: int) -> xplane.XplaneTrace
 
 def partitions(step: TrainStep) -> list[Any]:
     """The graphs that run, one a device, of a step that collected them."""
-    return [partition for graphs in step.function_graphs for partition in graphs.partition_graphs]
+    return [
+        partition
+        for graphs in step.function_graphs
+        for partition in graphs.partition_graphs
+    ]

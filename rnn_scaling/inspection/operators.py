@@ -15,7 +15,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rnn_scaling.records.step_parts import BACKWARD, EXCHANGE, FORWARD, INPUT, OTHER, PLACES, UPDATE
+from rnn_scaling.records.step_parts import (
+    BACKWARD,
+    EXCHANGE,
+    FORWARD,
+    INPUT,
+    OTHER,
+    PLACES,
+    UPDATE,
+)
 
 HOST, DEVICE, COPY, WAIT = "host", "device", "copy", "wait"
 """host: an operator's kernel that ran on a CPU device, or control flow of a loop wherever it is placed; device: a
@@ -23,7 +31,11 @@ kernel on a GPU; copy: a copy to, from or on a GPU, or a fill of its memory; wai
 start to its end, on no core (a collective, or a tensor to be received)."""
 SENDS = ("_Send", "_HostSend")
 RECEIVES = ("_Recv", "_HostRecv")
-SHARED = (INPUT, EXCHANGE, UPDATE)  # phases with a scope of their own, outside of any tower's
+SHARED = (
+    INPUT,
+    EXCHANGE,
+    UPDATE,
+)  # phases with a scope of their own, outside of any tower's
 _TOWER = re.compile(r"tower_(\d+)")
 
 
@@ -61,7 +73,9 @@ def owner(name: str) -> Owner:
         follows = parts[index + 1] if index + 1 < len(parts) else ""
         tower = _tower(part)
         if tower is not None:
-            return Owner(tower, follows if follows in (INPUT, FORWARD, BACKWARD) else OTHER)
+            return Owner(
+                tower, follows if follows in (INPUT, FORWARD, BACKWARD) else OTHER
+            )
         if part in SHARED and follows:
             return Owner(_tower(follows) if part == UPDATE else None, part)
     return Owner(None, OTHER)
@@ -80,7 +94,9 @@ class Node(NamedTuple):
 
 def num_operators(graph: Any) -> int:
     """Operators of a GraphDef, those of the functions in its library (loop bodies) included, each function once."""
-    return len(graph.node) + sum(len(function.node_def) for function in graph.library.function)
+    return len(graph.node) + sum(
+        len(function.node_def) for function in graph.library.function
+    )
 
 
 def nodes_of(partitions: Iterable[Any]) -> dict[str, Node]:
@@ -91,7 +107,9 @@ def nodes_of(partitions: Iterable[Any]) -> dict[str, Node]:
             nodes[node.name] = Node(node.op, node.device, owner(node.name))
         for function in partition.library.function:
             for node in function.node_def:
-                nodes.setdefault(node.name, Node(node.op, node.device, owner(node.name)))
+                nodes.setdefault(
+                    node.name, Node(node.op, node.device, owner(node.name))
+                )
     return nodes
 
 
@@ -100,7 +118,9 @@ def exchanged(partitions: Sequence[Any]) -> frozenset[str]:
 
     Each is named after the operator that made the tensor, for gradients one of a tower's backward pass.
     """
-    return frozenset(received_by(partitions, lambda name: owner(name).phase == EXCHANGE))
+    return frozenset(
+        received_by(partitions, lambda name: owner(name).phase == EXCHANGE)
+    )
 
 
 def received_by(partitions: Sequence[Any], reads: Callable[[str], Any]) -> set[str]:
@@ -111,7 +131,9 @@ def received_by(partitions: Sequence[Any], reads: Callable[[str], Any]) -> set[s
         received = {node.name: node.attr["tensor_name"].s.decode() for node in receives}
         for node in partition.node:
             if reads(node.name):
-                sources = (name.removeprefix("^").partition(":")[0] for name in node.input)
+                sources = (
+                    name.removeprefix("^").partition(":")[0] for name in node.input
+                )
                 transfers |= {received[name] for name in sources if name in received}
     return transfers
 
@@ -119,11 +141,18 @@ def received_by(partitions: Sequence[Any], reads: Callable[[str], Any]) -> set[s
 def tally_operators(nodes: Mapping[str, Node]) -> dict[str, Any]:
     """Counts of the partitions' operators: in all, by type, by device, and by tower and phase; JSON-ready."""
     by_owner = Counter(node.owner for node in nodes.values())
-    return {"operators": len(nodes), **_by_kind(nodes.values()), "by_phase": owners(by_owner, "operators")}
+    return {
+        "operators": len(nodes),
+        **_by_kind(nodes.values()),
+        "by_phase": owners(by_owner, "operators"),
+    }
 
 
 def _by_kind(counted: Collection[Any]) -> dict[str, dict[str, int]]:
-    types, devices = Counter(node.type for node in counted), Counter(node.device for node in counted)
+    types, devices = (
+        Counter(node.type for node in counted),
+        Counter(node.device for node in counted),
+    )
     descending = sorted(types.items(), key=lambda item: (-item[1], item[0]))
     return {"by_type": dict(descending), "by_device": dict(sorted(devices.items()))}
 
@@ -155,5 +184,9 @@ def _place(kernel: KernelEvent) -> str:
 
 def owners(counts: Mapping[Owner, Any], unit: str) -> list[dict[str, Any]]:
     """[{tower, phase, <unit>}] in order; what the towers share comes last."""
-    order = sorted(counts, key=lambda who: (who.tower is None, who.tower or 0, who.phase))
-    return [{"tower": who.tower, "phase": who.phase, unit: counts[who]} for who in order]
+    order = sorted(
+        counts, key=lambda who: (who.tower is None, who.tower or 0, who.phase)
+    )
+    return [
+        {"tower": who.tower, "phase": who.phase, unit: counts[who]} for who in order
+    ]

@@ -12,7 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from rnn_scaling.inspection.operators import COPY, RECEIVES, WAIT, KernelEvent, TracedStep
+from rnn_scaling.inspection.operators import (
+    COPY,
+    RECEIVES,
+    WAIT,
+    KernelEvent,
+    TracedStep,
+)
 from rnn_scaling.records import step_parts as names
 
 _STARVED_PHASE = "waits"  # how waiting for input is filed among the phases
@@ -49,13 +55,17 @@ def split(step: TracedStep, num_towers: int) -> dict[str, Any]:
     """
     sweep = _sweep(step, num_towers)
     everyone = sweep.seconds(np.any(sweep.computes, axis=0))
-    tower_seconds = [sweep.seconds(sweep.computes[tower]) for tower in range(num_towers)]
+    tower_seconds = [
+        sweep.seconds(sweep.computes[tower]) for tower in range(num_towers)
+    ]
     return {
         "seconds": (step.end_ns - step.start_ns) / 1e9,
         "towers": [_tower(sweep, step, tower) for tower in range(num_towers)],
         "shared": {"busy": _busy(sweep, None, (*names.SHARED_OWN, names.EXCHANGE))},
         "concurrency": math.fsum(tower_seconds) / everyone if everyone else None,
-        "kernels": sum(kernel.kind != COPY and not kernel.dispatched for kernel in step.kernels),
+        "kernels": sum(
+            kernel.kind != COPY and not kernel.dispatched for kernel in step.kernels
+        ),
         "timeline": _timeline(sweep),
     }
 
@@ -68,24 +78,41 @@ def segments(step: TracedStep, num_towers: int) -> list[list[tuple[str, int, int
         starts = np.flatnonzero(np.diff(parts, prepend=-1))
         ends = np.append(starts[1:], len(parts))
         at = sweep.points.tolist()
-        by_tower.append([(names.PARTS[parts[i]], at[i], at[j]) for i, j in zip(starts.tolist(), ends.tolist())])
+        by_tower.append(
+            [
+                (names.PARTS[parts[i]], at[i], at[j])
+                for i, j in zip(starts.tolist(), ends.tolist())
+            ]
+        )
     return by_tower
 
 
 def _sweep(step: TracedStep, num_towers: int) -> _Sweep:
     if step.end_ns <= step.start_ns:
-        raise ValueError(f"expected a step with a length, got one from {step.start_ns} to {step.end_ns} ns")
+        raise ValueError(
+            f"expected a step with a length, got one from {step.start_ns} to {step.end_ns} ns"
+        )
     spans: dict[tuple[int | None, str], tuple[list[int], list[int]]] = {}
     for kernel in step.kernels:
         if kernel.tower is not None and not 0 <= kernel.tower < num_towers:
-            raise ValueError(f"expected kernels of {num_towers} towers, got {kernel.name} of tower {kernel.tower}")
-        start, end = max(kernel.start_ns, step.start_ns), min(kernel.end_ns, step.end_ns)
+            raise ValueError(
+                f"expected kernels of {num_towers} towers, got {kernel.name} of tower {kernel.tower}"
+            )
+        start, end = (
+            max(kernel.start_ns, step.start_ns),
+            min(kernel.end_ns, step.end_ns),
+        )
         if start < end and (filed := _activity(kernel)) is not None:
             starts, ends = spans.setdefault(filed, ([], []))
             starts.append(start)
             ends.append(end)
-    arrays = {filed: (np.array(starts), np.array(ends)) for filed, (starts, ends) in spans.items()}
-    points = np.unique(np.concatenate([[step.start_ns, step.end_ns], *sum(arrays.values(), ())]))
+    arrays = {
+        filed: (np.array(starts), np.array(ends))
+        for filed, (starts, ends) in spans.items()
+    }
+    points = np.unique(
+        np.concatenate([[step.start_ns, step.end_ns], *sum(arrays.values(), ())])
+    )
     active = {filed: _covered(points, *pair) for filed, pair in arrays.items()}
     return _partition(points, active, num_towers)
 
@@ -99,7 +126,9 @@ def _activity(kernel: KernelEvent) -> tuple[int | None, str] | None:
         return (None if phase == names.EXCHANGE else kernel.tower), phase
     if kernel.type in RECEIVES:
         return None
-    if phase == names.EXCHANGE and kernel.type.lstrip("_").startswith(names.COLLECTIVES):
+    if phase == names.EXCHANGE and kernel.type.lstrip("_").startswith(
+        names.COLLECTIVES
+    ):
         return None, names.EXCHANGE
     return (kernel.tower, _STARVED_PHASE) if phase == names.INPUT else None
 
@@ -112,23 +141,40 @@ def _covered(points: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.nda
     return np.cumsum(opened - closed)[:-1] > 0
 
 
-def _partition(points: np.ndarray, active: Mapping[tuple[int | None, str], np.ndarray], num_towers: int) -> _Sweep:
+def _partition(
+    points: np.ndarray,
+    active: Mapping[tuple[int | None, str], np.ndarray],
+    num_towers: int,
+) -> _Sweep:
     size = len(points) - 1
     computes = np.zeros((num_towers, size), bool)
     for (tower, phase), where in active.items():
         if tower is not None and phase in names.OWN:
             computes[tower] |= where
-    sweep = _Sweep(points, active, computes, np.full((num_towers, size), names.PARTS.index(names.IDLE), np.int8))
+    sweep = _Sweep(
+        points,
+        active,
+        computes,
+        np.full((num_towers, size), names.PARTS.index(names.IDLE), np.int8),
+    )
     for tower in range(num_towers):
         others = np.delete(computes, tower, axis=0).any(axis=0)
         ranked = [
             *((phase, sweep.runs(tower, phase)) for phase in names.OWN),
-            *((f"shared_{phase}", sweep.runs(None, phase)) for phase in names.SHARED_OWN),
+            *(
+                (f"shared_{phase}", sweep.runs(None, phase))
+                for phase in names.SHARED_OWN
+            ),
             (names.EXPOSED, sweep.runs(None, names.EXCHANGE)),
-            (names.STARVED, sweep.runs(tower, _STARVED_PHASE) | sweep.runs(None, _STARVED_PHASE)),
+            (
+                names.STARVED,
+                sweep.runs(tower, _STARVED_PHASE) | sweep.runs(None, _STARVED_PHASE),
+            ),
             (names.WAITS, others),
         ]
-        for part, where in reversed(ranked):  # what comes first in the order is written last
+        for part, where in reversed(
+            ranked
+        ):  # what comes first in the order is written last
             sweep.parts[tower, where] = names.PARTS.index(part)
     return sweep
 
@@ -136,16 +182,26 @@ def _partition(points: np.ndarray, active: Mapping[tuple[int | None, str], np.nd
 def _tower(sweep: _Sweep, step: TracedStep, tower: int) -> dict[str, Any]:
     exchange, computes = sweep.runs(None, names.EXCHANGE), sweep.computes[tower]
     exposed = sweep.parts[tower] == names.PARTS.index(names.EXPOSED)
-    forward, backward = (np.flatnonzero(sweep.runs(tower, phase)) for phase in (names.FORWARD, names.BACKWARD))
+    forward, backward = (
+        np.flatnonzero(sweep.runs(tower, phase))
+        for phase in (names.FORWARD, names.BACKWARD)
+    )
     exchanges = {"busy": exchange, "hidden": exchange & computes}
     exchanges |= {"beside_shared": exchange & ~computes & ~exposed, "exposed": exposed}
     return {
         "tower": tower,
-        "parts": {part: sweep.seconds(sweep.parts[tower] == i) for i, part in enumerate(names.PARTS)},
+        "parts": {
+            part: sweep.seconds(sweep.parts[tower] == i)
+            for i, part in enumerate(names.PARTS)
+        },
         "busy": _busy(sweep, tower, names.OWN),
         "exchange": {name: sweep.seconds(active) for name, active in exchanges.items()},
-        "first_s": (int(sweep.points[forward[0]]) - step.start_ns) / 1e9 if len(forward) else None,
-        "arrival_s": (int(sweep.points[backward[-1] + 1]) - step.start_ns) / 1e9 if len(backward) else None,
+        "first_s": (int(sweep.points[forward[0]]) - step.start_ns) / 1e9
+        if len(forward)
+        else None,
+        "arrival_s": (int(sweep.points[backward[-1] + 1]) - step.start_ns) / 1e9
+        if len(backward)
+        else None,
     }
 
 
@@ -159,14 +215,25 @@ def _timeline(sweep: _Sweep) -> dict[str, Any]:
     edges = start + np.arange(names.TIMELINE_BINS + 1) * span / names.TIMELINE_BINS
     towers = []
     for parts in sweep.parts:
-        shares = np.stack([_in_bins(sweep, parts == i, edges) for i in range(len(names.PARTS))])
+        shares = np.stack(
+            [_in_bins(sweep, parts == i, edges) for i in range(len(names.PARTS))]
+        )
         towers.append("".join(names.LETTERS[i] for i in shares.argmax(axis=0)))
-    exchange = _in_bins(sweep, sweep.runs(None, names.EXCHANGE), edges) * 2 >= np.diff(edges)
+    exchange = _in_bins(sweep, sweep.runs(None, names.EXCHANGE), edges) * 2 >= np.diff(
+        edges
+    )
     letter = names.LETTERS[names.PARTS.index(names.EXPOSED)]
-    return {"towers": towers, "exchange": "".join(letter if there else names.LETTERS[-1] for there in exchange)}
+    return {
+        "towers": towers,
+        "exchange": "".join(
+            letter if there else names.LETTERS[-1] for there in exchange
+        ),
+    }
 
 
 def _in_bins(sweep: _Sweep, where: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """Nanoseconds of `where` [K] in each bin between `edges`."""
     reached = np.concatenate([[0], np.cumsum(np.where(where, sweep.lengths, 0))])
-    return np.diff(np.interp(edges - sweep.points[0], sweep.points - sweep.points[0], reached))
+    return np.diff(
+        np.interp(edges - sweep.points[0], sweep.points - sweep.points[0], reached)
+    )

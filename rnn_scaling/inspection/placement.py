@@ -23,11 +23,16 @@ UPDATES = ("ResourceApply", "ResourceSparseApply", "ResourceScatter", "Assign")
 # size of the bias.
 WITH_BIAS = "Conv2DBackpropFilterWithBias"
 MOST_COPIES = 20  # the largest of each direction that are named
-_SLICE = re.compile(r"(tower_\d+/)?input/slice/")  # what cuts a global batch, on the host or on a tower's device
+_SLICE = re.compile(
+    r"(tower_\d+/)?input/slice/"
+)  # what cuts a global batch, on the host or on a tower's device
 
 
 def variables(
-    updated: Sequence[VariableState], tower_gradients: Sequence[Gradients], graph: tf.Graph, nodes: Mapping[str, Node]
+    updated: Sequence[VariableState],
+    tower_gradients: Sequence[Gradients],
+    graph: tf.Graph,
+    nodes: Mapping[str, Node],
 ) -> list[dict[str, Any]]:
     """One entry a variable, JSON-ready; docs/record.md has the fields."""
     updates, towers = _updates(graph, nodes), list(enumerate(tower_gradients))
@@ -37,9 +42,19 @@ def variables(
             "tower": state.tower,
             "device": state.variable.device,
             "bytes": num_bytes(state.variable),
-            "slots": [{"device": slot.device, "bytes": num_bytes(slot)} for slot in state.slots],
-            "gradients": [{"tower": n, **_gradient(by[state.name])} for n, by in towers if state.tower in (None, n)],
-            "update": updates.get(id(state.variable.handle), {"device": state.variable.device, "types": []}),
+            "slots": [
+                {"device": slot.device, "bytes": num_bytes(slot)}
+                for slot in state.slots
+            ],
+            "gradients": [
+                {"tower": n, **_gradient(by[state.name])}
+                for n, by in towers
+                if state.tower in (None, n)
+            ],
+            "update": updates.get(
+                id(state.variable.handle),
+                {"device": state.variable.device, "types": []},
+            ),
         }
         for state in updated
     ]
@@ -71,26 +86,52 @@ def copies(partitions: Sequence[Any], graph: tf.Graph) -> list[dict[str, Any]]:
             "of_unknown_size": sum(sent.bytes is None for sent in tensors),
             "largest": [
                 {"name": sent.name, "bytes": sent.bytes}
-                for sent in sorted((s for s in tensors if s.bytes), key=lambda s: -(s.bytes or 0))[:MOST_COPIES]
+                for sent in sorted(
+                    (s for s in tensors if s.bytes), key=lambda s: -(s.bytes or 0)
+                )[:MOST_COPIES]
             ],
         }
         for (source, target), tensors in sorted(transfers.items())
     ]
 
 
-def slices(cut: slicing.Cut, engine: Engine, partitions: Sequence[Any], graph: tf.Graph) -> dict[str, Any]:
+def slices(
+    cut: slicing.Cut, engine: Engine, partitions: Sequence[Any], graph: tf.Graph
+) -> dict[str, Any]:
     """How a global batch is cut, and the bytes of it that move, predicted and counted; JSON-ready."""
     cut_pieces = received_by(partitions, _SLICE.match)
-    moved = [sent for sent in _sent(partitions, graph) if sent.key in cut_pieces or _SLICE.match(sent.name)]
+    moved = [
+        sent
+        for sent in _sent(partitions, graph)
+        if sent.key in cut_pieces or _SLICE.match(sent.name)
+    ]
     moves = []
     for tower, device in enumerate(engine.devices):
         if device == engine.host:
             continue
         there, back = slicing.predicted(cut, tower) or (None, None)
-        for source, target, predicted in ((engine.host, device, there), (device, engine.host, back)):
-            sizes = [sent.bytes for sent in moved if (sent.source, sent.target) == (source, target)]
-            counted = None if None in sizes else sum(size for size in sizes if size is not None)
-            moves.append({"from": source, "to": target, "predicted": predicted, "counted": counted})
+        for source, target, predicted in (
+            (engine.host, device, there),
+            (device, engine.host, back),
+        ):
+            sizes = [
+                sent.bytes
+                for sent in moved
+                if (sent.source, sent.target) == (source, target)
+            ]
+            counted = (
+                None
+                if None in sizes
+                else sum(size for size in sizes if size is not None)
+            )
+            moves.append(
+                {
+                    "from": source,
+                    "to": target,
+                    "predicted": predicted,
+                    "counted": counted,
+                }
+            )
     return {"on": cut.on, "parts": [encode(part) for part in cut.parts], "moves": moves}
 
 
@@ -100,8 +141,15 @@ def _sent(partitions: Sequence[Any], graph: tf.Graph) -> list[_Sent]:
         sends = [node for node in partition.node if node.op in SENDS]
         placed = _imported(partition, sends)
         for node in sends:
-            source, target, key = (node.attr[name].s.decode() for name in ("send_device", "recv_device", "tensor_name"))
-            tensors.append(_Sent(source, target, key, node.input[0], _sent_bytes(node, graph, placed)))
+            source, target, key = (
+                node.attr[name].s.decode()
+                for name in ("send_device", "recv_device", "tensor_name")
+            )
+            tensors.append(
+                _Sent(
+                    source, target, key, node.input[0], _sent_bytes(node, graph, placed)
+                )
+            )
     return tensors
 
 
@@ -110,17 +158,28 @@ def _gradient(gradient: tf.Tensor | tf.IndexedSlices) -> dict[str, Any]:
     parts = [gradient.values, gradient.indices] if is_rows else [gradient]
     sizes = [_static_bytes(part.shape, part.dtype) for part in parts]
     total: Any = None if None in sizes else sum(sizes)
-    return {"kind": "rows" if is_rows else "dense", "device": parts[0].device, "bytes": total}
+    return {
+        "kind": "rows" if is_rows else "dense",
+        "device": parts[0].device,
+        "bytes": total,
+    }
 
 
 def _updates(graph: tf.Graph, nodes: Mapping[str, Node]) -> dict[int, dict[str, Any]]:
     """The operators that change a variable, by the id of its handle, as they run."""
     updates: dict[int, dict[str, Any]] = {}
     for outer, inner in graph.captures:
-        changing = [op for op in inner.consumers() if op.type.startswith(UPDATES) and op.inputs[0] is inner]
+        changing = [
+            op
+            for op in inner.consumers()
+            if op.type.startswith(UPDATES) and op.inputs[0] is inner
+        ]
         ran = [nodes[op.name] for op in changing if op.name in nodes]
         if ran:
-            updates[id(outer)] = {"device": ran[0].device, "types": sorted({node.type for node in ran})}
+            updates[id(outer)] = {
+                "device": ran[0].device,
+                "types": sorted({node.type for node in ran}),
+            }
     return updates
 
 
@@ -133,7 +192,9 @@ def _imported(partition: Any, sends: Sequence[Any]) -> tf.Graph:
     alone = type(partition)()
     alone.CopyFrom(partition)
     for node in alone.node:
-        if "_class" in node.attr:  # it is placed; the operator it was colocated with may be in an XLA cluster now
+        if (
+            "_class" in node.attr
+        ):  # it is placed; the operator it was colocated with may be in an XLA cluster now
             del node.attr["_class"]
         node.input[:] = [name for name in node.input if not name.startswith("^")]
     needed = _needed(alone, sends)
@@ -146,7 +207,10 @@ def _imported(partition: Any, sends: Sequence[Any]) -> tf.Graph:
 
 def _needed(partition: Any, sends: Sequence[Any]) -> set[str]:
     """Names of the sends and of all that they are made from; TensorFlow's own function is deprecated."""
-    inputs = {node.name: [name.partition(":")[0] for name in node.input] for node in partition.node}
+    inputs = {
+        node.name: [name.partition(":")[0] for name in node.input]
+        for node in partition.node
+    }
     needed: set[str] = set()
     names = [node.name for node in sends]
     while names:
@@ -169,7 +233,10 @@ def _sent_bytes(send: Any, graph: tf.Graph, placed: tf.Graph) -> int | None:
             tensor = where.get_operation_by_name(full_name).outputs[index]
         except (KeyError, IndexError):
             continue
-        if tensor.dtype == dtype and (size := _static_bytes(tensor.shape, dtype)) is not None:
+        if (
+            tensor.dtype == dtype
+            and (size := _static_bytes(tensor.shape, dtype)) is not None
+        ):
             return size
     return _static_bytes(_entered(in_partition).shape, dtype)
 

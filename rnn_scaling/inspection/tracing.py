@@ -36,17 +36,28 @@ class Traced(NamedTuple):
     stop_s: float  # and to stop it and write what it has
 
 
-def trace(step: Callable[[], Any], num_steps: int, log_dir: str = "", every_kernel: bool = False) -> Traced:
+def trace(
+    step: Callable[[], Any],
+    num_steps: int,
+    log_dir: str = "",
+    every_kernel: bool = False,
+) -> Traced:
     """Traces some steps: the expensive kernels, or every one. Raises TraceError if this TensorFlow cannot.
 
     log_dir: the folder that keeps the profiler's file; "": it is deleted again.
     """
-    temporary = functools.partial(tempfile.TemporaryDirectory, prefix="rnn_scaling_trace_", ignore_cleanup_errors=True)
+    temporary = functools.partial(
+        tempfile.TemporaryDirectory,
+        prefix="rnn_scaling_trace_",
+        ignore_cleanup_errors=True,
+    )
     with contextlib.nullcontext(log_dir) if log_dir else temporary() as folder:
         return _trace(step, num_steps, folder, every_kernel)
 
 
-def _trace(step: Callable[[], Any], num_steps: int, folder: str, every_kernel: bool) -> Traced:
+def _trace(
+    step: Callable[[], Any], num_steps: int, folder: str, every_kernel: bool
+) -> Traced:
     before = set(Path(folder).glob(SPACES))
     step_s: list[float] = []
     begun = time.perf_counter()
@@ -67,12 +78,16 @@ def _trace(step: Callable[[], Any], num_steps: int, folder: str, every_kernel: b
         tf.profiler.experimental.stop()
     written = sorted(set(Path(folder).glob(SPACES)) - before)
     if not written:
-        raise TraceError(f"TensorFlow's profiler wrote no {SPACES} below {folder}; is the disk full?")
+        raise TraceError(
+            f"TensorFlow's profiler wrote no {SPACES} below {folder}; is the disk full?"
+        )
     # Not among TensorFlow's public names; the wheel ships it, and TensorBoard's profile plugin reads the same file.
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     space = xplane_pb2.XSpace.FromString(written[-1].read_bytes())
-    return Traced(space, str(written[-1]), step_s, started - begun, time.perf_counter() - stopping)
+    return Traced(
+        space, str(written[-1]), step_s, started - begun, time.perf_counter() - stopping
+    )
 
 
 def _record_every_kernel() -> None:
@@ -80,4 +95,6 @@ def _record_every_kernel() -> None:
     try:
         ctypes.c_int.in_dll(ctypes.CDLL(library), LEVEL_SYMBOL).value = EVERY_KERNEL
     except (OSError, ValueError) as e:
-        raise TraceError(f"this TensorFlow does not let every kernel be recorded ({e}); expected 2.21") from None
+        raise TraceError(
+            f"this TensorFlow does not let every kernel be recorded ({e}); expected 2.21"
+        ) from None

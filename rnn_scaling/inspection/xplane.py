@@ -14,21 +14,43 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rnn_scaling.inspection.operators import COPY, DEVICE, HOST, WAIT, KernelEvent, Node, Owner, TracedStep, owner
+from rnn_scaling.inspection.operators import (
+    COPY,
+    DEVICE,
+    HOST,
+    WAIT,
+    KernelEvent,
+    Node,
+    Owner,
+    TracedStep,
+    owner,
+)
 from rnn_scaling.records.step_parts import CONTROL_FLOW, EXCHANGE, OTHER
 
 STEP_MARK = "rnn_scaling.step"  # the name under which tracing.py brackets a step
 HOST_PLANE, GPU_PLANE = "/host:CPU", re.compile(r"/device:GPU:\d+")
-STREAM = re.compile(r"Stream #\d+")  # other lines of a GPU's plane repeat its kernels in larger units
+STREAM = re.compile(
+    r"Stream #\d+"
+)  # other lines of a GPU's plane repeat its kernels in larger units
 PROCESS = "ExecutorState::Process"
 ITERATION = "iter_num"  # the statistic with the iteration of a loop
-PLUMBING = ("_Arg", "_Retval", "_DeviceArg", "_DeviceRetval")  # a function's arguments and results; no work
-ASYNC_START, ASYNC_DONE = "ExecutorState::ProcessAsync::Start", "ExecutorState::ProcessAsync::Done"
+PLUMBING = (
+    "_Arg",
+    "_Retval",
+    "_DeviceArg",
+    "_DeviceRetval",
+)  # a function's arguments and results; no work
+ASYNC_START, ASYNC_DONE = (
+    "ExecutorState::ProcessAsync::Start",
+    "ExecutorState::ProcessAsync::Done",
+)
 COPIES = ("Memcpy", "Memset")
 EDGE = "edge_name"  # the statistic of a copy from one device to another: edge_<number>_<operator that made the tensor>
 TRANSFER = re.compile(r"edge_\d+_")
 NCCL = "nccl"  # begins the name of each of NCCL's kernels
-OPERATOR = re.compile(r"[A-Za-z0-9_.][^:\s]*:[A-Z_][A-Za-z0-9_]*")  # "operator:Type", and no marker with "::"
+OPERATOR = re.compile(
+    r"[A-Za-z0-9_.][^:\s]*:[A-Z_][A-Za-z0-9_]*"
+)  # "operator:Type", and no marker with "::"
 
 
 class _Executed(NamedTuple):
@@ -44,10 +66,14 @@ class TraceError(ValueError):
 
 class XplaneTrace(NamedTuple):
     steps: list[TracedStep]
-    foreign: int  # kernels within the steps that belong to other functions: those of tf.data
+    foreign: (
+        int  # kernels within the steps that belong to other functions: those of tf.data
+    )
 
 
-def read(space: Any, nodes: Mapping[str, Node], exchanged: Container[str] = ()) -> XplaneTrace:
+def read(
+    space: Any, nodes: Mapping[str, Node], exchanged: Container[str] = ()
+) -> XplaneTrace:
     """The kernels of each traced step. Raises TraceError if the trace holds no step."""
     windows: list[tuple[int, int]] = []
     executed: list[_Executed] = []
@@ -63,13 +89,19 @@ def read(space: Any, nodes: Mapping[str, Node], exchanged: Container[str] = ()) 
         elif GPU_PLANE.fullmatch(plane.name):
             kernels += _gpu_kernels(plane, nodes, exchanged)
     if not windows:
-        raise TraceError("the trace holds no step: TensorFlow's profiler recorded nothing of this thread")
+        raise TraceError(
+            "the trace holds no step: TensorFlow's profiler recorded nothing of this thread"
+        )
     # Pieces of a collective carry its name too, and the last of them may come after the step: it counts by its start.
     asynchronous = {ran.kernel.name for ran in waits}
     executed = [ran for ran in executed if ran.kernel.name not in asynchronous] + waits
     # Functions of tf.data run at the same time and have operators of the same plain names ("Identity"): what runs in an
     # execution that has operators of our scopes is the step's.
-    ours = {ran.execution for ran in executed if Owner(ran.kernel.tower, ran.kernel.phase) != Owner(None, OTHER)}
+    ours = {
+        ran.execution
+        for ran in executed
+        if Owner(ran.kernel.tower, ran.kernel.phase) != Owner(None, OTHER)
+    }
     kernels += [ran.kernel for ran in executed if ran.execution in ours]
     foreign += [ran.kernel.start_ns for ran in executed if ran.execution not in ours]
     windows.sort()
@@ -78,22 +110,40 @@ def read(space: Any, nodes: Mapping[str, Node], exchanged: Container[str] = ()) 
     return XplaneTrace(_within(windows, kernels), inside)
 
 
-def _within(windows: Sequence[tuple[int, int]], kernels: Sequence[KernelEvent]) -> list[TracedStep]:
+def _within(
+    windows: Sequence[tuple[int, int]], kernels: Sequence[KernelEvent]
+) -> list[TracedStep]:
     """Gives each kernel to the step in which it started; what lies between steps is no step's."""
     starts = [kernel.start_ns for kernel in kernels]
-    cuts = [(bisect.bisect_left(starts, start), bisect.bisect_left(starts, end)) for start, end in windows]
-    return [TracedStep(*window, kernels[first:last]) for window, (first, last) in zip(windows, cuts)]
+    cuts = [
+        (bisect.bisect_left(starts, start), bisect.bisect_left(starts, end))
+        for start, end in windows
+    ]
+    return [
+        TracedStep(*window, kernels[first:last])
+        for window, (first, last) in zip(windows, cuts)
+    ]
 
 
 def _windows(plane: Any) -> Iterator[tuple[int, int]]:
-    marks = {number for number, metadata in plane.event_metadata.items() if metadata.name == STEP_MARK}
+    marks = {
+        number
+        for number, metadata in plane.event_metadata.items()
+        if metadata.name == STEP_MARK
+    }
     for line in plane.lines:
         for event in line.events:
             if event.metadata_id in marks:
                 yield _times(line, event)
 
 
-def _host_line(plane: Any, line: Any, nodes: Mapping[str, Node], executed: list[_Executed], foreign: list[int]) -> None:
+def _host_line(
+    plane: Any,
+    line: Any,
+    nodes: Mapping[str, Node],
+    executed: list[_Executed],
+    foreign: list[int],
+) -> None:
     """Sorts one thread's events into executions of the partitions' operators and starts of other operators."""
     execution_at = _executions(plane, line)
     lane = line.name or str(line.id)
@@ -105,7 +155,17 @@ def _host_line(plane: Any, line: Any, nodes: Mapping[str, Node], executed: list[
         node = nodes.get(operator)
         start, end = _times(line, event)
         if node is not None and node.type == kind:
-            kernel = KernelEvent(operator, kind, node.device, *node.owner, start, end, lane, HOST, _launches(node))
+            kernel = KernelEvent(
+                operator,
+                kind,
+                node.device,
+                *node.owner,
+                start,
+                end,
+                lane,
+                HOST,
+                _launches(node),
+            )
             executed.append(_Executed(execution_at(start), kernel))
         elif kind not in PLUMBING:
             foreign.append(start)
@@ -113,8 +173,14 @@ def _host_line(plane: Any, line: Any, nodes: Mapping[str, Node], executed: list[
 
 def _executions(plane: Any, line: Any) -> Callable[[int], int | None]:
     """Which execution of a function a thread worked on at a time: the runtime's ExecutorState::Process markers."""
-    marks = [event for event in line.events if plane.event_metadata[event.metadata_id].name == PROCESS]
-    spans = sorted((*_times(line, mark), int(_stats(plane, mark).get("id", 0))) for mark in marks)
+    marks = [
+        event
+        for event in line.events
+        if plane.event_metadata[event.metadata_id].name == PROCESS
+    ]
+    spans = sorted(
+        (*_times(line, mark), int(_stats(plane, mark).get("id", 0))) for mark in marks
+    )
     starts = [start for start, _, _ in spans]
 
     def at(time_ns: int) -> int | None:
@@ -131,7 +197,11 @@ def _async_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[_Executed]
     """Asynchronous operators: each start is ended by the next "done" of the same operator in the same execution."""
     starts: dict[tuple[str, int], list[int]] = defaultdict(list)
     ends: dict[tuple[str, int], list[int]] = defaultdict(list)
-    wanted = {n: m.name for n, m in plane.event_metadata.items() if m.name in (ASYNC_START, ASYNC_DONE)}
+    wanted = {
+        n: m.name
+        for n, m in plane.event_metadata.items()
+        if m.name in (ASYNC_START, ASYNC_DONE)
+    }
     for line in plane.lines:
         for event in line.events:
             if event.metadata_id not in wanted:
@@ -150,7 +220,18 @@ def _async_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[_Executed]
         for index, start in enumerate(sorted(begun)):
             end = max(start, done[index]) if index < len(done) else start
             yield _Executed(
-                execution, KernelEvent(name, node.type, node.device, *node.owner, start, end, "", WAIT, _launches(node))
+                execution,
+                KernelEvent(
+                    name,
+                    node.type,
+                    node.device,
+                    *node.owner,
+                    start,
+                    end,
+                    "",
+                    WAIT,
+                    _launches(node),
+                ),
             )
 
 
@@ -159,7 +240,9 @@ def _launches(node: Node) -> bool:
     return ":GPU:" in node.device and node.type not in CONTROL_FLOW
 
 
-def _gpu_kernels(plane: Any, nodes: Mapping[str, Node], exchanged: Container[str]) -> Iterator[KernelEvent]:
+def _gpu_kernels(
+    plane: Any, nodes: Mapping[str, Node], exchanged: Container[str]
+) -> Iterator[KernelEvent]:
     """A real GPU's plane. Several logical devices may share it: the operator names that of a kernel."""
     for line in plane.lines:
         if not STREAM.match(line.name):
@@ -178,7 +261,14 @@ def _gpu_kernels(plane: Any, nodes: Mapping[str, Node], exchanged: Container[str
             start, end = _times(line, event)
             copies = metadata.name.startswith(COPIES)
             yield KernelEvent(
-                name or transfer, kind or metadata.name, device, *who, start, end, line.name, COPY if copies else DEVICE
+                name or transfer,
+                kind or metadata.name,
+                device,
+                *who,
+                start,
+                end,
+                line.name,
+                COPY if copies else DEVICE,
             )
 
 
@@ -205,7 +295,11 @@ def drop_iterations(space: Any) -> None:
     Source: xla/tsl/profiler/utils/group_events.cc, ProcessTensorFlowLoop.
     """
     for plane in (plane for plane in space.planes if plane.name == HOST_PLANE):
-        iterations = {number for number, metadata in plane.stat_metadata.items() if metadata.name == ITERATION}
+        iterations = {
+            number
+            for number, metadata in plane.stat_metadata.items()
+            if metadata.name == ITERATION
+        }
         for event in (event for line in plane.lines for event in line.events):
             for i in reversed(range(len(event.stats))):
                 if event.stats[i].metadata_id in iterations:

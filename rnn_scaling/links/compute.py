@@ -18,7 +18,13 @@ BUDGET_S = 3.0  # of one shape
 class ComputeWork:
     """One product, the same on every device at once, ready to be timed."""
 
-    def __init__(self, devices: Sequence[str], shape: Shape, dtype: str, clock: Clock = time.perf_counter) -> None:
+    def __init__(
+        self,
+        devices: Sequence[str],
+        shape: Shape,
+        dtype: str,
+        clock: Clock = time.perf_counter,
+    ) -> None:
         """shape: m, k, n of [m, k] x [k, n]."""
         m, k, n = shape
         self.shape, self.calls, self._clock = shape, 1, clock
@@ -26,8 +32,16 @@ class ComputeWork:
         for device in devices:
             with tf.device(device):
                 # Variables: constants could be folded. Normal values, since a GPU draws less power on zeros.
-                values = tf.random.normal([m, k]), tf.random.normal([k, n], stddev=k**-0.5)
-                self.pairs.append([tf.Variable(tf.cast(value, dtype), trainable=False) for value in values])
+                values = (
+                    tf.random.normal([m, k]),
+                    tf.random.normal([k, n], stddev=k**-0.5),
+                )
+                self.pairs.append(
+                    [
+                        tf.Variable(tf.cast(value, dtype), trainable=False)
+                        for value in values
+                    ]
+                )
 
         @tf.function(autograph=False)
         def multiply() -> tuple[list[tf.Tensor], list[tf.Tensor]]:
@@ -36,7 +50,10 @@ class ComputeWork:
                 with tf.device(device):
                     results.append(tf.linalg.matmul(a.read_value(), b.read_value()))
                     elements.append(results[-1][0, 0])
-            return results, elements  # the whole results: no part of the product can be left out
+            return (
+                results,
+                elements,
+            )  # the whole results: no part of the product can be left out
 
         self.function = multiply
 
@@ -44,7 +61,9 @@ class ComputeWork:
         """Mean time of one product over `calls` in a row."""
         start = self._clock()
         for _ in range(self.calls):
-            elements = self.function()[1]  # on GPUs it returns once the product is queued
+            elements = self.function()[
+                1
+            ]  # on GPUs it returns once the product is queued
         for element in elements:
             element.numpy()  # leaves its device after everything that was queued before it
         return (self._clock() - start) / self.calls
@@ -76,7 +95,9 @@ def measure(
         work[dtype], rate = [], 0.0
         for shape in shapes:
             if rate and gemm.flops(shape) / rate > LONGEST_S:
-                notes[dtype] = ("larger products would take more than 2 s each and were left out",)
+                notes[dtype] = (
+                    "larger products would take more than 2 s each and were left out",
+                )
                 break
             tell(0, repeats, f"products of {dtype}, first calls")
             work[dtype].append(ComputeWork(devices, shape, dtype))
@@ -84,8 +105,18 @@ def measure(
     everything = [task for of_type in work.values() for task in of_type]
     calls = [task.seconds for task in everything]
     what = "matrix products"
-    times = rounds.in_rounds(calls, repeats, BUDGET_S, after_round=lambda done, _: tell(done, repeats, what))
-    products = iter(Product(task.shape, tuple(seconds), task.calls) for task, seconds in zip(everything, times))
-    by_type = {dtype: tuple(next(products) for _ in of_type) for dtype, of_type in work.items()}
+    times = rounds.in_rounds(
+        calls, repeats, BUDGET_S, after_round=lambda done, _: tell(done, repeats, what)
+    )
+    products = iter(
+        Product(task.shape, tuple(seconds), task.calls)
+        for task, seconds in zip(everything, times)
+    )
+    by_type = {
+        dtype: tuple(next(products) for _ in of_type) for dtype, of_type in work.items()
+    }
     common = len(devices), cores_per_device, onednn
-    return [Gemm(dtype, *common, made, notes.get(dtype, ())) for dtype, made in by_type.items()]
+    return [
+        Gemm(dtype, *common, made, notes.get(dtype, ()))
+        for dtype, made in by_type.items()
+    ]

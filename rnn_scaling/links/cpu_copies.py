@@ -16,7 +16,9 @@ def address(tensor: tf.Tensor) -> int:
     return np.frombuffer(memoryview(tensor), np.uint8).ctypes.data
 
 
-def _hand_over(source: str, target: str, num_bytes: int) -> tuple[Callable[[], tf.Tensor], tf.Variable]:
+def _hand_over(
+    source: str, target: str, num_bytes: int
+) -> tuple[Callable[[], tf.Tensor], tf.Variable]:
     """A function that brings a tensor of one device to another, and the variable that holds it there."""
     with tf.device(source):
         variable = tf.Variable(np.ones(num_bytes // FLOAT32_BYTES, np.float32))
@@ -31,14 +33,26 @@ def _hand_over(source: str, target: str, num_bytes: int) -> tuple[Callable[[], t
     return run, variable
 
 
-def measure(devices: Sequence[str], sizes: Sequence[int], repeats: int, tell: rounds.Tell) -> list[Series]:
+def measure(
+    devices: Sequence[str], sizes: Sequence[int], repeats: int, tell: rounds.Tell
+) -> list[Series]:
     """Times from the first CPU device to the second over `sizes` (bytes, increasing), and whether bytes were copied."""
     made = [_hand_over(devices[0], devices[1], size) for size in sizes]
-    copied = [address(run()) != address(variable.read_value()) for run, variable in made]
+    copied = [
+        address(run()) != address(variable.read_value()) for run, variable in made
+    ]
     name = "logical CPU 0 to logical CPU 1"
     calls = {name: [(size, run) for size, (run, _) in zip(sizes, made)]}
     points = rounds.measured_points(calls, repeats, BUDGET_S, tell, "copies")
-    return [Series(COPY, name, points[name], traffic=int(any(copied)), notes=(_note(sizes, copied),))]
+    return [
+        Series(
+            COPY,
+            name,
+            points[name],
+            traffic=int(any(copied)),
+            notes=(_note(sizes, copied),),
+        )
+    ]
 
 
 def _note(sizes: Sequence[int], copied: Sequence[bool]) -> str:
@@ -47,5 +61,7 @@ def _note(sizes: Sequence[int], copied: Sequence[bool]) -> str:
             "TensorFlow copies nothing: at every size the tensor has the same address on both devices, and the time is "
             "that of the call"
         )
-    which = ", ".join(f"{size} B" for size, was_copied in zip(sizes, copied) if was_copied)
+    which = ", ".join(
+        f"{size} B" for size, was_copied in zip(sizes, copied) if was_copied
+    )
     return f"TensorFlow copies tensors of these sizes, the address differs: {which}"

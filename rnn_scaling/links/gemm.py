@@ -11,7 +11,9 @@ Shape = tuple[int, int, int]  # m, k, n of [m, k] x [k, n]
 @dataclasses.dataclass(frozen=True)
 class Product:
     shape: Shape
-    seconds: tuple[float, ...]  # raw times of one product, each the mean of `calls` in a row
+    seconds: tuple[
+        float, ...
+    ]  # raw times of one product, each the mean of `calls` in a row
     calls: int = 1  # products in a row
 
 
@@ -39,7 +41,9 @@ class Gemm:
     def rate(self, product: Product) -> Rate:
         """Of all devices together."""
         operations = self.num_devices * flops(product.shape)
-        median, high, low = (operations / quantile(product.seconds, share) for share in (0.5, 0.25, 0.75))
+        median, high, low = (
+            operations / quantile(product.seconds, share) for share in (0.5, 0.25, 0.75)
+        )
         return Rate(median, low, high)
 
     @property
@@ -53,7 +57,9 @@ class Gemm:
         if self.cores_per_device <= 1:
             return counted(self.num_devices, "core" if self.cores_per_device else "GPU")
         cores = f"{self.cores_per_device} cores"
-        return cores if self.num_devices == 1 else f"{self.num_devices} devices of {cores}"
+        return (
+            cores if self.num_devices == 1 else f"{self.num_devices} devices of {cores}"
+        )
 
 
 def flops(shape: Shape) -> int:

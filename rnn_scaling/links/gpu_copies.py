@@ -53,7 +53,14 @@ _ARGUMENTS = {
     "cudaEventSynchronize": (_POINTER,),
     "cudaEventElapsedTime": (_OUT, _POINTER, _POINTER),
     "cudaMemcpyAsync": (_POINTER, _POINTER, ctypes.c_size_t, ctypes.c_int, _POINTER),
-    "cudaMemcpyPeerAsync": (_POINTER, ctypes.c_int, _POINTER, ctypes.c_int, ctypes.c_size_t, _POINTER),
+    "cudaMemcpyPeerAsync": (
+        _POINTER,
+        ctypes.c_int,
+        _POINTER,
+        ctypes.c_int,
+        ctypes.c_size_t,
+        _POINTER,
+    ),
     "cudaDeviceCanAccessPeer": (_OUT, ctypes.c_int, ctypes.c_int),
     "cudaDeviceEnablePeerAccess": (ctypes.c_int, ctypes.c_uint),
     "cudaGetLastError": (),
@@ -65,7 +72,12 @@ Enqueue = Callable[[int, int], None]  # (bytes, stream)
 def find_library() -> Any:
     """The library of TensorFlow's CUDA packages, else one that the loader finds. Raises DeviceError: there is none."""
     tried = []
-    for path in [*_packaged(), "libcudart.so.13", "libcudart.so.12", ctypes.util.find_library("cudart")]:
+    for path in [
+        *_packaged(),
+        "libcudart.so.13",
+        "libcudart.so.12",
+        ctypes.util.find_library("cudart"),
+    ]:
         if not path:
             continue
         try:
@@ -75,7 +87,10 @@ def find_library() -> Any:
             continue
         for name, arguments in _ARGUMENTS.items():
             getattr(library, name).argtypes = arguments
-        library.cudaGetErrorString.argtypes, library.cudaGetErrorString.restype = (ctypes.c_int,), ctypes.c_char_p
+        library.cudaGetErrorString.argtypes, library.cudaGetErrorString.restype = (
+            (ctypes.c_int,),
+            ctypes.c_char_p,
+        )
         return library
     raise DeviceError(
         f"no CUDA runtime library can be loaded (tried {', '.join(tried) or 'nothing'}); install tensorflow[and-cuda] "
@@ -87,7 +102,9 @@ def _packaged() -> list[Path]:
     """libcudart of the packages nvidia-cuda-runtime-cu12 and its successors, which share the namespace `nvidia`."""
     package = importlib.util.find_spec("nvidia")
     folders = list(package.submodule_search_locations or []) if package else []
-    return sorted(path for folder in folders for path in Path(folder).glob("*/lib/libcudart.so.*"))
+    return sorted(
+        path for folder in folders for path in Path(folder).glob("*/lib/libcudart.so.*")
+    )
 
 
 class Cuda:
@@ -120,7 +137,9 @@ class Cuda:
 
     def stream(self, device: int) -> AbstractContextManager[int]:
         self.use(device)
-        return self._owned("cudaStreamCreateWithFlags", "cudaStreamDestroy", NON_BLOCKING)
+        return self._owned(
+            "cudaStreamCreateWithFlags", "cudaStreamDestroy", NON_BLOCKING
+        )
 
     def event(self, device: int) -> AbstractContextManager[int]:
         """An event of a device that keeps its time."""
@@ -134,7 +153,9 @@ class Cuda:
         try:
             yield handle.value or 0
         except BaseException:
-            getattr(self._library, free)(handle.value)  # what it answers would hide the first error
+            getattr(self._library, free)(
+                handle.value
+            )  # what it answers would hide the first error
             raise
         self.call(free, handle.value)
 
@@ -165,7 +186,9 @@ class Link:
     name: str
     # For each direction at once, (device of its stream, what puts one copy into the stream).
     lanes: tuple[tuple[int, Enqueue], ...]
-    by_events: bool = True  # timed by the GPU; False: by the host's clock, a thread a lane
+    by_events: bool = (
+        True  # timed by the GPU; False: by the host's clock, a thread a lane
+    )
     traffic: int = 1  # counted bytes for each byte of size
     note: str = ""
 
@@ -173,41 +196,79 @@ class Link:
 class Buffers:
     """Memory of the largest size wherever a copy starts or ends; freed by the stack that it was made with."""
 
-    def __init__(self, cuda: Cuda, devices: Sequence[int], num_bytes: int, stack: contextlib.ExitStack) -> None:
+    def __init__(
+        self,
+        cuda: Cuda,
+        devices: Sequence[int],
+        num_bytes: int,
+        stack: contextlib.ExitStack,
+    ) -> None:
         self.cuda, self.num_bytes = cuda, num_bytes
         # Two of each: copies both ways at once share no buffer.
         self.device = {
             d: [stack.enter_context(cuda.device_memory(d, num_bytes)) for _ in range(2)] for d in devices
         }  # fmt: skip
-        self.pinned = [stack.enter_context(cuda.pinned_memory(num_bytes)) for _ in range(2)]
-        self._arrays = [np.full(num_bytes, value, np.uint8) for value in (1, 2)]  # kept alive; touched
+        self.pinned = [
+            stack.enter_context(cuda.pinned_memory(num_bytes)) for _ in range(2)
+        ]
+        self._arrays = [
+            np.full(num_bytes, value, np.uint8) for value in (1, 2)
+        ]  # kept alive; touched
         self.pageable = [array.ctypes.data for array in self._arrays]
         for address in self.pinned:
             ctypes.memset(address, 1, num_bytes)
 
     def copy(self, target: int, source: int, kind: int) -> Enqueue:
-        return lambda size, stream: self.cuda.call("cudaMemcpyAsync", target, source, size, kind, stream)
+        return lambda size, stream: self.cuda.call(
+            "cudaMemcpyAsync", target, source, size, kind, stream
+        )
 
     def peer_copy(self, target: int, to: int, source: int, origin: int) -> Enqueue:
         """A copy from an address on the GPU `origin` to one on the GPU `to`."""
-        return lambda size, stream: self.cuda.call("cudaMemcpyPeerAsync", target, to, source, origin, size, stream)
+        return lambda size, stream: self.cuda.call(
+            "cudaMemcpyPeerAsync", target, to, source, origin, size, stream
+        )
 
 
-def links(buffers: Buffers, devices: Sequence[int], origin: int | None = None) -> list[Link]:
+def links(
+    buffers: Buffers, devices: Sequence[int], origin: int | None = None
+) -> list[Link]:
     """The links of each device with the host and within itself; or those of GPU `origin` with the others."""
     if origin is not None:
-        return [link for peer in devices if peer != origin for link in _between(buffers, origin, peer)]
+        return [
+            link
+            for peer in devices
+            if peer != origin
+            for link in _between(buffers, origin, peer)
+        ]
     made = []
     for d in devices:
         here = buffers.device[d]
-        for memory, host, by_events in (("pinned", buffers.pinned, True), ("pageable", buffers.pageable, False)):
+        for memory, host, by_events in (
+            ("pinned", buffers.pinned, True),
+            ("pageable", buffers.pageable, False),
+        ):
             to = (d, buffers.copy(here[0], host[0], HOST_TO_DEVICE))
             back = (d, buffers.copy(host[1], here[1], DEVICE_TO_HOST))
             made.append(Link(f"host to GPU {d}, {memory}", (to,)))
             made.append(Link(f"GPU {d} to host, {memory}", (back,)))
-            made.append(Link(f"host and GPU {d}, both ways, {memory}", (to, back), by_events, traffic=2))
+            made.append(
+                Link(
+                    f"host and GPU {d}, both ways, {memory}",
+                    (to, back),
+                    by_events,
+                    traffic=2,
+                )
+            )
         inside = (d, buffers.copy(here[1], here[0], DEVICE_TO_DEVICE))
-        made.append(Link(f"within GPU {d}", (inside,), traffic=2, note="each byte counts twice: read and written"))
+        made.append(
+            Link(
+                f"within GPU {d}",
+                (inside,),
+                traffic=2,
+                note="each byte counts twice: read and written",
+            )
+        )
     return made
 
 
@@ -216,12 +277,23 @@ def _between(buffers: Buffers, a: int, b: int) -> list[Link]:
     how = "peer access" if all(direct) else NO_PEER_ACCESS
     there = (a, buffers.peer_copy(buffers.device[b][0], b, buffers.device[a][0], a))
     back = (b, buffers.peer_copy(buffers.device[a][1], a, buffers.device[b][1], b))
-    one_way = [Link(f"GPU {a} to GPU {b}", (there,), note=how), Link(f"GPU {b} to GPU {a}", (back,), note=how)]
-    return [*one_way, Link(f"GPU {a} and GPU {b}, both ways", (there, back), traffic=2, note=how)]
+    one_way = [
+        Link(f"GPU {a} to GPU {b}", (there,), note=how),
+        Link(f"GPU {b} to GPU {a}", (back,), note=how),
+    ]
+    return [
+        *one_way,
+        Link(f"GPU {a} and GPU {b}, both ways", (there, back), traffic=2, note=how),
+    ]
 
 
 def measure(
-    cuda: Cuda, devices: Sequence[int], sizes: Sequence[int], repeats: int, tell: rounds.Tell, origin: int | None = None
+    cuda: Cuda,
+    devices: Sequence[int],
+    sizes: Sequence[int],
+    repeats: int,
+    tell: rounds.Tell,
+    origin: int | None = None,
 ) -> list[Series]:
     """Times of `links` over `sizes` (bytes, increasing), and whether bytes arrive unchanged.
 
@@ -233,15 +305,33 @@ def measure(
         all_links = links(buffers, devices, origin)
         ways = [_Way(cuda, link, stack) for link in all_links]
         plan = [(way, size, way.calls(size)) for way in ways for size in sizes]
-        work = [functools.partial(way.seconds, size, calls) for way, size, calls in plan]
-        times = rounds.in_rounds(work, repeats, BUDGET_S, after_round=lambda done, _: tell(done, repeats, "copies"))
+        work = [
+            functools.partial(way.seconds, size, calls) for way, size, calls in plan
+        ]
+        times = rounds.in_rounds(
+            work,
+            repeats,
+            BUDGET_S,
+            after_round=lambda done, _: tell(done, repeats, "copies"),
+        )
         errors = _arrival_errors(buffers, devices, stack, origin)
     made = []
     for number, link in enumerate(all_links):
         rows = range(number * len(sizes), (number + 1) * len(sizes))
         points = tuple(Point(plan[i][1], tuple(times[i]), plan[i][2]) for i in rows)
-        notes = tuple(note for note in (link.note, "" if link.by_events else HOST_CLOCK) if note)
-        made.append(Series(COPY, link.name, points, link.traffic, notes=notes, error=errors.get(link.name, "")))
+        notes = tuple(
+            note for note in (link.note, "" if link.by_events else HOST_CLOCK) if note
+        )
+        made.append(
+            Series(
+                COPY,
+                link.name,
+                points,
+                link.traffic,
+                notes=notes,
+                error=errors.get(link.name, ""),
+            )
+        )
     return made
 
 
@@ -250,18 +340,28 @@ class _Way:
 
     def __init__(self, cuda: Cuda, link: Link, stack: contextlib.ExitStack) -> None:
         self._cuda, self._link = cuda, link
-        self._streams = [stack.enter_context(cuda.stream(device)) for device, _ in link.lanes]
-        self._start, self._end = (stack.enter_context(cuda.event(link.lanes[0][0])) for _ in range(2))
-        self._others = [stack.enter_context(cuda.event(device)) for device, _ in link.lanes[1:]]
+        self._streams = [
+            stack.enter_context(cuda.stream(device)) for device, _ in link.lanes
+        ]
+        self._start, self._end = (
+            stack.enter_context(cuda.event(link.lanes[0][0])) for _ in range(2)
+        )
+        self._others = [
+            stack.enter_context(cuda.event(device)) for device, _ in link.lanes[1:]
+        ]
 
     def calls(self, size: int) -> int:
         """Warms up; returns how many copies in a row make one repeat."""
         self.seconds(size, 1)
-        return max(1, min(MOST_CALLS, int(rounds.TARGET_S / max(self.seconds(size, 1), 1e-9))))
+        return max(
+            1, min(MOST_CALLS, int(rounds.TARGET_S / max(self.seconds(size, 1), 1e-9)))
+        )
 
     def seconds(self, size: int, calls: int) -> float:
         """Seconds of one copy, the mean of `calls` in a row; of all directions together."""
-        return (self._on_gpu if self._link.by_events else self._on_host)(size, calls) / calls
+        return (self._on_gpu if self._link.by_events else self._on_host)(
+            size, calls
+        ) / calls
 
     def _on_gpu(self, size: int, calls: int) -> float:
         cuda, (first, *others) = self._cuda, self._streams
@@ -273,10 +373,14 @@ class _Way:
             for (device, enqueue), stream in zip(self._link.lanes, self._streams):
                 cuda.use(device)
                 enqueue(size, stream)
-        for (device, _), stream, event in zip(self._link.lanes[1:], others, self._others):
+        for (device, _), stream, event in zip(
+            self._link.lanes[1:], others, self._others
+        ):
             cuda.use(device)
             cuda.call("cudaEventRecord", event, stream)
-            cuda.call("cudaStreamWaitEvent", first, event, 0)  # nor does it end before the last one does
+            cuda.call(
+                "cudaStreamWaitEvent", first, event, 0
+            )  # nor does it end before the last one does
         cuda.use(self._link.lanes[0][0])
         cuda.call("cudaEventRecord", self._end, first)
         return cuda.elapsed_s(self._start, self._end)
@@ -287,7 +391,9 @@ class _Way:
         def run(lane: tuple[int, Enqueue], stream: int) -> tuple[float, float]:
             start.wait()
             self._cuda.use(lane[0])
-            began = time.perf_counter()  # of this thread: the caller may be woken after it has begun
+            began = (
+                time.perf_counter()
+            )  # of this thread: the caller may be woken after it has begun
             for _ in range(calls):
                 lane[1](size, stream)
             self._cuda.call("cudaStreamSynchronize", stream)
@@ -299,7 +405,10 @@ class _Way:
 
 
 def _arrival_errors(
-    buffers: Buffers, devices: Sequence[int], stack: contextlib.ExitStack, origin: int | None = None
+    buffers: Buffers,
+    devices: Sequence[int],
+    stack: contextlib.ExitStack,
+    origin: int | None = None,
 ) -> dict[str, str]:
     """Link -> what is wrong, for every link on which bytes arrive changed or not at all."""
     cuda, errors = buffers.cuda, {}
@@ -308,26 +417,47 @@ def _arrival_errors(
     sent, back = buffers.pinned
 
     def wrong(*steps: tuple[int, Enqueue]) -> int:
-        np.add(pattern, 1, out=pattern)  # every byte differs from the last check's, which may still be in the buffers
+        np.add(
+            pattern, 1, out=pattern
+        )  # every byte differs from the last check's, which may still be in the buffers
         ctypes.memmove(sent, pattern.ctypes.data, buffers.num_bytes)
         ctypes.memset(back, 0, buffers.num_bytes)
         for device, enqueue in steps:
             cuda.use(device)
             enqueue(buffers.num_bytes, streams[device])
             cuda.call("cudaStreamSynchronize", streams[device])
-        got = np.frombuffer(memoryview((ctypes.c_uint8 * buffers.num_bytes).from_address(back)), np.uint8)
+        got = np.frombuffer(
+            memoryview((ctypes.c_uint8 * buffers.num_bytes).from_address(back)),
+            np.uint8,
+        )
         return int(np.count_nonzero(got != pattern))
 
-    up = {d: (d, buffers.copy(buffers.device[d][0], sent, HOST_TO_DEVICE)) for d in devices}
-    down = {d: (d, buffers.copy(back, buffers.device[d][0], DEVICE_TO_HOST)) for d in devices}
+    up = {
+        d: (d, buffers.copy(buffers.device[d][0], sent, HOST_TO_DEVICE))
+        for d in devices
+    }
+    down = {
+        d: (d, buffers.copy(back, buffers.device[d][0], DEVICE_TO_HOST))
+        for d in devices
+    }
     if origin is None:
         for d in devices:
             if count := wrong(up[d], down[d]):
-                errors[f"host to GPU {d}, pinned"] = f"{count} wrong bytes of {buffers.num_bytes} after a copy and back"
+                errors[f"host to GPU {d}, pinned"] = (
+                    f"{count} wrong bytes of {buffers.num_bytes} after a copy and back"
+                )
         return errors
     others = [peer for peer in devices if peer != origin]
-    for a, b in [*((origin, peer) for peer in others), *((peer, origin) for peer in others)]:
-        across = (a, buffers.peer_copy(buffers.device[b][0], b, buffers.device[a][0], a))
+    for a, b in [
+        *((origin, peer) for peer in others),
+        *((peer, origin) for peer in others),
+    ]:
+        across = (
+            a,
+            buffers.peer_copy(buffers.device[b][0], b, buffers.device[a][0], a),
+        )
         if count := wrong(up[a], across, down[b]):
-            errors[f"GPU {a} to GPU {b}"] = f"{count} wrong bytes of {buffers.num_bytes}"
+            errors[f"GPU {a} to GPU {b}"] = (
+                f"{count} wrong bytes of {buffers.num_bytes}"
+            )
     return errors

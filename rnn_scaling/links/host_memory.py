@@ -34,9 +34,14 @@ class _Buffers:
 def transfer(kernel: str, buffers: _Buffers) -> Callable[[int], None]:
     """A function that moves its argument's number of bytes: "copy", "read" or "write"."""
     libc = ctypes.CDLL(None)
-    source, target = (ctypes.c_void_p(array.ctypes.data) for array in (buffers.source, buffers.target))
+    source, target = (
+        ctypes.c_void_p(array.ctypes.data) for array in (buffers.source, buffers.target)
+    )
     # memchr reads to the end for a byte that is not there.
-    calls = {"copy": (libc.memcpy, (target, source)), "read": (libc.memchr, (source, ABSENT))}
+    calls = {
+        "copy": (libc.memcpy, (target, source)),
+        "read": (libc.memchr, (source, ABSENT)),
+    }
     function, arguments = (calls | {"write": (libc.memset, (target, FILL))})[kernel]
     function.restype = ctypes.c_void_p
     return lambda num_bytes: function(*arguments, ctypes.c_size_t(num_bytes))
@@ -48,7 +53,10 @@ class Crew:
     def __init__(self, cores: Sequence[int], num_bytes: int) -> None:
         self._num_bytes, self._kernel, self._share = num_bytes, "", 0
         self._start, self._end = (threading.Barrier(len(cores) + 1) for _ in range(2))
-        self._threads = [threading.Thread(target=self._run, args=(core,), daemon=True) for core in cores]
+        self._threads = [
+            threading.Thread(target=self._run, args=(core,), daemon=True)
+            for core in cores
+        ]
         for thread in self._threads:
             thread.start()
         self._end.wait()
@@ -73,14 +81,18 @@ class Crew:
             self._end.abort()
             raise
         moves = {kernel: transfer(kernel, buffers) for kernel in TRAFFIC}
-        with contextlib.suppress(threading.BrokenBarrierError):  # another thread has no memory
+        with contextlib.suppress(
+            threading.BrokenBarrierError
+        ):  # another thread has no memory
             self._end.wait()
             while self._start.wait() >= 0 and self._kernel:
                 moves[self._kernel](self._share)
                 self._end.wait()
 
 
-def measure(sizes: Sequence[int], repeats: int, cores: Sequence[int], tell: rounds.Tell) -> list[Series]:
+def measure(
+    sizes: Sequence[int], repeats: int, cores: Sequence[int], tell: rounds.Tell
+) -> list[Series]:
     """Times of copy, read and write on one core, and on all `cores` where there are several.
 
     sizes: bytes of a transfer, increasing; a copy has as many at its source and at its target.
@@ -95,13 +107,21 @@ def measure(sizes: Sequence[int], repeats: int, cores: Sequence[int], tell: roun
             calls[kernel, 1] = [(size, functools.partial(move, size)) for size in sizes]
             shared = [size for size in sizes if size >= SMALLEST_SHARED]
             if crew is not None and shared:
-                calls[kernel, len(cores)] = [(size, functools.partial(crew.move, kernel, size)) for size in shared]
+                calls[kernel, len(cores)] = [
+                    (size, functools.partial(crew.move, kernel, size))
+                    for size in shared
+                ]
         points = rounds.measured_points(calls, repeats, BUDGET_S, tell, "host memory")
     finally:
         os.sched_setaffinity(0, cores)
         if crew is not None:
             crew.close()
     return [
-        Series(MEMORY, f"host memory {kernel}, {counted(threads, 'core')}", sized, TRAFFIC[kernel])
+        Series(
+            MEMORY,
+            f"host memory {kernel}, {counted(threads, 'core')}",
+            sized,
+            TRAFFIC[kernel],
+        )
         for (kernel, threads), sized in points.items()
     ]

@@ -37,15 +37,23 @@ def measure(wanted: Plan, worker: Sequence[str]) -> Measurements:
     interrupted = ""
     try:
         for task in wanted.tasks:
-            if any(name == _name(task) and outcome.timed_out for name, outcome in outcomes):
+            if any(
+                name == _name(task) and outcome.timed_out for name, outcome in outcomes
+            ):
                 continue
             tell(0, 1, task.what)
             if not board.has_bar:
                 board.line(f"{len(outcomes) + 1}/{total}: {task.what}")
             try:
-                outcome = processes.run(task.request, wanted.options.timeout, tell, worker)
-            except OSError as e:  # no room for its files: what was measured before is not lost
-                outcome = WorkerOutcome(error=f"{e.filename or 'its process'}: {e.strerror or e}")
+                outcome = processes.run(
+                    task.request, wanted.options.timeout, tell, worker
+                )
+            except (
+                OSError
+            ) as e:  # no room for its files: what was measured before is not lost
+                outcome = WorkerOutcome(
+                    error=f"{e.filename or 'its process'}: {e.strerror or e}"
+                )
             outcomes.append((_name(task), outcome))
             for line in _outcome_lines(outcome, task.what):
                 board.line(f"  {line}")
@@ -62,7 +70,9 @@ def _outcome_lines(outcome: WorkerOutcome, what: str) -> list[str]:
     """A line for each series and product of a measurement, and for its failure."""
     lines = [_line(measured) for measured in outcome.series if measured.points]
     for product in outcome.products:
-        lines.append(f"{product.dtype}, {product.devices}: {product.best.median / table.GIGA:.3g} GFLOP/s at best")
+        lines.append(
+            f"{product.dtype}, {product.devices}: {product.best.median / table.GIGA:.3g} GFLOP/s at best"
+        )
     if outcome.error:
         lines.append(f"{what}: failed: {outcome.error}")
     return lines
@@ -72,35 +82,61 @@ def _line(measured: Series) -> str:
     first, last = measured.points[0], measured.points[-1]
     unit = "GB/s busbw" if measured.kind == series.ALL_REDUCE else "GB/s"
     has_rate = measured.traffic and measured.name != NOTHING
-    rate = f"{measured.gb_per_s(last):.3g} {unit} at {series.size_text(last.num_bytes)}, " if has_rate else ""
+    rate = (
+        f"{measured.gb_per_s(last):.3g} {unit} at {series.size_text(last.num_bytes)}, "
+        if has_rate
+        else ""
+    )
     return f"{measured.name}: {rate}{1e6 * first.median_s:.3g} us at {series.size_text(first.num_bytes)}"
 
 
 def _name(task: plan.LinkTask) -> str:
-    return (task.request.get("algorithm") or NOTHING) if task.request["what"] == "all_reduce" else task.what
+    return (
+        (task.request.get("algorithm") or NOTHING)
+        if task.request["what"] == "all_reduce"
+        else task.what
+    )
 
 
-def collect(outcomes: Sequence[tuple[str, WorkerOutcome]], wanted: Plan) -> Measurements:
+def collect(
+    outcomes: Sequence[tuple[str, WorkerOutcome]], wanted: Plan
+) -> Measurements:
     """All series, the passes of an algorithm as one."""
     parts: dict[str, list[Series]] = {}
     gradient_bytes: dict[str, int] = {}
     for name, outcome in outcomes:
         gradient_bytes.update(outcome.gradient_bytes)
-        is_all_reduce = name in {_name(t) for t in wanted.tasks if t.request["what"] == "all_reduce"}
+        is_all_reduce = name in {
+            _name(t) for t in wanted.tasks if t.request["what"] == "all_reduce"
+        }
         for measured in outcome.series:
             error = outcome.error if is_all_reduce and outcome.error else measured.error
-            parts.setdefault(measured.name, []).append(dataclasses.replace(measured, error=error))
+            parts.setdefault(measured.name, []).append(
+                dataclasses.replace(measured, error=error)
+            )
         if outcome.error and not (outcome.series and is_all_reduce):
             kind = series.ALL_REDUCE if is_all_reduce else series.COPY
-            failed = Series(kind, name, ranks=wanted.num_devices if is_all_reduce else 0, error=outcome.error)
+            failed = Series(
+                kind,
+                name,
+                ranks=wanted.num_devices if is_all_reduce else 0,
+                error=outcome.error,
+            )
             parts.setdefault(name, []).append(failed)
     # The algorithms in the order of the flag, whatever the order of the passes.
     joined = {name: series.joined(part) for name, part in parts.items()}
     nothing = joined.pop(NOTHING, None)
     if nothing is not None and nothing.error:
-        joined[NOTHING] = dataclasses.replace(nothing, points=())  # named as failed, and no algorithm for that
+        joined[NOTHING] = dataclasses.replace(
+            nothing, points=()
+        )  # named as failed, and no algorithm for that
     products = tuple(product for _, outcome in outcomes for product in outcome.products)
-    known = tuple(joined.values()), nothing, wanted.left_out, tuple(gradient_bytes.items())
+    known = (
+        tuple(joined.values()),
+        nothing,
+        wanted.left_out,
+        tuple(gradient_bytes.items()),
+    )
     return Measurements(wanted.devices, *known, _topology(), products=products)
 
 
@@ -112,7 +148,9 @@ def _topology() -> str:
     return "" if connections is None else topology.text(connections)
 
 
-def write(out: Path, measured: Measurements, wanted: Plan, environment: dict[str, Any]) -> bool:
+def write(
+    out: Path, measured: Measurements, wanted: Plan, environment: dict[str, Any]
+) -> bool:
     """Writes all files; returns whether every one was written. The others are named on stderr."""
     names = [f"{wanted.device.upper()}:{rank}" for rank in range(wanted.num_devices)]
     makers: dict[str, Callable[[], bytes]] = {
@@ -120,7 +158,9 @@ def write(out: Path, measured: Measurements, wanted: Plan, environment: dict[str
         "links.md": table.render(measured, every_size=True).encode,
     }
     if any(all_reduce.points for all_reduce in measured.all_reduces):
-        makers["all_reduce.txt"] = table.nccl_tests(measured.all_reduces, platform.node(), names).encode
+        makers["all_reduce.txt"] = table.nccl_tests(
+            measured.all_reduces, platform.node(), names
+        ).encode
     if picture.has_any(measured):
         makers["links.png"] = lambda: picture.render(measured, "png")
         makers["links.svg"] = lambda: picture.render(measured, "svg")
@@ -143,11 +183,15 @@ def as_json(measured: Measurements, wanted: Plan, environment: dict[str, Any]) -
         "num_devices": wanted.num_devices,
         "devices": wanted.devices,
         "threads": {
-            name: wanted.tasks[-1].request[name] for name in ("inter_op_threads", "intra_op_threads") if wanted.tasks
+            name: wanted.tasks[-1].request[name]
+            for name in ("inter_op_threads", "intra_op_threads")
+            if wanted.tasks
         },
         "series": [series.to_json(timed_series) for timed_series in measured.series],
         "products": [gemm.to_json(product) for product in measured.products],
-        "nothing_exchanged": None if measured.nothing is None else series.to_json(measured.nothing),
+        "nothing_exchanged": None
+        if measured.nothing is None
+        else series.to_json(measured.nothing),
         "gradient_bytes": dict(measured.gradient_bytes),
         "left_out": measured.left_out,
         "interrupted": measured.interrupted,
@@ -162,10 +206,14 @@ def keep_peaks(products: Sequence[Gemm], environment: Mapping[str, Any]) -> None
     measured = []
     for product in (product for product in products if not product.disturbed):
         kind = "CPU" if product.cores_per_device else "GPU"
-        where = peaks.place(environment, kind, product.onednn, product.cores_per_device, product.dtype)
+        where = peaks.place(
+            environment, kind, product.onednn, product.cores_per_device, product.dtype
+        )
         if where is not None:
             best = product.best
-            measured.append(peaks.Peak(where, product.num_devices, best.median, best.low, best.high))
+            measured.append(
+                peaks.Peak(where, product.num_devices, best.median, best.low, best.high)
+            )
     file = peaks.path()
     if not measured or file is None:
         return
@@ -173,4 +221,6 @@ def keep_peaks(products: Sequence[Gemm], environment: Mapping[str, Any]) -> None
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(peaks.as_text(peaks.read(file), measured), file)
     except OSError as e:
-        entry.warn(f"{file}: {e.strerror or e}; runs will not know the rate of matrix products")
+        entry.warn(
+            f"{file}: {e.strerror or e}; runs will not know the rate of matrix products"
+        )

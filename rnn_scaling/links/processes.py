@@ -28,7 +28,12 @@ class WorkerOutcome:
     timed_out: bool = False
 
 
-def run(request: Mapping[str, Any], timeout_s: float, tell: Tell, worker: Sequence[str] = WORKER) -> WorkerOutcome:
+def run(
+    request: Mapping[str, Any],
+    timeout_s: float,
+    tell: Tell,
+    worker: Sequence[str] = WORKER,
+) -> WorkerOutcome:
     """Measures what `request` asks for; `timeout_s`: wall limit in seconds."""
     last = {"what": "its start"}
 
@@ -42,8 +47,12 @@ def run(request: Mapping[str, Any], timeout_s: float, tell: Tell, worker: Sequen
     with tempfile.TemporaryDirectory(prefix="links_") as folder:
         asked, answer = Path(folder, "request.json"), Path(folder, "result")
         asked.write_text(json.dumps(dict(request)))
-        ended = process.run_together([process.Task([*worker, str(asked), str(answer)])], timeout_s, on_line)
-        outcome = pickle.loads(answer.read_bytes()) if answer.exists() else WorkerOutcome()
+        ended = process.run_together(
+            [process.Task([*worker, str(asked), str(answer)])], timeout_s, on_line
+        )
+        outcome = (
+            pickle.loads(answer.read_bytes()) if answer.exists() else WorkerOutcome()
+        )
     error = ""
     if ended.timed_out:
         error = f"did not return within --timeout={timeout_s:g} s, last at: {last['what']}; its process was ended"
@@ -57,7 +66,9 @@ def run(request: Mapping[str, Any], timeout_s: float, tell: Tell, worker: Sequen
 def _why(ended: process.Ended) -> str:
     """One line: the error line of the process, otherwise how it ended and its last line."""
     lines = [line for line in ended.lines if not line.startswith("progress ")]
-    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    errors = [
+        line.removeprefix("error: ") for line in lines if line.startswith("error: ")
+    ]
     if errors:
         return errors[-1]
     how = f"exit status {ended.returncode}"

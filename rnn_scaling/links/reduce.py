@@ -17,8 +17,12 @@ BUDGET_S = 4.0  # of one size in one pass
 CHUNK = 2**22  # elements that are compared at once
 MODULUS = 1021  # of the inputs: a prime, so that shifted or exchanged pieces of any size differ
 
-Reduce = Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]]  # one tensor a rank -> their sum on each rank's device
-Case = Callable[[], tuple[list[tf.Tensor], list[tf.Tensor]]]  # one size -> each rank's result, and an element of each
+Reduce = Callable[
+    [Sequence[tf.Tensor]], Sequence[tf.Tensor]
+]  # one tensor a rank -> their sum on each rank's device
+Case = Callable[
+    [], tuple[list[tf.Tensor], list[tf.Tensor]]
+]  # one size -> each rank's result, and an element of each
 
 
 def run(case: Case) -> list[tf.Tensor]:
@@ -34,7 +38,9 @@ def values(rank: int, start: int, stop: int) -> np.ndarray:
 
     Their sums are exact in float32 for up to 2**24 / MODULUS ranks.
     """
-    return ((np.arange(start, stop, dtype=np.int64) * (2 * rank + 3) + rank) % MODULUS + 1).astype(np.float32)
+    return (
+        (np.arange(start, stop, dtype=np.int64) * (2 * rank + 3) + rank) % MODULUS + 1
+    ).astype(np.float32)
 
 
 def build(reduce: Reduce, devices: Sequence[str], num_bytes: int) -> Case:
@@ -73,10 +79,16 @@ def count_wrong(results: Sequence[tf.Tensor]) -> int:
     size = max(len(array) for array in got)
     for start in range(0, size, CHUNK):
         stop = min(start + CHUNK, size)
-        expected = functools.reduce(np.add, (values(rank, start, stop) for rank in range(num_ranks)))
+        expected = functools.reduce(
+            np.add, (values(rank, start, stop) for rank in range(num_ranks))
+        )
         for array in got:
             piece = array[start : start + CHUNK]
-            wrong += int(np.count_nonzero(piece != expected[: len(piece)])) + len(expected) - len(piece)
+            wrong += (
+                int(np.count_nonzero(piece != expected[: len(piece)]))
+                + len(expected)
+                - len(piece)
+            )
     return wrong
 
 
@@ -102,9 +114,17 @@ def measure(
     sizes: bytes of each rank's tensor, increasing.
     """
 
-    def series(times: Sequence[Sequence[float]], wrong: Sequence[int | None], notes: tuple[str, ...] = ()) -> Series:
+    def series(
+        times: Sequence[Sequence[float]],
+        wrong: Sequence[int | None],
+        notes: tuple[str, ...] = (),
+    ) -> Series:
         measured = zip(sizes, jobs, times, wrong)
-        points = [Point(size, tuple(took), job.calls, bad) for size, job, took, bad in measured if took]
+        points = [
+            Point(size, tuple(took), job.calls, bad)
+            for size, job, took, bad in measured
+            if took
+        ]
         return Series(ALL_REDUCE, name, tuple(points), ranks=len(devices), notes=notes)
 
     unknown = [None] * len(sizes)
@@ -118,7 +138,9 @@ def measure(
         tell(done, repeats, name)
         keep(series(times, unknown))
 
-    times = rounds.in_rounds([job.seconds for job in jobs], repeats, BUDGET_S, after_round=after_round)
+    times = rounds.in_rounds(
+        [job.seconds for job in jobs], repeats, BUDGET_S, after_round=after_round
+    )
     if not compare:
         return series(times, unknown)
     tell(repeats, repeats, f"{name}, comparing the sums")
@@ -127,7 +149,11 @@ def measure(
         results = run(case)
         wrong.append(count_wrong(results))
         shared = shared or share_a_buffer(results)
-    notes = ("ranks are handed one and the same result: its bytes went over no link",) if shared else ()
+    notes = (
+        ("ranks are handed one and the same result: its bytes went over no link",)
+        if shared
+        else ()
+    )
     return series(times, wrong, notes)
 
 

@@ -43,7 +43,9 @@ def prepared(call: Call, clock: Clock = time.perf_counter) -> RoundJob:
         start = clock()
         call()
         times.append(clock() - start)
-    return RoundJob(call, max(1, min(MOST_CALLS, int(TARGET_S / max(min(times), 1e-9)))))
+    return RoundJob(
+        call, max(1, min(MOST_CALLS, int(TARGET_S / max(min(times), 1e-9))))
+    )
 
 
 def measured_points(
@@ -54,12 +56,23 @@ def measured_points(
     what: str,
 ) -> dict[Key, tuple[Point, ...]]:
     """Times of the calls (bytes, transfer) of each series, in rounds; `what` names the measurement for `tell`."""
-    jobs = {key: [(size, prepared(call)) for size, call in sized] for key, sized in calls.items()}
+    jobs = {
+        key: [(size, prepared(call)) for size, call in sized]
+        for key, sized in calls.items()
+    }
     every_job = [job for sized in jobs.values() for _, job in sized]
     work = [job.seconds for job in every_job]
-    times = iter(in_rounds(work, repeats, budget_s, after_round=lambda done, _: tell(done, repeats, what)))
+    times = iter(
+        in_rounds(
+            work,
+            repeats,
+            budget_s,
+            after_round=lambda done, _: tell(done, repeats, what),
+        )
+    )
     return {
-        key: tuple(Point(size, tuple(next(times)), job.calls) for size, job in sized) for key, sized in jobs.items()
+        key: tuple(Point(size, tuple(next(times)), job.calls) for size, job in sized)
+        for key, sized in jobs.items()
     }
 
 

@@ -34,11 +34,18 @@ class Fit:
 
         An alpha clearly below 0 is what a change of bandwidth, such as from a cache's to the memory's, looks like.
         """
-        return self.largest_residual <= HOLDS_WITHIN and self.alpha_us >= -2 * self.alpha_error_us
+        return (
+            self.largest_residual <= HOLDS_WITHIN
+            and self.alpha_us >= -2 * self.alpha_error_us
+        )
 
     def seconds(self, num_bytes: float) -> float:
         """The line's time of a transfer of `num_bytes`."""
-        slope = 0.0 if self.beta_gb_per_s is None else 1e-9 * self.traffic / self.beta_gb_per_s
+        slope = (
+            0.0
+            if self.beta_gb_per_s is None
+            else 1e-9 * self.traffic / self.beta_gb_per_s
+        )
         return 1e-6 * self.alpha_us + slope * num_bytes
 
 
@@ -48,7 +55,9 @@ def fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit:
     Raises ValueError for fewer than three points, equal sizes, or a time that is not positive.
     """
     if len(num_bytes) < 3 or len(num_bytes) != len(seconds) or len(set(num_bytes)) < 2:
-        raise ValueError(f"expected three sizes or more and a time for each, got {len(num_bytes)} and {len(seconds)}")
+        raise ValueError(
+            f"expected three sizes or more and a time for each, got {len(num_bytes)} and {len(seconds)}"
+        )
     if not all(t > 0 and math.isfinite(t) for t in seconds):
         raise ValueError(f"expected times above 0, got {min(seconds)}")
     unit = max(num_bytes)  # of sizes: keeps the sums near 1
@@ -93,9 +102,13 @@ def quantile(values: Sequence[float], share: float) -> float:
 @dataclasses.dataclass(frozen=True)
 class Point:
     num_bytes: int  # of a transfer; of an all-reduce, bytes of each rank's tensor
-    seconds: tuple[float, ...]  # raw times of one transfer, each the mean of `calls` transfers in a row
+    seconds: tuple[
+        float, ...
+    ]  # raw times of one transfer, each the mean of `calls` transfers in a row
     calls: int = 1  # transfers in a row
-    wrong: int | None = None  # elements that differ from the right ones; None: not compared
+    wrong: int | None = (
+        None  # elements that differ from the right ones; None: not compared
+    )
 
     @property
     def median_s(self) -> float:
@@ -130,15 +143,29 @@ class Series:
     def gb_per_s(self, point: Point) -> float:
         """Bandwidth in 10**9 bytes a second: bus bandwidth of an all-reduce, else counted bytes / median time."""
         rate = self.traffic * point.num_bytes / point.median_s / 1e9
-        return busbw_gb_per_s(point.num_bytes, point.median_s, self.ranks) if self.kind == ALL_REDUCE else rate
+        return (
+            busbw_gb_per_s(point.num_bytes, point.median_s, self.ranks)
+            if self.kind == ALL_REDUCE
+            else rate
+        )
 
     def fitted(self) -> Fit | None:
         """alpha + bytes / beta through the medians, `traffic` counted in bytes; None for too few sizes."""
         line = best_fit(self.sizes, self.medians_s)
-        if line is None or line.beta_gb_per_s is None or line.beta_error_gb_per_s is None or self.traffic < 2:
+        if (
+            line is None
+            or line.beta_gb_per_s is None
+            or line.beta_error_gb_per_s is None
+            or self.traffic < 2
+        ):
             return line
-        beta, error = self.traffic * line.beta_gb_per_s, self.traffic * line.beta_error_gb_per_s
-        return dataclasses.replace(line, beta_gb_per_s=beta, beta_error_gb_per_s=error, traffic=self.traffic)
+        beta, error = (
+            self.traffic * line.beta_gb_per_s,
+            self.traffic * line.beta_error_gb_per_s,
+        )
+        return dataclasses.replace(
+            line, beta_gb_per_s=beta, beta_error_gb_per_s=error, traffic=self.traffic
+        )
 
 
 def busbw_gb_per_s(num_bytes: int, seconds: float, num_ranks: int) -> float:
@@ -156,7 +183,9 @@ def busbw_gb_per_s(num_bytes: int, seconds: float, num_ranks: int) -> float:
     Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md, "AllReduce".
     """
     if seconds <= 0 or num_ranks < 1:
-        raise ValueError(f"expected seconds > 0 and ranks >= 1, got {seconds} and {num_ranks}")
+        raise ValueError(
+            f"expected seconds > 0 and ranks >= 1, got {seconds} and {num_ranks}"
+        )
     return num_bytes / seconds / 1e9 * 2 * (num_ranks - 1) / num_ranks
 
 
@@ -183,7 +212,10 @@ def size_text(num_bytes: float) -> str:
 
 def to_json(series: Series) -> dict[str, Any]:
     line = series.fitted()
-    return {**dataclasses.asdict(series), "fit": None if line is None else dataclasses.asdict(line)}
+    return {
+        **dataclasses.asdict(series),
+        "fit": None if line is None else dataclasses.asdict(line),
+    }
 
 
 def joined(parts: Sequence[Series]) -> Series:
@@ -199,17 +231,31 @@ def joined(parts: Sequence[Series]) -> Series:
         counts = [p.wrong for p in passes if p.wrong is not None]
         # A pass that did not get to the comparison leaves the size unproven.
         wrong = max(counts) if len(counts) == len(passes) else None
-        points.append(Point(size, tuple(t for p in passes for t in p.seconds), passes[0].calls, wrong))
+        points.append(
+            Point(
+                size,
+                tuple(t for p in passes for t in p.seconds),
+                passes[0].calls,
+                wrong,
+            )
+        )
     errors = list(dict.fromkeys(part.error for part in parts if part.error))
     notes = dict.fromkeys(note for part in parts for note in part.notes)
     ratio = drift(parts)
     if ratio is not None and not 1 / MOST_DRIFT <= ratio <= MOST_DRIFT:
-        notes[f"the last pass took {ratio:.2f} times as long as the first: other load; measure again"] = None
-    return dataclasses.replace(first, points=tuple(points), notes=tuple(notes), error="; ".join(errors))
+        notes[
+            f"the last pass took {ratio:.2f} times as long as the first: other load; measure again"
+        ] = None
+    return dataclasses.replace(
+        first, points=tuple(points), notes=tuple(notes), error="; ".join(errors)
+    )
 
 
 def drift(parts: Sequence[Series]) -> float | None:
     """Time of the last pass over that of the first: the median over their common sizes; None for a single pass."""
-    first, last = ({point.num_bytes: point.median_s for point in part.points} for part in (parts[0], parts[-1]))
+    first, last = (
+        {point.num_bytes: point.median_s for point in part.points}
+        for part in (parts[0], parts[-1])
+    )
     ratios = [last[size] / first[size] for size in first if size in last]
     return quantile(ratios, 0.5) if ratios and len(parts) > 1 else None

@@ -9,11 +9,26 @@ from collections.abc import Sequence
 from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.links import gemm
 from rnn_scaling.links.gemm import Gemm
-from rnn_scaling.links.series import ALL_REDUCE, FLOAT32_BYTES, HOLDS_WITHIN, Fit, Point, Series, size_text
+from rnn_scaling.links.series import (
+    ALL_REDUCE,
+    FLOAT32_BYTES,
+    HOLDS_WITHIN,
+    Fit,
+    Point,
+    Series,
+    size_text,
+)
 
 MISSING, NO_COPY = "n/a", "no copy"
 GIGA = 1e9
-_NCCL_HEAD = ("size", "count", "type", "redop", "root", *("time", "algbw", "busbw", "#wrong") * 2)
+_NCCL_HEAD = (
+    "size",
+    "count",
+    "type",
+    "redop",
+    "root",
+    *("time", "algbw", "busbw", "#wrong") * 2,
+)
 _NCCL_UNIT = ("(B)", "(elements)", "", "", "", *("(us)", "(GB/s)", "(GB/s)", "") * 2)
 _NCCL_WIDTHS = (12, 12, 8, 6, 6, 10, 7, 7, 7, 7, 7, 7, 7)
 
@@ -22,7 +37,9 @@ _NCCL_WIDTHS = (12, 12, 8, 6, 6, 10, 7, 7, 7, 7, 7, 7, 7)
 class Measurements:
     devices: str
     series: tuple[Series, ...]
-    nothing: Series | None = None  # the timed call with nothing exchanged; None: not measured
+    nothing: Series | None = (
+        None  # the timed call with nothing exchanged; None: not measured
+    )
     left_out: tuple[str, ...] = ()  # what was not measured and why, a line each
     gradient_bytes: tuple[tuple[str, int], ...] = ()  # preset -> bytes of its gradients
     topology: str = ""
@@ -40,9 +57,19 @@ class Measurements:
     @property
     def errors(self) -> list[str]:
         """What failed or is wrong, a line each."""
-        errors = [f"{series.name}: {series.error}" for series in self.series if series.error]
-        wrong = [(series.name, point) for series in self.all_reduces for point in series.points if point.wrong]
-        return errors + [f"{name}: {at.wrong} wrong elements at {size_text(at.num_bytes)}" for name, at in wrong]
+        errors = [
+            f"{series.name}: {series.error}" for series in self.series if series.error
+        ]
+        wrong = [
+            (series.name, point)
+            for series in self.all_reduces
+            for point in series.points
+            if point.wrong
+        ]
+        return errors + [
+            f"{name}: {at.wrong} wrong elements at {size_text(at.num_bytes)}"
+            for name, at in wrong
+        ]
 
 
 def render(results: Measurements, every_size: bool = False) -> str:
@@ -52,24 +79,49 @@ def render(results: Measurements, every_size: bool = False) -> str:
     sections = {
         "Memory and copies": [_links(links), _notes(links)] if links else [],
         "Matrix products": [_products(results.products)] if results.products else [],
-        f"All-reduce, {results.devices}": _all_reduce(results, reduces) if reduces else [],
+        f"All-reduce, {results.devices}": _all_reduce(results, reduces)
+        if reduces
+        else [],
         "Every size": [_every_size(results)] if every_size else [],
         "Topology": [results.topology.rstrip() + "\n"] if results.topology else [],
-        "Not measured": [_bullets([*results.left_out, *filter(None, [results.interrupted])])],
+        "Not measured": [
+            _bullets([*results.left_out, *filter(None, [results.interrupted])])
+        ],
         "Failed or wrong": [_bullets(results.errors)],
     }
-    parts = [part for title, texts in sections.items() if any(texts) for part in (f"## {title}\n", *texts)]
+    parts = [
+        part
+        for title, texts in sections.items()
+        if any(texts)
+        for part in (f"## {title}\n", *texts)
+    ]
     return "\n".join(part for part in ("# Links\n", *parts) if part)
 
 
 def _links(links: Sequence[Series]) -> str:
-    head = ("Link", "Largest", "GB/s there (quartiles)", "Smallest", "us there", *_FIT_HEAD)
+    head = (
+        "Link",
+        "Largest",
+        "GB/s there (quartiles)",
+        "Smallest",
+        "us there",
+        *_FIT_HEAD,
+    )
     rows = []
     for series in links:
         first, last = series.points[0], series.points[-1]
         rate = _rate(series, last) if series.traffic else NO_COPY
         sizes = size_text(last.num_bytes), size_text(first.num_bytes)
-        rows.append((series.name, sizes[0], rate, sizes[1], _us(first), *_fit(series.fitted(), bool(series.traffic))))
+        rows.append(
+            (
+                series.name,
+                sizes[0],
+                rate,
+                sizes[1],
+                _us(first),
+                *_fit(series.fitted(), bool(series.traffic)),
+            )
+        )
     text = (
         f"\nGB/s: 10^9 bytes a second at the largest size, median of {_repeats(links)} and quartiles. "
         f"{_FIT_TEXT} Host memory: a copy counts each byte twice, as read and as written (as STREAM does); small sizes "
@@ -93,18 +145,28 @@ def _fit(line: Fit | None, has_bandwidth: bool = True) -> tuple[str, ...]:
     alpha, beta = _with_error(line.alpha_us, line.alpha_error_us), "no growth"
     residual = f"{100 * line.largest_residual:.0f}"
     if line.beta_gb_per_s is not None and line.beta_error_gb_per_s is not None:
-        beta = _with_error(line.beta_gb_per_s, line.beta_error_gb_per_s) if has_bandwidth else NO_COPY
+        beta = (
+            _with_error(line.beta_gb_per_s, line.beta_error_gb_per_s)
+            if has_bandwidth
+            else NO_COPY
+        )
     if not line.holds:
         return f"({alpha})", f"({beta})", "nowhere", residual
     return alpha, beta, size_text(line.from_bytes), residual
 
 
 def _products(products: Sequence[Gemm]) -> str:
-    shapes = sorted({product.shape for gemm_ in products for product in gemm_.products}, key=gemm.flops)
+    shapes = sorted(
+        {product.shape for gemm_ in products for product in gemm_.products},
+        key=gemm.flops,
+    )
     titles = [gemm.title(shape) for shape in shapes]
     rows = []
     for gemm_ in products:
-        rates = {product.shape: _number(gemm_.rate(product).median / GIGA) for product in gemm_.products}
+        rates = {
+            product.shape: _number(gemm_.rate(product).median / GIGA)
+            for product in gemm_.products
+        }
         best = tuple(_number(value / GIGA) for value in dataclasses.astuple(gemm_.best))
         cells = [rates.get(shape, MISSING) for shape in shapes]
         rows.append((gemm_.dtype, gemm_.devices, *cells, "{} ({} to {})".format(*best)))
@@ -113,7 +175,11 @@ def _products(products: Sequence[Gemm]) -> str:
         "medians, and of the best product the quartiles. Runs of this machine relate to the best.\n"
     )
     head = ("Type", "Devices", *titles, "Best (quartiles)")
-    notes = [f"{product.dtype}, {product.devices}: {note}" for product in products for note in product.notes]
+    notes = [
+        f"{product.dtype}, {product.devices}: {note}"
+        for product in products
+        for note in product.notes
+    ]
     return markdown_table(head, rows) + text + _bullets(notes)
 
 
@@ -121,17 +187,26 @@ def _all_reduce(results: Measurements, shown: Sequence[Series]) -> list[str]:
     head = ("Size", *(series.name for series in shown))
     sizes = sorted({size for series in shown for size in series.sizes})
     points = [{point.num_bytes: point for point in series.points} for series in shown]
-    times = [[size_text(size), *(_us(by_size.get(size)) for by_size in points)] for size in sizes]
+    times = [
+        [size_text(size), *(_us(by_size.get(size)) for by_size in points)]
+        for size in sizes
+    ]
     rates = []
     for size in sizes:
-        cells = [_rate(series, by_size.get(size), False) for series, by_size in zip(shown, points)]
+        cells = [
+            _rate(series, by_size.get(size), False)
+            for series, by_size in zip(shown, points)
+        ]
         rates.append([size_text(size), *cells])
     parts = [
         "Time of one all-reduce of float32, us (median)\n",
         markdown_table(head, times),
         "Bus bandwidth, GB/s: size / time * 2(n-1)/n\n",
         markdown_table(head, rates),
-        markdown_table(("Algorithm", *_FIT_HEAD), [(series.name, *_fit(series.fitted())) for series in shown]),
+        markdown_table(
+            ("Algorithm", *_FIT_HEAD),
+            [(series.name, *_fit(series.fitted())) for series in shown],
+        ),
         f"{_FIT_TEXT} Medians of {_repeats(shown)}.\n",
         _notes(shown),
         _compared(shown),
@@ -147,15 +222,35 @@ def _all_reduce(results: Measurements, shown: Sequence[Series]) -> list[str]:
 
 def _every_size(results: Measurements) -> str:
     """Shortest, median and quartiles of the repeats of each size."""
-    head = ("What", "Size", "Repeats", "Shortest (us)", "Lower quartile", "Median", "Upper quartile", "GB/s", "Wrong")
+    head = (
+        "What",
+        "Size",
+        "Repeats",
+        "Shortest (us)",
+        "Lower quartile",
+        "Median",
+        "Upper quartile",
+        "GB/s",
+        "Wrong",
+    )
     rows = []
     for series in results.series:
         for p in series.points:
-            times = [_number(1e6 * t) for t in (min(p.seconds), p.quartiles_s[0], p.median_s, p.quartiles_s[1])]
+            times = [
+                _number(1e6 * t)
+                for t in (
+                    min(p.seconds),
+                    p.quartiles_s[0],
+                    p.median_s,
+                    p.quartiles_s[1],
+                )
+            ]
             repeats = f"{len(p.seconds)} x {p.calls}"
             wrong = MISSING if p.wrong is None else str(p.wrong)
             rate = _number(series.gb_per_s(p)) if series.traffic else NO_COPY
-            rows.append((series.name, size_text(p.num_bytes), repeats, *times, rate, wrong))
+            rows.append(
+                (series.name, size_text(p.num_bytes), repeats, *times, rate, wrong)
+            )
     text = "\nRepeats: times measured x transfers in a row of which each is the mean. GB/s of an all-reduce: busbw.\n"
     return markdown_table(head, rows) + text
 
@@ -166,8 +261,14 @@ def _compared(shown: Sequence[Series]) -> str:
     if all(wrong is None for _, wrong in points):
         return "Wrong elements: n/a, no sum was compared.\n"
     total = sum(wrong or 0 for _, wrong in points)
-    text = f"Wrong elements: {total}, of all elements of all ranks, against the exact sum."
-    return f"{text} Not compared everywhere: {', '.join(unproven)}.\n" if unproven else f"{text}\n"
+    text = (
+        f"Wrong elements: {total}, of all elements of all ranks, against the exact sum."
+    )
+    return (
+        f"{text} Not compared everywhere: {', '.join(unproven)}.\n"
+        if unproven
+        else f"{text}\n"
+    )
 
 
 def _notes(shown: Sequence[Series]) -> str:
@@ -194,7 +295,9 @@ def _rate(series: Series, point: Point | None, with_quartiles: bool = True) -> s
     rate = series.gb_per_s(point)
     if not with_quartiles:
         return _number(rate)
-    low, high = (rate * point.median_s / seconds for seconds in reversed(point.quartiles_s))
+    low, high = (
+        rate * point.median_s / seconds for seconds in reversed(point.quartiles_s)
+    )
     return f"{_number(rate)} ({_number(low)} to {_number(high)})"
 
 
@@ -223,7 +326,9 @@ def nccl_tests(all_series: Sequence[Series], host: str, devices: Sequence[str]) 
     Format: NVIDIA/nccl-tests, src/util.cu. Time is the median here, not the mean. In place nothing is measured, since
     TensorFlow's results are new tensors: those columns hold N/A.
     """
-    return "\n".join(_nccl_block(series, host, devices) for series in all_series if series.points)
+    return "\n".join(
+        _nccl_block(series, host, devices) for series in all_series if series.points
+    )
 
 
 def _nccl_block(series: Series, host: str, devices: Sequence[str]) -> str:
@@ -237,7 +342,10 @@ def _nccl_block(series: Series, host: str, devices: Sequence[str]) -> str:
         f"iters: {repeats} agg iters: 1 validation: {int(bool(compared))} graph: 0",
         "#",
         "# Using devices",
-        *(f"#  Rank {k:2d} Group  0 Pid {os.getpid():6d} on {host} device {k:2d} [{d}]" for k, d in enumerate(devices)),
+        *(
+            f"#  Rank {k:2d} Group  0 Pid {os.getpid():6d} on {host} device {k:2d} [{d}]"
+            for k, d in enumerate(devices)
+        ),
         "#",
         f"#{'out-of-place':>76}{'in-place':>24}",
         _nccl_line(_NCCL_HEAD),
@@ -245,22 +353,35 @@ def _nccl_block(series: Series, host: str, devices: Sequence[str]) -> str:
     ]
     lines += [_nccl_row(series, point) for point in series.points]
     bad = sum(1 for wrong in compared if wrong)
-    verdict = f"{bad} {'FAILED' if bad else 'OK'}" if compared else "N/A (no sum was compared)"
+    verdict = (
+        f"{bad} {'FAILED' if bad else 'OK'}"
+        if compared
+        else "N/A (no sum was compared)"
+    )
     lines.append(f"# Out of bounds values : {verdict}")
-    lines.append(f"# Avg bus bandwidth    : {statistics.fmean(series.gb_per_s(p) for p in series.points):g}")
+    lines.append(
+        f"# Avg bus bandwidth    : {statistics.fmean(series.gb_per_s(p) for p in series.points):g}"
+    )
     lines.append("#")
     return "\n".join(lines) + "\n"
 
 
 def _nccl_line(words: Sequence[str]) -> str:
-    text = "".join(word.rjust(width) for word, width in zip(words, _NCCL_WIDTHS)).rstrip()
+    text = "".join(
+        word.rjust(width) for word, width in zip(words, _NCCL_WIDTHS)
+    ).rstrip()
     return "#" + text[1:]
 
 
 def _nccl_row(series: Series, point: Point) -> str:
     algbw = point.num_bytes / point.median_s / 1e9
     wrong = "N/A" if point.wrong is None else str(point.wrong)
-    numbers = (f"{1e6 * point.median_s:.2f}", f"{algbw:.2f}", f"{series.gb_per_s(point):.2f}", wrong)
+    numbers = (
+        f"{1e6 * point.median_s:.2f}",
+        f"{algbw:.2f}",
+        f"{series.gb_per_s(point):.2f}",
+        wrong,
+    )
     count = str(point.num_bytes // FLOAT32_BYTES)
     words = (str(point.num_bytes), count, "float", "sum", "-1", *numbers, *["N/A"] * 4)
     return "".join(word.rjust(width) for word, width in zip(words, _NCCL_WIDTHS))

@@ -31,7 +31,9 @@ def main(argv: Sequence[str]) -> int:
     measure = {"memory": _host_memory, "compute": _compute, "all_reduce": _all_reduce}
     measure |= {"gpu_copies": _gpu_copies, "cpu_copies": _cpu_copies}
     try:
-        measure[request["what"]](request, lambda outcome: write_bytes(pickle.dumps(outcome), result))
+        measure[request["what"]](
+            request, lambda outcome: write_bytes(pickle.dumps(outcome), result)
+        )
     except MemoryError as e:
         return entry.fail(f"out of memory ({entry.first_line(e)}); lower --max_bytes")
     except DeviceError as e:
@@ -42,7 +44,9 @@ def main(argv: Sequence[str]) -> int:
 def _host_memory(request: dict[str, Any], write: Write) -> None:
     from rnn_scaling.links import host_memory
 
-    measured = host_memory.measure(request["sizes"], request["rounds"], available_cores(), _tell)
+    measured = host_memory.measure(
+        request["sizes"], request["rounds"], available_cores(), _tell
+    )
     write(WorkerOutcome(tuple(measured)))
 
 
@@ -51,7 +55,9 @@ def _gpu_copies(request: dict[str, Any], write: Write) -> None:
 
     runtime = gpu_copies.Cuda(gpu_copies.find_library())
     devices, origin = request["devices"], request["origin"]
-    measured = gpu_copies.measure(runtime, devices, request["sizes"], request["rounds"], _tell, origin)
+    measured = gpu_copies.measure(
+        runtime, devices, request["sizes"], request["rounds"], _tell, origin
+    )
     write(WorkerOutcome(tuple(measured)))
 
 
@@ -59,7 +65,9 @@ def _cpu_copies(request: dict[str, Any], write: Write) -> None:
     engine = _start(request)
     from rnn_scaling.links import cpu_copies
 
-    measured = cpu_copies.measure(engine.devices, request["sizes"], request["rounds"], _tell)
+    measured = cpu_copies.measure(
+        engine.devices, request["sizes"], request["rounds"], _tell
+    )
     write(WorkerOutcome(tuple(measured)))
 
 
@@ -71,12 +79,26 @@ def _compute(request: dict[str, Any], write: Write) -> None:
 
     cores = request["cores_per_device"]
     meter = LoadMeter(available_cores())
-    shapes, onednn = [tuple(shape) for shape in request["shapes"]], cores > 0 and uses_onednn()
-    products = compute.measure(engine.devices, shapes, request["dtypes"], request["rounds"], cores, onednn, _tell)
+    shapes, onednn = (
+        [tuple(shape) for shape in request["shapes"]],
+        cores > 0 and uses_onednn(),
+    )
+    products = compute.measure(
+        engine.devices,
+        shapes,
+        request["dtypes"],
+        request["rounds"],
+        cores,
+        onednn,
+        _tell,
+    )
     load = meter.read()
     if cores and load is not None and load.others > NOTICEABLE:
         note = f"other processes used {load.others:.0%} of the cores: the rates are too low and not kept; measure again"
-        products = [dataclasses.replace(product, notes=(*product.notes, note), disturbed=True) for product in products]
+        products = [
+            dataclasses.replace(product, notes=(*product.notes, note), disturbed=True)
+            for product in products
+        ]
     write(WorkerOutcome(products=tuple(products)))
 
 
@@ -96,7 +118,16 @@ def _all_reduce(request: dict[str, Any], write: Write) -> None:
     def keep(so_far: series.Series) -> None:
         write(WorkerOutcome((so_far,)))
 
-    measured = reduce.measure(function, name or "nothing", engine.devices, sizes, rounds, _tell, keep, bool(name))
+    measured = reduce.measure(
+        function,
+        name or "nothing",
+        engine.devices,
+        sizes,
+        rounds,
+        _tell,
+        keep,
+        bool(name),
+    )
     write(WorkerOutcome((measured,), gradient_bytes=() if name else gradient_bytes()))
 
 
@@ -109,7 +140,12 @@ def gradient_bytes() -> tuple[tuple[str, int], ...]:
     for preset in presets.PRESETS:
         model = config.resolve({"preset": preset}, num_gpus=0, num_cores=1).model
         variables = workloads.load(model.model).build(model, "CPU").variables
-        bytes_of.append((preset, series.FLOAT32_BYTES * sum(math.prod(spec.shape) for spec in variables)))
+        bytes_of.append(
+            (
+                preset,
+                series.FLOAT32_BYTES * sum(math.prod(spec.shape) for spec in variables),
+            )
+        )
     return tuple(bytes_of)
 
 
@@ -120,7 +156,9 @@ def _start(request: dict[str, Any]) -> Any:
     from rnn_scaling.training.engines import local
 
     threads = request["inter_op_threads"], request["intra_op_threads"]
-    return local.start(local.Request(request["device"], request["num_devices"], *threads))
+    return local.start(
+        local.Request(request["device"], request["num_devices"], *threads)
+    )
 
 
 def _tell(done: int, total: int, what: str) -> None:

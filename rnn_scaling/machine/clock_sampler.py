@@ -20,7 +20,9 @@ THINNED = 200  # samples of a record
 CELLS = 3200  # samples x devices of a record
 CONSTANT = 20  # equal samples of CPU clocks after which the system is taken to tell no real clock
 Sample = list[dict[str, Any]]  # one mapping a device
-_CORE = re.compile(r"^processor\s*: *(\d+) *$.*?^cpu MHz\s*: *([\d.]+) *$", re.MULTILINE | re.DOTALL)
+_CORE = re.compile(
+    r"^processor\s*: *(\d+) *$.*?^cpu MHz\s*: *([\d.]+) *$", re.MULTILINE | re.DOTALL
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +33,9 @@ class ClockSource:
     close: Callable[[], object] = lambda: None
 
 
-def of_gpus(ids: Sequence[str], start: Callable[[], Any | None] = nvml.start) -> ClockSource | None:
+def of_gpus(
+    ids: Sequence[str], start: Callable[[], Any | None] = nvml.start
+) -> ClockSource | None:
     """Clocks of the GPUs with `gpus.gpu_ids`'s names from NVML; None: it does not answer."""
     api = start()
     if api is None:
@@ -40,19 +44,29 @@ def of_gpus(ids: Sequence[str], start: Callable[[], Any | None] = nvml.start) ->
     if not gpus:
         api.nvmlShutdown()
         return None
-    limits, end = [nvml.limits(api, gpu) for gpu in gpus], lambda: nvml.ask(api, "nvmlShutdown")
-    return ClockSource("NVML", limits, lambda: [nvml.sample(api, gpu) for gpu in gpus], end)
+    limits, end = (
+        [nvml.limits(api, gpu) for gpu in gpus],
+        lambda: nvml.ask(api, "nvmlShutdown"),
+    )
+    return ClockSource(
+        "NVML", limits, lambda: [nvml.sample(api, gpu) for gpu in gpus], end
+    )
 
 
 def of_cpus(cores: Sequence[int], root: str = "/") -> ClockSource | None:
     """Clocks of these CPU cores; None: the system does not tell."""
-    files = [Path(root, f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq") for core in cores]
+    files = [
+        Path(root, f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq")
+        for core in cores
+    ]
 
     def cpufreq() -> list[float]:
         return [int(file.read_text()) / 1000 for file in files]  # kHz
 
     def cpuinfo() -> list[float]:
-        clocks = dict(_CORE.findall(Path(root, "proc/cpuinfo").read_text(errors="replace")))
+        clocks = dict(
+            _CORE.findall(Path(root, "proc/cpuinfo").read_text(errors="replace"))
+        )
         return [float(clocks[str(core)]) for core in cores]
 
     def poll(read_mhz: Callable[[], list[float]]) -> Sample | None:
@@ -63,7 +77,11 @@ def of_cpus(cores: Sequence[int], root: str = "/") -> ClockSource | None:
 
     for name, read_mhz in (("cpufreq", cpufreq), ("/proc/cpuinfo", cpuinfo)):
         if cores and poll(read_mhz) is not None:
-            return ClockSource(name, [{"core": core} for core in cores], functools.partial(poll, read_mhz))
+            return ClockSource(
+                name,
+                [{"core": core} for core in cores],
+                functools.partial(poll, read_mhz),
+            )
     return None
 
 
@@ -76,7 +94,12 @@ class ClockSampler:
         interval_s: float = INTERVAL_S,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._open, self._interval_s, self._clock, self._started = open_source, interval_s, clock, clock()
+        self._open, self._interval_s, self._clock, self._started = (
+            open_source,
+            interval_s,
+            clock,
+            clock(),
+        )
         self._source: ClockSource | None = None
         self._samples: list[dict[str, Any]] = []
         self._taken, self._every, self._cpu_s, self._error = 0, 1, 0.0, ""
@@ -86,7 +109,9 @@ class ClockSampler:
 
     def stop(self) -> None:
         self._ended.set()
-        self._thread.join(timeout=2.0)  # longer only if a driver does not answer: that must not hold up the run's end
+        self._thread.join(
+            timeout=2.0
+        )  # longer only if a driver does not answer: that must not hold up the run's end
 
     def read(self) -> dict[str, Any] | None:
         """The record's `environment.clocks` so far; None: nothing was sampled, or the clock is a constant."""
@@ -94,11 +119,18 @@ class ClockSampler:
             samples, source, taken = list(self._samples), self._source, self._taken
         if source is None or not samples:
             return {"error": self._error} if self._error else None
-        if "core" in source.devices[0] and len({device["mhz"] for s in samples for device in s["devices"]}) == 1:
+        if (
+            "core" in source.devices[0]
+            and len({device["mhz"] for s in samples for device in s["devices"]}) == 1
+        ):
             return None
         most = max(2, min(THINNED, CELLS // len(source.devices)))
         clocks = {"source": source.name, "interval_s": self._interval_s, "taken": taken}
-        clocks |= {"cpu_s": self._cpu_s, "devices": source.devices, "samples": thin(samples, most)}
+        clocks |= {
+            "cpu_s": self._cpu_s,
+            "devices": source.devices,
+            "samples": thin(samples, most),
+        }
         return {**clocks, "error": self._error} if self._error else clocks
 
     def _work(self) -> None:
@@ -131,7 +163,9 @@ class ClockSampler:
                 del self._samples[1::2]
                 self._every *= 2
             first = self._samples[0]["devices"]
-            constant = "mhz" in first[0] and all(s["devices"] == first for s in self._samples)
+            constant = "mhz" in first[0] and all(
+                s["devices"] == first for s in self._samples
+            )
             return constant and self._taken == CONSTANT
 
 

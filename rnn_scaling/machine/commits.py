@@ -13,7 +13,9 @@ from rnn_scaling.machine.system import run_command
 
 _HASH = re.compile(r"[0-9a-f]{7,64}")
 # Addresses of remotes: git@host:owner/name.git, https://user:password@host/owner/name, ssh://git@host:22/owner/name.
-_REMOTE = re.compile(r"(?:\w+://)?(?:[^@/]*@)?([\w.-]+)(?::\d+(?=/))?[:/](.+?)(?:\.git)?/?")
+_REMOTE = re.compile(
+    r"(?:\w+://)?(?:[^@/]*@)?([\w.-]+)(?::\d+(?=/))?[:/](.+?)(?:\.git)?/?"
+)
 _PAGES = {"github": "commit", "gitlab": "-/commit"}
 
 
@@ -31,10 +33,30 @@ def known(hashes: Sequence[str]) -> Mapping[str, Known]:
     hashes = [name for name in dict.fromkeys(hashes) if _HASH.fullmatch(name)]
     if not hashes:
         return {}
-    text = _git("rev-list", "--no-walk=unsorted", "--ignore-missing", "--format=%H %ct %s", *hashes)
-    facts = dict(line.split(" ", 1) for line in text.splitlines() if not line.startswith("commit "))
+    text = _git(
+        "rev-list",
+        "--no-walk=unsorted",
+        "--ignore-missing",
+        "--format=%H %ct %s",
+        *hashes,
+    )
+    facts = dict(
+        line.split(" ", 1)
+        for line in text.splitlines()
+        if not line.startswith("commit ")
+    )
     base = _git("merge-base", "--octopus", *facts).split() if facts else []
-    walked = _git("rev-list", "--topo-order", "--reverse", *facts, *(f"^{name}" for name in base)) if facts else ""
+    walked = (
+        _git(
+            "rev-list",
+            "--topo-order",
+            "--reverse",
+            *facts,
+            *(f"^{name}" for name in base),
+        )
+        if facts
+        else ""
+    )
     places = {name: place for place, name in enumerate([*base, *walked.split()])}
     found = {}
     for name, fact in facts.items():
@@ -55,13 +77,20 @@ def between(before: str, after: str) -> int | None:
 
 def resolved(name: str) -> str | None:
     """The hash of a commit, a branch or a tag; None if it does not exist."""
-    return _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").strip() or None
+    return (
+        _git(
+            "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"
+        ).strip()
+        or None
+    )
 
 
 def page() -> str:
     """URL of commits on the site of the git remote, without the hash; "" if unknown."""
     found = _REMOTE.fullmatch(_git("remote", "get-url", "origin").strip())
-    site = next((part for name, part in _PAGES.items() if found and name in found[1]), "")
+    site = next(
+        (part for name, part in _PAGES.items() if found and name in found[1]), ""
+    )
     return f"https://{found[1]}/{found[2]}/{site}/" if found and site else ""
 
 

@@ -29,7 +29,10 @@ def first_cores(count: int, local_rank: int = 0) -> list[int]:
 
     Physical cores come first: two hyper-threads of one core are no two devices' cores.
     """
-    ordered = sorted(available_cores(), key=lambda core: (sum(other < core for other in _siblings(core)), core))
+    ordered = sorted(
+        available_cores(),
+        key=lambda core: (sum(other < core for other in _siblings(core)), core),
+    )
     first = local_rank * count % len(ordered)
     return sorted([*ordered[first:], *ordered[:first]][:count])
 
@@ -46,7 +49,12 @@ def share_a_core(cores: Sequence[int]) -> bool:
 
 def _siblings(core: int) -> list[int]:
     """The hyper-threads of a core's physical core, itself included; empty where the system does not tell."""
-    text = read_first_line(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list") or ""
+    text = (
+        read_first_line(
+            f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
+        )
+        or ""
+    )
     siblings: list[int] = []
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")

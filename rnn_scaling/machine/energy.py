@@ -16,7 +16,11 @@ from rnn_scaling.machine.system import read_first_line
 
 # Time between two reads of counters that overflow: the smallest hold 65 kJ, which 500 W fill in 130 s.
 INTERVAL_S = 30.0
-NEEDS_ROOT, NO_COUNTER, LOST = "not readable: needs root", "no counter", "stopped responding"
+NEEDS_ROOT, NO_COUNTER, LOST = (
+    "not readable: needs root",
+    "no counter",
+    "stopped responding",
+)
 
 
 @dataclasses.dataclass
@@ -35,7 +39,9 @@ class _Counter:
         now = self.read() if self.answers else None
         if now is not None and self.last is not None:
             used = now - self.last
-            self.joules += self.unit_j * (used % self.wraps_at if self.wraps_at else used)
+            self.joules += self.unit_j * (
+                used % self.wraps_at if self.wraps_at else used
+            )
         elif self.last is not None:
             self.missing = LOST
         self.last, self.answers = now, now is not None
@@ -53,16 +59,22 @@ class EnergyMeter:
     def find(self, gpu_ids: Sequence[str]) -> None:
         """Finds the counters. gpu_ids: names from `gpus.gpu_ids`; without a call, nothing is measured."""
         self._api = nvml.start() if gpu_ids else None
-        self._counters = [*_of_processors(self._root)] or [_Counter("package", lambda: None, 0.0, NO_COUNTER)]
+        self._counters = [*_of_processors(self._root)] or [
+            _Counter("package", lambda: None, 0.0, NO_COUNTER)
+        ]
         if gpu_ids:
-            self._counters += [*_of_gpus(self._api, gpu_ids)] or [_Counter("GPU", lambda: None, 0.0, NO_COUNTER)]
+            self._counters += [*_of_gpus(self._api, gpu_ids)] or [
+                _Counter("GPU", lambda: None, 0.0, NO_COUNTER)
+            ]
 
     def start(self) -> None:
         """Call it before the first measured batch."""
         self._look()
         self._began = time.perf_counter()
         if any(counter.wraps_at for counter in self._counters):
-            threading.Thread(target=self._keep_looking, name="energy", daemon=True).start()
+            threading.Thread(
+                target=self._keep_looking, name="energy", daemon=True
+            ).start()
 
     def stop(self) -> None:
         """Call it after the last batch, also if the run ends early."""
@@ -77,10 +89,21 @@ class EnergyMeter:
 
     def read(self) -> dict[str, Any] | None:
         """The fields of a `records.parts.Energy`; None without counters, or if `start` was not called."""
-        if not self._seconds or not any(counter.answers or counter.missing != NO_COUNTER for counter in self._counters):
+        if not self._seconds or not any(
+            counter.answers or counter.missing != NO_COUNTER
+            for counter in self._counters
+        ):
             return None
-        missing = {counter.name: counter.missing for counter in self._counters if not counter.answers}
-        joules = {counter.name: counter.joules for counter in self._counters if counter.answers}
+        missing = {
+            counter.name: counter.missing
+            for counter in self._counters
+            if not counter.answers
+        }
+        joules = {
+            counter.name: counter.joules
+            for counter in self._counters
+            if counter.answers
+        }
         return {"joules": joules, "seconds": self._seconds, "not_measured": missing}
 
     def _look(self) -> None:
@@ -95,14 +118,22 @@ class EnergyMeter:
 
 def _of_processors(root: str) -> Iterator[_Counter]:
     """Packages, and the memory of each that has a separate counter. The package does not include it."""
-    for zone in sorted(Path(root, "sys/class/powercap").glob("intel-rapl:*")):  # AMD's processors too
+    for zone in sorted(
+        Path(root, "sys/class/powercap").glob("intel-rapl:*")
+    ):  # AMD's processors too
         name = read_first_line(f"{zone}/name") or ""
         if name == "dram":
             package = zone.with_name(zone.name.rpartition(":")[0])
             name = f"{read_first_line(f'{package}/name')} dram"
         if name.startswith("package"):
             wraps_at = _number(zone / "max_energy_range_uj") or 0
-            yield _Counter(name, functools.partial(_number, zone / "energy_uj"), 1e-6, NEEDS_ROOT, wraps_at)
+            yield _Counter(
+                name,
+                functools.partial(_number, zone / "energy_uj"),
+                1e-6,
+                NEEDS_ROOT,
+                wraps_at,
+            )
 
 
 def _number(path: Path) -> int | None:
@@ -114,5 +145,7 @@ def _number(path: Path) -> int | None:
 
 def _of_gpus(api: Any | None, ids: Sequence[str]) -> Iterator[_Counter]:
     for gpu in nvml.visible(api, ids) if api else ():
-        read = functools.partial(nvml.ask, api, "nvmlDeviceGetTotalEnergyConsumption", gpu.handle)
+        read = functools.partial(
+            nvml.ask, api, "nvmlDeviceGetTotalEnergyConsumption", gpu.handle
+        )
         yield _Counter(f"GPU {gpu.index}", read, nvml.MILLI, NO_COUNTER)

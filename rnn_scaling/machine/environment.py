@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.machine.gpus import gpu_topology, query_gpus
-from rnn_scaling.machine.system import control_groups, cpuinfo_values, read_first_line, read_text, run_command
+from rnn_scaling.machine.system import (
+    control_groups,
+    cpuinfo_values,
+    read_first_line,
+    read_text,
+    run_command,
+)
 
 # TF_CLI_, TF_VAR_ and their like belong to another program and may hold secrets.
 RELEVANT_VARIABLES = re.compile(
@@ -21,10 +27,24 @@ PACKAGES = (
     *("tensorflow", "tensorflow-cpu", "numpy", "absl-py", "keras", "protobuf"),
     *("horovod", "torch", "jax", "jaxlib"),
 )
-CUDA_PARTS = {"runtime": "cuda-runtime", "cudnn": "cudnn", "cublas": "cublas", "nccl": "nccl"}  # pip: nvidia-PART-cu12
+CUDA_PARTS = {
+    "runtime": "cuda-runtime",
+    "cudnn": "cudnn",
+    "cublas": "cublas",
+    "nccl": "nccl",
+}  # pip: nvidia-PART-cu12
 # Vector units by which TensorFlow and its libraries choose kernels, as /proc/cpuinfo names them on x86 and ARM.
 VECTOR_UNITS = (
-    *("avx", "avx2", "fma", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
+    *(
+        "avx",
+        "avx2",
+        "fma",
+        "avx_vnni",
+        "avx512f",
+        "avx512_vnni",
+        "avx512_bf16",
+        "avx512_fp16",
+    ),
     *("amx_tile", "amx_int8", "amx_bf16"),
     *("asimd", "asimdhp", "asimddp", "bf16", "i8mm", "sve", "sve2"),
 )
@@ -44,19 +64,27 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> dict[str, Any
         "packages": package_versions(),
         "cuda": _cuda_versions(),
         "platform": platform.platform(),
-        "cpu": next(iter(cpuinfo_values(cpuinfo, "model name")), "") or platform.processor() or platform.machine(),
+        "cpu": next(iter(cpuinfo_values(cpuinfo, "model name")), "")
+        or platform.processor()
+        or platform.machine(),
         "cpu_vector_units": cpu_vector_units(cpuinfo),
         "cpu_cores": os.cpu_count(),
         "cpu_topology": {**cpu_topology(cpuinfo), "numa_nodes": numa_nodes()},
-        "cpu_mhz": [float(clock) for clock in cpuinfo_values(cpuinfo, "cpu MHz")],  # of each core now
+        "cpu_mhz": [
+            float(clock) for clock in cpuinfo_values(cpuinfo, "cpu MHz")
+        ],  # of each core now
         "cpu_limit": cpu_limit(),
         **{name: read_first_line(path) for name, path in SYSTEM_FILES.items()},
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "load_average": _load_average(),
         "gpus": query_gpus(),
         "topology": gpu_topology(),
-        "variables": {k: v for k, v in sorted(variables.items()) if RELEVANT_VARIABLES.match(k)},
-        "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "variables": {
+            k: v for k, v in sorted(variables.items()) if RELEVANT_VARIABLES.match(k)
+        },
+        "started": datetime.datetime.now(datetime.timezone.utc).isoformat(
+            timespec="seconds"
+        ),
         "commit": _commit(),
     }
 
@@ -76,22 +104,34 @@ def _version(package: str) -> str | None:
 def _cuda_versions() -> dict[str, str | None]:
     """Of the CUDA libraries that pip installed; None: not from pip. TensorFlow need not be loaded to be asked."""
     suffixes = ("-cu12", "-cu13", "")
-    packages = {part: [f"nvidia-{name}{suffix}" for suffix in suffixes] for part, name in CUDA_PARTS.items()}
-    return {part: next(filter(None, map(_version, given)), None) for part, given in packages.items()}
+    packages = {
+        part: [f"nvidia-{name}{suffix}" for suffix in suffixes]
+        for part, name in CUDA_PARTS.items()
+    }
+    return {
+        part: next(filter(None, map(_version, given)), None)
+        for part, given in packages.items()
+    }
 
 
 def cpu_vector_units(cpuinfo: str) -> list[str] | None:
     """Which of VECTOR_UNITS the processor has, from the text of /proc/cpuinfo; None: the system does not tell."""
     units = cpuinfo_values(cpuinfo, "(?:flags|Features)")
-    return [name for name in VECTOR_UNITS if name in units[0].split()] if units else None
+    return (
+        [name for name in VECTOR_UNITS if name in units[0].split()] if units else None
+    )
 
 
 def cpu_topology(cpuinfo: str) -> dict[str, int | None]:
     """Sockets, physical cores and hardware threads from the text of /proc/cpuinfo; None: the system does not tell."""
-    sockets, cores = cpuinfo_values(cpuinfo, "physical id"), cpuinfo_values(cpuinfo, "core id")
+    sockets, cores = (
+        cpuinfo_values(cpuinfo, "physical id"),
+        cpuinfo_values(cpuinfo, "core id"),
+    )
     return {
         "sockets": len(set(sockets)) or None,
-        "cores": len(set(zip(sockets, cores))) or None,  # a core's number is its own only within its socket
+        "cores": len(set(zip(sockets, cores)))
+        or None,  # a core's number is its own only within its socket
         "threads": len(cpuinfo_values(cpuinfo, "processor")) or None,
     }
 
@@ -112,8 +152,13 @@ def cpu_limit(root: str = "/") -> float | None:
         if is_second:
             words = (read_first_line(f"{folder}/cpu.max") or "").split()
         else:
-            words = [read_first_line(f"{folder}/cpu.cfs_{part}_us") or "" for part in ("quota", "period")]
-        if len(words) == 2 and all(word.isdigit() for word in words):  # "max" and -1: no limit
+            words = [
+                read_first_line(f"{folder}/cpu.cfs_{part}_us") or ""
+                for part in ("quota", "period")
+            ]
+        if len(words) == 2 and all(
+            word.isdigit() for word in words
+        ):  # "max" and -1: no limit
             limits.append(int(words[0]) / int(words[1]))
     return min(limits, default=None)
 
@@ -127,14 +172,20 @@ def _load_average() -> list[float] | None:
 
 def _commit() -> dict[str, Any] | None:
     root = Path(__file__).resolve().parents[2]
-    if not (root / ".git").exists():  # installed: what git would find further up is another project
+    if not (
+        root / ".git"
+    ).exists():  # installed: what git would find further up is another project
         return None
     head = run_command("git", "-C", str(root), "rev-parse", "HEAD")
     if head is None:
         return None
-    changes = run_command("git", "-C", str(root), "status", "--porcelain", "--untracked-files=no")
+    changes = run_command(
+        "git", "-C", str(root), "status", "--porcelain", "--untracked-files=no"
+    )
     if not (changes and changes.strip()):
         return {"hash": head.strip(), "modified": False, "diff": None}
     diff = run_command("git", "-C", str(root), "diff", "--no-ext-diff", "HEAD")
-    digest = hashlib.sha256(diff.encode()).hexdigest()[:12] if diff else None  # tells two modified trees apart
+    digest = (
+        hashlib.sha256(diff.encode()).hexdigest()[:12] if diff else None
+    )  # tells two modified trees apart
     return {"hash": head.strip(), "modified": True, "diff": digest}

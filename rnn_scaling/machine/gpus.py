@@ -16,7 +16,9 @@ GPU_QUERY = (
     f"index,name,uuid,driver_version,memory.total,clocks.sm,clocks.mem,clocks.max.sm,{throttling.FIELD},"
     "pci.bus_id,clocks.max.mem,power.limit"
 )
-GPU_QUERY_OF_ANY_DRIVER = "index,name,uuid,driver_version,memory.total,clocks.sm,clocks.mem,pci.bus_id"
+GPU_QUERY_OF_ANY_DRIVER = (
+    "index,name,uuid,driver_version,memory.total,clocks.sm,clocks.mem,pci.bus_id"
+)
 
 
 class DeviceError(ValueError):
@@ -38,7 +40,13 @@ def gpu_ids() -> list[str]:
 
     The indices are nvidia-smi's where CUDA counts as it does: see `prepare_cuda_order`.
     """
-    present = len([node for node in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", node.name)])
+    present = len(
+        [
+            node
+            for node in Path("/dev").glob("nvidia*")
+            if re.fullmatch(r"nvidia\d+", node.name)
+        ]
+    )
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if allowed is None:
         return [str(index) for index in range(present)]
@@ -52,10 +60,17 @@ def gpu_ids() -> list[str]:
     return ids[:present]
 
 
-def chosen(present: Sequence[T], ids: Sequence[str], names_of: Callable[[T], tuple[str, str]]) -> list[T]:
+def chosen(
+    present: Sequence[T], ids: Sequence[str], names_of: Callable[[T], tuple[str, str]]
+) -> list[T]:
     """The GPUs that are meant by `gpu_ids`'s names, in their order."""
     named = [(gpu, *names_of(gpu)) for gpu in present]
-    return [gpu for name in ids for gpu, index, uuid in named if index == name or uuid.startswith(name)]
+    return [
+        gpu
+        for name in ids
+        for gpu, index, uuid in named
+        if index == name or uuid.startswith(name)
+    ]
 
 
 def prepare_cuda_order() -> None:
@@ -95,8 +110,13 @@ def query_gpus() -> list[dict[str, str]]:
     old, new = throttling.FIELD, throttling.NEW_FIELD
     for query in (GPU_QUERY, GPU_QUERY.replace(old, new), GPU_QUERY_OF_ANY_DRIVER):
         rows = _visible_gpu_rows(query)
-        if rows is not None:  # a driver that does not know a field refuses the whole query
-            return [{old if field == new else field: cell for field, cell in row.items()} for row in rows]
+        if (
+            rows is not None
+        ):  # a driver that does not know a field refuses the whole query
+            return [
+                {old if field == new else field: cell for field, cell in row.items()}
+                for row in rows
+            ]
     return []
 
 
@@ -113,6 +133,8 @@ def _visible_gpu_rows(query: str) -> list[dict[str, str]] | None:
     text = run_command("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader")
     if text is None:
         return None
-    lines = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line]
+    lines = [
+        [cell.strip() for cell in line.split(",")] for line in text.splitlines() if line
+    ]
     rows = [dict(zip(query.split(","), line)) for line in lines]
     return chosen(rows, ids, lambda row: (row["index"], row.get("uuid", "")))

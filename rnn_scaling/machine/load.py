@@ -30,7 +30,9 @@ class Load:
     seconds: float  # that were watched
 
 
-def parse_stat(text: str, cores: Sequence[int], ticks_per_s: float) -> tuple[float, float]:
+def parse_stat(
+    text: str, cores: Sequence[int], ticks_per_s: float
+) -> tuple[float, float]:
     """(busy seconds, stolen seconds) of `cores` from the text of /proc/stat.
 
     Source: man 5 proc, "/proc/stat": user nice system idle iowait irq softirq steal guest guest_nice.
@@ -40,7 +42,9 @@ def parse_stat(text: str, cores: Sequence[int], ticks_per_s: float) -> tuple[flo
     for line in text.splitlines():
         words = line.split()
         if words and words[0] in wanted:
-            user, nice, system, _idle, _iowait, irq, softirq, stolen = (float(word) for word in words[1:9])
+            user, nice, system, _idle, _iowait, irq, softirq, stolen = (
+                float(word) for word in words[1:9]
+            )
             busy += user + nice + system + irq + softirq
             steal += stolen
     return busy / ticks_per_s, steal / ticks_per_s
@@ -66,19 +70,32 @@ class LoadMeter:
     def read(self) -> Load | None:
         """The load since creation; None where the system does not tell."""
         now = self._sample(self._cores)
-        if not self._cores or self._start is None or now is None or now.wall <= self._start.wall:
+        if (
+            not self._cores
+            or self._start is None
+            or now is None
+            or now.wall <= self._start.wall
+        ):
             return None
         seconds = now.wall - self._start.wall
         capacity = seconds * len(self._cores)
         others = (now.busy - self._start.busy) - (now.process - self._start.process)
-        share = min(1.0, max(0.0, others / capacity))  # clock ticks make it a hundredth of a second off
-        return Load(others=share, steal=max(0.0, now.steal - self._start.steal) / capacity, seconds=seconds)
+        share = min(
+            1.0, max(0.0, others / capacity)
+        )  # clock ticks make it a hundredth of a second off
+        return Load(
+            others=share,
+            steal=max(0.0, now.steal - self._start.steal) / capacity,
+            seconds=seconds,
+        )
 
 
 def sample_with_descendants(cores: Sequence[int]) -> CpuTimes | None:
     """The times now. Those of this process include its child processes, such as data loaders, running or ended."""
     now = _sample(cores)
-    return now and dataclasses.replace(now, process=_tree_ticks() / os.sysconf("SC_CLK_TCK"))
+    return now and dataclasses.replace(
+        now, process=_tree_ticks() / os.sysconf("SC_CLK_TCK")
+    )
 
 
 def _tree_ticks() -> int:
@@ -89,7 +106,9 @@ def _tree_ticks() -> int:
     ticks: dict[int, int] = {}
     children: defaultdict[int, list[int]] = defaultdict(list)
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):  # it may end at any moment
+        with contextlib.suppress(
+            OSError, ValueError, IndexError
+        ):  # it may end at any moment
             words = path.read_text(errors="replace").rpartition(")")[2].split()
             number = int(path.parent.name)
             ticks[number] = sum(map(int, words[11:15]))

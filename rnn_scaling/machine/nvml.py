@@ -42,7 +42,10 @@ def ask(api: Any, function: str, *arguments: Any) -> Any | None:
     """What NVML answers; None: this GPU or driver does not tell."""
     try:
         return getattr(api, function)(*arguments)
-    except (api.NVMLError, AttributeError):  # an older nvidia-ml-py lacks newer functions
+    except (
+        api.NVMLError,
+        AttributeError,
+    ):  # an older nvidia-ml-py lacks newer functions
         return None
 
 
@@ -52,7 +55,10 @@ def visible(api: Any, ids: Sequence[str]) -> list[Gpu]:
     for index in range(ask(api, "nvmlDeviceGetCount") or 0):
         handle = ask(api, "nvmlDeviceGetHandleByIndex", index)
         if handle is not None:  # else the GPU fell off the bus
-            uuid, name = (str(ask(api, f"nvmlDeviceGet{what}", handle) or "") for what in ("UUID", "Name"))
+            uuid, name = (
+                str(ask(api, f"nvmlDeviceGet{what}", handle) or "")
+                for what in ("UUID", "Name")
+            )
             present.append(Gpu(index, uuid, name, handle))
     return chosen(present, ids, lambda gpu: (str(gpu.index), gpu.uuid))
 
@@ -63,8 +69,12 @@ def limits(api: Any, gpu: Gpu) -> dict[str, Any]:
     return {
         "index": gpu.index,
         "name": gpu.name,
-        "max_sm_mhz": ask(api, "nvmlDeviceGetMaxClockInfo", gpu.handle, api.NVML_CLOCK_SM),
-        "max_memory_mhz": ask(api, "nvmlDeviceGetMaxClockInfo", gpu.handle, api.NVML_CLOCK_MEM),
+        "max_sm_mhz": ask(
+            api, "nvmlDeviceGetMaxClockInfo", gpu.handle, api.NVML_CLOCK_SM
+        ),
+        "max_memory_mhz": ask(
+            api, "nvmlDeviceGetMaxClockInfo", gpu.handle, api.NVML_CLOCK_MEM
+        ),
         "power_limit_w": None if power is None else power * MILLI,
     }
 
@@ -85,6 +95,8 @@ def sample(api: Any, gpu: Gpu) -> dict[str, Any]:
         "memory_mhz": ask(api, "nvmlDeviceGetClockInfo", handle, api.NVML_CLOCK_MEM),
         "reasons": reasons,
         "power_w": None if power is None else round(power * MILLI, 3),
-        "temperature_c": ask(api, "nvmlDeviceGetTemperature", handle, api.NVML_TEMPERATURE_GPU),
+        "temperature_c": ask(
+            api, "nvmlDeviceGetTemperature", handle, api.NVML_TEMPERATURE_GPU
+        ),
         "utilisation": None if rates is None else rates.gpu,
     }

@@ -8,7 +8,10 @@ from pathlib import Path
 GIB = 2**30
 UNLIMITED = 2**60  # version 1 says a number near 2**63 where there is no limit
 # Files of a limit and of what is used, by whether the control group is of version 2.
-FILES = {True: ("memory.max", "memory.current"), False: ("memory.limit_in_bytes", "memory.usage_in_bytes")}
+FILES = {
+    True: ("memory.max", "memory.current"),
+    False: ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+}
 
 
 def cpuinfo_values(cpuinfo: str, field: str) -> list[str]:
@@ -40,13 +43,21 @@ def control_groups(root: str, controller: str) -> Iterator[tuple[str, bool]]:
 
 def available_memory_bytes(root: str = "/") -> int | None:
     """Bytes that this process can still take without swapping: MemAvailable, or what a control group leaves."""
-    match = re.search(r"^MemAvailable:\s*(\d+) kB$", read_text(f"{root}/proc/meminfo"), re.MULTILINE)
+    match = re.search(
+        r"^MemAvailable:\s*(\d+) kB$", read_text(f"{root}/proc/meminfo"), re.MULTILINE
+    )
     known = [int(match[1]) * 1024] if match else []
     for folder, is_second in control_groups(root, "memory"):
-        limit, used = (read_first_line(f"{folder}/{name}") or "" for name in FILES[is_second])
+        limit, used = (
+            read_first_line(f"{folder}/{name}") or "" for name in FILES[is_second]
+        )
         if limit.isdecimal() and used.isdecimal() and int(limit) < UNLIMITED:
             # The system drops unused pages of files before it kills a process.
-            idle = re.search(r"^(?:total_)?inactive_file (\d+)$", read_text(f"{folder}/memory.stat"), re.MULTILINE)
+            idle = re.search(
+                r"^(?:total_)?inactive_file (\d+)$",
+                read_text(f"{folder}/memory.stat"),
+                re.MULTILINE,
+            )
             known.append(max(0, int(limit) - int(used) + (int(idle[1]) if idle else 0)))
     return min(known, default=None)
 
@@ -57,13 +68,17 @@ def peak_process_bytes(root: str = "/") -> int | None:
     The kernel's high-water mark: getrusage's counts what the parent had before this program began, as a Python with
     gigabytes of data that starts a run.
     """
-    match = re.search(r"^VmHWM:\s*(\d+) kB$", read_text(f"{root}proc/self/status"), re.MULTILINE)
+    match = re.search(
+        r"^VmHWM:\s*(\d+) kB$", read_text(f"{root}proc/self/status"), re.MULTILINE
+    )
     return int(match[1]) * 1024 if match else None
 
 
 def run_command(*words: str) -> str | None:
     try:
-        done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=10)
+        done = subprocess.run(
+            words, capture_output=True, text=True, errors="replace", timeout=10
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None

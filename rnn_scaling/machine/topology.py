@@ -16,7 +16,16 @@ from rnn_scaling.machine.gpus import gpu_topology
 EXHAUSTIVE = 16  # GPUs up to which every subset is looked at: 12,870 of 8 among 16
 NAMED = 4  # equally good subsets that are named
 # Only their order counts. A lane of NVLink carries one to four times what 16 lanes of PCIe do, so more lanes win.
-_WORTH = {"N/A": 0, "SOC": 1, "SYS": 1, "NODE": 2, "PHB": 3, "PXB": 4, "PIX": 5, "PSB": 6}
+_WORTH = {
+    "N/A": 0,
+    "SOC": 1,
+    "SYS": 1,
+    "NODE": 2,
+    "PHB": 3,
+    "PXB": 4,
+    "PIX": 5,
+    "PSB": 6,
+}
 _NVLINK = 10
 # From near to far. PSB: one board with two GPUs. SOC is the name that SYS has in old drivers.
 LEVELS = ("NV#", "PSB", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC")
@@ -32,7 +41,9 @@ MEANING = {
 }
 RELATION = re.compile(r"X|NV\d+|[A-Z]{2,5}|N/A")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_HEADER = re.compile(r"\s*(GPU\d+|NIC\d+|mlx\w+)\b(?=.*CPU\s+Affinity)|\s+GPU\d+(\s+(GPU\d+|NIC\d+|mlx\w+))*\s*$")
+_HEADER = re.compile(
+    r"\s*(GPU\d+|NIC\d+|mlx\w+)\b(?=.*CPU\s+Affinity)|\s+GPU\d+(\s+(GPU\d+|NIC\d+|mlx\w+))*\s*$"
+)
 _COLUMNS = re.compile(r"GPU\s+NUMA\s+ID|CPU\s+Affinity|NUMA\s+Affinity|\S+")
 _ROW = re.compile(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC|PSB")
 
@@ -61,8 +72,12 @@ class TopologyError(ValueError):
 @dataclasses.dataclass(frozen=True)
 class Topology:
     devices: tuple[int, ...]  # nvidia-smi's indices of the GPUs
-    links: tuple[tuple[str, ...], ...]  # GPU x GPU in nvidia-smi's words, "X" on the diagonal
-    cpu_affinity: tuple[str, ...]  # CPUs near each GPU, as nvidia-smi writes them; "": unknown
+    links: tuple[
+        tuple[str, ...], ...
+    ]  # GPU x GPU in nvidia-smi's words, "X" on the diagonal
+    cpu_affinity: tuple[
+        str, ...
+    ]  # CPUs near each GPU, as nvidia-smi writes them; "": unknown
     numa: tuple[str, ...]  # NUMA nodes, in the same way
     nics: tuple[str, ...] = ()  # names of network cards
     nic_links: tuple[tuple[str, ...], ...] = ()  # GPU x card
@@ -80,7 +95,9 @@ def parse(text: str) -> Topology:
         elif header is not None and (row := read_row(line, header)) is not None:
             rows.setdefault(row.name, row)
     if header is None:
-        raise TopologyError("expected a line that names GPU0 and the others, found none")
+        raise TopologyError(
+            "expected a line that names GPU0 and the others, found none"
+        )
     return _checked(header, rows)
 
 
@@ -91,9 +108,13 @@ def _checked(header: Header, rows: dict[str, MatrixRow]) -> Topology:
     for name in names:
         row = rows[name].links if name in rows else []
         if len(row) < len(header.devices):
-            raise TopologyError(f"row {name} has {len(row)} of {len(header.devices)} cells")
+            raise TopologyError(
+                f"row {name} has {len(row)} of {len(header.devices)} cells"
+            )
         if bad := [cell for cell in row if level_of(cell) not in {*LEVELS, "X", "N/A"}]:
-            raise TopologyError(f"row {name}: expected X, NV#, PIX, PXB, PHB, NODE or SYS, got {bad[0]!r}")
+            raise TopologyError(
+                f"row {name}: expected X, NV#, PIX, PXB, PHB, NODE or SYS, got {bad[0]!r}"
+            )
     for a, b in itertools.combinations(names, 2):
         there, back = rows[a].links[at[b]], rows[b].links[at[a]]
         if there != back or there == "X":
@@ -106,19 +127,37 @@ def _checked(header: Header, rows: dict[str, MatrixRow]) -> Topology:
         return tuple("" if cell == "N/A" else cell for cell in cells)
 
     def cells(columns: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-        return tuple(tuple(rows[name].links[at[column]] for column in columns) for name in names)
+        return tuple(
+            tuple(rows[name].links[at[column]] for column in columns) for name in names
+        )
 
-    devices, affinity, numa = tuple(int(name[3:]) for name in names), extra("CPU Affinity"), extra("NUMA Affinity")
-    return Topology(devices, cells(names), affinity, numa, nics=tuple(nics), nic_links=cells(nics))
+    devices, affinity, numa = (
+        tuple(int(name[3:]) for name in names),
+        extra("CPU Affinity"),
+        extra("NUMA Affinity"),
+    )
+    return Topology(
+        devices, cells(names), affinity, numa, nics=tuple(nics), nic_links=cells(nics)
+    )
 
 
 def read_header(line: str) -> Header | None:
     """The names of a matrix's columns; None: the line is no header. Underlining (ANSI codes) is left out."""
     line = _ANSI.sub("", line)
-    names = [" ".join(name.split()) for name in _COLUMNS.findall(line)] if "GPU" in line else []
-    if not names or not _HEADER.match(line) or (len(names) > 1 and _ROW.fullmatch(names[1])):
+    names = (
+        [" ".join(name.split()) for name in _COLUMNS.findall(line)]
+        if "GPU" in line
+        else []
+    )
+    if (
+        not names
+        or not _HEADER.match(line)
+        or (len(names) > 1 and _ROW.fullmatch(names[1]))
+    ):
         return None
-    devices = [name for name in names if "Affinity" not in name and name != "GPU NUMA ID"]
+    devices = [
+        name for name in names if "Affinity" not in name and name != "GPU NUMA ID"
+    ]
     return Header(devices, names[len(devices) :])
 
 
@@ -130,7 +169,9 @@ def read_row(line: str, header: Header) -> MatrixRow | None:
         return None
     match = re.match(rf"\s*\S+(?:\s+\S+){{{size}}}", line)
     rest = line[match.end() :] if match else ""
-    if "\t" in rest:  # the CPUs' column may be empty, and one column's name takes two tabs
+    if (
+        "\t" in rest
+    ):  # the CPUs' column may be empty, and one column's name takes two tabs
         cpus, *others = (cell.strip() for cell in rest.split("\t")[1:])
         extras = [cpus, *filter(None, others)]
     else:
@@ -155,14 +196,23 @@ def connected(links: Sequence[Sequence[str]], level: str) -> list[list[int]]:
             if device in left:
                 left.remove(device)
                 group.append(device)
-                queue += [neighbour for neighbour in left if level_of(links[device][neighbour]) in near]
+                queue += [
+                    neighbour
+                    for neighbour in left
+                    if level_of(links[device][neighbour]) in near
+                ]
         groups.append(sorted(group))
     return groups
 
 
 def levels(links: Sequence[Sequence[str]]) -> list[str]:
     """The levels that links between two different devices have, near ones first."""
-    present = {level_of(link) for i, row in enumerate(links) for j, link in enumerate(row) if i != j}
+    present = {
+        level_of(link)
+        for i, row in enumerate(links)
+        for j, link in enumerate(row)
+        if i != j
+    }
     return [level for level in LEVELS if level in present]
 
 
@@ -170,7 +220,9 @@ def levels(links: Sequence[Sequence[str]]) -> list[str]:
 class Best:
     """The subsets of one size that should exchange fastest."""
 
-    subsets: tuple[tuple[int, ...], ...]  # nvidia-smi's indices; the first NAMED, those on the fewest NUMA nodes first
+    subsets: tuple[
+        tuple[int, ...], ...
+    ]  # nvidia-smi's indices; the first NAMED, those on the fewest NUMA nodes first
     worst: str  # the farthest link within each of them; "": a single GPU
     count: int  # how many are equally good
 
@@ -186,7 +238,9 @@ def groups(topology: Topology) -> dict[str, tuple[tuple[int, ...], ...]]:
     found = {}
     for level in levels(topology.links):
         places = connected(topology.links, level)
-        found[level] = tuple(tuple(topology.devices[i] for i in group) for group in places)
+        found[level] = tuple(
+            tuple(topology.devices[i] for i in group) for group in places
+        )
     return found
 
 
@@ -209,7 +263,9 @@ def best_subsets(topology: Topology, count: int) -> Best:
     best = max(qualities.values())
     equal = [subset for subset, quality in qualities.items() if quality == best]
     equal.sort(key=lambda subset: (len({topology.numa[i] for i in subset}), subset))
-    named = tuple(tuple(topology.devices[i] for i in subset) for subset in equal[:NAMED])
+    named = tuple(
+        tuple(topology.devices[i] for i in subset) for subset in equal[:NAMED]
+    )
     return Best(named, _worst(topology, equal[0]), len(equal))
 
 
@@ -246,7 +302,12 @@ def _worst(topology: Topology, subset: Sequence[int]) -> str:
 
 def text(topology: Topology) -> str:
     """What a person wants to know, for a terminal: the matrix, the groups, and the best GPUs for each count."""
-    blocks = ["GPU topology, from nvidia-smi", _table(topology), _groups_text(topology), _best_text(topology)]
+    blocks = [
+        "GPU topology, from nvidia-smi",
+        _table(topology),
+        _groups_text(topology),
+        _best_text(topology),
+    ]
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
@@ -276,7 +337,9 @@ def _best_text(topology: Topology) -> str:
     counts = [n for n in range(2, size) if size <= 8 or n & (n - 1) == 0]
     if not counts:
         return ""
-    lines = ["GPUs that should exchange fastest (expected from the links, not measured)"]
+    lines = [
+        "GPUs that should exchange fastest (expected from the links, not measured)"
+    ]
     for count in counts:
         best = best_subsets(topology, count)
         first, *others = (",".join(map(str, subset)) for subset in best.subsets)
@@ -288,5 +351,7 @@ def _best_text(topology: Topology) -> str:
         lines.append(f"  best {count}: {first} ({best.worst}){equal}")
         lines.append(f"    CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={first}")
     if size > EXHAUSTIVE:
-        lines.append(f"With more than {EXHAUSTIVE} GPUs, only GPUs with consecutive numbers are compared.")
+        lines.append(
+            f"With more than {EXHAUSTIVE} GPUs, only GPUs with consecutive numbers are compared."
+        )
     return "\n".join(lines)

@@ -24,7 +24,11 @@ class EarlyProcess:
     def __init__(self, command: Sequence[str], before: int | None = None) -> None:
         """before: the descriptor that writes to the process before it. Raises OSError if it cannot be started."""
         self._before, passed = before, [] if before is None else [before]
-        self.child = Child(Task(command, {VARIABLE: "".join(map(str, passed))}), subprocess.PIPE, passed)
+        self.child = Child(
+            Task(command, {VARIABLE: "".join(map(str, passed))}),
+            subprocess.PIPE,
+            passed,
+        )
 
     def begin(self, following: Sequence[str] | None) -> "EarlyProcess | None":
         """Begins its turn, and starts the command that follows; None: it has ended, or the other cannot be started."""
@@ -56,7 +60,9 @@ def wait_for_turn() -> None:
         with contextlib.suppress(BrokenPipeError):  # it has ended
             os.write(int(before), b"\n")
         os.close(int(before))
-    if not sys.stdin.buffer.readline():  # the parent has ended, and the signal that ends its children is on the way
+    if (
+        not sys.stdin.buffer.readline()
+    ):  # the parent has ended, and the signal that ends its children is on the way
         os._exit(entry.EXIT_INTERRUPTED)
 
 

@@ -20,7 +20,9 @@ def variable(name: str) -> str:
 def path(name: str) -> str:
     """The Python of a framework: what its variable says, else that of the environment beside this (.venv-torch)."""
     prefix = Path(sys.prefix)
-    return os.environ.get(variable(name)) or str(prefix.with_name(f"{prefix.name}-{name}") / "bin" / "python")
+    return os.environ.get(variable(name)) or str(
+        prefix.with_name(f"{prefix.name}-{name}") / "bin" / "python"
+    )
 
 
 @functools.lru_cache
@@ -29,10 +31,17 @@ def problem(name: str, package: str, least: str) -> str:
 
     `least`: the oldest version that will do, as "2.6".
     """
-    python, remedy = path(name), f"./run.sh setup-frameworks {name} installs it ({variable(name)} names another Python)"
+    python, remedy = (
+        path(name),
+        f"./run.sh setup-frameworks {name} installs it ({variable(name)} names another Python)",
+    )
     try:
         asked = subprocess.run(
-            [python, "-I", "-c", _ASK, package], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            [python, "-I", "-c", _ASK, package],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
         )
     except OSError as e:
         return f"--framework={name} needs {package}: {python}: {e.strerror}; {remedy}"
@@ -42,7 +51,10 @@ def problem(name: str, package: str, least: str) -> str:
     if version and _numbers(version) < _numbers(least):
         return f"--framework={name} needs {package} {least} or newer, and {python} has {version}; {remedy}"
     if asked.returncode:
-        reason = (asked.stderr.strip().splitlines() or [f"it ended with status {asked.returncode}"])[-1]
+        reason = (
+            asked.stderr.strip().splitlines()
+            or [f"it ended with status {asked.returncode}"]
+        )[-1]
         return f"--framework={name}: {python} cannot import {package} ({reason[:200]}); {remedy}"
     return ""
 

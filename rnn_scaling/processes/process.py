@@ -38,7 +38,9 @@ class Task:
     """What one of several children runs."""
 
     command: Sequence[str]
-    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)  # variables besides this process's own
+    environment: Mapping[str, str] = dataclasses.field(
+        default_factory=dict
+    )  # variables besides this process's own
     cores: Sequence[int] = ()  # that it is held to; empty: none
     prefix: str = ""  # stands before each line that it says
     may_fail: bool = False  # the others go on when it fails
@@ -55,7 +57,9 @@ class Ended:
     timed_out: bool  # the wall limit ended it
     lines: list[str]  # the last lines of stderr, of all children
     task: int = 0
-    returncodes: tuple[int, ...] = ()  # of all children, also of those that were ended here
+    returncodes: tuple[
+        int, ...
+    ] = ()  # of all children, also of those that were ended here
     seconds: float = 0.0  # from the start of the first to the end of all
 
 
@@ -87,12 +91,17 @@ def run_together(
       KeyboardInterrupt: Ctrl-C; as at the limit, with SIGINT and less time.
     """
     with selectors.DefaultSelector() as selector:
-        children, began = _Children(selector, on_line, is_alive, arrivals), time.monotonic()
+        children, began = (
+            _Children(selector, on_line, is_alive, arrivals),
+            time.monotonic(),
+        )
         timed_out = False
         try:
             children.start(tasks)
             timed_out = not children.wait(timeout_s or math.inf, children.is_decided)
-            children.is_alive = None  # from here on nothing that they say prolongs their life
+            children.is_alive = (
+                None  # from here on nothing that they say prolongs their life
+            )
             if timed_out or not children.end_by_themselves():
                 children.end_first(signal.SIGTERM, TIMEOUT_GRACE_S)
         except KeyboardInterrupt:
@@ -102,25 +111,41 @@ def run_together(
             returncodes = children.end()
     task = children.decisive
     seconds = time.monotonic() - began
-    return Ended(returncodes[task], timed_out, list(children.lines), task, tuple(returncodes), seconds)
+    return Ended(
+        returncodes[task],
+        timed_out,
+        list(children.lines),
+        task,
+        tuple(returncodes),
+        seconds,
+    )
 
 
 class _Children:
     def __init__(
-        self, selector: selectors.BaseSelector, on_line: OnLine, is_alive: IsAlive | None, arrivals: list[float] | None
+        self,
+        selector: selectors.BaseSelector,
+        on_line: OnLine,
+        is_alive: IsAlive | None,
+        arrivals: list[float] | None,
     ) -> None:
         self._selector, self._on_line = selector, on_line
         self._arrivals = arrivals
         self.is_alive, self._alive_at = is_alive, time.monotonic()
         self.lines: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
         self._all: list[Child] = []
-        self.decisive, self._has_failed = 0, False  # the child whose end is told, and whether it failed
+        self.decisive, self._has_failed = (
+            0,
+            False,
+        )  # the child whose end is told, and whether it failed
 
     def start(self, tasks: Sequence["Task | Child"]) -> None:
         for task in tasks:
             self._all.append(Child(task) if isinstance(task, Task) else task)
             if self._all[-1].stderr is not None:
-                self._selector.register(self._all[-1].stderr, selectors.EVENT_READ, self._all[-1])
+                self._selector.register(
+                    self._all[-1].stderr, selectors.EVENT_READ, self._all[-1]
+                )
 
     def wait(self, seconds: float, is_over: Callable[[], bool]) -> bool:
         """Reads until it ends (True) or has been silent for so many seconds (False)."""
@@ -136,15 +161,23 @@ class _Children:
     def is_decided(self) -> bool:
         """Whether the first has ended or one has failed that may not."""
         statuses = [child.status() for child in self._all]
-        failed = [n for n, status in enumerate(statuses) if status and not self._all[n].task.may_fail]
+        failed = [
+            n
+            for n, status in enumerate(statuses)
+            if status and not self._all[n].task.may_fail
+        ]
         # Of those that failed since the last look one that a signal killed is a cause, others may have followed it.
-        self.decisive = min(failed, key=lambda n: ((statuses[n] or 0) > 0, n), default=0)
+        self.decisive = min(
+            failed, key=lambda n: ((statuses[n] or 0) > 0, n), default=0
+        )
         self._has_failed = bool(failed)
         return self._has_failed or statuses[0] is not None
 
     def end_by_themselves(self) -> bool:
         """Waits for the ends of all; returns whether they have come."""
-        ended = self.wait(TELLING_GRACE_S, self._have_told) and self.wait(FOLLOWING_GRACE_S, self._have_ended)
+        ended = self.wait(TELLING_GRACE_S, self._have_told) and self.wait(
+            FOLLOWING_GRACE_S, self._have_ended
+        )
         if not self._has_failed:
             self.is_decided()  # by one that failed after the first had ended well
         return ended
@@ -152,7 +185,10 @@ class _Children:
     def _have_told(self) -> bool:
         """Whether the first that can tell what happened, since no signal has killed or stopped it, has ended."""
         statuses = (child.status() for child in self._all if not child.is_stopped())
-        return next((status for status in statuses if status is None or status >= 0), 0) is not None
+        return (
+            next((status for status in statuses if status is None or status >= 0), 0)
+            is not None
+        )
 
     def _have_ended(self) -> bool:
         return all(child.status() is not None for child in self._all)
@@ -160,7 +196,14 @@ class _Children:
     def end_first(self, number: int, seconds: float) -> None:
         """Ends the first that still runs with a signal; waits so many seconds for it, and then for the others."""
         seconds = max(seconds, SEVERAL_GRACE_S) if len(self._all) > 1 else seconds
-        first = next((child for child in self._all if child.status() is None and not child.is_stopped()), None)
+        first = next(
+            (
+                child
+                for child in self._all
+                if child.status() is None and not child.is_stopped()
+            ),
+            None,
+        )
         if first is not None:
             first.signal(number)
             if self.wait(seconds, lambda: first.status() is not None):
@@ -169,9 +212,13 @@ class _Children:
     def end(self) -> list[int]:
         """Kills what is left of all groups; returns the children's return codes."""
         for child in self._all:
-            child.signal(signal.SIGKILL)  # before it is reaped: afterwards its number could be another's
+            child.signal(
+                signal.SIGKILL
+            )  # before it is reaped: afterwards its number could be another's
         returncodes = [child.reap() for child in self._all]
-        for _ in range(READS_AT_END * len(self._all)):  # not for ever: a process that left a group may still write
+        for _ in range(
+            READS_AT_END * len(self._all)
+        ):  # not for ever: a process that left a group may still write
             if not self._selector.get_map() or not self._read(0.0):
                 break
         for child in self._all:
@@ -181,8 +228,12 @@ class _Children:
 
     def _read(self, seconds: float) -> bool:
         """Waits this long for output; returns whether there was any."""
-        is_blind = len(self._selector.get_map()) < len(self._all)  # one has closed its stderr, and may live on
-        ready = self._selector.select(min(seconds, BLIND_TICK_S) if is_blind else seconds)
+        is_blind = len(self._selector.get_map()) < len(
+            self._all
+        )  # one has closed its stderr, and may live on
+        ready = self._selector.select(
+            min(seconds, BLIND_TICK_S) if is_blind else seconds
+        )
         contents = [self._read_child(key.data) for key, _ in ready]
         return any(contents)
 
@@ -218,15 +269,30 @@ class _Children:
 class Child:
     """A process that runs a task; whoever starts it ends and closes it."""
 
-    def __init__(self, task: Task, stdin: int = subprocess.DEVNULL, passed: Sequence[int] = ()) -> None:
+    def __init__(
+        self, task: Task, stdin: int = subprocess.DEVNULL, passed: Sequence[int] = ()
+    ) -> None:
         """passed: file descriptors that it inherits."""
-        self.task, self.rest, self.rest_at = task, b"", 0.0  # rest_at: when the text that has no end yet came
+        self.task, self.rest, self.rest_at = (
+            task,
+            b"",
+            0.0,
+        )  # rest_at: when the text that has no end yet came
         stdout = subprocess.PIPE if task.reads_stdout else subprocess.DEVNULL
         stderr = subprocess.STDOUT if task.reads_stdout else subprocess.PIPE
-        cores = [f"{tether.CORES}{','.join(map(str, task.cores))}"] if task.cores else []
+        cores = (
+            [f"{tether.CORES}{','.join(map(str, task.cores))}"] if task.cores else []
+        )
         # A session of its own: Ctrl-C reaches the parent alone, which then decides; and one call kills the whole group.
         self._process = subprocess.Popen(
-            [sys.executable, "-I", str(TETHER), str(os.getpid()), *cores, *task.command],
+            [
+                sys.executable,
+                "-I",
+                str(TETHER),
+                str(os.getpid()),
+                *cores,
+                *task.command,
+            ],
             stdin=stdin,
             stdout=None if task.has_streams else stdout,
             stderr=None if task.has_streams else stderr,
@@ -234,14 +300,18 @@ class Child:
             env={**tether.environment(), **task.environment},
             pass_fds=passed,
         )
-        self.stderr = self._process.stdout if task.reads_stdout else self._process.stderr
+        self.stderr = (
+            self._process.stdout if task.reads_stdout else self._process.stderr
+        )
 
     def status(self) -> int | None:
         """Its exit status or minus a signal's number; None while it runs."""
         if self._process.returncode is not None:
             return self._process.returncode
         # WNOWAIT leaves it a zombie, so that its number, which is its group's, stays taken.
-        ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        ended = os.waitid(
+            os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT
+        )
         if ended is None:
             return None
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
@@ -249,7 +319,12 @@ class Child:
     def is_stopped(self) -> bool:
         """Whether a signal, as SIGSTOP, has stopped it."""
         try:
-            return os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+            return (
+                os.waitid(
+                    os.P_PID, self._process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+                )
+                is not None
+            )
         except ChildProcessError:  # it has ended
             return False
 

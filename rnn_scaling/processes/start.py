@@ -12,12 +12,17 @@ FOLDER = os.path.dirname(os.path.realpath(__file__))
 
 def main(words: list[str]) -> None:
     program, module, *rest = words
-    sys.argv = ["rnn-scaling", *rest]  # by which the package's __init__ recognises our program
+    sys.argv = [
+        "rnn-scaling",
+        *rest,
+    ]  # by which the package's __init__ recognises our program
     packages = os.path.dirname(os.path.dirname(FOLDER))
     sys.path[:] = [packages, *(path for path in sys.path if path != FOLDER)]
     from rnn_scaling import entry
 
-    del sys.path[0]  # from here on the package knows where its modules are, and nothing else is in that folder
+    del sys.path[
+        0
+    ]  # from here on the package knows where its modules are, and nothing else is in that folder
     entry.call_program(program)
     import runpy
 

@@ -27,7 +27,10 @@ def environment() -> dict[str, str]:
     """This process's variables, without the LC_CTYPE that Python adds where the caller's locale is C (PEP 538)."""
     variables = dict(os.environ)
     if variables.get("LC_CTYPE") in COERCED:
-        with contextlib.suppress(OSError), open("/proc/self/environ", "rb") as given:  # as the process was started
+        with (
+            contextlib.suppress(OSError),
+            open("/proc/self/environ", "rb") as given,
+        ):  # as the process was started
             if b"\0LC_CTYPE=" not in b"\0" + given.read():
                 del variables["LC_CTYPE"]
     return variables
@@ -36,7 +39,9 @@ def environment() -> dict[str, str]:
 def main(argv: list[str]) -> None:
     parent, command = int(argv[0]), argv[1:]
     _end_with_parent()
-    if parent and os.getppid() != parent:  # it died before the call above, so no signal will come
+    if (
+        parent and os.getppid() != parent
+    ):  # it died before the call above, so no signal will come
         sys.exit("error: the sweep has ended")
     if command[0].startswith(CORES):
         cores = command.pop(0).removeprefix(CORES)
@@ -52,7 +57,12 @@ def main(argv: list[str]) -> None:
 def _end_with_parent() -> None:
     import ctypes
 
-    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+    if (
+        ctypes.CDLL(None, use_errno=True).prctl(
+            PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0
+        )
+        != 0
+    ):
         sys.exit(f"error: prctl(PR_SET_PDEATHSIG): {os.strerror(ctypes.get_errno())}")
 
 

@@ -41,12 +41,16 @@ class Certificate(Part):
     statements: tuple[Mapping[str, Any], ...] = ()  # the same as data
     compared: str = ""  # what with what
     replicas: PositiveCount = 1  # how many were compared
-    tolerance: Difference | None = None  # the share of a variable's way by which it may differ
+    tolerance: Difference | None = (
+        None  # the share of a variable's way by which it may differ
+    )
     loss_difference: Difference | None = None  # the largest, as a share of the loss
     weights_difference: Difference | None = None  # the largest of a weight
     weights_moved: Difference | None = None  # the largest way of one
     batches: tuple[CertifiedBatch, ...] = ()
-    checks: tuple[Check, ...] = ()  # what was compared, each with its largest difference
+    checks: tuple[
+        Check, ...
+    ] = ()  # what was compared, each with its largest difference
 
 
 def joined(certificates: Iterable[Certificate]) -> Certificate | None:
@@ -57,12 +61,22 @@ def joined(certificates: Iterable[Certificate]) -> Certificate | None:
     several = list(certificates)
     if not several:
         return None
-    decisive = min(several, key=lambda certificate: (certificate.holds, certificate.verdict not in OF_INPUTS))
+    decisive = min(
+        several,
+        key=lambda certificate: (
+            certificate.holds,
+            certificate.verdict not in OF_INPUTS,
+        ),
+    )
     return dataclasses.replace(
         decisive,
         replicas=sum(certificate.replicas for certificate in several),
-        loss_difference=_largest(certificate.loss_difference for certificate in several),
-        weights_difference=_largest(certificate.weights_difference for certificate in several),
+        loss_difference=_largest(
+            certificate.loss_difference for certificate in several
+        ),
+        weights_difference=_largest(
+            certificate.weights_difference for certificate in several
+        ),
         weights_moved=_largest(certificate.weights_moved for certificate in several),
         checks=_worst(check for certificate in several for check in certificate.checks),
     )
@@ -73,7 +87,10 @@ def _worst(checks: Iterable[Check]) -> tuple[Check, ...]:
     worst: dict[str, Check] = {}
     for check in checks:
         both = worst.get(check.name, check), check
-        worst[check.name] = min(both, key=lambda check: (check.holds is not False, -(check.difference or 0.0)))
+        worst[check.name] = min(
+            both,
+            key=lambda check: (check.holds is not False, -(check.difference or 0.0)),
+        )
     return tuple(worst.values())
 
 

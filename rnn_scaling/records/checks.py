@@ -10,8 +10,23 @@ from rnn_scaling.models.workloads import WORKLOADS, unit_of
 from rnn_scaling.records.decoding import spelled
 from rnn_scaling.records.environment import Clocks
 from rnn_scaling.records.parts import Batches, Phases, Throughput
-from rnn_scaling.records.step_parts import LETTERS, OWN, PARTS, TIMELINE_BINS, Graph, TimedStep, Trace
-from rnn_scaling.records.workers import COORDINATOR, ROLES, Rank, Workers, batch_seconds, tower_counts
+from rnn_scaling.records.step_parts import (
+    LETTERS,
+    OWN,
+    PARTS,
+    TIMELINE_BINS,
+    Graph,
+    TimedStep,
+    Trace,
+)
+from rnn_scaling.records.workers import (
+    COORDINATOR,
+    ROLES,
+    Rank,
+    Workers,
+    batch_seconds,
+    tower_counts,
+)
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
 from rnn_scaling.settings.naming import THEIRS, TRAINER
@@ -19,7 +34,13 @@ from rnn_scaling.settings.naming import THEIRS, TRAINER
 ROUNDING = 1e-6  # relative: sums may differ by this much through rounding
 EXCHANGES = ("busy", "hidden", "beside_shared", "exposed")
 # With their minimum.
-WHOLE_NUMBERS = {"num_devices": 1, "num_workers": 1, "batch_size": 1, "global_batch_size": 0, "num_batches": 1}
+WHOLE_NUMBERS = {
+    "num_devices": 1,
+    "num_workers": 1,
+    "batch_size": 1,
+    "global_batch_size": 0,
+    "num_batches": 1,
+}
 # Kind of an option -> types of its values in JSON, and what these are in words.
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "int": ((int,), "a whole number"),
@@ -28,7 +49,14 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "str": ((str,), "a word"),
 }
 NEEDED_LISTS = ("seconds", "items")
-OPTIONAL_LISTS = ("loss", "loss_items", "correct", "ready", "tower_items", "tower_positions")
+OPTIONAL_LISTS = (
+    "loss",
+    "loss_items",
+    "correct",
+    "ready",
+    "tower_items",
+    "tower_positions",
+)
 # Rank 0's clock also sees the barriers themselves: ranks leave one within milliseconds, on a loaded machine later.
 WINDOW_SHARE, WINDOW_S = 0.10, 5.0
 
@@ -44,7 +72,13 @@ def config_faults(config: Mapping[str, Any]) -> Iterator[str]:
         value = config.get(name, None if name == "num_devices" else minimum)
         if type(value) is not int or value < minimum:
             yield f"config.{name} is {spelled(value)}; expected a whole number of at least {minimum}"
-    yield from _option_faults({name: value for name, value in config.items() if not (is_others and name in THEIRS)})
+    yield from _option_faults(
+        {
+            name: value
+            for name, value in config.items()
+            if not (is_others and name in THEIRS)
+        }
+    )
 
 
 def _value_faults(config: Mapping[str, Any]) -> Iterator[str]:
@@ -77,7 +111,9 @@ def _option_faults(config: dict[str, Any]) -> Iterator[str]:
 
 def unit_faults(config: Mapping[str, Any], unit: str) -> Iterator[str]:
     name = config.get("model", configs.OPTIONS["model"].default)
-    workload = WORKLOADS.get(name) if isinstance(name, str) and TRAINER not in config else None
+    workload = (
+        WORKLOADS.get(name) if isinstance(name, str) and TRAINER not in config else None
+    )
     expected = unit_of({**config, "model": name}) if workload else unit
     if unit != expected:
         yield f"unit is {spelled(unit)}; expected {expected!r}, which --model={name} counts"
@@ -96,7 +132,9 @@ def phase_faults(phases: Phases, batches: Batches | None) -> Iterator[str]:
         yield f"phases.measured is {phases.measured:.9g} s, and the measured batches make {measured:.9g}"
 
 
-def batch_faults(batches: Batches, throughput: Throughput | None, devices: int | None, noun: str) -> Iterator[str]:
+def batch_faults(
+    batches: Batches, throughput: Throughput | None, devices: int | None, noun: str
+) -> Iterator[str]:
     """What does not fit together in a run that measured something; `devices`: towers of the run, None: not known."""
     count = len(batches.seconds)
     for name, values in (("seconds", batches.seconds), (noun, batches.items)):
@@ -104,7 +142,11 @@ def batch_faults(batches: Batches, throughput: Throughput | None, devices: int |
             yield f"batches.{name} is missing; expected a number for each batch"
             return
     lengths = ((noun, len(batches.items)), ("loss", len(batches.loss) or count))
-    counted = [(name, values) for name in ("loss_items", "correct") if (values := getattr(batches, name)) is not None]
+    counted = [
+        (name, values)
+        for name in ("loss_items", "correct")
+        if (values := getattr(batches, name)) is not None
+    ]
     for name, entries in (*lengths, *((name, len(values)) for name, values in counted)):
         if entries != count:
             yield f"batches.{name} has {entries} entries and batches.seconds {count}; expected the same number"
@@ -119,7 +161,10 @@ def batch_faults(batches: Batches, throughput: Throughput | None, devices: int |
 def _tower_faults(batches: Batches, devices: int | None, noun: str) -> Iterator[str]:
     """Shares of towers that do not fit the batches."""
     count = len(batches.seconds)
-    for name, towers in ((f"tower_{noun}", batches.tower_items), ("tower_positions", batches.tower_positions)):
+    for name, towers in (
+        (f"tower_{noun}", batches.tower_items),
+        ("tower_positions", batches.tower_positions),
+    ):
         if towers and len(towers) != count:
             yield f"batches.{name} has {len(towers)} entries; expected a list for each of the {count} batches"
         sizes = [*map(len, towers)]
@@ -127,12 +172,16 @@ def _tower_faults(batches: Batches, devices: int | None, noun: str) -> Iterator[
             wrong = next(i for i, size in enumerate(sizes) if size != devices)
             shown = spelled([*towers[wrong]])
             yield f"batches.{name}[{wrong}] is {shown}; expected a number for each of the {devices} towers"
-    for i, (shares, places) in enumerate(zip(batches.tower_items, batches.tower_positions)):
+    for i, (shares, places) in enumerate(
+        zip(batches.tower_items, batches.tower_positions)
+    ):
         if any(map(operator.gt, shares, places)):
             shown = f"{spelled([*shares])} and batches.tower_positions[{i}] is {spelled([*places])}"
             yield f"batches.tower_{noun}[{i}] is {shown}; expected a position for each"
             break
-    for i, (whole, items) in enumerate(zip(map(sum, batches.tower_items), batches.items)):
+    for i, (whole, items) in enumerate(
+        zip(map(sum, batches.tower_items), batches.items)
+    ):
         if whole != items and not _close(whole, items):
             yield f"batches.tower_{noun}[{i}] sum to {whole} and batches.{noun}[{i}] is {items}"
             break
@@ -157,8 +206,13 @@ def rate_faults(throughput: Throughput, noun: str) -> Iterator[str]:
             yield f"throughput.{name} is null; expected a number: log_format names no log that told the rate alone"
 
 
-def _throughput_faults(batches: Batches, throughput: Throughput, noun: str) -> Iterator[str]:
-    items, seconds = (math.fsum(values[batches.warmup :]) for values in (batches.items, batches.seconds))
+def _throughput_faults(
+    batches: Batches, throughput: Throughput, noun: str
+) -> Iterator[str]:
+    items, seconds = (
+        math.fsum(values[batches.warmup :])
+        for values in (batches.items, batches.seconds)
+    )
     if not seconds:
         return  # the warm-up is wrong, and was named
     for name, stands, value in (
@@ -204,7 +258,9 @@ def _step_faults(path: str, step: TimedStep, towers: Collection[int]) -> Iterato
         if not _close(whole, step.seconds):
             yield f"{path}.towers[{i}].parts sum to {whole:.9g} s and the step has {step.seconds:.9g} s"
     bars = [*step.timeline.towers, step.timeline.exchange]
-    if len(bars) != len(step.towers) + 1 or any(len(bar) != TIMELINE_BINS or set(bar) - set(LETTERS) for bar in bars):
+    if len(bars) != len(step.towers) + 1 or any(
+        len(bar) != TIMELINE_BINS or set(bar) - set(LETTERS) for bar in bars
+    ):
         yield f"{path}.timeline: expected {TIMELINE_BINS} letters of {LETTERS} for each tower and for exchange"
 
 
@@ -247,8 +303,19 @@ def window_faults(workers: Workers, batches: Batches, noun: str) -> Iterator[str
     count = len(batches.seconds)
     # Under a coordinator each worker goes at its own pace: the run's batches are what the coordinator saw.
     is_driven = any(rank.role == COORDINATOR for rank in workers.ranks)
-    timed = [(f"workers.ranks[{i}]", rank) for i, rank in enumerate(workers.ranks) if rank.seconds and not is_driven]
-    if missing := next((fault for path, rank in timed for fault in _missing_entries(path, rank, count)), None):
+    timed = [
+        (f"workers.ranks[{i}]", rank)
+        for i, rank in enumerate(workers.ranks)
+        if rank.seconds and not is_driven
+    ]
+    if missing := next(
+        (
+            fault
+            for path, rank in timed
+            for fault in _missing_entries(path, rank, count)
+        ),
+        None,
+    ):
         yield missing
         return
     for i, phases in ((i, rank.phases) for i, rank in enumerate(workers.ranks)):
@@ -264,7 +331,10 @@ def window_faults(workers: Workers, batches: Batches, noun: str) -> Iterator[str
 
 def _missing_entries(path: str, rank: Rank, count: int) -> Iterator[str]:
     """The lists of a rank that have not one entry for each batch."""
-    lengths = {name: len(getattr(rank, name) or ()) for name in (*NEEDED_LISTS, *OPTIONAL_LISTS)}
+    lengths = {
+        name: len(getattr(rank, name) or ())
+        for name in (*NEEDED_LISTS, *OPTIONAL_LISTS)
+    }
     for name, length in lengths.items():
         if length != count and (name in NEEDED_LISTS or length):
             yield f"{path}.{name} has {length} entries; expected one for each of the run's {count} batches"
@@ -273,13 +343,23 @@ def _missing_entries(path: str, rank: Rank, count: int) -> Iterator[str]:
 def _sum_faults(timed: Sequence[Rank], batches: Batches, noun: str) -> Iterator[str]:
     """Where the cluster's batches are not those of its ranks."""
     count, rounding = len(batches.seconds), ROUNDING * math.fsum(batches.seconds)
-    lists: dict[str, Sequence] = {"seconds": batch_seconds(timed, batches.warmup, count)}
+    lists: dict[str, Sequence] = {
+        "seconds": batch_seconds(timed, batches.warmup, count)
+    }
     lists["items"] = [sum(shares) for shares in zip(*(rank.items for rank in timed))]
-    lists |= {name: tower_counts(timed, name, count) for name in ("tower_items", "tower_positions")}
+    lists |= {
+        name: tower_counts(timed, name, count)
+        for name in ("tower_items", "tower_positions")
+    }
     for name, expected in lists.items():
         for k, (stands, made) in enumerate(zip(getattr(batches, name), expected)):
-            if stands != made and not (name == "seconds" and abs(stands - made) <= rounding):
-                shown = [spelled([*part] if isinstance(part, tuple) else part) for part in (stands, made)]
+            if stands != made and not (
+                name == "seconds" and abs(stands - made) <= rounding
+            ):
+                shown = [
+                    spelled([*part] if isinstance(part, tuple) else part)
+                    for part in (stands, made)
+                ]
                 yield f"batches.{name.replace('items', noun)}[{k}] is {shown[0]}, and the ranks make it {shown[1]}"
                 break
 

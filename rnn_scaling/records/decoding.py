@@ -13,11 +13,16 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar, Union
 
-SMALLEST, LARGEST = 1e-12, 1e18  # of seconds and counts that can be; beyond them sums and ratios overflow
+SMALLEST, LARGEST = (
+    1e-12,
+    1e18,
+)  # of seconds and counts that can be; beyond them sums and ratios overflow
 LARGEST_SINGLE = 3.5e38  # all of float32
 
 Faults = list[str]
-Decode = Callable[[Any, str, Faults], Any]  # value, its path, faults so far -> the value as it is kept
+Decode = Callable[
+    [Any, str, Faults], Any
+]  # value, its path, faults so far -> the value as it is kept
 P = TypeVar("P", bound="Part")
 
 
@@ -71,7 +76,11 @@ def build(kind: type[P], fields: Mapping[str, Any], path: str = "") -> P:
 def encode(value: Any) -> Any:
     """Parsed JSON of a part or of anything inside it; NaN and infinities become null."""
     if isinstance(value, Part):
-        missing, sparse, fields = getattr(value, "missing", ()), isinstance(value, Sparse), {}
+        missing, sparse, fields = (
+            getattr(value, "missing", ()),
+            isinstance(value, Sparse),
+            {},
+        )
         for name, key in _written(type(value)):  # type: ignore[arg-type]  # as in `decode`
             item = getattr(value, name)
             if name not in missing and not (sparse and item is None):
@@ -81,7 +90,9 @@ def encode(value: Any) -> Any:
         return None
     if isinstance(value, Mapping):
         return {key: encode(item) for key, item in value.items()}
-    return [encode(item) for item in value] if isinstance(value, (list, tuple)) else value
+    return (
+        [encode(item) for item in value] if isinstance(value, (list, tuple)) else value
+    )
 
 
 def spelled(value: Any) -> str:
@@ -97,13 +108,19 @@ def are_numbers(values: Sequence[Any], low: float, high: float) -> bool:
     """Whether all are numbers in a range; at the speed of C, for there are millions."""
     if not {*map(type, values)} <= {int, float}:
         return False
-    return not values or (min(values) >= low and max(values) <= high and not any(map(math.isnan, values)))
+    return not values or (
+        min(values) >= low and max(values) <= high and not any(map(math.isnan, values))
+    )
 
 
 @functools.cache
 def _written(kind: type[Part]) -> list[tuple[str, str]]:
     """(name, name in the file) of the fields."""
-    fields = [field for field in dataclasses.fields(kind) if field.name not in ("further", "missing")]
+    fields = [
+        field
+        for field in dataclasses.fields(kind)
+        if field.name not in ("further", "missing")
+    ]
     return [(field.name, field.metadata.get("key", field.name)) for field in fields]
 
 
@@ -115,15 +132,25 @@ def _decoder(annotation: Any, or_null: str = "") -> Decode:
         return lambda value, path, faults: value
     if origin in (Union, types.UnionType):
         decode_inner = _decoder(not_null(annotation), " or null")
-        return lambda value, path, faults: None if value is None else decode_inner(value, path, faults)
+        return lambda value, path, faults: (
+            None if value is None else decode_inner(value, path, faults)
+        )
     expected = _words(annotation) + or_null
     if origin is Annotated:
-        return _number(arguments[1], expected) if isinstance(arguments[1], Range) else _scalar(str, expected)
+        return (
+            _number(arguments[1], expected)
+            if isinstance(arguments[1], Range)
+            else _scalar(str, expected)
+        )
     if origin is tuple:
         inner = arguments[0]
         if typing.get_origin(inner) is tuple and _is_range(typing.get_args(inner)[0]):
             return _number_lists(inner, expected)
-        return _numbers(inner, expected) if _is_range(not_null(inner)) else _tuple(_decoder(inner), expected)
+        return (
+            _numbers(inner, expected)
+            if _is_range(not_null(inner))
+            else _tuple(_decoder(inner), expected)
+        )
     if origin is not None and issubclass(origin, Mapping):
         return _mapping(_decoder(arguments[1]), expected)
     is_part = isinstance(annotation, type) and issubclass(annotation, Part)
@@ -131,14 +158,20 @@ def _decoder(annotation: Any, or_null: str = "") -> Decode:
 
 
 def _is_range(annotation: Any) -> bool:
-    return typing.get_origin(annotation) is Annotated and isinstance(typing.get_args(annotation)[1], Range)
+    return typing.get_origin(annotation) is Annotated and isinstance(
+        typing.get_args(annotation)[1], Range
+    )
 
 
 def not_null(annotation: Any) -> Any:
     """The type of a value that is not null."""
     if typing.get_origin(annotation) not in (Union, types.UnionType):
         return annotation
-    (known,) = [argument for argument in typing.get_args(annotation) if argument is not type(None)]
+    (known,) = [
+        argument
+        for argument in typing.get_args(annotation)
+        if argument is not type(None)
+    ]
     return known
 
 
@@ -150,7 +183,10 @@ def _words(annotation: Any) -> str:
     if annotation in known:
         return known[annotation]
     if typing.get_origin(annotation) in (Union, types.UnionType):
-        return " or ".join("null" if kind is type(None) else _words(kind) for kind in typing.get_args(annotation))
+        return " or ".join(
+            "null" if kind is type(None) else _words(kind)
+            for kind in typing.get_args(annotation)
+        )
     return "a list" if typing.get_origin(annotation) is tuple else "an object"
 
 
@@ -160,7 +196,9 @@ def _wrong(faults: Faults, path: str, value: Any, expected: str) -> None:
 
 def _scalar(kind: type, expected: str) -> Decode:
     def decode_scalar(value: Any, path: str, faults: Faults) -> Any:
-        if type(value) is not kind or (expected.startswith("a name") and not str(value).isprintable()):
+        if type(value) is not kind or (
+            expected.startswith("a name") and not str(value).isprintable()
+        ):
             _wrong(faults, path, value, expected)
         return value
 
@@ -180,7 +218,10 @@ def _number(allowed: Range, expected: str) -> Decode:
 
 def _numbers(annotation: Any, expected: str) -> Decode:
     """Numbers in a list, some of them null where they may be: judged all at once where they are right."""
-    allowed, decode_number = typing.get_args(not_null(annotation))[1], _decoder(annotation)
+    allowed, decode_number = (
+        typing.get_args(not_null(annotation))[1],
+        _decoder(annotation),
+    )
     or_null = not_null(annotation) is not annotation
 
     def decode_numbers(value: Any, path: str, faults: Faults) -> Any:
@@ -205,7 +246,9 @@ def _number_lists(annotation: Any, expected: str) -> Decode:
 
     def decode_number_lists(value: Any, path: str, faults: Faults) -> Any:
         is_whole = type(value) is list and {*map(type, value)} <= {list}
-        if is_whole and are_numbers([*itertools.chain.from_iterable(value)], allowed.low, allowed.high):
+        if is_whole and are_numbers(
+            [*itertools.chain.from_iterable(value)], allowed.low, allowed.high
+        ):
             return tuple(map(tuple, value))
         return one_by_one(value, path, faults)
 
@@ -223,7 +266,9 @@ def _tuple(inner: Decode, expected: str) -> Decode:
         if type(value) is not list:
             _wrong(faults, path, value, expected)
             return None
-        return tuple([inner(item, f"{path}[{i}]", faults) for i, item in enumerate(value)])
+        return tuple(
+            [inner(item, f"{path}[{i}]", faults) for i, item in enumerate(value)]
+        )
 
     return decode_tuple
 
@@ -242,12 +287,18 @@ def _mapping(inner: Decode, expected: str) -> Decode:
 
 def _part(kind: type[Part], expected: str) -> Decode:
     hints = typing.get_type_hints(kind, include_extras=True)
-    fields = [field for field in dataclasses.fields(kind) if field.name not in ("further", "missing")]
+    fields = [
+        field
+        for field in dataclasses.fields(kind)
+        if field.name not in ("further", "missing")
+    ]
     plan = []
     for field in fields:
         key, older = field.metadata.get("key", field.name), field.metadata.get("older")
         plan.append((field.name, key, older, _decoder(hints[field.name])))
-    without_default = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING]
+    without_default = [
+        f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING
+    ]
     required = {name: _words(hints[name]) for name in without_default}
     names = frozenset(key for _, key, _, _ in plan)
     known = names | {older for _, _, older, _ in plan if older}
@@ -268,7 +319,11 @@ def _part(kind: type[Part], expected: str) -> Decode:
             elif name in required:
                 faults.append(f"{prefix}{key} is missing; expected {required[name]}")
         if newer := value.keys() - known:
-            fields["further"] = {key: decode_further(value[key], prefix + key, faults) for key in value if key in newer}
+            fields["further"] = {
+                key: decode_further(value[key], prefix + key, faults)
+                for key in value
+                if key in newer
+            }
         if len(faults) > before:
             return None
         if tells_missing:

@@ -3,7 +3,15 @@
 import dataclasses
 from collections.abc import Mapping
 
-from rnn_scaling.records.decoding import Count, Length, Number, Part, Seconds, Single, Sparse
+from rnn_scaling.records.decoding import (
+    Count,
+    Length,
+    Number,
+    Part,
+    Seconds,
+    Single,
+    Sparse,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +120,9 @@ class Environment(Part):
     missing: frozenset[str] = frozenset()
 
 
-NOTHING_TOLD = Environment(missing=frozenset(field.name for field in dataclasses.fields(Environment)))
+NOTHING_TOLD = Environment(
+    missing=frozenset(field.name for field in dataclasses.fields(Environment))
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

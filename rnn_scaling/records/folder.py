@@ -45,24 +45,41 @@ def read(folder: Path) -> Folder:
     both would narrow every interval.
     """
     # Not by glob, to which a folder that is not there, or may not be read, is an empty one.
-    return read_files({name: folder / name for name in sorted(os.listdir(folder)) if name.endswith(".json")})
+    return read_files(
+        {
+            name: folder / name
+            for name in sorted(os.listdir(folder))
+            if name.endswith(".json")
+        }
+    )
 
 
 def read_files(paths: Mapping[str, Path]) -> Folder:
     """The run records among these files, each under the name that the report gives it; copies are passed over."""
     runs, left_out = [], []
     originals = Originals()
-    kept: dict[Any, Any] = {}  # what many records have in common: thousands of them then fit into memory
+    kept: dict[
+        Any, Any
+    ] = {}  # what many records have in common: thousands of them then fit into memory
     for name, path in paths.items():
         run = _read_one(path, kept)
         if isinstance(run, str):
             left_out.append(entry.plain(run))
-        elif run is not None and (original := originals.of(name := entry.plain(name), run)):
-            left_out.append(entry.plain(f"{path}: a copy of {original}, whose batches took the same seconds. {ANEW}"))
+        elif run is not None and (
+            original := originals.of(name := entry.plain(name), run)
+        ):
+            left_out.append(
+                entry.plain(
+                    f"{path}: a copy of {original}, whose batches took the same seconds. {ANEW}"
+                )
+            )
         elif run is not None:
             runs.append(RunFile(name, run))
     known = completed([run.record for run in runs])
-    return Folder(tuple(RunFile(run.name, record) for run, record in zip(runs, known)), tuple(left_out))
+    return Folder(
+        tuple(RunFile(run.name, record) for run, record in zip(runs, known)),
+        tuple(left_out),
+    )
 
 
 def _read_one(path: Path, kept: dict[Any, Any]) -> RunRecord | str | None:
@@ -85,18 +102,41 @@ def completed(records: Sequence[RunRecord]) -> list[RunRecord]:
     options: runs on the same number of devices if there are any, otherwise all of them.
     """
     good = [run for run in records if run.status == "ok" and TRAINER in run.config]
-    texts = [({name: repr(value) for name, value in run.config.items()}, run) for run in good]
-    return [run if run.status == "ok" or TRAINER not in run.config else _completed(run, texts) for run in records]
+    texts = [
+        ({name: repr(value) for name, value in run.config.items()}, run) for run in good
+    ]
+    return [
+        run
+        if run.status == "ok" or TRAINER not in run.config
+        else _completed(run, texts)
+        for run in records
+    ]
 
 
-def _completed(run: RunRecord, good: Sequence[tuple[Mapping[str, str], RunRecord]]) -> RunRecord:
-    options = [(name, repr(value)) for name, value in run.config.items() if name not in (GROWING, *HOW_RUN)]
-    alike = [record for texts, record in good if all(texts.get(name, "None") == value for name, value in options)]
-    siblings = [record for record in alike if record.config[GROWING] == run.config[GROWING]] or alike
+def _completed(
+    run: RunRecord, good: Sequence[tuple[Mapping[str, str], RunRecord]]
+) -> RunRecord:
+    options = [
+        (name, repr(value))
+        for name, value in run.config.items()
+        if name not in (GROWING, *HOW_RUN)
+    ]
+    alike = [
+        record
+        for texts, record in good
+        if all(texts.get(name, "None") == value for name, value in options)
+    ]
+    siblings = [
+        record for record in alike if record.config[GROWING] == run.config[GROWING]
+    ] or alike
     if not siblings:
         return run
     first, *others = siblings
-    shared = {name: value for name, value in first.config.items() if all(o.config.get(name) == value for o in others)}
+    shared = {
+        name: value
+        for name, value in first.config.items()
+        if all(o.config.get(name) == value for o in others)
+    }
     units = {record.unit for record in siblings}
     unit = units.pop() if len(units) == 1 and run.unit == NOT_TOLD else run.unit
     return dataclasses.replace(run, config={**shared, **run.config}, unit=unit)
@@ -124,17 +164,29 @@ class Originals:
 def _is_copy(a: RunRecord, b: RunRecord) -> bool:
     if a.batches.seconds != b.batches.seconds:
         return False
-    if a.log_format:  # logs print few digits, or rates alone; how long a process took is measured
+    if (
+        a.log_format
+    ):  # logs print few digits, or rates alone; how long a process took is measured
         return a.throughput == b.throughput and a.phases == b.phases
     if a.environment.started and a.environment.started == b.environment.started:
         return True
     # Records of old do not say when they started; one batch may take the same time by chance, and a log has none.
-    return len(a.batches.seconds) > 1 and a.batches == b.batches and a.config == b.config
+    return (
+        len(a.batches.seconds) > 1 and a.batches == b.batches and a.config == b.config
+    )
 
 
 def elsewhere(folder: Path) -> str:
     """The end of an error about a folder without runs: subfolders that have some; "" if there are none."""
     folders = sorted(path for path in folder.iterdir() if path.is_dir())
-    inside = [path for path in folders if any(starts_as(file, rb"run/") for file in path.glob("*.json"))]
+    inside = [
+        path
+        for path in folders
+        if any(starts_as(file, rb"run/") for file in path.glob("*.json"))
+    ]
     more = f" and {len(inside) - MOST_NAMED} more" if len(inside) > MOST_NAMED else ""
-    return f"; there are some in {', '.join(map(str, inside[:MOST_NAMED]))}{more}: name one" if inside else ""
+    return (
+        f"; there are some in {', '.join(map(str, inside[:MOST_NAMED]))}{more}: name one"
+        if inside
+        else ""
+    )

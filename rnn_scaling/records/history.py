@@ -17,7 +17,9 @@ from rnn_scaling.records.own_files import is_result, starts_as
 from rnn_scaling.settings import scale
 
 SCHEMA = "rnn_scaling.history/1"
-TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")  # UTC, so that text order is time order
+TIME = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+)  # UTC, so that text order is time order
 HASH = re.compile(r"[0-9a-f]{7,64}")
 SHORT, SHORTEST = 12, 8  # characters of a commit in file names, and on pages
 
@@ -48,11 +50,15 @@ class Configuration(Part):
     """Options that differ from the defaults, and the values of each process, in order of time."""
 
     options: Mapping[str, Any]
-    facts: Mapping[str, str] = dataclasses.field(default_factory=dict)  # that distinguish runs with the same options
+    facts: Mapping[str, str] = dataclasses.field(
+        default_factory=dict
+    )  # that distinguish runs with the same options
     unit: Name
     num_devices: PositiveCount
     rates: tuple[Length, ...]
-    metrics: Mapping[str, tuple[Number | None, ...]] = dataclasses.field(default_factory=dict)
+    metrics: Mapping[str, tuple[Number | None, ...]] = dataclasses.field(
+        default_factory=dict
+    )
 
     @property
     def key(self) -> str:
@@ -81,7 +87,11 @@ class Entry(Part):
     @property
     def source(self) -> tuple[str, str | None, str]:
         """What its runs share: commit, uncommitted changes, machine."""
-        return (self.commit.hash, self.commit.diff, self.machine.name) if self.commit else ("", None, self.machine.name)
+        return (
+            (self.commit.hash, self.commit.diff, self.machine.name)
+            if self.commit
+            else ("", None, self.machine.name)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +100,9 @@ class History:
 
     entries: tuple[Entry, ...]
     left_out: tuple[str, ...] = ()
-    seen: set[Any] = dataclasses.field(default_factory=set, compare=False)  # the runs of its entries, for `unseen`
+    seen: set[Any] = dataclasses.field(
+        default_factory=set, compare=False
+    )  # the runs of its entries, for `unseen`
 
 
 def read(folder: Path) -> History:
@@ -108,7 +120,9 @@ def read(folder: Path) -> History:
         except (OSError, ValueError) as e:
             left_out.append(f"{path}: {getattr(e, 'strerror', None) or e}")
     if num_others:
-        left_out.append(f"{folder}: {num_others} JSON file{'s' if num_others > 1 else ''} without a history entry")
+        left_out.append(
+            f"{folder}: {num_others} JSON file{'s' if num_others > 1 else ''} without a history entry"
+        )
     return History(tuple(filter(None, entries)), tuple(left_out), seen)
 
 
@@ -122,16 +136,25 @@ def unseen(new: Entry, seen: set[Any]) -> Entry | None:
         runs = [(*new.source, part.key, rate) for rate in part.rates]
         places = [i for i, run in enumerate(runs) if run not in seen]
         seen.update(runs)
-        metrics = {name: tuple(values[i] for i in places) for name, values in part.metrics.items()}
+        metrics = {
+            name: tuple(values[i] for i in places)
+            for name, values in part.metrics.items()
+        }
         if places:
-            kept.append(dataclasses.replace(part, rates=tuple(part.rates[i] for i in places), metrics=metrics))
+            kept.append(
+                dataclasses.replace(
+                    part, rates=tuple(part.rates[i] for i in places), metrics=metrics
+                )
+            )
     return dataclasses.replace(new, configurations=tuple(kept)) if kept else None
 
 
 def write(new: Entry, folder: Path) -> Path:
     """Writes an entry completely or not at all. Raises OSError."""
     commit = new.commit.hash[:SHORT] if new.commit else "none"
-    return sealed_files.write(new, folder, f"{re.sub('[-:]', '', new.measured or 'undated')}-{commit}")
+    return sealed_files.write(
+        new, folder, f"{re.sub('[-:]', '', new.measured or 'undated')}-{commit}"
+    )
 
 
 def _read_one(path: Path) -> Entry:

@@ -48,7 +48,10 @@ def hold(folder: Path, name: str, user: str, remedy: str) -> Iterator[Hold]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(handle, 200, 0).decode("utf-8", "replace").strip() or "its process ID is not known yet"
+            holder = (
+                os.pread(handle, 200, 0).decode("utf-8", "replace").strip()
+                or "its process ID is not known yet"
+            )
             raise BusyError(
                 f"{folder} is in use by another {user} ({holder}); wait for it, end it or {remedy}"
             ) from None

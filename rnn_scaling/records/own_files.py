@@ -37,7 +37,9 @@ def is_result(path: Path) -> bool:
 
 def starts_as(path: Path, schema: bytes) -> bool:
     """Whether a file begins as this suite's files do, with a schema that matches the pattern."""
-    return re.match(rb'\{\s*"schema":\s*"rnn_scaling\.' + schema, _edge(path)) is not None
+    return (
+        re.match(rb'\{\s*"schema":\s*"rnn_scaling\.' + schema, _edge(path)) is not None
+    )
 
 
 def _edge(path: Path, at_end: bool = False) -> bytes:

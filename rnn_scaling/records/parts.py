@@ -3,7 +3,17 @@
 import dataclasses
 from collections.abc import Mapping
 
-from rnn_scaling.records.decoding import Count, Joules, Length, Loss, Number, Part, PositiveCount, Seconds, Sparse
+from rnn_scaling.records.decoding import (
+    Count,
+    Joules,
+    Length,
+    Loss,
+    Number,
+    Part,
+    PositiveCount,
+    Seconds,
+    Sparse,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +31,9 @@ class Parameters(Sparse):
 
     trainable: int
     bytes: int  # of what the optimizer updates
-    moving: Count | None = None  # averages that each tower keeps, such as a batch normalisation's
+    moving: Count | None = (
+        None  # averages that each tower keeps, such as a batch normalisation's
+    )
     optimizer: Count | None = None  # its slots
     embedding_bytes: Count | None = None  # those of `bytes` that are looked up by rows
     row_bytes: Count | None = None  # of such a row
@@ -42,19 +54,25 @@ class Batches(Sparse):
     warmup: int = 0
     measured: int = 0
     seconds: tuple[Length, ...] = ()
-    items: tuple[PositiveCount, ...] = dataclasses.field(default=(), metadata={"older": "words"})
+    items: tuple[PositiveCount, ...] = dataclasses.field(
+        default=(), metadata={"older": "words"}
+    )
     loss: tuple[Loss | None, ...] = ()
     tower_items: tuple[tuple[PositiveCount, ...], ...] = dataclasses.field(
         default=(), metadata={"older": "tower_words"}
     )
     tower_positions: tuple[tuple[PositiveCount, ...], ...] = ()
     loss_items: tuple[PositiveCount, ...] | None = None  # what the loss is a mean over
-    correct: tuple[Count, ...] | None = None  # how many of these were predicted right; None: not counted
+    correct: tuple[Count, ...] | None = (
+        None  # how many of these were predicted right; None: not counted
+    )
     resumed: tuple[Resumption, ...] | None = None  # None: one process did all of them
     # What shows that steps of a trainer that is not ours were told before the devices had finished them; None: nothing.
     unwaited: str | None = None
     ended_by: str | None = None  # the option of our trainer that ended them
-    skipped_updates: Count | None = None  # since a gradient was not finite; None: the loss was not scaled
+    skipped_updates: Count | None = (
+        None  # since a gradient was not finite; None: the loss was not scaled
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +135,18 @@ class Phases(Sparse):
     @property
     def parts(self) -> dict[str, float]:
         """Seconds by name, without their total; those of a newer writer are among them."""
-        names = ("start", "cluster", "build", "resume", "first_batch", "warmup", "measured", "teardown")
+        names = (
+            "start",
+            "cluster",
+            "build",
+            "resume",
+            "first_batch",
+            "warmup",
+            "measured",
+            "teardown",
+        )
         values = {name: getattr(self, name) for name in names}
-        return {**{name: value for name, value in values.items() if value is not None}, **(self.further or {})}
+        return {
+            **{name: value for name, value in values.items() if value is not None},
+            **(self.further or {}),
+        }

@@ -14,7 +14,9 @@ from rnn_scaling.records.decoding import Length, Name, Number, Part, PositiveCou
 SCHEMA = "rnn_scaling.prediction/1"
 FOLDER = "predictions"  # in the folder of the runs, whose files are run records
 UNSEALED = ("date", "version")  # the same prediction at another time is no new one
-Key = tuple[int, str]  # of a run: devices, and the rate, which no two runs share in all digits
+Key = tuple[
+    int, str
+]  # of a run: devices, and the rate, which no two runs share in all digits
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +28,9 @@ class Fitted(Part):
 
     @property
     def keys(self) -> set[Key]:
-        return {(self.devices, f"{rate:.9g}") for rate in self.rates}  # platforms differ in the last digits
+        return {
+            (self.devices, f"{rate:.9g}") for rate in self.rates
+        }  # platforms differ in the last digits
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,9 +20,26 @@ from rnn_scaling.files import input_files
 from rnn_scaling.files.output_files import write_text
 from rnn_scaling.records import checks
 from rnn_scaling.records.certificate import Certificate
-from rnn_scaling.records.decoding import Fraction, Length, Name, decode, encode, not_null, spelled
+from rnn_scaling.records.decoding import (
+    Fraction,
+    Length,
+    Name,
+    decode,
+    encode,
+    not_null,
+    spelled,
+)
 from rnn_scaling.records.environment import NOTHING_TOLD, Environment, Resolved
-from rnn_scaling.records.parts import Batches, Energy, Memory, Parameters, Phases, RunError, SteadyState, Throughput
+from rnn_scaling.records.parts import (
+    Batches,
+    Energy,
+    Memory,
+    Parameters,
+    Phases,
+    RunError,
+    SteadyState,
+    Throughput,
+)
 from rnn_scaling.records.step_parts import Graph, Trace
 from rnn_scaling.records.workers import Workers
 
@@ -30,7 +47,9 @@ SCHEMA = "rnn_scaling.run/1"
 STATUSES = ("ok", "failed", "interrupted")
 MOST_SHOWN = 5  # faults in a message
 MULTILINE = ("topology", "diff")
-_SUSPECT = re.compile(r"\\[bfnrtu]|[^\t\n\r\x20-\x7e]")  # in JSON, what may be a character that does not print
+_SUSPECT = re.compile(
+    r"\\[bfnrtu]|[^\t\n\r\x20-\x7e]"
+)  # in JSON, what may be a character that does not print
 # Parts of the environment that no two runs share; the rest of it is kept once for thousands of records.
 VARYING = ("started", "load_average", "cpu_mhz", "gpus", "gpus_after", "load", "clocks")
 
@@ -67,33 +86,69 @@ class RunRecord:
     workers: Workers | None = None  # None: a run of one process
     certificate: Certificate | None = None  # None: not compared with serial training
     energy: Energy | None = None  # of this process's machine; None without counters
-    log_format: Name | None = None  # of the log that its numbers were read from; None: it timed its steps itself
+    log_format: Name | None = (
+        None  # of the log that its numbers were read from; None: it timed its steps itself
+    )
     # By what share of itself its rate may be off for the digits that the log printed, or by log_clock.
     log_rounding: Fraction | None = None
     # What timed that log's steps, the "arrival" of its lines or the "process"; None: it printed rates or seconds.
     log_clock: Name | None = None
-    ended: Name | None = None  # how its program ended after it had written this, where that was not well
-    missing_output: Name | None = None  # which output besides the numbers could not be written, and why
+    ended: Name | None = (
+        None  # how its program ended after it had written this, where that was not well
+    )
+    missing_output: Name | None = (
+        None  # which output besides the numbers could not be written, and why
+    )
     schema: str = SCHEMA
 
     def to_json(self) -> str:
         """The record as JSON text; floats keep every digit, NaN and infinities become null."""
-        fields: dict[str, Any] = {"schema": self.schema, "status": self.status, "error": encode(self.error)}
-        fields |= {"unit": self.unit, "flops_per_item": encode(self.flops_per_item), "config": encode(self.config)}
-        fields |= {name: getattr(self, name) for name in _SELDOM if getattr(self, name) is not None}
-        left_out = [name for name in ("workers", "certificate", "energy") if getattr(self, name) is None]
-        fields |= {name: encode(getattr(self, name)) or {} for name in PARTS if name not in left_out}
+        fields: dict[str, Any] = {
+            "schema": self.schema,
+            "status": self.status,
+            "error": encode(self.error),
+        }
+        fields |= {
+            "unit": self.unit,
+            "flops_per_item": encode(self.flops_per_item),
+            "config": encode(self.config),
+        }
+        fields |= {
+            name: getattr(self, name)
+            for name in _SELDOM
+            if getattr(self, name) is not None
+        }
+        left_out = [
+            name
+            for name in ("workers", "certificate", "energy")
+            if getattr(self, name) is None
+        ]
+        fields |= {
+            name: encode(getattr(self, name)) or {}
+            for name in PARTS
+            if name not in left_out
+        }
         return json.dumps(fields, indent=1, allow_nan=False) + "\n"
 
 
 _TYPES = typing.get_type_hints(RunRecord, include_extras=True)
 _SELDOM = ("log_format", "log_rounding", "log_clock", "ended", "missing_output")
-_TOP = {name: _TYPES[name] for name in ("error", "unit", "flops_per_item", *_SELDOM)}  # what is no part of its own
-PARTS = {name: not_null(kind) for name, kind in _TYPES.items() if name not in {"status", "config", "schema", *_TOP}}
+_TOP = {
+    name: _TYPES[name] for name in ("error", "unit", "flops_per_item", *_SELDOM)
+}  # what is no part of its own
+PARTS = {
+    name: not_null(kind)
+    for name, kind in _TYPES.items()
+    if name not in {"status", "config", "schema", *_TOP}
+}
 
 
 def from_json(
-    text: str, source: str = "record", *, derived: bool = True, kept: dict[Any, Any] | None = None
+    text: str,
+    source: str = "record",
+    *,
+    derived: bool = True,
+    kept: dict[Any, Any] | None = None,
 ) -> RunRecord:
     """Parses a record; a RecordError names everything that is wrong in a text that is none of this schema."""
     try:
@@ -103,7 +158,9 @@ def from_json(
     if not input_files.is_plain(text) and _SUSPECT.search(text):
         fields = _readable(fields)
     if not isinstance(fields, dict) or fields.get("schema") != SCHEMA:
-        got = fields.get("schema") if isinstance(fields, dict) else type(fields).__name__
+        got = (
+            fields.get("schema") if isinstance(fields, dict) else type(fields).__name__
+        )
         raise RecordError(source, [f"expected schema {SCHEMA!r}, got {got!r}"])
     if missing := {"status", "error", "config"} - fields.keys():
         raise RecordError(source, [f"{', '.join(sorted(missing))} missing"])
@@ -121,11 +178,19 @@ def _readable(value: Any, lines: bool = False) -> Any:
     if type(value) is list:
         return [_readable(item, lines) for item in value]
     if type(value) is dict:
-        return {entry.printable(name): _readable(item, name in MULTILINE) for name, item in value.items()}
+        return {
+            entry.printable(name): _readable(item, name in MULTILINE)
+            for name, item in value.items()
+        }
     return value
 
 
-def read(path: str | os.PathLike[str], *, derived: bool = True, kept: dict[Any, Any] | None = None) -> RunRecord:
+def read(
+    path: str | os.PathLike[str],
+    *,
+    derived: bool = True,
+    kept: dict[Any, Any] | None = None,
+) -> RunRecord:
     """Reads a record file; raises OSError if it cannot be read, RecordError if it is not a record."""
     try:
         text = input_files.read_bytes(path).decode("utf-8-sig")
@@ -147,17 +212,27 @@ def write(record: RunRecord, path: str | os.PathLike[str]) -> None:
     write_text(record.to_json(), path)
 
 
-def _decode(fields: dict[str, Any], derived: bool, kept: dict[Any, Any], faults: list[str]) -> RunRecord | None:
+def _decode(
+    fields: dict[str, Any], derived: bool, kept: dict[Any, Any], faults: list[str]
+) -> RunRecord | None:
     """The record of a file's fields; None where anything is wrong. Every part is judged, whatever the others have."""
     if fields["status"] not in STATUSES:
-        faults.append(f"expected status {', '.join(STATUSES)}, got {fields['status']!r}")
+        faults.append(
+            f"expected status {', '.join(STATUSES)}, got {fields['status']!r}"
+        )
     config = _keep(fields["config"], "config", kept, faults, _config)
     parts = _parts(fields, kept, faults)
     before = len(faults)
-    top = {name: decode(kind, fields[name], name, faults) for name, kind in _TOP.items() if name in fields}
+    top = {
+        name: decode(kind, fields[name], name, faults)
+        for name, kind in _TOP.items()
+        if name in fields
+    }
     if len(faults) > before:
         return None
-    run = RunRecord(status=fields["status"], config=config, **top, **parts)  # a part that is wrong is None
+    run = RunRecord(
+        status=fields["status"], config=config, **top, **parts
+    )  # a part that is wrong is None
     in_file = fields.get("batches")
     noun = "items" if isinstance(in_file, dict) and "items" in in_file else "words"
     faults += _rate_faults(run, fields, derived, noun) + _part_faults(run, derived)
@@ -166,7 +241,9 @@ def _decode(fields: dict[str, Any], derived: bool, kept: dict[Any, Any], faults:
     return None if faults else run
 
 
-def _parts(fields: dict[str, Any], kept: dict[Any, Any], faults: list[str]) -> dict[str, Any]:
+def _parts(
+    fields: dict[str, Any], kept: dict[Any, Any], faults: list[str]
+) -> dict[str, Any]:
     """The parts that the file has, decoded; an empty one is a part that the run did not reach."""
     parts: dict[str, Any] = {}
     for name, kind in PARTS.items():
@@ -176,29 +253,39 @@ def _parts(fields: dict[str, Any], kept: dict[Any, Any], faults: list[str]) -> d
         if name == "environment":
             parts[name] = _environment(value, kept, faults)
         elif name in ("resolved", "parameters"):
-            parts[name] = _keep(value, name, kept, faults, functools.partial(decode, kind))
+            parts[name] = _keep(
+                value, name, kept, faults, functools.partial(decode, kind)
+            )
         else:
             parts[name] = decode(kind, value, name, faults)
     return parts
 
 
-def _rate_faults(run: RunRecord, fields: dict[str, Any], derived: bool, noun: str) -> list[str]:
+def _rate_faults(
+    run: RunRecord, fields: dict[str, Any], derived: bool, noun: str
+) -> list[str]:
     """What does not fit in batches and throughput; a log may tell the rate alone."""
     if run.log_format is not None and run.batches == Batches():
         return []
     faults = _judged(checks.rate_faults, run.throughput, noun)
     if run.batches and (run.status == "ok" or run.throughput):
         throughput = run.throughput if derived else None
-        faults += _judged(checks.batch_faults, run.batches, throughput, _towers(run), noun)
+        faults += _judged(
+            checks.batch_faults, run.batches, throughput, _towers(run), noun
+        )
         if fields.get("throughput", {}) == {}:
-            faults.append("throughput is missing; expected items, seconds and items_per_second")
+            faults.append(
+                "throughput is missing; expected items, seconds and items_per_second"
+            )
     return faults
 
 
 def _part_faults(run: RunRecord, derived: bool) -> list[str]:
     """What does not fit in the other parts."""
     towers = _towers(run)
-    traced = {run.config["num_devices"], towers} if towers else ()  # of a worker, or where one drives all
+    traced = (
+        {run.config["num_devices"], towers} if towers else ()
+    )  # of a worker, or where one drives all
     return [
         *_judged(checks.unit_faults, run.config or None, run.unit),
         *_judged(checks.rank_faults, run.workers),
@@ -222,14 +309,25 @@ def _towers(run: RunRecord) -> int | None:
     if not run.config or (run.workers and run.workers.lost):
         return None
     devices, workers = run.config.get("num_devices"), run.config.get("num_workers", 1)
-    return devices * workers if isinstance(devices, int) and isinstance(workers, int) else None
+    return (
+        devices * workers
+        if isinstance(devices, int) and isinstance(workers, int)
+        else None
+    )
 
 
 def _keep(
-    value: Any, name: str, kept: dict[Any, Any], faults: list[str], decode_part: Callable[[Any, str, list[str]], Any]
+    value: Any,
+    name: str,
+    kept: dict[Any, Any],
+    faults: list[str],
+    decode_part: Callable[[Any, str, list[str]], Any],
 ) -> Any:
     """The part that `value` is; the same one for every record that has it."""
-    key = (name, marshal.dumps(value, 2))  # version 2: the same bytes for whatever is the same JSON, at once
+    key = (
+        name,
+        marshal.dumps(value, 2),
+    )  # version 2: the same bytes for whatever is the same JSON, at once
     if key not in kept:
         before = len(faults)
         part = decode_part(value, name, faults)
@@ -247,14 +345,20 @@ def _config(value: Any, name: str, faults: list[str]) -> dict[str, Any] | None:
     return dict(zip(map(sys.intern, value), value.values()))
 
 
-def _environment(value: Any, kept: dict[Any, Any], faults: list[str]) -> Environment | None:
+def _environment(
+    value: Any, kept: dict[Any, Any], faults: list[str]
+) -> Environment | None:
     if not isinstance(value, dict):
         return decode(Environment, value, "environment", faults)
     varying = {name: value[name] for name in VARYING if name in value}
     rest = {name: item for name, item in value.items() if name not in varying}
-    shared = _keep(rest, "environment", kept, faults, functools.partial(decode, Environment))
+    shared = _keep(
+        rest, "environment", kept, faults, functools.partial(decode, Environment)
+    )
     specific = decode(Environment, varying, "environment", faults)
     if shared is None or specific is None:
         return None
     fields = {name: getattr(specific, name) for name in varying}
-    return dataclasses.replace(shared, missing=shared.missing & specific.missing, **fields)
+    return dataclasses.replace(
+        shared, missing=shared.missing & specific.missing, **fields
+    )

@@ -27,21 +27,29 @@ def write(part: Part, folder: Path, stem: str, without: Collection[str] = ()) ->
     fields = encode(part)
     path = folder / f"{stem}-{_digest(fields, without)}.json"
     if not path.exists():
-        write_text(json.dumps(fields, separators=(",", ":"), ensure_ascii=False) + "\n", path)
+        write_text(
+            json.dumps(fields, separators=(",", ":"), ensure_ascii=False) + "\n", path
+        )
     return path
 
 
 def read(path: Path, kind: type[P], schema: str, without: Collection[str] = ()) -> P:
     """Reads a part. Raises OSError, or a ValueError with one line that says what is wrong with the file."""
     try:
-        fields = input_files.parse_json(input_files.read_bytes(path).decode("utf-8-sig"))
+        fields = input_files.parse_json(
+            input_files.read_bytes(path).decode("utf-8-sig")
+        )
     except UnicodeDecodeError:
         raise ValueError(f"not UTF-8 text; expected {schema}") from None
     found = fields.get("schema") if isinstance(fields, dict) else type(fields).__name__
     if found != schema:
-        raise ValueError(f"expected schema {schema}, got {entry.plain(found)}; a newer version of this suite reads it")
+        raise ValueError(
+            f"expected schema {schema}, got {entry.plain(found)}; a newer version of this suite reads it"
+        )
     if not path.stem.endswith(f"-{_digest(fields, without)}"):
-        raise ValueError("edited or renamed after it was written; `git log` finds the original")
+        raise ValueError(
+            "edited or renamed after it was written; `git log` finds the original"
+        )
     faults: list[str] = []
     part: P | None = decode(kind, fields, "", faults)
     if part is None:
@@ -52,4 +60,6 @@ def read(path: Path, kind: type[P], schema: str, without: Collection[str] = ()) 
 def _digest(fields: Mapping[str, Any], without: Collection[str]) -> str:
     """A digest of the content, not of the bytes, because git may change line endings."""
     kept = {name: value for name, value in fields.items() if name not in without}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:DIGITS]
+    return hashlib.sha256(
+        json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()
+    ).hexdigest()[:DIGITS]

@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from rnn_scaling.records.certificate import Certificate
-from rnn_scaling.records.decoding import Count, Length, Loss, Name, Number, PositiveCount, Seconds, Sparse
+from rnn_scaling.records.decoding import (
+    Count,
+    Length,
+    Loss,
+    Name,
+    Number,
+    PositiveCount,
+    Seconds,
+    Sparse,
+)
 from rnn_scaling.records.parts import Batches, Energy, Phases
 
 WORKER, SERVER, COORDINATOR = ROLES = ("worker", "ps", "coordinator")
@@ -26,12 +35,16 @@ class Rank(Sparse):
     seconds: tuple[Length, ...] = ()
     items: tuple[PositiveCount, ...] = ()
     loss: tuple[Loss | None, ...] = ()
-    loss_items: tuple[PositiveCount, ...] = ()  # of each batch, what its loss is a mean over
+    loss_items: tuple[
+        PositiveCount, ...
+    ] = ()  # of each batch, what its loss is a mean over
     tower_items: tuple[tuple[PositiveCount, ...], ...] = ()
     tower_positions: tuple[tuple[PositiveCount, ...], ...] = ()
     # Of each batch, seconds until the gradients of its last tower were computed and the exchange could begin.
     ready: tuple[Seconds, ...] = ()
-    correct: tuple[Count, ...] | None = None  # how many of these were predicted right, None: not counted
+    correct: tuple[Count, ...] | None = (
+        None  # how many of these were predicted right, None: not counted
+    )
     phases: Phases | None = None
     load_others: Number | None = None
     peak_process_bytes: PositiveCount | None = None
@@ -44,7 +57,9 @@ class Rank(Sparse):
 class Workers(Sparse):
     launcher: str | None = None  # what started them
     window: str | None = None  # how the common window was made
-    window_seconds: Length | None = None  # its length by the clock of rank 0, from barrier to barrier
+    window_seconds: Length | None = (
+        None  # its length by the clock of rank 0, from barrier to barrier
+    )
     link: str | None = None  # the network between them, where it was made for the run
     ranks: tuple[Rank, ...] = ()
     lost: tuple[Rank, ...] = ()
@@ -74,7 +89,12 @@ class Workers(Sparse):
 
 def sharing_a_core(workers: Workers) -> set[int]:
     """The ranks that share a core with another of the run, to which each of them seems load of others."""
-    return {rank for sharing in users_of_cores(workers).values() if len(sharing) > 1 for rank in sharing}
+    return {
+        rank
+        for sharing in users_of_cores(workers).values()
+        if len(sharing) > 1
+        for rank in sharing
+    }
 
 
 def users_of_cores(workers: Workers) -> Mapping[tuple[str, int], list[int]]:
@@ -89,7 +109,10 @@ def users_of_cores(workers: Workers) -> Mapping[tuple[str, int], list[int]]:
 def without_each_other(workers: Workers) -> Workers:
     """Without the load of others where that is also other ranks of the run."""
     sharing = sharing_a_core(workers)
-    ranks = (dataclasses.replace(rank, load_others=None) if rank.rank in sharing else rank for rank in workers.ranks)
+    ranks = (
+        dataclasses.replace(rank, load_others=None) if rank.rank in sharing else rank
+        for rank in workers.ranks
+    )
     return dataclasses.replace(workers, ranks=tuple(ranks))
 
 
@@ -111,8 +134,14 @@ def join_batches(ranks: Sequence[Rank], warmup: int) -> Batches:
         loss=tuple(_loss(ranks, k) for k in range(steps)),
         tower_items=tower_counts(ranks, "tower_items", steps),
         tower_positions=tower_counts(ranks, "tower_positions", steps),
-        loss_items=tuple(sum(rank.loss_items[k] for rank in ranks) for k in range(steps)) if counts_right else None,
-        correct=tuple(sum(counts[k] for counts in correct) for k in range(steps)) if counts_right else None,
+        loss_items=tuple(
+            sum(rank.loss_items[k] for rank in ranks) for k in range(steps)
+        )
+        if counts_right
+        else None,
+        correct=tuple(sum(counts[k] for counts in correct) for k in range(steps))
+        if counts_right
+        else None,
     )
 
 
@@ -121,10 +150,15 @@ def batch_seconds(ranks: Sequence[Rank], warmup: int, steps: int) -> list[float]
     return [*_ends(ranks, 0, min(steps, warmup)), *_ends(ranks, warmup, steps)]
 
 
-def tower_counts(ranks: Sequence[Rank], name: str, steps: int) -> tuple[tuple[int, ...], ...]:
+def tower_counts(
+    ranks: Sequence[Rank], name: str, steps: int
+) -> tuple[tuple[int, ...], ...]:
     """A number of each tower of all ranks, in their order, for each batch; empty where a rank does not tell it."""
     of_ranks = [getattr(rank, name) for rank in ranks]
-    return tuple(tuple(n for shares in of_ranks for n in shares[k]) for k in range(steps if all(of_ranks) else 0))
+    return tuple(
+        tuple(n for shares in of_ranks for n in shares[k])
+        for k in range(steps if all(of_ranks) else 0)
+    )
 
 
 def _ends(ranks: Sequence[Rank], first: int, stop: int) -> list[float]:
@@ -140,4 +174,6 @@ def _loss(ranks: Sequence[Rank], k: int) -> float | None:
     if any(loss is None for loss in losses):
         return None
     over = [(rank.loss_items or rank.items)[k] for rank in ranks]
-    return math.fsum((loss or 0.0) * items for loss, items in zip(losses, over)) / sum(over)
+    return math.fsum((loss or 0.0) * items for loss, items in zip(losses, over)) / sum(
+        over
+    )

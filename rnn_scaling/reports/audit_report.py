@@ -29,7 +29,11 @@ def fits(place: Place) -> str:
         low, high, middle = (float(f"{end:.{digits}g}") for end in ends)
         if place.low <= middle <= place.high:
             is_narrow = place.high - place.low < 0.05 * abs(place.high)
-            return f"{middle:,.10g}{unit}" if is_narrow else f"{low:,.10g}{unit} to {high:,.10g}{unit}"
+            return (
+                f"{middle:,.10g}{unit}"
+                if is_narrow
+                else f"{low:,.10g}{unit} to {high:,.10g}{unit}"
+            )
     return f"{0.5 * (place.low + place.high):.9g}{unit}"
 
 
@@ -42,9 +46,21 @@ def _row(place: Place, finding: Finding) -> str:
 def statements(finding: Finding) -> list[Statement]:
     """The finding as one statement, and the likely slip as another."""
     first = finding.places[0]
-    values: dict[str, Any] = {"column": first.column, "printed": first.printed, "row": _row(first, finding)}
-    values |= {"relation": finding.relation, "strength": finding.strength, "line": first.line, "fits": fits(first)}
-    places = [f"{p.column} {p.printed} in {_row(p, finding)} (should be {fits(p)})" for p in finding.places]
+    values: dict[str, Any] = {
+        "column": first.column,
+        "printed": first.printed,
+        "row": _row(first, finding),
+    }
+    values |= {
+        "relation": finding.relation,
+        "strength": finding.strength,
+        "line": first.line,
+        "fits": fits(first),
+    }
+    places = [
+        f"{p.column} {p.printed} in {_row(p, finding)} (should be {fits(p)})"
+        for p in finding.places
+    ]
     values |= {"places": places, "choices": " or ".join(places)}
     if finding.kind == "copy":
         values["other"] = _row(finding.places[-1], finding)
@@ -63,7 +79,9 @@ def of_series(series: Series) -> list[Statement]:
     if series.knee and series.knee not in series.fall[:1]:
         made.append(Statement("audit-knee", series.name, {"knee": series.knee}))
     if series.fall:
-        before, after = (next(p for p in series.points if p.devices == n) for n in series.fall)
+        before, after = (
+            next(p for p in series.points if p.devices == n) for n in series.fall
+        )
         fall = 100 * (1 - after.speedup / before.speedup)
         values = {"before": before.devices, "after": after.devices, "fall": fall}
         made.append(Statement("audit-fall", series.name, values))
@@ -82,7 +100,10 @@ def _excerpt(finding: Finding) -> str:
     (_, head), *rows = finding.excerpt
     marked = {(place.line, place.column, place.printed) for place in finding.places}
     cells = [
-        [f">{text}<" if (line, title, text) in marked else text for title, text in zip(head, texts)]
+        [
+            f">{text}<" if (line, title, text) in marked else text
+            for title, text in zip(head, texts)
+        ]
         for line, texts in rows
     ]
     return markdown_table(head, cells)
@@ -90,7 +111,10 @@ def _excerpt(finding: Finding) -> str:
 
 def _summary(report: FileReport) -> str:
     found = wording.counted(len(report.findings), "finding")
-    tables, numbers = wording.counted(report.tables, "table"), wording.counted(report.numbers, "number")
+    tables, numbers = (
+        wording.counted(report.tables, "table"),
+        wording.counted(report.numbers, "number"),
+    )
     return f"{report.source}: {found} in {tables} with {numbers} ({wording.counted(report.comparisons, 'comparison')})"
 
 
@@ -103,7 +127,9 @@ def _summary_of_all(reports: Sequence[FileReport]) -> str:
         total.numbers += report.numbers
         total.comparisons += report.comparisons
     empty = [report.source for report in reports if report.is_empty]
-    return _summary(total) + (f"\nnothing to compare in {wording.listed(empty)}" if empty else "")
+    return _summary(total) + (
+        f"\nnothing to compare in {wording.listed(empty)}" if empty else ""
+    )
 
 
 def render_text(reports: Sequence[FileReport]) -> str:
@@ -124,7 +150,10 @@ def _lines(reports: Sequence[FileReport]) -> Iterator[str]:
             yield f"\n{series.name} (line {series.line}): {wording.sentences(of_series(series))}\n"
             head = ["Devices", *(f"{point.devices:g}" for point in series.points)]
             speedups = ["Speedup", *(f"{point.speedup:.3g}" for point in series.points)]
-            efficiencies = ["Efficiency (%)", *(f"{100 * point.efficiency:.3g}" for point in series.points)]
+            efficiencies = [
+                "Efficiency (%)",
+                *(f"{100 * point.efficiency:.3g}" for point in series.points),
+            ]
             yield markdown_table(head, [speedups, efficiencies])
         if len(report.series) > MOST_SERIES:
             yield f"{report.source}: {len(report.series) - MOST_SERIES} more series (--format=json has all)"
@@ -135,8 +164,16 @@ def _lines(reports: Sequence[FileReport]) -> Iterator[str]:
 def render_markdown(reports: Sequence[FileReport]) -> str:
     head = ["Where", "Strength", "Finding"]
     findings = [finding for report in reports for finding in report.findings]
-    rows = [[_where(found), found.strength, wording.sentences(statements(found))] for found in findings]
-    return "\n".join([markdown_table(head, rows, padded=False), *(f"- {_summary(report)}" for report in reports)])
+    rows = [
+        [_where(found), found.strength, wording.sentences(statements(found))]
+        for found in findings
+    ]
+    return "\n".join(
+        [
+            markdown_table(head, rows, padded=False),
+            *(f"- {_summary(report)}" for report in reports),
+        ]
+    )
 
 
 def render_json(reports: Sequence[FileReport]) -> str:
@@ -144,7 +181,10 @@ def render_json(reports: Sequence[FileReport]) -> str:
     files = []
     for report in reports:
         findings = [
-            {**dataclasses.asdict(finding), "statements": [dataclasses.asdict(s) for s in statements(finding)]}
+            {
+                **dataclasses.asdict(finding),
+                "statements": [dataclasses.asdict(s) for s in statements(finding)],
+            }
             for finding in report.findings
         ]
         files.append({**dataclasses.asdict(report), "findings": findings})

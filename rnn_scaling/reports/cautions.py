@@ -14,7 +14,9 @@ from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import network
 
 LOADS = {*SHARES.values()}
-LEAST_ROUNDING = 0.005  # share of a rate from which on rounding of printed digits is a caution
+LEAST_ROUNDING = (
+    0.005  # share of a rate from which on rounding of printed digits is a caution
+)
 
 
 def lines(summary: Summary) -> list[str]:
@@ -26,17 +28,27 @@ def statements(summary: Summary) -> list[Statement]:
     records = [record for row in summary.rows for record in row.records]
     grave = [d for d in summary.differences if d.is_grave or d.what in LOADS]
     late = [*_late_failures(summary), *_logs(summary)]
-    return [*environment.statements(records), *map(_difference, grave), *hand_made(summary), *losses(summary), *late]
+    return [
+        *environment.statements(records),
+        *map(_difference, grave),
+        *hand_made(summary),
+        *losses(summary),
+        *late,
+    ]
 
 
 def opening(summary: Summary) -> list[str]:
     """The paragraphs above all tables: machines, unfinished runs, rates from logs, the meaning of units and means."""
     notices = [*_late_failures(summary), *_logs(summary)]
     if summary.running:
-        notices.insert(0, Statement("runs-going-on", values={"files": list(summary.running)}))
+        notices.insert(
+            0, Statement("runs-going-on", values={"files": list(summary.running)})
+        )
     if len(summary.machines) > 1:
         named = [(name, counted(runs, "run")) for name, runs in summary.machines]
-        machines = [f"machine {k} is {name} ({runs})" for k, (name, runs) in enumerate(named, 1)]
+        machines = [
+            f"machine {k} is {name} ({runs})" for k, (name, runs) in enumerate(named, 1)
+        ]
         notices.insert(0, Statement("several-machines", values={"machines": machines}))
     paragraphs = [*map(sentence, notices), sentences(_terms(summary))]
     return [paragraph for paragraph in paragraphs if paragraph]
@@ -44,17 +56,35 @@ def opening(summary: Summary) -> list[str]:
 
 def _terms(summary: Summary) -> list[Statement]:
     """The meaning of units and means, and what ran on CPUs instead of a kernel for GPUs."""
-    units = dict.fromkeys((series.unit, series.rows[0].row.items) for series in summary.series)
-    made = [Statement("unit-meaning", unit.capitalize(), {"items": items}) for unit, items in units]
+    units = dict.fromkeys(
+        (series.unit, series.rows[0].row.items) for series in summary.series
+    )
+    made = [
+        Statement("unit-meaning", unit.capitalize(), {"items": items})
+        for unit, items in units
+    ]
     if any(len(row.good) > 1 for row in summary.rows):
         made.append(Statement("geometric-means"))
     rows_of_series = [[row.row for row in series.rows] for series in summary.series]
-    ran = {(rows[0].config["encoder_type"], kernel) for rows in rows_of_series if (kernel := kernel_on_cpus(rows))}
-    return [*made, *(Statement("kernel-on-cpus", encoder, {"kernel": kernel}) for encoder, kernel in sorted(ran))]
+    ran = {
+        (rows[0].config["encoder_type"], kernel)
+        for rows in rows_of_series
+        if (kernel := kernel_on_cpus(rows))
+    }
+    return [
+        *made,
+        *(
+            Statement("kernel-on-cpus", encoder, {"kernel": kernel})
+            for encoder, kernel in sorted(ran)
+        ),
+    ]
 
 
 def _difference(difference: Difference) -> Statement:
-    subject, values = difference.what, {"first": difference.a, "second": difference.b, "effect": difference.effect}
+    subject, values = (
+        difference.what,
+        {"first": difference.a, "second": difference.b, "effect": difference.effect},
+    )
     if difference.a == difference.b:
         return Statement("condition-of-runs", subject[:1].upper() + subject[1:], values)
     return Statement("condition-differs", subject, values)
@@ -63,7 +93,12 @@ def _difference(difference: Difference) -> Statement:
 def _late_failures(summary: Summary) -> list[Statement]:
     """Programs that failed after they wrote their record."""
     rows = [row for series in summary.series for row in series.rows]
-    runs = [pair for row in rows for pair in zip(row.files, row.row.records) if pair[1].status == "ok"]
+    runs = [
+        pair
+        for row in rows
+        for pair in zip(row.files, row.row.records)
+        if pair[1].status == "ok"
+    ]
     failed = [f"{name} ({run.ended})" for name, run in runs if run.ended]
     return [Statement("failed-late", values={"files": failed})] if failed else []
 
@@ -74,13 +109,27 @@ def _logs(summary: Summary) -> list[Statement]:
     logs = [run for run in good if not run.batches.seconds]
     rounding = max((run.log_rounding or 0.0 for run in good), default=0.0)
     formats = list(dict.fromkeys(run.log_format for run in logs if run.log_format))
-    of_logs = [process_rates(row.good) for row in summary.rows if not any(run.batches.seconds for run in row.good)]
-    are_alike = logs and not rounding and any(len(rates) > 1 and len(set(rates)) == 1 for rates in of_logs)
+    of_logs = [
+        process_rates(row.good)
+        for row in summary.rows
+        if not any(run.batches.seconds for run in row.good)
+    ]
+    are_alike = (
+        logs
+        and not rounding
+        and any(len(rates) > 1 and len(set(rates)) == 1 for rates in of_logs)
+    )
     known = [
-        (logs, Statement("rates-from-logs", values={"logs": len(logs), "runs": len(good)})),
+        (
+            logs,
+            Statement("rates-from-logs", values={"logs": len(logs), "runs": len(good)}),
+        ),
         (formats, Statement("log-formats", values={"formats": formats})),
         (are_alike, Statement("log-rates-alike")),
-        (rounding >= LEAST_ROUNDING, Statement("log-digits", values={"rounding": rounding})),
+        (
+            rounding >= LEAST_ROUNDING,
+            Statement("log-digits", values={"rounding": rounding}),
+        ),
     ]
     return [statement for is_held, statement in known if is_held]
 
@@ -88,7 +137,11 @@ def _logs(summary: Summary) -> list[Statement]:
 def losses(summary: Summary) -> list[Statement]:
     """Runs whose loss grew manifold, or beyond all numbers."""
     made = []
-    values = {"remedy": learning.REMEDY, "files": list(summary.diverged), "times": learning.MANIFOLD}
+    values = {
+        "remedy": learning.REMEDY,
+        "files": list(summary.diverged),
+        "times": learning.MANIFOLD,
+    }
     if summary.diverged:
         made.append(Statement("loss-grew", values=values))
     if summary.without_loss:
@@ -103,16 +156,35 @@ def hand_made(summary: Summary) -> list[Statement]:
     for series in summary.series:
         row = series.rows[0].row
         if row.batch_size is not None:
-            key = tuple(item for item in row.key if item[0] not in (*scale.AXES, "batch_size"))
-            groups.setdefault((series.machine, key), []).extend(member.row for member in series.rows)
-    same = [rows for rows in groups.values() if len({row.global_batch_size for row in rows}) == 1]
-    return [_hand_made(rows) for rows in same if len({row.batch_size for row in rows}) > 1]
+            key = tuple(
+                item for item in row.key if item[0] not in (*scale.AXES, "batch_size")
+            )
+            groups.setdefault((series.machine, key), []).extend(
+                member.row for member in series.rows
+            )
+    same = [
+        rows
+        for rows in groups.values()
+        if len({row.global_batch_size for row in rows}) == 1
+    ]
+    return [
+        _hand_made(rows) for rows in same if len({row.batch_size for row in rows}) > 1
+    ]
 
 
 def _hand_made(rows: Sequence[Row]) -> Statement:
     ordered = sorted(rows, key=lambda row: row.num_devices)
     first = ordered[0]
-    title = ", ".join(filter(None, [network(first.config), first.config["variable_update"]]))
-    sizes = [f"--batch_size={row.batch_size} on {counted(row.num_devices, 'device')}" for row in ordered]
-    values = {"sizes": sizes, "total": first.global_batch_size, "samples": first.samples}
+    title = ", ".join(
+        filter(None, [network(first.config), first.config["variable_update"]])
+    )
+    sizes = [
+        f"--batch_size={row.batch_size} on {counted(row.num_devices, 'device')}"
+        for row in ordered
+    ]
+    values = {
+        "sizes": sizes,
+        "total": first.global_batch_size,
+        "samples": first.samples,
+    }
     return Statement("strong-scaling-by-hand", title, values)

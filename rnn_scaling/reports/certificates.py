@@ -23,18 +23,35 @@ def of_rows(rows: Sequence[Row]) -> str:
     if worst is not None and not worst.holds:
         return f"WRONG: {worst.verdict}"
     if worst is None or None in several:
-        return NONE if worst is None or len(several) == 1 else f"{several.count(None)} of {len(several)} {NONE}"
-    return " and ".join(dict.fromkeys(certificate.verdict for certificate in several if certificate))
+        return (
+            NONE
+            if worst is None or len(several) == 1
+            else f"{several.count(None)} of {len(several)} {NONE}"
+        )
+    return " and ".join(
+        dict.fromkeys(certificate.verdict for certificate in several if certificate)
+    )
 
 
 def is_wrong(series: SeriesSummary) -> bool:
     """Whether any row of a series is known to train wrong: it is never called the fastest."""
-    return any((certificate := of_row(row.row)) and not certificate.holds for row in series.rows)
+    return any(
+        (certificate := of_row(row.row)) and not certificate.holds
+        for row in series.rows
+    )
 
 
 def alarms(summary: Summary) -> list[Statement]:
     """That a mode trains wrong, before everything else; empty where none does."""
-    rows = [(f"{series.title}, on {row.devices}", row.row) for series in summary.series for row in series.rows]
+    rows = [
+        (f"{series.title}, on {row.devices}", row.row)
+        for series in summary.series
+        for row in series.rows
+    ]
     found = [(title, of_row(row)) for title, row in rows]
-    wrong = [f"{title} ({result.sentence.rstrip('.')})" for title, result in found if result and not result.holds]
+    wrong = [
+        f"{title} ({result.sentence.rstrip('.')})"
+        for title, result in found
+        if result and not result.holds
+    ]
     return [Statement("trains-wrong", values={"names": wrong})] if wrong else []

@@ -19,13 +19,22 @@ from rnn_scaling.reports.sections import Columns, Grid, Section
 from rnn_scaling.reports.steps import milliseconds
 
 MOST_RANKS = 16  # in a table; of more it has the slowest, the median and the fastest
-PHASES = {"start": "Start", "cluster": "Cluster", "build": "Build", "first_batch": "First batch"}
+PHASES = {
+    "start": "Start",
+    "cluster": "Cluster",
+    "build": "Build",
+    "first_batch": "First batch",
+}
 PHASES |= {"warmup": "Warm-up", "measured": "Measured", "teardown": "End"}
 
 
 def remarks(row: Row, title: str) -> list[Statement]:
     """How old the gradients of a series' workers were, that some were lost, that no step waited."""
-    return [*_stale("stale-gradients", row.good, title), *_losses(row, title), *_unwaited(row, title)]
+    return [
+        *_stale("stale-gradients", row.good, title),
+        *_losses(row, title),
+        *_unwaited(row, title),
+    ]
 
 
 def runs_with_losses(row: Row) -> list[RunRecord]:
@@ -36,7 +45,11 @@ def runs_with_losses(row: Row) -> list[RunRecord]:
 def _unwaited(row: Row, title: str) -> list[Statement]:
     texts = [run.batches.unwaited for run in row.good if run.batches.unwaited]
     values = {"steps": len(texts), "runs": len(row.good), "devices": row.devices}
-    return [Statement("steps-not-waited-for", title, {**values, "text": texts[0]})] if texts else []
+    return (
+        [Statement("steps-not-waited-for", title, {**values, "text": texts[0]})]
+        if texts
+        else []
+    )
 
 
 def _losses(row: Row, title: str) -> list[Statement]:
@@ -44,7 +57,12 @@ def _losses(row: Row, title: str) -> list[Statement]:
     lost = [rank for run in runs if run.workers for rank in run.workers.lost]
     if not lost:
         return []
-    values = {"lost": len(runs), "runs": len(row.good), "devices": row.devices, "workers": row.num_workers}
+    values = {
+        "lost": len(runs),
+        "runs": len(row.good),
+        "devices": row.devices,
+        "workers": row.num_workers,
+    }
     return [Statement("workers-lost", title, {**values, "first": _why_lost(lost[0])})]
 
 
@@ -85,9 +103,15 @@ def by_rank(row: Row, title: str) -> Section | None:
     run, *others = row.good
     section, verdict = ranks_section(run, title), lateness(run)
     if verdict and others:
-        same = sum(repeat is not None and repeat.late == verdict.late for repeat in map(lateness, others))
+        same = sum(
+            repeat is not None and repeat.late == verdict.late
+            for repeat in map(lateness, others)
+        )
         values = {"runs": len(row.good), "same": same, "others": len(others)}
-        section = dataclasses.replace(section, notes=(*section.notes, Statement("ranks-of-first-run", values=values)))
+        section = dataclasses.replace(
+            section,
+            notes=(*section.notes, Statement("ranks-of-first-run", values=values)),
+        )
     return section if section.grids or section.notes else None
 
 
@@ -101,13 +125,25 @@ def ranks_section(run: RunRecord, title: str) -> Section:
 
 def steps_grid(run: RunRecord) -> Grid | None:
     """A line for each worker to which a coordinator handed steps: how many it did; None of other runs."""
-    workers = [rank for rank in (run.workers.workers if run.workers else ()) if rank.items and not rank.seconds]
+    workers = [
+        rank
+        for rank in (run.workers.workers if run.workers else ())
+        if rank.items and not rank.seconds
+    ]
     if not workers:
         return None
-    steps, items = sum(len(rank.items) for rank in workers), sum(sum(rank.items) for rank in workers)
+    steps, items = (
+        sum(len(rank.items) for rank in workers),
+        sum(sum(rank.items) for rank in workers),
+    )
     fewest_first = sorted(workers, key=lambda rank: len(rank.items))
     lines = [
-        [f"{rank.rank}{remark}", rank.host or "n/a", f"{len(rank.items):,}", f"{100 * sum(rank.items) / items:.1f}"]
+        [
+            f"{rank.rank}{remark}",
+            rank.host or "n/a",
+            f"{len(rank.items):,}",
+            f"{100 * sum(rank.items) / items:.1f}",
+        ]
         for rank, remark in _folded(workers, fewest_first)
     ]
     head = ["Rank", "Host", f"Steps (of {steps:,})", f"{run.unit.capitalize()} (%)"]
@@ -122,12 +158,19 @@ def ranks_grid(verdict: Lateness, unit: str) -> Grid:
         "Batch (ms)": lambda timed: milliseconds(spread(timed.seconds)),
     }
     if verdict.by_ready:
-        columns["Gradients ready after (ms)"] = lambda timed: milliseconds(spread(timed.ready))
+        columns["Gradients ready after (ms)"] = lambda timed: milliseconds(
+            spread(timed.ready)
+        )
     columns["Last in batches"] = lambda timed: str(timed.last)
     if any(timed.rank.load_others is not None for timed in verdict.ranks):
-        columns["Load of others"] = lambda timed: "n/a" if (load := timed.rank.load_others) is None else share(load)
+        columns["Load of others"] = lambda timed: (
+            "n/a" if (load := timed.rank.load_others) is None else share(load)
+        )
     slowest_first = sorted(
-        verdict.ranks, key=lambda timed: -spread(timed.ready if verdict.by_ready else timed.seconds).mean
+        verdict.ranks,
+        key=lambda timed: (
+            -spread(timed.ready if verdict.by_ready else timed.seconds).mean
+        ),
     )
     lines = [
         [f"{timed.rank.rank}{remark}", *(cell(timed) for cell in columns.values())]
@@ -140,13 +183,22 @@ def ranks_notes(run: RunRecord, verdict: Lateness | None) -> list[Statement]:
     """What sd is, how old gradients were, which ranks were lost or failed, how the common window was made."""
     notes = _stale("gradients-age", [run])
     if verdict:
-        notes.append(Statement("ranks-scatter", values={"batches": len(verdict.ranks[0].seconds)}))
+        notes.append(
+            Statement(
+                "ranks-scatter", values={"batches": len(verdict.ranks[0].seconds)}
+            )
+        )
     if verdict and len(verdict.ranks) > MOST_RANKS:
         notes.append(Statement("ranks-folded", values={"ranks": len(verdict.ranks)}))
     if run.workers:
         failed = [rank for rank in run.workers.ranks if rank.error]
-        notes += [Statement("rank-lost", _why_lost(rank)) for rank in run.workers.lost[:MOST_RANKS]]
-        notes += [Statement("rank-failed", _why_lost(rank)) for rank in failed[:MOST_RANKS]]
+        notes += [
+            Statement("rank-lost", _why_lost(rank))
+            for rank in run.workers.lost[:MOST_RANKS]
+        ]
+        notes += [
+            Statement("rank-failed", _why_lost(rank)) for rank in failed[:MOST_RANKS]
+        ]
     if run.workers and run.workers.window:
         notes.append(Statement("common-window", run.workers.window))
     return notes
@@ -154,24 +206,45 @@ def ranks_notes(run: RunRecord, verdict: Lateness | None) -> list[Statement]:
 
 def phases_grid(run: RunRecord) -> Grid:
     """A line for each process that tells it, and for the run: seconds of each phase, and their total."""
-    ranks = [(rank, rank.phases) for rank in (run.workers.ranks if run.workers else ()) if rank.phases]
-    slowest_first = sorted(ranks, key=lambda rank: -(rank[1].start + rank[1].cluster + rank[1].build))
+    ranks = [
+        (rank, rank.phases)
+        for rank in (run.workers.ranks if run.workers else ())
+        if rank.phases
+    ]
+    slowest_first = sorted(
+        ranks, key=lambda rank: -(rank[1].start + rank[1].cluster + rank[1].build)
+    )
     names = [name for name in PHASES if name != "cluster" or run.workers]
     folded = _folded(ranks, slowest_first)
-    lines = [[f"{rank.rank} ({rank.role}){remark}", *_seconds(phases, names)] for (rank, phases), remark in folded]
+    lines = [
+        [f"{rank.rank} ({rank.role}){remark}", *_seconds(phases, names)]
+        for (rank, phases), remark in folded
+    ]
     lines.append(["the run", *_seconds(run.phases, names)])
-    head = ["Rank" if ranks else "Seconds", *(f"{PHASES[name]} (s)" for name in names), "Total (s)"]
+    head = [
+        "Rank" if ranks else "Seconds",
+        *(f"{PHASES[name]} (s)" for name in names),
+        "Total (s)",
+    ]
     return Grid("Seconds of the run", head, lines)
 
 
 def as_json(run: RunRecord) -> dict[str, Any]:
     """Phases of the run and of its ranks in seconds, and which ranks are late."""
     ranks = [
-        {"rank": rank.rank, "role": rank.role, "phases_s": {**rank.phases.parts, "total": rank.phases.total}}
+        {
+            "rank": rank.rank,
+            "role": rank.role,
+            "phases_s": {**rank.phases.parts, "total": rank.phases.total},
+        }
         for rank in (run.workers.ranks if run.workers else ())
         if rank.phases
     ]
-    return {"phases_s": {**run.phases.parts, "total": run.phases.total}, "ranks": ranks, "late": _late_data(run)}
+    return {
+        "phases_s": {**run.phases.parts, "total": run.phases.total},
+        "ranks": ranks,
+        "late": _late_data(run),
+    }
 
 
 def _late_data(run: RunRecord) -> dict[str, Any] | None:
@@ -183,8 +256,18 @@ def row_as_json(row: Row) -> dict[str, Any]:
     """Of each good run of a row: its late ranks, its lost ones, its staleness."""
     runs = []
     for run in row.good:
-        lost, staleness = (run.workers.lost, dict(run.workers.staleness or {})) if run.workers else ((), {})
-        runs.append({"late": _late_data(run), "lost": [rank.rank for rank in lost], "staleness": staleness or None})
+        lost, staleness = (
+            (run.workers.lost, dict(run.workers.staleness or {}))
+            if run.workers
+            else ((), {})
+        )
+        runs.append(
+            {
+                "late": _late_data(run),
+                "lost": [rank.rank for rank in lost],
+                "staleness": staleness or None,
+            }
+        )
     return {"runs": runs}
 
 

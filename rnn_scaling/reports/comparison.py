@@ -37,7 +37,11 @@ SCOPES = {PER_DEVICE: "Per device", ALL_DEVICES: "With all devices"}
 
 
 def compare(
-    before: Path, after: Path, question: Question, format: str = "text", answer: Callable[[Report], str] | None = None
+    before: Path,
+    after: Path,
+    question: Question,
+    format: str = "text",
+    answer: Callable[[Report], str] | None = None,
 ) -> int:
     """Prints the comparison of two sets of runs, and returns its exit status; a Refusal if there is nothing to compare.
 
@@ -66,15 +70,25 @@ def judged(before: Path, after: Path, question: Question) -> Report:
         raise entry.Refusal(*str(e).splitlines()) from None
 
 
-def tell_machines(reports: Sequence[Report], output: Path | None = None, force: bool = False) -> int:
+def tell_machines(
+    reports: Sequence[Report], output: Path | None = None, force: bool = False
+) -> int:
     """Prints the comparisons of the first machine with all others, and the cheapest; returns the exit status.
 
     Args:
       output: folder for the files of cost and speed, if they are wanted.
     """
-    costs = [*{(cost.series, cost.folder): cost for report in reports for cost in report.machine_costs}.values()]
+    costs = [
+        *{
+            (cost.series, cost.folder): cost
+            for report in reports
+            for cost in report.machine_costs
+        }.values()
+    ]
     if output is not None and not costs:
-        raise entry.Refusal(f"--output={output} needs prices of the machines; give --machines=FILE (docs/machines.md)")
+        raise entry.Refusal(
+            f"--output={output} needs prices of the machines; give --machines=FILE (docs/machines.md)"
+        )
     for report in reports:
         terminal.tell(f"{render_text(report)}\n")
     if costs and len(reports) > 1:
@@ -86,24 +100,42 @@ def tell_machines(reports: Sequence[Report], output: Path | None = None, force: 
 
 def render_text(report: Report, names: Sequence[str] = BEFORE_AFTER) -> str:
     lines = [*_head(report, names), "", markdown(_sections(report, names), level=0)]
-    return "\n".join([*lines, f"result: {sentences(verdict(report))}"] if names is BEFORE_AFTER else lines).rstrip("\n")
+    return "\n".join(
+        [*lines, f"result: {sentences(verdict(report))}"]
+        if names is BEFORE_AFTER
+        else lines
+    ).rstrip("\n")
 
 
 def render_markdown(report: Report) -> str:
-    lines = [f"**{sentences(verdict(report))}**", "", *(f"{line}  " for line in _head(report)), ""]
+    lines = [
+        f"**{sentences(verdict(report))}**",
+        "",
+        *(f"{line}  " for line in _head(report)),
+        "",
+    ]
     return escaped("\n".join([*lines, markdown(_sections(report), level=4)]).rstrip())
 
 
 def render_json(report: Report) -> str:
     made = (*verdict(report), *method(report))
     fields: dict[str, Any] = {"schema": SCHEMA, "result": sentences(verdict(report))}
-    fields |= {"statements": [statement.data() for statement in made], **dataclasses.asdict(report)}
+    fields |= {
+        "statements": [statement.data() for statement in made],
+        **dataclasses.asdict(report),
+    }
     fields["metric"] = report.metric.name
-    fields["within"] = {when: [dataclasses.asdict(d) for d in unlike] for when, unlike in report.within}
+    fields["within"] = {
+        when: [dataclasses.asdict(d) for d in unlike] for when, unlike in report.within
+    }
     return input_files.json_text(fields).rstrip("\n")
 
 
-RENDER: dict[str, Callable[[Report], str]] = {"text": render_text, "markdown": render_markdown, "json": render_json}
+RENDER: dict[str, Callable[[Report], str]] = {
+    "text": render_text,
+    "markdown": render_markdown,
+    "json": render_json,
+}
 
 
 def _head(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[str]:
@@ -111,11 +143,17 @@ def _head(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[str]:
         f"{report.metric.title}: {names[0]} {report.before} ({counted(report.runs[0], 'run')}), "
         f"{names[1]} {report.after} ({counted(report.runs[1], 'run')})"
     ]
-    changed = [f"--{change.name}={_plain(change.before)} -> {_plain(change.after)}" for change in report.changes]
+    changed = [
+        f"--{change.name}={_plain(change.before)} -> {_plain(change.after)}"
+        for change in report.changes
+    ]
     if names is BEFORE_AFTER and not report.is_history:
         lines.append(f"changed: {', '.join(changed) or 'no option'}")
     if report.machines:
-        lines += [f"machine {when}: {name}" for when, name in zip(("before", "after"), report.machines)]
+        lines += [
+            f"machine {when}: {name}"
+            for when, name in zip(("before", "after"), report.machines)
+        ]
     if report.only_before:
         lines.append(f"only before, not compared: {some(report.only_before)}")
     if report.only_after:
@@ -134,17 +172,31 @@ def _table(report: Report, names: Sequence[str]) -> Grid:
     head = ["configuration", "runs", *sides, "change (95 % CI)", "p", "verdict"]
     is_gate = names is BEFORE_AFTER
     texts = [_verdict_cell(r, report.machines is None, is_gate) for r in report.results]
-    if len(texts) > 1 and {r.reason for r in report.results} == {report.results[0].reason}:
-        texts = [text.partition(":")[0] for text in texts]  # the result gives the reason of all
-    return Grid("", head, [[*_cells(r, metric), text] for r, text in zip(report.results, texts)])
+    if len(texts) > 1 and {r.reason for r in report.results} == {
+        report.results[0].reason
+    }:
+        texts = [
+            text.partition(":")[0] for text in texts
+        ]  # the result gives the reason of all
+    return Grid(
+        "", head, [[*_cells(r, metric), text] for r, text in zip(report.results, texts)]
+    )
 
 
 def _cells(result: Result, metric: Metric) -> list[str]:
-    change, p_value = _change(result.comparison.ratio if result.comparison else None), "n/a"
+    change, p_value = (
+        _change(result.comparison.ratio if result.comparison else None),
+        "n/a",
+    )
     if result.p_adjusted is not None:
-        p_value = f"{result.p_adjusted:.2g}" if result.p_adjusted >= 1e-4 else "< 0.0001"
+        p_value = (
+            f"{result.p_adjusted:.2g}" if result.p_adjusted >= 1e-4 else "< 0.0001"
+        )
     runs = "+".join(map(str, result.runs))
-    before, after = (plus_minus(metric.printed(side), metric.digits) for side in (result.before, result.after))
+    before, after = (
+        plus_minus(metric.printed(side), metric.digits)
+        for side in (result.before, result.after)
+    )
     return [result.label, runs, before, after, change, p_value]
 
 
@@ -158,15 +210,28 @@ def _change(ratio: Interval | None) -> str:
 
 def _step_times(report: Report) -> tuple[tuple[Grid, ...], tuple[Statement, ...]]:
     """The table of step times, and a note if percentiles are missing."""
-    known = [result for result in report.results if any(change.ratio for change in result.step_times)]
-    lines = [[result.label, *(_change(change.ratio) for change in result.step_times)] for result in known]
+    known = [
+        result
+        for result in report.results
+        if any(change.ratio for change in result.step_times)
+    ]
+    lines = [
+        [result.label, *(_change(change.ratio) for change in result.step_times)]
+        for result in known
+    ]
     if not known:
         return (), ()
     head = ["configuration", *(f"p{percentile}" for percentile in BATCHES_NEEDED)]
     grid = Grid(f"Change of the {report.step_time} (95 % CI)", head, lines)
-    needed = {f"p{percentile}": batches for percentile, batches in BATCHES_NEEDED.items()}
-    lacks = any(change.ratio is None for result in known for change in result.step_times)
-    return (grid,), (Statement("batches-needed", report.step_time, needed),) if lacks else ()
+    needed = {
+        f"p{percentile}": batches for percentile, batches in BATCHES_NEEDED.items()
+    }
+    lacks = any(
+        change.ratio is None for result in known for change in result.step_times
+    )
+    return (grid,), (
+        Statement("batches-needed", report.step_time, needed),
+    ) if lacks else ()
 
 
 def _verdict_cell(result: Result, is_limited: bool, is_gate: bool) -> str:
@@ -177,9 +242,17 @@ def _verdict_cell(result: Result, is_limited: bool, is_gate: bool) -> str:
     if words == "no difference seen" and result.comparison.detectable is not None:
         words += f", smallest detectable {100 * result.comparison.detectable:.1f} %"
     if not is_gate:
-        return {"slower": "B is slower", "faster": "B is faster"}.get(result.verdict, words)
-    return {"regression": f"REGRESSION, {words}", "cannot judge": f"{words}; cannot judge: {result.reason}"}.get(
-        result.gate, f"{words}, within the limit" if is_limited and result.verdict == "slower" else words
+        return {"slower": "B is slower", "faster": "B is faster"}.get(
+            result.verdict, words
+        )
+    return {
+        "regression": f"REGRESSION, {words}",
+        "cannot judge": f"{words}; cannot judge: {result.reason}",
+    }.get(
+        result.gate,
+        f"{words}, within the limit"
+        if is_limited and result.verdict == "slower"
+        else words,
     )
 
 
@@ -188,7 +261,11 @@ def _sections(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[Secti
     machines = [f for f in report.found if report.machines and of_machine(f.difference)]
     found = [f for f in report.found if f not in machines]
     grave = [f for f in found if f.difference.is_grave]
-    unknown = [f for f in found if not f.difference.is_grave and f.difference.effect == UNKNOWN_EFFECT]
+    unknown = [
+        f
+        for f in found
+        if not f.difference.is_grave and f.difference.effect == UNKNOWN_EFFECT
+    ]
     cautions = [f for f in found if not f.difference.is_grave and f not in unknown]
     accepted = dict.fromkeys(report.accepted, " (accepted)")
     total = sum(all(r.runs) for r in report.results)
@@ -197,16 +274,33 @@ def _sections(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[Secti
     notes: dict[str, Sequence[Statement | str]] = {
         "method": method(report),
         "runs": [*runs[:20], *([f"{len(runs) - 20} more"] if len(runs) > 20 else [])],
-        "differences between the machines": [_values(f.difference) for f in _by_name(machines)],
-        "incomparable": [_difference(f, total) + accepted.get(f.difference.what, "") for f in grave],
+        "differences between the machines": [
+            _values(f.difference) for f in _by_name(machines)
+        ],
+        "incomparable": [
+            _difference(f, total) + accepted.get(f.difference.what, "") for f in grave
+        ],
         "differences to be careful with": [_difference(f, total) for f in cautions],
         "not recorded on both sides": [", ".join(not_recorded)] if not_recorded else [],
-        **{f"runs {when} differ among themselves": _within(unlike) for when, unlike in report.within},
+        **{
+            f"runs {when} differ among themselves": _within(unlike)
+            for when, unlike in report.within
+        },
     }
-    titled = [Section(title, notes=tuple(entries)) for title, entries in notes.items() if entries]
-    priced = [machine_costs.section(report.machine_costs)] if report.machine_costs else []
+    titled = [
+        Section(title, notes=tuple(entries))
+        for title, entries in notes.items()
+        if entries
+    ]
+    priced = (
+        [machine_costs.section(report.machine_costs)] if report.machine_costs else []
+    )
     step_times, remarks = _step_times(report)
-    return [Section("", (_table(report, names), *step_times), remarks), *priced, *titled]
+    return [
+        Section("", (_table(report, names), *step_times), remarks),
+        *priced,
+        *titled,
+    ]
 
 
 def _difference(entry: LabelledDifference, total: int) -> str:
@@ -221,12 +315,23 @@ def _values(difference: Difference) -> str:
 def _by_name(found: Sequence[LabelledDifference]) -> list[LabelledDifference]:
     """The first of each name, without the numbers of devices, which the table shows."""
     axes = [f"--{name}" for name in scale.AXES]
-    return list({f.difference.what: f for f in reversed(found) if f.difference.what not in axes}.values())[::-1]
+    return list(
+        {
+            f.difference.what: f
+            for f in reversed(found)
+            if f.difference.what not in axes
+        }.values()
+    )[::-1]
 
 
 def _within(unlike: Sequence[Difference]) -> list[str]:
-    values = [" and ".join(dict.fromkeys((_plain(found.a), _plain(found.b)))) for found in unlike]
-    return [f"{found.what}: {value}; {found.effect}" for found, value in zip(unlike, values)]
+    values = [
+        " and ".join(dict.fromkeys((_plain(found.a), _plain(found.b))))
+        for found in unlike
+    ]
+    return [
+        f"{found.what}: {value}; {found.effect}" for found, value in zip(unlike, values)
+    ]
 
 
 def _signed(ratio: float) -> str:
@@ -242,14 +347,38 @@ def step_times(report: Report, names: Sequence[str] = ("A", "B")) -> list[Statem
     """The highest percentile that changed in each configuration whose metric did not, largest changes first."""
     made = []
     for result in report.results:
-        shown = [(change.percentile, change.ratio) for change in result.step_times if change.is_shown and change.ratio]
+        shown = [
+            (change.percentile, change.ratio)
+            for change in result.step_times
+            if change.is_shown and change.ratio
+        ]
         if shown and result.verdict == "no difference seen":
             percentile, ratio = shown[-1]
-            low, value, high = sorted(100 * abs(end - 1) for end in (ratio.value, *(ratio.ends or ())))
-            values = {"percentile": percentile, "time": report.step_time, "metric": report.metric.title}
-            values |= {"before": names[0], "after": names[1], "change": value, "low": low, "high": high}
-            made.append(Statement("step-time-grew" if ratio.value > 1 else "step-time-shrank", result.label, values))
-    return sorted(made, key=lambda statement: -statement.values["change"])[:MOST_STEP_TIMES]
+            low, value, high = sorted(
+                100 * abs(end - 1) for end in (ratio.value, *(ratio.ends or ()))
+            )
+            values = {
+                "percentile": percentile,
+                "time": report.step_time,
+                "metric": report.metric.title,
+            }
+            values |= {
+                "before": names[0],
+                "after": names[1],
+                "change": value,
+                "low": low,
+                "high": high,
+            }
+            made.append(
+                Statement(
+                    "step-time-grew" if ratio.value > 1 else "step-time-shrank",
+                    result.label,
+                    values,
+                )
+            )
+    return sorted(made, key=lambda statement: -statement.values["change"])[
+        :MOST_STEP_TIMES
+    ]
 
 
 def _gate(report: Report) -> list[Statement]:
@@ -260,20 +389,40 @@ def _gate(report: Report) -> list[Statement]:
     sittings = [Statement("two-sittings")] if report.two_sittings else []
     total = len(report.results)
     values: dict[str, Any] = {"limit": 100 * report.max_regression, "total": total}
-    slower = [(r.comparison.ratio.value, r.label) for r in report.results if r.gate == "regression" and r.comparison]
+    slower = [
+        (r.comparison.ratio.value, r.label)
+        for r in report.results
+        if r.gate == "regression" and r.comparison
+    ]
     if slower:
         ratio, label = min(slower)
         values |= {"slower": len(slower), "change": 100 * (ratio - 1)}
-        return [Statement("regressions" if total > 1 else "regression", label, values), *sittings]
+        return [
+            Statement("regressions" if total > 1 else "regression", label, values),
+            *sittings,
+        ]
     unjudged = [result for result in report.results if result.gate != "ok"]
     if not unjudged and report.exit_status == 0:
         return [Statement("no-regression", values=values), *sittings]
     grave = [entry.difference for entry in report.found if entry.difference.is_grave]
     if not unjudged:
-        return [Statement("not-judged", values={"reasons": [difference.what for difference in grave]})]
-    values |= {"unjudged": len(unjudged), "reasons": list(dict.fromkeys(result.reason for result in unjudged))}
-    remedy = [Statement("compare-machines-instead")] if any(map(of_machine, grave)) else []
-    return [Statement("some-not-judged" if total > 1 else "not-judged", values=values), *remedy]
+        return [
+            Statement(
+                "not-judged",
+                values={"reasons": [difference.what for difference in grave]},
+            )
+        ]
+    values |= {
+        "unjudged": len(unjudged),
+        "reasons": list(dict.fromkeys(result.reason for result in unjudged)),
+    }
+    remedy = (
+        [Statement("compare-machines-instead")] if any(map(of_machine, grave)) else []
+    )
+    return [
+        Statement("some-not-judged" if total > 1 else "not-judged", values=values),
+        *remedy,
+    ]
 
 
 def _of_scope(report: Report, scope: str) -> list[Statement]:
@@ -282,68 +431,131 @@ def _of_scope(report: Report, scope: str) -> list[Statement]:
     names = {"before": report.before, "after": report.after}
     if len(ratios) == 1:
         [only] = ratios
-        ends = {"ratio": only.ratio, "low": only.low, "high": only.high, "reason": only.reason}
+        ends = {
+            "ratio": only.ratio,
+            "low": only.low,
+            "high": only.high,
+            "reason": only.reason,
+        }
         return [Statement(f"machine-{only.kind}", SCOPES[scope], {**names, **ends})]
     groups: dict[str, list[MachineRatio]] = {}
     for ratio in ratios:
         groups.setdefault(ratio.kind, []).append(ratio)
     kinds = [kind for kind in ("faster", "slower", "tie", "unknown") if kind in groups]
     values = {**names, "total": len(ratios)}
-    return [Statement(f"machine-{kind}-series", SCOPES[scope], {**values, **_range_of(groups[kind])}) for kind in kinds]
+    return [
+        Statement(
+            f"machine-{kind}-series",
+            SCOPES[scope],
+            {**values, **_range_of(groups[kind])},
+        )
+        for kind in kinds
+    ]
 
 
 def _range_of(ratios: Sequence[MachineRatio]) -> dict[str, Any]:
     values = [ratio.ratio for ratio in ratios if ratio.ratio]
-    return {"series": len(ratios), "low": min(values, default=None), "high": max(values, default=None)}
+    return {
+        "series": len(ratios),
+        "low": min(values, default=None),
+        "high": max(values, default=None),
+    }
 
 
 def method(report: Report) -> list[Statement]:
     """Tests, corrections and what the intervals leave out."""
     judged = [result for result in report.results if result.p_adjusted is not None]
     compared = [result.comparison for result in report.results if result.comparison]
-    sides = [side for result in report.results for side in (result.before, result.after)]
+    sides = [
+        side for result in report.results for side in (result.before, result.after)
+    ]
     kinds = dict.fromkeys(side.kind for side in sides if side and has_interval(side))
     made = [Statement("interval-kind", kind) for kind in kinds]
-    test = "history-test" if report.is_history else "paired-test" if report.paired else "unpaired-test"
-    caveat = "sittings-drift" if report.two_sittings else "all-devices-of-runs" if report.machines else ""
+    test = (
+        "history-test"
+        if report.is_history
+        else "paired-test"
+        if report.paired
+        else "unpaired-test"
+    )
+    caveat = (
+        "sittings-drift"
+        if report.two_sittings
+        else "all-devices-of-runs"
+        if report.machines
+        else ""
+    )
     holds = {
         test: judged,
-        "drift-in-interval": judged and any(ORDERED in comparison.ratio.kind for comparison in compared),
+        "drift-in-interval": judged
+        and any(ORDERED in comparison.ratio.kind for comparison in compared),
         "corrected-p": len(judged) > 1,
         caveat: caveat,
         "independent-sides": judged and test == "unpaired-test" and not caveat,
     }
     values = {"corrected-p": {"configurations": len(judged)}}
-    made += [Statement(kind, values=values.get(kind, {})) for kind, is_held in holds.items() if is_held]
-    if any(change.ratio and change.ratio.ends for result in report.results for change in result.step_times):
+    made += [
+        Statement(kind, values=values.get(kind, {}))
+        for kind, is_held in holds.items()
+        if is_held
+    ]
+    if any(
+        change.ratio and change.ratio.ends
+        for result in report.results
+        for change in result.step_times
+    ):
         made.append(Statement("step-time-intervals", report.step_time))
     return [*made, *_single_runs(report)]
 
 
 def _single_runs(report: Report) -> list[Statement]:
     """Why one run on a side cannot show a change, and how many runs would show a slow-down beyond the limit."""
-    single: list[Result] = [r for r in report.results if r.comparison is not None and r.comparison.p_value is None]
+    single: list[Result] = [
+        r
+        for r in report.results
+        if r.comparison is not None and r.comparison.p_value is None
+    ]
     if not single:
         return []
     limit = report.max_regression
-    needed = [(verdicts.runs_for_spread(spread, limit), spread) for spread in verdicts.ASSUMED_SPREADS]
+    needed = [
+        (verdicts.runs_for_spread(spread, limit), spread)
+        for spread in verdicts.ASSUMED_SPREADS
+    ]
     runs = [f"{count} at {100 * spread:.0f} %" for count, spread in needed if count]
     both = all(max(result.runs) == 1 for result in single)
     made = [Statement("one-run-a-side" if both else "one-run-on-one-side")]
-    return [*made, Statement("runs-needed", values={"limit": 100 * limit, "runs": runs})] if runs else made
+    return (
+        [*made, Statement("runs-needed", values={"limit": 100 * limit, "runs": runs})]
+        if runs
+        else made
+    )
 
 
 def ab_answer(report: Report) -> list[Statement]:
     """That one setting is faster, by how much, or why that is not clear."""
-    unlike = list(dict.fromkeys(f.difference.what for f in report.found if f.difference.is_grave))
+    unlike = list(
+        dict.fromkeys(f.difference.what for f in report.found if f.difference.is_grave)
+    )
     if options := [fact for fact in unlike if fact.startswith("--")]:
         return [Statement("ab-other-work", values={"options": options})]
     if unlike:
         return [Statement("ab-unlike", values={"facts": unlike})]
-    ratios = [result.comparison.ratio for result in report.results if result.comparison is not None]
+    ratios = [
+        result.comparison.ratio
+        for result in report.results
+        if result.comparison is not None
+    ]
     if len(ratios) != 1 or len(report.results) != 1:
-        reasons = list(dict.fromkeys(result.reason for result in report.results if result.reason))
-        return [Statement("ab-no-answer", values={"reasons": reasons or ["no configuration in common"]})]
+        reasons = list(
+            dict.fromkeys(result.reason for result in report.results if result.reason)
+        )
+        return [
+            Statement(
+                "ab-no-answer",
+                values={"reasons": reasons or ["no configuration in common"]},
+            )
+        ]
     return [_ab_ratio(ratios[0], report.results[0].runs[0])]
 
 
@@ -356,7 +568,13 @@ def _ab_ratio(ratio: Interval, pairs: int) -> Statement:
     if low <= 1 <= high:
         digits = 2 if high - low >= 0.05 else 3
         ends = {"low": round(low, digits), "high": round(high, digits)}
-        return Statement("ab-wide" if ratio.is_wide else "ab-tie", values={**values, **ends})
+        return Statement(
+            "ab-wide" if ratio.is_wide else "ab-tie", values={**values, **ends}
+        )
     if ratio.value > 1:
         return Statement("ab-faster", "B", {**values, "other": "A"})
-    return Statement("ab-faster", "A", {**values, "ratio": interval_values(ratio.inverse()), "other": "B"})
+    return Statement(
+        "ab-faster",
+        "A",
+        {**values, "ratio": interval_values(ratio.inverse()), "other": "B"},
+    )

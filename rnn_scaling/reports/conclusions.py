@@ -25,8 +25,12 @@ from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import program
 from rnn_scaling.settings.spelling import command
 
-MOST_ANSWERS = 3  # of models one after the other; with more, each series has its sentences
-MOST_LOADED = 3  # runs that are worth repeating alone; with more the machine is the problem
+MOST_ANSWERS = (
+    3  # of models one after the other; with more, each series has its sentences
+)
+MOST_LOADED = (
+    3  # runs that are worth repeating alone; with more the machine is the problem
+)
 
 
 def lead(summary: Summary) -> str:
@@ -47,46 +51,73 @@ def lead_statements(summary: Summary) -> list[Statement]:
         return [Statement("no-run-succeeded")]
     made = [*certificates.alarms(summary)]
     if summary.has_many_models:
-        made += [statement for name, series in summary.tables for statement in _of_models(summary, name, series)]
+        made += [
+            statement
+            for name, series in summary.tables
+            for statement in _of_models(summary, name, series)
+        ]
     for name, series in _answered(summary):
         made += [*_title(summary, name), *_lead(series), *_cost(summary, series)]
     if files := [name for name, _ in loaded(summary)]:
         made.append(Statement("loaded-runs", values={"files": files}))
     if summary.unlike_programs:
-        made.append(Statement("unknown-work", values={"trainers": summary.unlike_programs}))
+        made.append(
+            Statement("unknown-work", values={"trainers": summary.unlike_programs})
+        )
     return [*made, *summary.predicted]
 
 
 def overview_statements(summary: Summary) -> list[Statement]:
     """The range over several series, and how many could be judged; empty for one series."""
     ranges = [(name, _overview(series)) for name, series in _answered(summary)]
-    return [statement for name, made in ranges if made for statement in (*_title(summary, name), *made)]
+    return [
+        statement
+        for name, made in ranges
+        if made
+        for statement in (*_title(summary, name), *made)
+    ]
 
 
 def _answered(summary: Summary) -> list[tuple[str, tuple[SeriesSummary, ...]]]:
     """The scalings that have answers of their own: none of a report of more models than can be read."""
-    return [] if summary.has_many_models and len(summary.scalings) > MOST_ANSWERS else summary.scalings
+    return (
+        []
+        if summary.has_many_models and len(summary.scalings) > MOST_ANSWERS
+        else summary.scalings
+    )
 
 
 def _title(summary: Summary, name: str) -> list[Statement]:
     return [Statement("scaling", name)] if len(summary.scalings) > 1 else []
 
 
-def _of_models(summary: Summary, name: str, series: Sequence[SeriesSummary]) -> list[Statement]:
+def _of_models(
+    summary: Summary, name: str, series: Sequence[SeriesSummary]
+) -> list[Statement]:
     """The range of the models' efficiencies, and whether these follow their work per exchanged MB."""
     pairs: dict[int, list[tuple[float, float]]] = {}
     for member in series:
         for row in member.rows:
             work = row.row.metric(WORK_PER_EXCHANGE)
             if work and row.efficiency and row.row.num_devices > 1:
-                pairs.setdefault(row.row.num_devices, []).append((work.value, row.efficiency.value))
-    title = [Statement("scaling", name)] if len(summary.tables) > 1 or _answered(summary) else []
-    ranges = _overview(series) or [Statement("none-on-several", values={"series": len(series)})]
+                pairs.setdefault(row.row.num_devices, []).append(
+                    (work.value, row.efficiency.value)
+                )
+    title = (
+        [Statement("scaling", name)]
+        if len(summary.tables) > 1 or _answered(summary)
+        else []
+    )
+    ranges = _overview(series) or [
+        Statement("none-on-several", values={"series": len(series)})
+    ]
     made = [*title, *ranges, *_unranked(series)]
     if not registry.trains_one_model(series[0].mode):
         return made
     # On the number of devices that most models have.
-    _, most = max(pairs.items(), key=lambda pair: (len(pair[1]), pair[0]), default=(0, []))
+    _, most = max(
+        pairs.items(), key=lambda pair: (len(pair[1]), pair[0]), default=(0, [])
+    )
     return [*made, significance.follows([x for x, _ in most], [y for _, y in most])]
 
 
@@ -97,30 +128,63 @@ def _lead(series: Sequence[SeriesSummary]) -> list[Statement]:
     if not several:
         measured, excluded = _sound([member for member in series if member.at(1)])
         first = fastest(measured, 1) if len(measured) > 1 else []
-        return [*first, *excluded, Statement("none-on-several", values={"series": len(series)}), *_unranked(series)]
+        return [
+            *first,
+            *excluded,
+            Statement("none-on-several", values={"series": len(series)}),
+            *_unranked(series),
+        ]
     one_model = [member for member in several if registry.trains_one_model(member.mode)]
     rivals = one_model or several
     candidates, excluded = _sound(rivals)
     if len(rivals) < len(several):
         excluded = [Statement("ranked-one-model"), *excluded]
     if not candidates:
-        return [Statement("none-sound", values={"series": len(rivals)}), *excluded, *_unranked(series)]
+        return [
+            Statement("none-sound", values={"series": len(rivals)}),
+            *excluded,
+            *_unranked(series),
+        ]
     on_several = _on_several(candidates)
     if len(candidates) == 1:
-        on_several = [Statement("one-ranked", values={"series": len(series)}), *on_several]
+        on_several = [
+            Statement("one-ranked", values={"series": len(series)}),
+            *on_several,
+        ]
     return [*_on_one_device(candidates), *on_several, *excluded, *_unranked(series)]
 
 
 def _cost(summary: Summary, series: Sequence[SeriesSummary]) -> list[Statement]:
     """The lowest cost, if the machines have prices; among series that train one model, if there are any."""
-    candidates = [member for member in series if registry.trains_one_model(member.mode)] or series
-    rows = [row.row for member in candidates if not member.num_diverged for row in member.rows]
-    costs = [(cost, row, row.priced) for row in rows if (cost := row.metric(COST)) and row.priced]
+    candidates = [
+        member for member in series if registry.trains_one_model(member.mode)
+    ] or series
+    rows = [
+        row.row
+        for member in candidates
+        if not member.num_diverged
+        for row in member.rows
+    ]
+    costs = [
+        (cost, row, row.priced)
+        for row in rows
+        if (cost := row.metric(COST)) and row.priced
+    ]
     if not costs:
         return []
     cost, row, priced = min(costs, key=lambda item: item[0].value)
-    values = {"cost": interval_values(cost), "currency": priced.currency, "machine": priced.name}
-    return [Statement("lowest-cost", summary.row_titles[row], {**values, "unit": row.unit, "devices": row.devices})]
+    values = {
+        "cost": interval_values(cost),
+        "currency": priced.currency,
+        "machine": priced.name,
+    }
+    return [
+        Statement(
+            "lowest-cost",
+            summary.row_titles[row],
+            {**values, "unit": row.unit, "devices": row.devices},
+        )
+    ]
 
 
 def _unranked(series: Sequence[SeriesSummary]) -> list[Statement]:
@@ -137,10 +201,16 @@ def _failure(series: SeriesSummary) -> str:
         return "not-ranked-diverged"
     if series.largest is None:
         return "not-ranked-failed"
-    return "not-ranked-failed-on-several" if series.failed_above and most_devices(series) == 1 else ""
+    return (
+        "not-ranked-failed-on-several"
+        if series.failed_above and most_devices(series) == 1
+        else ""
+    )
 
 
-def _sound(series: Sequence[SeriesSummary]) -> tuple[list[SeriesSummary], list[Statement]]:
+def _sound(
+    series: Sequence[SeriesSummary],
+) -> tuple[list[SeriesSummary], list[Statement]]:
     """(those whose training did not diverge and is not known to be wrong; that others are known to be wrong)."""
     calm = [member for member in series if not member.num_diverged]
     right = [member for member in calm if not certificates.is_wrong(member)]
@@ -157,7 +227,10 @@ def _on_one_device(series: Sequence[SeriesSummary]) -> list[Statement]:
 def _on_several(candidates: Sequence[SeriesSummary]) -> list[Statement]:
     if len(candidates) == 1:
         return one_series.statements(candidates[0])
-    counts = [{row.row.num_devices for row in member.rows if row.row.rate is not None} for member in candidates]
+    counts = [
+        {row.row.num_devices for row in member.rows if row.row.rate is not None}
+        for member in candidates
+    ]
     count = max(set.intersection(*counts) - {1}, default=None)
     if count is None:
         return [Statement("no-common-devices"), *conditions(candidates, None)]
@@ -165,12 +238,22 @@ def _on_several(candidates: Sequence[SeriesSummary]) -> list[Statement]:
 
 
 def _overview(series: Sequence[SeriesSummary]) -> list[Statement]:
-    scaled = [member for member in series if member.largest and most_devices(member) > 1 and member.largest.efficiency]
+    scaled = [
+        member
+        for member in series
+        if member.largest and most_devices(member) > 1 and member.largest.efficiency
+    ]
     if len(series) < 2 or not scaled:
         return []
     ordered = sorted(scaled, key=lambda member: _efficiency(member).value)
-    single = [member for member in ordered if not one_series.is_known(_efficiency(member))]
-    judged = [member for member in ordered if member not in single and not one_series.is_too_wide(_efficiency(member))]
+    single = [
+        member for member in ordered if not one_series.is_known(_efficiency(member))
+    ]
+    judged = [
+        member
+        for member in ordered
+        if member not in single and not one_series.is_too_wide(_efficiency(member))
+    ]
     made: list[Statement] = []
     if len(judged) > 1:
         made = [_range(judged)]
@@ -179,9 +262,18 @@ def _overview(series: Sequence[SeriesSummary]) -> list[Statement]:
     if len(single) > 1 and not judged:
         made += [_range(single), Statement("single-runs")]
     elif single:
-        made.append(Statement("series-of-single-runs", values={"single": len(single), "series": len(series)}))
+        made.append(
+            Statement(
+                "series-of-single-runs",
+                values={"single": len(single), "series": len(series)},
+            )
+        )
     if unjudged := len(series) - len(judged) - len(single):
-        made.append(Statement("series-unjudged", values={"unjudged": unjudged, "series": len(series)}))
+        made.append(
+            Statement(
+                "series-unjudged", values={"unjudged": unjudged, "series": len(series)}
+            )
+        )
     return made
 
 
@@ -198,7 +290,10 @@ def _range(ordered: Sequence[SeriesSummary]) -> Statement:
     }
     if most_devices(low) != most_devices(high):
         return Statement("efficiency-range-mixed", values=values)
-    return Statement("efficiency-range", values={**values, "devices": places([low, high], most_devices(low))})
+    return Statement(
+        "efficiency-range",
+        values={**values, "devices": places([low, high], most_devices(low))},
+    )
 
 
 def missing(series: SeriesSummary) -> list[str]:
@@ -207,11 +302,19 @@ def missing(series: SeriesSummary) -> list[str]:
     if row is None or not row.row.is_ours:
         return []
     if row.row.num_devices == 1:
-        lines = [command(row.row.config, **{scale.axis(row.row.config): 2})] if len(series.rows) == 1 else []
+        lines = (
+            [command(row.row.config, **{scale.axis(row.row.config): 2})]
+            if len(series.rows) == 1
+            else []
+        )
     elif row.efficiency is None:
         lines = [command(row.row.config, **scale.ON_ONE_DEVICE)]
     else:
-        lines = [line for part in (row.loss.missing if row.loss else ()) for line in part.commands]
+        lines = [
+            line
+            for part in (row.loss.missing if row.loss else ())
+            for line in part.commands
+        ]
     repeats = f" --repeats={len(row.row.records)}" if len(row.row.records) > 1 else ""
     return [f"{line}{repeats}" for line in dict.fromkeys(lines)]
 
@@ -219,7 +322,12 @@ def missing(series: SeriesSummary) -> list[str]:
 def loaded(summary: Summary) -> list[tuple[str, Row]]:
     """(file, its row) of the good runs beside which other processes ran, where these are few: they are run anew."""
     rows = [row for series in summary.series for row in series.rows]
-    good = [(name, row.row, run) for row in rows for name, run in zip(row.files, row.row.records) if run.throughput]
+    good = [
+        (name, row.row, run)
+        for row in rows
+        for name, run in zip(row.files, row.row.records)
+        if run.throughput
+    ]
     beside = [(name, row) for name, row, run in good if disturbance.load(run)]
     return beside if len(beside) <= min(MOST_LOADED, len(good) // 6) else []
 
@@ -232,7 +340,9 @@ def all_missing(summary: Summary) -> list[str]:
         if row.is_ours
     ]
     commands = (command for member in summary.series for command in missing(member))
-    return [summary.supplying(command) for command in dict.fromkeys([*repeats, *commands])]
+    return [
+        summary.supplying(command) for command in dict.fromkeys([*repeats, *commands])
+    ]
 
 
 def kinds(series: Sequence[SeriesSummary]) -> list[str]:
@@ -260,41 +370,74 @@ def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
     """Which of several series has the highest rate on so many devices, or that it is not clear; what slowed them."""
     ordered = sorted(series, key=lambda member: -_rate(member, count).value)
     first, best = ordered[0], _rate(ordered[0], count)
-    rivals = [member for member in ordered[1:] if not _is_slower(member, count, best, len(series))]
+    rivals = [
+        member
+        for member in ordered[1:]
+        if not _is_slower(member, count, best, len(series))
+    ]
     values: dict[str, Any] = {"series": len(series), "devices": places(series, count)}
     differ = count > 1 and any(most_devices(member) != count for member in series)
     common = [Statement("most-common-devices", values=values)] if differ else []
     if not rivals:
         values |= {"rate": interval_values(best), "unit": first.unit}
-        about = one_series.scaling(first) + _of_workers(first, None) if count > 1 else []
+        about = (
+            one_series.scaling(first) + _of_workers(first, None) if count > 1 else []
+        )
         conditions_ = conditions(series, count, first if about else None)
         made = [Statement("fastest", first.title, values), *common, *about]
         return [*made, *_elsewhere(ordered, count, first), *conditions_]
-    below = [member for member in rivals if is_above(best, _rate(member, count), len(series))]
+    below = [
+        member for member in rivals if is_above(best, _rate(member, count), len(series))
+    ]
     slowed = [member for member in below if not _lost(member.at(count))]
     all_slowed = len(slowed) == len(rivals)
     tied = [first, *(member for member in rivals if member not in slowed or all_slowed)]
-    made = [Statement("fastest-unclear", values={**values, "tied": _rated(tied, count)}), *common]
+    made = [
+        Statement("fastest-unclear", values={**values, "tied": _rated(tied, count)}),
+        *common,
+    ]
     if others := len(series) - 1 - len(rivals):
         made.append(Statement("others-slower", values={"others": others}))
     if slowed and not all_slowed:
-        made.append(Statement("slowed-by-load", values={"slowed": _rated(slowed, count)}))
+        made.append(
+            Statement("slowed-by-load", values={"slowed": _rated(slowed, count)})
+        )
     rates = [_rate(member, count) for member in tied]
-    made.append(Statement("quiet-runs-would-tell") if all_slowed else _would_tell(rates, len(series)))
+    made.append(
+        Statement("quiet-runs-would-tell")
+        if all_slowed
+        else _would_tell(rates, len(series))
+    )
     return [*made, *_elsewhere(ordered, count), *conditions(series, count)]
 
 
-def _elsewhere(series: Sequence[SeriesSummary], count: int, named: SeriesSummary | None = None) -> list[Statement]:
+def _elsewhere(
+    series: Sequence[SeriesSummary], count: int, named: SeriesSummary | None = None
+) -> list[Statement]:
     """Which series but `named` are faster on fewer devices than their most, and of which no run succeeded on more."""
     if count == 1:
         return []
-    peaks = [one_series.scaling(member)[0] for member in series if member.peak and member is not named]
-    return [*peaks, *(statement for member in series for statement in one_series.failed_above(member))]
+    peaks = [
+        one_series.scaling(member)[0]
+        for member in series
+        if member.peak and member is not named
+    ]
+    return [
+        *peaks,
+        *(
+            statement
+            for member in series
+            for statement in one_series.failed_above(member)
+        ),
+    ]
 
 
 def _rated(series: Sequence[SeriesSummary], count: int) -> list[dict[str, Any]]:
     rates = [interval_values(_rate(member, count)) for member in series]
-    return [{"name": member.title, "rate": rate, "unit": member.unit} for member, rate in zip(series, rates)]
+    return [
+        {"name": member.title, "rate": rate, "unit": member.unit}
+        for member, rate in zip(series, rates)
+    ]
 
 
 def _is_slower(series: SeriesSummary, count: int, best: Interval, among: int) -> bool:
@@ -303,7 +446,9 @@ def _is_slower(series: SeriesSummary, count: int, best: Interval, among: int) ->
     if _lost(row):
         return False
     lost = disturbance.taken(row.row.good) if row else 0.0
-    return lost < 1 and is_above(best, _rate(series, count).scaled(1 / (1 - lost)), among)
+    return lost < 1 and is_above(
+        best, _rate(series, count).scaled(1 / (1 - lost)), among
+    )
 
 
 def _would_tell(rates: Sequence[Interval], among: int) -> Statement:
@@ -312,28 +457,48 @@ def _would_tell(rates: Sequence[Interval], among: int) -> Statement:
     if any(rate.standard_error is None or rate.ends is None for rate in rates):
         return Statement("repeats-would-show-spread", values={"repeats": REPEATS[0]})
     changes = [ratio(rates[0], rate) for rate in rates[1:]]
-    known = [((change.standard_error or 0.0) / change.value, change.degrees) for change in changes]
-    effects = [foreseen(error, degrees, now, repeats, among) for error, degrees in known]
+    known = [
+        ((change.standard_error or 0.0) / change.value, change.degrees)
+        for change in changes
+    ]
+    effects = [
+        foreseen(error, degrees, now, repeats, among) for error, degrees in known
+    ]
     rounding = max(change.rounding for change in changes)
     if not max(effects):  # of logs that print few digits
         return Statement("few-digits" if rounding else "same-rates")
     least = -100 * math.expm1(-max(effects) - rounding)
     return Statement(
-        "repeats-would-show-differences", values={"repeats": repeats, "percent": one_series.rounded_up(least)}
+        "repeats-would-show-differences",
+        values={"repeats": repeats, "percent": one_series.rounded_up(least)},
     )
 
 
 def conditions(
-    series: Sequence[SeriesSummary], count: int | None, split: SeriesSummary | None = None
+    series: Sequence[SeriesSummary],
+    count: int | None,
+    split: SeriesSummary | None = None,
 ) -> list[Statement]:
     """What slowed runs of several series that are compared, on 1 device and `count` (None: on every number)."""
-    rows = [row for member in series for row in member.rows if count is None or row.row.num_devices in (1, count)]
-    crowded = next((statements for row in rows if (statements := one_series.crowding(row))), [])
+    rows = [
+        row
+        for member in series
+        for row in member.rows
+        if count is None or row.row.num_devices in (1, count)
+    ]
+    crowded = next(
+        (statements for row in rows if (statements := one_series.crowding(row))), []
+    )
     others = [member for member in series if member is not split]
-    workers = [statement for member in others for statement in _of_workers(member, count)]
+    workers = [
+        statement for member in others for statement in _of_workers(member, count)
+    ]
     runs = {id(record): record for row in rows for record in row.row.good}
     runs |= {
-        id(record): record for record in (one_series.records_behind(split.largest) if split and split.largest else ())
+        id(record): record
+        for record in (
+            one_series.records_behind(split.largest) if split and split.largest else ()
+        )
     }
     return [*crowded, *workers, *one_series.other_load([*runs.values()])]
 

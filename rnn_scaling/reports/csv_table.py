@@ -14,7 +14,14 @@ from rnn_scaling.reports.numbers import rounded
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, seconds
 from rnn_scaling.settings import config as configs
 
-WORK = ("num_devices", "batch_size", "global_batch_size", "runs_ok", "runs_failed", "seconds")
+WORK = (
+    "num_devices",
+    "batch_size",
+    "global_batch_size",
+    "runs_ok",
+    "runs_failed",
+    "seconds",
+)
 WHOSE = ("schema", "series", "scaling", "unit")
 LEARNED = ("items_to_target", "seconds_to_target", "times_as_soon_as_one_device")
 Cell = tuple[str, object]  # the name of its column, and its value
@@ -27,12 +34,22 @@ def render(summary: Summary) -> bytes:
     """
     metrics, options = shown(summary.rows), further_options(summary)
     rows = [(series, row) for series in summary.series for row in series.rows]
-    parts = list(dict.fromkeys(part.name for _, row in rows if row.loss for part in row.loss.parts))
-    lines = [_line(summary, series, row, options, metrics) + _points(row, parts) for series, row in rows]
+    parts = list(
+        dict.fromkeys(
+            part.name for _, row in rows if row.loss for part in row.loss.parts
+        )
+    )
+    lines = [
+        _line(summary, series, row, options, metrics) + _points(row, parts)
+        for series, row in rows
+    ]
     for line, (_, row) in zip(lines, rows):
         if summary.is_certified:
             certificate = certificates.of_row(row.row)
-            words = (certificates.of_rows([row.row]), certificate.sentence if certificate else "")
+            words = (
+                certificates.of_rows([row.row]),
+                certificate.sentence if certificate else "",
+            )
             line += zip(("certificate", "certificate_sentence"), words)
         if summary.learning:
             for name, value in zip(LEARNED, learning.by_row(summary.learning, row.row)):
@@ -46,12 +63,21 @@ def render(summary: Summary) -> bytes:
 
 def further_options(summary: Summary) -> list[str]:
     """The options that tell the rows apart, without those of the work, which have columns of their own."""
-    return [name for name in summary.options if name not in WORK or name not in configs.OPTIONS]
+    return [
+        name
+        for name in summary.options
+        if name not in WORK or name not in configs.OPTIONS
+    ]
 
 
 def _column(option: str) -> str:
     """The name of an option's column; another program may have an option of the same name."""
-    is_taken = option not in configs.OPTIONS and option in (*WHOSE, "machine", "kernel", *WORK)
+    is_taken = option not in configs.OPTIONS and option in (
+        *WHOSE,
+        "machine",
+        "kernel",
+        *WORK,
+    )
     return f"option_{option}" if is_taken else option
 
 
@@ -62,11 +88,23 @@ def kernel(row: Row) -> str:
 
 
 def _line(
-    summary: Summary, series: SeriesSummary, member: RowSummary, options: Sequence[str], metrics: Sequence[Metric]
+    summary: Summary,
+    series: SeriesSummary,
+    member: RowSummary,
+    options: Sequence[str],
+    metrics: Sequence[Metric],
 ) -> list[Cell]:
     row, good, taken = member.row, len(member.row.good), seconds(member.row)
     cells: list[Cell] = [
-        *zip(WHOSE, (REPORT_SCHEMA, series.title, "strong" if series.strong else "weak", series.unit)),
+        *zip(
+            WHOSE,
+            (
+                REPORT_SCHEMA,
+                series.title,
+                "strong" if series.strong else "weak",
+                series.unit,
+            ),
+        ),
         *([("machine", series.machine)] if len(summary.machines) > 1 else []),
         *((_column(name), row.told(name)) for name in options),
         ("kernel", kernel(row)),
@@ -80,9 +118,18 @@ def _line(
     for metric in metrics:
         cells += _interval(metric.name, row.metric(metric))
     is_pooled = row.scatter is not None and row.scatter.note == POOLED
-    over = "" if row.rate is None or row.rate.ends is None else "pooled processes" if is_pooled else "processes"
+    over = (
+        ""
+        if row.rate is None or row.rate.ends is None
+        else "pooled processes"
+        if is_pooled
+        else "processes"
+    )
     cells += [("interval_over", over), ("interval", row.rate.kind if row.rate else "")]
-    return [*cells, *_interval("within_run", row.rate_within_run)[1:]]  # over the batches of the only run
+    return [
+        *cells,
+        *_interval("within_run", row.rate_within_run)[1:],
+    ]  # over the batches of the only run
 
 
 def _points(row: RowSummary, names: Sequence[str]) -> list[Cell]:
@@ -92,7 +139,11 @@ def _points(row: RowSummary, names: Sequence[str]) -> list[Cell]:
     if names:
         values["not_split"] = row.loss.residual_points if row.loss else None
         values["loss"] = row.loss.loss_points if row.loss else None
-    return [cell for name, value in values.items() for cell in _interval(f"{name}_points", value)]
+    return [
+        cell
+        for name, value in values.items()
+        for cell in _interval(f"{name}_points", value)
+    ]
 
 
 def _interval(name: str, value: Interval | None) -> list[Cell]:

@@ -30,7 +30,9 @@ ENOUGH = 16  # entries that a reliable search for steps of 5 % needs: docs/histo
 
 def _size(shown: Timeline) -> Statement:
     entries = shown.entries
-    days = sorted(entry.measured[:10] for entry in entries if entry.measured) or ["unknown"]
+    days = sorted(entry.measured[:10] for entry in entries if entry.measured) or [
+        "unknown"
+    ]
     values = {
         "entries": len(entries),
         "commits": len({entry.source[:2] for entry in entries if entry.commit}),
@@ -46,12 +48,21 @@ def _size(shown: Timeline) -> Statement:
 def _step(curve: Curve, step: Step) -> list[Statement]:
     """The size of a step, its commits, and the versions that changed with it."""
     change, commit = step.change, step.after.commit
-    percents = [100 * (ratio - 1) for ratio in (change.value, *(change.ends or (change.value, change.value)))]
+    percents = [
+        100 * (ratio - 1)
+        for ratio in (change.value, *(change.ends or (change.value, change.value)))
+    ]
     values: dict[str, Any] = dict(zip(("change", "low", "high"), percents))
-    values |= {"before": step.before.name, "after": step.after.name, "commits": step.commits}
+    values |= {
+        "before": step.before.name,
+        "after": step.after.name,
+        "commits": step.commits,
+    }
     values["title"] = (commit and commit.subject) or "subject unknown"
     made = [Statement(f"history-step-{step.range}", curve.title, values)]
-    if versions := [f"{name} {old} -> {new}" for name, (old, new) in step.versions.items()]:
+    if versions := [
+        f"{name} {old} -> {new}" for name, (old, new) in step.versions.items()
+    ]:
         made.append(Statement("history-versions", values={"versions": versions}))
     return made
 
@@ -61,10 +72,17 @@ def paragraphs(shown: Timeline) -> list[list[Statement]]:
     longest = max(shown.curves, key=lambda curve: len(curve.points))
     remarks = []
     if len(longest.points) > 2:
-        scatter = {"process": longest.process_deviation, "entry": longest.entry_deviation}
+        scatter = {
+            "process": longest.process_deviation,
+            "entry": longest.entry_deviation,
+        }
         remarks.append(Statement("history-scatter", longest.title, scatter))
     if len(longest.points) < ENOUGH:
-        remarks.append(Statement("history-few", values={"enough": ENOUGH, "entries": len(longest.points)}))
+        remarks.append(
+            Statement(
+                "history-few", values={"enough": ENOUGH, "entries": len(longest.points)}
+            )
+        )
     steps = [_step(curve, step) for curve in shown.curves for step in curve.steps]
     return [[_size(shown)], *steps, *([remarks] if remarks else [])]
 
@@ -76,8 +94,13 @@ def table(shown: Timeline) -> Grid:
         "Configuration": lambda curve: curve.title,
         "Entries": lambda curve: str(len(curve.points)),
         "First": lambda curve: plus_minus(curve.points[0].rate, RATE.digits),
-        f"Latest ({unit}/s)": lambda curve: plus_minus(curve.points[-1].rate, RATE.digits),
-        "Steps": lambda curve: ", ".join(f"{100 * (step.change.value - 1):+.1f} %" for step in curve.steps) or "-",
+        f"Latest ({unit}/s)": lambda curve: plus_minus(
+            curve.points[-1].rate, RATE.digits
+        ),
+        "Steps": lambda curve: (
+            ", ".join(f"{100 * (step.change.value - 1):+.1f} %" for step in curve.steps)
+            or "-"
+        ),
         "Trend": lambda curve: _sparkline([point.rate.value for point in curve.points]),
     }
     return grid_of("", columns, shown.curves)
@@ -87,18 +110,29 @@ def _sparkline(values: Sequence[float]) -> str:
     """The latest values as a text chart, scaled from the lowest to the highest."""
     few = values[-MOST_BARS:]
     low, width = min(few), max(few) - min(few)
-    return "".join(BARS[round((len(BARS) - 1) * (value - low) / width) if width else 0] for value in few)
+    return "".join(
+        BARS[round((len(BARS) - 1) * (value - low) / width) if width else 0]
+        for value in few
+    )
 
 
 def text(shown: Timeline) -> str:
     """The text for the terminal."""
-    lines = [markdown([Section("", (table(shown),))]), *map(sentences, paragraphs(shown)), ""]
+    lines = [
+        markdown([Section("", (table(shown),))]),
+        *map(sentences, paragraphs(shown)),
+        "",
+    ]
     return escaped("\n".join(lines))
 
 
 def points(shown: Timeline) -> list[dict[str, Any]]:
     """A flat mapping for each entry of each curve."""
-    return [_flat(curve, k, point) for curve in shown.curves for k, point in enumerate(curve.points)]
+    return [
+        _flat(curve, k, point)
+        for curve in shown.curves
+        for k, point in enumerate(curve.points)
+    ]
 
 
 def _flat(curve: Curve, k: int, point: Point) -> dict[str, Any]:
@@ -107,7 +141,10 @@ def _flat(curve: Curve, k: int, point: Point) -> dict[str, Any]:
         "configuration": curve.title,
         "machine": curve.machine,
         "entry": point.place,
-        **{name: getattr(commit, name, None) for name in ("hash", "modified", "date", "subject")},
+        **{
+            name: getattr(commit, name, None)
+            for name in ("hash", "modified", "date", "subject")
+        },
         "measured": point.entry.measured,
         "label": point.entry.label,
         "unit": curve.unit,
@@ -116,14 +153,23 @@ def _flat(curve: Curve, k: int, point: Point) -> dict[str, Any]:
         "low": interval["low"],
         "high": interval["high"],
         "step": k in curve.levels.cuts,
-        **{name: value for name in METRICS if (value := point.metric(name)) is not None},
+        **{
+            name: value for name in METRICS if (value := point.metric(name)) is not None
+        },
     }
 
 
 def to_json(shown: Timeline) -> bytes:
     """All statements, curves and points as JSON."""
-    facts = [statement.data() for paragraph in paragraphs(shown) for statement in paragraph]
-    content = {"schema": SCHEMA, "statements": facts, "curves": [*map(_curve, shown.curves)], "points": points(shown)}
+    facts = [
+        statement.data() for paragraph in paragraphs(shown) for statement in paragraph
+    ]
+    content = {
+        "schema": SCHEMA,
+        "statements": facts,
+        "curves": [*map(_curve, shown.curves)],
+        "points": points(shown),
+    }
     return input_files.json_text(content).encode()
 
 
@@ -141,16 +187,31 @@ def _curve(curve: Curve) -> dict[str, Any]:
         }
         for step, cut, found in zip(curve.steps, curve.levels.cuts, curve.levels.found)
     ]
-    deviations = {"process": rounded(curve.process_deviation), "entry": rounded(curve.entry_deviation)}
-    return {"configuration": curve.title, "options": curve.options, "standard_deviations": deviations, "steps": steps}
+    deviations = {
+        "process": rounded(curve.process_deviation),
+        "entry": rounded(curve.entry_deviation),
+    }
+    return {
+        "configuration": curve.title,
+        "options": curve.options,
+        "standard_deviations": deviations,
+        "steps": steps,
+    }
 
 
 def to_csv(shown: Timeline) -> bytes:
     """A line for each entry of each curve."""
-    lines, stream = [{"schema": REPORT_SCHEMA, **line} for line in points(shown)], io.StringIO()
-    writer = csv.DictWriter(stream, list(dict.fromkeys(name for line in lines for name in line)))
+    lines, stream = (
+        [{"schema": REPORT_SCHEMA, **line} for line in points(shown)],
+        io.StringIO(),
+    )
+    writer = csv.DictWriter(
+        stream, list(dict.fromkeys(name for line in lines for name in line))
+    )
     writer.writeheader()
-    writer.writerows({name: csv_cell(value) for name, value in line.items()} for line in lines)
+    writer.writerows(
+        {name: csv_cell(value) for name, value in line.items()} for line in lines
+    )
     return stream.getvalue().encode()
 
 
@@ -173,12 +234,29 @@ def _draw(shown: Timeline) -> Figure:
         first, x = curve.points[0].rate.value, [point.place for point in curve.points]
         rates = [point.rate.scaled(100 / first) for point in curve.points]
         look = figures.line_look(k)
-        figures.draw_line(axes, [*zip(x, rates)], curve.title, {"marker": "o", "markersize": 3, **look})
+        figures.draw_line(
+            axes,
+            [*zip(x, rates)],
+            curve.title,
+            {"marker": "o", "markersize": 3, **look},
+        )
         for step, cut in zip(curve.steps, curve.levels.cuts):
-            axes.axvline(x[cut] - 0.5, color=look["color"], linewidth=0.8, linestyle=":")
-            axes.annotate(f"{100 * (step.change.value - 1):+.1f} %", (x[cut], rates[cut].value), fontsize=7)
+            axes.axvline(
+                x[cut] - 0.5, color=look["color"], linewidth=0.8, linestyle=":"
+            )
+            axes.annotate(
+                f"{100 * (step.change.value - 1):+.1f} %",
+                (x[cut], rates[cut].value),
+                fontsize=7,
+            )
     places = range(0, len(shown.entries), -(-len(shown.entries) // MOST_NAMES))
-    axes.set_xticks(list(places), [shown.entries[place].name for place in places], rotation=60, ha="right", fontsize=6)
+    axes.set_xticks(
+        list(places),
+        [shown.entries[place].name for place in places],
+        rotation=60,
+        ha="right",
+        fontsize=6,
+    )
     axes.set(title="Rate, % of the first entry (dotted lines: steps)")
     figures.add_legend(figure)
     return figure

@@ -8,7 +8,16 @@ from rnn_scaling.analysis.rows import shown
 from rnn_scaling.files import input_files
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports import cautions, certificates, cluster, conclusions, counts_report, learning, start_up, steps
+from rnn_scaling.reports import (
+    cautions,
+    certificates,
+    cluster,
+    conclusions,
+    counts_report,
+    learning,
+    start_up,
+    steps,
+)
 from rnn_scaling.reports.csv_table import further_options, kernel
 from rnn_scaling.reports.numbers import interval_data, rounded
 from rnn_scaling.reports.repeat_commands import repeated
@@ -20,21 +29,33 @@ MOST_INDENTED = 1000  # rows up to which the text is for people too; indenting t
 
 def render(summary: Summary) -> bytes:
     metrics, options = shown(summary.rows), further_options(summary)
-    answer = [*conclusions.lead_statements(summary), *conclusions.overview_statements(summary)]
+    answer = [
+        *conclusions.lead_statements(summary),
+        *conclusions.overview_statements(summary),
+    ]
     fields = {
         "schema": REPORT_SCHEMA,
         "answer": conclusions.lead(summary),
         "overview": conclusions.overview(summary),
-        "statements": [statement.data() for statement in (*answer, *cautions.statements(summary))],
+        "statements": [
+            statement.data() for statement in (*answer, *cautions.statements(summary))
+        ],
         "cautions": cautions.lines(summary),
         "runs": summary.runs,
         "opening": cautions.opening(summary),
         "left_out": list(summary.left_out),
         "running": list(summary.running),
-        "series": [_series(member, summary, metrics, options) for member in summary.series],
+        "series": [
+            _series(member, summary, metrics, options) for member in summary.series
+        ],
         "failures": [vars(failure) for failure in summary.failures],
         "environment": [
-            {"name": fact.name, "values": [{"value": value, "runs": runs} for value, runs in fact.values]}
+            {
+                "name": fact.name,
+                "values": [
+                    {"value": value, "runs": runs} for value, runs in fact.values
+                ],
+            }
             for fact in summary.facts
         ],
         "differences": [vars(difference) for difference in summary.differences],
@@ -43,13 +64,18 @@ def render(summary: Summary) -> bytes:
         fields["learning"] = learning.as_json(summary.learning, summary.row_titles)
     if inspection := counts_report.inspection_of(summary):
         counts = counts_report.content(inspection)
-        fields["counts"] = {name: counts[name] for name in ("groups", "growth", "differences")}
+        fields["counts"] = {
+            name: counts[name] for name in ("groups", "growth", "differences")
+        }
     indent = 1 if len(summary.rows) <= MOST_INDENTED else None
     return input_files.json_text(fields, indent).encode()
 
 
 def _series(
-    series: SeriesSummary, summary: Summary, metrics: Sequence[Metric], options: Sequence[str]
+    series: SeriesSummary,
+    summary: Summary,
+    metrics: Sequence[Metric],
+    options: Sequence[str],
 ) -> dict[str, Any]:
     return {
         "title": series.title,
@@ -57,7 +83,9 @@ def _series(
         **({"unit": series.unit} if summary.unit == ITEMS else {}),
         "sentence": sentence(series),
         "statements": [statement.data() for statement in statements(series)],
-        "missing": [summary.supplying(command) for command in conclusions.missing(series)],
+        "missing": [
+            summary.supplying(command) for command in conclusions.missing(series)
+        ],
         **({"machine": series.machine} if series.machine else {}),
         **({"facts": dict(series.facts)} if series.facts else {}),
         **start_up.as_json([row.row for row in series.rows]),
@@ -67,7 +95,12 @@ def _series(
     }
 
 
-def _row(summary: RowSummary, metrics: Sequence[Metric], options: Sequence[str], whole: Summary) -> dict[str, Any]:
+def _row(
+    summary: RowSummary,
+    metrics: Sequence[Metric],
+    options: Sequence[str],
+    whole: Summary,
+) -> dict[str, Any]:
     row, config = summary.row, summary.row.config
     return {
         "num_devices": row.num_devices,
@@ -88,7 +121,11 @@ def _row(summary: RowSummary, metrics: Sequence[Metric], options: Sequence[str],
         "imbalance": summary.imbalance if row.good else None,
         **({"step": steps.as_json(summary.traced)} if summary.traced else {}),
         **({"workers": cluster.row_as_json(row)} if row.num_workers > 1 else {}),
-        **({"certificate": encode(certificates.of_row(row))} if whole.is_certified else {}),
+        **(
+            {"certificate": encode(certificates.of_row(row))}
+            if whole.is_certified
+            else {}
+        ),
     }
 
 
@@ -99,8 +136,18 @@ def _attribution(summary: RowSummary, unit: str) -> dict[str, Any] | None:
     name = RATE.named_after(unit).name
     parts = []
     for part in loss.parts:
-        numbers = {name: interval_data(part.value), "points": interval_data(part.points)}
-        parts.append({"name": part.name, **numbers, "told": part.is_told, "commands": list(part.commands)})
+        numbers = {
+            name: interval_data(part.value),
+            "points": interval_data(part.points),
+        }
+        parts.append(
+            {
+                "name": part.name,
+                **numbers,
+                "told": part.is_told,
+                "commands": list(part.commands),
+            }
+        )
     return {
         "ideal": interval_data(loss.ideal),
         "loss": interval_data(loss.loss),

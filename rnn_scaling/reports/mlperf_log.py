@@ -21,17 +21,28 @@ Event = tuple[float, str, str, Any, dict[str, Any]]
 
 def text(record: RunRecord) -> str:
     """The log; of a run without a batch what was set, and when it began."""
-    started = datetime.datetime.fromisoformat(record.environment.started or "1970-01-01T00:00:00+00:00").timestamp()
+    started = datetime.datetime.fromisoformat(
+        record.environment.started or "1970-01-01T00:00:00+00:00"
+    ).timestamp()
     lines = []
     for seconds, kind, key, value, metadata in (*_settings(record), *_run(record)):
-        event = {"namespace": "", "time_ms": round(1000 * (started + seconds)), "event_type": kind, "key": key}
-        lines.append(f":::MLLOG {json_text({**event, 'value': value, 'metadata': metadata}, indent=None)}")
+        event = {
+            "namespace": "",
+            "time_ms": round(1000 * (started + seconds)),
+            "event_type": kind,
+            "key": key,
+        }
+        lines.append(
+            f":::MLLOG {json_text({**event, 'value': value, 'metadata': metadata}, indent=None)}"
+        )
     return "".join(lines)
 
 
 def _settings(record: RunRecord) -> Iterator[Event]:
     config, unread = record.config, unread_options(record.config)
-    is_gnmt = "attention" not in unread and config["attention_architecture"] == "gnmt_v2"
+    is_gnmt = (
+        "attention" not in unread and config["attention_architecture"] == "gnmt_v2"
+    )
     towers = config["num_devices"] * config["num_workers"]
     hosts = len(record.workers.hosts) if record.workers else 1
     values: dict[str, Any] = {
@@ -44,7 +55,8 @@ def _settings(record: RunRecord) -> Iterator[Event]:
         "seed": config["seed"],
         "global_batch_size": _global_batch(record),
         "opt_name": config["optimizer"],
-        "opt_base_learning_rate": record.resolved.learning_rate or config["learning_rate"],
+        "opt_base_learning_rate": record.resolved.learning_rate
+        or config["learning_rate"],
         "opt_learning_rate_warmup_steps": config["lr_warmup_batches"],
     }
     if hosts and towers % hosts == 0:
@@ -53,7 +65,9 @@ def _settings(record: RunRecord) -> Iterator[Event]:
         values["opt_gradient_clip_norm"] = config["max_gradient_norm"]
     for key, value in values.items():
         yield 0.0, POINT, key, value, {}
-    lengths = [config[name] for name in ("src_max_len", "tgt_max_len") if name not in unread]
+    lengths = [
+        config[name] for name in ("src_max_len", "tgt_max_len") if name not in unread
+    ]
     if lengths:
         yield 0.0, POINT, "max_sequence_length", max(lengths), {"method": "truncate"}
     if samples := _train_samples(record):
@@ -76,13 +90,37 @@ def _run(record: RunRecord) -> Iterator[Event]:
     yield start, START, "block_start", None, {"first_epoch_num": 1, **epochs}
     if record.throughput and record.throughput.seconds:
         rate = batches.measured * _global_batch(record) / record.throughput.seconds
-        yield stop, POINT, "tracked_stats", {"throughput": rate}, {"step": len(batches.seconds)}
-    yield stop, END, "block_stop", None, {"first_epoch_num": 1, "samples_count": samples}
-    if accuracy := ACCURACY.compute(Measured((record,), record.config["num_devices"], None, None)):
-        metadata = {"epoch_num": 1, "samples_count": samples, "of": "training batches, the last tenth"}
+        yield (
+            stop,
+            POINT,
+            "tracked_stats",
+            {"throughput": rate},
+            {"step": len(batches.seconds)},
+        )
+    yield (
+        stop,
+        END,
+        "block_stop",
+        None,
+        {"first_epoch_num": 1, "samples_count": samples},
+    )
+    if accuracy := ACCURACY.compute(
+        Measured((record,), record.config["num_devices"], None, None)
+    ):
+        metadata = {
+            "epoch_num": 1,
+            "samples_count": samples,
+            "of": "training batches, the last tenth",
+        }
         yield stop, POINT, "eval_accuracy", accuracy.value, metadata
     status = "success" if record.status == "ok" else "aborted"
-    yield stop, END, "run_stop", None, {"status": status, "target": "all batches", "samples_count": samples}
+    yield (
+        stop,
+        END,
+        "run_stop",
+        None,
+        {"status": status, "target": "all batches", "samples_count": samples},
+    )
 
 
 def _device(record: RunRecord) -> str:
@@ -96,7 +134,10 @@ def _global_batch(record: RunRecord) -> int:
     """Samples of an update: those of all towers' micro-batches."""
     config = record.config
     per_tower = config["batch_size"] * config["gradient_accumulation_steps"]
-    return int(config["global_batch_size"] or per_tower * config["num_devices"] * config["num_workers"])
+    return int(
+        config["global_batch_size"]
+        or per_tower * config["num_devices"] * config["num_workers"]
+    )
 
 
 def _trained(record: RunRecord) -> int:
@@ -107,4 +148,6 @@ def _train_samples(record: RunRecord) -> int | None:
     """Samples of an epoch: of the files; of random data, which never come again, all of the run; None: not counted."""
     source = DATA_SOURCES[record.config["data_source"]]
     counted = record.resolved.train_samples
-    return counted or (None if source.files or source.varies else _trained(record)) or None
+    return (
+        counted or (None if source.files or source.varies else _trained(record)) or None
+    )

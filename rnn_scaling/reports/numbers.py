@@ -26,16 +26,28 @@ def plus_minus(interval: Interval | None, digits: int | None) -> str:
     if not interval.half_width or interval.ends is None:
         return plain(interval.value, digits)
     if interval.is_wide:
-        decimals = max(0, min(digits, WITHOUT_INTERVAL - 1 - _magnitude(interval.value)))
+        decimals = max(
+            0, min(digits, WITHOUT_INTERVAL - 1 - _magnitude(interval.value))
+        )
         return f"{_rounded(interval.value, decimals)} ({differing(interval)})"
     down, up = interval.value - interval.ends[0], interval.ends[1] - interval.value
-    first = -_magnitude(max(down, up))  # the decimal of the first digit of what stands after ±
+    first = -_magnitude(
+        max(down, up)
+    )  # the decimal of the first digit of what stands after ±
     decimals = min(first + OF_INTERVAL - 1, max(digits, first), digits + FURTHER)
     if not has_ends(interval):
         return f"{_rounded(interval.value, decimals)} ± {_rounded(max(down, up), decimals)}"
     # A first digit of the shorter side is seen.
-    decimals = max(decimals, min(digits, max(LEAST - 1 - _magnitude(interval.value), -_magnitude(min(down, up)))))
-    value, low, high = (_rounded(number, decimals) for number in (interval.value, *interval.ends))
+    decimals = max(
+        decimals,
+        min(
+            digits,
+            max(LEAST - 1 - _magnitude(interval.value), -_magnitude(min(down, up))),
+        ),
+    )
+    value, low, high = (
+        _rounded(number, decimals) for number in (interval.value, *interval.ends)
+    )
     return f"{value} [{low}, {high}]"
 
 
@@ -53,7 +65,9 @@ def has_ends(interval: Interval) -> bool:
     """Whether both ends are printed, since ± would mislead: the interval reaches further to one side."""
     if not has_interval(interval) or interval.ends is None:
         return False
-    sides = sorted((interval.value - interval.ends[0], interval.ends[1] - interval.value))
+    sides = sorted(
+        (interval.value - interval.ends[0], interval.ends[1] - interval.value)
+    )
     return sides[0] < (1 - UNEVEN) * sides[1]
 
 
@@ -77,7 +91,10 @@ def interval_data(interval: Interval | None) -> dict[str, Any] | None:
     if interval is None:
         return None
     numbers = {"value": interval.value, "low": interval.low, "high": interval.high}
-    return {**{name: None if n is None else rounded(n) for name, n in numbers.items()}, "kind": interval.kind}
+    return {
+        **{name: None if n is None else rounded(n) for name, n in numbers.items()},
+        "kind": interval.kind,
+    }
 
 
 def _magnitude(value: float) -> int:
@@ -87,4 +104,6 @@ def _magnitude(value: float) -> int:
 
 def _rounded(value: float, decimals: int) -> str:
     text = f"{round(value, decimals):,.{max(0, decimals)}f}"
-    return text[1:] if text.startswith("-") and not float(text.replace(",", "")) else text
+    return (
+        text[1:] if text.startswith("-") and not float(text.replace(",", "")) else text
+    )

@@ -37,7 +37,11 @@ class TracedRun:
     def title(self) -> str:
         config = full_config(self.record)
         places = scale.in_words(scale.num_workers(config), config["num_devices"])
-        words = (network(config), config["variable_update"], places)  # the mode of another trainer is not known
+        words = (
+            network(config),
+            config["variable_update"],
+            places,
+        )  # the mode of another trainer is not known
         return f"{', '.join(word for word in words if word)} ({self.path})"
 
 
@@ -50,12 +54,20 @@ def read(paths: Sequence[Path]) -> tuple[list[TracedRun], list[str]]:
         file = in_log_dir if in_log_dir.is_file() else path
         place, is_folder = (file, True) if file.is_dir() else (file.parent, False)
         try:
-            files = folder.read(place) if is_folder else folder.read_files({file.name: file})
+            files = (
+                folder.read(place)
+                if is_folder
+                else folder.read_files({file.name: file})
+            )
             elsewhere = folder.elsewhere(place) if is_folder and not files.runs else ""
         except OSError as e:
             problems.append(f"{path}: {e.strerror or e}")
             continue
-        shown = [run for found in files.runs if (run := _run(place / found.name, found.record))]
+        shown = [
+            run
+            for found in files.runs
+            if (run := _run(place / found.name, found.record))
+        ]
         runs += shown
         problems += files.left_out
         if files.runs and not shown:
@@ -63,7 +75,9 @@ def read(paths: Sequence[Path]) -> tuple[list[TracedRun], list[str]]:
             remedy = f"make one with {entry.program()} train --trace_batches=5 --result_file=FILE"
             problems.append(f"{file}: no traced run (status {statuses}); {remedy}")
         elif not files.runs and not files.left_out:
-            problems.append(f"{file}: {files.nothing if is_folder else 'no run record'}{elsewhere}")
+            problems.append(
+                f"{file}: {files.nothing if is_folder else 'no run record'}{elsewhere}"
+            )
     return runs, problems
 
 
@@ -78,13 +92,20 @@ def text(runs: Sequence[TracedRun]) -> str:
     """The tables of the runs, and of the start-up of each series."""
     sections = [section for run in runs for section in _run_sections(run)]
     series = _series(runs)
-    started = [start_up.section(rows, f"{title}: start-up") for title, rows in zip(titles(series), series)]
+    started = [
+        start_up.section(rows, f"{title}: start-up")
+        for title, rows in zip(titles(series), series)
+    ]
     return markdown([*sections, *filter(None, started)], level=3)
 
 
 def _series(runs: Sequence[TracedRun]) -> list[list[Row]]:
     machines = by_machine([run.record for run in runs])
-    return [series for records in machines.values() for series in by_series(with_baselines(records))]
+    return [
+        series
+        for records in machines.values()
+        for series in by_series(with_baselines(records))
+    ]
 
 
 def _run_sections(run: TracedRun) -> list[Section]:
@@ -93,15 +114,22 @@ def _run_sections(run: TracedRun) -> list[Section]:
         tables = steps.section(run.parts, run.title)
         kernels = steps.kernels_grid(run.parts.runs[0], run.parts.num_towers)
         notes = (*tables.notes, *_cautions(run.record))
-        sections.append(dataclasses.replace(tables, grids=(*tables.grids, kernels), notes=notes))
+        sections.append(
+            dataclasses.replace(tables, grids=(*tables.grids, kernels), notes=notes)
+        )
     ranks = cluster.ranks_section(run.record, "" if sections else run.title)
     return [*sections, ranks, Section("", (cluster.phases_grid(run.record),))]
 
 
 def _cautions(run: RunRecord) -> list[Statement | str]:
     """What a reader must know of the machine: devices that are no real ones, load, clocks."""
-    loaded = [d for d in differences.within([run]) if d.what in differences.SHARES.values()]
-    sentences = [f"{d.what[:1].upper()}{d.what[1:]} ({d.a.removeprefix('all runs: ')}): {d.effect}." for d in loaded]
+    loaded = [
+        d for d in differences.within([run]) if d.what in differences.SHARES.values()
+    ]
+    sentences = [
+        f"{d.what[:1].upper()}{d.what[1:]} ({d.a.removeprefix('all runs: ')}): {d.effect}."
+        for d in loaded
+    ]
     return [*environment.statements([run]), *sentences]
 
 
@@ -109,11 +137,24 @@ def as_json(runs: Sequence[TracedRun]) -> str:
     documents = []
     for run in runs:
         traced = steps.as_json(run.parts) if run.parts else {}
-        documents.append({"file": str(run.path), "title": run.title, **traced, **cluster.as_json(run.record)})
+        documents.append(
+            {
+                "file": str(run.path),
+                "title": run.title,
+                **traced,
+                **cluster.as_json(run.record),
+            }
+        )
     series = _series(runs)
-    numbers = [(title, start_up.as_json(rows)) for title, rows in zip(titles(series), series)]
+    numbers = [
+        (title, start_up.as_json(rows)) for title, rows in zip(titles(series), series)
+    ]
     started = [{"title": title, **fields} for title, fields in numbers if fields]
-    whole = {"schema": SCHEMA, "runs": documents, **({"series": started} if started else {})}
+    whole = {
+        "schema": SCHEMA,
+        "runs": documents,
+        **({"series": started} if started else {}),
+    }
     return input_files.json_text(whole)
 
 
@@ -125,6 +166,8 @@ def picture(runs: Sequence[TracedRun], step: int | None, format: str) -> bytes:
     for run in runs:
         if parts := run.parts:
             number = parts.typical if step is None else step
-            title = f"{run.title}, step {number}{step_figures.left_out(parts.num_towers)}"
+            title = (
+                f"{run.title}, step {number}{step_figures.left_out(parts.num_towers)}"
+            )
             drawn.append((title, parts.steps[number]))
     return step_figures.picture(drawn, format)

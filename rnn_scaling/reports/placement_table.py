@@ -9,7 +9,13 @@ from typing import Any
 
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.records.step_parts import COLLECTIVES, Gradient, Graph, PlacedVariable, Slot
+from rnn_scaling.records.step_parts import (
+    COLLECTIVES,
+    Gradient,
+    Graph,
+    PlacedVariable,
+    Slot,
+)
 from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of
 
 LARGEST = 3  # tensors of each direction that are named
@@ -24,20 +30,37 @@ def section(label: str, run: RunRecord, variables: bool = True) -> Section:
     collectives = [
         f"{count} {kind}"
         for kind, count in sorted(graph.partitions.by_type.items())
-        if kind.lstrip("_").startswith(COLLECTIVES)  # devices reach each other without a send and a receive
+        if kind.lstrip("_").startswith(
+            COLLECTIVES
+        )  # devices reach each other without a send and a receive
     ]
     if (copies := copies_grid(graph)).lines:
         grids.append(copies)
-        notes += [Statement("shared-memory")] if run.resolved.device_type == "CPU" else []
+        notes += (
+            [Statement("shared-memory")] if run.resolved.device_type == "CPU" else []
+        )
     elif not collectives:
         notes.append(Statement("nothing-sent"))
     if slicing := graph.slicing:
-        parts = [f"{part.name} {_exact(part.bytes)} ({part.read})" for part in slicing.parts]
+        parts = [
+            f"{part.name} {_exact(part.bytes)} ({part.read})" for part in slicing.parts
+        ]
         notes.append(Statement("slicing", values={"on": slicing.on, "parts": parts}))
-        moves = [[short(m.source), short(m.target), _exact(m.predicted), _exact(m.counted)] for m in slicing.moves]
-        grids.append(Grid("Bytes of the batch sent in a step", ["From", "to", "predicted", "in the graph"], moves))
+        moves = [
+            [short(m.source), short(m.target), _exact(m.predicted), _exact(m.counted)]
+            for m in slicing.moves
+        ]
+        grids.append(
+            Grid(
+                "Bytes of the batch sent in a step",
+                ["From", "to", "predicted", "in the graph"],
+                moves,
+            )
+        )
     if collectives:
-        notes.append(Statement("collectives-not-counted", values={"operators": collectives}))
+        notes.append(
+            Statement("collectives-not-counted", values={"operators": collectives})
+        )
     if variables:
         grids.append(variables_grid(graph))
     return Section(title, tuple(grids), tuple(notes))
@@ -54,18 +77,34 @@ def devices_grid(graph: Graph) -> Grid:
         for slot in variable.slots:
             bytes_on[slot.device]["slots"] += slot.bytes
         if trains:
-            updates[variable.update.device].update(variable.update.types or ["of unknown type"])
+            updates[variable.update.device].update(
+                variable.update.types or ["of unknown type"]
+            )
     unknown: dict[str, Counter[str]] = defaultdict(Counter)
     for gradient in _gradients(variables):
         bytes_on[gradient.device][gradient.kind] += gradient.bytes or 0
         unknown[gradient.device][gradient.kind] += gradient.bytes is None
     operators = graph.partitions.by_device or {}
-    head = ["Device", "variables", "slots", "dense gradients", "gradients as rows", "updates", "operators"]
+    head = [
+        "Device",
+        "variables",
+        "slots",
+        "dense gradients",
+        "gradients as rows",
+        "updates",
+        "operators",
+    ]
     lines = [
         [
             short(device),
-            *(_size(bytes_on[device][part], unknown[device][part]) for part in ("variables", "slots", "dense", "rows")),
-            ", ".join(f"{count} {kind}" for kind, count in sorted(updates[device].items())) or "0",
+            *(
+                _size(bytes_on[device][part], unknown[device][part])
+                for part in ("variables", "slots", "dense", "rows")
+            ),
+            ", ".join(
+                f"{count} {kind}" for kind, count in sorted(updates[device].items())
+            )
+            or "0",
             f"{operators.get(device, 0):,}",
         ]
         for device in sorted({*bytes_on, *updates, *operators})
@@ -78,9 +117,13 @@ def copies_grid(graph: Graph) -> Grid:
     head = ["From", "to", "tensors per step", "bytes", "largest"]
     lines = []
     for copy in graph.copies or ():
-        largest = ", ".join(f"{tensor.name} {size(tensor.bytes)}" for tensor in copy.largest[:LARGEST])
+        largest = ", ".join(
+            f"{tensor.name} {size(tensor.bytes)}" for tensor in copy.largest[:LARGEST]
+        )
         sent = _size(copy.bytes, copy.of_unknown_size)
-        lines.append([short(copy.source), short(copy.target), f"{copy.pairs:,}", sent, largest])
+        lines.append(
+            [short(copy.source), short(copy.target), f"{copy.pairs:,}", sent, largest]
+        )
     return Grid("Sent from device to device in a step", head, lines)
 
 
@@ -97,15 +140,25 @@ def variables_grid(graph: Graph) -> Grid:
         "Variable": lambda copies: copies[0].name,
         "held on": lambda copies: _places(variable.device for variable in copies),
         "bytes": lambda copies: size(sum(variable.bytes for variable in copies)),
-        "slots": lambda copies: _slots_cell([slot for variable in copies for slot in variable.slots]),
+        "slots": lambda copies: _slots_cell(
+            [slot for variable in copies for slot in variable.slots]
+        ),
         "gradients": lambda copies: _gradients_cell(_gradients(copies)),
-        "updated on": lambda copies: _places(variable.update.device for variable in copies),
+        "updated on": lambda copies: _places(
+            variable.update.device for variable in copies
+        ),
     }
-    return grid_of("Each variable, with all its copies or parts", columns, by_name.values())
+    return grid_of(
+        "Each variable, with all its copies or parts", columns, by_name.values()
+    )
 
 
 def _slots_cell(slots: Sequence[Slot]) -> str:
-    return f"{size(sum(slot.bytes for slot in slots))} on {_places(slot.device for slot in slots)}" if slots else "none"
+    return (
+        f"{size(sum(slot.bytes for slot in slots))} on {_places(slot.device for slot in slots)}"
+        if slots
+        else "none"
+    )
 
 
 def _gradients_cell(gradients: Sequence[Gradient]) -> str:
@@ -146,7 +199,11 @@ def _variables(graph: Graph) -> tuple[PlacedVariable, ...]:
 
 def _gradients(variables: Sequence[PlacedVariable]) -> list[Gradient]:
     """Each tower's gradient of each variable, once: a variable in parts has its gradients with every part."""
-    each_once = {(variable.name, gradient.tower): gradient for variable in variables for gradient in variable.gradients}
+    each_once = {
+        (variable.name, gradient.tower): gradient
+        for variable in variables
+        for gradient in variable.gradients
+    }
     return list(each_once.values())
 
 

@@ -38,22 +38,38 @@ class PredictionReport:
 def points(prediction: Prediction) -> list[PredictedPoint]:
     """The measured numbers of devices, without parts, and the predicted ones that are not measured."""
     first, *_ = measured = prediction.curve.points
-    efficiencies = [Interval(p.rate / p.devices / first.rate) if first.devices == 1 else None for p in measured]
-    known = {p.devices: PredictedPoint(p.devices, p.interval, e, {}) for p, e in zip(measured, efficiencies)}
+    efficiencies = [
+        Interval(p.rate / p.devices / first.rate) if first.devices == 1 else None
+        for p in measured
+    ]
+    known = {
+        p.devices: PredictedPoint(p.devices, p.interval, e, {})
+        for p, e in zip(measured, efficiencies)
+    }
     every = {**{point.devices: point for point in prediction.points}, **known}
     return [every[n] for n in sorted(every)]
 
 
 def table(prediction: Prediction) -> Grid:
     """A line for each number of devices."""
-    unit, measured = prediction.curve.unit, {point.devices for point in prediction.curve.points}
-    is_speedup, (known, new) = unit == predicting.SPEEDUP, predicting.sources(prediction)
+    unit, measured = (
+        prediction.curve.unit,
+        {point.devices for point in prediction.curve.points},
+    )
+    is_speedup, (known, new) = (
+        unit == predicting.SPEEDUP,
+        predicting.sources(prediction),
+    )
     digits = 2 if is_speedup else None
     columns: Columns = {
         "Devices": lambda point: f"{point.devices:,}",
         "Source": lambda point: known if point.devices in measured else new,
-        "Speedup" if is_speedup else f"{unit.capitalize()}/s": lambda point: plus_minus(point.rate, digits),
-        "Efficiency (%)": lambda point: plus_minus(point.efficiency and point.efficiency.scaled(PERCENT), None),
+        "Speedup" if is_speedup else f"{unit.capitalize()}/s": lambda point: plus_minus(
+            point.rate, digits
+        ),
+        "Efficiency (%)": lambda point: plus_minus(
+            point.efficiency and point.efficiency.scaled(PERCENT), None
+        ),
         "Largest loss": lambda point: _loss(point.parts),
     }
     return grid_of("", columns, points(prediction))
@@ -62,9 +78,21 @@ def table(prediction: Prediction) -> Grid:
 def loss_tables(prediction: Prediction) -> list[Grid]:
     """What each predicted number of devices loses; no table where it is unknown."""
     split = [point for point in prediction.points if point.parts]
-    parts = [part for point in split[:1] for part in point.parts if any(p.parts[part] >= LEAST for p in split)]
-    lines = [[f"{p.devices:,}", *(plain(PERCENT * p.parts[part], 1) for part in parts)] for p in split]
-    return [Grid("", ["Devices", *(f"{part.capitalize()} (%)" for part in parts)], lines)] if parts else []
+    parts = [
+        part
+        for point in split[:1]
+        for part in point.parts
+        if any(p.parts[part] >= LEAST for p in split)
+    ]
+    lines = [
+        [f"{p.devices:,}", *(plain(PERCENT * p.parts[part], 1) for part in parts)]
+        for p in split
+    ]
+    return (
+        [Grid("", ["Devices", *(f"{part.capitalize()} (%)" for part in parts)], lines)]
+        if parts
+        else []
+    )
 
 
 def _loss(parts: Mapping[str, float]) -> str:
@@ -76,10 +104,16 @@ def text(report: PredictionReport) -> str:
     """The text for the terminal: of each series the answer, the table and the assumptions; the track record last."""
     parts = []
     for prediction, sizes in zip(report.predictions, report.sizes):
-        parts.append(f"{prediction.curve.name}\n{sentences(predicting.answer(prediction))}\n")
+        parts.append(
+            f"{prediction.curve.name}\n{sentences(predicting.answer(prediction))}\n"
+        )
         losses = loss_tables(prediction) if prediction.is_simulated else []
-        parts.append(markdown([Section("", (table(prediction), *losses, *size_tables(sizes)))]))
-        parts.append(f"{' '.join(map(sentence, (*sizes.statements, *predicting.assumptions(prediction))))}\n")
+        parts.append(
+            markdown([Section("", (table(prediction), *losses, *size_tables(sizes)))])
+        )
+        parts.append(
+            f"{' '.join(map(sentence, (*sizes.statements, *predicting.assumptions(prediction))))}\n"
+        )
     return escaped("\n".join([*parts, *map(sentence, report.record), ""]))
 
 
@@ -99,22 +133,36 @@ def size_tables(sizes: Sizes) -> list[Grid]:
 def to_json(report: PredictionReport) -> bytes:
     """All series, points and statements as JSON."""
     both = zip(report.predictions, report.sizes)
-    series = [{**_series_data(prediction), "sizes": [*map(vars, sizes.sizes)]} for prediction, sizes in both]
+    series = [
+        {**_series_data(prediction), "sizes": [*map(vars, sizes.sizes)]}
+        for prediction, sizes in both
+    ]
     statements = {"refused": report.refused, "track_record": report.record}
-    return _encoded({"schema": SCHEMA, "source": report.source, "series": series, **statements})
+    return _encoded(
+        {"schema": SCHEMA, "source": report.source, "series": series, **statements}
+    )
 
 
 def _series_data(prediction: Prediction) -> dict[str, Any]:
     """A prediction with the fields of the file that keeps it, and the measured rates."""
     kept: dict[str, Any] = encode(track_record.as_kept(prediction))
-    measured = [{"devices": p.devices, **(interval_data(p.interval) or {})} for p in prediction.curve.points]
-    return {**{name: value for name, value in kept.items() if name not in NOT_WRITTEN}, "measured": measured}
+    measured = [
+        {"devices": p.devices, **(interval_data(p.interval) or {})}
+        for p in prediction.curve.points
+    ]
+    return {
+        **{name: value for name, value in kept.items() if name not in NOT_WRITTEN},
+        "measured": measured,
+    }
 
 
 def _encoded(content: Mapping[str, Any]) -> bytes:
     """JSON of data with intervals and statements."""
     return input_files.json_text(
-        content, default=lambda value: value.data() if isinstance(value, Statement) else interval_data(value)
+        content,
+        default=lambda value: (
+            value.data() if isinstance(value, Statement) else interval_data(value)
+        ),
     ).encode()
 
 
@@ -125,14 +173,30 @@ def changes_text(found: Sequence[Sensitivity]) -> str:
         columns: Columns = {
             "Change": lambda effect: effect.title,
             "Gain": lambda effect: plus_minus(effect.gain, 2),
-            f"{series.curve.unit.capitalize()}/s": lambda effect: plus_minus(effect.rate, 0),
-            "Efficiency (%)": lambda effect: plus_minus(effect.efficiency.scaled(PERCENT), 0),
+            f"{series.curve.unit.capitalize()}/s": lambda effect: plus_minus(
+                effect.rate, 0
+            ),
+            "Efficiency (%)": lambda effect: plus_minus(
+                effect.efficiency.scaled(PERCENT), 0
+            ),
         }
         shares = sorted(series.parts.items(), key=lambda part: -part[1].value)
-        large = [(name, share.scaled(PERCENT)) for name, share in shares if share.value >= LEAST_CHANGED]
+        large = [
+            (name, share.scaled(PERCENT))
+            for name, share in shares
+            if share.value >= LEAST_CHANGED
+        ]
         named = [f"{name} {plus_minus(percent, 0)} %" for name, percent in large]
-        lead = Statement("whatif-parts", series.curve.name, {"devices": series.devices, "parts": named})
-        parts += [sentence(lead), "", markdown([Section("", (grid_of("", columns, series.effects),))])]
+        lead = Statement(
+            "whatif-parts",
+            series.curve.name,
+            {"devices": series.devices, "parts": named},
+        )
+        parts += [
+            sentence(lead),
+            "",
+            markdown([Section("", (grid_of("", columns, series.effects),))]),
+        ]
         parts += [*map(sentence, series.statements), ""]
     return escaped("\n".join(parts))
 
@@ -144,6 +208,19 @@ def changes_json(found: Sequence[Sensitivity]) -> bytes:
 
 def _changes_data(found: Sensitivity) -> dict[str, Any]:
     curve, effects = found.curve, found.effects
-    changes = [{"change": e.title, "gain": e.gain, "rate": e.rate, "efficiency": e.efficiency} for e in effects]
-    named = {"name": curve.name, "source": curve.source, "unit": curve.unit, "devices": found.devices}
-    return {**named, "parts": found.parts, "changes": changes, "statements": found.statements}
+    changes = [
+        {"change": e.title, "gain": e.gain, "rate": e.rate, "efficiency": e.efficiency}
+        for e in effects
+    ]
+    named = {
+        "name": curve.name,
+        "source": curve.source,
+        "unit": curve.unit,
+        "devices": found.devices,
+    }
+    return {
+        **named,
+        "parts": found.parts,
+        "changes": changes,
+        "statements": found.statements,
+    }

@@ -19,7 +19,10 @@ def text(advice: Advice) -> str:
 
 def markdown(advice: Advice) -> str:
     """The file: the same, and a table of everything that was measured."""
-    rows = [[_cell(cell, digits) for cell, digits in zip(row, advice.columns.values())] for row in advice.rows]
+    rows = [
+        [_cell(cell, digits) for cell, digits in zip(row, advice.columns.values())]
+        for row in advice.rows
+    ]
     table = markdown_table([*advice.columns], rows) if rows else ""
     answer = " ".join(map(sentence, advice.statements))
     command = f"\n    {advice.command}\n" if advice.command else ""
@@ -37,7 +40,12 @@ def _cell(cell: Cell, digits: int) -> str:
 def to_json(advice: Advice) -> str:
     """Everything, for a program; rates in items/s, shares as ratios."""
     statements = [statement.data() for statement in advice.statements]
-    content = {"schema": advice.schema, "statements": statements, "command": advice.command or None, **advice.data}
+    content = {
+        "schema": advice.schema,
+        "statements": statements,
+        "command": advice.command or None,
+        **advice.data,
+    }
     return input_files.json_text(content)
 
 

@@ -34,12 +34,19 @@ def commands(series: SeriesSummary) -> list[str]:
     if scale.num_devices({**last.config, axis: 1}) == 1:
         sweeps = [repeated(last, {axis: sorted({1, *grown}), **against})]
     else:  # workers of several devices each
-        sweeps = [repeated(last, {axis: grown, **against}), repeated(last, against, **scale.ON_ONE_DEVICE)]
+        sweeps = [
+            repeated(last, {axis: grown, **against}),
+            repeated(last, against, **scale.ON_ONE_DEVICE),
+        ]
     if series.strong:
         counts = sorted({row.row.num_devices for row in series.rows} - {1})
-        shares = dict.fromkeys(-(-last.config["global_batch_size"] // count) for count in counts)
+        shares = dict.fromkeys(
+            -(-last.config["global_batch_size"] // count) for count in counts
+        )
         on_one: dict[str, Any] = {**scale.ON_ONE_DEVICE, "global_batch_size": 0}
-        sweeps += [repeated(last, against, **on_one, batch_size=share) for share in shares]
+        sweeps += [
+            repeated(last, against, **on_one, batch_size=share) for share in shares
+        ]
     return sweeps
 
 

@@ -58,30 +58,55 @@ def report(
     summary = summarise(records, str(source), to_reach, prices)
     measured = [[member.row for member in series.rows] for series in summary.series]
     if cases := [*track_record.of_folder(source, measured).values()]:
-        found = (track_record.tally(cases), *(case.statement() for case in cases[:MOST_CASES]))
+        found = (
+            track_record.tally(cases),
+            *(case.statement() for case in cases[:MOST_CASES]),
+        )
         summary = dataclasses.replace(summary, predicted=found)
-    write({name: functools.partial(render, summary) for name, render in files_of(summary).items()}, target, force)
+    write(
+        {
+            name: functools.partial(render, summary)
+            for name, render in files_of(summary).items()
+        },
+        target,
+        force,
+    )
     terminal.tell((full_text if full else brief_text)(summary, target))
 
 
-def write(files: Mapping[str, Callable[[], bytes]], target: Path, force: bool, flag: str = "--output") -> None:
+def write(
+    files: Mapping[str, Callable[[], bytes]],
+    target: Path,
+    force: bool,
+    flag: str = "--output",
+) -> None:
     """Writes files to a folder. Raises Refusal if one cannot be written, or would replace another program's file."""
     try:
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=target):
             pass
     except OSError as e:
-        raise _failed(f"{target}: cannot be written ({e.strerror or e}); {flag}=DIR writes elsewhere") from None
-    foreign = [path for path in (target / name for name in files) if path.exists() and not is_own(path)]
+        raise _failed(
+            f"{target}: cannot be written ({e.strerror or e}); {flag}=DIR writes elsewhere"
+        ) from None
+    foreign = [
+        path
+        for path in (target / name for name in files)
+        if path.exists() and not is_own(path)
+    ]
     if foreign and not force:
         remedy = f"--force overwrites it, {flag}=DIR writes elsewhere"
-        raise _failed(*(f"{path}: not written by the report; {remedy}" for path in foreign))
+        raise _failed(
+            *(f"{path}: not written by the report; {remedy}" for path in foreign)
+        )
     for name, render in files.items():
         content = render()
         try:
             write_bytes(content, target / name)
         except OSError as e:
-            raise _failed(f"{target / name}: {e.strerror or e}; {flag}=DIR writes elsewhere") from None
+            raise _failed(
+                f"{target / name}: {e.strerror or e}; {flag}=DIR writes elsewhere"
+            ) from None
 
 
 def _failed(*lines: str) -> entry.Refusal:
@@ -91,19 +116,34 @@ def _failed(*lines: str) -> entry.Refusal:
 def files_of(summary: Summary) -> dict[str, Render]:
     """Name -> how it is made; pictures only where something was measured."""
     kinds = registry.REPORTS.items()
-    made = {report.file: _render(kind) for kind, report in kinds if summary.measured or not report.needs_rates}
+    made = {
+        report.file: _render(kind)
+        for kind, report in kinds
+        if summary.measured or not report.needs_rates
+    }
     suffixes: set[str] = set()
     for k, (name, series) in enumerate(figures.groups(summary)):
-        words = re.sub(r"[^a-z0-9]+", "_", name.lower().replace(" scaling", ""))[:MOST_LETTERS]
-        suffix = f"_{words}" if k else ""  # a second kind of scaling has pictures of its own
-        suffix += f"_{k + 1}" if suffix in suffixes else ""  # of names that differ in other letters
+        words = re.sub(r"[^a-z0-9]+", "_", name.lower().replace(" scaling", ""))[
+            :MOST_LETTERS
+        ]
+        suffix = (
+            f"_{words}" if k else ""
+        )  # a second kind of scaling has pictures of its own
+        suffix += (
+            f"_{k + 1}" if suffix in suffixes else ""
+        )  # of names that differ in other letters
         suffixes.add(suffix)
         drawn = figures.drawn(series)
-        made |= {f"{metric.name}{suffix}.svg": _picture(curves.lines, series, metric) for metric in drawn}
+        made |= {
+            f"{metric.name}{suffix}.svg": _picture(curves.lines, series, metric)
+            for metric in drawn
+        }
     if learned := summary.learning:
         names = learning.line_names(learned, summary.row_titles)
         for kind, over in learning.kinds(learned):
-            made[f"{kind}_over_{over}.svg"] = _picture(learning.draw, learned, names, kind, over)
+            made[f"{kind}_over_{over}.svg"] = _picture(
+                learning.draw, learned, names, kind, over
+            )
     return made
 
 
@@ -119,37 +159,83 @@ def brief_text(summary: Summary, folder: Path) -> str:
     """One table, one footnote, the answer and the path of the page."""
     tables = [
         # A single series: on each number of devices.
-        section if len(series) > 1 else Section(section.title, table.rates_of(series[0]).grids[:1])
-        for section, (_, series) in zip(series_table.sections(summary, is_brief=True), summary.tables)
+        section
+        if len(series) > 1
+        else Section(section.title, table.rates_of(series[0]).grids[:1])
+        for section, (_, series) in zip(
+            series_table.sections(summary, is_brief=True), summary.tables
+        )
     ]
-    lines = [conclusions.lead(summary), *map(sentence, [*cautions.hand_made(summary)[:1], *cautions.losses(summary)])]
-    learned = learning.statements(summary.learning, summary.row_titles) if summary.learning else []
+    lines = [
+        conclusions.lead(summary),
+        *map(sentence, [*cautions.hand_made(summary)[:1], *cautions.losses(summary)]),
+    ]
+    learned = (
+        learning.statements(summary.learning, summary.row_titles)
+        if summary.learning
+        else []
+    )
     lines += map(sentence, learned[:MOST_LEARNED])
     if commands := conclusions.all_missing(summary):
         lines.append(sentence(Statement("more-runs", values={"runs": len(commands)})))
-    page = sentence(Statement("page-written", values={"page": str(folder / "report.html")}))
+    page = sentence(
+        Statement("page-written", values={"page": str(folder / "report.html")})
+    )
     paragraphs = [_footnote(summary), "\n".join(lines), page]
-    return escaped(markdown(tables, level=3)) + "".join(f"\n{text}\n" for text in paragraphs if text)
+    return escaped(markdown(tables, level=3)) + "".join(
+        f"\n{text}\n" for text in paragraphs if text
+    )
 
 
 def full_text(summary: Summary, folder: Path) -> str:
     """All tables, the answer, what ± is, and the first of the commands that would say more."""
-    lines = [" ".join([conclusions.lead(summary), conclusions.overview(summary)]).strip()]
-    lines += [f"±: half of the interval, or its longer half: {kind}." for kind in conclusions.kinds(summary.series)]
-    lines += [*map(sentence, [*cautions.hand_made(summary)[:MOST_COMMANDS], *cautions.losses(summary)])]
-    lines += map(sentence, learning.statements(summary.learning, summary.row_titles) if summary.learning else ())
+    lines = [
+        " ".join([conclusions.lead(summary), conclusions.overview(summary)]).strip()
+    ]
+    lines += [
+        f"±: half of the interval, or its longer half: {kind}."
+        for kind in conclusions.kinds(summary.series)
+    ]
+    lines += [
+        *map(
+            sentence,
+            [*cautions.hand_made(summary)[:MOST_COMMANDS], *cautions.losses(summary)],
+        )
+    ]
+    lines += map(
+        sentence,
+        learning.statements(summary.learning, summary.row_titles)
+        if summary.learning
+        else (),
+    )
     commands = conclusions.all_missing(summary)
-    lines += ["", "Runs that would say more:", *(f"  {command}" for command in commands)] if commands else []
-    page = sentence(Statement("page-written", values={"page": str(folder / "report.html")}))
+    lines += (
+        ["", "Runs that would say more:", *(f"  {command}" for command in commands)]
+        if commands
+        else []
+    )
+    page = sentence(
+        Statement("page-written", values={"page": str(folder / "report.html")})
+    )
     return "\n".join([table.text(summary), *lines, "", page, ""])
 
 
 def _footnote(summary: Summary) -> str:
-    counted = dict.fromkeys((row.unit.capitalize(), row.items) for row in summary.rows if row.good)
-    units = [Statement("unit-meaning", unit, {"items": items}) for unit, items in counted]
-    intervals = [row.row.rate for series in summary.series for row in series.rows if row.row.rate]
-    processes = sorted({count for rate in intervals if has_interval(rate) for count in rate.processes})
+    counted = dict.fromkeys(
+        (row.unit.capitalize(), row.items) for row in summary.rows if row.good
+    )
+    units = [
+        Statement("unit-meaning", unit, {"items": items}) for unit, items in counted
+    ]
+    intervals = [
+        row.row.rate for series in summary.series for row in series.rows if row.row.rate
+    ]
+    processes = sorted(
+        {count for rate in intervals if has_interval(rate) for count in rate.processes}
+    )
     if not processes:
         return sentences(units)
     kind = "plus-minus" if processes[0] == processes[-1] else "plus-minus-range"
-    return sentences([Statement(kind, values={"least": processes[0], "most": processes[-1]}), *units])
+    return sentences(
+        [Statement(kind, values={"least": processes[0], "most": processes[-1]}), *units]
+    )

@@ -22,7 +22,11 @@ class Grid:
 
 
 def grid_of(caption: str, columns: Columns, items: Iterable[Any]) -> Grid:
-    return Grid(caption, [*columns], [[cell(item) for cell in columns.values()] for item in items])
+    return Grid(
+        caption,
+        [*columns],
+        [[cell(item) for cell in columns.values()] for item in items],
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +39,9 @@ class Section:
 
     @property
     def sentences(self) -> list[str]:
-        return [note if isinstance(note, str) else sentence(note) for note in self.notes]
+        return [
+            note if isinstance(note, str) else sentence(note) for note in self.notes
+        ]
 
 
 def markdown(sections: Sequence[Section], level: int = 2) -> str:
@@ -47,5 +53,9 @@ def markdown(sections: Sequence[Section], level: int = 2) -> str:
         for grid in section.grids:
             parts += [f"{grid.caption}:\n"] if grid.caption else []
             parts.append(markdown_table(grid.head, grid.lines))
-        parts += ["".join(f"- {line}\n" for line in section.sentences)] if section.notes else []
+        parts += (
+            ["".join(f"- {line}\n" for line in section.sentences)]
+            if section.notes
+            else []
+        )
     return "\n".join(parts)

@@ -15,7 +15,9 @@ from rnn_scaling.reports import cluster
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary
 from rnn_scaling.reports.wording import sentences
 
-TOO_WIDE = 0.5  # half an interval over its number, from which on the number says nothing
+TOO_WIDE = (
+    0.5  # half an interval over its number, from which on the number says nothing
+)
 NOISE, NOISE_OR_LOAD = "the noise", "the noise or the load of other processes"
 
 
@@ -34,7 +36,9 @@ def statements(series: SeriesSummary) -> list[Statement]:
     further = [*crowding(row), *others, *cluster.remarks(row.row, series.title), *load]
     runs = sum(len(row.row.good) for row in series.rows)
     values = {"diverged": series.num_diverged, "runs": runs}
-    diverged = [Statement("diverged", series.title, values)] if series.num_diverged else []
+    diverged = (
+        [Statement("diverged", series.title, values)] if series.num_diverged else []
+    )
     return [first, *further, *failed_above(series), *diverged]
 
 
@@ -43,7 +47,11 @@ def scaling(series: SeriesSummary) -> list[Statement]:
     made, peak = _scaling(series), series.peak
     if peak is None or peak.row.rate is None:
         return made
-    values = {"devices": peak.devices, "rate": interval_values(peak.row.rate), "unit": series.unit}
+    values = {
+        "devices": peak.devices,
+        "rate": interval_values(peak.row.rate),
+        "unit": series.unit,
+    }
     single = [] if is_known(peak.row.rate) else [Statement("single-runs")]
     speedup = peak.row.metric(SPEEDUP)
     if speedup is None or peak.row.num_devices == 1:
@@ -55,10 +63,17 @@ def scaling(series: SeriesSummary) -> list[Statement]:
 def _scaling(series: SeriesSummary) -> list[Statement]:
     row, title = series.largest, series.title
     assert row and row.row.rate
-    values = {"rate": interval_values(row.row.rate), "unit": series.unit, "devices": row.devices}
+    values = {
+        "rate": interval_values(row.row.rate),
+        "unit": series.unit,
+        "devices": row.devices,
+    }
     measured = Statement("rate", title, values)
     if row.row.num_devices == 1:
-        return [measured, *([] if series.failed_above else [Statement("not-run-on-more-devices")])]
+        return [
+            measured,
+            *([] if series.failed_above else [Statement("not-run-on-more-devices")]),
+        ]
     if row.efficiency is None:
         return [measured, Statement("needs-run-on-one-device")]
     if not is_known(row.efficiency):
@@ -66,22 +81,37 @@ def _scaling(series: SeriesSummary) -> list[Statement]:
         return [Statement("reaches-about", title, _reached(row)), _basis(row), again]
     if is_too_wide(row.efficiency):
         few_digits = row.efficiency.by_digits > (row.efficiency.half_width or 0.0) / 2
-        kind = "efficiency-unknown-spread" if row.efficiency.is_wide else "efficiency-unknown"
+        kind = (
+            "efficiency-unknown-spread"
+            if row.efficiency.is_wide
+            else "efficiency-unknown"
+        )
         why = Statement("few-digits" if few_digits else "runs-vary")
-        return [Statement(kind, title, {"devices": row.devices, **interval_values(row.efficiency)}), why]
+        return [
+            Statement(
+                kind, title, {"devices": row.devices, **interval_values(row.efficiency)}
+            ),
+            why,
+        ]
     return [Statement("reaches", title, _reached(row)), *_where(row.loss)]
 
 
 def _reached(row: RowSummary) -> dict[str, Any]:
     speedup = row.row.metric(SPEEDUP)
     assert row.efficiency and speedup
-    return {"devices": row.devices, "efficiency": interval_values(row.efficiency), "speedup": interval_values(speedup)}
+    return {
+        "devices": row.devices,
+        "efficiency": interval_values(row.efficiency),
+        "speedup": interval_values(speedup),
+    }
 
 
 def _basis(row: RowSummary) -> Statement:
     """Which side of a ratio is a single process."""
     base = row.row.baseline
-    single = [side for side in (base, row.row) if side is not None and len(side.good) == 1]
+    single = [
+        side for side in (base, row.row) if side is not None and len(side.good) == 1
+    ]
     if len(single) == 2 and base is not row.row:
         return Statement("single-runs")
     if single:
@@ -102,7 +132,11 @@ def is_too_wide(value: Interval) -> bool:
 def other_load(records: Sequence[RunRecord]) -> list[Statement]:
     """What other processes used of the cores during these runs; empty where that was not noticed."""
     loads = [load for record in records if (load := disturbance.load(record))]
-    values = {"share": max(loads, default=0.0), "loaded": len(loads), "runs": len(records)}
+    values = {
+        "share": max(loads, default=0.0),
+        "loaded": len(loads),
+        "runs": len(records),
+    }
     return [Statement("other-load", values=values)] if loads else []
 
 
@@ -113,18 +147,35 @@ def crowding(row: RowSummary) -> list[Statement]:
         return []
     alone = max((len(disturbance.cores_of(record)) for record in base.good), default=0)
     kind = "shared-cores-alone" if alone > 1 else "shared-cores"
-    made = [Statement(kind, values={"devices": row.devices, "cores": cores, "alone": alone})]
+    made = [
+        Statement(kind, values={"devices": row.devices, "cores": cores, "alone": alone})
+    ]
     most, reached = row.loss.most, row.efficiency.value if row.efficiency else 0.0
     is_bound = most < 1 and reached <= ALL * most
-    return [*made, *([Statement("shared-cores-bound", values={"share": most})] if is_bound else [])]
+    return [
+        *made,
+        *(
+            [Statement("shared-cores-bound", values={"share": most})]
+            if is_bound
+            else []
+        ),
+    ]
 
 
 def records_behind(row: RowSummary) -> list[RunRecord]:
     """The runs behind the numbers of a row: its own, its baseline's, and those that its parts need."""
     base, loss = row.row.baseline, row.loss
     rows = [row.row, *([base] if base and base is not row.row else [])]
-    if loss and row.efficiency and is_known(row.efficiency) and not is_too_wide(row.efficiency) and loss.is_split:
-        rows += [needed for needed in loss.rows if all(needed is not known for known in rows)]
+    if (
+        loss
+        and row.efficiency
+        and is_known(row.efficiency)
+        and not is_too_wide(row.efficiency)
+        and loss.is_split
+    ):
+        rows += [
+            needed for needed in loss.rows if all(needed is not known for known in rows)
+        ]
     return [record for needed in rows for record in needed.good]
 
 
@@ -141,27 +192,48 @@ def _where(loss: Attribution | None) -> list[Statement]:
     if not points:
         return [Statement("near-ideal")]
     values = {"repeats": repeats, "points": rounded_up(points)}
-    return [Statement("near-ideal"), Statement("repeats-would-show-loss", values=values)]
+    return [
+        Statement("near-ideal"),
+        Statement("repeats-would-show-loss", values=values),
+    ]
 
 
 def failed_above(series: SeriesSummary) -> list[Statement]:
     """That no run succeeded on more devices than the most that were measured; empty where none was tried."""
     above = series.failed_above
-    counts = [str(row.num_workers if row.is_distributed else row.num_devices) for row in above[:-1]]
-    return [Statement("failed-above", series.title, {"devices": [*counts, above[-1].devices]})] if above else []
+    counts = [
+        str(row.num_workers if row.is_distributed else row.num_devices)
+        for row in above[:-1]
+    ]
+    return (
+        [
+            Statement(
+                "failed-above", series.title, {"devices": [*counts, above[-1].devices]}
+            )
+        ]
+        if above
+        else []
+    )
 
 
 def unmeasured(loss: Attribution) -> list[Statement]:
     """Why no part is shown, and what would show it; empty where a part is."""
     if loss.is_told:
         return []
-    known = [part.name for part in loss.parts if part.points and part.points.ends != (0.0, 0.0)]
+    known = [
+        part.name
+        for part in loss.parts
+        if part.points and part.points.ends != (0.0, 0.0)
+    ]
     if not known:
         return [_not_split(loss), *_missing(loss)] if loss.missing else []
     hidden = _hidden(loss)
     made = _hidden_by_load(loss)
     if within_noise := [name for name in known if name not in hidden]:
-        made += [Statement("parts-within-noise", values={"parts": within_noise}), _remedy(loss)]
+        made += [
+            Statement("parts-within-noise", values={"parts": within_noise}),
+            _remedy(loss),
+        ]
     if hidden:
         made.append(Statement("quiet-machine"))
     return [*made, *_missing(loss)]
@@ -178,7 +250,11 @@ def parts_of(loss: Attribution) -> list[Statement]:
     names = [part.name for part in loss.parts if not part.is_told and _value(part)]
     values = {"parts": names or [REST], "points": interval_values(rest)}
     if loss.rest.is_told:
-        return [*made, Statement("rest-not-separated", values=values), *_hidden_by_load(loss)]
+        return [
+            *made,
+            Statement("rest-not-separated", values=values),
+            *_hidden_by_load(loss),
+        ]
     kind = "rest-within-noise-or-load" if _may_be_load(loss) else "rest-within-noise"
     return [*made, Statement(kind, values=values)]
 
@@ -199,11 +275,16 @@ def _part(part: LossPart) -> Statement:
     if part.points.value > 0:
         return Statement("part", part.name, {"points": interval_values(part.points)})
     gained = part.points.subtracted_from(0.0)
-    return Statement("part-gains", part.name, {"points": interval_values(gained or part.points)})
+    return Statement(
+        "part-gains", part.name, {"points": interval_values(gained or part.points)}
+    )
 
 
 def _not_split(loss: Attribution, points: Interval | None = None) -> Statement:
-    return Statement("points-not-split", values={"points": interval_values(points or loss.loss_points)})
+    return Statement(
+        "points-not-split",
+        values={"points": interval_values(points or loss.loss_points)},
+    )
 
 
 def _remedy(loss: Attribution) -> Statement:
@@ -213,7 +294,10 @@ def _remedy(loss: Attribution) -> Statement:
         return Statement("few-digits")
     if points is None or any(value.ends is None for value in known):
         return Statement("repeats-would-show-spread", values={"repeats": repeats})
-    return Statement("repeats-would-show-parts", values={"repeats": repeats, "points": rounded_up(points)})
+    return Statement(
+        "repeats-would-show-parts",
+        values={"repeats": repeats, "points": rounded_up(points)},
+    )
 
 
 def _hidden(loss: Attribution) -> list[str]:

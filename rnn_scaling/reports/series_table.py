@@ -19,30 +19,54 @@ def sections(summary: Summary, is_brief: bool = False) -> list[Section]:
     made = []
     for title, series in summary.tables:
         heads = _heads(summary, series if is_brief else summary.series, is_brief)
-        lines = [[cells.get(name, "n/a") for name in heads] for cells in map(_cells, series)]
-        made.append(Section(title if len(summary.tables) > 1 else "", (Grid("", [*heads.values()], lines),)))
+        lines = [
+            [cells.get(name, "n/a") for name in heads] for cells in map(_cells, series)
+        ]
+        made.append(
+            Section(
+                title if len(summary.tables) > 1 else "",
+                (Grid("", [*heads.values()], lines),),
+            )
+        )
     return made
 
 
-def _heads(summary: Summary, series: Sequence[SeriesSummary], is_brief: bool) -> dict[str, str]:
+def _heads(
+    summary: Summary, series: Sequence[SeriesSummary], is_brief: bool
+) -> dict[str, str]:
     """Name of a cell -> title of its column."""
     rows = [member.largest for member in series if member.largest]
-    is_scaled, of_models = any(row.row.num_devices > 1 for row in rows), summary.has_many_models
+    is_scaled, of_models = (
+        any(row.row.num_devices > 1 for row in rows),
+        summary.has_many_models,
+    )
     name, first = ("model", "Model") if of_models else ("title", "Series")
     on = _common_place(rows)
     heads = {name: first} if on else {name: first, "devices": "Devices"}
     if is_brief:
         heads[name], on = on.strip().capitalize() if is_scaled and on else first, ""
     unit = common_unit(member.unit for member in series).capitalize()
-    rate, scaled = {"rate": f"{unit}/s{on}"}, {"speedup": f"Speedup{on}", "efficiency": f"Efficiency{on} (%)"}
+    rate, scaled = (
+        {"rate": f"{unit}/s{on}"},
+        {"speedup": f"Speedup{on}", "efficiency": f"Efficiency{on} (%)"},
+    )
     if of_models:
-        heads |= {"efficiency": scaled["efficiency"], **{metric.name: metric.column for metric in OF_MODELS}}
+        heads |= {
+            "efficiency": scaled["efficiency"],
+            **{metric.name: metric.column for metric in OF_MODELS},
+        }
     elif is_brief:
         heads |= {**rate, **(scaled if is_scaled else {})}
     else:
-        heads |= {**(scaled | rate if is_scaled else {}), "base_rate": f"{unit}/s on 1 device"}
+        heads |= {
+            **(scaled | rate if is_scaled else {}),
+            "base_rate": f"{unit}/s on 1 device",
+        }
     heads |= {} if is_brief else {"runs": "Runs"}
-    return {**heads, **({"certificate": certificates.HEAD} if summary.is_certified else {})}
+    return {
+        **heads,
+        **({"certificate": certificates.HEAD} if summary.is_certified else {}),
+    }
 
 
 def _common_place(rows: Sequence[RowSummary]) -> str:
@@ -55,12 +79,22 @@ def _common_place(rows: Sequence[RowSummary]) -> str:
 
 def _cells(series: SeriesSummary) -> dict[str, str]:
     """Cells by name; what is not known is left out."""
-    row, certificate = series.largest, certificates.of_rows([row.row for row in series.rows])
+    row, certificate = (
+        series.largest,
+        certificates.of_rows([row.row for row in series.rows]),
+    )
     names = {"title": series.title, "model": series.model}
     if row is None:
-        return {**names, "rate": "failed", "runs": "none succeeded", "certificate": certificate}
+        return {
+            **names,
+            "rate": "failed",
+            "runs": "none succeeded",
+            "certificate": certificate,
+        }
     base = row.row.baseline
-    good = dict.fromkeys(len(measured.good) for measured in (base, row.row) if measured is not None)
+    good = dict.fromkeys(
+        len(measured.good) for measured in (base, row.row) if measured is not None
+    )
     return {
         **names,
         "devices": str(row.row.num_devices),
@@ -68,7 +102,13 @@ def _cells(series: SeriesSummary) -> dict[str, str]:
         "efficiency": plus_minus(row.efficiency, EFFICIENCY.digits),
         "rate": plus_minus(row.row.rate, 1),
         "base_rate": plus_minus(base.rate if base else None, 1),
-        "runs": " and ".join(map(str, good)) + (", diverged" if series.num_diverged else ""),
+        "runs": " and ".join(map(str, good))
+        + (", diverged" if series.num_diverged else ""),
         "certificate": certificate,
-        **{metric.name: plus_minus(metric.printed(row.row.metric(metric)), metric.digits) for metric in OF_MODELS},
+        **{
+            metric.name: plus_minus(
+                metric.printed(row.row.metric(metric)), metric.digits
+            )
+            for metric in OF_MODELS
+        },
     }

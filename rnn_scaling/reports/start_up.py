@@ -50,9 +50,20 @@ def speedups(row: Row) -> dict[str, Any] | None:
     if base is None or steady is None or not _is_timed(row) or not _is_timed(base):
         return None
     first, started = _start_up(base, base), _start_up(row, base)
-    train, total = _against(row, base, _train_s), _against(row, base, lambda record: record.phases.total)
-    numbers = {"steady": interval_data(steady), "train": interval_data(train), "total": interval_data(total)}
-    return {**numbers, "same_work": rounded(first.whole / started.whole), "phases_s": started.phases}
+    train, total = (
+        _against(row, base, _train_s),
+        _against(row, base, lambda record: record.phases.total),
+    )
+    numbers = {
+        "steady": interval_data(steady),
+        "train": interval_data(train),
+        "total": interval_data(total),
+    }
+    return {
+        **numbers,
+        "same_work": rounded(first.whole / started.whole),
+        "phases_s": started.phases,
+    }
 
 
 def of(rows: Sequence[Row]) -> list[StartUp]:
@@ -60,7 +71,11 @@ def of(rows: Sequence[Row]) -> list[StartUp]:
     base = rows[0].baseline
     if base is None or base.rate is None or not _is_timed(base):
         return []
-    several = [row for row in rows if row.num_devices > 1 and row.rate is not None and _is_timed(row)]
+    several = [
+        row
+        for row in rows
+        if row.num_devices > 1 and row.rate is not None and _is_timed(row)
+    ]
     return [_start_up(row, base) for row in (base, *several)] if several else []
 
 
@@ -69,7 +84,10 @@ def _start_up(row: Row, base: Row) -> StartUp:
     assert row.rate
     spent = [record.phases.parts for record in row.good]
     names = [name for name in spent[0] if name != "cluster" or row.is_distributed]
-    phases = {name: sum(parts.get(name, 0.0) for parts in spent) / len(spent) for name in names}
+    phases = {
+        name: sum(parts.get(name, 0.0) for parts in spent) / len(spent)
+        for name in names
+    }
     items = sum(sum(run.batches.items[1:]) for run in base.good) / len(base.good)
     return StartUp(row, phases, items / row.rate.value)
 
@@ -87,8 +105,16 @@ def _against(row: Row, base: Row, seconds: Callable[[RunRecord], float]) -> Inte
     """The items over these seconds of a row against those of its baseline."""
     if row.num_devices == 1:
         return Interval(1.0, 1.0, 1.0, "by definition", 0.0, float("inf"), ())
-    rates = [[sum(record.batches.items) / seconds(record) for record in side.good] for side in (row, base)]
-    return ratio(*(over_processes(values).printed(side.rounding) for side, values in zip((row, base), rates)))
+    rates = [
+        [sum(record.batches.items) / seconds(record) for record in side.good]
+        for side in (row, base)
+    ]
+    return ratio(
+        *(
+            over_processes(values).printed(side.rounding)
+            for side, values in zip((row, base), rates)
+        )
+    )
 
 
 def section(rows: Sequence[Row], title: str) -> Section | None:
@@ -105,7 +131,9 @@ def section(rows: Sequence[Row], title: str) -> Section | None:
         "Other batches (s)": lambda measured: f"{measured.steady:.2f}",
         "End (s)": lambda measured: f"{measured.phases['teardown']:.2f}",
         "Total (s)": lambda measured: f"{measured.whole:.2f}",
-        f"Speedup: {unit}/s": lambda measured: plus_minus(measured.row.metric(SPEEDUP), SPEEDUP.digits),
+        f"Speedup: {unit}/s": lambda measured: plus_minus(
+            measured.row.metric(SPEEDUP), SPEEDUP.digits
+        ),
         "training": lambda measured: f"{base.training / measured.training:.2f}",
         "whole run": lambda measured: f"{base.whole / measured.whole:.2f}",
     }
@@ -130,9 +158,17 @@ def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
     numbers = []
     for measured in started:
         rate = measured.row.metric(SPEEDUP)
-        values = {name: getattr(measured, name) for name in ("initialisation", "training", "whole")}
-        values |= {f"by_{name}": getattr(started[0], name) / values[name] for name in ("training", "whole")}
+        values = {
+            name: getattr(measured, name)
+            for name in ("initialisation", "training", "whole")
+        }
+        values |= {
+            f"by_{name}": getattr(started[0], name) / values[name]
+            for name in ("training", "whole")
+        }
         printed = {name: rounded(value) for name, value in values.items()}
         by_rate = rate and rounded(rate.value)
-        numbers.append({"num_workers": measured.row.num_workers, **printed, "by_rate": by_rate})
+        numbers.append(
+            {"num_workers": measured.row.num_workers, **printed, "by_rate": by_rate}
+        )
     return {"initialisation": numbers} if numbers else {}

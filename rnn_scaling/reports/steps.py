@@ -3,7 +3,16 @@
 from typing import Any
 
 from rnn_scaling.analysis.steps.parts import Spread, StepParts, statements
-from rnn_scaling.records.step_parts import EXPOSED, IDLE, PARTS, PHASES, SHARED_OWN, STARVED, WAITS, Trace
+from rnn_scaling.records.step_parts import (
+    EXPOSED,
+    IDLE,
+    PARTS,
+    PHASES,
+    SHARED_OWN,
+    STARVED,
+    WAITS,
+    Trace,
+)
 from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of
 
 TITLES = {
@@ -27,7 +36,12 @@ MEANING = {
     WAITS: "nothing of the tower runs while another tower computes, or its kernels are too short for the trace",
     IDLE: "nothing runs: the host launches kernels, or kernels are too short for the trace",
 }
-EXCHANGE = ("busy", "hidden", "beside_shared", "exposed")  # seconds of a tower's exchange, in JSON
+EXCHANGE = (
+    "busy",
+    "hidden",
+    "beside_shared",
+    "exposed",
+)  # seconds of a tower's exchange, in JSON
 WIDEST = 4  # towers beside each other in a table
 
 
@@ -50,10 +64,21 @@ def parts_grids(parts: StepParts) -> list[Grid]:
     grids = []
     for first in range(0, len(columns), WIDEST + 1):
         shown = columns[first : first + WIDEST + 1]
-        head = ["Part (ms)", *("all towers" if tower is None else f"tower {tower}" for tower in shown)]
+        head = [
+            "Part (ms)",
+            *("all towers" if tower is None else f"tower {tower}" for tower in shown),
+        ]
         whole = parts.seconds
-        lines = [[title(name), *(milliseconds(parts.part(name, n), whole.mean) for n in shown)] for name in parts.shown]
-        lines.append(["sum: the step", *(milliseconds(whole, whole.mean) for _ in shown)])
+        lines = [
+            [
+                title(name),
+                *(milliseconds(parts.part(name, n), whole.mean) for n in shown),
+            ]
+            for name in parts.shown
+        ]
+        lines.append(
+            ["sum: the step", *(milliseconds(whole, whole.mean) for _ in shown)]
+        )
         grids.append(Grid("Parts of a step", head, lines))
     return grids
 
@@ -62,34 +87,52 @@ def exchange_grid(parts: StepParts) -> Grid:
     """A line for each tower: exchange, when the tower begins and ends, its own compute."""
     columns: Columns = {
         "Tower": str,
-        "Exchange active (ms)": lambda tower: milliseconds(parts.exchange("busy", tower)),
-        "hidden behind its compute": lambda tower: milliseconds(parts.exchange("hidden", tower)),
+        "Exchange active (ms)": lambda tower: milliseconds(
+            parts.exchange("busy", tower)
+        ),
+        "hidden behind its compute": lambda tower: milliseconds(
+            parts.exchange("hidden", tower)
+        ),
         "exposed": lambda tower: milliseconds(parts.exchange("exposed", tower)),
-        "First forward kernel starts (ms)": lambda tower: milliseconds(parts.at("first_s", tower)),
-        "Last backward kernel ends": lambda tower: milliseconds(parts.at("arrival_s", tower)),
+        "First forward kernel starts (ms)": lambda tower: milliseconds(
+            parts.at("first_s", tower)
+        ),
+        "Last backward kernel ends": lambda tower: milliseconds(
+            parts.at("arrival_s", tower)
+        ),
         "Own compute (ms)": lambda tower: milliseconds(parts.compute(tower)),
     }
-    return grid_of("Exchange, start and end of each tower", columns, range(parts.num_towers))
+    return grid_of(
+        "Exchange, start and end of each tower", columns, range(parts.num_towers)
+    )
 
 
 def kernels_grid(run: Trace, num_towers: int) -> Grid:
     """A line for each phase of the kernels that one step executes."""
     counts = {(row.tower, row.phase): row.kernels for row in run.kernels.by_phase}
     owners: list[int | None] = [*range(num_towers), None]
-    head = ["Kernels per step", *("shared" if owner is None else f"tower {owner}" for owner in owners), "all"]
+    head = [
+        "Kernels per step",
+        *("shared" if owner is None else f"tower {owner}" for owner in owners),
+        "all",
+    ]
     lines = []
     for phase in PHASES:
         cells = [counts.get((owner, phase), 0) for owner in owners]
         if any(cells):
             lines.append([phase, *(f"{n:,}" for n in cells), f"{sum(cells):,}"])
-    sums = [sum(n for (tower, _), n in counts.items() if tower == owner) for owner in owners]
+    sums = [
+        sum(n for (tower, _), n in counts.items() if tower == owner) for owner in owners
+    ]
     lines.append(["all", *(f"{n:,}" for n in sums), f"{sum(counts.values()):,}"])
     return Grid("Kernels by phase", head, lines)
 
 
 def section(parts: StepParts, heading: str) -> Section:
     """Where a step goes: the tables of its parts and of its exchange, and what they show."""
-    return Section(heading, (*parts_grids(parts), exchange_grid(parts)), tuple(statements(parts)))
+    return Section(
+        heading, (*parts_grids(parts), exchange_grid(parts)), tuple(statements(parts))
+    )
 
 
 def as_json(parts: StepParts) -> dict[str, Any]:
@@ -103,9 +146,14 @@ def as_json(parts: StepParts) -> dict[str, Any]:
             {
                 "tower": number,
                 "parts": {part: _pair(parts.part(part, number)) for part in PARTS},
-                "exchange": {name: _pair(parts.exchange(name, number)) for name in EXCHANGE},
+                "exchange": {
+                    name: _pair(parts.exchange(name, number)) for name in EXCHANGE
+                },
                 "compute": _pair(parts.compute(number)),
-                **{name: _pair(parts.at(name, number)) for name in ("first_s", "arrival_s")},
+                **{
+                    name: _pair(parts.at(name, number))
+                    for name in ("first_s", "arrival_s")
+                },
             }
             for number in range(parts.num_towers)
         ],
@@ -118,4 +166,8 @@ def as_json(parts: StepParts) -> dict[str, Any]:
 
 
 def _pair(value: Spread | None) -> dict[str, float] | None:
-    return None if value is None else {"mean": round(value.mean, 12), "scatter": round(value.scatter, 12)}
+    return (
+        None
+        if value is None
+        else {"mean": round(value.mean, 12), "scatter": round(value.scatter, 12)}
+    )

@@ -81,12 +81,21 @@ class SeriesSummary:
         return str(self.rows[0].row.config["variable_update"])
 
     def at(self, count: int) -> RowSummary | None:
-        return next((row for row in self.rows if row.row.num_devices == count and row.row.rate is not None), None)
+        return next(
+            (
+                row
+                for row in self.rows
+                if row.row.num_devices == count and row.row.rate is not None
+            ),
+            None,
+        )
 
     @functools.cached_property
     def largest(self) -> RowSummary | None:
         """The row on the most devices that was measured; None when every run failed."""
-        return next((row for row in reversed(self.rows) if row.row.rate is not None), None)
+        return next(
+            (row for row in reversed(self.rows) if row.row.rate is not None), None
+        )
 
     @functools.cached_property
     def peak(self) -> RowSummary | None:
@@ -130,9 +139,15 @@ class Summary:
     machines: tuple[tuple[str, int], ...] = ()  # name, runs
     running: tuple[str, ...] = ()  # files of runs that still go on; they are in no row
     diverged: tuple[str, ...] = ()  # files of runs whose loss grew manifold
-    without_loss: tuple[str, ...] = ()  # files of runs whose loss was finite at first alone
-    predicted: tuple[Statement, ...] = ()  # earlier predictions that were measured since
-    learning: Learning | None = None  # where a target was given, or runs counted right predictions
+    without_loss: tuple[
+        str, ...
+    ] = ()  # files of runs whose loss was finite at first alone
+    predicted: tuple[
+        Statement, ...
+    ] = ()  # earlier predictions that were measured since
+    learning: Learning | None = (
+        None  # where a target was given, or runs counted right predictions
+    )
 
     @property
     def measured(self) -> tuple[SeriesSummary, ...]:
@@ -153,7 +168,9 @@ class Summary:
 
     @functools.cached_property
     def row_titles(self) -> dict[Row, str]:
-        return {member.row: series.title for series in self.series for member in series.rows}
+        return {
+            member.row: series.title for series in self.series for member in series.rows
+        }
 
     @functools.cached_property
     def positions(self) -> dict[SeriesSummary, int]:
@@ -168,22 +185,40 @@ class Summary:
     @functools.cached_property
     def scalings(self) -> list[tuple[str, tuple[SeriesSummary, ...]]]:
         """(what it is, its series) of weak and strong scaling and each work: never compared with each other."""
-        kinds: dict[tuple[bool, str, str, str, tuple[str, ...]], list[SeriesSummary]] = {}
+        kinds: dict[
+            tuple[bool, str, str, str, tuple[str, ...]], list[SeriesSummary]
+        ] = {}
         for member in self.series:
             row = member.rows[0].row
-            model = str(row.known.get("model", f"{network(row.config)}, model not told"))
+            model = str(
+                row.known.get("model", f"{network(row.config)}, model not told")
+            )
             facts = tuple(separation.in_words(separation.unconditional(member.facts)))
-            kinds.setdefault((member.strong, member.unit, model, member.machine, facts), []).append(member)
+            kinds.setdefault(
+                (member.strong, member.unit, model, member.machine, facts), []
+            ).append(member)
         units = {unit for _, unit, *_ in kinds}
-        several_models = len({(unit, model) for _, unit, model, *_ in kinds}) > len(units)
+        several_models = len({(unit, model) for _, unit, model, *_ in kinds}) > len(
+            units
+        )
         named = []
-        for (strong, unit, model, machine, facts), series in sorted(kinds.items(), key=lambda kind: kind[0][0]):
+        for (strong, unit, model, machine, facts), series in sorted(
+            kinds.items(), key=lambda kind: kind[0][0]
+        ):
             workload = [model] if several_models else [unit] if len(units) > 1 else []
             by_work: dict[tuple[str, ...], list[SeriesSummary]] = {}
-            for work, member in zip(compared_work([member.rows[0].row for member in series]), series):
+            for work, member in zip(
+                compared_work([member.rows[0].row for member in series]), series
+            ):
                 by_work.setdefault(work, []).append(member)
             for work, members in by_work.items():
-                words = [f"{'Strong' if strong else 'Weak'} scaling", *workload, *work, machine, *facts]
+                words = [
+                    f"{'Strong' if strong else 'Weak'} scaling",
+                    *workload,
+                    *work,
+                    machine,
+                    *facts,
+                ]
                 named.append((", ".join(filter(None, words)), tuple(members)))
         return named
 
@@ -206,9 +241,18 @@ class Summary:
                 facts = separation.in_words(separation.unconditional(member.facts))
                 words = [name.partition(",")[0], member.mode, member.machine, *facts]
                 of_kind = kinds.setdefault(", ".join(filter(None, words)), {})
-                of_kind[member.model] = max(of_kind.get(member.model, member), member, key=_standing)
+                of_kind[member.model] = max(
+                    of_kind.get(member.model, member), member, key=_standing
+                )
         return [
-            (name, tuple(sorted(models.values(), key=lambda member: -_work_per_exchange(member))))
+            (
+                name,
+                tuple(
+                    sorted(
+                        models.values(), key=lambda member: -_work_per_exchange(member)
+                    )
+                ),
+            )
             for name, models in kinds.items()
         ]
 
@@ -218,8 +262,12 @@ class Summary:
         rows_of: dict[str, list[Row]] = {}
         for member in self.measured:
             row = member.rows[0].row
-            rows_of.setdefault(OUR_TRAINER if row.is_ours else network(row.config), []).append(row)
-        is_unknown = any(told_work(row.known) is None for rows in rows_of.values() for row in rows)
+            rows_of.setdefault(
+                OUR_TRAINER if row.is_ours else network(row.config), []
+            ).append(row)
+        is_unknown = any(
+            told_work(row.known) is None for rows in rows_of.values() for row in rows
+        )
         return list(rows_of) if len(rows_of) > 1 and is_unknown else []
 
     def supplying(self, command: str) -> str:
@@ -230,7 +278,11 @@ class Summary:
 def _standing(series: SeriesSummary) -> tuple[bool, int, float]:
     """By which the series that stands for its model is chosen."""
     row = series.largest.row if series.largest else None
-    return not series.num_diverged, row.num_devices if row else 0, row.rate.value if row and row.rate else 0.0
+    return (
+        not series.num_diverged,
+        row.num_devices if row else 0,
+        row.rate.value if row and row.rate else 0.0,
+    )
 
 
 def _work_per_exchange(series: SeriesSummary) -> float:
@@ -246,4 +298,8 @@ def seconds(row: Row) -> float | None:
     """
     measured = [measured_seconds(record) for record in row.good]
     logs = [math.log(taken) for taken in measured if taken is not None]
-    return math.exp(math.fsum(logs) / len(logs)) if logs and len(logs) == len(measured) else None
+    return (
+        math.exp(math.fsum(logs) / len(logs))
+        if logs and len(logs) == len(measured)
+        else None
+    )

@@ -17,7 +17,13 @@ from rnn_scaling.processes import alive
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
-from rnn_scaling.reports.summary import Failure, RowSummary, RunSteady, SeriesSummary, Summary
+from rnn_scaling.reports.summary import (
+    Failure,
+    RowSummary,
+    RunSteady,
+    SeriesSummary,
+    Summary,
+)
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import network
 
@@ -25,7 +31,12 @@ from rnn_scaling.settings.naming import network
 MOST = 1000
 
 
-def summarise(folder: Folder, name: str, target: Target | None = None, prices: PriceList = NO_PRICES) -> Summary:
+def summarise(
+    folder: Folder,
+    name: str,
+    target: Target | None = None,
+    prices: PriceList = NO_PRICES,
+) -> Summary:
     """The results of a folder's runs. Without a target, one is found if runs counted right predictions."""
     ordered = sorted(folder.runs, key=lambda run: _order(run.record.config))
     going_on = [_goes_on(run.record) for run in ordered]
@@ -33,12 +44,17 @@ def summarise(folder: Folder, name: str, target: Target | None = None, prices: P
     runs = [run for run, goes_on in zip(ordered, going_on) if not goes_on]
     records = [run.record for run in runs]
     names = {id(run.record): run.name for run in runs}
-    rows_of = {machine: with_baselines(members, prices) for machine, members in by_machine(records).items()}
+    rows_of = {
+        machine: with_baselines(members, prices)
+        for machine, members in by_machine(records).items()
+    }
     rows = [row for machine_rows in rows_of.values() for row in machine_rows]
     good = [record for row in rows for record in row.good]
     steady = _steady(rows, names)
     series = _series(list(rows_of.values()), names, steady)
-    grown = tuple(run.name for run in runs if learning.loss_growth(run.record.batches.loss))
+    grown = tuple(
+        run.name for run in runs if learning.loss_growth(run.record.batches.loss)
+    )
     return Summary(
         name=entry.plain(name),
         series=series,
@@ -46,22 +62,43 @@ def summarise(folder: Folder, name: str, target: Target | None = None, prices: P
         left_out=folder.left_out,
         facts=environment.facts(records),
         differences=tuple(differences.within(good)),
-        unjudged=sum(bool(record.batches.seconds) for record in good) - sum(map(len, steady.values())),
+        unjudged=sum(bool(record.batches.seconds) for record in good)
+        - sum(map(len, steady.values())),
         runs=len(runs),
-        machines=tuple((machine, sum(len(row.records) for row in group)) for machine, group in rows_of.items()),
+        machines=tuple(
+            (machine, sum(len(row.records) for row in group))
+            for machine, group in rows_of.items()
+        ),
         running=tuple(run.name for run in running),
         learning=learning.time_to_target(rows, target),
         diverged=grown,
-        without_loss=tuple(run.name for run in runs if learning.is_lost(run.record) and run.name not in grown),
+        without_loss=tuple(
+            run.name
+            for run in runs
+            if learning.is_lost(run.record) and run.name not in grown
+        ),
     )
 
 
 def _series(
-    machines: Sequence[Sequence[Row]], names: Mapping[int, str], steady: Mapping[Row, list[RunSteady]]
+    machines: Sequence[Sequence[Row]],
+    names: Mapping[int, str],
+    steady: Mapping[Row, list[RunSteady]],
 ) -> tuple[SeriesSummary, ...]:
-    rows, several = [row for machine_rows in machines for row in machine_rows], len(machines) > 1
-    losses = {name: loss for machine_rows in machines for name, loss in _losses(machine_rows, rows).items()}
-    placed = [(number, members) for number, group in enumerate(machines, 1) for members in by_series(group)]
+    rows, several = (
+        [row for machine_rows in machines for row in machine_rows],
+        len(machines) > 1,
+    )
+    losses = {
+        name: loss
+        for machine_rows in machines
+        for name, loss in _losses(machine_rows, rows).items()
+    }
+    placed = [
+        (number, members)
+        for number, group in enumerate(machines, 1)
+        for members in by_series(group)
+    ]
     all_series = [members for _, members in placed]
     return tuple(
         SeriesSummary(
@@ -71,12 +108,19 @@ def _series(
             facts=facts,
         )
         # Together: what the series of one machine have in common may be what tells them from another's.
-        for title, facts, (number, members) in zip(titles(all_series), told_facts(all_series), placed)
+        for title, facts, (number, members) in zip(
+            titles(all_series), told_facts(all_series), placed
+        )
     )
 
 
 def _order(config: Mapping[str, Any]) -> tuple[str, str, int, int]:
-    return network(config), str(config.get("variable_update", "")), config["num_devices"], scale.num_workers(config)
+    return (
+        network(config),
+        str(config.get("variable_update", "")),
+        config["num_devices"],
+        scale.num_workers(config),
+    )
 
 
 def _goes_on(record: RunRecord) -> bool:
@@ -85,7 +129,9 @@ def _goes_on(record: RunRecord) -> bool:
     return alive.is_alive(process) and process != alive.this_process()
 
 
-def _losses(machine_rows: Sequence[Row], rows: Sequence[Row]) -> dict[Row, Attribution | None]:
+def _losses(
+    machine_rows: Sequence[Row], rows: Sequence[Row]
+) -> dict[Row, Attribution | None]:
     """The losses of one machine's rows, among the first MOST of all."""
     first = set(sorted(rows, key=lambda row: -row.num_devices)[:MOST])
     wanted = [row for row in machine_rows if row in first]
@@ -93,7 +139,10 @@ def _losses(machine_rows: Sequence[Row], rows: Sequence[Row]) -> dict[Row, Attri
 
 
 def _row(
-    row: Row, names: Mapping[int, str], loss: Attribution | None, steady: Mapping[Row, list[RunSteady]]
+    row: Row,
+    names: Mapping[int, str],
+    loss: Attribution | None,
+    steady: Mapping[Row, list[RunSteady]],
 ) -> RowSummary:
     return RowSummary(
         row=row,
@@ -106,24 +155,43 @@ def _row(
     )
 
 
-def _steady(rows: Sequence[Row], names: Mapping[int, str]) -> dict[Row, list[RunSteady]]:
+def _steady(
+    rows: Sequence[Row], names: Mapping[int, str]
+) -> dict[Row, list[RunSteady]]:
     """What the batch times of each row's runs say: the first runs of all rows, then the second ones, up to MOST."""
     judged: dict[Row, list[RunSteady]] = {}
     waves = range(max((len(row.good) for row in rows), default=0))
     ordered = sorted(rows, key=lambda row: -row.num_devices)
-    timed = [(row, row.good[i]) for i in waves for row in ordered if i < len(row.good) and row.good[i].batches.seconds]
+    timed = [
+        (row, row.good[i])
+        for i in waves
+        for row in ordered
+        if i < len(row.good) and row.good[i].batches.seconds
+    ]
     for row, record in timed[:MOST]:
         batches = record.batches
-        state = steady_state.analyse(batches.seconds, batches.items, batches.warmup, row.unit)
+        state = steady_state.analyse(
+            batches.seconds, batches.items, batches.warmup, row.unit
+        )
         judged.setdefault(row, []).append(RunSteady(names[id(record)], record, state))
     return judged
 
 
-def _failures(series: Sequence[SeriesSummary], names: Mapping[int, str]) -> tuple[Failure, ...]:
+def _failures(
+    series: Sequence[SeriesSummary], names: Mapping[int, str]
+) -> tuple[Failure, ...]:
     rows = [(member.title, summary.row) for member in series for summary in member.rows]
     good = {id(record) for _, row in rows for record in row.good}
-    failed = [(record, title, row) for title, row in rows for record in row.records if id(record) not in good]
-    return tuple(Failure(names[id(run)], title, row.num_devices, _reason(run)) for run, title, row in failed)
+    failed = [
+        (record, title, row)
+        for title, row in rows
+        for record in row.records
+        if id(record) not in good
+    ]
+    return tuple(
+        Failure(names[id(run)], title, row.num_devices, _reason(run))
+        for run, title, row in failed
+    )
 
 
 def _reason(record: RunRecord) -> str:

@@ -10,7 +10,15 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files.markdown import escaped
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import cautions, certificates, cluster, learning, series_table, start_up, steps
+from rnn_scaling.reports import (
+    cautions,
+    certificates,
+    cluster,
+    learning,
+    series_table,
+    start_up,
+    steps,
+)
 from rnn_scaling.reports.environment import skipped_updates
 from rnn_scaling.reports.numbers import has_ends, has_interval, plain, plus_minus
 from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdown
@@ -39,12 +47,19 @@ def text(summary: Summary) -> str:
         opening += f"{markdown(series_table.sections(summary), level=3)}\n"
     sections = []
     for series in summary.series:
-        sections += [markdown([rates_of(series), parts_section(series)], level=3), markdown(inside(series), level=4)]
+        sections += [
+            markdown([rates_of(series), parts_section(series)], level=3),
+            markdown(inside(series), level=4),
+        ]
     if padded := padding_section(summary):
         sections.append(markdown([padded], level=3))
     if summary.learning:
-        sections.append(markdown([learning.section(summary.learning, summary.row_titles)], level=3))
-    return escaped(opening + "\n".join(filter(None, sections)))  # texts of records reach titles and notes as well
+        sections.append(
+            markdown([learning.section(summary.learning, summary.row_titles)], level=3)
+        )
+    return escaped(
+        opening + "\n".join(filter(None, sections))
+    )  # texts of records reach titles and notes as well
 
 
 def rates_of(series: SeriesSummary) -> Section:
@@ -55,17 +70,33 @@ def rates(rows: Sequence[Row], title: str = "") -> Section:
     """Rows in the form of the seed's tables, and the metrics for which those have no column."""
     metrics = shown(rows)
     # A single run has nothing to be compared with, and no interval: the seed's own columns.
-    is_plain = len(rows) == 1 and len(rows[0].records) == 1 and not (rows[0].rate and rows[0].rate.ends)
-    seeds = [metric for metric in metrics if metric.always and not (is_plain and metric.name == EFFICIENCY.name)]
+    is_plain = (
+        len(rows) == 1
+        and len(rows[0].records) == 1
+        and not (rows[0].rate and rows[0].rate.ends)
+    )
+    seeds = [
+        metric
+        for metric in metrics
+        if metric.always and not (is_plain and metric.name == EFFICIENCY.name)
+    ]
     others = [metric for metric in metrics if not metric.always]
-    notes = [*_notes(rows, [*seeds, *others]), *_sources(rows, others)]  # a single run has only sources
+    notes = [
+        *_notes(rows, [*seeds, *others]),
+        *_sources(rows, others),
+    ]  # a single run has only sources
     return Section(title, tuple(_grids(rows, seeds, others, is_plain)), tuple(notes))
 
 
 def inside(series: SeriesSummary) -> list[Section]:
     """Where a step goes on each number of devices that was traced, start-up, and the ranks of the most workers."""
-    traced = [(row.devices, row.traced) for row in series.rows if row.traced is not None]
-    sections = [steps.section(parts, f"Where a step goes on {devices}") for devices, parts in traced]
+    traced = [
+        (row.devices, row.traced) for row in series.rows if row.traced is not None
+    ]
+    sections = [
+        steps.section(parts, f"Where a step goes on {devices}")
+        for devices, parts in traced
+    ]
     return [*sections, *workers(series)]
 
 
@@ -79,31 +110,54 @@ def workers(series: SeriesSummary) -> list[Section]:
 
 def parts_section(series: SeriesSummary) -> Section:
     """The points of efficiency that each part takes on every number of devices, where any part can be told."""
-    losses = [(row.row.num_devices, row.loss) for row in series.rows if row.loss is not None and row.loss.is_told]
-    names = list(dict.fromkeys(part.name for _, loss in losses for part in loss.parts if part.is_told))
+    losses = [
+        (row.row.num_devices, row.loss)
+        for row in series.rows
+        if row.loss is not None and row.loss.is_told
+    ]
+    names = list(
+        dict.fromkeys(
+            part.name for _, loss in losses for part in loss.parts if part.is_told
+        )
+    )
     lines = []
     for count, loss in losses:
         printed = {part.name: plus_minus(part.points, 1) for part in loss.told}
         known = {part.name for part in loss.parts if part.points}
-        cells = [printed.get(name, IN_THE_REST if name in known else "n/a") for name in names]
+        cells = [
+            printed.get(name, IN_THE_REST if name in known else "n/a") for name in names
+        ]
         rest = plus_minus(loss.rest.points, 1) if loss.rest in loss.shown else "0"
         lines.append([str(count), plus_minus(loss.loss_points, 1), *cells, rest])
     head = ["Devices", "Whole loss", *names, REST.capitalize()]
-    grids = (Grid("Points of efficiency lost, and to what", head, lines),) if lines else ()
+    grids = (
+        (Grid("Points of efficiency lost, and to what", head, lines),) if lines else ()
+    )
     return Section("", grids, tuple(_parts_notes(series)))
 
 
 def padding_section(summary: Summary) -> Section | None:
     """A line for each row with padding or uneven towers; None if there is none."""
-    rows = [row for series in summary.measured for row in series.rows if row.padding or row.imbalance > ROUNDING]
+    rows = [
+        row
+        for series in summary.measured
+        for row in series.rows
+        if row.padding or row.imbalance > ROUNDING
+    ]
     columns: Columns = {
         "Series": lambda row: summary.row_titles[row.row],
         "Devices": lambda row: str(row.row.num_devices),
         f"{summary.unit.capitalize()}/s": lambda row: plus_minus(row.row.rate, 1),
-        "Padding (% of positions)": lambda row: "n/a" if row.padding is None else f"{100 * row.padding:.1f}",
-        "Waiting for the longest (% of time)": lambda row: f"{100 * row.imbalance / (1 + row.imbalance):.1f}",
+        "Padding (% of positions)": lambda row: (
+            "n/a" if row.padding is None else f"{100 * row.padding:.1f}"
+        ),
+        "Waiting for the longest (% of time)": lambda row: (
+            f"{100 * row.imbalance / (1 + row.imbalance):.1f}"
+        ),
     }
-    grid = grid_of("Padding, and waiting for the tower with the longest sentences", columns, rows)
+    grid = grid_of(
+        "Padding, and waiting for the tower with the longest sentences", columns, rows
+    )
     note = Statement("reading-of-padding", values={"unit": summary.unit})
     return Section(PADDING, (grid,), (note,)) if rows else None
 
@@ -127,21 +181,37 @@ def _notes(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
         for value in (row.metric(metric) for row in rows):
             if value is not None and has_interval(value):
                 columns = kinds.setdefault(value.kind, {})
-                columns[metric.title] = columns.get(metric.title, False) or has_ends(value)
-    return [f"{_marks(columns.values())} {', '.join(columns)}: {kind}." for kind, columns in kinds.items()]
+                columns[metric.title] = columns.get(metric.title, False) or has_ends(
+                    value
+                )
+    return [
+        f"{_marks(columns.values())} {', '.join(columns)}: {kind}."
+        for kind, columns in kinds.items()
+    ]
 
 
 def _sources(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
     """The sources of energies without an interval; the others have it in their note."""
     values = [
-        (metric.title, row.metric(metric)) for metric in metrics if metric.compute == ENERGY.compute for row in rows
+        (metric.title, row.metric(metric))
+        for metric in metrics
+        if metric.compute == ENERGY.compute
+        for row in rows
     ]
-    lines = [f"{title.capitalize()}: {value.kind}." for title, value in values if value and not has_interval(value)]
+    lines = [
+        f"{title.capitalize()}: {value.kind}."
+        for title, value in values
+        if value and not has_interval(value)
+    ]
     return list(dict.fromkeys(lines))
 
 
 def _marks(wide: Iterable[bool]) -> str:
-    return " and ".join(mark for mark, is_there in (("±", not all(wide)), ("[low, high]", any(wide))) if is_there)
+    return " and ".join(
+        mark
+        for mark, is_there in (("±", not all(wide)), ("[low, high]", any(wide)))
+        if is_there
+    )
 
 
 def _parts_notes(series: SeriesSummary) -> list[str]:
@@ -150,18 +220,34 @@ def _parts_notes(series: SeriesSummary) -> list[str]:
     split_losses = [loss for row in rows if (loss := row.loss) and loss.is_told]
     kinds: dict[str, list[bool]] = {}
     for value in (
-        points for loss in split_losses for points in (loss.loss_points, *(part.points for part in loss.shown))
+        points
+        for loss in split_losses
+        for points in (loss.loss_points, *(part.points for part in loss.shown))
     ):
         if value is not None and has_interval(value):
             kinds.setdefault(value.kind, []).append(has_ends(value))
     lines = [f"{_marks(wide)} points: {kind}." for kind, wide in kinds.items()]
     if with_rest := [loss for loss in split_losses if loss.rest in loss.shown]:
-        lines.append(f"{REST}: parts within {noise_of(with_rest)}, and parts whose runs are missing.")
+        lines.append(
+            f"{REST}: parts within {noise_of(with_rest)}, and parts whose runs are missing."
+        )
     causes = [(row.devices, unmeasured(row.loss)) for row in rows if row.loss]
-    return [*lines, *(f"On {devices}: {sentences(statements)}" for devices, statements in causes if statements)]
+    return [
+        *lines,
+        *(
+            f"On {devices}: {sentences(statements)}"
+            for devices, statements in causes
+            if statements
+        ),
+    ]
 
 
-def _grids(rows: Sequence[Row], seeds: Sequence[Metric], others: Sequence[Metric], is_plain: bool) -> list[Grid]:
+def _grids(
+    rows: Sequence[Row],
+    seeds: Sequence[Metric],
+    others: Sequence[Metric],
+    is_plain: bool,
+) -> list[Grid]:
     """The seed's table, and one of the other metrics where there are such."""
     devices = f"{'GPU' if all(row.config['device'] == 'gpu' for row in rows) else 'Device'} number"
     places: Columns = {devices: lambda row: str(row.num_devices)}
@@ -170,20 +256,35 @@ def _grids(rows: Sequence[Row], seeds: Sequence[Metric], others: Sequence[Metric
     columns = {**places, "Batch size": _batch_size}
     if any(len(row.records) > 1 for row in rows):
         columns["Runs"] = _runs
-    columns |= {f"Total time{_batches(rows)} (s)": _seconds, **_numbers(seeds, is_plain)}
+    columns |= {
+        f"Total time{_batches(rows)} (s)": _seconds,
+        **_numbers(seeds, is_plain),
+    }
     if any(map(certificates.of_row, rows)):
         columns[certificates.HEAD] = lambda row: certificates.of_rows([row])
-    further = [grid_of("Other metrics", {**places, **_numbers(others, is_plain)}, rows)] if others else []
+    further = (
+        [grid_of("Other metrics", {**places, **_numbers(others, is_plain)}, rows)]
+        if others
+        else []
+    )
     return [grid_of("", columns, rows), *further]
 
 
 def _batches(rows: Sequence[Row]) -> str:
     """ " to process 20 batches"; empty where no run tells how many it had."""
     good = {len(measured_batches(run)[0]) for row in rows for run in row.good} - {0}
-    counts = good or {row.known["num_batches"] for row in rows if "num_batches" in row.known and not row.good}
+    counts = good or {
+        row.known["num_batches"]
+        for row in rows
+        if "num_batches" in row.known and not row.good
+    }
     if not counts:
         return ""
-    text = "/".join(str(n) for n in sorted(counts)) if len(counts) < 4 else f"{min(counts)} to {max(counts)}"
+    text = (
+        "/".join(str(n) for n in sorted(counts))
+        if len(counts) < 4
+        else f"{min(counts)} to {max(counts)}"
+    )
     return f" to process {text} batches"
 
 
@@ -204,7 +305,10 @@ def _seconds(row: Row) -> str:
 
 
 def _numbers(metrics: Sequence[Metric], is_plain: bool) -> Columns:
-    return {metric.column: functools.partial(_number, metric, is_plain) for metric in metrics}
+    return {
+        metric.column: functools.partial(_number, metric, is_plain)
+        for metric in metrics
+    }
 
 
 def _number(metric: Metric, is_plain: bool, row: Row) -> str:

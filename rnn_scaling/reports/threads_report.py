@@ -19,7 +19,9 @@ from rnn_scaling.reports.sections import Grid, Section, markdown
 SCHEMA = "rnn_scaling.threads/1"
 
 
-def report(out: Path, records: Sequence[RunRecord], defaults: Mapping[int, int]) -> bool:
+def report(
+    out: Path, records: Sequence[RunRecord], defaults: Mapping[int, int]
+) -> bool:
     """Prints and writes what the records show; returns whether any run measured something and all is written."""
     probes = dispatch_threads.probes(records, defaults)
     tell(markdown(sections(probes), level=3))
@@ -45,22 +47,45 @@ def sections(probes: Sequence[Probe]) -> list[Section]:
 
 def _section(title: str, probes: Sequence[Probe]) -> Section:
     unit = common_unit(probe.unit for probe in probes)
-    head = ["Devices", "Inter-op threads", "Runs", f"{unit}/s", "% of the fastest", "Towers at once", ""]
+    head = [
+        "Devices",
+        "Inter-op threads",
+        "Runs",
+        f"{unit}/s",
+        "% of the fastest",
+        "Towers at once",
+        "",
+    ]
     lines = [_line(probe, setting) for probe in probes for setting in probe.settings]
-    rates = [setting.rate for probe in probes for setting in probe.settings if setting.rate]
+    rates = [
+        setting.rate for probe in probes for setting in probe.settings if setting.rate
+    ]
     intervals = dict.fromkeys(rate.kind for rate in rates if has_interval(rate))
-    notes = [Statement("threads-intervals", values={"unit": unit, "interval": kind}) for kind in intervals]
-    notes += [statement for probe in probes for statement in dispatch_threads.statements(probe)]
+    notes = [
+        Statement("threads-intervals", values={"unit": unit, "interval": kind})
+        for kind in intervals
+    ]
+    notes += [
+        statement
+        for probe in probes
+        for statement in dispatch_threads.statements(probe)
+    ]
     return Section(title, (Grid("", head, lines),), tuple(notes))
 
 
 def _line(probe: Probe, setting: Setting) -> list[str]:
-    marks = [word for word, at in (("fastest", probe.best), ("default", probe.default)) if at == setting.threads]
+    marks = [
+        word
+        for word, at in (("fastest", probe.best), ("default", probe.default))
+        if at == setting.threads
+    ]
     percent = setting.of_best.scaled(100) if setting.of_best else None
     return [
         str(probe.num_devices),
         str(setting.threads),
-        f"{setting.runs}, {setting.failed} failed" if setting.failed else str(setting.runs),
+        f"{setting.runs}, {setting.failed} failed"
+        if setting.failed
+        else str(setting.runs),
         plus_minus(setting.rate, 0),
         "100" if setting.threads == probe.best else plus_minus(percent, 1),
         "n/a" if setting.concurrency is None else f"{setting.concurrency:.2f}",
@@ -70,8 +95,16 @@ def _line(probe: Probe, setting: Setting) -> list[str]:
 
 def content(probes: Sequence[Probe]) -> dict[str, Any]:
     """The same as data; rates in items/s, shares as ratios."""
-    statements = [statement.data() for probe in probes for statement in dispatch_threads.statements(probe)]
-    return {"schema": SCHEMA, "probes": [_probe_data(probe) for probe in probes], "statements": statements}
+    statements = [
+        statement.data()
+        for probe in probes
+        for statement in dispatch_threads.statements(probe)
+    ]
+    return {
+        "schema": SCHEMA,
+        "probes": [_probe_data(probe) for probe in probes],
+        "statements": statements,
+    }
 
 
 def _probe_data(probe: Probe) -> dict[str, Any]:

@@ -31,7 +31,9 @@ MOST_NAMES = 5  # names of a list; the rest is counted
 
 
 def sentence(statement: Statement) -> str:
-    return _KIT.format(all_templates()[statement.kind], subject=statement.subject, **statement.values)
+    return _KIT.format(
+        all_templates()[statement.kind], subject=statement.subject, **statement.values
+    )
 
 
 def sentences(statements: Iterable[Statement]) -> str:
@@ -40,7 +42,13 @@ def sentences(statements: Iterable[Statement]) -> str:
     for statement in statements:
         begins = all_templates()[statement.kind].startswith("{subject} ")  # as a noun
         is_repeated = bool(subject) and statement.subject == subject and begins
-        made.append(sentence(dataclasses.replace(statement, subject="It") if is_repeated else statement))
+        made.append(
+            sentence(
+                dataclasses.replace(statement, subject="It")
+                if is_repeated
+                else statement
+            )
+        )
         subject = statement.subject or subject
     return " ".join(made)
 
@@ -49,7 +57,12 @@ def sentences(statements: Iterable[Statement]) -> str:
 def all_templates() -> Mapping[str, str]:
     """Template by kind, of every file of `templates`. Raises ValueError if a kind has several."""
     files = sorted(Path(__file__).with_name("templates").glob("*.txt"))
-    lines = [line for file in files for line in file.read_text("utf-8").splitlines() if line and line[0] != "#"]
+    lines = [
+        line
+        for file in files
+        for line in file.read_text("utf-8").splitlines()
+        if line and line[0] != "#"
+    ]
     kinds = Counter(line.partition(": ")[0] for line in lines)
     if twice := [kind for kind, count in kinds.items() if count > 1]:
         raise ValueError(f"several templates of a kind: {', '.join(twice)}")
@@ -61,7 +74,11 @@ def listed(values: Sequence[str | int], most: int = MOST_NAMES) -> str:
     names = [f"{value:,}" if isinstance(value, int) else value for value in values]
     if len(names) > most:
         return f"{', '.join(names[:most])} and {len(names) - most} more"
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else "none"
+    return (
+        " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        if names
+        else "none"
+    )
 
 
 def counted(count: int, noun: str) -> str:
@@ -81,10 +98,17 @@ class _Kit(string.Formatter):
         if word == "count":
             return counted(_size(value), rest)
         if word == "interval":
-            interval = Interval(kind="", standard_error=None, degrees=math.inf, processes=(), **value)
+            interval = Interval(
+                kind="", standard_error=None, degrees=math.inf, processes=(), **value
+            )
             return numbers.plus_minus(interval, int(rest) if rest else None)
         if word == "rates":
-            return listed([self.format("{name} ({rate:interval 1} {unit}/s)", **series) for series in value])
+            return listed(
+                [
+                    self.format("{name} ({rate:interval 1} {unit}/s)", **series)
+                    for series in value
+                ]
+            )
         if word == "share":
             return numbers.share(value)
         if "|" in format_spec:

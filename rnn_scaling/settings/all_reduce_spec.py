@@ -15,7 +15,9 @@ from typing import NoReturn
 from rnn_scaling.registry import ALL_REDUCES
 
 AUTO = "auto"
-AUTO_OVER_WORKERS = "collective"  # what auto means where ranks are towers of several processes
+AUTO_OVER_WORKERS = (
+    "collective"  # what auto means where ranks are towers of several processes
+)
 SHARDED = tuple(name for name, row in ALL_REDUCES.items() if row.has_shards)
 
 _UNITS = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -40,22 +42,52 @@ def parse(text: str) -> tuple[SpecSegment, ...]:
     parts = text.split(":")
     for number, part in enumerate(parts, 1):
         if not part:
-            _fail(text, number, part, "is empty", "write alg[#shards][:limit:alg...], such as pscpu:32k:xring#2")
+            _fail(
+                text,
+                number,
+                part,
+                "is empty",
+                "write alg[#shards][:limit:alg...], such as pscpu:32k:xring#2",
+            )
         if any(c.isspace() or not c.isprintable() for c in part):
-            _fail(text, number, part, "holds a space or a control character", "write the spec without any")
+            _fail(
+                text,
+                number,
+                part,
+                "holds a space or a control character",
+                "write the spec without any",
+            )
     if AUTO in parts and len(parts) > 1:
         remedy = "use auto without limits, or name algorithms"
-        _fail(text, parts.index(AUTO) + 1, AUTO, "is auto, which must stand alone", remedy)
+        _fail(
+            text, parts.index(AUTO) + 1, AUTO, "is auto, which must stand alone", remedy
+        )
     if len(parts) % 2 == 0:
         remedy = "add :alg for the larger tensors or drop it"
-        _fail(text, len(parts), parts[-1], "is a limit with no algorithm after it", remedy)
-    limits = [_limit(text, number, parts[number - 1]) for number in range(2, len(parts), 2)]
+        _fail(
+            text, len(parts), parts[-1], "is a limit with no algorithm after it", remedy
+        )
+    limits = [
+        _limit(text, number, parts[number - 1]) for number in range(2, len(parts), 2)
+    ]
     for index in range(1, len(limits)):
         if limits[index] <= limits[index - 1]:
             rule = f"is {limits[index]} bytes, not above the limit before it, {parts[2 * index - 1]}"
-            _fail(text, 2 * index + 2, parts[2 * index + 1], rule, "write the limits in increasing order")
-    algorithms = [_algorithm(text, number, parts[number - 1]) for number in range(1, len(parts) + 1, 2)]
-    return tuple(SpecSegment(*algorithm, limit) for algorithm, limit in zip(algorithms, [*limits, None], strict=True))
+            _fail(
+                text,
+                2 * index + 2,
+                parts[2 * index + 1],
+                rule,
+                "write the limits in increasing order",
+            )
+    algorithms = [
+        _algorithm(text, number, parts[number - 1])
+        for number in range(1, len(parts) + 1, 2)
+    ]
+    return tuple(
+        SpecSegment(*algorithm, limit)
+        for algorithm, limit in zip(algorithms, [*limits, None], strict=True)
+    )
 
 
 def _algorithm(text: str, number: int, part: str) -> tuple[str, int]:
@@ -66,11 +98,27 @@ def _algorithm(text: str, number: int, part: str) -> tuple[str, int]:
     if name not in ALL_REDUCES:
         known = ", ".join(ALL_REDUCES)
         if name == AUTO:
-            _fail(text, number, part, "gives auto shards", "use auto alone, or name an algorithm")
+            _fail(
+                text,
+                number,
+                part,
+                "gives auto shards",
+                "use auto alone, or name an algorithm",
+            )
         if re.fullmatch(r"[0-9]+[kKMGT]?", name):
-            _fail(text, number, part, "is a limit where an algorithm belongs", f"use one of {known}")
+            _fail(
+                text,
+                number,
+                part,
+                "is a limit where an algorithm belongs",
+                f"use one of {known}",
+            )
         close = difflib.get_close_matches(name.lower(), ALL_REDUCES, n=1)
-        remedy = f"did you mean {close[0]}? Algorithms: {known}" if close else f"use one of {known}"
+        remedy = (
+            f"did you mean {close[0]}? Algorithms: {known}"
+            if close
+            else f"use one of {known}"
+        )
         _fail(text, number, part, "names no algorithm", remedy)
     if mark and (not re.fullmatch(r"[0-9]+", shards) or int(shards) < 1):
         remedy = f"write {name} or, for example, {name}#2"
@@ -96,9 +144,17 @@ def format(segments: Sequence[SpecSegment]) -> str:
     """The shortest text that parses to `segments`."""
     parts = []
     for segment in segments:
-        parts.append(segment.algorithm if segment.shards == 1 else f"{segment.algorithm}#{segment.shards}")
+        parts.append(
+            segment.algorithm
+            if segment.shards == 1
+            else f"{segment.algorithm}#{segment.shards}"
+        )
         if segment.max_bytes is not None:
-            unit = next(unit for unit in ("T", "G", "M", "k", "") if segment.max_bytes % _UNITS[unit] == 0)
+            unit = next(
+                unit
+                for unit in ("T", "G", "M", "k", "")
+                if segment.max_bytes % _UNITS[unit] == 0
+            )
             parts.append(f"{segment.max_bytes // _UNITS[unit]}{unit}")
     return ":".join(parts)
 
@@ -120,7 +176,12 @@ def resolve_auto(num_devices: int, device_type: str, num_physical: int) -> str:
     return "nccl" if num_physical >= num_devices > 1 else "psgpu"
 
 
-def problems(segments: Sequence[SpecSegment], device_type: str, num_devices: int, num_physical: int) -> list[str]:
+def problems(
+    segments: Sequence[SpecSegment],
+    device_type: str,
+    num_devices: int,
+    num_physical: int,
+) -> list[str]:
     """Every conflict between the spec and the devices of a kind, "cpu" or "gpu", a line each."""
     lines = []
     flag = f"{_FLAG}{format(segments)}"
@@ -131,7 +192,9 @@ def problems(segments: Sequence[SpecSegment], device_type: str, num_devices: int
         row = ALL_REDUCES[name]
         if row.needs_gpus and device_type != "gpu":
             remedy = "pscpu" if name == "psgpu" else "auto, pscpu or collective"
-            lines.append(f"{flag}: {name} needs --device=gpu, got {device_type}; use {remedy} on CPUs")
+            lines.append(
+                f"{flag}: {name} needs --device=gpu, got {device_type}; use {remedy} on CPUs"
+            )
         elif name == "nccl" and num_physical < num_devices:
             lines.append(
                 f"{flag}: nccl needs a GPU for each tower, got {num_devices} towers on {num_physical}; "
@@ -139,7 +202,9 @@ def problems(segments: Sequence[SpecSegment], device_type: str, num_devices: int
             )
         taken, others, takes = row.ranks
         if not takes(num_devices):
-            lines.append(f"{flag}: {name} needs {taken} --num_devices, got {num_devices}; use xring for {others}")
+            lines.append(
+                f"{flag}: {name} needs {taken} --num_devices, got {num_devices}; use xring for {others}"
+            )
         if shards > 1 and not row.has_shards:
             remedy = f"use {name} alone or one of {', '.join(SHARDED)} with them"
             lines.append(f"{flag}: {name} has no shards, got #{shards}; {remedy}")

@@ -41,9 +41,16 @@ class RunConfig:
 
     def roles(self) -> tuple[str, ...]:
         """What each process of a run is, in the order of ranks: coordinator, worker or ps."""
-        mode, cluster = registry.VARIABLE_UPDATES[self.update.variable_update], self.cluster
+        mode, cluster = (
+            registry.VARIABLE_UPDATES[self.update.variable_update],
+            self.cluster,
+        )
         servers = cluster.num_ps if mode.has_servers else 0
-        return ("coordinator",) * mode.has_coordinator + ("worker",) * cluster.num_workers + ("ps",) * servers
+        return (
+            ("coordinator",) * mode.has_coordinator
+            + ("worker",) * cluster.num_workers
+            + ("ps",) * servers
+        )
 
     def tower_batch_sizes(self) -> tuple[int, ...]:
         """Samples of each tower of all workers; their sum is the global batch, nothing is dropped."""
@@ -55,12 +62,21 @@ class RunConfig:
 
     def flat(self) -> dict[str, Any]:
         """Option name -> value, in the order of the help; what the record's `config` holds."""
-        return {name: getattr(getattr(self, group), name) for name, group in GROUP_OF.items()}
+        return {
+            name: getattr(getattr(self, group), name)
+            for name, group in GROUP_OF.items()
+        }
 
 
-GROUPS: dict[str, type] = {field.name: type(field.default) for field in dataclasses.fields(RunConfig)}
-OPTIONS: dict[str, dataclasses.Field] = {f.name: f for group in GROUPS.values() for f in dataclasses.fields(group)}
-GROUP_OF: dict[str, str] = {f.name: name for name, group in GROUPS.items() for f in dataclasses.fields(group)}
+GROUPS: dict[str, type] = {
+    field.name: type(field.default) for field in dataclasses.fields(RunConfig)
+}
+OPTIONS: dict[str, dataclasses.Field] = {
+    f.name: f for group in GROUPS.values() for f in dataclasses.fields(group)
+}
+GROUP_OF: dict[str, str] = {
+    f.name: name for name, group in GROUPS.items() for f in dataclasses.fields(group)
+}
 
 
 def from_flat(values: Mapping[str, Any]) -> RunConfig:
@@ -68,15 +84,23 @@ def from_flat(values: Mapping[str, Any]) -> RunConfig:
     by_group: dict[str, dict[str, Any]] = {name: {} for name in GROUPS}
     for name, value in values.items():
         by_group[GROUP_OF[name]][name] = value
-    return RunConfig(**{name: GROUPS[name](**fields) for name, fields in by_group.items()})
+    return RunConfig(
+        **{name: GROUPS[name](**fields) for name, fields in by_group.items()}
+    )
 
 
-def as_started(given: Mapping[str, Any], num_processes: int, num_ps: int | None = None) -> dict[str, Any]:
+def as_started(
+    given: Mapping[str, Any], num_processes: int, num_ps: int | None = None
+) -> dict[str, Any]:
     """The given options with as many workers and servers (None: not told) as a launcher started, if no option says."""
     mode = registry.VARIABLE_UPDATES.get(given.get("variable_update", ""))
     if mode is None or mode.engine == "local" or "num_workers" in given:
         return dict(given)
-    servers = {"num_ps": given.get("num_ps", num_ps or OPTIONS["num_ps"].default)} if mode.has_servers else {}
+    servers = (
+        {"num_ps": given.get("num_ps", num_ps or OPTIONS["num_ps"].default)}
+        if mode.has_servers
+        else {}
+    )
     num_workers = max(1, num_processes - sum(servers.values()) - mode.has_coordinator)
     return {**given, **servers, "num_workers": num_workers}
 
@@ -87,14 +111,20 @@ def assumed(given: Mapping[str, Any]) -> dict[str, Any]:
     Prefetching needs batches from the host. Command lines of other trainers name no data source with it.
     """
     deciding = {"data_source", "use_synthetic_data", "framework"}
-    return {"data_source": "host"} if "prefetch_data_to_device" in given and not deciding & given.keys() else {}
+    return (
+        {"data_source": "host"}
+        if "prefetch_data_to_device" in given and not deciding & given.keys()
+        else {}
+    )
 
 
 def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunConfig:
     """The configuration that will run, with every default worked out; `conflicts.problems` lists its conflicts."""
     values: dict[str, Any] = {name: field.default for name, field in OPTIONS.items()}
     preset = given.get("preset", "small")
-    values.update(presets.defaults(preset, given.get("model", presets.model_of(preset))))
+    values.update(
+        presets.defaults(preset, given.get("model", presets.model_of(preset)))
+    )
     values.update(assumed(given) | dict(given))
     values["dataset"] = dataset_of(values["model"], values["dataset"])
     _resolve_devices(values, given, num_gpus, num_cores)
@@ -107,14 +137,23 @@ def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunCo
     return from_flat(values)
 
 
-def _resolve_devices(values: dict[str, Any], given: Mapping[str, Any], num_gpus: int, num_cores: int) -> None:
+def _resolve_devices(
+    values: dict[str, Any], given: Mapping[str, Any], num_gpus: int, num_cores: int
+) -> None:
     if values["device"] == "auto":
         values["device"] = "gpu" if num_gpus else "cpu"
     if values["num_devices"] == 0:
         cores_per_device = max(1, values["cpu_cores_per_device"])
-        values["num_devices"] = num_gpus if values["device"] == "gpu" else max(1, num_cores // cores_per_device)
+        values["num_devices"] = (
+            num_gpus
+            if values["device"] == "gpu"
+            else max(1, num_cores // cores_per_device)
+        )
     if values["global_batch_size"] and "batch_size" not in given:
-        values["batch_size"] = -(-values["global_batch_size"] // max(1, values["num_devices"] * values["num_workers"]))
+        values["batch_size"] = -(
+            -values["global_batch_size"]
+            // max(1, values["num_devices"] * values["num_workers"])
+        )
 
 
 def _resolve_kernels(values: dict[str, Any], given: Mapping[str, Any]) -> None:
@@ -131,7 +170,10 @@ def _resolve_kernels(values: dict[str, Any], given: Mapping[str, Any]) -> None:
 def _resolve_data(values: dict[str, Any], given: Mapping[str, Any]) -> None:
     if values["use_synthetic_data"] and "data_source" not in given:
         values["data_source"] = "device"
-    if values["framework"] != "tensorflow" and not {"data_source", "use_synthetic_data"} & given.keys():
+    if (
+        values["framework"] != "tensorflow"
+        and not {"data_source", "use_synthetic_data"} & given.keys()
+    ):
         values["data_source"] = "constant"
     if values["prefetch_data_to_device"] is None:
         values["prefetch_data_to_device"] = registry.reads(
@@ -148,9 +190,14 @@ def pool_sizes(config: RunConfig, num_cores: int) -> tuple[int, int]:
     each of their cores; with one core per device, operators are not split.
     """
     devices, measure = config.devices, config.measure
-    inter, intra = measure.inter_op_parallelism_threads, measure.intra_op_parallelism_threads
+    inter, intra = (
+        measure.inter_op_parallelism_threads,
+        measure.intra_op_parallelism_threads,
+    )
     count, per_device = devices.num_devices, devices.cpu_cores_per_device
     if devices.device == "gpu":
         return inter or max(count + 1, num_cores), intra or num_cores
     alone = per_device == 1 and config.num_processes == 1
-    return inter or (count if alone else count + 1), intra or (count * per_device if per_device > 1 else 1)
+    return inter or (count if alone else count + 1), intra or (
+        count * per_device if per_device > 1 else 1
+    )

@@ -11,7 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rnn_scaling.models.workloads import WORKLOADS, Entry
-from rnn_scaling.registry import DATA_SOURCES, KNOWN_ANSWERS, VARIABLE_UPDATES, UpdateMode, either, has_servers
+from rnn_scaling.registry import (
+    DATA_SOURCES,
+    KNOWN_ANSWERS,
+    VARIABLE_UPDATES,
+    UpdateMode,
+    either,
+    has_servers,
+)
 from rnn_scaling.settings import learning_rate
 from rnn_scaling.settings.conditions import is_read
 from rnn_scaling.settings.config import RunConfig
@@ -43,9 +50,18 @@ class Case:
             "fewest": measure.num_warmup_batches + measure.num_batches,
             "times_workers": f" x --num_workers={workers}" if workers > 1 else "",
             "sample": self.workload.samples.removesuffix("s"),
-            "presets": either(self.workload.batch_sizes) if self.workload.batch_sizes else "",
+            "presets": either(self.workload.batch_sizes)
+            if self.workload.batch_sizes
+            else "",
             "direction_alias": self.given.get("encoder_type"),
-            "own_end": next((spell(name, value) for name in _OWN_ENDS if (value := getattr(measure, name))), ""),
+            "own_end": next(
+                (
+                    spell(name, value)
+                    for name in _OWN_ENDS
+                    if (value := getattr(measure, name))
+                ),
+                "",
+            ),
         }
 
     @property
@@ -58,24 +74,37 @@ class Case:
 
     @property
     def has_workers(self) -> bool:
-        return is_read(self.config, "num_workers") and self.config.cluster.num_workers > 1
+        return (
+            is_read(self.config, "num_workers") and self.config.cluster.num_workers > 1
+        )
 
     @property
     def starts_from_states(self) -> bool:
         """Whether each cell of the decoder starts from the state of a cell of the encoder; gnmt_v2's start from 0."""
         model = self.config.model
-        return not (is_read(self.config, "attention") and model.attention_architecture == "gnmt_v2")
+        return not (
+            is_read(self.config, "attention")
+            and model.attention_architecture == "gnmt_v2"
+        )
 
     @property
     def has_fitting_data(self) -> bool:
         """Whether the model is trained on the images, or the text, that the data source holds."""
-        dataset, holds = self.config.model.dataset, DATA_SOURCES[self.config.data.data_source].holds
-        return (not dataset or dataset in self.workload.datasets) and (not holds or holds == (dataset or "text"))
+        dataset, holds = (
+            self.config.model.dataset,
+            DATA_SOURCES[self.config.data.data_source].holds,
+        )
+        return (not dataset or dataset in self.workload.datasets) and (
+            not holds or holds == (dataset or "text")
+        )
 
     @property
     def has_known_answer(self) -> bool:
         """Whether the data source has text whose translation is known."""
-        return self.config.data.data_source in KNOWN_ANSWERS and not self.config.model.dataset
+        return (
+            self.config.data.data_source in KNOWN_ANSWERS
+            and not self.config.model.dataset
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +116,9 @@ class ConflictRule:
 
 _OWN_ENDS = ("until_steady", "stop_at_loss", "stop_at_accuracy")
 _ANY_STEP = either(("device", *KNOWN_ANSWERS))
-_TRANSLATING = either([name for name, workload in WORKLOADS.items() if "src_max_len" in workload.reads])
+_TRANSLATING = either(
+    [name for name, workload in WORKLOADS.items() if "src_max_len" in workload.reads]
+)
 
 RULES = (
     # Devices and batches.
@@ -107,7 +138,10 @@ RULES = (
         "--global_batch_size={global_batch_size} fixes the batch of all towers; use --batch_size",
     ),
     ConflictRule(
-        lambda c: c.gradient_accumulation_steps > 1 and (c.mode.has_coordinator or c.mode.has_global_batch),
+        lambda c: (
+            c.gradient_accumulation_steps > 1
+            and (c.mode.has_coordinator or c.mode.has_global_batch)
+        ),
         "--gradient_accumulation_steps={gradient_accumulation_steps}: with --variable_update={variable_update} a step "
         "has one batch; use a larger --batch_size or another mode",
     ),
@@ -117,12 +151,19 @@ RULES = (
     ),
     # Several workers.
     ConflictRule(
-        lambda c: c.has_workers and c.mode.one_tower_on_cpus and c.device == "cpu" and c.num_devices > 1,
+        lambda c: (
+            c.has_workers
+            and c.mode.one_tower_on_cpus
+            and c.device == "cpu"
+            and c.num_devices > 1
+        ),
         "--num_devices={num_devices}: MultiWorkerMirroredStrategy has one tower per worker on CPUs; "
         "use --num_devices=1 and more workers, or collective_all_reduce",
     ),
     ConflictRule(
-        lambda c: c.has_workers and bool(c.own_end) and not has_servers(c.variable_update),
+        lambda c: (
+            c.has_workers and bool(c.own_end) and not has_servers(c.variable_update)
+        ),
         "{own_end} ends each of --num_workers={num_workers} by its own clock or loss, but all must end together; "
         "use --num_batches",
     ),
@@ -149,7 +190,9 @@ RULES = (
         "with --variable_update={variable_update}: any worker may run any step",
     ),
     ConflictRule(
-        lambda c: c.mode.has_coordinator and c.data_source not in ("device", *KNOWN_ANSWERS),
+        lambda c: (
+            c.mode.has_coordinator and c.data_source not in ("device", *KNOWN_ANSWERS)
+        ),
         "--data_source={data_source}: with --variable_update={variable_update} a step draws its own batch on any "
         f"worker; use --data_source={_ANY_STEP}",
     ),
@@ -179,16 +222,24 @@ RULES = (
         "--preset={preset} is for text, but --model={model} trains on images; use --preset={presets}",
     ),
     ConflictRule(
-        lambda c: c.direction_alias in ("bi", "uni") and not is_read(c.config, "direction"),
+        lambda c: (
+            c.direction_alias in ("bi", "uni") and not is_read(c.config, "direction")
+        ),
         "--encoder_type={direction_alias} names a direction, which --model={model} does not read; use dynamic_rnn",
     ),
     ConflictRule(
-        lambda c: c.direction_alias in ("bi", "uni") and c.direction != c.direction_alias,
+        lambda c: (
+            c.direction_alias in ("bi", "uni") and c.direction != c.direction_alias
+        ),
         "--encoder_type={direction_alias} and --direction={direction} contradict each other; leave one out",
         reads="direction",
     ),
     ConflictRule(
-        lambda c: c.starts_from_states and c.direction == "bi" and bool(c.num_encoder_layers % 2),
+        lambda c: (
+            c.starts_from_states
+            and c.direction == "bi"
+            and bool(c.num_encoder_layers % 2)
+        ),
         "--num_encoder_layers={num_encoder_layers} must be even with --direction=bi: "
         "a layer has two cells, one per direction",
         reads="direction",
@@ -222,7 +273,11 @@ RULES = (
         reads="share_embedding",
     ),
     ConflictRule(
-        lambda c: c.share_embedding and is_read(c.config, "src_vocab_file") and c.src_vocab_file != c.tgt_vocab_file,
+        lambda c: (
+            c.share_embedding
+            and is_read(c.config, "src_vocab_file")
+            and c.src_vocab_file != c.tgt_vocab_file
+        ),
         "--share_embedding=true needs one vocabulary, got --src_vocab_file={src_vocab_file} and "
         "--tgt_vocab_file={tgt_vocab_file}; use the same file for both",
         reads="share_embedding",
@@ -238,9 +293,15 @@ RULES = (
         reads="beam_size",
     ),
     # Updates and measurement.
-    ConflictRule(lambda c: c.learning_rate <= 0, "--learning_rate={learning_rate} must be above 0"),
     ConflictRule(
-        lambda c: c.lr_schedule == "piecewise" and not learning_rate.steps_of(c.config.training),
+        lambda c: c.learning_rate <= 0,
+        "--learning_rate={learning_rate} must be above 0",
+    ),
+    ConflictRule(
+        lambda c: (
+            c.lr_schedule == "piecewise"
+            and not learning_rate.steps_of(c.config.training)
+        ),
         "--lr_steps={lr_steps}: --lr_schedule=piecewise needs rising numbers of updates, each with a rate above 0, "
         "such as --lr_steps=100:0.01,200:0.001",
     ),
@@ -256,7 +317,8 @@ RULES = (
     ConflictRule(
         lambda c: (
             bool(c.given.get("independent_replica"))
-            and c.given.get("variable_update", "replicated") not in ("replicated", "independent")
+            and c.given.get("variable_update", "replicated")
+            not in ("replicated", "independent")
         ),
         "--independent_replica=true goes with --variable_update=replicated, got {variable_update}; leave it out",
     ),
@@ -302,12 +364,20 @@ RULES = (
         reads="data_dir",
     ),
     ConflictRule(
-        lambda c: c.has_fitting_data and is_read(c.config, "src_vocab_size") and c.unk_id >= c.src_vocab_size,
+        lambda c: (
+            c.has_fitting_data
+            and is_read(c.config, "src_vocab_size")
+            and c.unk_id >= c.src_vocab_size
+        ),
         "--unk_id={unk_id} must be below --src_vocab_size={src_vocab_size}",
         reads="tgt_file_name",
     ),
     ConflictRule(
-        lambda c: c.has_fitting_data and is_read(c.config, "tgt_vocab_size") and c.unk_id >= c.tgt_vocab_size,
+        lambda c: (
+            c.has_fitting_data
+            and is_read(c.config, "tgt_vocab_size")
+            and c.unk_id >= c.tgt_vocab_size
+        ),
         "--unk_id={unk_id} must be below --tgt_vocab_size={tgt_vocab_size}",
         reads="tgt_file_name",
     ),
@@ -328,7 +398,8 @@ RULES = (
     ),
     ConflictRule(
         lambda c: c.has_known_answer and not is_read(c.config, "src_max_len"),
-        "--data_source={data_source} makes pairs of a sentence and its translation; use --model=" + _TRANSLATING,
+        "--data_source={data_source} makes pairs of a sentence and its translation; use --model="
+        + _TRANSLATING,
     ),
     ConflictRule(
         lambda c: c.has_known_answer and c.src_max_len != c.tgt_max_len,

@@ -15,7 +15,14 @@ from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.extension import switch
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.processes import other_python
-from rnn_scaling.registry import ALL_REDUCES, DATA_SOURCES, FRAMEWORKS, TEXT_FILES, VARIABLE_UPDATES, either
+from rnn_scaling.registry import (
+    ALL_REDUCES,
+    DATA_SOURCES,
+    FRAMEWORKS,
+    TEXT_FILES,
+    VARIABLE_UPDATES,
+    either,
+)
 from rnn_scaling.settings import all_reduce_spec, conflict_rules, flags
 from rnn_scaling.settings.conditions import is_read, remedy, unread
 from rnn_scaling.settings.config import GROUP_OF, OPTIONS, RunConfig, from_flat, resolve
@@ -51,7 +58,9 @@ _ALLOWED_ELSEWHERE = {
 
 
 def checked(
-    words: Sequence[str], lines: Sequence[str] = (), defaults: Mapping[str, Any] | None = None
+    words: Sequence[str],
+    lines: Sequence[str] = (),
+    defaults: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], RunConfig]:
     """The options that a command line gives, and what runs with them; a FlagErrors names everything that is wrong."""
     given, wrong = flags.parsed(words, OPTIONS)
@@ -63,20 +72,36 @@ def checked(
     return given, config
 
 
-def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> list[str]:
+def problems(
+    config: RunConfig, given: Mapping[str, Any], *, num_gpus: int
+) -> list[str]:
     """Every reason why `config` cannot run; empty when it can."""
     bad = dict(_out_of_range(config))
     if bad:  # what follows computes with the values, so these get values that it can compute with
         flat = {**config.flat(), **{name: OPTIONS[name].default for name in bad}}
-        config, given = from_flat(flat), {name: value for name, value in given.items() if name not in bad}
+        config, given = (
+            from_flat(flat),
+            {name: value for name, value in given.items() if name not in bad},
+        )
     lines = [*bad.values()]
     for name in unread(config, given):
         needed = remedy(config, name)
-        lines.append(f"{spell(name, given[name])} would be ignored here; it needs {needed}, or leave it out")
+        lines.append(
+            f"{spell(name, given[name])} would be ignored here; it needs {needed}, or leave it out"
+        )
     lines += conflict_rules.broken(config, given, num_gpus)
     if config.devices.device == "gpu" and num_gpus:
         lines += filter(None, [uneven_towers(config.devices.num_devices, num_gpus)])
-    for check in (_kernels, _operators, _installation, _all_reduce, _data, _files, _outputs, _framework):
+    for check in (
+        _kernels,
+        _operators,
+        _installation,
+        _all_reduce,
+        _data,
+        _files,
+        _outputs,
+        _framework,
+    ):
         lines += check(config, num_gpus)
     return lines
 
@@ -105,7 +130,10 @@ def _kernels(config: RunConfig, num_gpus: int) -> Iterator[str]:
     usable = kernels.of_cell(model.unit_type)
     for kernel, name in chosen.items():
         if is_read(config, name) and kernel in kernels.KERNELS and kernel not in usable:
-            cells, remedy = " and ".join(kernels.KERNELS[kernel].cells), " or ".join(usable)
+            cells, remedy = (
+                " and ".join(kernels.KERNELS[kernel].cells),
+                " or ".join(usable),
+            )
             yield f"{spell(name, kernel)} computes {cells}, not --unit_type={model.unit_type}; use {remedy}"
 
 
@@ -137,20 +165,34 @@ def _all_reduce(config: RunConfig, num_gpus: int) -> Iterator[str]:
         yield str(e)
         return
     if config.cluster.num_workers > 1:
-        spanning = [all_reduce_spec.AUTO, *(name for name, row in ALL_REDUCES.items() if row.spans_workers)]
+        spanning = [
+            all_reduce_spec.AUTO,
+            *(name for name, row in ALL_REDUCES.items() if row.spans_workers),
+        ]
         for segment in segments:
             if segment.algorithm not in spanning:
                 yield (
                     f"--all_reduce_spec={update.all_reduce_spec}: {segment.algorithm} works within one process, but "
                     f"--num_workers={config.cluster.num_workers}; use {' or '.join(spanning)}"
                 )
-        segments = tuple(segment for segment in segments if segment.algorithm in spanning)
-    yield from all_reduce_spec.problems(segments, devices.device, devices.num_devices, num_physical)
-    if update.all_reduce_spec == all_reduce_spec.AUTO and config.cluster.num_workers == 1:
-        segments = all_reduce_spec.parse(
-            all_reduce_spec.resolve_auto(devices.num_devices, devices.device, max(1, num_physical))
+        segments = tuple(
+            segment for segment in segments if segment.algorithm in spanning
         )
-    if update.compress_gradients == "bfloat16" and any(segment.algorithm == "nccl" for segment in segments):
+    yield from all_reduce_spec.problems(
+        segments, devices.device, devices.num_devices, num_physical
+    )
+    if (
+        update.all_reduce_spec == all_reduce_spec.AUTO
+        and config.cluster.num_workers == 1
+    ):
+        segments = all_reduce_spec.parse(
+            all_reduce_spec.resolve_auto(
+                devices.num_devices, devices.device, max(1, num_physical)
+            )
+        )
+    if update.compress_gradients == "bfloat16" and any(
+        segment.algorithm == "nccl" for segment in segments
+    ):
         yield (
             f"--compress_gradients=bfloat16 and --all_reduce_spec={update.all_reduce_spec}: nccl cannot add bfloat16; "
             "use float16, or --all_reduce_spec=collective"
@@ -159,22 +201,36 @@ def _all_reduce(config: RunConfig, num_gpus: int) -> Iterator[str]:
 
 def _data(config: RunConfig, num_gpus: int) -> Iterator[str]:
     """A data source, or images, that the workload is not trained on; files that are not named."""
-    name, dataset, source = config.model.model, config.model.dataset, config.data.data_source
+    name, dataset, source = (
+        config.model.model,
+        config.model.dataset,
+        config.data.data_source,
+    )
     holds, needed = DATA_SOURCES[source].holds, dataset or "text"
     workload = WORKLOADS[name]
     if dataset and dataset not in workload.datasets:
-        sizes = either([f"{supported} ({size} x {size})" for supported, size in workload.image_sizes.items()])
+        sizes = either(
+            [
+                f"{supported} ({size} x {size})"
+                for supported, size in workload.image_sizes.items()
+            ]
+        )
         least = f", since its layers need {workload.smallest_image} x {workload.smallest_image} pixels"
-        model = next(model for model, row in WORKLOADS.items() if dataset in row.datasets)
+        model = next(
+            model for model, row in WORKLOADS.items() if dataset in row.datasets
+        )
         yield (
             f"--dataset={dataset}: --model={name} supports only images of {sizes}"
             f"{least if workload.smallest_image else ''}; leave it out, or use another network, such as --model={model}"
         )
     elif holds and holds != needed:
-        sources = [source for source, row in DATA_SOURCES.items() if row.holds in ("", needed)]
+        sources = [
+            source for source, row in DATA_SOURCES.items() if row.holds in ("", needed)
+        ]
         yield (
             f"--data_source={source} reads {holds}, but --model={name} trains on {needed}; "
-            f"use --data_source={either(sources)}" + (f", or --dataset={holds}" if holds in workload.datasets else "")
+            f"use --data_source={either(sources)}"
+            + (f", or --dataset={holds}" if holds in workload.datasets else "")
         )
     elif is_read(config, "tgt_file_name"):
         for file in TEXT_FILES:
@@ -183,7 +239,11 @@ def _data(config: RunConfig, num_gpus: int) -> Iterator[str]:
 
 
 def _files(config: RunConfig, num_gpus: int) -> Iterator[str]:
-    folder, pattern, source = config.data.data_dir, config.data.file_pattern, DATA_SOURCES[config.data.data_source]
+    folder, pattern, source = (
+        config.data.data_dir,
+        config.data.file_pattern,
+        DATA_SOURCES[config.data.data_source],
+    )
     has_files = os.path.isdir(folder) and any(Path(folder).glob(pattern or "*"))
     if folder and pattern and source.holds == config.model.dataset and not has_files:
         yield f"--data_dir={folder}: no folder with files {pattern}; name the folder with {source.help}"
@@ -199,7 +259,12 @@ def _files(config: RunConfig, num_gpus: int) -> Iterator[str]:
 
 def _outputs(config: RunConfig, num_gpus: int) -> Iterator[str]:
     output = config.output
-    kinds = {"result_file": "file", "mlperf_log": "file", "log_dir": "folder", "checkpoint_dir": "folder"}
+    kinds = {
+        "result_file": "file",
+        "mlperf_log": "file",
+        "log_dir": "folder",
+        "checkpoint_dir": "folder",
+    }
     for name, kind in kinds.items():
         path = getattr(output, name)
         if path and (reason := _unwritable(Path(path), kind)):
@@ -238,8 +303,14 @@ def _framework(config: RunConfig, num_gpus: int) -> list[str]:
     for option, allowed in _ALLOWED_ELSEWHERE.items():
         value = getattr(getattr(config, GROUP_OF[option]), option)
         if value not in allowed:
-            remedy = f"use {' or '.join(spell(option, choice) for choice in allowed)}" if allowed[0] else "leave it out"
-            faults.append(f"--framework={name} does not support {spell(option, value)}; {remedy}")
+            remedy = (
+                f"use {' or '.join(spell(option, choice) for choice in allowed)}"
+                if allowed[0]
+                else "leave it out"
+            )
+            faults.append(
+                f"--framework={name} does not support {spell(option, value)}; {remedy}"
+            )
     sizes = config.tower_batch_sizes()
     if row.has_equal_towers and len(set(sizes)) > 1:
         faults.append(
@@ -248,7 +319,11 @@ def _framework(config: RunConfig, num_gpus: int) -> list[str]:
         )
     devices = config.devices
     if devices.device == "gpu" and devices.num_devices > num_gpus:
-        faults.append(f"--framework={name} needs a GPU for each of --num_devices={devices.num_devices}, got {num_gpus}")
-    if not faults and (problem := other_python.problem(name, row.package, row.least)):  # which starts a program
+        faults.append(
+            f"--framework={name} needs a GPU for each of --num_devices={devices.num_devices}, got {num_gpus}"
+        )
+    if not faults and (
+        problem := other_python.problem(name, row.package, row.least)
+    ):  # which starts a program
         faults.append(problem)
     return faults

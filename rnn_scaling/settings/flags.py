@@ -45,16 +45,27 @@ class FlagErrors(entry.Refusal):
         super().__init__(*lines)
 
 
-def positional(help: str, shown: str, several: bool = False, default: Any = dataclasses.MISSING) -> Any:
+def positional(
+    help: str, shown: str, several: bool = False, default: Any = dataclasses.MISSING
+) -> Any:
     """Declares one field that a word without dashes fills; `several`: all words that are left, as a tuple."""
-    rules: dict[str, Any] = {"choices": (), "minimum": None, "maximum": None, "parse": None}
+    rules: dict[str, Any] = {
+        "choices": (),
+        "minimum": None,
+        "maximum": None,
+        "parse": None,
+    }
     rules |= {"help": help, "shown": shown, "positional": True, "several": several}
     return dataclasses.field(default=default, metadata=rules)
 
 
 def fields(groups: Sequence[type]) -> dict[str, dataclasses.Field]:
     """Every option of the groups by flag; the underscore of from_ only keeps it from being a keyword of Python."""
-    return {field.name.rstrip("_"): field for group in groups for field in dataclasses.fields(group)}
+    return {
+        field.name.rstrip("_"): field
+        for group in groups
+        for field in dataclasses.fields(group)
+    }
 
 
 def _is_true(text: str) -> bool:
@@ -105,7 +116,10 @@ def _parse_values(name: str, field: dataclasses.Field, text: str, lists: bool) -
     """Text -> value or, with `lists`, values separated by commas; errors as in `_parse_option`."""
     if not lists:
         return _parse_option(name, field, text)
-    return [_parse_option(name, field, part) for part in ([text] if field.metadata["whole"] else text.split(","))]
+    return [
+        _parse_option(name, field, part)
+        for part in ([text] if field.metadata["whole"] else text.split(","))
+    ]
 
 
 def parse(argv: Sequence[str], options: Options, lists: bool = False) -> dict[str, Any]:
@@ -116,17 +130,27 @@ def parse(argv: Sequence[str], options: Options, lists: bool = False) -> dict[st
     return given
 
 
-def parsed(argv: Sequence[str], options: Options, lists: bool = False) -> tuple[dict[str, Any], list[str]]:
+def parsed(
+    argv: Sequence[str], options: Options, lists: bool = False
+) -> tuple[dict[str, Any], list[str]]:
     """(the values, or lists of values, of the options that a command line gives, by flag; what is wrong with it).
 
     `--flagfile=FILE` reads more words from a file. Wrong are unknown flags, malformed values, and stray or missing
     words, a line each.
     """
-    from absl import flags as absl_flags  # loads logging and more, which --help need not wait for
+    from absl import (
+        flags as absl_flags,
+    )  # loads logging and more, which --help need not wait for
 
-    named = {name: field for name, field in options.items() if not field.metadata.get("positional")}
+    named = {
+        name: field
+        for name, field in options.items()
+        if not field.metadata.get("positional")
+    }
     aliases = {alias: target for alias, target in ALIASES.items() if target in named}
-    values = _define({**named, **{alias: named[target] for alias, target in aliases.items()}})
+    values = _define(
+        {**named, **{alias: named[target] for alias, target in aliases.items()}}
+    )
     lines: list[str] = []
     try:
         words = expanded(argv)
@@ -150,13 +174,19 @@ def parsed(argv: Sequence[str], options: Options, lists: bool = False) -> tuple[
             lines.append(str(e))
             continue
         if target in given and given[target] != value:
-            both = f"--{name}={values[name].value} and --{target}={values[target].value}"
+            both = (
+                f"--{name}={values[name].value} and --{target}={values[target].value}"
+            )
             lines.append(f"{both} name the same option; give one of them")
         else:
             given[target] = value
     unknown, plain = _split(rest)
     lines += [_stray(word, [*named, *aliases]) for word in unknown]
-    lines += _assign(plain, {name: field for name, field in options.items() if name not in named}, given)
+    lines += _assign(
+        plain,
+        {name: field for name, field in options.items() if name not in named},
+        given,
+    )
     return given, lines
 
 
@@ -181,7 +211,9 @@ def expanded(words: Sequence[str], within: tuple[str, ...] = ()) -> list[str]:
 
 def _read_flag_file(path: str, within: tuple[str, ...]) -> list[str]:
     if os.path.realpath(path) in within:
-        raise ValueError(f"--flagfile={path} names itself, directly or by another; take it out of the file")
+        raise ValueError(
+            f"--flagfile={path} names itself, directly or by another; take it out of the file"
+        )
     try:
         # As the words of a command line are: what is no UTF-8 stays what it is.
         text = input_files.read_bytes(path).decode("utf-8-sig", "surrogateescape")
@@ -196,30 +228,54 @@ def _words_of(text: str) -> list[str]:
     return [line for line in lines if line and not line.startswith(("#", "//"))]
 
 
-def answer(argv: Sequence[str], usage: str, groups: Sequence[type] | Mapping[str, type], command: str) -> None:
+def answer(
+    argv: Sequence[str],
+    usage: str,
+    groups: Sequence[type] | Mapping[str, type],
+    command: str,
+) -> None:
     """Answers --help, --help=TOPIC and --version by raising an Answer, or a Refusal if there is no such topic.
 
     Args:
       usage: what the command does, with examples and exit statuses; commands in it are written `./run.sh NAME`.
       groups: option dataclasses; by the names that `--help=NAME` takes, or named after the first word of their titles.
     """
-    topics = ["" if word in HELP_WORDS else "all" for word in argv if word in (*HELP_WORDS, "--helpfull")]
-    topics += [word.removeprefix("--help=") for word in argv if word.startswith("--help=")]
+    topics = [
+        "" if word in HELP_WORDS else "all"
+        for word in argv
+        if word in (*HELP_WORDS, "--helpfull")
+    ]
+    topics += [
+        word.removeprefix("--help=") for word in argv if word.startswith("--help=")
+    ]
     if topics:
         raise entry.Answer(help_page(usage, groups, command).text(topics[0]))
     if any(word in VERSION_WORDS for word in argv):
         raise entry.Answer(f"rnn_scaling {entry.VERSION}")
 
 
-def help_page(usage: str, groups: Sequence[type] | Mapping[str, type], command: str) -> help_pages.Page:
+def help_page(
+    usage: str, groups: Sequence[type] | Mapping[str, type], command: str
+) -> help_pages.Page:
     """The help of a command; arguments as in `answer`."""
-    titles = groups if isinstance(groups, Mapping) else {help_pages.title(group): group for group in groups}
+    titles = (
+        groups
+        if isinstance(groups, Mapping)
+        else {help_pages.title(group): group for group in groups}
+    )
     # "sweep" of a group titled "Sweep: ...".
-    named = {title.split(":")[0].rstrip(".").lower().replace(" ", "_"): group for title, group in titles.items()}
+    named = {
+        title.split(":")[0].rstrip(".").lower().replace(" ", "_"): group
+        for title, group in titles.items()
+    }
     notes = [
         "--flagfile=FILE reads flags from a file; --version prints the version.",
         f"Exit status {entry.EXIT_INTERNAL}: a fault of this program; {entry.DEBUG}=1 shows where.",
-        *(f"--{alias} is --{target}." for alias, target in ALIASES.items() if target in fields([*named.values()])),
+        *(
+            f"--{alias} is --{target}."
+            for alias, target in ALIASES.items()
+            if target in fields([*named.values()])
+        ),
     ]
     return help_pages.Page(command, usage, named, notes)
 
@@ -233,7 +289,9 @@ def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:
     return options
 
 
-def build(groups: Sequence[type], given: Mapping[str, Any], lines: Sequence[str] = ()) -> list[Any]:
+def build(
+    groups: Sequence[type], given: Mapping[str, Any], lines: Sequence[str] = ()
+) -> list[Any]:
     """An instance of each group with the given values; a FlagErrors names all against their rules, after `lines`."""
     options = fields(groups)
     lines = list(lines)
@@ -244,9 +302,18 @@ def build(groups: Sequence[type], given: Mapping[str, Any], lines: Sequence[str]
             lines.append(f"--{name}= must not be empty")
     if lines:
         raise FlagErrors(lines)
-    by_field = {options[name].name: value for name, value in given.items() if name in options}
+    by_field = {
+        options[name].name: value for name, value in given.items() if name in options
+    }
     return [
-        group(**{f.name: by_field[f.name] for f in dataclasses.fields(group) if f.name in by_field}) for group in groups
+        group(
+            **{
+                f.name: by_field[f.name]
+                for f in dataclasses.fields(group)
+                if f.name in by_field
+            }
+        )
+        for group in groups
     ]
 
 
@@ -272,7 +339,9 @@ def _define(options: Options) -> Any:
 
     values = absl_flags.FlagValues()
     for name, field in options.items():
-        flag: Any = absl_flags.Flag(absl_flags.ArgumentParser(), None, name, None, field.metadata["help"])
+        flag: Any = absl_flags.Flag(
+            absl_flags.ArgumentParser(), None, name, None, field.metadata["help"]
+        )
         # Without a value such a flag is "true".
         flag.boolean = kind_of(field) == "bool" or field.metadata["bare"]
         absl_flags.DEFINE_flag(flag, flag_values=values)
@@ -283,7 +352,9 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """(what looks like a flag, the others); after -- nothing is a flag."""
     end = words.index("--") if "--" in words else len(words)
     unknown = [word for word in words[:end] if word.startswith("-") and word != "-"]
-    return unknown, [word for word in words[:end] if word not in unknown] + list(words[end + 1 :])
+    return unknown, [word for word in words[:end] if word not in unknown] + list(
+        words[end + 1 :]
+    )
 
 
 def _stray(word: str, known: Sequence[str]) -> str:
@@ -296,12 +367,17 @@ def _stray(word: str, known: Sequence[str]) -> str:
 def _assign(words: Sequence[str], wanted: Options, given: dict[str, Any]) -> list[str]:
     """Puts plain words into `given` by the name of their positional; returns what is wrong."""
     if not wanted:
-        return [f"unexpected word {word!r}; options are written --name=value" for word in words]
+        return [
+            f"unexpected word {word!r}; options are written --name=value"
+            for word in words
+        ]
     several = any(field.metadata["several"] for field in wanted.values())
     needed = sum(field.default is dataclasses.MISSING for field in wanted.values())
     if len(words) < needed or (len(words) > len(wanted) and not several):
         shape = " ".join(help_pages.shape(field) for field in wanted.values())
-        return [f"expected {shape}, got {' '.join(words) or 'nothing'}; --help explains"]
+        return [
+            f"expected {shape}, got {' '.join(words) or 'nothing'}; --help explains"
+        ]
     rest = [Path(word) for word in words]
     for name, field in list(wanted.items())[: len(rest)]:
         given[name] = tuple(rest) if field.metadata["several"] else rest.pop(0)

@@ -9,7 +9,13 @@ from typing import Any
 from rnn_scaling import entry
 
 WIDTH = 80
-PLACEHOLDERS = {"bool": "true|false", "int": "N", "float": "X", "str": "TEXT", "Path": "FILE"}
+PLACEHOLDERS = {
+    "bool": "true|false",
+    "int": "N",
+    "float": "X",
+    "str": "TEXT",
+    "Path": "FILE",
+}
 FEW_GROUPS = 4  # a command with more has a first screen
 COMMON = {
     "model": "network: nmt, transformer, lm, resnet50, vgg16 ...",
@@ -37,9 +43,15 @@ class Page:
 
     def text(self, topic: str) -> str:
         """The help on a topic: "" is the first screen, else "all", a group or a flag; a Refusal names the nearest."""
-        flags = {field.name.rstrip("_"): field for group in self.groups.values() for field in dataclasses.fields(group)}
+        flags = {
+            field.name.rstrip("_"): field
+            for group in self.groups.values()
+            for field in dataclasses.fields(group)
+        }
         if topic == "all" or (not topic and len(self.groups) < FEW_GROUPS):
-            every_group = [line for name in self.groups for line in (*self._group(name), "")]
+            every_group = [
+                line for name in self.groups for line in (*self._group(name), "")
+            ]
             return "\n".join([*self._head(), *every_group, *self.notes])
         if not topic:
             return "\n".join([*self._head(), *self._first_screen()])
@@ -49,15 +61,34 @@ class Page:
         if name in flags:
             return "\n".join(self._lines(flags[name]))
         close = difflib.get_close_matches(name, [*self.groups, *flags, "all"], n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"groups: {', '.join(self.groups)}"
+        hint = (
+            f"did you mean {' or '.join(close)}?"
+            if close
+            else f"groups: {', '.join(self.groups)}"
+        )
         raise entry.Refusal(f"--help={topic}: there is no such group or flag; {hint}")
 
     def _head(self) -> list[str]:
-        fields = [field for group in self.groups.values() for field in dataclasses.fields(group)]
-        is_single = "|" not in self.command  # subcommands such as add|import have different arguments
-        words = [shape(field) for field in fields if is_single and field.metadata.get("positional")]
+        fields = [
+            field
+            for group in self.groups.values()
+            for field in dataclasses.fields(group)
+        ]
+        is_single = (
+            "|" not in self.command
+        )  # subcommands such as add|import have different arguments
+        words = [
+            shape(field)
+            for field in fields
+            if is_single and field.metadata.get("positional")
+        ]
         usage = self.usage.replace("./run.sh", entry.program()).rstrip()
-        return [" ".join([entry.program(), self.command, *words, "[--name=value ...]"]), "", *wrapped(usage), ""]
+        return [
+            " ".join([entry.program(), self.command, *words, "[--name=value ...]"]),
+            "",
+            *wrapped(usage),
+            "",
+        ]
 
     def _first_screen(self) -> list[str]:
         lines = ["Flags that most runs need:"]
@@ -71,7 +102,14 @@ class Page:
 
     def _group(self, name: str) -> list[str]:
         group = self.groups[name]
-        return [title(group), *(line for field in dataclasses.fields(group) for line in self._lines(field))]
+        return [
+            title(group),
+            *(
+                line
+                for field in dataclasses.fields(group)
+                for line in self._lines(field)
+            ),
+        ]
 
     def _lines(self, field: Field) -> list[str]:
         """The flag with its values, its meaning and its default."""
@@ -79,19 +117,34 @@ class Page:
         if rules.get("positional"):
             head = f"  {shape(field)}"
         else:
-            choices = rules["shown"] or "|".join(rules["choices"]) or PLACEHOLDERS[kind_of(field)]
+            choices = (
+                rules["shown"]
+                or "|".join(rules["choices"])
+                or PLACEHOLDERS[kind_of(field)]
+            )
             head = f"  --{field.name.rstrip('_')}={choices}"
             if len(head) > WIDTH:
                 head = f"{head.partition('=')[0]}=NAME"
                 unnamed = [choice for choice in rules["choices"] if choice not in body]
                 body += f"; one of {', '.join(rules['choices'])}" if unnamed else ""
-            body += "" if "default: " in body else f" (default: {_shown(field.default)})"
-        return [head, *textwrap.wrap(body, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)]
+            body += (
+                "" if "default: " in body else f" (default: {_shown(field.default)})"
+            )
+        return [
+            head,
+            *textwrap.wrap(
+                body, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6
+            ),
+        ]
 
 
 def kind_of(field: Field) -> str:
     """The option's type, the first of a union: "int", "float", "bool", "str" or "Path"."""
-    kind = field.type.__name__ if isinstance(field.type, type) else str(field.type).split("|")[0].strip()
+    kind = (
+        field.type.__name__
+        if isinstance(field.type, type)
+        else str(field.type).split("|")[0].strip()
+    )
     return kind.rpartition(".")[2]
 
 
@@ -109,7 +162,10 @@ def wrapped(text: str) -> list[str]:
         if line and not line.startswith(" "):
             paragraph.append(line)
             continue
-        lines += [*textwrap.wrap(" ".join(paragraph), WIDTH, break_on_hyphens=False), line]
+        lines += [
+            *textwrap.wrap(" ".join(paragraph), WIDTH, break_on_hyphens=False),
+            line,
+        ]
         paragraph = []
     return lines[:-1]
 

@@ -20,7 +20,9 @@ class LearningRate:
     factor: float = 1.0
     ramp_updates: int = 0  # of the factor; with inverse_sqrt those until the rate is `last`, and the factor has no ramp
     schedule: str = "constant"
-    steps: tuple[tuple[int, float], ...] = ()  # of piecewise: (update from which on, rate)
+    steps: tuple[
+        tuple[int, float], ...
+    ] = ()  # of piecewise: (update from which on, rate)
 
     @property
     def last(self) -> float:
@@ -30,7 +32,9 @@ class LearningRate:
     @property
     def is_constant(self) -> bool:
         """Whether every update has the same."""
-        return self.schedule == "constant" and (not self.ramp_updates or self.factor == 1)
+        return self.schedule == "constant" and (
+            not self.ramp_updates or self.factor == 1
+        )
 
     def at(self, update: Any, ops: Any) -> Any:
         """The rate of update number `update`, a float64 of `ops`, which is numpy or tensorflow; 0 for the first."""
@@ -40,16 +44,28 @@ class LearningRate:
         rate = self.first + 0.0 * update
         for start, following in self.steps:
             rate = ops.where(update >= start, following + 0.0 * update, rate)
-        ramp = ops.minimum(update / self.ramp_updates, 1.0) if self.ramp_updates else 1.0
+        ramp = (
+            ops.minimum(update / self.ramp_updates, 1.0) if self.ramp_updates else 1.0
+        )
         return rate * (1.0 + (self.factor - 1.0) * ramp)
 
 
 def of(config: RunConfig) -> LearningRate:
     """That of a run; linear: times the towers and their micro-batches, by which an update's batch is larger."""
     training = config.training
-    factor = config.num_towers * training.gradient_accumulation_steps if training.lr_scaling == "linear" else 1
+    factor = (
+        config.num_towers * training.gradient_accumulation_steps
+        if training.lr_scaling == "linear"
+        else 1
+    )
     steps = steps_of(training) if training.lr_schedule == "piecewise" else ()
-    return LearningRate(training.learning_rate, factor, training.lr_warmup_batches, training.lr_schedule, steps)
+    return LearningRate(
+        training.learning_rate,
+        factor,
+        training.lr_warmup_batches,
+        training.lr_schedule,
+        steps,
+    )
 
 
 def steps_of(training: TrainingOptions) -> tuple[tuple[int, float], ...]:
@@ -60,5 +76,9 @@ def steps_of(training: TrainingOptions) -> tuple[tuple[int, float], ...]:
     except ValueError:
         return ()
     starts = [start for start, _ in steps]
-    is_schedule = starts[0] > 0 and starts == sorted(set(starts)) and all(0 < rate < math.inf for _, rate in steps)
+    is_schedule = (
+        starts[0] > 0
+        and starts == sorted(set(starts))
+        and all(0 < rate < math.inf for _, rate in steps)
+    )
     return steps if is_schedule else ()

@@ -8,12 +8,25 @@ from rnn_scaling.settings.config import OPTIONS
 
 TRAINER = "trainer"  # the option that names a program of the user
 # Options of such runs that say how they were started and read, and nothing about the work.
-HOW_RUN = ("trainer_command", "log_format", "log_warmup", "items_per_step", "items", "unit")
-NAMED = ("encoder_type", "variable_update", "num_devices")  # always in a name, by value alone
+HOW_RUN = (
+    "trainer_command",
+    "log_format",
+    "log_warmup",
+    "items_per_step",
+    "items",
+    "unit",
+)
+NAMED = (
+    "encoder_type",
+    "variable_update",
+    "num_devices",
+)  # always in a name, by value alone
 FRAMEWORK = "framework"  # the option that names the framework that trains our network
 OURS = OPTIONS[FRAMEWORK].default
 # Our options with words for values; another program may use other words. A sweep decides on the device.
-THEIRS = frozenset(name for name, field in OPTIONS.items() if field.metadata["choices"]) - {"device"}
+THEIRS = frozenset(
+    name for name, field in OPTIONS.items() if field.metadata["choices"]
+) - {"device"}
 _DEFAULT_MODEL = repr(OPTIONS["model"].default)
 
 
@@ -24,12 +37,20 @@ def network(config: Mapping[str, Any]) -> str:
     if config.get(FRAMEWORK, OURS) != OURS:
         return str(config[FRAMEWORK])
     entry = WORKLOADS.get(config.get("model", OPTIONS["model"].default))
-    return str(config["model"] if entry and "encoder_type" not in entry.reads else config.get("encoder_type"))
+    return str(
+        config["model"]
+        if entry and "encoder_type" not in entry.reads
+        else config.get("encoder_type")
+    )
 
 
 def without_network(names: Iterable[str], config: Mapping[str, Any]) -> list[str]:
     """Names of options without `model` or `framework` if the name of the run already contains it."""
-    return [name for name in names if name not in ("model", FRAMEWORK) or network(config) != config.get(name)]
+    return [
+        name
+        for name in names
+        if name not in ("model", FRAMEWORK) or network(config) != config.get(name)
+    ]
 
 
 def program(config: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -50,13 +71,25 @@ def told_apart(names: Sequence[str], units: Sequence[str]) -> list[str]:
     counted: dict[str, set[str]] = {}
     for name, unit in zip(names, units):
         counted.setdefault(name, set()).add(unit)
-    return [f"{name}, {unit}" if len(counted[name]) > 1 else name for name, unit in zip(names, units)]
+    return [
+        f"{name}, {unit}" if len(counted[name]) > 1 else name
+        for name, unit in zip(names, units)
+    ]
 
 
-def distinguishing(names: Iterable[str], configurations: Sequence[Mapping[str, str]]) -> list[str]:
+def distinguishing(
+    names: Iterable[str], configurations: Sequence[Mapping[str, str]]
+) -> list[str]:
     """The options that tell the configurations apart, and the model where any's is not the default.
 
     An option that only some of them read tells those apart alone. Each has the `repr` of the options that it reads.
     """
-    values = {name: {options[name] for options in configurations if name in options} for name in names}
-    return [name for name, given in values.items() if len(given) > 1 or (name == "model" and given - {_DEFAULT_MODEL})]
+    values = {
+        name: {options[name] for options in configurations if name in options}
+        for name in names
+    }
+    return [
+        name
+        for name, given in values.items()
+        if len(given) > 1 or (name == "model" and given - {_DEFAULT_MODEL})
+    ]

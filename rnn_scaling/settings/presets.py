@@ -3,7 +3,12 @@
 from typing import Any
 
 from rnn_scaling import registry
-from rnn_scaling.models.config import GNMT_V2, TRANSFORMER_BASE, TRANSFORMER_BIG, ModelConfig
+from rnn_scaling.models.config import (
+    GNMT_V2,
+    TRANSFORMER_BASE,
+    TRANSFORMER_BIG,
+    ModelConfig,
+)
 from rnn_scaling.models.workloads import WORKLOADS
 
 SEED_PRESET = {
@@ -36,7 +41,10 @@ def image_batches() -> str:
     for entry in WORKLOADS.values():
         for preset, size in entry.batch_sizes.items():
             by_preset.setdefault(preset, set()).add(size)
-    return ", ".join(f"{preset} {registry.either(map(str, sorted(sizes)))}" for preset, sizes in by_preset.items())
+    return ", ".join(
+        f"{preset} {registry.either(map(str, sorted(sizes)))}"
+        for preset, sizes in by_preset.items()
+    )
 
 
 def model_of(preset: Any) -> str:
@@ -50,5 +58,13 @@ def defaults(preset: str, workload: str) -> dict[str, Any]:
     if entry is None:
         return values
     if entry.datasets:  # a preset of text alone is refused
-        return {"batch_size": entry.batch_sizes[preset]} if preset in entry.batch_sizes else {}
-    return {name: value for name, value in values.items() if workload in _READERS.get(name, WORKLOADS)}
+        return (
+            {"batch_size": entry.batch_sizes[preset]}
+            if preset in entry.batch_sizes
+            else {}
+        )
+    return {
+        name: value
+        for name, value in values.items()
+        if workload in _READERS.get(name, WORKLOADS)
+    }

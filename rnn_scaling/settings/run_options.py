@@ -15,7 +15,11 @@ from rnn_scaling.settings import presets
 class DeviceOptions:
     """Devices: their kind and number; each runs one tower."""
 
-    device: str = option("auto", "kind of device; auto is gpu where one is visible", choices=("auto", "cpu", "gpu"))
+    device: str = option(
+        "auto",
+        "kind of device; auto is gpu where one is visible",
+        choices=("auto", "cpu", "gpu"),
+    )
     num_devices: int = option(
         1,
         "towers, one on each device (0: all GPUs, or all CPU devices that the cores allow); "
@@ -24,7 +28,10 @@ class DeviceOptions:
         maximum=1_024,
     )
     cpu_cores_per_device: int = option(
-        1, "cores per CPU device; the process is bound to num_devices times this number", minimum=1, maximum=1_024
+        1,
+        "cores per CPU device; the process is bound to num_devices times this number",
+        minimum=1,
+        maximum=1_024,
     )
 
 
@@ -39,7 +46,9 @@ class FrameworkOptions:
     )
     compile: bool = option(False, "torch: compile the network with torch.compile")
     keras_backend: str = option(
-        "tensorflow", "keras: back end that computes the network", choices=("tensorflow", "jax")
+        "tensorflow",
+        "keras: back end that computes the network",
+        choices=("tensorflow", "jax"),
     )
     malloc: str = option(
         "system",
@@ -61,7 +70,10 @@ class ClusterOptions:
         maximum=65_536,
     )
     num_ps: int = option(
-        1, "parameter servers: processes that hold the variables, in modes that use them", minimum=1, maximum=1_024
+        1,
+        "parameter servers: processes that hold the variables, in modes that use them",
+        minimum=1,
+        maximum=1_024,
     )
     cluster_timeout: float = option(
         60.0,
@@ -76,7 +88,8 @@ class ClusterOptions:
         maximum=3_600.0,
     )
     coordinator_address: str = option(
-        "", "HOST:PORT at which rank 0 waits for the others, if the launcher does not set it"
+        "",
+        "HOST:PORT at which rank 0 waits for the others, if the launcher does not set it",
     )
 
 
@@ -85,9 +98,13 @@ class UpdateOptions:
     """Variable update: where variables live, how gradients are exchanged."""
 
     variable_update: str = option(
-        "independent", registry.in_words(registry.VARIABLE_UPDATES), choices=tuple(registry.VARIABLE_UPDATES)
+        "independent",
+        registry.in_words(registry.VARIABLE_UPDATES),
+        choices=tuple(registry.VARIABLE_UPDATES),
     )
-    independent_replica: bool = option(False, "with --variable_update=replicated: the same as independent")
+    independent_replica: bool = option(
+        False, "with --variable_update=replicated: the same as independent"
+    )
     param_server_device: str | None = option(
         None,
         "parameter_server and keras_slicing: variables in the host's memory (cpu) or spread over the GPUs by bytes "
@@ -101,10 +118,12 @@ class UpdateOptions:
         choices=("host", "device"),
     )
     partition_large_variables: bool = option(
-        False, "parameter_server on GPUs or on several processes: split variables larger than the share of one"
+        False,
+        "parameter_server on GPUs or on several processes: split variables larger than the share of one",
     )
     staged_vars: bool = option(
-        False, "parameter_server: towers read a staged copy of the variables, exactly one step stale"
+        False,
+        "parameter_server: towers read a staged copy of the variables, exactly one step stale",
     )
     variable_consistency: str = option(
         "strong",
@@ -124,9 +143,13 @@ class UpdateOptions:
         maximum=65_536,
     )
     agg_small_grads_max_bytes: int = option(
-        0, "replicated: pack dense gradients of at most this many bytes before the exchange (0: off)", minimum=0
+        0,
+        "replicated: pack dense gradients of at most this many bytes before the exchange (0: off)",
+        minimum=0,
     )
-    agg_small_grads_max_group: int = option(10, "replicated: maximum number of small gradients per pack", minimum=1)
+    agg_small_grads_max_group: int = option(
+        10, "replicated: maximum number of small gradients per pack", minimum=1
+    )
     sparse_gradients: str = option(
         "gather",
         "parameter_server, keras_slicing and replicated: exchange an embedding's gradient as its touched rows (gather) "
@@ -178,7 +201,8 @@ class TrainingOptions:
         maximum=1.0,
     )
     learning_rate: float = option(
-        0.001, "learning rate; with piecewise the first one, with inverse_sqrt the largest one"
+        0.001,
+        "learning rate; with piecewise the first one, with inverse_sqrt the largest one",
     )
     lr_schedule: str = option(
         "constant",
@@ -214,7 +238,9 @@ class TrainingOptions:
         shown="dynamic|N",
     )
     max_gradient_norm: float = option(
-        0.0, "scale the gradients of a step down to this global L2 norm (0: no clipping)", minimum=0.0
+        0.0,
+        "scale the gradients of a step down to this global L2 norm (0: no clipping)",
+        minimum=0.0,
     )
     seed: int = option(
         1,
@@ -228,7 +254,11 @@ class TrainingOptions:
 class DataOptions:
     """Data: synthetic batches or files, and prefetching."""
 
-    data_source: str = option("device", registry.in_words(registry.DATA_SOURCES), choices=tuple(registry.DATA_SOURCES))
+    data_source: str = option(
+        "device",
+        registry.in_words(registry.DATA_SOURCES),
+        choices=tuple(registry.DATA_SOURCES),
+    )
     use_synthetic_data: bool = option(False, "the same as --data_source=device")
     random_lengths: bool = option(
         False,
@@ -256,7 +286,8 @@ class DataOptions:
         maximum=65_536,
     )
     src_file_name: str = option(
-        "", f"{readers_of('src_file_name')}, text: source sentences, one per line, words separated by spaces, UTF-8"
+        "",
+        f"{readers_of('src_file_name')}, text: source sentences, one per line, words separated by spaces, UTF-8",
     )
     tgt_file_name: str = option(
         "",
@@ -272,9 +303,16 @@ class DataOptions:
         f"{readers_of('tgt_vocab_file')}, text: target vocabulary, for transformer of both sides, one word per line; "
         "only the first tgt_vocab_size lines are used",
     )
-    bos: str = option("<s>", "text: begin-of-sentence word, a line of the target vocabulary")
+    bos: str = option(
+        "<s>", "text: begin-of-sentence word, a line of the target vocabulary"
+    )
     eos: str = option("</s>", "text: end-of-sentence word, a line of each vocabulary")
-    unk_id: int = option(0, "text: id of words that are not in the vocabulary", minimum=0, maximum=2_147_483_647)
+    unk_id: int = option(
+        0,
+        "text: id of words that are not in the vocabulary",
+        minimum=0,
+        maximum=2_147_483_647,
+    )
     num_buckets: int = option(
         5,
         "text: number of buckets; a batch contains sentences of similar length, from one bucket",
@@ -282,14 +320,23 @@ class DataOptions:
         maximum=65_536,
     )
     data_dir: str = option(
-        "", "folder of the files; cifar10: data_batch_1.bin and so on; tfrecord: train-00000-of-01024 and so on"
+        "",
+        "folder of the files; cifar10: data_batch_1.bin and so on; tfrecord: train-00000-of-01024 and so on",
     )
-    disable_shuffle: bool = option(False, "text, cifar10 and tfrecord: keep the order of the files")
+    disable_shuffle: bool = option(
+        False, "text, cifar10 and tfrecord: keep the order of the files"
+    )
     output_buffer_size: int = option(
-        10_000, "text, cifar10 and tfrecord: samples in the shuffle buffer", minimum=1, maximum=1_000_000_000
+        10_000,
+        "text, cifar10 and tfrecord: samples in the shuffle buffer",
+        minimum=1,
+        maximum=1_000_000_000,
     )
     num_parallel_calls: int = option(
-        2, "host, text, cifar10 and tfrecord: threads that prepare batches", minimum=1, maximum=1_024
+        2,
+        "host, text, cifar10 and tfrecord: threads that prepare batches",
+        minimum=1,
+        maximum=1_024,
     )
     prefetch_data_to_device: bool | None = option(
         None,
@@ -297,7 +344,10 @@ class DataOptions:
         "is given without --data_source, the source is host",
     )
     prefetch_buffer_size: int = option(
-        2, "host, text, cifar10 and tfrecord: batches kept ready on each device", minimum=1, maximum=65_536
+        2,
+        "host, text, cifar10 and tfrecord: batches kept ready on each device",
+        minimum=1,
+        maximum=65_536,
     )
 
     @property
@@ -311,17 +361,28 @@ class MeasureOptions:
     """Measuring: number of batches, threads, steady state."""
 
     num_warmup_batches: int = option(
-        10, "batches before the clock starts; none of their items or seconds count", minimum=0, maximum=1_000_000_000
+        10,
+        "batches before the clock starts; none of their items or seconds count",
+        minimum=0,
+        maximum=1_000_000_000,
     )
-    num_batches: int = option(20, "batches measured, after the warm-up", minimum=1, maximum=1_000_000_000)
+    num_batches: int = option(
+        20, "batches measured, after the warm-up", minimum=1, maximum=1_000_000_000
+    )
     until_steady: bool = option(
-        False, "continue after --num_batches until the run is steady and the interval of its rate is within --target_ci"
+        False,
+        "continue after --num_batches until the run is steady and the interval of its rate is within --target_ci",
     )
     target_ci: float = option(
-        0.02, "until_steady: target for the relative half-width of the rate's 95 % interval (0.02: 2 %)", minimum=1e-4
+        0.02,
+        "until_steady: target for the relative half-width of the rate's 95 % interval (0.02: 2 %)",
+        minimum=1e-4,
     )
     max_batches: int = option(
-        2000, "until_steady: maximum number of batches, warm-up included", minimum=1, maximum=1_000_000_000
+        2000,
+        "until_steady: maximum number of batches, warm-up included",
+        minimum=1,
+        maximum=1_000_000_000,
     )
     stop_at_loss: float = option(
         0.0,
@@ -336,7 +397,9 @@ class MeasureOptions:
         maximum=1.0,
     )
     num_epochs: float = option(
-        0.0, "text and cifar10: passes over the data, warm-up included, instead of --num_batches (0: off)", minimum=0.0
+        0.0,
+        "text and cifar10: passes over the data, warm-up included, instead of --num_batches (0: off)",
+        minimum=0.0,
     )
     inter_op_parallelism_threads: int = option(
         0,
@@ -358,15 +421,27 @@ class MeasureOptions:
 class OutputOptions:
     """Output: record, logs, checkpoints, traces, presets."""
 
-    result_file: str = option("", "write the run's record (JSON) here; a failed run writes one too")
+    result_file: str = option(
+        "", "write the run's record (JSON) here; a failed run writes one too"
+    )
     mlperf_log: str = option(
-        "", "write the run as the events of an MLPerf training log (:::MLLOG) here; a failed run writes one too"
+        "",
+        "write the run as the events of an MLPerf training log (:::MLLOG) here; a failed run writes one too",
     )
-    log_dir: str = option("", "write TensorBoard's graph, scalars and traces, and the record (run.json) here")
+    log_dir: str = option(
+        "",
+        "write TensorBoard's graph, scalars and traces, and the record (run.json) here",
+    )
     checkpoint_dir: str = option(
-        "", "save checkpoints here every --save_every batches; the same command continues from the last one"
+        "",
+        "save checkpoints here every --save_every batches; the same command continues from the last one",
     )
-    save_every: int = option(100, "checkpoint_dir: batches between two checkpoints", minimum=1, maximum=1_000_000_000)
+    save_every: int = option(
+        100,
+        "checkpoint_dir: batches between two checkpoints",
+        minimum=1,
+        maximum=1_000_000_000,
+    )
     trace_batches: int = option(
         0,
         "after the measured batches: profile this many more and count the kernels of two others; the record contains "
@@ -375,7 +450,8 @@ class OutputOptions:
         maximum=1_000,
     )
     progress: bool = option(
-        True, "show the rate and time left on stderr while running: a bar on a terminal, otherwise lines"
+        True,
+        "show the rate and time left on stderr while running: a bar on a terminal, otherwise lines",
     )
     preset: str = option(
         "small",

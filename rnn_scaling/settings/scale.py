@@ -6,17 +6,27 @@ from typing import Any
 from rnn_scaling import registry
 
 AXES = ("num_devices", "num_workers")
-ON_ONE_DEVICE = dict.fromkeys(AXES, 1)  # the changes that make a configuration its own baseline
+ON_ONE_DEVICE = dict.fromkeys(
+    AXES, 1
+)  # the changes that make a configuration its own baseline
 
 
 def axis(config: Mapping[str, Any]) -> str:
     """The option in which the rows of a series differ: the workers of a distributed mode, else the devices."""
-    return "num_workers" if registry.is_distributed(config.get("variable_update")) else "num_devices"
+    return (
+        "num_workers"
+        if registry.is_distributed(config.get("variable_update"))
+        else "num_devices"
+    )
 
 
 def num_workers(config: Mapping[str, Any]) -> int:
     """Worker processes; 1 in a mode of one process, whatever the option says."""
-    return config.get("num_workers", 1) if registry.is_distributed(config.get("variable_update")) else 1
+    return (
+        config.get("num_workers", 1)
+        if registry.is_distributed(config.get("variable_update"))
+        else 1
+    )
 
 
 def num_devices(config: Mapping[str, Any]) -> int:

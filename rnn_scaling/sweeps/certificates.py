@@ -24,10 +24,19 @@ FOLDER = "certificates"
 VERIFIER = (*process.our_module("rnn_scaling"), "verify")
 # Adam divides by the gradient's size, which hides a wrong factor. The rates move weights visibly in a few batches.
 # A fault may begin at any batch, and equal sentences hide which mean was taken.
-DEFAULTS: Mapping[str, Any] = {"optimizer": "sgd", "num_warmup_batches": 1, "num_batches": 11}
+DEFAULTS: Mapping[str, Any] = {
+    "optimizer": "sgd",
+    "num_warmup_batches": 1,
+    "num_batches": 11,
+}
 # The network unless the user describes one: everything is compared, and nothing is timed.
 SMALL: Mapping[str, int] = {
-    **{"num_units": 32, "embedding_dim": 24, "src_vocab_size": 190, "tgt_vocab_size": 170},
+    **{
+        "num_units": 32,
+        "embedding_dim": 24,
+        "src_vocab_size": 190,
+        "tgt_vocab_size": 170,
+    },
     **{"src_max_len": 10, "tgt_max_len": 9, "batch_size": 8},
 }
 FIRST_ORDER = 0.002  # rate of asynchronous modes, whose gradients are compared with those at the first weights
@@ -45,7 +54,9 @@ MEASURING = ("num_batches", "num_warmup_batches", *TIMING)
 
 def defaults_of(given: Mapping[str, Any], has_launcher: bool = False) -> dict[str, Any]:
     is_several = has_launcher or given.get("num_workers", 1) > 1
-    mode = given.get("variable_update", ranks.DEFAULT_MODE if is_several else "replicated")
+    mode = given.get(
+        "variable_update", ranks.DEFAULT_MODE if is_several else "replicated"
+    )
     defaults = {
         **DEFAULTS,
         **_rate(given),
@@ -68,7 +79,11 @@ def _sizes(given: Mapping[str, Any]) -> list[str]:
         return []
     left_out = {"batch_size"} if given.get("global_batch_size") else set()
     left_out |= {name for name in SMALL if is_text and "vocab" in name}
-    return [name for name in SMALL if name not in left_out and (name == "batch_size" or name in workload.reads)]
+    return [
+        name
+        for name in SMALL
+        if name not in left_out and (name == "batch_size" or name in workload.reads)
+    ]
 
 
 def _random_lengths(given: Mapping[str, Any]) -> dict[str, bool]:
@@ -83,15 +98,22 @@ def _random_lengths(given: Mapping[str, Any]) -> dict[str, bool]:
 def _rate(given: Mapping[str, Any]) -> dict[str, float]:
     """The default learning rate; none for an unknown optimizer."""
     mode = registry.VARIABLE_UPDATES.get(given.get("variable_update", ""))
-    optimizer, longest = given.get("optimizer", DEFAULTS["optimizer"]), given.get("max_gradient_norm", 0.0)
-    growth = SHORTEST / longest if 0.0 < longest < SHORTEST and optimizer != "adam" else 1.0
+    optimizer, longest = (
+        given.get("optimizer", DEFAULTS["optimizer"]),
+        given.get("max_gradient_norm", 0.0),
+    )
+    growth = (
+        SHORTEST / longest if 0.0 < longest < SHORTEST and optimizer != "adam" else 1.0
+    )
     if mode is not None and mode.has_coordinator:
         return {"learning_rate": FIRST_ORDER * growth}
     if optimizer not in LEARNING_RATES:
         return {}
     workload, divisor = WORKLOADS.get(given.get("model", "")), 1
     if workload is not None and "unit_type" not in workload.reads:
-        is_bounded = workload.has_moving or not workload.datasets or optimizer == "adam"  # Adam's steps are bounded
+        is_bounded = (
+            workload.has_moving or not workload.datasets or optimizer == "adam"
+        )  # Adam's steps are bounded
         divisor = DEEP if is_bounded else UNBOUNDED
     return {"learning_rate": LEARNING_RATES[optimizer] / divisor * growth}
 
@@ -100,7 +122,9 @@ def jobs(runs: Sequence[Run], out: Path) -> list[Job]:
     return [Job(_verification(run), out / FOLDER, run.name) for run in runs]
 
 
-def attach(runs: Sequence[AnyRun], out: Path, certified: Mapping[str, RunRecord], repeats: int) -> None:
+def attach(
+    runs: Sequence[AnyRun], out: Path, certified: Mapping[str, RunRecord], repeats: int
+) -> None:
     """Writes each configuration's certificate into the records of its timed runs."""
     for run in runs:
         certificate = certified[run.name].certificate if run.name in certified else None

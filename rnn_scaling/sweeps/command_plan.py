@@ -29,7 +29,11 @@ from rnn_scaling.sweeps.runs import AnyRun
 AXIS = "--axis:"
 REPEAT, RESULT_FILE = "repeat", "result_file"  # places that every run has
 PRODUCTS = ("items_per_step", "items")
-PLACED = ("device", "cpu_cores_per_device", "num_devices")  # a run also sees these in its cores and GPUs
+PLACED = (
+    "device",
+    "cpu_cores_per_device",
+    "num_devices",
+)  # a run also sees these in its cores and GPUs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +48,9 @@ class TrainerOptions:
         shown='"COMMAND {num_devices}"',
         whole=True,
     )
-    trainer_name: str = option("", "name in reports (default: its script, module or program)")
+    trainer_name: str = option(
+        "", "name in reports (default: its script, module or program)"
+    )
     log_format: str = option(
         log_formats.AUTO,
         "format of its output if it writes no record: formats to try (auto: all); the last may be regex:PATTERN with "
@@ -54,7 +60,11 @@ class TrainerOptions:
         shown="FORMAT,...",
         whole=True,
     )
-    log_warmup: int = option(1, "first matches of the pattern that no rate counts, if there are more", minimum=0)
+    log_warmup: int = option(
+        1,
+        "first matches of the pattern that no rate counts, if there are more",
+        minimum=0,
+    )
     items_per_step: str = option(
         "",
         "items of a step on all devices, if the log has only steps or seconds: a product such as "
@@ -68,7 +78,9 @@ class TrainerOptions:
         parse=template.factors,
         shown="PRODUCT",
     )
-    unit: str = option("", "what the trainer counts, in the plural (default: from its record or log)")
+    unit: str = option(
+        "", "what the trainer counts, in the plural (default: from its record or log)"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +99,9 @@ class CommandRun(AnyRun):
 
     def identity_of(self, config: Mapping[str, Any]) -> Identity:
         """The values of its options, and how its numbers were read."""
-        return tuple((name, config.get(name)) for name in dict.fromkeys([*self.config, *HOW_RUN]))
+        return tuple(
+            (name, config.get(name)) for name in dict.fromkeys([*self.config, *HOW_RUN])
+        )
 
     @property
     def num_devices(self) -> int:
@@ -96,7 +110,11 @@ class CommandRun(AnyRun):
     @property
     def num_cores(self) -> int | None:
         """Cores that it gets; None: it runs on GPUs and may use all."""
-        return self.num_devices * int(self.config["cpu_cores_per_device"]) if self.config["device"] == "cpu" else None
+        return (
+            self.num_devices * int(self.config["cpu_cores_per_device"])
+            if self.config["device"] == "cpu"
+            else None
+        )
 
 
 def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
@@ -107,18 +125,32 @@ def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
         raise flags.FlagErrors([str(e)]) from None
     axes: dict[str, list[str]] = {}
     lines, placed = [], []
-    names = [text.partition("=")[0].removeprefix(AXIS).lstrip("-") for text in words if text[:1] == "-"]
+    names = [
+        text.partition("=")[0].removeprefix(AXIS).lstrip("-")
+        for text in words
+        if text[:1] == "-"
+    ]
     for flag in filter(_is_axis, words):
         name, equals, values = flag.removeprefix(AXIS).partition("=")
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not equals:
-            lines.append(f"{flag} must be {AXIS}NAME=VALUE,..., NAME being letters, digits and _")
+            lines.append(
+                f"{flag} must be {AXIS}NAME=VALUE,..., NAME being letters, digits and _"
+            )
         elif name in (*PLACED, *flags.ALIASES):
             placed.append(f"--{name}={values}")
-            lines += [f"{flag}: {name} is given twice; give all values at once"] if names.count(name) > 1 else []
+            lines += (
+                [f"{flag}: {name} is given twice; give all values at once"]
+                if names.count(name) > 1
+                else []
+            )
         elif name in (TRAINER, REPEAT, RESULT_FILE, *NOT_COMPARED_THEIRS):
-            lines.append(f"{flag}: {name} is reserved; choose another name, as {AXIS}my_{name}")
+            lines.append(
+                f"{flag}: {name} is reserved; choose another name, as {AXIS}my_{name}"
+            )
         elif name in axes:
-            lines.append(f"{flag}: {AXIS}{name} is given twice; give all values at once")
+            lines.append(
+                f"{flag}: {AXIS}{name} is given twice; give all values at once"
+            )
         else:
             axes[name] = list(dict.fromkeys(values.split(",")))
             wrong = [line for text in axes[name] for line in _faults(name, text)]
@@ -141,7 +173,11 @@ def _faults(name: str, text: str) -> list[str]:
         wrong = f"{text} must be {rule}" if rule else ""
     except flags.FlagErrors as e:
         wrong = e.lines[0].removeprefix(f"--{name}=")
-    return [f"{wrong}, like this suite's --{name}; or rename it, as {AXIS}my_{name}"] if wrong else []
+    return (
+        [f"{wrong}, like this suite's --{name}; or rename it, as {AXIS}my_{name}"]
+        if wrong
+        else []
+    )
 
 
 def _value(name: str, text: str) -> Any:
@@ -158,9 +194,15 @@ def _broken_rule(name: str, value: Any) -> str:
 
 def missing_trainer(options: TrainerOptions, axes: Mapping[str, Any]) -> list[str]:
     """Options of a command that are given without --trainer, a line each."""
-    given = [field.name for field in dataclasses.fields(options) if getattr(options, field.name) != field.default]
+    given = [
+        field.name
+        for field in dataclasses.fields(options)
+        if getattr(options, field.name) != field.default
+    ]
     rule = 'is for a trainer of your own: --trainer="COMMAND"'
-    return [f"--{name} {rule}" for name in given] + [f"{AXIS}{name} {rule}" for name in axes]
+    return [f"--{name} {rule}" for name in given] + [
+        f"{AXIS}{name} {rule}" for name in axes
+    ]
 
 
 def plan(
@@ -182,18 +224,38 @@ def plan(
     if lines:
         raise flags.FlagErrors(lines)
     values: dict[str, Sequence[Any]] = {**given, **axes}
-    varied = [name for name, found in values.items() if len(found) > 1 and name != "num_devices"]
-    combinations = (dict(zip(values, combination)) for combination in itertools.product(*values.values()))
+    varied = [
+        name
+        for name, found in values.items()
+        if len(found) > 1 and name != "num_devices"
+    ]
+    combinations = (
+        dict(zip(values, combination))
+        for combination in itertools.product(*values.values())
+    )
     runs = [_run(options, combination, varied, axes) for combination in combinations]
     for name in PRODUCTS:
         product = getattr(options, name)
-        wrong = [run for run in runs if product and not 0 < (getattr(run.terms, name) or 0) < math.inf]
+        wrong = [
+            run
+            for run in runs
+            if product and not 0 < (getattr(run.terms, name) or 0) < math.inf
+        ]
         if wrong:
             filled = template.fill(product, wrong[0].texts)
-            raise flags.FlagErrors([f"--{name}={product} is {filled}; it must be above 0"])
+            raise flags.FlagErrors(
+                [f"--{name}={product} is {filled}; it must be above 0"]
+            )
     program = template.words_of(options.trainer)[0]
-    if not all(template.fill(program, {REPEAT: "1", RESULT_FILE: "x", **run.texts}) for run in runs):
-        raise flags.FlagErrors([f"--trainer={options.trainer} must begin with a program, got an empty value"])
+    if not all(
+        template.fill(program, {REPEAT: "1", RESULT_FILE: "x", **run.texts})
+        for run in runs
+    ):
+        raise flags.FlagErrors(
+            [
+                f"--trainer={options.trainer} must begin with a program, got an empty value"
+            ]
+        )
     return with_distinct_names(list({run.identity: run for run in runs}.values()))
 
 
@@ -205,21 +267,38 @@ def _with_devices(
     on_gpus = device[0] == "gpu" or (device[0] == "auto" and num_gpus > 0)
     cores = lists.get("cpu_cores_per_device", [1])
     most = num_gpus if on_gpus else max(1, num_cores // max(1, cores[0]))
-    numbers = [number or most for number in lists.get("num_devices", device_counts(most))]
+    numbers = [
+        number or most for number in lists.get("num_devices", device_counts(most))
+    ]
     lines = []
     if len(device) > 1:
         lines.append(f"--device={','.join(device)} must be one value")
     if on_gpus and not num_gpus:
-        lines.append("--device=gpu needs a visible NVIDIA GPU, found none; use --device=cpu")
+        lines.append(
+            "--device=gpu needs a visible NVIDIA GPU, found none; use --device=cpu"
+        )
     elif on_gpus and "cpu_cores_per_device" in lists:
-        lines.append("--cpu_cores_per_device needs --device=cpu; add it, or leave this out")
+        lines.append(
+            "--cpu_cores_per_device needs --device=cpu; add it, or leave this out"
+        )
     if on_gpus and num_gpus and max(numbers) > num_gpus:
-        lines.append(f"--num_devices={max(numbers)} must be at most the {num_gpus} GPUs; use --device=cpu for CPUs")
-    placed: dict[str, Sequence[Any]] = {"num_devices": numbers, "device": ["gpu" if on_gpus else "cpu"]}
-    return {**lists, **placed, **({} if on_gpus else {"cpu_cores_per_device": cores})}, lines
+        lines.append(
+            f"--num_devices={max(numbers)} must be at most the {num_gpus} GPUs; use --device=cpu for CPUs"
+        )
+    placed: dict[str, Sequence[Any]] = {
+        "num_devices": numbers,
+        "device": ["gpu" if on_gpus else "cpu"],
+    }
+    return {
+        **lists,
+        **placed,
+        **({} if on_gpus else {"cpu_cores_per_device": cores}),
+    }, lines
 
 
-def _list_problems(axes: Mapping[str, Any], lists: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+def _list_problems(
+    axes: Mapping[str, Any], lists: Mapping[str, Sequence[Any]]
+) -> Iterator[str]:
     """What is wrong with the values of this suite's options."""
     for name, values in lists.items():
         for value in values:
@@ -239,11 +318,16 @@ def _axis_problems(axes: Mapping[str, Sequence[str]]) -> Iterator[str]:
                 yield f"{AXIS}{name}: {first} and {second} are the same number; leave one out"
 
 
-def _place_problems(options: TrainerOptions, axes: Collection[str], lists: Collection[str]) -> Iterator[str]:
+def _place_problems(
+    options: TrainerOptions, axes: Collection[str], lists: Collection[str]
+) -> Iterator[str]:
     """Places without an option, and options without a place."""
     places, names = set(template.places(options.trainer)), {*axes, *lists, *PLACED}
     for name in sorted(places - names - {REPEAT, RESULT_FILE}):
-        place, close = f"{{{name}}}", difflib.get_close_matches(name, names | {REPEAT, RESULT_FILE}, n=1)
+        place, close = (
+            f"{{{name}}}",
+            difflib.get_close_matches(name, names | {REPEAT, RESULT_FILE}, n=1),
+        )
         meant = f" (did you mean {{{close[0]}}}?)" if close else ""
         remedy = f"add {AXIS}{name}=VALUE,..., or write {{{place}}} as text"
         yield f"--trainer: {place} is not an option of this sweep{meant}; {remedy}"
@@ -261,26 +345,52 @@ def _log_problems(options: TrainerOptions) -> Iterator[str]:
     has_no_items = log_formats.lacks_items(options.log_format)
     if has_no_items and not options.items_per_step:
         yield "--log_format reads only steps or seconds; add --items_per_step=PRODUCT (1 counts steps)"
-    if options.items_per_step and not has_no_items and log_formats.AUTO not in options.log_format.split(","):
+    if (
+        options.items_per_step
+        and not has_no_items
+        and log_formats.AUTO not in options.log_format.split(",")
+    ):
         yield "--items_per_step is for a --log_format that reads only steps or seconds"
     if (options.log_format == log_formats.WALL) != bool(options.items):
         yield "--items=PRODUCT and --log_format=wall need each other: the items of a whole run, and its seconds"
 
 
 def _run(
-    options: TrainerOptions, values: Mapping[str, Any], varied: Sequence[str], axes: Collection[str]
+    options: TrainerOptions,
+    values: Mapping[str, Any],
+    varied: Sequence[str],
+    axes: Collection[str],
 ) -> CommandRun:
-    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
+    texts = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in values.items()
+    }
     how_run = [field for field in dataclasses.fields(options) if field.name in HOW_RUN]
     config = {
         TRAINER: options.trainer_name or template.program(options.trainer),
-        **{name: _value(name, value) if name in axes else value for name, value in values.items()},
+        **{
+            name: _value(name, value) if name in axes else value
+            for name, value in values.items()
+        },
         "trainer_command": options.trainer,
-        **{field.name: value for field in how_run if (value := getattr(options, field.name)) != field.default},
+        **{
+            field.name: value
+            for field in how_run
+            if (value := getattr(options, field.name)) != field.default
+        },
     }
-    words = [word(config[TRAINER], "num_devices"), str(values["num_devices"]), *(word(values[n], n) for n in varied)]
-    step, whole = (template.product(text, texts) if text else None for text in (options.items_per_step, options.items))
-    terms = Terms(options.log_format, options.log_warmup, step, values["num_devices"], whole)
+    words = [
+        word(config[TRAINER], "num_devices"),
+        str(values["num_devices"]),
+        *(word(values[n], n) for n in varied),
+    ]
+    step, whole = (
+        template.product(text, texts) if text else None
+        for text in (options.items_per_step, options.items)
+    )
+    terms = Terms(
+        options.log_format, options.log_warmup, step, values["num_devices"], whole
+    )
     return CommandRun("-".join(words), config, texts, terms)
 
 

@@ -35,7 +35,12 @@ from rnn_scaling.sweeps.runs import Trainer
 RESULT_VARIABLE, DEVICES_VARIABLE, REPEAT_VARIABLE = (
     f"RNN_SCALING_{name}" for name in ("RESULT_FILE", "NUM_DEVICES", "REPEAT")
 )
-OF_A_PROCESS = ("python", "packages", "cuda", "commit")  # parts of an environment that describe this process
+OF_A_PROCESS = (
+    "python",
+    "packages",
+    "cuda",
+    "commit",
+)  # parts of an environment that describe this process
 NO_ROUNDING = 1e-6  # share of a rate
 LAUNCH_LIMIT_S = 60.0
 NOTHING = [sys.executable, "-I", "-S", "-c", ""]
@@ -46,13 +51,17 @@ class _Output:
     is_cut: bool = False  # the run printed more than its log may hold
     # When its lines came, in seconds of `time.monotonic`.
     arrivals: list[float] = dataclasses.field(default_factory=list)
-    errors: failure.ErrorOutput = dataclasses.field(default_factory=failure.ErrorOutput)  # the lines that name an error
+    errors: failure.ErrorOutput = dataclasses.field(
+        default_factory=failure.ErrorOutput
+    )  # the lines that name an error
     load: "load.Load | None" = None  # of other processes, during the run
 
 
 class CommandTrainer(Trainer[CommandRun]):
     def __init__(self) -> None:
-        from rnn_scaling.importers import one_run  # here: --help does not wait for what it loads
+        from rnn_scaling.importers import (
+            one_run,
+        )  # here: --help does not wait for what it loads
 
         self._reader = one_run
         self._output = _Output()  # of the last run
@@ -60,10 +69,22 @@ class CommandTrainer(Trainer[CommandRun]):
         # How numbers from logs were read, and which programs failed after they wrote their record.
         self.notes: list[str] = []
 
-    def run(self, run: CommandRun, result_file: Path, limit: Limit, on_line: OnLine, following: object = None) -> Ended:
+    def run(
+        self,
+        run: CommandRun,
+        result_file: Path,
+        limit: Limit,
+        on_line: OnLine,
+        following: object = None,
+    ) -> Ended:
         cores, output = _cores(run), _Output()
         self._output = output
-        task = Task(command(run, result_file), variables(run, result_file), cores, reads_stdout=True)
+        task = Task(
+            command(run, result_file),
+            variables(run, result_file),
+            cores,
+            reads_stdout=True,
+        )
         meter = load.LoadMeter(cores or available_cores(), load.sample_with_descendants)
         room = int(input_files.allowed_mb() * 1e6)
         watch = self._reader.watch(run.terms)
@@ -79,16 +100,24 @@ class CommandTrainer(Trainer[CommandRun]):
                 room -= len(line.encode()) + 1
                 output.is_cut = output.is_cut or room < 0
                 if not output.is_cut:
-                    log.write(f"{line}\n".replace("\0", ""))  # a file with NUL is not read as text
+                    log.write(
+                        f"{line}\n".replace("\0", "")
+                    )  # a file with NUL is not read as text
                     log.flush()
                 output.errors.see(line)
                 seen = watch(line)
                 return on_line(failure.progress(seen, run.unit) if seen else line)
 
             is_alive = bool if limit.is_rough else None
-            ended = process.run_together([task], limit.seconds, keep, is_alive, output.arrivals)
-        for process_id in alive.leftovers(f"{RESULT_VARIABLE}={result_file.absolute()}"):
-            entry.warn(f"{run.label}: process {process_id} of this run still runs and slows later runs; end it")
+            ended = process.run_together(
+                [task], limit.seconds, keep, is_alive, output.arrivals
+            )
+        for process_id in alive.leftovers(
+            f"{RESULT_VARIABLE}={result_file.absolute()}"
+        ):
+            entry.warn(
+                f"{run.label}: process {process_id} of this run still runs and slows later runs; end it"
+            )
         output.load = meter.read()
         return ended
 
@@ -99,11 +128,21 @@ class CommandTrainer(Trainer[CommandRun]):
         where += [f"taskset -c {','.join(map(str, cores))}"] if cores else []
         return " ".join([*where, shlex.join(command(run, result_file))])
 
-    def result(self, run: CommandRun, result_file: Path, written: RunRecord | None, ended: Ended) -> RunRecord | None:
+    def result(
+        self,
+        run: CommandRun,
+        result_file: Path,
+        written: RunRecord | None,
+        ended: Ended,
+    ) -> RunRecord | None:
         """Its own record, completed with the sweep's options, or one that is read from its log."""
         if folder.is_result(written):
             return self._completed(run, written, ended, _log_of(result_file).name)
-        if ended.returncode or ended.timed_out or (written is not None and written.status == "interrupted"):
+        if (
+            ended.returncode
+            or ended.timed_out
+            or (written is not None and written.status == "interrupted")
+        ):
             return None
         if written is None:  # the file that stood there before the run is gone, too
             reason = f"its record cannot be read: {result_file.name}.unreadable"
@@ -111,20 +150,31 @@ class CommandTrainer(Trainer[CommandRun]):
             reason = f"wrote no record, and printed more than --max_file_mb={input_files.allowed_mb()} keeps"
         else:
             try:
-                timing = Timing(self._output.arrivals, ended.seconds, self._launch_s or 0.0)
-                reading = self._reader.read(_log_of(result_file), dataclasses.replace(run.terms, timing=timing))
+                timing = Timing(
+                    self._output.arrivals, ended.seconds, self._launch_s or 0.0
+                )
+                reading = self._reader.read(
+                    _log_of(result_file), dataclasses.replace(run.terms, timing=timing)
+                )
                 return self._from_log(run, reading, ended)
             except record.RecordError as e:
                 reason = f"its output is contradictory: {'. '.join(e.faults)}"
             except OSError as e:
-                reason = f"wrote no record, and its log cannot be read: {e.strerror or e}"
+                reason = (
+                    f"wrote no record, and its log cannot be read: {e.strerror or e}"
+                )
             except ValueError as e:
                 reason = f"wrote no record, and {e}"
         message = f"ended with exit status 0, but {reason}; last output: {self._output.errors.text(ended.lines)}"
         return _failed(run, "NoRecord", _with_log(run, message))
 
     def reason(self, run: CommandRun, ended: Ended, limit: Limit) -> RunError:
-        error = failure.reason(ended.returncode, ended.timed_out, [self._output.errors.text(ended.lines)], limit)
+        error = failure.reason(
+            ended.returncode,
+            ended.timed_out,
+            [self._output.errors.text(ended.lines)],
+            limit,
+        )
         return dataclasses.replace(error, message=_with_log(run, error.message))
 
     def estimator(self) -> Estimator:
@@ -134,7 +184,10 @@ class CommandTrainer(Trainer[CommandRun]):
         lines, num_cores = [], len(available_cores())
         for run in runs:
             if run.num_cores:
-                flag, cores = f"--num_devices={run.num_devices}", int(run.config["cpu_cores_per_device"])
+                flag, cores = (
+                    f"--num_devices={run.num_devices}",
+                    int(run.config["cpu_cores_per_device"]),
+                )
                 lines += early_checks.crowded(flag, run.num_devices, cores, num_cores)
         varies = len({run.num_devices for run in runs}) > 1
         if varies and "num_devices" not in template.places(_template(runs[0])):
@@ -144,27 +197,53 @@ class CommandTrainer(Trainer[CommandRun]):
             )
         return [*dict.fromkeys(lines), *([] if dry_run else early_checks.load_now())]
 
-    def _completed(self, run: CommandRun, written: RunRecord, ended: Ended, log: str) -> RunRecord:
+    def _completed(
+        self, run: CommandRun, written: RunRecord, ended: Ended, log: str
+    ) -> RunRecord:
         """The record that a run wrote with the sweep's options; a failed one where it contradicts them."""
         if wrong := _contradictions(run, written.config, "its record"):
             error = RunError(type="Contradiction", message=wrong)
-            return dataclasses.replace(written, status="failed", error=error, config=run.options, throughput=None)
+            return dataclasses.replace(
+                written,
+                status="failed",
+                error=error,
+                config=run.options,
+                throughput=None,
+            )
         # A Recorder of an older version wrote there how many steps it made, which may be fewer on more devices.
-        config = {name: value for name, value in written.config.items() if name != "num_batches"}
+        config = {
+            name: value
+            for name, value in written.config.items()
+            if name != "num_batches"
+        }
         resolved, expected = written.resolved, _resolved(run)
         if resolved.cpu_affinity is None or resolved.device_type is None:
             resolved = dataclasses.replace(
-                resolved, cpu_affinity=expected.cpu_affinity, device_type=expected.device_type
+                resolved,
+                cpu_affinity=expected.cpu_affinity,
+                device_type=expected.device_type,
             )
-        if expected.device_type == "GPU":  # a Recorder writes CPU unless its caller names the devices
+        if (
+            expected.device_type == "GPU"
+        ):  # a Recorder writes CPU unless its caller names the devices
             resolved = dataclasses.replace(resolved, device_type="GPU")
         unit, end = str(run.config.get("unit") or written.unit), written.ended
         if written.status == "ok" and (problem := _problem_at_end(ended)):
-            self.notes.append(f"{run.label}: its program failed after it wrote its record ({problem}); see {log}")
+            self.notes.append(
+                f"{run.label}: its program failed after it wrote its record ({problem}); see {log}"
+            )
             end = problem
-        return dataclasses.replace(written, config={**config, **run.options}, resolved=resolved, unit=unit, ended=end)
+        return dataclasses.replace(
+            written,
+            config={**config, **run.options},
+            resolved=resolved,
+            unit=unit,
+            ended=end,
+        )
 
-    def _from_log(self, run: CommandRun, reading: LogReading, ended: Ended) -> RunRecord:
+    def _from_log(
+        self, run: CommandRun, reading: LogReading, ended: Ended
+    ) -> RunRecord:
         """The record of a run that left only a log; a failed one where the log contradicts the sweep."""
         of_log = {"num_devices": reading.devices, "batch_size": reading.batch_size}
         of_log = {name: value for name, value in of_log.items() if value is not None}
@@ -173,10 +252,17 @@ class CommandTrainer(Trainer[CommandRun]):
         self.notes += [note for note in reading.notes if note not in self.notes]
         count = len(reading.seconds)
         if count:
-            items, seconds = (math.fsum(values[reading.warmup :]) for values in (reading.items, reading.seconds))
-            throughput = Throughput(items=_whole(items), seconds=seconds, items_per_second=items / seconds)
+            items, seconds = (
+                math.fsum(values[reading.warmup :])
+                for values in (reading.items, reading.seconds)
+            )
+            throughput = Throughput(
+                items=_whole(items), seconds=seconds, items_per_second=items / seconds
+            )
         else:
-            throughput = Throughput(items=None, seconds=None, items_per_second=reading.rate)
+            throughput = Throughput(
+                items=None, seconds=None, items_per_second=reading.rate
+            )
         made = RunRecord(
             status="ok",
             error=None,
@@ -201,10 +287,23 @@ class CommandTrainer(Trainer[CommandRun]):
 
     def _machine(self, began: float) -> Environment:
         """The machine of a run that began at this time; the versions that its program loaded are unknown."""
-        machine = {name: value for name, value in read_environment().items() if name not in OF_A_PROCESS}
+        machine = {
+            name: value
+            for name, value in read_environment().items()
+            if name not in OF_A_PROCESS
+        }
         started = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(began))
         others = dataclasses.asdict(self._output.load) if self._output.load else None
-        return build(Environment, {**machine, "started": started, "load": others, "clocks": None, "gpus_after": []})
+        return build(
+            Environment,
+            {
+                **machine,
+                "started": started,
+                "load": others,
+                "clocks": None,
+                "gpus_after": [],
+            },
+        )
 
 
 def _template(run: CommandRun) -> str:
@@ -233,11 +332,15 @@ def variables(run: CommandRun, result_file: Path) -> dict[str, str]:
         REPEAT_VARIABLE: str(run.repeat),
         # Else Python buffers its output, and a run that is killed loses its last lines.
         "PYTHONUNBUFFERED": os.environ.get("PYTHONUNBUFFERED", "1"),
-        PROGRESS: os.environ.get(PROGRESS, "1"),  # a Recorder prints its progress, which the display shows
+        PROGRESS: os.environ.get(
+            PROGRESS, "1"
+        ),  # a Recorder prints its progress, which the display shows
     }
     if run.num_cores is None:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus.gpu_ids()[: run.num_devices])
-        variables["CUDA_DEVICE_ORDER"] = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        variables["CUDA_DEVICE_ORDER"] = os.environ.get(
+            "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
+        )
     elif gpus.gpu_ids():  # else a program would use the GPUs
         variables["CUDA_VISIBLE_DEVICES"] = ""
     return variables
@@ -257,10 +360,17 @@ def _contradictions(run: CommandRun, found: Mapping[str, Any], source: str) -> s
     left_out = {TRAINER, "device", "cpu_cores_per_device", *HOW_RUN}
     names = [name for name in run.config if name in found and name not in left_out]
     # A program may write 256 as a text, and true as True.
-    differing = [name for name in names if number(str(found[name]).lower()) != number(str(run.config[name]).lower())]
+    differing = [
+        name
+        for name in names
+        if number(str(found[name]).lower()) != number(str(run.config[name]).lower())
+    ]
     if not differing:
         return ""
-    there, here = (", ".join(f"{name}={options[name]}" for name in differing) for options in (found, run.config))
+    there, here = (
+        ", ".join(f"{name}={options[name]}" for name in differing)
+        for options in (found, run.config)
+    )
     return f"{source} has {there}, but the sweep gave it {here}; does the program read what --trainer passes?"
 
 
@@ -275,7 +385,9 @@ def _problem_at_end(ended: Ended) -> str | None:
 
 def _failed(run: CommandRun, kind: str, message: str) -> RunRecord:
     error = RunError(type=kind, message=message[: failure.LONGEST_MESSAGE])
-    return RunRecord("failed", error, run.options, resolved=_resolved(run), unit=run.unit)
+    return RunRecord(
+        "failed", error, run.options, resolved=_resolved(run), unit=run.unit
+    )
 
 
 def _with_log(run: CommandRun, message: str) -> str:

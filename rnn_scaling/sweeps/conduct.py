@@ -46,7 +46,10 @@ class ConductOptions(flags.FileOptions):
     )
     retry_failed: bool = option(False, "repeat failed runs")
     force: bool = option(False, "overwrite records of other flags")
-    dry_run: bool = option(False, "list the runs and their estimated duration; run nothing and write nothing")
+    dry_run: bool = option(
+        False,
+        "list the runs and their estimated duration; run nothing and write nothing",
+    )
     launch: str = option(
         "",
         "a launcher with its flags, which starts each run as LAUNCHER -n PROCESSES trainer (default: processes on this "
@@ -61,13 +64,21 @@ class ConductOptions(flags.FileOptions):
 class SweepOutcome:
     # Set when the command must end now (a dry run, bad input, Ctrl-C); None when every job is finished.
     exit_status: int | None = None
-    records: dict[str, RunRecord] = dataclasses.field(default_factory=dict)  # the finished jobs' records by label
+    records: dict[str, RunRecord] = dataclasses.field(
+        default_factory=dict
+    )  # the finished jobs' records by label
 
     def print_failures(self) -> bool:
         """Names every failed run on stderr; returns whether there is one."""
-        failed = {label: result for label, result in self.records.items() if result.status != "ok"}
+        failed = {
+            label: result
+            for label, result in self.records.items()
+            if result.status != "ok"
+        }
         for label, result in failed.items():
-            entry.fail(f"{label}: {result.error.message if result.error else result.status}")
+            entry.fail(
+                f"{label}: {result.error.message if result.error else result.status}"
+            )
         if failed:
             print("--retry_failed repeats failed runs", file=sys.stderr)
         return bool(failed)
@@ -90,9 +101,15 @@ def conduct(
     input_files.allow(options.max_file_mb)
     try:
         with contextlib.ExitStack() as locks:
-            folders = [] if options.dry_run else dict.fromkeys([out, *(job.folder for job in jobs)])
+            folders = (
+                []
+                if options.dry_run
+                else dict.fromkeys([out, *(job.folder for job in jobs)])
+            )
             holds = [locks.enter_context(folder.lock(place)) for place in folders]
-            outcome.exit_status = _conduct(jobs, options, trainer, outcome.records, holds, before)
+            outcome.exit_status = _conduct(
+                jobs, options, trainer, outcome.records, holds, before
+            )
     except BusyError as e:
         outcome.exit_status = entry.fail(str(e), status=entry.EXIT_USAGE)
     except folder.GoneError as e:
@@ -101,7 +118,11 @@ def conduct(
         raise
     except OSError as e:
         count = len(outcome.records)
-        kept = f"; {count} finished runs are kept, the same command continues" if count else ""
+        kept = (
+            f"; {count} finished runs are kept, the same command continues"
+            if count
+            else ""
+        )
         place = f" ({e.filename})" if e.filename else ""
         outcome.exit_status = entry.fail(f"--out={out}: {e.strerror or e}{place}{kept}")
     except KeyboardInterrupt:
@@ -114,12 +135,22 @@ def conduct(
 
 
 def conduct_sweep(
-    runs: Sequence[AnyRun], repeats: int, out: Path, options: ConductOptions, *, again: Sequence[str], trainer: Trainer
+    runs: Sequence[AnyRun],
+    repeats: int,
+    out: Path,
+    options: ConductOptions,
+    *,
+    again: Sequence[str],
+    trainer: Trainer,
 ) -> SweepOutcome:
     """Makes interleaved rounds of runs, as `conduct` does; the records are in the order of the runs."""
     jobs = [Job(run, out, run.label) for run in interleave(runs, repeats)]
     outcome = conduct(jobs, out, options, again=again, trainer=trainer)
-    outcome.records = {job.label: outcome.records[job.label] for job in jobs if job.label in outcome.records}
+    outcome.records = {
+        job.label: outcome.records[job.label]
+        for job in jobs
+        if job.label in outcome.records
+    }
     return outcome
 
 
@@ -135,17 +166,26 @@ def conduct_rounds(
 
     `choose`: records so far, seconds that are left, and what a run takes -> the runs of the next round, or none.
     """
-    rounds, before, began, estimator = SweepOutcome(), list[Made](), time.monotonic(), trainer.estimator()
+    rounds, before, began, estimator = (
+        SweepOutcome(),
+        list[Made](),
+        time.monotonic(),
+        trainer.estimator(),
+    )
 
     def seconds(run: Run) -> float:
         is_there = (out / f"{run.label}.json").exists()
         return 0.0 if is_there else estimator.seconds(run.identity)
 
-    while runs := choose(rounds.records, began + 60 * minutes - time.monotonic(), seconds):
+    while runs := choose(
+        rounds.records, began + 60 * minutes - time.monotonic(), seconds
+    ):
         jobs = [Job(run, out, run.label) for run in round_order(runs, runs[0].repeat)]
         done = conduct(jobs, out, how, again=again, trainer=trainer, before=before)
         rounds.records |= done.records
-        made = [(job, done.records[job.label]) for job in jobs if job.label in done.records]
+        made = [
+            (job, done.records[job.label]) for job in jobs if job.label in done.records
+        ]
         for job, result in made:
             estimator.learn(job.run.identity, result)
         before += made
@@ -165,38 +205,59 @@ def _conduct(
 ) -> int | None:
     """Runs what is not finished, and fills `records`; returns as `SweepOutcome.exit_status`."""
     earlier = [job for job, _ in before or ()]
-    survey = folder.survey(jobs, retry_failed=options.retry_failed, force=options.force, before=earlier)
+    survey = folder.survey(
+        jobs, retry_failed=options.retry_failed, force=options.force, before=earlier
+    )
     records.update(survey.finished)
     for path, reason in survey.unreadable:
-        done = "would be renamed" if options.dry_run else f"renamed to {folder.set_aside(path).name}"
+        done = (
+            "would be renamed"
+            if options.dry_run
+            else f"renamed to {folder.set_aside(path).name}"
+        )
         entry.warn(f"{reason}; {done}")
     if not options.dry_run:
         folder.remove_leftovers(jobs)
     if survey.conflicts:
         return entry.fail(*survey.conflicts, status=entry.EXIT_USAGE)
     if survey.pending and not before:  # earlier rounds have printed these warnings
-        entry.warn(*trainer.warnings([job.run for job in survey.pending], options.dry_run))
+        entry.warn(
+            *trainer.warnings([job.run for job in survey.pending], options.dry_run)
+        )
     if options.dry_run:
         print(listing(jobs, survey, trainer), end="", flush=True)
         return entry.EXIT_OK
     if not survey.pending and before is None:
-        print(f"nothing left to run: all {len(jobs)} runs are finished; another --out starts anew", file=sys.stderr)
-    _run_pending(jobs, survey, options.run_timeout, trainer, records, holds, before or ())
+        print(
+            f"nothing left to run: all {len(jobs)} runs are finished; another --out starts anew",
+            file=sys.stderr,
+        )
+    _run_pending(
+        jobs, survey, options.run_timeout, trainer, records, holds, before or ()
+    )
     return None
 
 
 def listing(jobs: Sequence[Job], survey: folder.Survey, trainer: Trainer[Any]) -> str:
     pending = {job.label for job in survey.pending}
     states = [
-        "to run" if job.label in pending else "finished" if survey.finished[job.label].status == "ok" else "failed"
+        "to run"
+        if job.label in pending
+        else "finished"
+        if survey.finished[job.label].status == "ok"
+        else "failed"
         for job in jobs
     ]
     width = max(len(job.label) for job in jobs)
     lines = [f"{'run':>4}  {'state':<8}  {'name':<{width}}  command"]
     for number, (job, state) in enumerate(zip(jobs, states), 1):
-        lines.append(f"{number:>4}  {state:<8}  {job.label:<{width}}  {trainer.shown(job.run, job.path)}")
+        lines.append(
+            f"{number:>4}  {state:<8}  {job.label:<{width}}  {trainer.shown(job.run, job.path)}"
+        )
     left = [job.run.identity for job in survey.pending]
-    lines.append(f"\n{len(jobs)} runs, {len(survey.finished)} finished, {len(left)} to run")
+    lines.append(
+        f"\n{len(jobs)} runs, {len(survey.finished)} finished, {len(left)} to run"
+    )
     if left:
         lines[-1] += f": {_estimator(jobs, survey, trainer).in_words(left)}"
     lines += trainer.remarks([job.run for job in jobs])
@@ -217,9 +278,13 @@ def _run_pending(
     estimator = _estimator(jobs, survey, trainer)
     for job, result in before:
         estimator.learn(job.run.identity, result)
-    shown = display.SweepDisplay(len(before) + len(jobs), len(survey.finished), begun=len(before))
+    shown = display.SweepDisplay(
+        len(before) + len(jobs), len(survey.finished), begun=len(before)
+    )
     pending = [job.run.identity for job in survey.pending]
-    shown.board.line(f"{len(pending)} run{'s' if len(pending) > 1 else ''} to make: {estimator.in_words(pending)}")
+    shown.board.line(
+        f"{len(pending)} run{'s' if len(pending) > 1 else ''} to make: {estimator.in_words(pending)}"
+    )
     try:
         for index, job in enumerate(survey.pending):
             left = [later.run.identity for later in survey.pending[index:]]
@@ -237,7 +302,9 @@ def _run_pending(
         shown.close()
 
 
-def _require_whole(holds: Sequence[Hold], jobs: Sequence[Job], records: Mapping[str, RunRecord]) -> None:
+def _require_whole(
+    holds: Sequence[Hold], jobs: Sequence[Job], records: Mapping[str, RunRecord]
+) -> None:
     gone = [str(hold.folder) for hold in holds if not hold.is_whole()]
     if gone:
         left = sum(job.label in records and job.path.exists() for job in jobs)
@@ -263,15 +330,25 @@ def run_job(
       KeyboardInterrupt: Ctrl-C; the record on disk is then that of an unfinished run.
     """
     message = "the sweep ended during this run"
-    placeholder = RunError(type=failure.PLACEHOLDER, message=message, process=alive.this_process())
+    placeholder = RunError(
+        type=failure.PLACEHOLDER, message=message, process=alive.this_process()
+    )
     unfinished = RunRecord("failed", placeholder, job.run.options, unit=job.run.unit)
     # Before the process starts, so that an older record cannot pass for this run's result, and a full disk is noticed.
     record.write(unfinished, job.path)
-    ended = trainer.run(job.run, job.path, limit, on_line, (following.run, following.path) if following else None)
+    ended = trainer.run(
+        job.run,
+        job.path,
+        limit,
+        on_line,
+        (following.run, following.path) if following else None,
+    )
     folder.remove_leftovers([job])
     # Through a link nothing could be written below.
     written = None if job.path.is_symlink() else record.find(job.path)
-    if written is None and os.path.lexists(job.path):  # also what is no file, as a folder
+    if written is None and os.path.lexists(
+        job.path
+    ):  # also what is no file, as a folder
         folder.set_aside(job.path)
     result = trainer.result(job.run, job.path, written, ended)
     if result is None:
@@ -282,8 +359,13 @@ def run_job(
         # The batches and phases of an interrupted run stay, its rate does not. A user's command may not write all
         # options that identify the run.
         half = written or unfinished
-        config = {**half.config, **{name: value for name, value in job.run.identity if value is not None}}
-        result = dataclasses.replace(half, status="failed", error=error, config=config, throughput=None)
+        config = {
+            **half.config,
+            **{name: value for name, value in job.run.identity if value is not None},
+        }
+        result = dataclasses.replace(
+            half, status="failed", error=error, config=config, throughput=None
+        )
     if result is not written:
         record.write(result, job.path)
     _keep_stderr(job.path, ended.lines if result.status != "ok" else [])
@@ -299,7 +381,9 @@ def _keep_stderr(path: Path, lines: Sequence[str]) -> None:
         text_path.unlink(missing_ok=True)
 
 
-def _estimator(jobs: Sequence[Job], survey: folder.Survey, trainer: Trainer[Any]) -> Estimator:
+def _estimator(
+    jobs: Sequence[Job], survey: folder.Survey, trainer: Trainer[Any]
+) -> Estimator:
     estimator = trainer.estimator()
     for job in jobs:
         if result := survey.finished.get(job.label):

@@ -17,19 +17,32 @@ BAR = 22  # characters of the bar and around it, without the two numbers of runs
 class SweepDisplay:
     """Shows runs and their output. `left_s`: seconds for all runs that are not done; NaN: unknown."""
 
-    def __init__(self, total: int, done: int, stream: TextIO | None = None, begun: int = 0) -> None:
+    def __init__(
+        self, total: int, done: int, stream: TextIO | None = None, begun: int = 0
+    ) -> None:
         """stream: sys.stderr when not given; begun: runs of earlier rounds."""
         layout = "|{bar:10}| {n_fmt}/{total_fmt} runs{postfix}"
-        self.board = Board(total, layout, stream=stream, initial=begun + done, dynamic_ncols=True)
+        self.board = Board(
+            total, layout, stream=stream, initial=begun + done, dynamic_ncols=True
+        )
         self._total, self._done = total, begun + done
         self._label, self._at, self._last = "", "", ""
-        self._share: float | None = 0.0  # finished share of its batches; None: it counts them per epoch
-        self._left_s = self._since_s = self._shown_s = 0.0  # left_s was the estimate when since_s had passed
+        self._share: float | None = (
+            0.0  # finished share of its batches; None: it counts them per epoch
+        )
+        self._left_s = self._since_s = self._shown_s = (
+            0.0  # left_s was the estimate when since_s had passed
+        )
         if done and not self.board.has_bar:
             self.board.line(f"{done} of {total - begun} runs were already finished")
 
     def start(self, label: str, left_s: float) -> None:
-        self._label, self._at, self._left_s, self._since_s = label, "starting", left_s, self.board.elapsed_s
+        self._label, self._at, self._left_s, self._since_s = (
+            label,
+            "starting",
+            left_s,
+            self.board.elapsed_s,
+        )
         self._share = 0.0
         self._show()
 
@@ -53,7 +66,9 @@ class SweepDisplay:
         if not self.board.has_bar:
             has_estimate = self._done < self._total and not math.isnan(left_s)
             left = f", about {duration(left_s)} left" if has_estimate else ""
-            self.board.line(f"{self._done}/{self._total} {label}: {outcome(result)}{left}")
+            self.board.line(
+                f"{self._done}/{self._total} {label}: {outcome(result)}{left}"
+            )
         elif result.status != "ok":
             self.board.line(f"{label}: {outcome(result)}")
         self._show()
@@ -65,13 +80,20 @@ class SweepDisplay:
         self._shown_s = self.board.elapsed_s
         ran_s = self._shown_s - self._since_s
         left_s = self._left_s - ran_s
-        if not left_s > 0 and self._done < self._total:  # no estimate, or the run takes longer than expected
+        if (
+            not left_s > 0 and self._done < self._total
+        ):  # no estimate, or the run takes longer than expected
             run_s = ran_s / self._share if self._share else math.nan
             left_s = run_s * (self._total - self._done) - ran_s
         room = self.board.columns - BAR - 2 * len(str(self._total))
         left = "? left" if math.isnan(left_s) else f"{duration(max(0.0, left_s))} left"
         texts = [left, f"{self._label} {self._at}".strip(), f"last {self._last}"]
-        self.board.move(self._done, postfix=fitting([text for text in texts if text not in ("", "last ")], room))
+        self.board.move(
+            self._done,
+            postfix=fitting(
+                [text for text in texts if text not in ("", "last ")], room
+            ),
+        )
 
 
 def fitting(texts: Sequence[str], room: int) -> str:
@@ -85,7 +107,9 @@ def fitting(texts: Sequence[str], room: int) -> str:
     over = len(", ".join(shown)) - room
     if over > 0 and len(shown) > 1:
         kept = max(2, len(shown[1]) - over - 1)
-        shown[1] = f"{shown[1][: kept // 3]}\N{HORIZONTAL ELLIPSIS}{shown[1][len(shown[1]) - (kept - kept // 3) :]}"
+        shown[1] = (
+            f"{shown[1][: kept // 3]}\N{HORIZONTAL ELLIPSIS}{shown[1][len(shown[1]) - (kept - kept // 3) :]}"
+        )
     return ", ".join(shown)
 
 
@@ -93,4 +117,8 @@ def outcome(result: RunRecord) -> str:
     """The result of a run: its rate or its failure."""
     if result.status == "ok" and result.throughput:
         return f"{three_digits(result.throughput.items_per_second)} {result.unit}/s"
-    return f"{result.status}: {entry.plain(result.error.message)}" if result.error else result.status
+    return (
+        f"{result.status}: {entry.plain(result.error.message)}"
+        if result.error
+        else result.status
+    )

@@ -17,18 +17,28 @@ def crowding(configs: Sequence[RunConfig], num_cores: int) -> list[str]:
         devices, threads = config.devices, config.measure.intra_op_parallelism_threads
         if devices.device != "cpu":
             continue
-        workers = f"--num_workers={config.cluster.num_workers}, " if config.cluster.num_workers > 1 else ""
+        workers = (
+            f"--num_workers={config.cluster.num_workers}, "
+            if config.cluster.num_workers > 1
+            else ""
+        )
         flag = f"{workers}--num_devices={devices.num_devices}"
-        lines += crowded(flag, config.num_towers, devices.cpu_cores_per_device, num_cores)
+        lines += crowded(
+            flag, config.num_towers, devices.cpu_cores_per_device, num_cores
+        )
         if threads > num_cores:
-            lines.append(f"--intra_op_parallelism_threads={threads} is more than the {num_cores} cores: threads wait")
+            lines.append(
+                f"--intra_op_parallelism_threads={threads} is more than the {num_cores} cores: threads wait"
+            )
     return list(dict.fromkeys(lines))
 
 
 def crowded(flag: str, count: int, cores_per_device: int, num_cores: int) -> list[str]:
     """A line if `count` devices need more cores than there are."""
     if count == 1 and cores_per_device > num_cores:
-        return [f"--cpu_cores_per_device={cores_per_device}: a device gets only the {num_cores} cores of this machine"]
+        return [
+            f"--cpu_cores_per_device={cores_per_device}: a device gets only the {num_cores} cores of this machine"
+        ]
     if count == 1 or count * cores_per_device <= num_cores:
         return []
     most = most_of_ideal(count, num_cores, min(cores_per_device, num_cores))

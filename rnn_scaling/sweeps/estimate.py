@@ -17,7 +17,10 @@ from rnn_scaling.settings.config import from_flat
 # Seconds, measured on small models: TensorFlow loads; a tower is built and runs its first batch; the profile of a
 # traced batch of a tower is read.
 START_S, TOWER_S, TRACED_S = 3.0, 1.0, 0.8
-CPU_FLOP_PER_S, GPU_FLOP_PER_S = 150e9, 5e12  # of a core, of a GPU; orders of magnitude, good until a run has ended
+CPU_FLOP_PER_S, GPU_FLOP_PER_S = (
+    150e9,
+    5e12,
+)  # of a core, of a GPU; orders of magnitude, good until a run has ended
 TIMES = 10.0  # of the expected duration
 LEAST_S = 300.0  # a machine may be busy, and the first run of a day reads TensorFlow from a cold disk
 SILENT_S = 1800.0  # without output, for runs whose duration is unknown
@@ -74,7 +77,11 @@ class Estimator:
         return self._rough_s(options) * (sums[0] / sums[1] if sums else 1.0)
 
     def _rough_s(self, options: Identity) -> float:
-        return rough_s(dict(options), self._cores(dict(options))) if self._is_reckoned else 1.0
+        return (
+            rough_s(dict(options), self._cores(dict(options)))
+            if self._is_reckoned
+            else 1.0
+        )
 
     def _cores(self, options: Mapping[str, Any]) -> int:
         """Cores of all workers of a run together."""
@@ -111,7 +118,9 @@ class Estimator:
             return f"{same} run{'s' if same > 1 else ''} from finished runs of the same flags, the others scaled"
         if self._seconds:
             return "scaled from finished runs of other flags"
-        is_shared = any(sharing(dict(option), self._cores(dict(option))) > 1 for option in options)
+        is_shared = any(
+            sharing(dict(option), self._cores(dict(option))) > 1 for option in options
+        )
         cores = f", on {self._num_cores} shared cores" if is_shared else ""
         return f"rough: {CPU_FLOP_PER_S / 1e9:g} GFLOP/s per core, {GPU_FLOP_PER_S / 1e12:g} TFLOP/s per GPU{cores}"
 
@@ -121,10 +130,18 @@ def rough_s(options: Mapping[str, Any], num_cores: int) -> float:
 
     `num_cores`: that the CPU devices of all its workers share.
     """
-    rate = GPU_FLOP_PER_S if options["device"] == "gpu" else CPU_FLOP_PER_S * options["cpu_cores_per_device"]
+    rate = (
+        GPU_FLOP_PER_S
+        if options["device"] == "gpu"
+        else CPU_FLOP_PER_S * options["cpu_cores_per_device"]
+    )
     batches = options["num_warmup_batches"] + options["num_batches"]
     batches *= options.get("gradient_accumulation_steps", 1)
-    flop = batches * options["batch_size"] * WORKLOADS[options["model"]].flops_a_sample(options)
+    flop = (
+        batches
+        * options["batch_size"]
+        * WORKLOADS[options["model"]].flops_a_sample(options)
+    )
     towers, shared = options["num_devices"], sharing(options, num_cores)  # of a worker
     start_s = START_S * max(1.0, from_flat(options).num_processes / max(num_cores, 1))
     building = towers * shared * (TOWER_S + TRACED_S * options["trace_batches"])
@@ -137,7 +154,9 @@ def sharing(options: Mapping[str, Any], num_cores: int) -> float:
     """Ratio of the cores that the CPU devices of a run need to those that exist; 1 if they suffice, or on GPUs."""
     if options["device"] == "gpu":
         return 1.0
-    return max(1.0, _towers(options) * options["cpu_cores_per_device"] / max(num_cores, 1))
+    return max(
+        1.0, _towers(options) * options["cpu_cores_per_device"] / max(num_cores, 1)
+    )
 
 
 def _towers(options: Mapping[str, Any]) -> int:
@@ -150,7 +169,11 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+    return (
+        f"{minutes} min"
+        if minutes < 90
+        else f"{minutes // 60} h {minutes % 60:02d} min"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,7 +195,11 @@ def limit_of(options: Identity, estimator: Estimator, timeout_s: float | None) -
     expected, basis = estimator.seconds(options), estimator.basis(options)
     remedy = "--run_timeout=SECONDS sets another limit"
     if basis == "unknown":
-        return Limit(SILENT_S, f"killed after {SILENT_S:g} s without output; {remedy}", is_rough=True)
+        return Limit(
+            SILENT_S,
+            f"killed after {SILENT_S:g} s without output; {remedy}",
+            is_rough=True,
+        )
     seconds = max(LEAST_S, round(TIMES * expected))
     times = f"{TIMES:g} times" if seconds > LEAST_S else f"more than {TIMES:g} times"
     words = f"killed after {seconds:g} s, {times} {EXPECTED[basis]} ({duration(expected)}); {remedy}"

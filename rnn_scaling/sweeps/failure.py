@@ -10,7 +10,9 @@ from rnn_scaling.importers.log_formats import Seen
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.sweeps.estimate import Limit
 
-PLACEHOLDER = "Killed"  # error type of the record that is there while a run is in progress
+PLACEHOLDER = (
+    "Killed"  # error type of the record that is there while a run is in progress
+)
 REMEDIES = {
     "SIGKILL": "often the kernel's out-of-memory killer; see dmesg",
     "SIGXCPU": "it exceeded the limit of CPU time (ulimit -t)",
@@ -23,7 +25,9 @@ RATE = re.compile(r"batches, ([\d.,]+ \S+/s)")
 LONGEST_MESSAGE = 500
 INTERRUPTED_STATUSES = (130, 143)
 MOST_LETTERS = 150  # of a quoted line
-MOST_ERRORS = 100  # lines that are kept, so that those of the failed rank are among them
+MOST_ERRORS = (
+    100  # lines that are kept, so that those of the failed rank are among them
+)
 _PREFIX = re.compile(r"\[.{1,40}?\](?:<std\w+>)?:? *")
 _RAISED = re.compile(r"[\w.]*(?:Error|Exception)\b|error:|fatal:", re.IGNORECASE)
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?$")
@@ -31,27 +35,49 @@ _LAUNCHER = re.compile(  # the summary of torchrun and accelerate
     r"ChildFailedError|CalledProcessError: Command|torch[/.]distributed[/.].*(?:failed \(exitcode|Sending process)"
 )
 _RANK = re.compile(r"Root Cause.*?\brank\s*: (\d+)", re.DOTALL)
-_KILLED = re.compile(r"Root Cause.*?(Signal \d+ \(\w+\) received by PID \d+)", re.DOTALL)
+_KILLED = re.compile(
+    r"Root Cause.*?(Signal \d+ \(\w+\) received by PID \d+)", re.DOTALL
+)
 
 
-def reason(returncode: int, timed_out: bool, lines: Sequence[str], limit: Limit) -> RunError:
+def reason(
+    returncode: int, timed_out: bool, lines: Sequence[str], limit: Limit
+) -> RunError:
     last_output = _last_output(lines)
     if timed_out:
-        at = next((match[0] for match in map(PROGRESS.match, reversed(lines)) if match), last_output)
-        return _error("Timeout", f"{limit.words} (last output: {at})" if at else limit.words)
+        at = next(
+            (match[0] for match in map(PROGRESS.match, reversed(lines)) if match),
+            last_output,
+        )
+        return _error(
+            "Timeout", f"{limit.words} (last output: {at})" if at else limit.words
+        )
     if returncode in INTERRUPTED_STATUSES:
-        return _error("Interrupted", "interrupted from outside the sweep (SIGINT or SIGTERM)")
+        return _error(
+            "Interrupted", "interrupted from outside the sweep (SIGINT or SIGTERM)"
+        )
     if returncode < 0:
         message = killed(-returncode)
-        return _error("Signal", f"{message} (last output: {last_output})" if last_output else message)
+        return _error(
+            "Signal",
+            f"{message} (last output: {last_output})" if last_output else message,
+        )
     error = last_output.removeprefix("error: ") or "nothing on stderr"
-    return _error("NoRecord", f"ended with exit status {returncode} and no result: {error}")
+    return _error(
+        "NoRecord", f"ended with exit status {returncode} and no result: {error}"
+    )
 
 
 def progress(seen: Seen, unit: str) -> str:
     """The progress of a user's command, as a line that PROGRESS matches."""
-    rate = "" if seen.rate is None else f", {seen.rate:,.{max(0, 2 - math.floor(math.log10(seen.rate)))}f} {unit}/s"
-    return f"measuring: {seen.step}{f'/{seen.total}' if seen.total else ''} batches{rate}"
+    rate = (
+        ""
+        if seen.rate is None
+        else f", {seen.rate:,.{max(0, 2 - math.floor(math.log10(seen.rate)))}f} {unit}/s"
+    )
+    return (
+        f"measuring: {seen.step}{f'/{seen.total}' if seen.total else ''} batches{rate}"
+    )
 
 
 def killed(number: int) -> str:
@@ -60,12 +86,19 @@ def killed(number: int) -> str:
         name = signal.Signals(number).name
     except ValueError:  # the real-time signals have no names
         name = f"signal {number}"
-    return f"killed by {name}: {REMEDIES[name]}" if name in REMEDIES else f"killed by {name}"
+    return (
+        f"killed by {name}: {REMEDIES[name]}"
+        if name in REMEDIES
+        else f"killed by {name}"
+    )
 
 
 def unwritten(lines: Sequence[str]) -> str | None:
     """The message of a trainer that could not write its record, as on a full disk; None: there is none."""
-    error = next((line for line in reversed(lines) if line.startswith("error: --result_file=")), None)
+    error = next(
+        (line for line in reversed(lines) if line.startswith("error: --result_file=")),
+        None,
+    )
     return error and error.removeprefix("error: ")
 
 
@@ -86,7 +119,9 @@ class ErrorOutput:
 
     def __init__(self) -> None:
         self._errors: collections.deque[str] = collections.deque(maxlen=MOST_ERRORS)
-        self._is_over = self._in_traceback = self._after_file = False  # over: the summary has begun
+        self._is_over = self._in_traceback = self._after_file = (
+            False  # over: the summary has begun
+        )
 
     def see(self, line: str) -> None:
         """Keeps a line that names an error: the end of a Python traceback, or a line that begins with an error type."""
@@ -95,7 +130,11 @@ class ErrorOutput:
         if text.startswith("Traceback (most recent call last)"):
             self._in_traceback = True
         elif not self._is_over:
-            is_end = self._in_traceback and not self._after_file and bool(_EXCEPTION.match(text))
+            is_end = (
+                self._in_traceback
+                and not self._after_file
+                and bool(_EXCEPTION.match(text))
+            )
             self._in_traceback = self._in_traceback and not is_end
             if is_end or _RAISED.match(text):
                 self._errors.append(line)
@@ -103,10 +142,16 @@ class ErrorOutput:
 
     def text(self, lines: Sequence[str]) -> str:
         """The last error, with a launcher that of the rank that failed first, and the last lines with words."""
-        end = next((k for k, line in enumerate(lines) if _LAUNCHER.search(line)), len(lines))
+        end = next(
+            (k for k, line in enumerate(lines) if _LAUNCHER.search(line)), len(lines)
+        )
         summary = "\n".join(lines[end:])
         rank, killed = _RANK.search(summary), _KILLED.search(summary)
-        of_rank = [line for line in self._errors if rank and line.startswith(f"[rank{rank[1]}]")]
+        of_rank = [
+            line
+            for line in self._errors
+            if rank and line.startswith(f"[rank{rank[1]}]")
+        ]
         errors = [killed[1]] if killed else [*(of_rank or self._errors)][-1:]
         worded = [line for line in lines[:end] if re.search(r"\w\w", line)]
         shown = dict.fromkeys([*errors, *([] if errors and summary else worded[-2:])])

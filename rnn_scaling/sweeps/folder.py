@@ -41,7 +41,9 @@ class Job:
 class Survey:
     """What a folder holds of some jobs."""
 
-    finished: dict[str, RunRecord] = dataclasses.field(default_factory=dict)  # jobs that need not run, by label
+    finished: dict[str, RunRecord] = dataclasses.field(
+        default_factory=dict
+    )  # jobs that need not run, by label
     pending: list[Job] = dataclasses.field(default_factory=list)
     # A line for each record of other flags in a job's place.
     conflicts: list[str] = dataclasses.field(default_factory=list)
@@ -55,7 +57,9 @@ def lock(folder: Path) -> AbstractContextManager[Hold]:
     return hold(folder, LOCK_NAME, "sweep", "choose another --out")
 
 
-def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequence[Job] = ()) -> Survey:
+def survey(
+    jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequence[Job] = ()
+) -> Survey:
     """Sorts jobs into finished and pending; changes nothing.
 
     A job is finished when its file, or a file of the folder that is no job's, holds a finished record of its flags:
@@ -74,7 +78,9 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequ
             result.unreadable.append((job.path, f"{job.path}: a copy of {original}"))
         if differences and not force and _has_numbers(there):
             remedy = "choose another --out, or --force overwrites it"
-            result.conflicts.append(f"{job.path} has other flags ({differences}); {remedy}")
+            result.conflicts.append(
+                f"{job.path} has other flags ({differences}); {remedy}"
+            )
         elif differences or original or there.status in repeated:
             result.pending.append(job)
         else:
@@ -82,7 +88,9 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequ
     return result
 
 
-def _best(job: Job, in_place: RunRecord | None, others: "_Others") -> tuple[RunRecord | None, str]:
+def _best(
+    job: Job, in_place: RunRecord | None, others: "_Others"
+) -> tuple[RunRecord | None, str]:
     """(the record in a job's place, or one of the same flags elsewhere in the folder; the flags that differ)."""
     if in_place is not None and is_placeholder(in_place):
         return in_place, ""
@@ -96,8 +104,12 @@ def _read(job: Job, unreadable: list[tuple[Path, str]]) -> RunRecord | None:
     try:
         return record.read(job.path)
     except (OSError, record.RecordError) as e:
-        if os.path.lexists(job.path):  # a broken record, or what is no file, as a pipe or a link to nothing
-            reason = f"{job.path}: {e.strerror or e}" if isinstance(e, OSError) else str(e)
+        if os.path.lexists(
+            job.path
+        ):  # a broken record, or what is no file, as a pipe or a link to nothing
+            reason = (
+                f"{job.path}: {e.strerror or e}" if isinstance(e, OSError) else str(e)
+            )
             unreadable.append((job.path, reason))
     return None
 
@@ -114,17 +126,26 @@ def remove_leftovers(jobs: Sequence[Job]) -> None:
 
 def is_placeholder(run: RunRecord) -> bool:
     """Whether a record was written at a run's start and never replaced, because sweep and trainer died together."""
-    return run.status == "failed" and run.error is not None and run.error.type == PLACEHOLDER
+    return (
+        run.status == "failed"
+        and run.error is not None
+        and run.error.type == PLACEHOLDER
+    )
 
 
 def is_result(run: RunRecord | None) -> TypeGuard[RunRecord]:
     """Whether a record is the result of a run: not its placeholder, and not of an interrupted run."""
-    return run is not None and (run.status == "ok" or (run.status == "failed" and not is_placeholder(run)))
+    return run is not None and (
+        run.status == "ok" or (run.status == "failed" and not is_placeholder(run))
+    )
 
 
 def set_aside(path: Path) -> Path:
     """Renames a file that is not a record, so that it is not lost; returns its new path."""
-    numbered = (path.with_name(f"{path.name}.unreadable{suffix}") for suffix in ["", *range(2, 10_000)])
+    numbered = (
+        path.with_name(f"{path.name}.unreadable{suffix}")
+        for suffix in ["", *range(2, 10_000)]
+    )
     target = next(name for name in numbered if not os.path.lexists(name))
     path.rename(target)
     return target
@@ -133,7 +154,11 @@ def set_aside(path: Path) -> Path:
 def _has_numbers(run: RunRecord) -> bool:
     """Whether a record of other flags must be kept; a failed attempt without numbers may be overwritten."""
     is_of_others = run.error is not None and run.error.type == "Contradiction"
-    return run.status != "failed" or run.throughput is not None or bool(run.batches.seconds and not is_of_others)
+    return (
+        run.status != "failed"
+        or run.throughput is not None
+        or bool(run.batches.seconds and not is_of_others)
+    )
 
 
 class _Others:
@@ -145,7 +170,9 @@ class _Others:
 
     def take(self, job: Job) -> RunRecord | None:
         if job.folder not in self._records:
-            self._records[job.folder] = self._read(job.folder, job.run)  # the same options identify all jobs
+            self._records[job.folder] = self._read(
+                job.folder, job.run
+            )  # the same options identify all jobs
         same = self._records[job.folder].get(job.run.identity)
         return same.pop(0) if same else None
 
@@ -162,8 +189,13 @@ def _differences(there: Mapping[str, Any], here: AnyRun) -> str:
     """The flags in which a record's options differ from a run's, as text; empty when they are the same."""
     old, new = dict(here.identity_of(there)), dict(here.identity)
     differing = [name for name in {**new, **old} if old.get(name) != new.get(name)]
-    shown = [f"{_spelled(name, old)} there, {_spelled(name, new)} here" for name in differing[:3]]
-    return "; ".join([*shown, f"{len(differing) - 3} more"] if len(differing) > 3 else shown)
+    shown = [
+        f"{_spelled(name, old)} there, {_spelled(name, new)} here"
+        for name in differing[:3]
+    ]
+    return "; ".join(
+        [*shown, f"{len(differing) - 3} more"] if len(differing) > 3 else shown
+    )
 
 
 def _spelled(name: str, options: Mapping[str, Any]) -> str:

@@ -29,7 +29,11 @@ class RunFailed(RuntimeError):
 
 
 def run(
-    options: Mapping[str, Any], *, timeout_s: float = 0.0, launch: str = "", program: Sequence[str] = ranks.TRAINER
+    options: Mapping[str, Any],
+    *,
+    timeout_s: float = 0.0,
+    launch: str = "",
+    program: Sequence[str] = ranks.TRAINER,
 ) -> RunRecord:
     try:
         trainer = SuiteTrainer(program, ranks.launcher(launch))
@@ -56,16 +60,25 @@ def sweep(
     if repeats < 1:
         raise FlagErrors([f"repeats={repeats} must be at least 1"])
     given = {"out": out, "repeats": repeats, **options}
-    words = _words({**given, **{f"axis:{name}": values for name, values in (axes or {}).items()}})
+    words = _words(
+        {**given, **{f"axis:{name}": values for name, values in (axes or {}).items()}}
+    )
     made = sweeps.make(words, program, certificates.VERIFIER)
-    failures = {label: record for label, record in made.outcome.records.items() if record.status != "ok"}
+    failures = {
+        label: record
+        for label, record in made.outcome.records.items()
+        if record.status != "ok"
+    }
     if failures:
         lines = [_reason(label, record) for label, record in failures.items()]
         raise RunFailed("\n".join(lines), list(failures.values()))
     if made.exit_status == entry.EXIT_INTERRUPTED:
         raise KeyboardInterrupt
     if made.exit_status:
-        raise RunFailed(f"{out}: the sweep ended with status {made.exit_status}; stderr has the reason", [])
+        raise RunFailed(
+            f"{out}: the sweep ended with status {made.exit_status}; stderr has the reason",
+            [],
+        )
 
 
 def _words(options: Mapping[str, Any]) -> list[str]:
@@ -73,7 +86,10 @@ def _words(options: Mapping[str, Any]) -> list[str]:
     if taken := sorted(options.keys() & RESERVED):
         raise FlagErrors([f"{name} is reserved; leave it out" for name in taken])
     given = {name: value for name, value in options.items() if value is not None}
-    return [spell(n, ",".join(map(str, v)) if isinstance(v, (list, tuple)) else v) for n, v in given.items()]
+    return [
+        spell(n, ",".join(map(str, v)) if isinstance(v, (list, tuple)) else v)
+        for n, v in given.items()
+    ]
 
 
 def _reason(name: str, record: RunRecord) -> str:

@@ -24,11 +24,15 @@ from rnn_scaling.sweeps.runs import AnyRun
 class AbOptions:
     """Sides: the two settings."""
 
-    a: str | None = option(None, 'flags of the first setting, in quotation marks; "": only the common ones')
+    a: str | None = option(
+        None, 'flags of the first setting, in quotation marks; "": only the common ones'
+    )
     b: str | None = option(None, "flags of the second setting")
     repeats: int = option(5, "pairs of runs", minimum=1)
     out: str = option("results/ab", "parent folder of a and b")
-    max_regression: float = flags.max_regression("limit for the exit status: how much slower b may be")
+    max_regression: float = flags.max_regression(
+        "limit for the exit status: how much slower b may be"
+    )
 
 
 GROUPS = (AbOptions, ConductOptions, TrainerOptions)
@@ -43,7 +47,9 @@ class Setting:
     axes: dict[str, list[str]]
 
 
-def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[Setting]]:
+def split_sides(
+    words: Sequence[str],
+) -> tuple[AbOptions, ConductOptions, list[Setting]]:
     """Command line -> (options of ab, how runs are made, sides a and b)."""
     own_fields, of_trainer = flags.fields(GROUPS[:2]), flags.fields([TrainerOptions])
     common_axes, words = command_plan.split_axes(words)
@@ -67,10 +73,16 @@ def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[S
             f"--{side}: {spell(name, given[name])} and the common {spell(name, common[name])}; give one"
             for name in given.keys() & common.keys()
         ]
-        lines += [f"--{side}: {AXIS}{name} is also common; give one" for name in axes.keys() & common_axes.keys()]
+        lines += [
+            f"--{side}: {AXIS}{name} is also common; give one"
+            for name in axes.keys() & common_axes.keys()
+        ]
         both = {**common, **given}
         try:
-            (theirs,) = flags.build([TrainerOptions], {name: both.pop(name) for name in of_trainer if name in both})
+            (theirs,) = flags.build(
+                [TrainerOptions],
+                {name: both.pop(name) for name in of_trainer if name in both},
+            )
         except flags.FlagErrors as e:
             lines += [f"--{side}: {line}" for line in e.lines]
             continue
@@ -97,7 +109,9 @@ def runs(sides: Sequence[Setting]) -> list[AnyRun]:
     made: list[AnyRun] = []
     lines: list[str] = []
     if len({bool(side.theirs.trainer) for side in sides}) > 1:
-        lines.append("--trainer is only on one side; give it to both, outside the quotation marks or in each")
+        lines.append(
+            "--trainer is only on one side; give it to both, outside the quotation marks or in each"
+        )
     for name, side in zip("ab", sides):
         try:
             made.append(_theirs(side) if side.theirs.trainer else _ours(side))
@@ -112,16 +126,31 @@ def _ours(side: Setting) -> Run:
     machine, given = machine_size(), side.flags
     config = configs.resolve(given, **machine)
     lines = command_plan.missing_trainer(side.theirs, side.axes)
-    if lines := [*lines, *conflicts.problems(config, given, num_gpus=machine["num_gpus"])]:
+    if lines := [
+        *lines,
+        *conflicts.problems(config, given, num_gpus=machine["num_gpus"]),
+    ]:
         raise flags.FlagErrors(lines)
     flat = config.flat()
-    return Run("-".join([network(flat), *(str(flat[name]) for name in NAMED[1:])]), given, config)
+    return Run(
+        "-".join([network(flat), *(str(flat[name]) for name in NAMED[1:])]),
+        given,
+        config,
+    )
 
 
 def _theirs(side: Setting) -> CommandRun:
-    lists = {"num_devices": [1], **{name: [value] for name, value in side.flags.items()}}
+    lists = {
+        "num_devices": [1],
+        **{name: [value] for name, value in side.flags.items()},
+    }
     planned = command_plan.plan(side.theirs, side.axes, lists, **machine_size())
     if len(planned) > 1:
         several = [name for name, values in side.axes.items() if len(values) > 1]
-        raise flags.FlagErrors([f"{AXIS}{name}={','.join(side.axes[name])} must be one value" for name in several])
+        raise flags.FlagErrors(
+            [
+                f"{AXIS}{name}={','.join(side.axes[name])} must be one value"
+                for name in several
+            ]
+        )
     return planned[0]

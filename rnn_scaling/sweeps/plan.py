@@ -21,7 +21,11 @@ from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps.estimate import Identity
 from rnn_scaling.sweeps.runs import AnyRun
 
-OUTPUTS = ("result_file", "log_dir", "progress")  # these do not change the work of a run, and a sweep sets them
+OUTPUTS = (
+    "result_file",
+    "log_dir",
+    "progress",
+)  # these do not change the work of a run, and a sweep sets them
 OF_ONE_RUN = ("checkpoint_dir", "save_every", "mlperf_log")
 TRACE = "trace_batches"
 MAX_NAME_BYTES = 180  # file systems allow 255, and suffixes such as ".r10.json" follow
@@ -56,10 +60,16 @@ def identity(config: Mapping[str, Any]) -> Identity:
     """The values that make two runs the same: all options except outputs."""
     if TRAINER in config:
         return ((TRAINER, config[TRAINER]),)
-    return tuple((n, config.get(n, field.default)) for n, field in configs.OPTIONS.items() if n not in OUTPUTS)
+    return tuple(
+        (n, config.get(n, field.default))
+        for n, field in configs.OPTIONS.items()
+        if n not in OUTPUTS
+    )
 
 
-def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict[str, list[Any]]]:
+def split(
+    words: Sequence[str], groups: Sequence[type]
+) -> tuple[list[Any], dict[str, list[Any]]]:
     """Command line -> (an instance of each option group, values of each trainer flag that was given or has to be).
 
     Where one of the command's groups has the field `trace_batches`, every run is traced. A FlagErrors names every
@@ -67,9 +77,15 @@ def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict
     """
     own_fields = flags.fields(groups)
     given, lines = flags.parsed(words, {**configs.OPTIONS, **own_fields}, lists=True)
-    lines += [f"--{name} is set by this command; leave it out" for name in OUTPUTS if name in given]
+    lines += [
+        f"--{name} is set by this command; leave it out"
+        for name in OUTPUTS
+        if name in given
+    ]
     # Runs that only read a checkpoint may share one.
-    only_reads = any(all(given.get(name, [False])) for name in ("decode", "forward_only"))
+    only_reads = any(
+        all(given.get(name, [False])) for name in ("decode", "forward_only")
+    )
     lines += [
         f"--{name} applies to one run, but this command makes several; leave it out"
         for name in OF_ONE_RUN
@@ -86,24 +102,38 @@ def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict
     return built, {**given, **({TRACE: traced} if traced else {})}
 
 
-def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -> list[Run]:
+def plan(
+    lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int
+) -> list[Run]:
     """The configurations of a sweep, in order. Raises FlagErrors naming every conflict of any combination, once."""
     asked_for = lists.keys()
     assumed = {name: [value] for name, value in configs.assumed(lists).items()}
     lists = {**_defaults(lists, num_gpus, num_cores), **assumed, **lists}
     # From the lists alone, because a sweep resumes by the names of its files; reports use the resolved options.
-    varied = [name for name, values in lists.items() if len(values) > 1 or name in (FRAMEWORK, *NAMED)]
-    runs: dict[tuple, Run] = {}  # runs that differ only in flags that they do not read are the same
+    varied = [
+        name
+        for name, values in lists.items()
+        if len(values) > 1 or name in (FRAMEWORK, *NAMED)
+    ]
+    runs: dict[
+        tuple, Run
+    ] = {}  # runs that differ only in flags that they do not read are the same
     lines: list[str] = []
     read: set[str] = set()
     for given, config, problems in combinations(lists, num_gpus, num_cores):
-        if "encoder_type" not in asked_for and config.model.encoder_type not in kernels.of_cell(config.model.unit_type):
+        if (
+            "encoder_type" not in asked_for
+            and config.model.encoder_type not in kernels.of_cell(config.model.unit_type)
+        ):
             continue  # a default encoder that does not compute these cells
         read |= given.keys()
         lines += problems
-        runs.setdefault(identity(config.flat()), Run(name_of(given, varied), given, config))
+        runs.setdefault(
+            identity(config.flat()), Run(name_of(given, varied), given, config)
+        )
     lines += [
-        f"{spell(name, ','.join(map(str, lists[name])))} is not read by any of the runs" for name in asked_for - read
+        f"{spell(name, ','.join(map(str, lists[name])))} is not read by any of the runs"
+        for name in asked_for - read
     ]
     if lines:
         raise flags.FlagErrors(list(dict.fromkeys(lines)))
@@ -116,7 +146,9 @@ def combinations(
     """Of each combination of the values (those that it reads, everything resolved, what is wrong with it)."""
     for values in itertools.product(*lists.values()):
         given = dict(zip(lists, values))
-        ignored = unread(configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores), given)
+        ignored = unread(
+            configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores), given
+        )
         given = {name: value for name, value in given.items() if name not in ignored}
         config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
         yield given, config, conflicts.problems(config, given, num_gpus=num_gpus)
@@ -149,7 +181,9 @@ def device_counts(most: int) -> list[int]:
     return [*powers, most]
 
 
-def _defaults(lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int) -> dict[str, list[Any]]:
+def _defaults(
+    lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int
+) -> dict[str, list[Any]]:
     on_gpus = num_gpus > 0 and lists.get("device", ["auto"])[0] != "cpu"
     cores_per_device = max(1, lists.get("cpu_cores_per_device", [1])[0])
     has_workers = any(number > 1 for number in lists.get("num_workers", []))
@@ -160,9 +194,19 @@ def _defaults(lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int)
         "num_devices": device_counts(1 if has_workers else most),
         "preset": ["seed" if on_gpus else "small"],
     }
-    if set(lists.get(FRAMEWORK, [OURS])) != {OURS}:  # all frameworks train the same work, this suite with one kernel
-        ours = {"encoder_type": [kernels.of_cell("lstm")[0]], "variable_update": ["independent", "replicated"]}
-        defaults = {FRAMEWORK: list(lists[FRAMEWORK]), **defaults, **ours, "data_source": ["constant"]}
+    if set(lists.get(FRAMEWORK, [OURS])) != {
+        OURS
+    }:  # all frameworks train the same work, this suite with one kernel
+        ours = {
+            "encoder_type": [kernels.of_cell("lstm")[0]],
+            "variable_update": ["independent", "replicated"],
+        }
+        defaults = {
+            FRAMEWORK: list(lists[FRAMEWORK]),
+            **defaults,
+            **ours,
+            "data_source": ["constant"],
+        }
     return {name: values for name, values in defaults.items() if is_read(name, lists)}
 
 
@@ -180,7 +224,11 @@ def name_of(given: Mapping[str, Any], varied: Sequence[str]) -> str:
 
 def word(value: Any, name: str) -> str:
     """An option in the name of a run, and of a file."""
-    text = str(value).lower() if name in (FRAMEWORK, *NAMED) else f"{name}={str(value).lower()}"
+    text = (
+        str(value).lower()
+        if name in (FRAMEWORK, *NAMED)
+        else f"{name}={str(value).lower()}"
+    )
     return re.sub(r"[^A-Za-z0-9_.=#:]+", "_", text)
 
 
@@ -190,6 +238,8 @@ def with_distinct_names(runs: Sequence[R]) -> list[R]:
     for run in runs:
         if run.name in named or len(run.name) > MAX_NAME_BYTES:
             digest = hashlib.sha256(repr(run.identity).encode()).hexdigest()[:12]
-            run = dataclasses.replace(run, name=f"{run.name[: MAX_NAME_BYTES - 13]}-{digest}")
+            run = dataclasses.replace(
+                run, name=f"{run.name[: MAX_NAME_BYTES - 13]}-{digest}"
+            )
         named[run.name] = run
     return list(named.values())

@@ -30,7 +30,10 @@ class ProcessCounts:
     """Processes."""
 
     workers: int | None = option(
-        None, f"worker processes (default: --num_workers, else {DEFAULT_WORKERS})", minimum=1, maximum=1_024
+        None,
+        f"worker processes (default: --num_workers, else {DEFAULT_WORKERS})",
+        minimum=1,
+        maximum=1_024,
     )
     ps: int | None = option(
         None,
@@ -63,10 +66,19 @@ class Starter:
         with fenced(config, self.tasks(config, words)) as tasks:
             return process.run_together(tasks, timeout_s, on_line, is_alive)
 
-    def early_command(self, config: RunConfig, words: Sequence[str]) -> list[str] | None:
+    def early_command(
+        self, config: RunConfig, words: Sequence[str]
+    ) -> list[str] | None:
         """The command of a run whose process can start before its turn; None: it is not ours, or has several."""
-        is_ours = tuple(self.trainer) == TRAINER and config.frameworks.framework == naming.OURS
-        return [*TRAINER, *words] if is_ours and not self.launch and config.num_processes == 1 else None
+        is_ours = (
+            tuple(self.trainer) == TRAINER
+            and config.frameworks.framework == naming.OURS
+        )
+        return (
+            [*TRAINER, *words]
+            if is_ours and not self.launch and config.num_processes == 1
+            else None
+        )
 
     def answer(self, config: RunConfig, words: Sequence[str]) -> int:
         """Runs all processes here, with the streams of this process; returns the exit status."""
@@ -77,10 +89,14 @@ class Starter:
             return entry.fail(f"the cluster did not start: {e.strerror or e}")
         return answer(ended, config)
 
-    def tasks(self, config: RunConfig, words: Sequence[str], has_streams: bool = False) -> list[Task]:
+    def tasks(
+        self, config: RunConfig, words: Sequence[str], has_streams: bool = False
+    ) -> list[Task]:
         environments = _on_loopback(config.num_processes)
         command = [*self.trainer, *words]
-        return each_rank(config, [command] * len(environments), environments, has_streams)
+        return each_rank(
+            config, [command] * len(environments), environments, has_streams
+        )
 
     def shown(self, config: RunConfig, words: Sequence[str]) -> str:
         """The command that a person would type for a run; arguments as in `run`."""
@@ -88,15 +104,25 @@ class Starter:
         if tuple(self.trainer) == TRAINER:
             is_local = config.num_processes > 1 and not self.launch
             program = f"{entry.program()} {_counted(config) if is_local else 'train'}"
-        return " ".join([*filter(None, [shlex.join(self._launcher(config))]), program, flags_of_all])
+        return " ".join(
+            [*filter(None, [shlex.join(self._launcher(config))]), program, flags_of_all]
+        )
 
     def _launcher(self, config: RunConfig) -> list[str]:
-        return [*shlex.split(self.launch), "-n", str(config.num_processes)] if self.launch else []
+        return (
+            [*shlex.split(self.launch), "-n", str(config.num_processes)]
+            if self.launch
+            else []
+        )
 
 
 def _counted(config: RunConfig) -> str:
     """The command of a run on this machine, up to its flags."""
-    servers = f" --ps={config.cluster.num_ps}" if registry.has_servers(config.update.variable_update) else ""
+    servers = (
+        f" --ps={config.cluster.num_ps}"
+        if registry.has_servers(config.update.variable_update)
+        else ""
+    )
     return f"{COMMAND} --workers={config.cluster.num_workers}{servers} --"
 
 
@@ -110,24 +136,36 @@ def launcher(text: str) -> str:
 def names(config: RunConfig) -> list[str]:
     """Names of the processes of a run, by rank: coordinator, workers, parameter servers."""
     roles = config.roles()
-    return [role if role == "coordinator" else f"{role} {roles[:rank].count(role)}" for rank, role in enumerate(roles)]
+    return [
+        role if role == "coordinator" else f"{role} {roles[:rank].count(role)}"
+        for rank, role in enumerate(roles)
+    ]
 
 
 def _on_loopback(count: int) -> list[dict[str, str]]:
     """The environment variables with which `count` ranks of this machine find each other."""
     meeting = ports.joined(ports.LOOPBACK, ports.free(ports.MEETING_PORTS))
-    common = {"RNN_SCALING_LAUNCHER": COMMAND, "RNN_SCALING_SIZE": str(count), "RNN_SCALING_MEETING": meeting}
+    common = {
+        "RNN_SCALING_LAUNCHER": COMMAND,
+        "RNN_SCALING_SIZE": str(count),
+        "RNN_SCALING_MEETING": meeting,
+    }
     return [{**common, "RNN_SCALING_RANK": str(rank)} for rank in range(count)]
 
 
 @contextlib.contextmanager
 def fenced(config: RunConfig, tasks: Sequence[Task]) -> Iterator[list[Task]]:
     """The tasks of a run, in a private network if the system allows one."""
-    exchanges = registry.VARIABLE_UPDATES[config.update.variable_update].trains_one_model
+    exchanges = registry.VARIABLE_UPDATES[
+        config.update.variable_update
+    ].trains_one_model
     with fence.network() as network:
         if exchanges and not network.enter:
             _warn_of_open_ports(network.reason)
-        yield [dataclasses.replace(task, command=[*network.enter, *task.command]) for task in tasks]
+        yield [
+            dataclasses.replace(task, command=[*network.enter, *task.command])
+            for task in tasks
+        ]
 
 
 @functools.cache
@@ -138,7 +176,10 @@ def _warn_of_open_ports(reason: str) -> None:
 
 
 def each_rank(
-    config: RunConfig, commands: Sequence[Sequence[str]], environments: Sequence[Mapping[str, str]], has_streams: bool
+    config: RunConfig,
+    commands: Sequence[Sequence[str]],
+    environments: Sequence[Mapping[str, str]],
+    has_streams: bool,
 ) -> list[Task]:
     """A task for each rank of a run, all with the same new token."""
     # A coordinator continues when a worker dies; in all other modes the run ends.
@@ -164,8 +205,12 @@ def reason(ended: Ended, config: RunConfig, limit: Limit) -> RunError:
     if not ended.task:
         return failure.reason(ended.returncode, ended.timed_out, ended.lines, limit)
     name = names(config)[ended.task]
-    error = failure.reason(ended.returncode, ended.timed_out, _lines_of(name, ended.lines), limit)
-    return dataclasses.replace(error, message=f"{_who(config, ended.task)}: {error.message}")
+    error = failure.reason(
+        ended.returncode, ended.timed_out, _lines_of(name, ended.lines), limit
+    )
+    return dataclasses.replace(
+        error, message=f"{_who(config, ended.task)}: {error.message}"
+    )
 
 
 def killed(ended: Ended, config: RunConfig) -> str:
@@ -186,7 +231,9 @@ def answer(ended: Ended, config: RunConfig) -> int:
     has_printed = ended.returncodes[0] > 0
     line = killed(ended, config)
     if not line and not has_printed:
-        line = _named_cause(ended, config) or reason(ended, config, Limit(0.0, "")).message
+        line = (
+            _named_cause(ended, config) or reason(ended, config, Limit(0.0, "")).message
+        )
     if has_printed and line:
         print(line, file=sys.stderr)
     elif line:
@@ -197,7 +244,14 @@ def answer(ended: Ended, config: RunConfig) -> int:
 def _named_cause(ended: Ended, config: RunConfig) -> str:
     """The error of the failed rank about a rank that it lost; empty: there is none."""
     lines = _lines_of(names(config)[ended.task], ended.lines)
-    return next((line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: rank ")), "")
+    return next(
+        (
+            line.removeprefix("error: ")
+            for line in reversed(lines)
+            if line.startswith("error: rank ")
+        ),
+        "",
+    )
 
 
 def _lines_of(name: str, lines: Sequence[str]) -> list[str]:
@@ -221,7 +275,9 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(words[:end]), list(words[end + 1 :])
 
 
-def read(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], list[str], RunConfig]:
+def read(
+    words: Sequence[str], groups: Sequence[type]
+) -> tuple[list[Any], list[str], RunConfig]:
     """Command line -> (the command's own options, the trainer's flags of every rank, what runs with them).
 
     The first of the groups is ProcessCounts. Raises FlagErrors naming everything that is wrong.
@@ -230,7 +286,10 @@ def read(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], list[
     fields = flags.fields(groups)
     given, lines = flags.parsed(own_words, {**OPTIONS, **fields})
     strays = [name for name in given if name not in fields]
-    lines += [f"{spell(name, given.pop(name))} is a flag of the trainer; put it behind --" for name in strays]
+    lines += [
+        f"{spell(name, given.pop(name))} is a flag of the trainer; put it behind --"
+        for name in strays
+    ]
     try:
         options, lines = flags.build(groups, given, lines), []
     except flags.FlagErrors as e:
@@ -253,14 +312,22 @@ def checked(
     mode = given.get("variable_update", DEFAULT_MODE)
     defaults: dict[str, Any] = {"variable_update": mode}
     if mode in registry.VARIABLE_UPDATES and not registry.is_distributed(mode):
-        several = registry.either(filter(registry.is_distributed, registry.VARIABLE_UPDATES))
-        wrong.append(f"--variable_update={mode} runs in one process; use {several}, or the command train")
+        several = registry.either(
+            filter(registry.is_distributed, registry.VARIABLE_UPDATES)
+        )
+        wrong.append(
+            f"--variable_update={mode} runs in one process; use {several}, or the command train"
+        )
     else:
-        set_counts = {f"num_{name}": value for name, value in counts.items() if value is not None}
+        set_counts = {
+            f"num_{name}": value for name, value in counts.items() if value is not None
+        }
         for name, value in set_counts.items():
             if given.get(name, value) != value:
                 flag = spell(name.removeprefix("num_"), value)
-                wrong.append(f"{flag} and {spell(name, given[name])} contradict each other; leave one out")
+                wrong.append(
+                    f"{flag} and {spell(name, given[name])} contradict each other; leave one out"
+                )
         defaults |= {"num_workers": DEFAULT_WORKERS, **set_counts}
     given, config = conflicts.checked(words, wrong, defaults)
     return spelled(given), config

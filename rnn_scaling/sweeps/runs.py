@@ -50,11 +50,18 @@ R = TypeVar("R", bound=AnyRun)
 class Trainer(abc.ABC, Generic[R]):
     """Starts the processes of a sweep's runs and judges what they leave."""
 
-    notes: Sequence[str] = ()  # what a reader of the results should know, a sentence each
+    notes: Sequence[
+        str
+    ] = ()  # what a reader of the results should know, a sentence each
 
     @abc.abstractmethod
     def run(
-        self, run: R, result_file: Path, limit: Limit, on_line: OnLine, following: tuple[R, Path] | None = None
+        self,
+        run: R,
+        result_file: Path,
+        limit: Limit,
+        on_line: OnLine,
+        following: tuple[R, Path] | None = None,
     ) -> Ended:
         """Makes a run; errors as in `process.run_together`. following: the next run; its process may start now."""
 
@@ -66,7 +73,9 @@ class Trainer(abc.ABC, Generic[R]):
         """The command that a person would type for a run."""
 
     @abc.abstractmethod
-    def result(self, run: R, result_file: Path, written: RunRecord | None, ended: Ended) -> RunRecord | None:
+    def result(
+        self, run: R, result_file: Path, written: RunRecord | None, ended: Ended
+    ) -> RunRecord | None:
         """The result of a run that wrote a record, or none that can be read; None: `reason` gives why."""
 
     @abc.abstractmethod

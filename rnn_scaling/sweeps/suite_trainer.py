@@ -31,20 +31,36 @@ class SuiteTrainer(Trainer[Run]):
         self._next: EarlyProcess | None = None  # the process of the next run
 
     def run(
-        self, run: Run, result_file: Path, limit: Limit, on_line: OnLine, following: tuple[Run, Path] | None = None
+        self,
+        run: Run,
+        result_file: Path,
+        limit: Limit,
+        on_line: OnLine,
+        following: tuple[Run, Path] | None = None,
     ) -> Ended:
         is_alive = failure.PROGRESS.match if limit.is_rough else None
         present, self._next = self._next, None
-        command, next_command = self._command(run, result_file), following and self._command(*following)
+        command, next_command = (
+            self._command(run, result_file),
+            following and self._command(*following),
+        )
         if present is None and command and next_command:
             present = EarlyProcess(command)
         if present is None:
-            return self._starter.run(run.config, run.arguments(result_file), limit.seconds, on_line, is_alive)
+            return self._starter.run(
+                run.config, run.arguments(result_file), limit.seconds, on_line, is_alive
+            )
         self._next = present.begin(next_command)
-        latest = time.monotonic() + min(MOST_LOADING_S, limit.seconds / TIMES or MOST_LOADING_S)
+        latest = time.monotonic() + min(
+            MOST_LOADING_S, limit.seconds / TIMES or MOST_LOADING_S
+        )
 
         def watch(line: str | None) -> None:
-            if self._next is not None and time.monotonic() > latest and self._next.is_loading():
+            if (
+                self._next is not None
+                and time.monotonic() > latest
+                and self._next.is_loading()
+            ):
                 self.close()  # it hangs, and this run would wait for it
             on_line(line)
 
@@ -61,12 +77,16 @@ class SuiteTrainer(Trainer[Run]):
     def shown(self, run: Run, result_file: Path) -> str:
         return self._starter.shown(run.config, run.arguments(result_file))
 
-    def result(self, run: Run, result_file: Path, written: RunRecord | None, ended: Ended) -> RunRecord | None:
+    def result(
+        self, run: Run, result_file: Path, written: RunRecord | None, ended: Ended
+    ) -> RunRecord | None:
         """The record; that of a failed run with several ranks also names the rank that was killed."""
         if not folder.is_result(written):
             return None
         if written.error and (cause := ranks.killed(ended, run.config)):
-            error = dataclasses.replace(written.error, message=f"{written.error.message} ({cause})")
+            error = dataclasses.replace(
+                written.error, message=f"{written.error.message} ({cause})"
+            )
             return dataclasses.replace(written, error=error)
         return written
 
@@ -78,17 +98,29 @@ class SuiteTrainer(Trainer[Run]):
         def starts_early(options: Identity) -> bool:
             return self._starter.early_command(from_flat(dict(options)), []) is not None
 
-        return Estimator(workers_share=not self._starter.launch, starts_early=starts_early)
+        return Estimator(
+            workers_share=not self._starter.launch, starts_early=starts_early
+        )
 
     def warnings(self, runs: Sequence[Run], dry_run: bool) -> list[str]:
         if self._starter.launch:  # the runs are on other machines
             return []
-        crowding = early_checks.crowding([run.config for run in runs], len(available_cores()))
+        crowding = early_checks.crowding(
+            [run.config for run in runs], len(available_cores())
+        )
         return [*crowding, *([] if dry_run else early_checks.load_now())]
 
     def remarks(self, runs: Sequence[Run]) -> list[str]:
         """What GPU kernels stand for on CPUs."""
         configs = [run.config for run in runs]
-        on_cpus = {c.model.encoder_type for c in configs if c.devices.device == "cpu" and is_read(c, "encoder_type")}
-        kernels = {name: kernel for name, kernel in KERNELS.items() if name in on_cpus and kernel.cpu != kernel.gpu}
+        on_cpus = {
+            c.model.encoder_type
+            for c in configs
+            if c.devices.device == "cpu" and is_read(c, "encoder_type")
+        }
+        kernels = {
+            name: kernel
+            for name, kernel in KERNELS.items()
+            if name in on_cpus and kernel.cpu != kernel.gpu
+        }
         return [f"{name} is {kernel.help}" for name, kernel in kernels.items()]

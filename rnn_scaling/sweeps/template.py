@@ -25,7 +25,9 @@ def checked(text: str) -> str:
 def filled(text: str, values: Mapping[str, str]) -> list[str]:
     """The words of one run; a word that is only a place is left out if its value is empty."""
     filled_words = [(word, fill(word, values)) for word in words_of(text)]
-    return [filled_word for word, filled_word in filled_words if filled_word or not word]
+    return [
+        filled_word for word, filled_word in filled_words if filled_word or not word
+    ]
 
 
 def program(text: str) -> str:
@@ -52,14 +54,18 @@ def require_here(program: str) -> None:
 
 def fill(text: str, values: Mapping[str, str]) -> str:
     """A text with its places filled in, and single braces for double ones."""
-    return _PLACE.sub(lambda found: values[found[1]] if found[1] else LITERAL[found[0]], text)
+    return _PLACE.sub(
+        lambda found: values[found[1]] if found[1] else LITERAL[found[0]], text
+    )
 
 
 def factors(text: str) -> str:
     """The value of --items_per_step: numbers and places with * between them."""
     for factor in text.split("*"):
         if not list(places(factor)) and not _number(factor) > 0:
-            raise ValueError("a number above 0, or a product such as 35*{batch_size}*{num_devices}")
+            raise ValueError(
+                "a number above 0, or a product such as 35*{batch_size}*{num_devices}"
+            )
     return text
 
 

@@ -33,7 +33,9 @@ class Work:
     weights: Mapping[str, np.ndarray]  # before the first step, float32, by name
     batches: tuple[Batch, ...]  # one a tower, the same at every step
     items: tuple[int, ...]  # words of both sides, of each tower a step
-    loss_items: tuple[int, ...]  # target words, which the loss is a mean over, of each tower
+    loss_items: tuple[
+        int, ...
+    ]  # target words, which the loss is a mean over, of each tower
     # [20, towers], a row a step from the first on: the mean loss of each tower's words in float32 with plain SGD at
     # `sgd_learning_rate`, as our own step has it.
     reference_losses: tuple[tuple[float, ...], ...]
@@ -43,7 +45,9 @@ class Work:
     result_file: str  # where the record goes; empty: nowhere
     threads: int
     cores: tuple[tuple[int, ...], ...]  # of each device; empty on GPUs
-    resolved: Mapping[str, Any]  # fields of `records.environment.Resolved` that are known already
+    resolved: Mapping[
+        str, Any
+    ]  # fields of `records.environment.Resolved` that are known already
     started: float  # `time.perf_counter()` when the program started; the clock of all processes of a machine
 
     @property
@@ -54,7 +58,9 @@ class Work:
     @property
     def exchanges(self) -> bool:
         """Whether towers train one model: gradients of the mean loss over all towers' words. Else each has its own."""
-        return bool(self.config["variable_update"] == "replicated" and self.num_devices > 1)
+        return bool(
+            self.config["variable_update"] == "replicated" and self.num_devices > 1
+        )
 
     @property
     def on_gpus(self) -> bool:
@@ -77,7 +83,11 @@ class Work:
 
     def as_reference(self) -> Work:
         """The work of `reference_losses`: float32, plain SGD. A step that is built of it may not use TF32 either."""
-        changes = {"optimizer": "sgd", "learning_rate": self.sgd_learning_rate, "compute_dtype": "float32"}
+        changes = {
+            "optimizer": "sgd",
+            "learning_rate": self.sgd_learning_rate,
+            "compute_dtype": "float32",
+        }
         return dataclasses.replace(self, config={**self.config, **changes})
 
     def losses(self, towers: Iterable[int]) -> list[float]:
@@ -88,14 +98,18 @@ class Work:
         return [float(loss) for loss in rows @ weights / weights.sum()]
 
 
-def cell(weights: Mapping[str, np.ndarray], name: str, forget_bias: float, gates: str) -> tuple[np.ndarray, np.ndarray]:
+def cell(
+    weights: Mapping[str, np.ndarray], name: str, forget_bias: float, gates: str
+) -> tuple[np.ndarray, np.ndarray]:
     """Kernel [D + U, 4U] and bias [4U] of a cell for a framework whose gates stand in another order, such as "ifjo"."""
     kernel, bias = weights[f"{name}/kernel"], weights[f"{name}/bias"].copy()
     units = len(bias) // 4
     bias[2 * units : 3 * units] += forget_bias
     order = ["ijfo".index(gate) for gate in gates]
     split_kernel, split_bias = (np.split(part, 4, axis=-1) for part in (kernel, bias))
-    return np.concatenate([split_kernel[i] for i in order], axis=-1), np.concatenate([split_bias[i] for i in order])
+    return np.concatenate([split_kernel[i] for i in order], axis=-1), np.concatenate(
+        [split_bias[i] for i in order]
+    )
 
 
 def write(work: Work, file: BinaryIO) -> None:

@@ -27,7 +27,9 @@ NUM_SLOTS = {"sgd": 0, "momentum": 1, "adam": 2}
 
 Weights = Mapping[str, jax.Array]
 State = tuple[jax.Array, jax.Array]  # c and h, each [B, U]
-Layers = Sequence[Sequence[tuple[jax.Array, jax.Array]]]  # kernel and bias of each direction of each layer
+Layers = Sequence[
+    Sequence[tuple[jax.Array, jax.Array]]
+]  # kernel and bias of each direction of each layer
 
 
 def build(work: Work, rank: int) -> Callable[[], float]:
@@ -37,10 +39,16 @@ def build(work: Work, rank: int) -> Callable[[], float]:
     kept = PartitionSpec() if work.exchanges else PartitionSpec(TOWERS)
     place = NamedSharding(mesh, kept)
     batch = _stacked(work, mesh)
-    stacked = {k: v if work.exchanges else np.stack([v] * towers) for k, v in work.weights.items()}
+    stacked = {
+        k: v if work.exchanges else np.stack([v] * towers)
+        for k, v in work.weights.items()
+    }
     weights = {name: jax.device_put(value, place) for name, value in stacked.items()}
     slot = range(NUM_SLOTS[optimizer])
-    slots = {name: tuple(jax.device_put(np.zeros_like(value), place) for _ in slot) for name, value in weights.items()}
+    slots = {
+        name: tuple(jax.device_put(np.zeros_like(value), place) for _ in slot)
+        for name, value in weights.items()
+    }
     words = np.array(work.loss_items, np.float64)
     sharded = jax.shard_map(
         _update_of(work, float(words.sum() if work.exchanges else words[0])),
@@ -50,7 +58,11 @@ def build(work: Work, rank: int) -> Callable[[], float]:
         check_vma=False,  # else the gradient of what all towers hold is added unasked, at each step of a scan
     )
     with jax.default_matmul_precision(precision_of(work)):
-        compiled = jax.jit(sharded, donate_argnums=(0, 1)).lower(weights, slots, batch, np.float32(0)).compile()
+        compiled = (
+            jax.jit(sharded, donate_argnums=(0, 1))
+            .lower(weights, slots, batch, np.float32(0))
+            .compile()
+        )
     state, done = (weights, slots), 0
 
     def step() -> float:
@@ -80,10 +92,19 @@ def _update_of(work: Work, divisor: float) -> Callable[..., Any]:
         if work.exchanges:
             gradients = jax.lax.psum(gradients, TOWERS)
         following = {
-            name: _updated(work.optimizer, weights[name], slots[name], gradients[name] / divisor, rate)
+            name: _updated(
+                work.optimizer,
+                weights[name],
+                slots[name],
+                gradients[name] / divisor,
+                rate,
+            )
             for name in weights
         }
-        weights, slots = ({name: pair[which] for name, pair in following.items()} for which in range(2))
+        weights, slots = (
+            {name: pair[which] for name, pair in following.items()}
+            for which in range(2)
+        )
         if not work.exchanges:
             weights, slots = jax.tree.map(lambda part: part[None], (weights, slots))
         return weights, slots, loss[None]
@@ -104,35 +125,55 @@ def devices_of(work: Work) -> list[Any]:
     """As many devices as towers; those of a CPU are made when JAX starts. Raises ValueError if there are fewer."""
     if not work.on_gpus:
         jax.config.update("jax_platforms", "cpu")
-        if jax.config.jax_num_cpu_devices != work.num_devices:  # else the step of the check was built before
+        if (
+            jax.config.jax_num_cpu_devices != work.num_devices
+        ):  # else the step of the check was built before
             jax.config.update("jax_num_cpu_devices", work.num_devices)
     devices = jax.devices("gpu" if work.on_gpus else "cpu")
     if len(devices) < work.num_devices:
-        raise ValueError(f"--num_devices={work.num_devices} needs that many devices, but JAX has {len(devices)}")
+        raise ValueError(
+            f"--num_devices={work.num_devices} needs that many devices, but JAX has {len(devices)}"
+        )
     return list(devices[: work.num_devices])
 
 
 def _stacked(work: Work, mesh: Any) -> dict[str, jax.Array]:
     """The towers' batches, joined along a new first axis that is spread over the devices."""
     sharding = NamedSharding(mesh, PartitionSpec(TOWERS))
-    return {key: jax.device_put(np.stack([batch[key] for batch in work.batches]), sharding) for key in work.batches[0]}
+    return {
+        key: jax.device_put(np.stack([batch[key] for batch in work.batches]), sharding)
+        for key in work.batches[0]
+    }
 
 
 def _loss_of(work: Work) -> Callable[[Weights, Mapping[str, jax.Array]], jax.Array]:
     """The function (weights, batch of a tower) -> sum of -log p(label) over its target words."""
     config, dtype = work.config, jnp.dtype(work.dtype)
     run = with_cudnn if work.on_gpus else with_scans
-    directions = ("forward", "backward") if config["direction"] == "bi" else ("forward",)
+    directions = (
+        ("forward", "backward") if config["direction"] == "bi" else ("forward",)
+    )
     layers = range(config["num_encoder_layers"] // len(directions))
-    encoder = [[f"encoder/layer_{layer}/{direction}" for direction in directions] for layer in layers]
-    decoder = [[f"decoder/layer_{layer}"] for layer in range(config["num_decoder_layers"])]
+    encoder = [
+        [f"encoder/layer_{layer}/{direction}" for direction in directions]
+        for layer in layers
+    ]
+    decoder = [
+        [f"decoder/layer_{layer}"] for layer in range(config["num_decoder_layers"])
+    ]
     units = config["num_units"]
     forget_bias = np.zeros(4 * units, np.float32)
     forget_bias[2 * units : 3 * units] = config["forget_bias"]
 
     def cells(weights: Weights, names: Sequence[Sequence[str]]) -> Layers:
         return [
-            [(weights[f"{n}/kernel"].astype(dtype), (weights[f"{n}/bias"] + forget_bias).astype(dtype)) for n in layer]
+            [
+                (
+                    weights[f"{n}/kernel"].astype(dtype),
+                    (weights[f"{n}/bias"] + forget_bias).astype(dtype),
+                )
+                for n in layer
+            ]
             for layer in names
         ]
 
@@ -143,16 +184,24 @@ def _loss_of(work: Work) -> Callable[[Weights, Mapping[str, jax.Array]], jax.Arr
         source = rows(weights, "src_embedding", batch["source"])
         target = rows(weights, "tgt_embedding", batch["target_input"])
         zeros = jnp.zeros((source.shape[1], units), dtype)
-        _, states = run(cells(weights, encoder), source, [(zeros, zeros)] * config["num_encoder_layers"])
+        _, states = run(
+            cells(weights, encoder),
+            source,
+            [(zeros, zeros)] * config["num_encoder_layers"],
+        )
         outputs, _ = run(cells(weights, decoder), target, states)
         logits = (outputs @ weights["projection"].astype(dtype)).astype(jnp.float32)
-        at_label = jnp.take_along_axis(logits, batch["target_output"][..., None], axis=2, mode="promise_in_bounds")
+        at_label = jnp.take_along_axis(
+            logits, batch["target_output"][..., None], axis=2, mode="promise_in_bounds"
+        )
         return (jax.nn.logsumexp(logits, axis=2) - at_label[..., 0]).sum()
 
     return loss_sum
 
 
-def with_scans(layers: Layers, x: jax.Array, states: Sequence[State]) -> tuple[jax.Array, list[State]]:
+def with_scans(
+    layers: Layers, x: jax.Array, states: Sequence[State]
+) -> tuple[jax.Array, list[State]]:
     """Layers of one or two directions of x [T, B, D] -> outputs [T, B, U * directions], and the cells' last states.
 
     layers: kernel [D+U, 4U] and bias [4U] of each direction of each layer, gates i, j, f, o.
@@ -161,14 +210,18 @@ def with_scans(layers: Layers, x: jax.Array, states: Sequence[State]) -> tuple[j
     for cells in layers:
         results = []
         for backward, (kernel, bias) in enumerate(cells):
-            state, outputs = _scan(x, states[len(last)], kernel, bias, backward=bool(backward))
+            state, outputs = _scan(
+                x, states[len(last)], kernel, bias, backward=bool(backward)
+            )
             last.append(state)
             results.append(outputs)
         x = jnp.concatenate(results, axis=2) if len(results) > 1 else results[0]
     return x, last
 
 
-def _scan(x: jax.Array, state: State, kernel: jax.Array, bias: jax.Array, backward: bool) -> tuple[State, jax.Array]:
+def _scan(
+    x: jax.Array, state: State, kernel: jax.Array, bias: jax.Array, backward: bool
+) -> tuple[State, jax.Array]:
     """One direction of one layer, as of `with_scans`; the input's product is made for all steps at once."""
     width = x.shape[2]
 
@@ -179,11 +232,15 @@ def _scan(x: jax.Array, state: State, kernel: jax.Array, bias: jax.Array, backwa
         h = jax.nn.sigmoid(o) * jnp.tanh(c)
         return (c, h), h
 
-    last, outputs = jax.lax.scan(step, state, x @ kernel[:width] + bias, reverse=backward, unroll=UNROLL)
+    last, outputs = jax.lax.scan(
+        step, state, x @ kernel[:width] + bias, reverse=backward, unroll=UNROLL
+    )
     return last, outputs
 
 
-def with_cudnn(layers: Layers, x: jax.Array, states: Sequence[State]) -> tuple[jax.Array, list[State]]:
+def with_cudnn(
+    layers: Layers, x: jax.Array, states: Sequence[State]
+) -> tuple[jax.Array, list[State]]:
     """As `with_scans`, by cuDNN, which JAX offers in float32: bfloat16 is computed so.
 
     cuDNN takes all weights in one array: the matrices of all cells, then their biases, two a gate; gates i, f, j, o.
@@ -191,7 +248,9 @@ def with_cudnn(layers: Layers, x: jax.Array, states: Sequence[State]) -> tuple[j
     dtype, units = x.dtype, states[0][0].shape[1]
     matrices, biases = [], []
     for kernel, bias in (cell for cells in layers for cell in cells):
-        kernel, bias = (_gates_ifjo(part.astype(jnp.float32)) for part in (kernel, bias))
+        kernel, bias = (
+            _gates_ifjo(part.astype(jnp.float32)) for part in (kernel, bias)
+        )
         matrices += [kernel[:-units].T, kernel[-units:].T]
         biases += [bias, jnp.zeros_like(bias)]
     flat = jnp.concatenate([part.ravel() for part in (*matrices, *biases)])
@@ -199,8 +258,22 @@ def with_cudnn(layers: Layers, x: jax.Array, states: Sequence[State]) -> tuple[j
     sentences = jnp.swapaxes(x, 0, 1).astype(jnp.float32)
     lengths = jnp.full(x.shape[1], len(x), jnp.int32)
     # By position: a function with a gradient of its own tells static arguments by their places.
-    y, h, c = rnn.lstm(sentences, h, c, flat, lengths, x.shape[2], units, len(layers), 0.0, len(layers[0]) > 1, None)
-    return jnp.swapaxes(y, 0, 1).astype(dtype), list(zip(c.astype(dtype), h.astype(dtype)))
+    y, h, c = rnn.lstm(
+        sentences,
+        h,
+        c,
+        flat,
+        lengths,
+        x.shape[2],
+        units,
+        len(layers),
+        0.0,
+        len(layers[0]) > 1,
+        None,
+    )
+    return jnp.swapaxes(y, 0, 1).astype(dtype), list(
+        zip(c.astype(dtype), h.astype(dtype))
+    )
 
 
 def _gates_ifjo(part: jax.Array) -> jax.Array:
@@ -213,11 +286,17 @@ def _rate(optimizer: str, learning_rate: float, step: int) -> float:
     """The factor of an update, in float64: step 1 is the first. Adam's corrects both of its averages."""
     if optimizer != "adam":
         return learning_rate
-    return learning_rate * math.sqrt(1.0 - ADAM_BETA_2**step) / (1.0 - ADAM_BETA_1**step)
+    return (
+        learning_rate * math.sqrt(1.0 - ADAM_BETA_2**step) / (1.0 - ADAM_BETA_1**step)
+    )
 
 
 def _updated(
-    optimizer: str, weight: jax.Array, slots: tuple[jax.Array, ...], gradient: jax.Array, rate: jax.Array
+    optimizer: str,
+    weight: jax.Array,
+    slots: tuple[jax.Array, ...],
+    gradient: jax.Array,
+    rate: jax.Array,
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
     """The next value of a weight and of its slots, as training/optimizers.py has them; `rate` is what `_rate` gives."""
     if optimizer == "sgd":

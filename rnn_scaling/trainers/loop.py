@@ -58,7 +58,9 @@ class FrameworkTrainer:
     build: Callable[[Work, int], Step]
     # What computes the recurrent layers, in a few words, for the record's `encoder_kernel`.
     kernel: Callable[[Work], str]
-    group: ProcessGroup | None = None  # of a framework with a process for each device; None: one process drives all
+    group: ProcessGroup | None = (
+        None  # of a framework with a process for each device; None: one process drives all
+    )
 
 
 class RefusedError(Exception):
@@ -80,9 +82,13 @@ def run(framework: FrameworkTrainer, work: Work) -> int:
         entry.be_quiet()
     with contextlib.ExitStack() as stack:
         if not work.result_file:  # ranks join their records in a folder
-            folder = os.environ.get(_FOLDER) or stack.enter_context(tempfile.TemporaryDirectory())
+            folder = os.environ.get(_FOLDER) or stack.enter_context(
+                tempfile.TemporaryDirectory()
+            )
             os.environ[_FOLDER] = folder
-            work = dataclasses.replace(work, result_file=os.path.join(folder, "run.json"))
+            work = dataclasses.replace(
+                work, result_file=os.path.join(folder, "run.json")
+            )
         return _TrainerRun(framework, work, rank, stack.close).main()
 
 
@@ -103,12 +109,23 @@ def check(step: Step, work: Work, towers: range) -> None:
 class Ranks:
     """Ranks 1 to `size` - 1, which rank 0 starts with the program that it runs; none outlives it."""
 
-    def __init__(self, size: int, address: str, file: str, give_up: Callable[[str], object]) -> None:
+    def __init__(
+        self, size: int, address: str, file: str, give_up: Callable[[str], object]
+    ) -> None:
         """give_up: called with the cause, where a rank has failed and rank 0 goes on regardless."""
-        descriptors = [int(file.rpartition("/")[2])] if file.startswith("/dev/fd/") else []
+        descriptors = (
+            [int(file.rpartition("/")[2])] if file.startswith("/dev/fd/") else []
+        )
         self._processes = [
             subprocess.Popen(
-                [sys.executable, "-I", str(TETHER), str(os.getpid()), sys.executable, *sys.orig_argv[1:]],
+                [
+                    sys.executable,
+                    "-I",
+                    str(TETHER),
+                    str(os.getpid()),
+                    sys.executable,
+                    *sys.orig_argv[1:],
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 pass_fds=descriptors,
@@ -120,7 +137,10 @@ class Ranks:
         self._cause, self._has_failed = "", threading.Event()
         self._give_up = give_up
         self._is_over = False
-        self._watchers = [threading.Thread(target=self._watch, args=(rank,), daemon=True) for rank in range(1, size)]
+        self._watchers = [
+            threading.Thread(target=self._watch, args=(rank,), daemon=True)
+            for rank in range(1, size)
+        ]
         for watcher in self._watchers:
             watcher.start()
 
@@ -149,7 +169,11 @@ class Ranks:
         output, status = process.stdout.read(), process.wait()
         if status == 0:
             return
-        how = f"ended with signal {-status}" if status < 0 else f"failed with status {status}"
+        how = (
+            f"ended with signal {-status}"
+            if status < 0
+            else f"failed with status {status}"
+        )
         with contextlib.suppress(IndexError, json.JSONDecodeError):
             how = json.loads(output.splitlines()[-1])
         self._cause = self._cause or f"rank {rank}: {how}"
@@ -160,9 +184,22 @@ class Ranks:
 
 
 class _TrainerRun:
-    def __init__(self, framework: FrameworkTrainer, work: Work, rank: int, leave: Callable[[], None]) -> None:
-        self._framework, self._work, self._rank, self._leave = framework, work, rank, leave
-        self._towers = range(rank, rank + 1) if framework.group else range(work.num_devices)
+    def __init__(
+        self,
+        framework: FrameworkTrainer,
+        work: Work,
+        rank: int,
+        leave: Callable[[], None],
+    ) -> None:
+        self._framework, self._work, self._rank, self._leave = (
+            framework,
+            work,
+            rank,
+            leave,
+        )
+        self._towers = (
+            range(rank, rank + 1) if framework.group else range(work.num_devices)
+        )
         self._num_ranks = work.num_devices if framework.group else 1
         self._ranks: Ranks | None = None
 
@@ -204,7 +241,9 @@ class _TrainerRun:
             config=work.config,
             started=work.started,
         )
-        kernels = dict.fromkeys(("encoder_kernel", "decoder_kernel"), self._framework.kernel(work))
+        kernels = dict.fromkeys(
+            ("encoder_kernel", "decoder_kernel"), self._framework.kernel(work)
+        )
         recorder.recording.resolved.update({**work.resolved, **kernels})
         if self._num_ranks > 1 and work.cores:
             recorder.recording.resolved["cpu_affinity"] = list(work.cores[self._rank])
@@ -214,7 +253,12 @@ class _TrainerRun:
     def _meet(self, group: ProcessGroup, recorder: Recorder) -> None:
         if self._rank == 0:
             address = group.host(self._num_ranks)
-            self._ranks = Ranks(self._num_ranks, address, sys.argv[1], lambda cause: self._give_up(recorder, cause))
+            self._ranks = Ranks(
+                self._num_ranks,
+                address,
+                sys.argv[1],
+                lambda cause: self._give_up(recorder, cause),
+            )
         else:
             address = os.environ[GROUP]
         group.join(address, self._rank, self._work)
@@ -222,19 +266,34 @@ class _TrainerRun:
     def _train(self, recorder: Recorder) -> None:
         work = self._work
         recorder.recording.enter("build")
-        entry.note(f"{work.config['framework']}: checking {handoff.NUM_LOSSES} losses of SGD against ours")
-        check(self._framework.build(work.as_reference(), self._rank), work, self._towers)
-        step, items = self._framework.build(work, self._rank), sum(work.items[tower] for tower in self._towers)
+        entry.note(
+            f"{work.config['framework']}: checking {handoff.NUM_LOSSES} losses of SGD against ours"
+        )
+        check(
+            self._framework.build(work.as_reference(), self._rank), work, self._towers
+        )
+        step, items = (
+            self._framework.build(work, self._rank),
+            sum(work.items[tower] for tower in self._towers),
+        )
         recorder.start()
         for number in range(_steps(work)):
             loss = step()
             recorder.step(items, loss)
             if not math.isfinite(loss):
-                raise NotFiniteError(f"loss is {loss} at batch {number}; lower --learning_rate={work.learning_rate:g}")
+                raise NotFiniteError(
+                    f"loss is {loss} at batch {number}; lower --learning_rate={work.learning_rate:g}"
+                )
 
     def _fail(self, recorder: Recorder, error: Exception) -> int:
-        is_own = isinstance(error, (RefusedError, NotFiniteError))  # and not what another rank's end did to this one
-        cause = self._ranks.failure(wait_s=2.0) if self._ranks is not None and not is_own else ""
+        is_own = isinstance(
+            error, (RefusedError, NotFiniteError)
+        )  # and not what another rank's end did to this one
+        cause = (
+            self._ranks.failure(wait_s=2.0)
+            if self._ranks is not None and not is_own
+            else ""
+        )
         if cause:
             error = RuntimeError(cause)
         recorder.close(error)

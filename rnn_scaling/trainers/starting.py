@@ -17,7 +17,14 @@ from rnn_scaling.trainers import handoff
 from rnn_scaling.training.native_log import LEVEL_VARIABLE
 from rnn_scaling.training.session import Session
 
-_LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RNN_SCALING_GROUP", "PYTHONHOME")
+_LAUNCHER = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "RNN_SCALING_GROUP",
+    "PYTHONHOME",
+)
 
 
 def run(config: RunConfig, started: float) -> int:
@@ -54,7 +61,9 @@ class _Handover(Session):
 def environment(config: RunConfig, threads: int) -> dict[str, str]:
     """The variables of the framework's process; memory and what else a user sets are those of this one."""
     kept = {name: value for name, value in os.environ.items() if name not in _LAUNCHER}
-    pools = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
+    pools = dict.fromkeys(
+        ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads)
+    )
     return {**kept, **pools, "KERAS_BACKEND": config.frameworks.keras_backend}
 
 
@@ -65,5 +74,8 @@ def _become(config: RunConfig, file: IO[bytes], threads: int) -> None:
     os.dup2(sys.stderr.fileno(), 2)  # which TensorFlow's own messages had
     sys.stdout.flush()
     sys.stderr.flush()
-    words = [*our_module(registry.FRAMEWORKS[name].module, python), f"/dev/fd/{file.fileno()}"]
+    words = [
+        *our_module(registry.FRAMEWORKS[name].module, python),
+        f"/dev/fd/{file.fileno()}",
+    ]
     os.execve(python, words, environment(config, threads))

@@ -41,7 +41,13 @@ def readable(run: RunRecord) -> RunRecord:
         return run
     error = RunError(type=UNREADABLE, message=fault)
     return RunRecord(
-        "failed", error, run.config, run.resolved, batches=run.batches, environment=run.environment, unit=run.unit
+        "failed",
+        error,
+        run.config,
+        run.resolved,
+        batches=run.batches,
+        environment=run.environment,
+        unit=run.unit,
     )
 
 
@@ -50,8 +56,16 @@ def items(number: int, value: Any, unit: str, before: int) -> int:
     count = value if type(value) is int else _number(number, "items", value)
     if 1 <= count <= LARGEST and not count % 1 and int(count) + before <= LARGEST:
         return int(count)
-    rule = "at least one" if not count >= 1 else "a whole number" if count % 1 else f"at most {LARGEST:g} in all"
-    raise ValueError(f"step {number}: expected {rule} of the {unit}, got items={entry.plain(spelled(value))}")
+    rule = (
+        "at least one"
+        if not count >= 1
+        else "a whole number"
+        if count % 1
+        else f"at most {LARGEST:g} in all"
+    )
+    raise ValueError(
+        f"step {number}: expected {rule} of the {unit}, got items={entry.plain(spelled(value))}"
+    )
 
 
 def loss(number: int, value: Any) -> float:
@@ -71,8 +85,15 @@ def _number(number: int, name: str, value: Any) -> float:
     """A number of a framework: reading it waits until the devices have it."""
     try:
         if value is not None and not isinstance(value, (str, bytes)):
-            return float(value.item() if hasattr(value, "item") else value)  # PyTorch warns of float(loss)
-    except (TypeError, ValueError, RuntimeError, OverflowError):  # arrays of several, and what is no number
+            return float(
+                value.item() if hasattr(value, "item") else value
+            )  # PyTorch warns of float(loss)
+    except (
+        TypeError,
+        ValueError,
+        RuntimeError,
+        OverflowError,
+    ):  # arrays of several, and what is no number
         pass
     shown = entry.plain(spelled(value))
     raise ValueError(f"step {number}: {name} is {shown}; expected one number")
@@ -85,6 +106,10 @@ def in_a_line(error: BaseException) -> str:
 
 def single(value: Any) -> Any:
     """An option of a framework's number type as Python's; anything else as it is."""
-    if type(value) in (str, int, float, bool) or getattr(value, "ndim", None) or not hasattr(value, "item"):
+    if (
+        type(value) in (str, int, float, bool)
+        or getattr(value, "ndim", None)
+        or not hasattr(value, "item")
+    ):
         return value
     return value.item()

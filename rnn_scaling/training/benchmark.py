@@ -24,13 +24,29 @@ from rnn_scaling.training.acceptance import NotFiniteError
 from rnn_scaling.training.checkpoints import Saver, trained_values
 from rnn_scaling.training.cluster import Alone
 from rnn_scaling.training.ending import Ending
-from rnn_scaling.training.engines.local import ONEDNN_VARIABLE, Engine, Request, peak_device_bytes, uses_onednn
-from rnn_scaling.training.replica import UpdateRule, VariableState, VariableUpdate, bytes_by_device
+from rnn_scaling.training.engines.local import (
+    ONEDNN_VARIABLE,
+    Engine,
+    Request,
+    peak_device_bytes,
+    uses_onednn,
+)
+from rnn_scaling.training.replica import (
+    UpdateRule,
+    VariableState,
+    VariableUpdate,
+    bytes_by_device,
+)
 from rnn_scaling.training.state import RunState, StartWatch, Watch
 from rnn_scaling.training.towers import TrainStep
 
 
-def run(config: RunConfig, state: RunState, cluster: Alone, start_watch: StartWatch | None = None) -> TrainStep | None:
+def run(
+    config: RunConfig,
+    state: RunState,
+    cluster: Alone,
+    start_watch: StartWatch | None = None,
+) -> TrainStep | None:
     """Runs `config` from TensorFlow's set-up to the last batch; returns the step that ran, None where others run it.
 
     `state` holds what there is to record, at any time; what `start_watch` begins to watch becomes its `certificate`.
@@ -55,7 +71,9 @@ def run(config: RunConfig, state: RunState, cluster: Alone, start_watch: StartWa
         step = build(config, engine, state)
         _announce(config, state.resolved)
         state.steps, step.num_lost = step.done, lambda: len(cluster.lost())
-        saver = Saver(config, state, state.files, cluster if state.clients > 1 else None)
+        saver = Saver(
+            config, state, state.files, cluster if state.clients > 1 else None
+        )
         saver.agree()
         saver.resume(step)
         watch = start_watch(config, engine, step) if start_watch else None
@@ -106,22 +124,37 @@ def _end(step: TrainStep) -> None:
 
 def _announce(config: RunConfig, resolved: dict[str, Any]) -> None:
     """Says on stderr what really runs where that is not what the flags' words say."""
-    kernel, ran = KERNELS[str(config.model.encoder_type)], resolved.get("encoder_kernel")
+    kernel, ran = (
+        KERNELS[str(config.model.encoder_type)],
+        resolved.get("encoder_kernel"),
+    )
     if ran and kernel.cpu != kernel.gpu and resolved["device_type"] == "CPU":
         entry.note(f"{config.model.encoder_type} is {ran} here: cuDNN needs a GPU")
-    if resolved["device_type"] == "CPU" and not resolved["onednn"] and ONEDNN_VARIABLE not in os.environ:
-        entry.note(f"oneDNN is off by default on this processor; {ONEDNN_VARIABLE}=1 may be faster")
+    if (
+        resolved["device_type"] == "CPU"
+        and not resolved["onednn"]
+        and ONEDNN_VARIABLE not in os.environ
+    ):
+        entry.note(
+            f"oneDNN is off by default on this processor; {ONEDNN_VARIABLE}=1 may be faster"
+        )
     if config.update.all_reduce_spec == all_reduce_spec.AUTO and resolved["all_reduce"]:
-        segments = [all_reduce_spec.SpecSegment(**segment) for segment in resolved["all_reduce"]]
+        segments = [
+            all_reduce_spec.SpecSegment(**segment) for segment in resolved["all_reduce"]
+        ]
         entry.note(f"all-reduce auto is {all_reduce_spec.format(segments)} here")
     mode, source = config.update.variable_update, config.data.data_source
     if registry.VARIABLE_UPDATES[mode].has_global_batch and not registry.reads(
         registry.DATA_SOURCES, source, "prefetch_data_to_device"
     ):
-        entry.note(f"--data_source={source} draws on the host here, which hands the batch out with {mode}")
+        entry.note(
+            f"--data_source={source} draws on the host here, which hands the batch out with {mode}"
+        )
 
 
-def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> TrainStep:
+def build(
+    config: RunConfig, engine: Engine, state: RunState | None = None
+) -> TrainStep:
     """The training step of a run, which describes itself in the run's state unless that is None."""
     model, trains = config.model, config.model.trains
     workload = workloads.load(model.model).build(
@@ -134,17 +167,27 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
         registry.load(registry.DATA_SOURCES, config.data.data_source).build
     )
     source = build_source(feed)
-    kind = registry.VARIABLE_UPDATES[config.update.variable_update].step if trains else "inference_step"
-    step = registry.load(registry.STEPS, kind).build(workload, source, update, engine, config)
+    kind = (
+        registry.VARIABLE_UPDATES[config.update.variable_update].step
+        if trains
+        else "inference_step"
+    )
+    step = registry.load(registry.STEPS, kind).build(
+        workload, source, update, engine, config
+    )
     if state is not None:
         state.parameters.update(_parameters(workload, step.variable_states()))
-        has_words = any(spec.kind == "embedding" for spec in workload.variables)  # images use none of the operators
+        has_words = any(
+            spec.kind == "embedding" for spec in workload.variables
+        )  # images use none of the operators
         # Backward is twice the forward; a search computes hypotheses that it drops.
         flops = workloads.flops_per_item(config.flat(), feed.max_lengths)
         state.flops_per_item = None if model.decode else flops if trains else flops / 3
         state.resolved.update(
             **_kernels(config, workload),
-            operators=operators.name_for(config.model.compute_dtype) if has_words else operators.STOCK,
+            operators=operators.name_for(config.model.compute_dtype)
+            if has_words
+            else operators.STOCK,
             learning_rate=learning_rate.of(config).last if trains else None,
             train_samples=source.num_samples,
             all_reduce=update.all_reduce(),
@@ -157,13 +200,22 @@ def _kernels(config: RunConfig, workload: Workload) -> dict[str, str]:
     """What really runs, for the record; a name has the kernel of gradients, which not all runs need, after " + "."""
     if config.model.trains:
         return dict(workload.kernels)
-    forward = {name: kernel.partition(" + ")[0] for name, kernel in workload.kernels.items()}
-    return {**forward, "decoder_kernel": decoding.KERNEL} if config.model.decode else forward
+    forward = {
+        name: kernel.partition(" + ")[0] for name, kernel in workload.kernels.items()
+    }
+    return (
+        {**forward, "decoder_kernel": decoding.KERNEL}
+        if config.model.decode
+        else forward
+    )
 
 
 def _parameters(workload: Workload, states: Sequence[VariableState]) -> dict[str, int]:
     """Numbers of one copy of the variables, as the fields of a `records.parts.Parameters`."""
-    trainable, moving = (sum(math.prod(s.shape) for s in specs) for specs in (workload.variables, workload.moving))
+    trainable, moving = (
+        sum(math.prod(s.shape) for s in specs)
+        for specs in (workload.variables, workload.moving)
+    )
     slots = sum(
         slot.shape.num_elements()
         for variable_state in states
@@ -172,29 +224,50 @@ def _parameters(workload: Workload, states: Sequence[VariableState]) -> dict[str
     )
     tables = [spec.shape for spec in workload.variables if spec.kind == "embedding"]
     return {
-        **{"trainable": trainable, "bytes": trainable * tf.float32.size, "moving": moving, "optimizer": slots},
+        **{
+            "trainable": trainable,
+            "bytes": trainable * tf.float32.size,
+            "moving": moving,
+            "optimizer": slots,
+        },
         "embedding_bytes": sum(map(math.prod, tables)) * tf.float32.size,
         "row_bytes": max((shape[1] for shape in tables), default=0) * tf.float32.size,
     }
 
 
-def build_update(config: RunConfig, engine: Engine, workload: Workload, weights: Path | None = None) -> VariableUpdate:
+def build_update(
+    config: RunConfig, engine: Engine, workload: Workload, weights: Path | None = None
+) -> VariableUpdate:
     """The workload's variables under the chosen update mode, with the values of the checkpoint `weights` if given."""
     training = config.training
-    values = trained_values(weights, workload.variables) if weights else first_values(workload.variables, training.seed)
+    values = (
+        trained_values(weights, workload.variables)
+        if weights
+        else first_values(workload.variables, training.seed)
+    )
     rule = UpdateRule(
-        optimizers.build(training.optimizer, learning_rate.of(config), training.weight_decay),
+        optimizers.build(
+            training.optimizer, learning_rate.of(config), training.weight_decay
+        ),
         training.max_gradient_norm,
         training.loss_scale if config.model.compute_dtype == "float16" else "",
     )
     if not config.model.trains:
-        rule = UpdateRule(optimizers.build("sgd", learning_rate.of(config)))  # which keeps nothing
+        rule = UpdateRule(
+            optimizers.build("sgd", learning_rate.of(config))
+        )  # which keeps nothing
     mode = registry.load(registry.VARIABLE_UPDATES, config.update.variable_update)
     return mode.build(workload.variables, values, engine, config.update, rule)
 
 
-def feed_of(config: RunConfig, engine: Engine, workload: Workload, first_step: int = 0) -> Feed:
-    batch_sizes, devices, split = config.tower_batch_sizes(), engine.devices, config.training.global_batch_size > 0
+def feed_of(
+    config: RunConfig, engine: Engine, workload: Workload, first_step: int = 0
+) -> Feed:
+    batch_sizes, devices, split = (
+        config.tower_batch_sizes(),
+        engine.devices,
+        config.training.global_batch_size > 0,
+    )
     if registry.VARIABLE_UPDATES[config.update.variable_update].has_global_batch:
         batch_sizes, devices, split = (sum(batch_sizes),), (engine.host,), False
     return Feed(
@@ -218,7 +291,12 @@ def _check_loss(loss: float, batch: int, config: RunConfig) -> None:
 
 
 def _train(
-    config: RunConfig, step: TrainStep, state: RunState, cluster: Alone, saver: Saver, watch: Watch | None = None
+    config: RunConfig,
+    step: TrainStep,
+    state: RunState,
+    cluster: Alone,
+    saver: Saver,
+    watch: Watch | None = None,
 ) -> None:
     """Warm-up and measured batches that were not done before; with several processes from one barrier to the next.
 
@@ -226,15 +304,24 @@ def _train(
     times, writing them for TensorBoard (milliseconds) and a checkpoint are not.
     """
     ending = Ending(config, state)
-    cluster.barrier(clusters.BUILT)  # the load while others still build says nothing of the batches
+    cluster.barrier(
+        clusters.BUILT
+    )  # the load while others still build says nothing of the batches
     timer, warmup = state.timer, config.measure.num_warmup_batches
     if len(timer.step_s) > warmup:  # which was before the checkpoint
         cluster.barrier(clusters.WARM)
         state.wait_for_following()
-    shows, whose = config.output.progress and cluster.rank == 0, " at rank 0" if state.clients > 1 else ""
+    shows, whose = (
+        config.output.progress and cluster.rank == 0,
+        " at rank 0" if state.clients > 1 else "",
+    )
     before = len(timer.step_s)
-    display = progress.Progress(shows, ending.most, warmup, state.unit, whose=whose, before=before)
-    scalars = event_files.Scalars(config.output.log_dir if cluster.rank == 0 else "", state.unit, before=before)
+    display = progress.Progress(
+        shows, ending.most, warmup, state.unit, whose=whose, before=before
+    )
+    scalars = event_files.Scalars(
+        config.output.log_dir if cluster.rank == 0 else "", state.unit, before=before
+    )
     resume = timer.resume if not step.goes_on else lambda: None
     try:
         state.enter("batches")
@@ -256,7 +343,9 @@ def _train(
             if watch is not None:
                 watch.batch(result)
             if scalars.due():
-                scalars.write(timer.step_s, timer.step_items, timer.step_loss, state.accuracies())
+                scalars.write(
+                    timer.step_s, timer.step_items, timer.step_loss, state.accuracies()
+                )
                 resume()
             if saver.due(batch + 1):
                 saver.save(step)
@@ -268,6 +357,8 @@ def _train(
         saver.save(step)
     finally:
         display.close()
-        scalars.write(timer.step_s, timer.step_items, timer.step_loss, state.accuracies())
+        scalars.write(
+            timer.step_s, timer.step_items, timer.step_loss, state.accuracies()
+        )
         scalars.close()
         state.stop_watching()

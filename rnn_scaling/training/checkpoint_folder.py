@@ -36,12 +36,35 @@ KEPT = 2
 RUN, LOCK = "run.json", ".run.lock"
 # A resumed run may train longer than was planned.
 MAY_DIFFER = NOT_COMPARED | {
-    *("num_batches", "num_epochs", "until_steady", "target_ci", "max_batches", "stop_at_loss", "stop_at_accuracy")
+    *(
+        "num_batches",
+        "num_epochs",
+        "until_steady",
+        "target_ci",
+        "max_batches",
+        "stop_at_loss",
+        "stop_at_accuracy",
+    )
 }
 # Options of the network that leave its weights what they are.
 SAME_WEIGHTS = {
-    *("encoder_type", "decoder_type", "time_major", "data_format", "compute_dtype", "xla"),
-    *("dropout", "accuracy", "label_smoothing", "forward_only", "decode", "beam_size", "length_penalty"),
+    *(
+        "encoder_type",
+        "decoder_type",
+        "time_major",
+        "data_format",
+        "compute_dtype",
+        "xla",
+    ),
+    *(
+        "dropout",
+        "accuracy",
+        "label_smoothing",
+        "forward_only",
+        "decode",
+        "beam_size",
+        "length_penalty",
+    ),
 }
 _NAME = re.compile(r"batch_\d{8,}")
 
@@ -57,7 +80,9 @@ class Checkpoint:
     folder: Path
     batches: int  # that were done, warm-up included
     columns: Mapping[str, Any]  # of each batch, as `RunState.batches_since` gives them
-    resumed: Sequence[Mapping[str, Any]]  # how the run was resumed before, as a record's `batches.resumed`
+    resumed: Sequence[
+        Mapping[str, Any]
+    ]  # how the run was resumed before, as a record's `batches.resumed`
 
 
 def folder_of(directory: str, batches: int) -> Path:
@@ -81,7 +106,11 @@ def most_batches(measure: MeasureOptions) -> int:
     """Batches of the whole run at most, warm-up included; of epochs, which the data decides, any number."""
     if measure.num_epochs:
         return sys.maxsize
-    return measure.max_batches if measure.until_steady else measure.num_warmup_batches + measure.num_batches
+    return (
+        measure.max_batches
+        if measure.until_steady
+        else measure.num_warmup_batches + measure.num_batches
+    )
 
 
 @contextlib.contextmanager
@@ -97,10 +126,14 @@ def held(directory: str) -> Iterator[None]:
     except lock.BusyError as e:
         raise CheckpointError(f"--checkpoint_dir: {e}") from None
     except OSError as e:
-        raise CheckpointError(f"--checkpoint_dir={directory}: {e.strerror or e}") from None
+        raise CheckpointError(
+            f"--checkpoint_dir={directory}: {e.strerror or e}"
+        ) from None
 
 
-def newest(directory: str, config: RunConfig, files: Sequence[str] = (), rank: int = 0) -> Checkpoint | None:
+def newest(
+    directory: str, config: RunConfig, files: Sequence[str] = (), rank: int = 0
+) -> Checkpoint | None:
     """A rank's part of the last checkpoint of a folder; None where there is none. Rank 0 removes unfinished ones.
 
     Raises CheckpointError if it is damaged, of a run of other options or data, or beyond the last batch of this one.
@@ -131,8 +164,16 @@ def trained(directory: str, config: RunConfig) -> Path:
         )
     folder, network = folders[-1], vars(config.model)
     _, saved = _parts(folder)
-    options, network = saved["config"], {name: value for name, value in network.items() if name not in SAME_WEIGHTS}
-    _check_options(directory, _batches(folder), {name: options[name] for name in network if name in options}, network)
+    options, network = (
+        saved["config"],
+        {name: value for name, value in network.items() if name not in SAME_WEIGHTS},
+    )
+    _check_options(
+        directory,
+        _batches(folder),
+        {name: options[name] for name in network if name in options},
+        network,
+    )
     before, now = saved.get("vocabularies", {}), _vocabularies(config)
     for name in sorted({*before} & {*now}):
         if before[name] != now[name]:
@@ -163,16 +204,25 @@ def _parts(folder: Path) -> tuple[list[Checkpoint], dict[str, Any]]:
 
 
 def _rank_part(folder: Path, part: Mapping[str, Any]) -> Checkpoint:
-    checkpoint = Checkpoint(folder, _batches(folder), dict(part["told"]), list(part["resumed"]))
-    build(Rank, {**checkpoint.columns, "rank": 0}, RUN)  # a ValueError names what cannot be
+    checkpoint = Checkpoint(
+        folder, _batches(folder), dict(part["told"]), list(part["resumed"])
+    )
+    build(
+        Rank, {**checkpoint.columns, "rank": 0}, RUN
+    )  # a ValueError names what cannot be
     for resumption in checkpoint.resumed:
         build(Resumption, resumption)
-    if any(len(checkpoint.columns[name]) != checkpoint.batches for name in ("seconds", "items", "loss")):
+    if any(
+        len(checkpoint.columns[name]) != checkpoint.batches
+        for name in ("seconds", "items", "loss")
+    ):
         raise ValueError(f"{RUN} lacks some of the {checkpoint.batches} batches")
     return checkpoint
 
 
-def _check_options(directory: str, done: int, options: Mapping[str, Any], present: Mapping[str, Any]) -> None:
+def _check_options(
+    directory: str, done: int, options: Mapping[str, Any], present: Mapping[str, Any]
+) -> None:
     for name, value in options.items():
         if name not in MAY_DIFFER and name in present and present[name] != value:
             raise CheckpointError(
@@ -192,11 +242,17 @@ def _check_length(directory: str, batches: int, config: RunConfig) -> None:
     )
 
 
-def _check_data(directory: str, batches: int, files: Sequence[str], data: Mapping[str, Any]) -> None:
+def _check_data(
+    directory: str, batches: int, files: Sequence[str], data: Mapping[str, Any]
+) -> None:
     for path in sorted({*files, *data}):
         now = stamp(path) if path in files else None
         if data.get(path) != now:
-            read = f"read {path} before it {'changed' if now else 'was removed'}" if path in data else f"lacked {path}"
+            read = (
+                f"read {path} before it {'changed' if now else 'was removed'}"
+                if path in data
+                else f"lacked {path}"
+            )
             raise CheckpointError(
                 f"--checkpoint_dir={directory} holds batch {batches} of a run that {read}; give another folder"
             )
@@ -204,13 +260,24 @@ def _check_data(directory: str, batches: int, files: Sequence[str], data: Mappin
 
 def damaged(folder: Path, error: Exception) -> CheckpointError:
     """The error message for a checkpoint that cannot be read."""
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).partition("\n")[0]
+    reason = (
+        error.strerror
+        if isinstance(error, OSError) and error.strerror
+        else str(error).partition("\n")[0]
+    )
     earlier = _folders(folder.parent)[0][:-1]
     before = f"{earlier[-1].name} comes" if earlier else "none comes"
-    return CheckpointError(f"--checkpoint_dir: {folder} is damaged ({reason[:200]}); remove it: {before} before it")
+    return CheckpointError(
+        f"--checkpoint_dir: {folder} is damaged ({reason[:200]}); remove it: {before} before it"
+    )
 
 
-def publish(folder: Path, config: RunConfig, ranks: Sequence[Mapping[str, Any]], files: Sequence[str] = ()) -> None:
+def publish(
+    folder: Path,
+    config: RunConfig,
+    ranks: Sequence[Mapping[str, Any]],
+    files: Sequence[str] = (),
+) -> None:
     """Makes a folder with the variables of all ranks a checkpoint, and removes those before the newest KEPT.
 
     Raises OSError if it cannot be written; the checkpoint before is still there.
@@ -239,7 +306,10 @@ def publish(folder: Path, config: RunConfig, ranks: Sequence[Mapping[str, Any]],
 def _folders(directory: Path) -> tuple[list[Path], list[Path]]:
     """The checkpoints of a folder, oldest first, and those which are not complete."""
     with contextlib.suppress(OSError):
-        folders = sorted((path for path in directory.iterdir() if _NAME.fullmatch(path.name)), key=_batches)
+        folders = sorted(
+            (path for path in directory.iterdir() if _NAME.fullmatch(path.name)),
+            key=_batches,
+        )
         complete = [path for path in folders if (path / RUN).exists()]
         return complete, [path for path in folders if path not in complete]
     return [], []

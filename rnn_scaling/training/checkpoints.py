@@ -26,7 +26,9 @@ from rnn_scaling.training.towers import TrainStep
 
 ORDER = "ordering_token"  # names the handles of variables that only keep collective operators in their order
 # Of the variables' keys, "/" for ".S": of replicas, and of parameter servers, which may hold each in several parts.
-_VALUES = re.compile(r"variables/_update/(copies/0|.*_variables)/(?P<name>.+?)(/rows_(?P<row>\d+):0)?")
+_VALUES = re.compile(
+    r"variables/_update/(copies/0|.*_variables)/(?P<name>.+?)(/rows_(?P<row>\d+):0)?"
+)
 OWN = ("rnn_scaling.", "models.")  # packages whose objects are walked through
 
 
@@ -35,12 +37,16 @@ def variables_of(step: TrainStep) -> dict[str, tf.Variable]:
     return dict(_reached(step, "", set()))
 
 
-def _reached(owner: Any, path: str, seen: set[int]) -> Iterator[tuple[str, tf.Variable]]:
+def _reached(
+    owner: Any, path: str, seen: set[int]
+) -> Iterator[tuple[str, tf.Variable]]:
     if id(owner) in seen:
         return
     seen.add(id(owner))
     if isinstance(owner, tf.Variable):
-        if not isinstance(owner, tf.distribute.DistributedValues):  # whose parts the modes keep too
+        if not isinstance(
+            owner, tf.distribute.DistributedValues
+        ):  # whose parts the modes keep too
             yield path.removeprefix("/"), owner
         return
     parts: Mapping[Any, Any] = {}
@@ -57,16 +63,26 @@ def _reached(owner: Any, path: str, seen: set[int]) -> Iterator[tuple[str, tf.Va
 def forgotten(step: TrainStep) -> list[str]:
     """Variables that the traced step reads or changes and `variables_of` does not reach; by their graph's names."""
     known = {id(variable.handle) for variable in variables_of(step).values()}
-    captured = [inner.name for outer, inner in step.graph().captures if _is_variable(outer) and id(outer) not in known]
+    captured = [
+        inner.name
+        for outer, inner in step.graph().captures
+        if _is_variable(outer) and id(outer) not in known
+    ]
     return [name for name in captured if ORDER not in name]
 
 
 def _is_variable(captured: Any) -> bool:
     """Whether a captured tensor is a variable's handle; those of iterators and tables tell no shape."""
-    return captured.dtype == tf.resource and captured._handle_data is not None and captured._handle_data.is_set
+    return (
+        captured.dtype == tf.resource
+        and captured._handle_data is not None
+        and captured._handle_data.is_set
+    )
 
 
-def trained_values(folder: Path, specs: Sequence[VariableSpec]) -> dict[str, np.ndarray]:
+def trained_values(
+    folder: Path, specs: Sequence[VariableSpec]
+) -> dict[str, np.ndarray]:
     """The values of a network's variables in a checkpoint of any update mode; where towers differ, the first one's.
 
     Raises CheckpointError if it cannot be read, or lacks one, or has one of another shape.
@@ -75,8 +91,12 @@ def trained_values(folder: Path, specs: Sequence[VariableSpec]) -> dict[str, np.
     try:
         reader = tf.train.load_checkpoint(checkpoint_folder.variables_in(folder, 0))
         for key in reader.get_variable_to_shape_map():
-            if found := _VALUES.fullmatch(key.partition("/.ATTRIBUTES")[0].replace(".S", "/")):
-                parts.setdefault(found["name"], {})[int(found["row"] or 0)] = reader.get_tensor(key)
+            if found := _VALUES.fullmatch(
+                key.partition("/.ATTRIBUTES")[0].replace(".S", "/")
+            ):
+                parts.setdefault(found["name"], {})[int(found["row"] or 0)] = (
+                    reader.get_tensor(key)
+                )
         return {spec.name: _joined(spec, parts[spec.name]) for spec in specs}
     except (tf.errors.OpError, KeyError, ValueError) as e:
         raise checkpoint_folder.damaged(folder, e) from None
@@ -84,15 +104,32 @@ def trained_values(folder: Path, specs: Sequence[VariableSpec]) -> dict[str, np.
 
 def _joined(spec: VariableSpec, parts: Mapping[int, np.ndarray]) -> np.ndarray:
     """A variable from its parts, by their first rows; a ValueError if it has another shape."""
-    joined = parts[0] if len(parts) == 1 else np.concatenate([rows for _, rows in sorted(parts.items())])
+    joined = (
+        parts[0]
+        if len(parts) == 1
+        else np.concatenate([rows for _, rows in sorted(parts.items())])
+    )
     if joined.shape != spec.shape:
-        raise ValueError(f"{spec.name} has the shape {joined.shape}, expected {spec.shape}")
+        raise ValueError(
+            f"{spec.name} has the shape {joined.shape}, expected {spec.shape}"
+        )
     return joined
 
 
 class Saver:
-    def __init__(self, config: RunConfig, state: RunState, files: Sequence[str], cluster: Alone | None = None) -> None:
-        self._config, self._state, self._files, self._cluster = config, state, files, cluster or Alone()
+    def __init__(
+        self,
+        config: RunConfig,
+        state: RunState,
+        files: Sequence[str],
+        cluster: Alone | None = None,
+    ) -> None:
+        self._config, self._state, self._files, self._cluster = (
+            config,
+            state,
+            files,
+            cluster or Alone(),
+        )
         self._directory = config.output.checkpoint_dir if config.model.trains else ""
         self._every = config.output.save_every
         self._saved = self._tried = state.checkpoint.batches if state.checkpoint else 0
@@ -110,7 +147,11 @@ class Saver:
         if lacking := forgotten(step):
             raise ValueError(f"the checkpoint would lack {', '.join(lacking)}")
         if problem := self._write(done, columns, step):
-            last = f"the last checkpoint is from batch {self._saved}" if self._saved else "there is none before it"
+            last = (
+                f"the last checkpoint is from batch {self._saved}"
+                if self._saved
+                else "there is none before it"
+            )
             entry.warn(
                 f"--checkpoint_dir={self._directory}: {problem}; batch {done} was not saved, {last}; the run goes on"
             )
@@ -122,12 +163,21 @@ class Saver:
         folder = checkpoint_folder.folder_of(self._directory, done)
         problem = _problem(_write_variables, step, folder, self._cluster.rank)
         resumed = [encode(resumption) for resumption in self._state.resumed]
-        parts = self._cluster.gather(f"checkpoint {done}", {"problem": problem, "told": columns, "resumed": resumed})
+        parts = self._cluster.gather(
+            f"checkpoint {done}",
+            {"problem": problem, "told": columns, "resumed": resumed},
+        )
         if parts is None:
             return ""
         problems = [(rank, part.pop("problem")) for rank, part in enumerate(parts)]
-        whose = (f"rank {rank}: {problem}" if rank else problem for rank, problem in problems if problem)
-        problem = next(whose, "") or _problem(checkpoint_folder.publish, folder, self._config, parts, self._files)
+        whose = (
+            f"rank {rank}: {problem}" if rank else problem
+            for rank, problem in problems
+            if problem
+        )
+        problem = next(whose, "") or _problem(
+            checkpoint_folder.publish, folder, self._config, parts, self._files
+        )
         if problem:
             shutil.rmtree(folder, ignore_errors=True)
         return problem
@@ -137,7 +187,12 @@ class Saver:
         if not self._directory or self._cluster.size == 1:
             return
         done = self._state.checkpoint.batches if self._state.checkpoint else 0
-        seen = self._cluster.gather("checkpoint", [checkpoint_folder.holder(self._directory), done]) or []
+        seen = (
+            self._cluster.gather(
+                "checkpoint", [checkpoint_folder.holder(self._directory), done]
+            )
+            or []
+        )
         for rank, view in enumerate(seen):
             if view != seen[0]:
                 raise CheckpointError(
@@ -165,7 +220,9 @@ class Saver:
         except (tf.errors.OpError, AssertionError, ValueError) as e:
             raise checkpoint_folder.damaged(checkpoint.folder, e) from None
         state.has_resumed(checkpoint.batches)
-        entry.note(f"resumed after batch {checkpoint.batches}, from {checkpoint.folder}")
+        entry.note(
+            f"resumed after batch {checkpoint.batches}, from {checkpoint.folder}"
+        )
 
 
 def _problem(do: Callable[..., None], *args: Any) -> str:
@@ -173,10 +230,16 @@ def _problem(do: Callable[..., None], *args: Any) -> str:
     try:
         do(*args)
     except (OSError, tf.errors.OpError) as e:
-        return e.strerror if isinstance(e, OSError) and e.strerror else entry.first_line(e)[:200]
+        return (
+            e.strerror
+            if isinstance(e, OSError) and e.strerror
+            else entry.first_line(e)[:200]
+        )
     return ""
 
 
 def _write_variables(step: TrainStep, folder: Path, rank: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    tf.train.Checkpoint(variables=variables_of(step)).write(checkpoint_folder.variables_in(folder, rank))
+    tf.train.Checkpoint(variables=variables_of(step)).write(
+        checkpoint_folder.variables_in(folder, rank)
+    )

@@ -13,7 +13,9 @@ class StepTimer:
     time that passed.
     """
 
-    def __init__(self, warmup_steps: int, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, warmup_steps: int, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         """clock: returns seconds; tests give a fake one."""
         self._clock = clock
         self._last: float | None = None
@@ -53,7 +55,9 @@ class StepTimer:
         return 0.0 if self._last is None else self._clock() - self._last
 
 
-def throughput(step_s: Sequence[float], step_items: Sequence[int], warmup_steps: int) -> Throughput | None:
+def throughput(
+    step_s: Sequence[float], step_items: Sequence[int], warmup_steps: int
+) -> Throughput | None:
     """Seconds and items of the same steps, those after the warm-up; None if there are none."""
     if len(step_s) <= warmup_steps:
         return None
@@ -71,4 +75,6 @@ def steady_state(
         return None
     state = analyse(step_s, step_items, warmup_steps, unit)
     names = ("kind", "start", "rate_steady", "move", "half_width", "period", "text")
-    return SteadyState(outliers=tuple(state.outliers), **{name: getattr(state, name) for name in names})
+    return SteadyState(
+        outliers=tuple(state.outliers), **{name: getattr(state, name) for name in names}
+    )

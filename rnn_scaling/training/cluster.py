@@ -17,18 +17,38 @@ from rnn_scaling.cluster.member import Member
 from rnn_scaling.cluster.peers import Hello, Peer, ranks_text
 from rnn_scaling.machine.environment import package_versions
 from rnn_scaling.records.decoding import build
-from rnn_scaling.records.workers import WINDOW, Rank, Workers, users_of_cores, without_each_other
+from rnn_scaling.records.workers import (
+    WINDOW,
+    Rank,
+    Workers,
+    users_of_cores,
+    without_each_other,
+)
 from rnn_scaling.settings.config import GROUP_OF, RunConfig
 
 if TYPE_CHECKING:
     from rnn_scaling.training.state import RunState
 
-BUILT, WARM, MEASURED, TOLD, TRACED = "built", "warm", "measured", "told", "traced"  # barriers, in this order
-INTERRUPTED = "interrupted by"  # begins what a process that got a signal tells the others
+BUILT, WARM, MEASURED, TOLD, TRACED = (
+    "built",
+    "warm",
+    "measured",
+    "told",
+    "traced",
+)  # barriers, in this order
+INTERRUPTED = (
+    "interrupted by"  # begins what a process that got a signal tells the others
+)
 ONE_CLOCK = "from a barrier after the warm-up to the end of the last batch, by the clock of rank 0, which drives all"
 REPORT_S = 1.0  # between two reports, so that no more is lost of a rank that is killed
-TOLD_ALONE = ("coordinator_address",)  # options that may differ between ranks, as those of the output may
-COMPARED_OUTPUT = ("trace_batches", "checkpoint_dir", "save_every")  # of these: what every rank takes part in
+TOLD_ALONE = (
+    "coordinator_address",
+)  # options that may differ between ranks, as those of the output may
+COMPARED_OUTPUT = (
+    "trace_batches",
+    "checkpoint_dir",
+    "save_every",
+)  # of these: what every rank takes part in
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +57,9 @@ class Place:
 
     role: str  # of this process: coordinator, worker or ps
     index: int  # its number among those of its role
-    addresses: Mapping[str, tuple[str, ...]]  # HOST:PORT of each process's engine, by role
+    addresses: Mapping[
+        str, tuple[str, ...]
+    ]  # HOST:PORT of each process's engine, by role
     local_rank: int = 0  # its number among the processes on this host
     local_size: int = 1  # how many are on this host
     timeout_s: float = 60.0  # within which a fault must end the run
@@ -55,7 +77,9 @@ class Place:
                 probe.bind(("", ports.split(address)[1]))
         except OSError as e:
             rule = f"TensorFlow cannot listen there ({e.strerror or e})"
-            raise OSError(f"port of {address}: {rule}; end the program that does, or give this rank another") from None
+            raise OSError(
+                f"port of {address}: {rule}; end the program that does, or give this rank another"
+            ) from None
 
 
 class Alone:
@@ -112,18 +136,28 @@ class Cluster(Alone):
         self.rank, self.size, self.role = launch.rank, launch.size, roles[launch.rank]
         self._launch, self._timeout_s = launch, cluster.cluster_timeout
         self._saves = bool(config.output.checkpoint_dir)
-        self._heartbeat_s = min(cluster.cluster_heartbeat, cluster.cluster_timeout)  # within which a fault ends the run
-        hello = Hello(self.role, _compared(config), _versions(), launch.engine_address())
+        self._heartbeat_s = min(
+            cluster.cluster_heartbeat, cluster.cluster_timeout
+        )  # within which a fault ends the run
+        hello = Hello(
+            self.role, _compared(config), _versions(), launch.engine_address()
+        )
         # A coordinator hands the steps of a worker that dies to others.
         mode = registry.VARIABLE_UPDATES[config.update.variable_update]
         survives = ("worker",) if mode.has_coordinator else ()
-        self._member = Member(launch, hello, self._timeout_s, self._heartbeat_s, survives)
+        self._member = Member(
+            launch, hello, self._timeout_s, self._heartbeat_s, survives
+        )
         self._window = ONE_CLOCK if "ps" in roles else WINDOW
         self._peers: Sequence[Peer] = ()
         self._has_joined, self._refusal = threading.Event(), ""
         self._passed: dict[str, float] = {}
         self._cut_off: set[int] = set()
-        self._reporting, self._num_reported, self._reported_at = threading.Lock(), 0, time.perf_counter()
+        self._reporting, self._num_reported, self._reported_at = (
+            threading.Lock(),
+            0,
+            time.perf_counter(),
+        )
         self._has_told_all = self._has_ended = False
 
     @property
@@ -147,9 +181,19 @@ class Cluster(Alone):
         if self._refusal:
             raise ClusterError(self._refusal)
         roles = [peer.role for peer in self._peers]
-        addresses = {role: tuple(peer.address for peer in self._peers if peer.role == role) for role in roles}
+        addresses = {
+            role: tuple(peer.address for peer in self._peers if peer.role == role)
+            for role in roles
+        }
         index = roles[: self.rank].count(self.role)
-        return Place(self.role, index, addresses, self._launch.local_rank, self._launch.local_size, self._timeout_s)
+        return Place(
+            self.role,
+            index,
+            addresses,
+            self._launch.local_rank,
+            self._launch.local_size,
+            self._timeout_s,
+        )
 
     def barrier(self, name: str) -> None:
         self._member.barrier(name)
@@ -161,7 +205,9 @@ class Cluster(Alone):
     def report(self, state: "RunState", finished: bool = False) -> None:
         if not self._has_joined.is_set() or self.rank == 0:
             return
-        with self._reporting:  # the main thread reports as time goes by, the working one at its end
+        with (
+            self._reporting
+        ):  # the main thread reports as time goes by, the working one at its end
             is_due = finished or time.perf_counter() - self._reported_at >= REPORT_S
             if self._has_told_all or not is_due:
                 return
@@ -169,7 +215,9 @@ class Cluster(Alone):
             self._num_reported += len(batches["seconds"])
             self._reported_at, self._has_told_all = time.perf_counter(), finished
             if finished or batches["seconds"]:
-                self._member.report({"batches": batches, "details": state.details() if finished else {}})
+                self._member.report(
+                    {"batches": batches, "details": state.details() if finished else {}}
+                )
 
     def wait_for_failure(self) -> bool:
         return bool(self._refusal) or self._member.failed.wait(self._heartbeat_s + 2.0)
@@ -187,15 +235,22 @@ class Cluster(Alone):
         reports = {**self._member.reports(), self.rank: [report]}
         workers = [peer.rank for peer in self._peers if peer.role == "worker"]
         for index, rank in enumerate(workers if state.staleness() else ()):
-            reports.setdefault(rank, []).append({"batches": state.of_worker(index), "details": {}})
+            reports.setdefault(rank, []).append(
+                {"batches": state.of_worker(index), "details": {}}
+            )
         failure = self._refusal or self._member.failure
         known = Workers(
             launcher=self._launch.launcher,
             link=os.environ.get(NETWORK) or None,
             window=self._window,
             window_seconds=self._window_seconds(),
-            ranks=tuple(rank_of(peer, reports.get(peer.rank, []), failure) for peer in self._peers),
-            lost=tuple(rank_of(self._peers[rank], [], line) for rank, line in self._member.lost),
+            ranks=tuple(
+                rank_of(peer, reports.get(peer.rank, []), failure)
+                for peer in self._peers
+            ),
+            lost=tuple(
+                rank_of(self._peers[rank], [], line) for rank, line in self._member.lost
+            ),
             staleness=state.staleness(),
         )
         return without_each_other(known)
@@ -211,27 +266,41 @@ class Cluster(Alone):
         for rank, _ in lost:
             if rank not in self._cut_off:
                 self._cut_off.add(rank)
-                connections.cut(self._peers[rank].address)  # TensorFlow would wait for one that is frozen
+                connections.cut(
+                    self._peers[rank].address
+                )  # TensorFlow would wait for one that is frozen
         return [line for _, line in lost]
 
 
 def of(launch: Launch | None, config: RunConfig) -> Alone:
     """The cluster of a run; `launch`: of this process, None where nothing has started several."""
-    return Alone() if launch is None or config.num_processes == 1 else Cluster(launch, config)
+    return (
+        Alone()
+        if launch is None or config.num_processes == 1
+        else Cluster(launch, config)
+    )
 
 
 def shared_cores(workers: Workers) -> str:
     """What is to be known where processes on one machine share cores; empty where none do."""
     for (host, core), sharing in users_of_cores(workers).items():
         if len(sharing) > 1:
-            where, rule = f" of host {host}" if host else "", "the run is slower than with a core for each"
+            where, rule = (
+                f" of host {host}" if host else "",
+                "the run is slower than with a core for each",
+            )
             return f"{ranks_text(sharing)} share core {core}{where}: {rule}"
     return ""
 
 
 def rank_of(peer: Peer, reports: Sequence[Mapping[str, Any]], failure: str) -> Rank:
     """What a rank has reported; an error is attributed to the rank where it began."""
-    fields: dict[str, Any] = {"rank": peer.rank, "role": peer.role, "host": peer.host, "pid": peer.pid}
+    fields: dict[str, Any] = {
+        "rank": peer.rank,
+        "role": peer.role,
+        "host": peer.host,
+        "pid": peer.pid,
+    }
     for report in reports:
         for name, values in report["batches"].items():
             fields.setdefault(name, []).extend(values)
@@ -246,11 +315,16 @@ def _compared(config: RunConfig) -> dict[str, Any]:
     return {
         name: value
         for name, value in config.flat().items()
-        if name in COMPARED_OUTPUT or (GROUP_OF[name] != "output" and name not in TOLD_ALONE)
+        if name in COMPARED_OUTPUT
+        or (GROUP_OF[name] != "output" and name not in TOLD_ALONE)
     }
 
 
 def _versions() -> dict[str, str]:
     """Of what computes; other packages may differ."""
-    packages = {name: version for name, version in package_versions().items() if name.startswith("tensorflow")}
+    packages = {
+        name: version
+        for name, version in package_versions().items()
+        if name.startswith("tensorflow")
+    }
     return {"rnn_scaling": entry.VERSION, **packages}

@@ -32,7 +32,9 @@ Reduce = Callable[[TowerGrads], list[list[tf.Tensor]]]
 class Compression:
     """What becomes of gradients before and after their exchange, on the devices of the towers; here nothing."""
 
-    def sum(self, names: Sequence[str], dense: TowerGrads, reduce: Reduce) -> list[list[tf.Tensor]]:
+    def sum(
+        self, names: Sequence[str], dense: TowerGrads, reduce: Reduce
+    ) -> list[list[tf.Tensor]]:
         """`[tower][gradient]`: the sums over all towers."""
         return reduce(dense)
 
@@ -46,7 +48,10 @@ class Compression:
 
 
 def build(
-    kind: str, shapes: Mapping[str, Sequence[int]], devices: Sequence[str], group: CollectiveGroup | None
+    kind: str,
+    shapes: Mapping[str, Sequence[int]],
+    devices: Sequence[str],
+    group: CollectiveGroup | None,
 ) -> Compression:
     """What --compress_gradients names; `shapes`: of the gradients that are exchanged as dense ones, by name."""
     if kind in HALVES:
@@ -55,46 +60,87 @@ def build(
 
 
 class Half(Compression):
-    def __init__(self, dtype: tf.DType, devices: Sequence[str], group: CollectiveGroup | None) -> None:
+    def __init__(
+        self, dtype: tf.DType, devices: Sequence[str], group: CollectiveGroup | None
+    ) -> None:
         self._dtype, self._devices, self._group = dtype, list(devices), group
         self._scales = dtype == tf.float16  # bfloat16 has the range of float32
         num_towers = group.size if group else len(devices)
-        self._top = 15 - (num_towers - 1).bit_length()  # finite elements stay below 2^top, and their sum below 2^15
+        self._top = (
+            15 - (num_towers - 1).bit_length()
+        )  # finite elements stay below 2^top, and their sum below 2^15
 
-    def sum(self, names: Sequence[str], dense: TowerGrads, reduce: Reduce) -> list[list[tf.Tensor]]:
+    def sum(
+        self, names: Sequence[str], dense: TowerGrads, reduce: Reduce
+    ) -> list[list[tf.Tensor]]:
         if not self._scales or not names:
-            summed = reduce(self._each(dense, lambda gradient, _: tf.cast(gradient, self._dtype)))
+            summed = reduce(
+                self._each(dense, lambda gradient, _: tf.cast(gradient, self._dtype))
+            )
             return self._each(summed, lambda gradient, _: tf.cast(gradient, tf.float32))
         scales = self._shared_scales(dense)
-        summed = reduce(self._each(dense, lambda gradient, scale: tf.cast(gradient * scale, self._dtype), scales))
-        return self._each(summed, lambda gradient, scale: tf.cast(gradient, tf.float32) / scale, scales)
+        summed = reduce(
+            self._each(
+                dense,
+                lambda gradient, scale: tf.cast(gradient * scale, self._dtype),
+                scales,
+            )
+        )
+        return self._each(
+            summed,
+            lambda gradient, scale: tf.cast(gradient, tf.float32) / scale,
+            scales,
+        )
 
     def shrink(self, rows: tf.Tensor) -> tf.Tensor:
         if not self._scales:
-            return tf.bitcast(tf.cast(rows, self._dtype), tf.float16)  # collective ops gather no bfloat16
+            return tf.bitcast(
+                tf.cast(rows, self._dtype), tf.float16
+            )  # collective ops gather no bfloat16
         scales = self._scale_of(_largest_finite(rows, axis=1))
-        return tf.concat([tf.cast(rows * scales[:, None], tf.float16), tf.bitcast(scales, tf.float16)], 1)
+        return tf.concat(
+            [
+                tf.cast(rows * scales[:, None], tf.float16),
+                tf.bitcast(scales, tf.float16),
+            ],
+            1,
+        )
 
     def restore(self, rows: tf.Tensor, width: int) -> tf.Tensor:
         if not self._scales:
             return tf.cast(tf.bitcast(rows, self._dtype), tf.float32)
-        scales = tf.bitcast(rows[:, width:], tf.float32)[:, None]  # 0 of the rows that only pad
+        scales = tf.bitcast(rows[:, width:], tf.float32)[
+            :, None
+        ]  # 0 of the rows that only pad
         return tf.math.divide_no_nan(tf.cast(rows[:, :width], tf.float32), scales)
 
     def _each(
-        self, grads: TowerGrads, change: Callable[..., tf.Tensor], scales: Sequence[tf.Tensor] = ()
+        self,
+        grads: TowerGrads,
+        change: Callable[..., tf.Tensor],
+        scales: Sequence[tf.Tensor] = (),
     ) -> list[list[tf.Tensor]]:
         """`change` of every gradient and its scale, on its tower's device."""
 
-        def changed(gradients: Sequence[tf.Tensor], scale: tf.Tensor | None) -> list[tf.Tensor]:
-            own_scales = [None] * len(gradients) if scale is None else tf.unstack(scale, len(gradients))
+        def changed(
+            gradients: Sequence[tf.Tensor], scale: tf.Tensor | None
+        ) -> list[tf.Tensor]:
+            own_scales = (
+                [None] * len(gradients)
+                if scale is None
+                else tf.unstack(scale, len(gradients))
+            )
             return [change(*pair) for pair in zip(gradients, own_scales, strict=True)]
 
         return on_each(self._devices, changed, grads, scales or [None] * len(grads))
 
     def _shared_scales(self, dense: TowerGrads) -> list[tf.Tensor]:
         """`[tower]`: a scale for each gradient, the same on all towers of all workers."""
-        largest = on_each(self._devices, lambda grads: tf.stack(list(map(_largest_finite, grads))), dense)
+        largest = on_each(
+            self._devices,
+            lambda grads: tf.stack(list(map(_largest_finite, grads))),
+            dense,
+        )
         if self._group is not None:
             of_all = self._group.reduce(largest, "Max")
         else:
@@ -105,7 +151,9 @@ class Half(Compression):
         """2^k with largest * 2^k < 2^top; k is bounded so that 2^-k is a normal number, too."""
         bits = tf.bitcast(tf.clip_by_value(largest, 2.0**-100, 2.0**126), tf.int32)
         # With e the exponent's eight bits, largest < 2^(e - 126); turned round they are those of 2^(128 - e).
-        exponent = tf.bitwise.bitwise_xor(tf.bitwise.bitwise_and(bits, _EXPONENT), _EXPONENT)
+        exponent = tf.bitwise.bitwise_xor(
+            tf.bitwise.bitwise_and(bits, _EXPONENT), _EXPONENT
+        )
         return tf.bitcast(exponent, tf.float32) * 2.0 ** (self._top - 2)
 
 
@@ -113,26 +161,41 @@ class Quantised(Compression):
     """int8; keeps what each step loses of dense gradients for the next."""
 
     def __init__(
-        self, shapes: Mapping[str, Sequence[int]], devices: Sequence[str], group: CollectiveGroup | None
+        self,
+        shapes: Mapping[str, Sequence[int]],
+        devices: Sequence[str],
+        group: CollectiveGroup | None,
     ) -> None:
         self._devices, self._group = list(devices), group
 
         def nothing() -> dict[str, tf.Variable]:
-            zeros = {name: tf.zeros([1, tf.TensorShape(shape).num_elements()]) for name, shape in shapes.items()}
-            return {name: tf.Variable(zero, trainable=False) for name, zero in zeros.items()}
+            zeros = {
+                name: tf.zeros([1, tf.TensorShape(shape).num_elements()])
+                for name, shape in shapes.items()
+            }
+            return {
+                name: tf.Variable(zero, trainable=False) for name, zero in zeros.items()
+            }
 
         self._lost = on_each(self._devices, nothing)
 
-    def sum(self, names: Sequence[str], dense: TowerGrads, reduce: Reduce) -> list[list[tf.Tensor]]:
+    def sum(
+        self, names: Sequence[str], dense: TowerGrads, reduce: Reduce
+    ) -> list[list[tf.Tensor]]:
         summed: list[list[tf.Tensor]] = [[] for _ in dense]
         # Last first, as backpropagation yields them: collective ops run in the order in which they are traced.
         for index, name in reversed(list(enumerate(names))):
-            grads, lost = [tower[index] for tower in dense], [tower[name] for tower in self._lost]
+            grads, lost = (
+                [tower[index] for tower in dense],
+                [tower[name] for tower in self._lost],
+            )
             packed = on_each(self._devices, _pack, grads, lost)
             for tower, rows in enumerate(self._gather(packed)):
                 shape = dense[tower][index].shape
                 with tf.device(self._devices[tower]):
-                    total = tf.reduce_sum(unpack_rows(rows, shape.num_elements()), axis=0)
+                    total = tf.reduce_sum(
+                        unpack_rows(rows, shape.num_elements()), axis=0
+                    )
                     summed[tower].insert(0, tf.reshape(total, shape))
         return summed
 
@@ -158,7 +221,9 @@ def pack_rows(rows: tf.Tensor) -> tf.Tensor:
     scales = tf.where(finite, largest / LARGEST, float("nan"))
     quantised = tf.cast(tf.round(tf.math.divide_no_nan(rows, scales)), tf.int8)
     padded = tf.pad(quantised, [[0, 0], [0, -rows.shape[1] % IN_A_WORD]])
-    words = tf.bitcast(tf.reshape(padded, [-1, padded.shape[1] // IN_A_WORD, IN_A_WORD]), tf.int32)
+    words = tf.bitcast(
+        tf.reshape(padded, [-1, padded.shape[1] // IN_A_WORD, IN_A_WORD]), tf.int32
+    )
     return tf.concat([tf.bitcast(scales, tf.int32), words], axis=1)
 
 
@@ -176,7 +241,9 @@ def _pack(gradient: tf.Tensor, lost: tf.Variable) -> tf.Tensor:
     whole = tf.reshape(gradient, [1, -1]) + lost
     packed = pack_rows(whole)
     rest = whole - unpack_rows(packed, lost.shape[1])
-    lost.assign(tf.where(tf.math.is_finite(rest), rest, tf.zeros_like(rest)))  # what overflowed is skipped by all
+    lost.assign(
+        tf.where(tf.math.is_finite(rest), rest, tf.zeros_like(rest))
+    )  # what overflowed is skipped by all
     return packed
 
 

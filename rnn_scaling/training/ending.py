@@ -27,7 +27,9 @@ class Ending:
             "stop_at_loss": Target(LOSS, self._measure.stop_at_loss),
             "stop_at_accuracy": Target(ACCURACY, self._measure.stop_at_accuracy),
         }
-        self._targets = {name: target for name, target in targets.items() if target.value}
+        self._targets = {
+            name: target for name, target in targets.items() if target.value
+        }
         self._limit = "max_batches" if self._measure.until_steady else "num_batches"
         self.most = most_batches(self._measure)
         if self._measure.num_epochs:
@@ -39,17 +41,27 @@ class Ending:
                 "raise it, or give another folder"
             )
         if done == self.most:
-            entry.warn(f"batch {done} was the last: nothing is trained, and what follows was measured then")
+            entry.warn(
+                f"batch {done} was the last: nothing is trained, and what follows was measured then"
+            )
 
     def reason(self, resume: Callable[[], None]) -> str:
         """The option that ends the run now; empty: it goes on. `resume` ends a look at the times."""
-        measure, timer, done = self._measure, self._state.timer, len(self._state.timer.step_s)
+        measure, timer, done = (
+            self._measure,
+            self._state.timer,
+            len(self._state.timer.step_s),
+        )
         for name, target in self._targets.items():
             if done > measure.num_warmup_batches and self._is_reached(target):
                 return name
         if done >= self.most:
             return self._limit
-        if measure.until_steady and done >= measure.num_warmup_batches + measure.num_batches and self._known.due(done):
+        if (
+            measure.until_steady
+            and done >= measure.num_warmup_batches + measure.num_batches
+            and self._known.due(done)
+        ):
             if self._known.reached(timer.step_s, timer.step_items):
                 return "until_steady"
             resume()
@@ -59,15 +71,22 @@ class Ending:
         """Says of each target whether it ended the run."""
         for name, target in self._targets.items():
             was = "was" if name == reason else "was not"
-            entry.note(f"--{name}={target.value:g} {was} reached in {len(self._state.timer.step_s)} batches")
+            entry.note(
+                f"--{name}={target.value:g} {was} reached in {len(self._state.timer.step_s)} batches"
+            )
 
     def _is_reached(self, target: Target) -> bool:
         """Whether the mean over a window met the target, and has done so since for as many batches."""
         sums, counts = self._state.learned(target.kind, 2 * WINDOW_BATCHES)
         if len(counts) < 2 * WINDOW_BATCHES:
             return False
-        windows = [slice(start, start + WINDOW_BATCHES) for start in range(WINDOW_BATCHES + 1)]
-        return all(target.is_met(math.fsum(sums[window]) / sum(counts[window])) for window in windows)
+        windows = [
+            slice(start, start + WINDOW_BATCHES) for start in range(WINDOW_BATCHES + 1)
+        ]
+        return all(
+            target.is_met(math.fsum(sums[window]) / sum(counts[window]))
+            for window in windows
+        )
 
 
 def _batches_of_epochs(config: RunConfig) -> int:
@@ -76,9 +95,15 @@ def _batches_of_epochs(config: RunConfig) -> int:
     if is_read(config, "data_dir"):
         samples = image_files.count(image_files.files(data))
     else:
-        texts = [name for name in TEXT_FILES if name.endswith("_file_name") and is_read(config, name)]
+        texts = [
+            name
+            for name in TEXT_FILES
+            if name.endswith("_file_name") and is_read(config, name)
+        ]
         samples = corpus.count_pairs({name: getattr(data, name) for name in texts})
-    together = sum(config.tower_batch_sizes()) * config.training.gradient_accumulation_steps
+    together = (
+        sum(config.tower_batch_sizes()) * config.training.gradient_accumulation_steps
+    )
     # As written: 1.1 times 50,000 is a little more than 55,000 in floating point, and would be a batch more.
     batches = math.ceil(Fraction(str(measure.num_epochs)) * samples / together)
     if batches <= measure.num_warmup_batches:

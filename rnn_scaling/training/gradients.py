@@ -13,7 +13,9 @@ from rnn_scaling.data.pipeline import on_each
 
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
 Unpack = Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]
-Reduce = Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]  # one tensor a tower -> their sum on each tower's device
+Reduce = Callable[
+    [Sequence[tf.Tensor]], list[tf.Tensor]
+]  # one tensor a tower -> their sum on each tower's device
 
 
 def place(tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
@@ -40,7 +42,9 @@ def densify(gradient: Gradient) -> tf.Tensor:
     """`[V, ...]`: rows of equal index added, zeros elsewhere; a dense gradient as it is."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
-    return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, gradient.dense_shape[0])
+    return tf.math.unsorted_segment_sum(
+        gradient.values, gradient.indices, gradient.dense_shape[0]
+    )
 
 
 def add(grads: Sequence[Gradient]) -> Gradient:
@@ -58,7 +62,9 @@ def squared_norm(gradient: Gradient) -> tf.Tensor:
     if isinstance(gradient, tf.IndexedSlices):
         # Only touched rows are non-zero: add duplicates among them instead of filling the whole table.
         touched, segment = tf.unique(gradient.indices)
-        values = tf.math.unsorted_segment_sum(gradient.values, segment, tf.size(touched))
+        values = tf.math.unsorted_segment_sum(
+            gradient.values, segment, tf.size(touched)
+        )
     return tf.reduce_sum(tf.square(tf.cast(values, tf.float32)))
 
 
@@ -79,16 +85,22 @@ def repack(grads: Sequence[tf.Tensor], pieces: int) -> tuple[list[tf.Tensor], Un
     sizes = [shape.num_elements() for shape in shapes]
     total = sum(sizes)
     pieces = max(1, min(pieces, total))
-    piece_sizes = [total // pieces + (piece < total % pieces) for piece in range(pieces)]
+    piece_sizes = [
+        total // pieces + (piece < total % pieces) for piece in range(pieces)
+    ]
 
     def unpack(packed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         parts = tf.split(_join(packed), sizes)
-        return [tf.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]
+        return [
+            tf.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)
+        ]
 
     return list(tf.split(_join(grads), piece_sizes)), unpack
 
 
-def pack_small(grads: Sequence[tf.Tensor], max_bytes: int, max_group: int) -> tuple[list[tf.Tensor], Unpack]:
+def pack_small(
+    grads: Sequence[tf.Tensor], max_bytes: int, max_group: int
+) -> tuple[list[tf.Tensor], Unpack]:
     """Joins gradients of one dtype and at most `max_bytes`, in their order, in vectors of at most `max_group` of them.
 
     A pack stands where its first gradient stood; one that is larger, or alone, stays as it is. 0 bytes: all stay.
@@ -96,7 +108,9 @@ def pack_small(grads: Sequence[tf.Tensor], max_bytes: int, max_group: int) -> tu
     """
     groups = _group_small(grads, max_bytes, max_group)
     shapes = [grad.shape for grad in grads]
-    packed = [grads[g[0]] if len(g) == 1 else _join([grads[i] for i in g]) for g in groups]
+    packed = [
+        grads[g[0]] if len(g) == 1 else _join([grads[i] for i in g]) for g in groups
+    ]
 
     def unpack(packed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         restored: dict[int, tf.Tensor] = {}
@@ -105,13 +119,18 @@ def pack_small(grads: Sequence[tf.Tensor], max_bytes: int, max_group: int) -> tu
                 restored[group[0]] = tensor
                 continue
             parts = tf.split(tensor, [shapes[i].num_elements() for i in group])
-            restored.update((i, tf.reshape(part, shapes[i])) for i, part in zip(group, parts, strict=True))
+            restored.update(
+                (i, tf.reshape(part, shapes[i]))
+                for i, part in zip(group, parts, strict=True)
+            )
         return [restored[i] for i in range(len(shapes))]
 
     return packed, unpack
 
 
-def _group_small(grads: Sequence[tf.Tensor], max_bytes: int, max_group: int) -> list[list[int]]:
+def _group_small(
+    grads: Sequence[tf.Tensor], max_bytes: int, max_group: int
+) -> list[list[int]]:
     """Indices of the gradients, by pack, in the order of each pack's first."""
     groups: list[list[int]] = []
     open_group: dict[tf.DType, list[int]] = {}

@@ -45,10 +45,18 @@ class InferenceStep(TrainStep):
         model, data = self._config.model, self._config.data
         search = Search(model.beam_size, model.length_penalty, data.tgt_max_len)
         start = cast(decoding.Decoder, self._workload).start(
-            self._update.weights(index), lambda name, ids: self._update.lookup(index, name, ids), batch, search
+            self._update.weights(index),
+            lambda name, ids: self._update.lookup(index, name, ids),
+            batch,
+            search,
         )
         num_sentences = batch.target_length.shape[0] or tf.shape(batch.target_length)[0]
-        return decoding.translate(start, num_sentences, *cast(TextLayout, self._workload.layout).ends(batch), search)
+        return decoding.translate(
+            start,
+            num_sentences,
+            *cast(TextLayout, self._workload.layout).ends(batch),
+            search,
+        )
 
 
 build = InferenceStep

@@ -28,16 +28,22 @@ class NativeLog:
             return
         os.environ[LEVEL_VARIABLE] = "1"
         sys.stderr.flush()
-        terminal = entry.PlainText(os.fdopen(os.dup(2), "wb"), "utf-8", "replace", line_buffering=True)
+        terminal = entry.PlainText(
+            os.fdopen(os.dup(2), "wb"), "utf-8", "replace", line_buffering=True
+        )
         terminal.bars = True
         self._file = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
         crash_reader, self._crash = os.pipe()
         ready_reader, ready = os.pipe()
         if os.fork() == 0:
-            _wait_for_a_crash(crash_reader, terminal.fileno(), self._file.fileno(), ready)
+            _wait_for_a_crash(
+                crash_reader, terminal.fileno(), self._file.fileno(), ready
+            )
         os.close(crash_reader)
         os.close(ready)
-        os.read(ready_reader, 1)  # until it has left the group, a signal to the group would end it too
+        os.read(
+            ready_reader, 1
+        )  # until it has left the group, a signal to the group would end it too
         os.close(ready_reader)
         os.dup2(self._file.fileno(), 2)
         sys.stderr = terminal

@@ -45,12 +45,20 @@ class _Update(NamedTuple):
     def scaled_rate(self) -> tf.Tensor:
         """The learning rate with the gradient's scale, which saves a pass over the gradient."""
         rate = tf.cast(self.rate, self.variable.dtype)
-        return rate if self.scale is None else rate * tf.cast(self.scale, self.variable.dtype)
+        return (
+            rate
+            if self.scale is None
+            else rate * tf.cast(self.scale, self.variable.dtype)
+        )
 
     @property
     def dense(self) -> tf.Tensor:
         gradient = densify(self.gradient)
-        return gradient if self.scale is None else gradient * tf.cast(self.scale, self.variable.dtype)
+        return (
+            gradient
+            if self.scale is None
+            else gradient * tf.cast(self.scale, self.variable.dtype)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,12 +75,21 @@ class Optimizer:
         """The state that one variable needs, of its shape on `device`. Not for use in a tf.function."""
         with tf.device(device):
             return tuple(
-                tf.Variable(tf.fill(variable.shape, first), trainable=False, name=f"{self.name}_slot_{i}")
+                tf.Variable(
+                    tf.fill(variable.shape, first),
+                    trainable=False,
+                    name=f"{self.name}_slot_{i}",
+                )
                 for i, first in enumerate(self.first_slots)
             )
 
     def apply(
-        self, variable: tf.Variable, slots: Slots, gradient: Gradient, scale: tf.Tensor | None, step: tf.Tensor
+        self,
+        variable: tf.Variable,
+        slots: Slots,
+        gradient: Gradient,
+        scale: tf.Tensor | None,
+        step: tf.Tensor,
     ) -> Any:
         """Updates the variable and its slots in place, on the variable's device; returns the operation that does it.
 
@@ -98,10 +115,16 @@ class Optimizer:
         return update
 
 
-def build(name: str, learning_rate: float | LearningRate, weight_decay: float = 0.0) -> Optimizer:
+def build(
+    name: str, learning_rate: float | LearningRate, weight_decay: float = 0.0
+) -> Optimizer:
     """An optimizer: sgd, momentum (0.9, Keras's formula), rmsprop (0.9, 0.9, 1.0) or adam (0.9, 0.999, 1e-7)."""
     first_slots, rule = _RULES[name]
-    rate = learning_rate if isinstance(learning_rate, LearningRate) else LearningRate(learning_rate)
+    rate = (
+        learning_rate
+        if isinstance(learning_rate, LearningRate)
+        else LearningRate(learning_rate)
+    )
     return Optimizer(name, rate, first_slots, rule, weight_decay)
 
 
@@ -109,8 +132,12 @@ def _sgd(update: _Update) -> Any:
     """w -= lr g."""
     handle, rate, gradient = update.variable.handle, update.scaled_rate, update.gradient
     if isinstance(gradient, tf.IndexedSlices):
-        return tf.raw_ops.ResourceScatterSub(resource=handle, indices=gradient.indices, updates=rate * gradient.values)
-    return tf.raw_ops.ResourceApplyGradientDescent(var=handle, alpha=rate, delta=gradient)
+        return tf.raw_ops.ResourceScatterSub(
+            resource=handle, indices=gradient.indices, updates=rate * gradient.values
+        )
+    return tf.raw_ops.ResourceApplyGradientDescent(
+        var=handle, alpha=rate, delta=gradient
+    )
 
 
 def _momentum(update: _Update) -> Any:
@@ -133,7 +160,9 @@ def _adam(update: _Update) -> Any:
     # In float64, since 1 - b2^t loses three of float32's seven digits at the first steps. The kernel would compute it
     # so from its beta powers: it gets powers of zero and a rate that is corrected already.
     count = tf.cast(update.step + 1, tf.float64)
-    rate = update.rate * tf.sqrt(1.0 - tf.pow(tf.constant(ADAM_BETA_2, tf.float64), count))
+    rate = update.rate * tf.sqrt(
+        1.0 - tf.pow(tf.constant(ADAM_BETA_2, tf.float64), count)
+    )
     rate /= 1.0 - tf.pow(tf.constant(ADAM_BETA_1, tf.float64), count)
     zero = tf.zeros([], dtype)
     return tf.raw_ops.ResourceApplyAdam(
@@ -165,7 +194,9 @@ def _rmsprop(update: _Update) -> Any:
     )
 
 
-_RULES: dict[str, tuple[tuple[float, ...], Callable[[_Update], Any]]] = {  # name -> first values of its slots, the rule
+_RULES: dict[
+    str, tuple[tuple[float, ...], Callable[[_Update], Any]]
+] = {  # name -> first values of its slots, the rule
     "sgd": ((), _sgd),
     "momentum": ((0.0,), _momentum),
     "rmsprop": ((1.0, 0.0), _rmsprop),

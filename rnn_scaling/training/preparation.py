@@ -26,7 +26,9 @@ class _LazyApi(PathFinder):
     """Finds TensorFlow's modules of names; each loads when a name is looked up, because a run needs few of them."""
 
     @classmethod
-    def find_spec(cls, fullname: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+    def find_spec(
+        cls, fullname: str, path: Sequence[str] | None = None, target: object = None
+    ) -> ModuleSpec | None:
         waits = fullname.startswith(API) and not fullname.startswith(AT_ONCE)
         spec = super().find_spec(fullname, path) if waits else None
         if spec is not None and spec.loader is not None:
@@ -62,17 +64,23 @@ def prepare_process(config: RunConfig, state: RunState, launch: Launch | None) -
             )
         cores = bind_to_cores(wanted, launch.local_rank if launch else 0)
         if share_a_core(cores):
-            entry.warn("some cores of this run are hyper-threads of one core: it has less than a core a device")
+            entry.warn(
+                "some cores of this run are hyper-threads of one core: it has less than a core a device"
+            )
     resolved["cpu_affinity"] = cores
     inter, intra = pool_sizes(config, len(cores))
     if not measure.num_warmup_batches:
-        entry.warn("--num_warmup_batches=0: the first batch traces and compiles, and its seconds count")
+        entry.warn(
+            "--num_warmup_batches=0: the first batch traces and compiles, and its seconds count"
+        )
     if measure.inter_op_parallelism_threads and inter < devices.num_devices:
         entry.warn(
             f"--inter_op_parallelism_threads={inter} is less than the {devices.num_devices} devices: "
             "towers wait for each other's operators; use 0 or a larger number"
         )
-    resolved.update(inter_op_parallelism_threads=inter, intra_op_parallelism_threads=intra)
+    resolved.update(
+        inter_op_parallelism_threads=inter, intra_op_parallelism_threads=intra
+    )
     workers = config.cluster.num_workers
     entry.note(
         f"{f'{workers} workers, each: ' if workers > 1 else ''}{_devices(config)}: {counted(len(cores), 'core')}, "
@@ -80,7 +88,9 @@ def prepare_process(config: RunConfig, state: RunState, launch: Launch | None) -
     )
     prepare_cuda_order()
     if WORKLOADS[config.model.model].needs_keras:
-        os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever the user's own Keras runs on
+        os.environ["KERAS_BACKEND"] = (
+            "tensorflow"  # whatever the user's own Keras runs on
+        )
     else:
         # TensorFlow loads Keras with itself, and that loads matplotlib: a third of its import, for nothing that runs.
         sys.modules.setdefault("keras", None)  # type: ignore[arg-type]  # its import fails, which TensorFlow allows
@@ -92,6 +102,9 @@ def prepare_process(config: RunConfig, state: RunState, launch: Launch | None) -
 
 def _devices(config: RunConfig) -> str:
     devices = config.devices
-    kind, real = devices.device.upper(), visible_gpus() if devices.device == "gpu" else 1
+    kind, real = (
+        devices.device.upper(),
+        visible_gpus() if devices.device == "gpu" else 1,
+    )
     logical = "logical " if devices.num_devices > real else ""
     return counted(devices.num_devices, f"{logical}{kind} device")

@@ -26,15 +26,37 @@ class Progress:
     ) -> None:
         """total: batches of the run, warm-up included; 0: unknown, and a terminal has lines, too."""
         first = "warm-up" if warmup else "measuring"
-        self._board = Board(total, LAYOUT, enabled=enabled, stream=stream, desc=first, postfix="compiling", leave=False)
-        self._total, self._warmup, self._rate_unit, self._clock = total, warmup, f"{unit}/s{whose}", clock
-        self._done, self._timed, self._seconds, self._last_line = before, 0, 0.0, clock()
+        self._board = Board(
+            total,
+            LAYOUT,
+            enabled=enabled,
+            stream=stream,
+            desc=first,
+            postfix="compiling",
+            leave=False,
+        )
+        self._total, self._warmup, self._rate_unit, self._clock = (
+            total,
+            warmup,
+            f"{unit}/s{whose}",
+            clock,
+        )
+        self._done, self._timed, self._seconds, self._last_line = (
+            before,
+            0,
+            0.0,
+            clock(),
+        )
 
-    def batch(self, step_s: float, items: int, loss: float, accuracy: float | None = None) -> None:
+    def batch(
+        self, step_s: float, items: int, loss: float, accuracy: float | None = None
+    ) -> None:
         """A batch has ended. `accuracy`: share of its right predictions; None: not counted."""
         self._done += 1
         right = "" if accuracy is None else f", accuracy {100 * accuracy:.1f} %"
-        rate = f"{three_digits(items / step_s)} {self._rate_unit}, loss {loss:.4g}{right}"
+        rate = (
+            f"{three_digits(items / step_s)} {self._rate_unit}, loss {loss:.4g}{right}"
+        )
         if self._board.has_bar:
             phase = "measuring" if self._done == self._warmup else None
             return self._board.move(self._done, phase, rate, redraw=False)
@@ -47,7 +69,11 @@ class Progress:
         self._last_line = now
         phase = "warm-up" if self._done <= self._warmup else "measuring"
         each_s = self._seconds / max(1, self._timed)
-        left = f", {(self._total - self._done) * each_s:.0f} s left" if self._done > 1 and self._total else ""
+        left = (
+            f", {(self._total - self._done) * each_s:.0f} s left"
+            if self._done > 1 and self._total
+            else ""
+        )
         done = f"{self._done}/{self._total}" if self._total else f"{self._done}"
         return self._board.line(f"{phase}: {done} batches, {rate}{left}")
 

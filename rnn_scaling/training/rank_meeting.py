@@ -24,10 +24,22 @@ START, END = "before the first step", "after the last step"  # barriers
 class RankMeeting:
     """This process among the ranks of its run, two at least."""
 
-    def __init__(self, result_file: Path, rank: int, num_ranks: int, timeout_s: float, warmup: int) -> None:
+    def __init__(
+        self,
+        result_file: Path,
+        rank: int,
+        num_ranks: int,
+        timeout_s: float,
+        warmup: int,
+    ) -> None:
         """warmup: steps before the second barrier, the same number at every rank."""
         self._file = result_file.with_name(f".{result_file.name}.meeting")
-        self._rank, self._num_ranks, self._timeout_s, self._warmup = rank, num_ranks, timeout_s, warmup
+        self._rank, self._num_ranks, self._timeout_s, self._warmup = (
+            rank,
+            num_ranks,
+            timeout_s,
+            warmup,
+        )
         self._member: Member | None = None
         self._peers: Sequence[Peer] = ()
 
@@ -37,7 +49,9 @@ class RankMeeting:
             launch = self._invite() if self._rank == 0 else self._find()
             hello = Hello("worker", {"num_warmup_batches": self._warmup}, {})
             # A rank that computes without releasing Python's lock is silent for long, and yet not lost.
-            self._member = Member(launch, hello, self._timeout_s, heartbeat_s=self._timeout_s)
+            self._member = Member(
+                launch, hello, self._timeout_s, heartbeat_s=self._timeout_s
+            )
             self._peers = self._member.join()
         except ClusterError as e:
             needs = f"each of the {self._num_ranks} ranks needs a Recorder with this result_file"
@@ -51,7 +65,9 @@ class RankMeeting:
         assert self._member is not None
         self._member.barrier(name, self._timeout_s)
 
-    def end(self, report: Mapping[str, Any], error: str) -> tuple[tuple[Rank, ...], str]:
+    def end(
+        self, report: Mapping[str, Any], error: str
+    ) -> tuple[tuple[Rank, ...], str]:
         """Ends this rank's part: with all others, or at once if it has failed, as `error` says.
 
         Returns at rank 0 the ranks that have reported, and why the run of another has failed. `report`: this rank's
@@ -71,19 +87,33 @@ class RankMeeting:
                 member.leave()
         reports = {**member.reports(), self._rank: [report]}
         known = [peer for peer in self._peers if peer.rank in reports]
-        return tuple(rank_of(peer, reports[peer.rank], member.failure) for peer in known), member.failure
+        return tuple(
+            rank_of(peer, reports[peer.rank], member.failure) for peer in known
+        ), member.failure
 
     def _remove_file(self) -> None:
         if self._rank == 0:
             self._file.unlink(missing_ok=True)
 
     def _invite(self) -> Launch:
-        host = os.environ.get("MASTER_ADDR") or socket.gethostname()  # torchrun sets the variable on several hosts
-        launch = self._launch(ports.joined(host, ports.free()), uuid.uuid4().hex, tokens.generate())
+        host = (
+            os.environ.get("MASTER_ADDR") or socket.gethostname()
+        )  # torchrun sets the variable on several hosts
+        launch = self._launch(
+            ports.joined(host, ports.free()), uuid.uuid4().hex, tokens.generate()
+        )
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with open_new(self._file) as file:
             os.chmod(file.fileno(), 0o600)
-            file.write(input_files.json_text({"meeting": launch.meeting, "job": launch.job, "token": launch.token}))
+            file.write(
+                input_files.json_text(
+                    {
+                        "meeting": launch.meeting,
+                        "job": launch.job,
+                        "token": launch.token,
+                    }
+                )
+            )
         return launch
 
     def _find(self) -> Launch:
@@ -92,11 +122,22 @@ class RankMeeting:
             # The file may be missing, half-written or that of a run that was killed.
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 found = input_files.parse_json(input_files.read_text(self._file))
-                socket.create_connection(ports.split(found["meeting"]), CONNECT_S).close()
+                socket.create_connection(
+                    ports.split(found["meeting"]), CONNECT_S
+                ).close()
                 return self._launch(found["meeting"], found["job"], found["token"])
             time.sleep(RETRY_S)
         raise ClusterError(f"rank 0 did not come within {self._timeout_s:g} s")
 
     def _launch(self, meeting: str, job: str, token: str) -> Launch:
         host = socket.gethostname()
-        return Launch(self._rank, self._num_ranks, "", meeting, host, job=job, token=token, timeout_option="timeout_s")
+        return Launch(
+            self._rank,
+            self._num_ranks,
+            "",
+            meeting,
+            host,
+            job=job,
+            token=token,
+            timeout_option="timeout_s",
+        )

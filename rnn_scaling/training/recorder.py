@@ -23,7 +23,12 @@ from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Resolved
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.records.workers import WINDOW, Workers, sharing_a_core, without_each_other
+from rnn_scaling.records.workers import (
+    WINDOW,
+    Workers,
+    sharing_a_core,
+    without_each_other,
+)
 from rnn_scaling.settings.naming import TRAINER
 from rnn_scaling.training import acceptance
 from rnn_scaling.training.progress import Progress
@@ -90,9 +95,18 @@ class Recorder:
         if not (isinstance(unit, str) and unit and unit.isprintable()):
             raise ValueError(f"expected a unit as 'tokens', got {unit!r}")
         flat = config or _flat(trainer, num_devices, num_warmup_batches, options or {})
-        resolved = {"device_type": device_type, "scaling": "weak", "cpu_affinity": available_cores()}
+        resolved = {
+            "device_type": device_type,
+            "scaling": "weak",
+            "cpu_affinity": available_cores(),
+        }
         flops_per_item = acceptance.single(flops_per_item)
-        acceptance.check(flat, resolved=build(Resolved, resolved), unit=unit, flops_per_item=flops_per_item)
+        acceptance.check(
+            flat,
+            resolved=build(Resolved, resolved),
+            unit=unit,
+            flops_per_item=flops_per_item,
+        )
         self._path, self._unit, self._process = Path(result_file), unit, os.getpid()
         # The unfinished record; our trainers fill its `resolved` and `parameters`.
         self.recording = Recording(flat, unit, resolved, clock, started)
@@ -100,14 +114,23 @@ class Recorder:
         self._timer = self.recording.timer
         launched_rank, size, self._launcher = 0, 1, ""
         if num_ranks != 1 and None in (rank, num_ranks):
-            launched_rank, size, self._launcher = launch.place(os.environ, socket.gethostname())
-        self._rank, num_ranks = launched_rank if rank is None else rank, size if num_ranks is None else num_ranks
+            launched_rank, size, self._launcher = launch.place(
+                os.environ, socket.gethostname()
+            )
+        self._rank, num_ranks = (
+            launched_rank if rank is None else rank,
+            size if num_ranks is None else num_ranks,
+        )
         if not 0 <= self._rank < num_ranks:
-            raise ValueError(f"expected rank from 0 to num_ranks - 1, got {self._rank} of {num_ranks}")
+            raise ValueError(
+                f"expected rank from 0 to num_ranks - 1, got {self._rank} of {num_ranks}"
+            )
         self.recording.clients = num_ranks
         self._ranks: RankMeeting | None = None
         if num_ranks > 1:
-            self._ranks = RankMeeting(self._path, self._rank, num_ranks, timeout_s, flat["num_warmup_batches"])
+            self._ranks = RankMeeting(
+                self._path, self._rank, num_ranks, timeout_s, flat["num_warmup_batches"]
+            )
         self._result: RunRecord | None = None
         self._is_written, self._items = False, 0
         self._unwaited: str | None = None
@@ -116,7 +139,9 @@ class Recorder:
             progress = os.environ.get(PROGRESS, "0") not in ("", "0")
         if self._rank == 0 and progress:
             whose = " at rank 0" if num_ranks > 1 else ""
-            self._display = Progress(True, num_steps, num_warmup_batches, unit, whose=whose)
+            self._display = Progress(
+                True, num_steps, num_warmup_batches, unit, whose=whose
+            )
         if self._rank == 0:
             record.write(self._unfinished(), self._path)
 
@@ -125,13 +150,18 @@ class Recorder:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close(error)
 
     def start(self) -> None:
         """Reads the clock before the first step; a `with` does it. ClusterError if another rank does not come."""
-        self._process = os.getpid()  # which may be a child of the one that made this object
+        self._process = (
+            os.getpid()
+        )  # which may be a child of the one that made this object
         if self._ranks is not None:
             self.recording.enter("cluster")
             try:
@@ -213,7 +243,9 @@ class Recorder:
         except Exception as e:
             reason = f"{getattr(e, 'strerror', None) or acceptance.in_a_line(e)}; the record was not written"
             if error is None and isinstance(e, OSError):
-                raise OSError(e.errno, f"{reason}, close() tries again", str(self._path)) from e
+                raise OSError(
+                    e.errno, f"{reason}, close() tries again", str(self._path)
+                ) from e
             if error is None:
                 raise
             entry.warn(f"{self._path}: {reason}")
@@ -227,27 +259,49 @@ class Recorder:
         recording.keep_memory(None)
         steps, warmup = len(self.step_s), self._timer.warmup_steps
         if error is None and steps <= warmup:
-            error = ValueError(f"{steps} steps, and the first {warmup} are warm-up: lower num_warmup_batches")
+            error = ValueError(
+                f"{steps} steps, and the first {warmup} are warm-up: lower num_warmup_batches"
+            )
         workers, error = self._joined(error)
         if error is None:
-            self._unwaited = stalls.sentence(self.step_s[warmup:], self.step_items[warmup:], end_s) or None
+            self._unwaited = (
+                stalls.sentence(self.step_s[warmup:], self.step_items[warmup:], end_s)
+                or None
+            )
             return self._record("ok", workers=workers)
         is_interrupt = isinstance(error, KeyboardInterrupt)
-        status, kind = ("interrupted", "Interrupted") if is_interrupt else ("failed", type(error).__name__)
-        return self._record(status, RunError(type=kind, message=acceptance.in_a_line(error)), workers)
+        status, kind = (
+            ("interrupted", "Interrupted")
+            if is_interrupt
+            else ("failed", type(error).__name__)
+        )
+        return self._record(
+            status, RunError(type=kind, message=acceptance.in_a_line(error)), workers
+        )
 
     def _unfinished(self) -> RunRecord:
         return self._record("failed", killed())
 
-    def _joined(self, error: BaseException | None) -> tuple[Workers | None, BaseException | None]:
+    def _joined(
+        self, error: BaseException | None
+    ) -> tuple[Workers | None, BaseException | None]:
         """All ranks, which rank 0 waits for if it ended well; and why the run has no result."""
         if self._ranks is None:
             return None, error
-        report = {"batches": self.recording.batches_since(0), "details": self.recording.details()}
-        ranks, failure = self._ranks.end(report, acceptance.in_a_line(error) if error else "")
+        report = {
+            "batches": self.recording.batches_since(0),
+            "details": self.recording.details(),
+        }
+        ranks, failure = self._ranks.end(
+            report, acceptance.in_a_line(error) if error else ""
+        )
         if self._rank or not ranks:
             return None, error
-        if not failure and (differing := [rank for rank in ranks if len(rank.seconds) != len(self.step_s)]):
+        if not failure and (
+            differing := [
+                rank for rank in ranks if len(rank.seconds) != len(self.step_s)
+            ]
+        ):
             taken = f"rank {differing[0].rank} took {len(differing[0].seconds)} steps, and rank 0 {len(self.step_s)}"
             failure = f"{taken}: give every rank the same number"
         error = error or (ClusterError(failure) if failure else None)
@@ -258,17 +312,26 @@ class Recorder:
 
     def _tell(self, error: RunError | None) -> None:
         """What must be known about the run in addition to its record."""
-        if error and (error.type in (ClusterError.__name__, acceptance.UNREADABLE) or not self.step_s):
+        if error and (
+            error.type in (ClusterError.__name__, acceptance.UNREADABLE)
+            or not self.step_s
+        ):
             entry.warn(f"{self._path}: {error.message}")
         cautions = [self._unwaited, self.recording.load_caution()]
         entry.warn(*(caution for caution in cautions if caution and error is None))
 
-    def _record(self, status: str, error: RunError | None = None, workers: Workers | None = None) -> RunRecord:
+    def _record(
+        self, status: str, error: RunError | None = None, workers: Workers | None = None
+    ) -> RunRecord:
         result = self.recording.record(status, error, workers)
-        return dataclasses.replace(result, batches=dataclasses.replace(result.batches, unwaited=self._unwaited))
+        return dataclasses.replace(
+            result, batches=dataclasses.replace(result.batches, unwaited=self._unwaited)
+        )
 
 
-def _flat(trainer: str, num_devices: Any, num_warmup_batches: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(
+    trainer: str, num_devices: Any, num_warmup_batches: Any, options: Mapping[str, Any]
+) -> dict[str, Any]:
     """The options of another trainer's run, as a record holds them."""
     return {
         TRAINER: trainer or Path(sys.argv[0] or "python").stem,

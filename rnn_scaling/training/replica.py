@@ -28,8 +28,12 @@ class UpdateRule:
     """What every mode does with a gradient once it is complete."""
 
     optimizer: optimizers.Optimizer
-    max_gradient_norm: float = 0.0  # largest global L2 norm of the gradients; 0 leaves them as they are
-    loss_scale: str = ""  # of float16, "dynamic" or a number; empty: the loss is not scaled
+    max_gradient_norm: float = (
+        0.0  # largest global L2 norm of the gradients; 0 leaves them as they are
+    )
+    loss_scale: str = (
+        ""  # of float16, "dynamic" or a number; empty: the loss is not scaled
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +86,9 @@ class VariableUpdate(abc.ABC):
 
     def skipped_updates(self) -> int | None:
         """How many updates a copy left out, the most of any; None without loss scaling. Not for use in a step."""
-        skipped = [updater.skipped for updater in self.updaters if updater.skipped is not None]
+        skipped = [
+            updater.skipped for updater in self.updaters if updater.skipped is not None
+        ]
         return max((int(count.numpy()) for count in skipped), default=None)
 
     def all_reduce(self) -> list[dict[str, Any]]:
@@ -90,10 +96,15 @@ class VariableUpdate(abc.ABC):
         return []
 
 
-def place(specs: Specs, values: Values, device: str, prefix: str) -> dict[str, tf.Variable]:
+def place(
+    specs: Specs, values: Values, device: str, prefix: str
+) -> dict[str, tf.Variable]:
     """Creates the variables of `specs` with these initial values on one device."""
     with tf.device(device):
-        return {spec.name: tf.Variable(values[spec.name], name=f"{prefix}/{spec.name}") for spec in specs}
+        return {
+            spec.name: tf.Variable(values[spec.name], name=f"{prefix}/{spec.name}")
+            for spec in specs
+        }
 
 
 def bytes_by_device(states: Sequence[VariableState]) -> dict[str, int]:
@@ -101,7 +112,9 @@ def bytes_by_device(states: Sequence[VariableState]) -> dict[str, int]:
     total: dict[str, int] = {}
     for variable_state in states:
         variable = variable_state.variable
-        total[variable.device] = total.get(variable.device, 0) + gradients.num_bytes(variable)
+        total[variable.device] = total.get(variable.device, 0) + gradients.num_bytes(
+            variable
+        )
     return total
 
 
@@ -111,7 +124,9 @@ class _LossScale:
     def __init__(self, kind: str) -> None:
         """kind: "dynamic" or a number. The variables are on the current device."""
         self._is_dynamic = kind == "dynamic"
-        self.value = tf.Variable(INITIAL_LOSS_SCALE if self._is_dynamic else float(kind), trainable=False)
+        self.value = tf.Variable(
+            INITIAL_LOSS_SCALE if self._is_dynamic else float(kind), trainable=False
+        )
         self._good_steps = tf.Variable(0, dtype=tf.int64, trainable=False)
         self.skipped = tf.Variable(0, dtype=tf.int64, trainable=False)
 
@@ -133,12 +148,19 @@ class Updater:
     All arithmetic on a gradient happens on its variable's device; only norms and the scale travel.
     """
 
-    def __init__(self, variables: Mapping[str, tf.Variable], rule: UpdateRule, device: str) -> None:
+    def __init__(
+        self, variables: Mapping[str, tf.Variable], rule: UpdateRule, device: str
+    ) -> None:
         self._variables, self._optimizer = dict(variables), rule.optimizer
         self._max_gradient_norm, self._device = rule.max_gradient_norm, device
-        self._slots = {name: self._optimizer.slots(v, v.device) for name, v in self._variables.items()}
+        self._slots = {
+            name: self._optimizer.slots(v, v.device)
+            for name, v in self._variables.items()
+        }
         with tf.device(host_of(device)):
-            self._updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
+            self._updates = tf.Variable(
+                0, dtype=tf.int64, trainable=False, name="updates"
+            )
         with tf.device(device):
             self._loss_scale = _LossScale(rule.loss_scale) if rule.loss_scale else None
         self.skipped = self._loss_scale.skipped if self._loss_scale else None
@@ -157,7 +179,11 @@ class Updater:
           grads: by variable name, of the unscaled mean loss. With loss scaling, gradients that are not finite skip the
             update and halve a dynamic scale; after 2,000 finite steps it doubles.
         """
-        norm = self._global_norm(grads) if self._max_gradient_norm or self._loss_scale is not None else None
+        norm = (
+            self._global_norm(grads)
+            if self._max_gradient_norm or self._loss_scale is not None
+            else None
+        )
         if self._loss_scale is None:
             return self._update(grads, norm)
 
@@ -179,7 +205,11 @@ class Updater:
         step, applied = self._updates.read_value(), []
         for name, variable in self._variables.items():
             with tf.device(variable.device):
-                applied.append(self._optimizer.apply(variable, self._slots[name], grads[name], scale, step))
+                applied.append(
+                    self._optimizer.apply(
+                        variable, self._slots[name], grads[name], scale, step
+                    )
+                )
         self._updates.assign_add(1)
         return applied
 
@@ -195,24 +225,45 @@ class Updater:
 class Replicas(VariableUpdate):
     """A copy of the variables on every tower's device, each with its updater: what four of the modes start from."""
 
-    def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
+    def __init__(
+        self,
+        specs: Specs,
+        values: Values,
+        engine: Engine,
+        options: UpdateOptions,
+        rule: UpdateRule,
+    ) -> None:
         self.devices = list(engine.devices)
-        self.embeddings = frozenset(spec.name for spec in specs if spec.kind == "embedding")
+        self.embeddings = frozenset(
+            spec.name for spec in specs if spec.kind == "embedding"
+        )
         self.copies = self._create(specs, values)
-        self.updaters = [Updater(copy, rule, device) for copy, device in zip(self.copies, self.devices)]
+        self.updaters = [
+            Updater(copy, rule, device)
+            for copy, device in zip(self.copies, self.devices)
+        ]
 
     def _create(self, specs: Specs, values: Values) -> list[dict[str, tf.Variable]]:
-        return [place(specs, values, device, f"tower_{i}") for i, device in enumerate(self.devices)]
+        return [
+            place(specs, values, device, f"tower_{i}")
+            for i, device in enumerate(self.devices)
+        ]
 
     def weights(self, tower: int) -> dict[str, tf.Tensor]:
-        return {name: v.read_value() for name, v in self.copies[tower].items() if name not in self.embeddings}
+        return {
+            name: v.read_value()
+            for name, v in self.copies[tower].items()
+            if name not in self.embeddings
+        }
 
     def lookup(self, tower: int, name: str, ids: tf.Tensor) -> tf.Tensor:
         return tf.gather(self.copies[tower][name], ids)
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         """Updates each copy with its own gradients."""
-        for index, (updater, grads) in enumerate(zip(self.updaters, tower_gradients, strict=True)):
+        for index, (updater, grads) in enumerate(
+            zip(self.updaters, tower_gradients, strict=True)
+        ):
             with tf.name_scope(f"update/tower_{index}/"):
                 updater.apply(grads)
 
@@ -234,25 +285,44 @@ class DeferredGradients:
         with tf.device(device):
             for spec in self._specs:
                 if spec.kind == "embedding":
-                    rows = _resizable(tf.zeros([0, spec.shape[1]]), [None, spec.shape[1]])
-                    self._rows[spec.name] = (rows, _resizable(tf.zeros([0], tf.int64), [None]))
+                    rows = _resizable(
+                        tf.zeros([0, spec.shape[1]]), [None, spec.shape[1]]
+                    )
+                    self._rows[spec.name] = (
+                        rows,
+                        _resizable(tf.zeros([0], tf.int64), [None]),
+                    )
                 else:
-                    self._dense[spec.name] = tf.Variable(tf.zeros(spec.shape), trainable=False)
+                    self._dense[spec.name] = tf.Variable(
+                        tf.zeros(spec.shape), trainable=False
+                    )
 
     @classmethod
-    def of(cls, specs: Specs, devices: Sequence[str], options: UpdateOptions) -> list["DeferredGradients"]:
+    def of(
+        cls, specs: Specs, devices: Sequence[str], options: UpdateOptions
+    ) -> list["DeferredGradients"]:
         """One for each tower where --variable_consistency asks for it, else none."""
-        return [cls(specs, device) for device in devices if options.variable_consistency == "relaxed"]
+        return [
+            cls(specs, device)
+            for device in devices
+            if options.variable_consistency == "relaxed"
+        ]
 
     def swap(self, grads: Gradients) -> dict[str, gradients.Gradient]:
         """Returns the gradients of the step before and keeps these for the next."""
         # XLA refuses variables whose shape changes, as that of an embedding's rows does with the batch.
         with tf.device(self._device), tf.xla.experimental.jit_scope(compile_ops=False):
-            previous = {name: variable.read_value() for name, variable in self._dense.items()}
+            previous = {
+                name: variable.read_value() for name, variable in self._dense.items()
+            }
             for spec in self._specs:
                 if spec.kind == "embedding":
-                    rows, indices = (variable.read_value() for variable in self._rows[spec.name])
-                    previous[spec.name] = tf.IndexedSlices(rows, indices, tf.constant(spec.shape))
+                    rows, indices = (
+                        variable.read_value() for variable in self._rows[spec.name]
+                    )
+                    previous[spec.name] = tf.IndexedSlices(
+                        rows, indices, tf.constant(spec.shape)
+                    )
             for name, gradient in grads.items():
                 if name in self._dense:
                     self._dense[name].assign(gradient)

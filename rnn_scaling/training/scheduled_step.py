@@ -16,11 +16,18 @@ from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.state import Done
 from rnn_scaling.training.towers import StepResult, TrainStep
-from rnn_scaling.training.variable_update.async_parameter_server import AsyncParameterServer
+from rnn_scaling.training.variable_update.async_parameter_server import (
+    AsyncParameterServer,
+)
 
 LANES_EACH = 2  # steps that run or wait, for each worker: one that is done finds the next in the queue
-HANGING_S = 5.0  # for steps that still run where a worker was lost: one that hangs ends none
-TICK_S, LOOK_S = 0.02, 0.5  # how often somebody who waits for a step looks whether there is a worker left
+HANGING_S = (
+    5.0  # for steps that still run where a worker was lost: one that hangs ends none
+)
+TICK_S, LOOK_S = (
+    0.02,
+    0.5,
+)  # how often somebody who waits for a step looks whether there is a worker left
 
 
 class ScheduledStep(TrainStep):
@@ -32,14 +39,27 @@ class ScheduledStep(TrainStep):
     goes_on = True
 
     def __init__(
-        self, workload: Workload, source: Source, update: AsyncParameterServer, engine: Engine, config: RunConfig
+        self,
+        workload: Workload,
+        source: Source,
+        update: AsyncParameterServer,
+        engine: Engine,
+        config: RunConfig,
     ) -> None:
         super().__init__(workload, source, update, engine, config)
         self.done: list[Done] = []  # in the order of their ends
         self._async_update, self._num_workers = update, config.cluster.num_workers
-        self._timeout_s = config.cluster.cluster_timeout  # how long a step may be without a worker
-        self._schedule = tf.distribute.coordinator.ClusterCoordinator(engine.strategy).schedule
-        self._function = tf.function(self._build_one, input_signature=[tf.TensorSpec([], tf.int64)], autograph=False)
+        self._timeout_s = (
+            config.cluster.cluster_timeout
+        )  # how long a step may be without a worker
+        self._schedule = tf.distribute.coordinator.ClusterCoordinator(
+            engine.strategy
+        ).schedule
+        self._function = tf.function(
+            self._build_one,
+            input_signature=[tf.TensorSpec([], tf.int64)],
+            autograph=False,
+        )
         self._ended: queue.SimpleQueue[Done | BaseException] = queue.SimpleQueue()
         self._lanes: list[threading.Thread] = []
         self._lock, self._next, self._is_ending = threading.Lock(), 0, False
@@ -49,7 +69,10 @@ class ScheduledStep(TrainStep):
             self._begin()
         group = [self._wait() for _ in range(self._num_workers)]
         self.done += group
-        rows = [(step.loss_sum, step.loss_items, step.items, step.positions) for step in group]
+        rows = [
+            (step.loss_sum, step.loss_items, step.items, step.positions)
+            for step in group
+        ]
         loss_sum, loss_items, items, positions = np.array(rows, np.float64).T
         correct = [step.correct for step in group if step.correct is not None]
         counted = np.array(correct, np.float64) if correct else None
@@ -64,7 +87,9 @@ class ScheduledStep(TrainStep):
             self._is_ending = True
         begun = time.monotonic()
         while any(lane.is_alive() for lane in self._lanes):
-            if time.monotonic() - begun > (HANGING_S if self.num_lost() else self._timeout_s):
+            if time.monotonic() - begun > (
+                HANGING_S if self.num_lost() else self._timeout_s
+            ):
                 break
             time.sleep(TICK_S)
         while not self._ended.empty():
@@ -75,7 +100,9 @@ class ScheduledStep(TrainStep):
 
     def _begin(self) -> None:
         for number in range(LANES_EACH * self._num_workers):
-            self._lanes.append(threading.Thread(target=self._lane, name=f"lane {number}", daemon=True))
+            self._lanes.append(
+                threading.Thread(target=self._lane, name=f"lane {number}", daemon=True)
+            )
             self._lanes[-1].start()
 
     def _lane(self) -> None:
@@ -86,7 +113,9 @@ class ScheduledStep(TrainStep):
                     if self._is_ending:
                         return
                     number, self._next = self._next, self._next + 1
-                    step = self._schedule(self._function, args=(tf.constant(number, tf.int64),))
+                    step = self._schedule(
+                        self._function, args=(tf.constant(number, tf.int64),)
+                    )
                 self._ended.put(_done(number, _fetched(step, self._timeout_s)))
         except BaseException as e:  # raised where it is waited for
             self._ended.put(e)
@@ -106,7 +135,10 @@ class ScheduledStep(TrainStep):
     def _build_one(self, number: tf.Tensor) -> tf.Tensor:
         (counts,), _ = self._build_step(number)
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
-        head = [tf.cast(worker, tf.float64), tf.cast(self._async_update.staleness, tf.float64)]
+        head = [
+            tf.cast(worker, tf.float64),
+            tf.cast(self._async_update.staleness, tf.float64),
+        ]
         return tf.concat([tf.stack(head), counts], 0)
 
 
@@ -116,7 +148,11 @@ def _fetched(step: Any, timeout_s: float) -> Sequence[float]:
     while True:
         try:
             return step.fetch()
-        except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError):
+        except (
+            tf.errors.UnavailableError,
+            tf.errors.AbortedError,
+            tf.errors.CancelledError,
+        ):
             if time.monotonic() > deadline:
                 raise
             time.sleep(LOOK_S)
@@ -125,11 +161,21 @@ def _fetched(step: Any, timeout_s: float) -> Sequence[float]:
 def _done(number: int, row: Sequence[float]) -> Done:
     worker, staleness, loss_sum, loss_items, items, positions, *correct = row
     counts = float(loss_sum), float(loss_items), int(items), int(positions)
-    return Done(number, int(worker), int(staleness), *counts, int(correct[0]) if correct else None)
+    return Done(
+        number,
+        int(worker),
+        int(staleness),
+        *counts,
+        int(correct[0]) if correct else None,
+    )
 
 
 def build(
-    workload: Workload, source: Source, update: AsyncParameterServer, engine: Engine, config: RunConfig
+    workload: Workload,
+    source: Source,
+    update: AsyncParameterServer,
+    engine: Engine,
+    config: RunConfig,
 ) -> TrainStep:
     """Steps for the workers of a coordinator; those of `towers.build` where one process does all."""
     kind = TrainStep if engine.strategy is None else ScheduledStep

@@ -43,7 +43,9 @@ from rnn_scaling.training.state import RunState, StartWatch
 
 TICK_S = 0.1  # how often the main thread looks for an interruption or another process's failure
 TRACE_FLAG = "--trace_batches"
-ONE_LAYOUT = re.compile("only supports (the )?NHWC")  # what operators on CPUs say, but for oneDNN's
+ONE_LAYOUT = re.compile(
+    "only supports (the )?NHWC"
+)  # what operators on CPUs say, but for oneDNN's
 LookInside = Callable[[RunConfig, Any, RunState], None]
 
 
@@ -62,7 +64,10 @@ class Session:
         watch: begins to watch the run's batches; None: they are not watched.
         """
         self._watch = watch
-        self._config, self._state = _of_rank(config, launch), RunState(config, started=started)
+        self._config, self._state = (
+            _of_rank(config, launch),
+            RunState(config, started=started),
+        )
         self._cluster, self._launch = clusters.of(launch, config), launch
         self._look_inside = look_inside
         self._exit_status, self._table, self._signal = EXIT_FAILED, "", ""
@@ -110,7 +115,10 @@ class Session:
         """Loads TensorFlow and waits for this process's turn; until then it writes nothing, and any signal ends it."""
         self._state.variables = dict(os.environ)
         self._prepare()
-        with contextlib.suppress(Exception), loading():  # it fails again in its turn, which reports it
+        with (
+            contextlib.suppress(Exception),
+            loading(),
+        ):  # it fails again in its turn, which reports it
             from rnn_scaling.training import benchmark  # noqa: F401
         self._state.wait_for_turn()
         self._stamps = {path: corpus.stamp(path) for path in self._stamps}
@@ -124,7 +132,9 @@ class Session:
         """Writes to the outputs now, so that what cannot be written is found out before the run and not after it."""
         if not self._find_checkpoint():
             return False
-        if not self._save(self._record("failed", killed())):  # this record stays when the process is killed
+        if not self._save(
+            self._record("failed", killed())
+        ):  # this record stays when the process is killed
             return False
         log_dir = self._config.output.log_dir
         try:
@@ -139,7 +149,9 @@ class Session:
     def _find_checkpoint(self) -> bool:
         """Whether the run can go on from its last checkpoint, or has none."""
         directory, rank = self._config.output.checkpoint_dir, self._cluster.rank
-        if not directory or (rank and has_servers(self._config.update.variable_update)):  # rank 0 runs all steps
+        if not directory or (
+            rank and has_servers(self._config.update.variable_update)
+        ):  # rank 0 runs all steps
             return True
         try:
             if not self._config.model.trains:
@@ -147,7 +159,9 @@ class Session:
                 return True
             if rank == 0:
                 self._held.enter_context(checkpoint_folder.held(directory))
-            checkpoint = checkpoint_folder.newest(directory, self._config, self._state.files, rank)
+            checkpoint = checkpoint_folder.newest(
+                directory, self._config, self._state.files, rank
+            )
         except CheckpointError as e:
             entry.fail(str(e))
             return False
@@ -194,9 +208,17 @@ class Session:
 
     def _comes_of_others(self, error: Exception) -> bool:
         """Whether the end of another process explains an error and will be reported instead."""
-        kinds = ("ClusterError", "UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError")
+        kinds = (
+            "ClusterError",
+            "UnavailableError",
+            "AbortedError",
+            "CancelledError",
+            "DeadlineExceededError",
+        )
         messages = ("Collective ops is aborted", "Horovod has been shut down")
-        is_likely = type(error).__name__ in kinds or any(message in str(error) for message in messages)
+        is_likely = type(error).__name__ in kinds or any(
+            message in str(error) for message in messages
+        )
         self._is_others_fault = is_likely and self._cluster.wait_for_failure()
         return self._is_others_fault
 
@@ -209,13 +231,17 @@ class Session:
             entry.warn(f"the loss grew {grown:,.3g}-fold: {learning.REMEDY}")
         if result.workers and (shared := clusters.shared_cores(result.workers)):
             entry.warn(shared)
-        self._table = table.render_runs([result])  # also when the record cannot be written
+        self._table = table.render_runs(
+            [result]
+        )  # also when the record cannot be written
 
     def _trace(self, step: Any, result: record.RunRecord) -> record.RunRecord:
         """The record with the inside of the step, or with the reason why it is not there."""
         output = self._config.output
         try:
-            if output.log_dir and self._cluster.rank == 0:  # stays when the trace is interrupted or fails
+            if (
+                output.log_dir and self._cluster.rank == 0
+            ):  # stays when the trace is interrupted or fails
                 record.write(result, Path(output.log_dir) / RECORD_IN_LOG_DIR)
             self._look_inside(self._config, step, self._state)
             self._cluster.barrier(clusters.TRACED)
@@ -233,7 +259,9 @@ class Session:
         """The record of a finished run that says which output besides its numbers is missing; warns of it."""
         entry.warn(f"{line}; the record keeps the run's numbers")
         known = [result.missing_output] if result.missing_output else []
-        result = dataclasses.replace(result, missing_output=entry.plain("; ".join([*known, line])))
+        result = dataclasses.replace(
+            result, missing_output=entry.plain("; ".join([*known, line]))
+        )
         self._save(result)
         return result
 
@@ -265,13 +293,21 @@ class Session:
         lacks_trace = self._is_recorded and TRACE_FLAG in line
         if lacks_trace and cluster.rank == 0:
             self._lacking(line, self._record("ok"))
-        elif not lacks_trace and cluster.rank == 0 or line.startswith(("rank 0 ", f"rank {cluster.rank}:")):
+        elif (
+            not lacks_trace
+            and cluster.rank == 0
+            or line.startswith(("rank 0 ", f"rank {cluster.rank}:"))
+        ):
             entry.fail(line)
         cluster.report(self._state, finished=True)
         cluster.leave()  # rank 0 waits a moment for what the others still report
         is_interrupted = clusters.INTERRUPTED in line
         if not self._is_recorded:
-            kind, status = ("Interrupted", "interrupted") if is_interrupted else ("ClusterError", "failed")
+            kind, status = (
+                ("Interrupted", "interrupted")
+                if is_interrupted
+                else ("ClusterError", "failed")
+            )
             self._save(self._record(status, RunError(type=kind, message=line)))
         if self._table:
             tell(self._table)
@@ -296,21 +332,39 @@ class Session:
         message = f"{clusters.INTERRUPTED} {self._signal}"
         entry.note(f"\n{message}")
         if not self._is_recorded:  # a finished run stays one
-            self._save(self._record("interrupted", RunError(type="Interrupted", message=message)))
+            self._save(
+                self._record(
+                    "interrupted", RunError(type="Interrupted", message=message)
+                )
+            )
         self._cluster.abort(message)
         sys.stderr.flush()
         if self._table:  # interrupted while it traced
             tell(self._table)
-        return entry.EXIT_INTERRUPTED  # the busy thread cannot be stopped, so the process leaves at once
+        return (
+            entry.EXIT_INTERRUPTED
+        )  # the busy thread cannot be stopped, so the process leaves at once
 
     def _save(self, result: record.RunRecord) -> bool:
         """Writes the record and the MLPerf log, which is rank 0's to do."""
         output = self._config.output
-        return self._write("result_file", output.result_file, "record", lambda path: record.write(result, path)) and (
-            self._write("mlperf_log", output.mlperf_log, "log", lambda path: write_text(mlperf_log.text(result), path))
+        return self._write(
+            "result_file",
+            output.result_file,
+            "record",
+            lambda path: record.write(result, path),
+        ) and (
+            self._write(
+                "mlperf_log",
+                output.mlperf_log,
+                "log",
+                lambda path: write_text(mlperf_log.text(result), path),
+            )
         )
 
-    def _write(self, flag: str, path: str, what: str, write: Callable[[str], None]) -> bool:
+    def _write(
+        self, flag: str, path: str, what: str, write: Callable[[str], None]
+    ) -> bool:
         """Writes an output that is asked for; says where it cannot be."""
         try:
             if path:
@@ -318,7 +372,9 @@ class Session:
         except OSError as e:
             reason = f"--{flag}={path}: {e.strerror or e}"
             if self._is_recorded:
-                entry.warn(f"{reason}; the {what} there has the run's numbers and no more")
+                entry.warn(
+                    f"{reason}; the {what} there has the run's numbers and no more"
+                )
             else:
                 entry.fail(f"{reason}; the {what} was not written")
             return False
@@ -330,9 +386,16 @@ def _of_rank(config: RunConfig, launch: Launch | None) -> RunConfig:
     if launch is None or launch.rank == 0:
         return config
     output = config.output
-    log_dir = os.path.join(output.log_dir, f"rank_{launch.rank}") if output.log_dir and output.trace_batches else ""
+    log_dir = (
+        os.path.join(output.log_dir, f"rank_{launch.rank}")
+        if output.log_dir and output.trace_batches
+        else ""
+    )
     return dataclasses.replace(
-        config, output=dataclasses.replace(output, result_file="", mlperf_log="", log_dir=log_dir)
+        config,
+        output=dataclasses.replace(
+            output, result_file="", mlperf_log="", log_dir=log_dir
+        ),
     )
 
 
@@ -341,12 +404,18 @@ def _data_files(config: RunConfig) -> list[str]:
     texts = [getattr(config.data, name) for name in TEXT_FILES if is_read(config, name)]
     if not is_read(config, "data_dir"):
         return texts
-    return [str(path) for path in Path(config.data.data_dir).glob(config.data.file_pattern)]
+    return [
+        str(path) for path in Path(config.data.data_dir).glob(config.data.file_pattern)
+    ]
 
 
 def _fault_of_data(config: RunConfig, error: Exception) -> str:
     """What is wrong with the data where the error of their pipeline does not say it; empty if it says all."""
-    find = getattr(sys.modules.get(DATA_SOURCES[config.data.data_source].module), "find_fault", None)
+    find = getattr(
+        sys.modules.get(DATA_SOURCES[config.data.data_source].module),
+        "find_fault",
+        None,
+    )
     if find is None or "IteratorGetNext" not in str(error):
         return ""
     entry.note(f"looking for the record in {config.data.data_dir} that ended the run")
@@ -356,17 +425,29 @@ def _fault_of_data(config: RunConfig, error: Exception) -> str:
 def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
     """(type, one line for a person, whether this kind of failure is expected) of what ended a run."""
     kind, first_line = type(error).__name__, entry.first_line(error)
-    if kind in ("ResourceExhaustedError", "MemoryError") and "No space left" not in str(error):
-        names = [f"--{name}" for name in ("src_max_len", "tgt_max_len", "num_units") if is_read(config, name)]
+    if kind in ("ResourceExhaustedError", "MemoryError") and "No space left" not in str(
+        error
+    ):
+        names = [
+            f"--{name}"
+            for name in ("src_max_len", "tgt_max_len", "num_units")
+            if is_read(config, name)
+        ]
         smaller = [f"--batch_size={config.training.batch_size}", *names]
         vocabularies = ["the vocabularies"] if is_read(config, "tgt_vocab_size") else []
         remedy = f"lower {either([*smaller, *vocabularies])}, or use --compute_dtype=bfloat16"
         return kind, f"out of memory: {remedy} ({first_line[:200]})", True
-    refusals = [line.strip() for line in str(error).splitlines() if ONE_LAYOUT.search(line)]
+    refusals = [
+        line.strip() for line in str(error).splitlines() if ONE_LAYOUT.search(line)
+    ]
     if refusals and config.model.data_format != "NHWC":
         remedy = "use --data_format=NHWC, or float32 with oneDNN on (TF_ENABLE_ONEDNN_OPTS=1)"
         cause = refusals[0][:200].rstrip(".")
-        return kind, f"--data_format={config.model.data_format}: unsupported here ({cause}); {remedy}", True
+        return (
+            kind,
+            f"--data_format={config.model.data_format}: unsupported here ({cause}); {remedy}",
+            True,
+        )
     kinds = (NotFiniteError, DeviceError, OSError, ClusterError, CheckpointError)
     expected = isinstance(error, kinds) or kind == "DataError"
     return kind, first_line if expected else f"{kind}: {first_line[:500]}", expected

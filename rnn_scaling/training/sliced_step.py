@@ -29,15 +29,30 @@ class Slices:
     """One global batch cut in the towers' slices, none of its samples left out."""
 
     def __init__(
-        self, workload: Workload, batch: Any, batch_sizes: Sequence[int], cuts_on_host: bool, elsewhere: Collection[str]
+        self,
+        workload: Workload,
+        batch: Any,
+        batch_sizes: Sequence[int],
+        cuts_on_host: bool,
+        elsewhere: Collection[str],
     ) -> None:
-        self._layout, self._batch, self._cuts_on_host = workload.layout, batch, cuts_on_host
+        self._layout, self._batch, self._cuts_on_host = (
+            workload.layout,
+            batch,
+            cuts_on_host,
+        )
         self._axis = workload.layout.sample_axis
         self._edges = [0, *itertools.accumulate(batch_sizes)]
-        self._known = {name: tf.get_static_value(part) for name, part in zip(batch._fields, batch)}
+        self._known = {
+            name: tf.get_static_value(part) for name, part in zip(batch._fields, batch)
+        }
         lookups = workload.lookups(batch)
         self._read = {
-            name: self._reader(name, [table for table, ids in lookups.items() if ids is part], elsewhere)
+            name: self._reader(
+                name,
+                [table for table, ids in lookups.items() if ids is part],
+                elsewhere,
+            )
             for name, part in zip(batch._fields, batch)
         }
         self.on_host = pipeline.cut(batch, batch_sizes, workload.layout)
@@ -45,15 +60,27 @@ class Slices:
     @property
     def parts(self) -> tuple[SlicedPart, ...]:
         fields = zip(self._batch._fields, self._batch)
-        sizes = {name: gradients.num_bytes(part) if part.shape.is_fully_defined() else None for name, part in fields}
-        return tuple(SlicedPart(name=name, bytes=sizes[name], read=read) for name, read in self._read.items())
+        sizes = {
+            name: gradients.num_bytes(part) if part.shape.is_fully_defined() else None
+            for name, part in fields
+        }
+        return tuple(
+            SlicedPart(name=name, bytes=sizes[name], read=read)
+            for name, read in self._read.items()
+        )
 
     def of_tower(self, tower: int) -> Any:
         """The tower's slice, for its device, which is the current one."""
-        return type(self._batch)(*(self._part(name, tower) for name in self._batch._fields))
+        return type(self._batch)(
+            *(self._part(name, tower) for name in self._batch._fields)
+        )
 
     def _part(self, name: str, tower: int) -> tf.Tensor:
-        part, known, read = getattr(self._batch, name), self._known[name], self._read[name]
+        part, known, read = (
+            getattr(self._batch, name),
+            self._known[name],
+            self._read[name],
+        )
         axis, (start, stop) = self._axis(part), self._edges[tower : tower + 2]
         if known is not None:
             return tf.constant(known.take(np.arange(start, stop), axis))
@@ -63,7 +90,9 @@ class Slices:
         # Once a step, and not at each turn of a loop that reads it.
         return tf.identity(piece) if read == slicing.TOWER else piece
 
-    def _reader(self, name: str, tables: Sequence[str], elsewhere: Collection[str]) -> str:
+    def _reader(
+        self, name: str, tables: Sequence[str], elsewhere: Collection[str]
+    ) -> str:
         if self._known[name] is not None:
             return slicing.KNOWN
         if name in self._layout.labels:
@@ -81,7 +110,9 @@ class SlicedStep(TrainStep):
             (batch,) = self._source.next_batches(step)
         with tf.device(self.engine.host), tf.name_scope("input/slice/"):
             cuts_on_host = config.update.slice_on == slicing.HOST
-            slices = Slices(workload, batch, batch_sizes, cuts_on_host, self._tables_elsewhere())
+            slices = Slices(
+                workload, batch, batch_sizes, cuts_on_host, self._tables_elsewhere()
+            )
         self.cut = slicing.Cut(config.update.slice_on, slices.parts, batch_sizes)
         with tf.name_scope("exchange/items/"):
             (denominator,) = self._denominators([[batch]])
@@ -92,38 +123,72 @@ class SlicedStep(TrainStep):
             inputs = self._inputs(tower, piece, step)
             with tf.name_scope(f"tower_{tower}/forward/"):
                 weights = {**inputs.weights, **self._read_moving(tower)}
-                return inputs, workload.outputs(weights, inputs.rows, piece, inputs.seed)
+                return inputs, workload.outputs(
+                    weights, inputs.rows, piece, inputs.seed
+                )
 
         inputs, outputs = zip(*self._update.run(forward))
-        sums, d_logits = self._loss(batch, [output.logits for output in outputs], denominator, inputs[0].loss_scale)
+        sums, d_logits = self._loss(
+            batch,
+            [output.logits for output in outputs],
+            denominator,
+            inputs[0].loss_scale,
+        )
 
         def backward(tower: int) -> Gradients:
-            return self._differentiate(tower, inputs[tower], outputs[tower].logits, d_logits[tower])
+            return self._differentiate(
+                tower, inputs[tower], outputs[tower].logits, d_logits[tower]
+            )
 
         self.tower_gradients = tuple(self._update.run(backward))
         self._update.apply(self.tower_gradients)
         self._keep_moving([output.moving for output in outputs])
-        return [self._counts_of(*args) for args in zip(range(len(outputs)), sums, slices.on_host)], None
+        return [
+            self._counts_of(*args)
+            for args in zip(range(len(outputs)), sums, slices.on_host)
+        ], None
 
     def _tables_elsewhere(self) -> set[str]:
         states = self._update.variable_states()
-        return {state.name for state in states if state.variable.device != self.engine.host}
+        return {
+            state.name for state in states if state.variable.device != self.engine.host
+        }
 
     def _loss(
-        self, batch: Any, logits: Sequence[tf.Tensor], denominator: tf.Tensor, loss_scale: tf.Tensor | None
+        self,
+        batch: Any,
+        logits: Sequence[tf.Tensor],
+        denominator: tf.Tensor,
+        loss_scale: tf.Tensor | None,
     ) -> tuple[list[Outcome], list[tf.Tensor]]:
         """Each tower's part of the loss of the global batch, and the gradient of the scaled mean for its logits."""
         with tf.device(self.engine.host), tf.name_scope("exchange/loss/"):
-            joined = tf.concat(list(logits), self._workload.layout.sample_axis(logits[0]))
+            joined = tf.concat(
+                list(logits), self._workload.layout.sample_axis(logits[0])
+            )
             losses = self._workload.losses(joined, batch)
             mean_loss = tf.reduce_sum(losses) / denominator
             if loss_scale is not None:
                 mean_loss *= loss_scale
-            summed = [losses, *([self._workload.correct(joined, batch)] if self._config.model.accuracy else [])]
-            of_towers = [
-                [tf.reduce_sum(part) for part in tf.split(terms, self._config.tower_batch_sizes())] for terms in summed
+            summed = [
+                losses,
+                *(
+                    [self._workload.correct(joined, batch)]
+                    if self._config.model.accuracy
+                    else []
+                ),
             ]
-            outcomes = [Outcome(loss, correct=next(iter(correct), None)) for loss, *correct in zip(*of_towers)]
+            of_towers = [
+                [
+                    tf.reduce_sum(part)
+                    for part in tf.split(terms, self._config.tower_batch_sizes())
+                ]
+                for terms in summed
+            ]
+            outcomes = [
+                Outcome(loss, correct=next(iter(correct), None))
+                for loss, *correct in zip(*of_towers)
+            ]
             return outcomes, tf.gradients(mean_loss, list(logits))
 
     def _counts_of(self, index: int, outcome: Outcome, piece: Any) -> tf.Tensor:

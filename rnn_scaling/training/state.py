@@ -23,7 +23,13 @@ from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.checkpoint_folder import Checkpoint
 from rnn_scaling.training.recording import Recording
 
-COLUMNS = ("loss_items", "tower_items", "tower_positions", "ready", "correct")  # of each batch, by its `StepResult`
+COLUMNS = (
+    "loss_items",
+    "tower_items",
+    "tower_positions",
+    "ready",
+    "correct",
+)  # of each batch, by its `StepResult`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,11 +66,20 @@ class RunState(Recording):
     """
 
     def __init__(
-        self, config: RunConfig, clock: Callable[[], float] = time.perf_counter, started: float | None = None
+        self,
+        config: RunConfig,
+        clock: Callable[[], float] = time.perf_counter,
+        started: float | None = None,
     ) -> None:
         self._config = config
         scaling = "strong" if config.training.global_batch_size else "weak"
-        super().__init__(config.flat(), unit_of(vars(config.model)), {"scaling": scaling}, clock, started)
+        super().__init__(
+            config.flat(),
+            unit_of(vars(config.model)),
+            {"scaling": scaling},
+            clock,
+            started,
+        )
         self._in_turn = False  # it was started before its turn, which has begun
         self.graph: Graph | None = None
         self.trace: Trace | None = None
@@ -72,10 +87,14 @@ class RunState(Recording):
         # Of each batch, by the names of a `records.workers.Rank`; ready and correct stay empty unless they are needed.
         self._columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
         self.checkpoint: Checkpoint | None = None  # that the run goes on from
-        self.weights: Path | None = None  # the checkpoint whose network a run uses that does not train
+        self.weights: Path | None = (
+            None  # the checkpoint whose network a run uses that does not train
+        )
         self.resumed: list[Resumption] = []
         self.files: Sequence[str] = ()  # that the run reads its data from
-        self.steps: Sequence[Done] = ()  # that a coordinator handed out, by their ends; as many for each batch
+        self.steps: Sequence[
+            Done
+        ] = ()  # that a coordinator handed out, by their ends; as many for each batch
         self.ended_by = ""  # the option that ended the batches
         self.skipped_updates: int | None = None  # known at the end, with loss scaling
 
@@ -106,14 +125,24 @@ class RunState(Recording):
             columns["ready"].append(max(0.0, result.ready_s))
         if result.correct is not None:
             columns["correct"].append(int(result.correct.sum()))
-        columns["tower_items"].append([int(n) for n in result.items])  # last: where it is, the others are
+        columns["tower_items"].append(
+            [int(n) for n in result.items]
+        )  # last: where it is, the others are
 
     def resume_from(self, checkpoint: Checkpoint) -> None:
         """Takes over the batches that were done before; to be called before the phase of the batches."""
         columns, timer = checkpoint.columns, self.timer
-        self.checkpoint, self.resumed = checkpoint, [build(Resumption, resumption) for resumption in checkpoint.resumed]
-        timer.step_s, timer.step_items = list(columns["seconds"]), list(columns["items"])
-        timer.step_loss = [math.nan if loss is None else loss for loss in columns["loss"]]
+        self.checkpoint, self.resumed = (
+            checkpoint,
+            [build(Resumption, resumption) for resumption in checkpoint.resumed],
+        )
+        timer.step_s, timer.step_items = (
+            list(columns["seconds"]),
+            list(columns["items"]),
+        )
+        timer.step_loss = [
+            math.nan if loss is None else loss for loss in columns["loss"]
+        ]
         self._columns = {name: list(columns.get(name, ())) for name in COLUMNS}
         self._carried_s = math.fsum(timer.step_s)
 
@@ -126,23 +155,36 @@ class RunState(Recording):
 
     def has_resumed(self, batches: int) -> None:
         """Keeps how long it took until the batch after so many can begin; to be called then."""
-        self.resumed.append(Resumption(batch=batches, seconds=self._clock() - self._entered[0][1]))
+        self.resumed.append(
+            Resumption(batch=batches, seconds=self._clock() - self._entered[0][1])
+        )
 
     def learned(self, kind: str, most: int) -> tuple[Sequence[float], Sequence[int]]:
         """(sums, what they are over) of the last batches: of their losses, or their right predictions ("accuracy")."""
         counts = self._columns["loss_items"][-most:]
         if kind == ACCURACY:
             return self._columns["correct"][-most:], counts
-        return [loss * count for loss, count in zip(self.timer.step_loss[-most:], counts)], counts
+        return [
+            loss * count for loss, count in zip(self.timer.step_loss[-most:], counts)
+        ], counts
 
     def accuracies(self) -> list[float]:
         """The share of right predictions of each batch; empty if they are not counted."""
-        return [correct / items for correct, items in zip(self._columns["correct"], self._columns["loss_items"])]
+        return [
+            correct / items
+            for correct, items in zip(
+                self._columns["correct"], self._columns["loss_items"]
+            )
+        ]
 
     def batches_since(self, first: int) -> dict[str, list[Any]]:
         """As of `Recording`, with what the towers did."""
         stop = min(len(self.timer.step_loss), len(self._columns["tower_items"]))
-        columns = {name: values[first:stop] for name, values in self._columns.items() if values or name != "correct"}
+        columns = {
+            name: values[first:stop]
+            for name, values in self._columns.items()
+            if values or name != "correct"
+        }
         return {**self._timed(first, stop), **columns}
 
     def of_worker(self, index: int) -> dict[str, Any]:
@@ -153,13 +195,21 @@ class RunState(Recording):
             "items": [step.items for step in steps],
             "loss": [loss if math.isfinite(loss) else None for loss in losses],
             "loss_items": [int(step.loss_items) for step in steps],
-            **({"correct": [step.correct for step in steps]} if self._columns["correct"] else {}),
+            **(
+                {"correct": [step.correct for step in steps]}
+                if self._columns["correct"]
+                else {}
+            ),
         }
 
     def staleness(self) -> dict[str, int] | None:
         """How many of the measured steps had which staleness, least first; None: no coordinator handed out steps."""
-        counts = collections.Counter(step.staleness for step in self._of_batches(self.timer.warmup_steps))
-        return {str(staleness): counts[staleness] for staleness in sorted(counts)} or None
+        counts = collections.Counter(
+            step.staleness for step in self._of_batches(self.timer.warmup_steps)
+        )
+        return {
+            str(staleness): counts[staleness] for staleness in sorted(counts)
+        } or None
 
     def _of_batches(self, first: int) -> Sequence[Done]:
         """The steps of the batches from this number on; those that ended later belong to none."""
@@ -170,13 +220,23 @@ class RunState(Recording):
         """As of `Recording`, with what a watch saw."""
         return {**super().details(), "certificate": encode(self.certificate)}
 
-    def record(self, status: str, error: RunError | None = None, workers: Workers | None = None) -> RunRecord:
+    def record(
+        self, status: str, error: RunError | None = None, workers: Workers | None = None
+    ) -> RunRecord:
         """As of `Recording`, with what was looked at inside the step; arguments as in `recording.Recording.record`."""
         # Of all processes, this one first.
-        several = [rank.certificate for rank in workers.ranks] if workers else [self.certificate]
-        certificate = certificates.joined(certificate for certificate in several if certificate)
+        several = (
+            [rank.certificate for rank in workers.ranks]
+            if workers
+            else [self.certificate]
+        )
+        certificate = certificates.joined(
+            certificate for certificate in several if certificate
+        )
         result = super().record(status, error, workers)
-        return dataclasses.replace(result, graph=self.graph, trace=self.trace, certificate=certificate)
+        return dataclasses.replace(
+            result, graph=self.graph, trace=self.trace, certificate=certificate
+        )
 
     def _batches(self, workers: Workers | None) -> Batches:
         return dataclasses.replace(
@@ -187,6 +247,17 @@ class RunState(Recording):
         )
 
     def _of_towers(self, steps: int) -> dict[str, Any]:
-        columns = {name: tuple(values[:steps]) for name, values in self._columns.items()}
-        counts = {name: columns[name] if columns["correct"] else None for name in ("loss_items", "correct")}
-        return {**{name: tuple(map(tuple, columns[name])) for name in ("tower_items", "tower_positions")}, **counts}
+        columns = {
+            name: tuple(values[:steps]) for name, values in self._columns.items()
+        }
+        counts = {
+            name: columns[name] if columns["correct"] else None
+            for name in ("loss_items", "correct")
+        }
+        return {
+            **{
+                name: tuple(map(tuple, columns[name]))
+                for name in ("tower_items", "tower_positions")
+            },
+            **counts,
+        }

@@ -39,18 +39,30 @@ class AsynchronousCertifier:
 
     def end(self) -> Certificate:
         done = sorted(self._step.done, key=lambda step: step.number)
-        numbers, staleness = [step.number for step in done], [step.staleness for step in done]
+        numbers, staleness = (
+            [step.number for step in done],
+            [step.staleness for step in done],
+        )
         scales_loss = self._config.model.compute_dtype == "float16"
-        rule, changes = UpdateRule(self._config.training, scales_loss, self._config.num_towers), []
-        for number in range(max(numbers) + 1):  # a data source gives its batches in order
+        rule, changes = (
+            UpdateRule(self._config.training, scales_loss, self._config.num_towers),
+            [],
+        )
+        for number in range(
+            max(numbers) + 1
+        ):  # a data source gives its batches in order
             towers = self._gradients.towers(number)
             if number in numbers:
-                part = self._gradients.part(self._first, towers.batches[0], 1 / towers.loss_items[0], number)
+                part = self._gradients.part(
+                    self._first, towers.batches[0], 1 / towers.loss_items[0], number
+                )
                 changes.append(rule.update(part.gradient, self._first))
         expected = summed(changes)
         (variables,) = weights_by_tower(self._step).values()
         change = {name: array - self._first[name] for name, array in variables.items()}
-        off = length({name: array - expected[name] for name, array in change.items()}) / length(expected)
+        off = length(
+            {name: array - expected[name] for name, array in change.items()}
+        ) / length(expected)
         smallest = min(map(length, changes)) / length(expected)
         moved = max(float(np.abs(array).max()) for array in change.values())
         holds = off <= ALLOWED * smallest
@@ -58,15 +70,29 @@ class AsynchronousCertifier:
         values |= {"least": min(staleness), "most": max(staleness)}
         optimizer = self._config.training.optimizer
         if holds:
-            conclusion = Conclusion("equal to first order", True, [Statement("verify-first-order", values=values)])
+            conclusion = Conclusion(
+                "equal to first order",
+                True,
+                [Statement("verify-first-order", values=values)],
+            )
         elif optimizer == "sgd":
-            conclusion = Conclusion("unequal", False, [Statement("verify-not-first-order", values=values)])
+            conclusion = Conclusion(
+                "unequal", False, [Statement("verify-not-first-order", values=values)]
+            )
         else:
-            statement = Statement("verify-order-counts", values={"optimizer": optimizer})
+            statement = Statement(
+                "verify-order-counts", values={"optimizer": optimizer}
+            )
             conclusion = Conclusion("cannot tell", False, [statement])
         text = "sum of the gradients at the first weights against the change of the variables, relative"
         allowed = finite(ALLOWED * smallest)
-        check = Check(name="first order", holds=holds, text=text, difference=finite(off), tolerance=allowed)
+        check = Check(
+            name="first order",
+            holds=holds,
+            text=text,
+            difference=finite(off),
+            tolerance=allowed,
+        )
         return certificates.certificate(
             conclusion,
             checks=(check,),
@@ -74,6 +100,9 @@ class AsynchronousCertifier:
             tolerance=ALLOWED * smallest,
             weights_moved=moved,
             batches=tuple(
-                CertifiedBatch(loss_serial=None, loss_parallel=loss, weights_difference=None) for loss in self._losses
+                CertifiedBatch(
+                    loss_serial=None, loss_parallel=loss, weights_difference=None
+                )
+                for loss in self._losses
             ),
         )

@@ -30,11 +30,16 @@ class Conclusion:
 def certificate(conclusion: Conclusion, **parts: Any) -> Certificate:
     """The certificate of a conclusion; `parts` are its other fields."""
     made = conclusion.statements
-    parts |= {"sentence": sentences(made), "statements": tuple(statement.data() for statement in made)}
+    parts |= {
+        "sentence": sentences(made),
+        "statements": tuple(statement.data() for statement in made),
+    }
     return Certificate(verdict=conclusion.word, holds=conclusion.holds, **parts)
 
 
-def equal(guarantee: Guarantee, num_batches: int, difference: float, has_replicas: bool) -> Conclusion:
+def equal(
+    guarantee: Guarantee, num_batches: int, difference: float, has_replicas: bool
+) -> Conclusion:
     """The verdict on a run in which nothing is wrong; `has_replicas`: there are several copies of the variables."""
     within = short(10.0 ** math.ceil(math.log10(max(CLOSEST, difference)) - 1e-9))
     kind = "verify-equal-replicas" if has_replicas else "verify-equal"
@@ -43,9 +48,15 @@ def equal(guarantee: Guarantee, num_batches: int, difference: float, has_replica
     word, statements = f"equal within {within}", []
     if guarantee.is_stale:
         word = "stale by 1 step"
-        flag = "--staged_vars=true" if guarantee.staged else "--variable_consistency=relaxed"
+        flag = (
+            "--staged_vars=true"
+            if guarantee.staged
+            else "--variable_consistency=relaxed"
+        )
         statements.append(Statement("verify-stale", values={"flag": flag}))
-    statements.append(Statement(kind, values={"within": within, "batches": num_batches}))
+    statements.append(
+        Statement(kind, values={"within": within, "batches": num_batches})
+    )
     return Conclusion(word, True, statements)
 
 
@@ -61,11 +72,26 @@ def table(certificate: Certificate) -> str:
     """What was compared, check by check, and the verdict; the batches of a run that is wrong."""
     blocks = [certificate.compared + "\n"]
     if not certificate.holds and certificate.batches:
-        head = ["Batch", "Loss, serial", "Loss, parallel", "Difference", "Largest difference of a weight"]
-        rows = [[str(number), *_cells(batch)] for number, batch in enumerate(certificate.batches)]
+        head = [
+            "Batch",
+            "Loss, serial",
+            "Loss, parallel",
+            "Difference",
+            "Largest difference of a weight",
+        ]
+        rows = [
+            [str(number), *_cells(batch)]
+            for number, batch in enumerate(certificate.batches)
+        ]
         blocks.append(markdown_table(head, rows))
     if certificate.checks:
-        head = ["Check", "Result", "Largest difference", "Tolerance", "What was compared"]
+        head = [
+            "Check",
+            "Result",
+            "Largest difference",
+            "Tolerance",
+            "What was compared",
+        ]
         rows = []
         for check in certificate.checks:
             numbers = (_cell(check.difference), _cell(check.tolerance))
@@ -78,14 +104,20 @@ def short(number: float) -> str:
     """A number of one digit: "6e-9", "0.02"."""
     if abs(number) >= 1:
         return f"{number:.0f}"
-    return (f"{number:.0e}" if 0 < abs(number) < 1e-3 else f"{number:.1g}").replace("e-0", "e-")
+    return (f"{number:.0e}" if 0 < abs(number) < 1e-3 else f"{number:.1g}").replace(
+        "e-0", "e-"
+    )
 
 
 def _cells(batch: CertifiedBatch) -> list[str]:
     losses = (batch.loss_serial, batch.loss_parallel)
     present = [loss for loss in losses if loss is not None]
     difference = short(abs(present[0] - present[1])) if len(present) == 2 else "n/a"
-    return [*("n/a" if loss is None else f"{loss:.6f}" for loss in losses), difference, _cell(batch.weights_difference)]
+    return [
+        *("n/a" if loss is None else f"{loss:.6f}" for loss in losses),
+        difference,
+        _cell(batch.weights_difference),
+    ]
 
 
 def _cell(difference: float | None) -> str:
@@ -94,13 +126,25 @@ def _cell(difference: float | None) -> str:
 
 def compared(config: RunConfig, num_batches: int) -> str:
     training = config.training
-    clipped = f", gradients clipped to {training.max_gradient_norm:g}" if training.max_gradient_norm else ""
+    clipped = (
+        f", gradients clipped to {training.max_gradient_norm:g}"
+        if training.max_gradient_norm
+        else ""
+    )
     rate = learning_rate.of(config)
-    rates = f"{rate.last:g}" if rate.is_constant else f"{rate.first:g} to {rate.last:g} in {rate.ramp_updates} updates"
+    rates = (
+        f"{rate.last:g}"
+        if rate.is_constant
+        else f"{rate.first:g} to {rate.last:g} in {rate.ramp_updates} updates"
+    )
     rates = rates if rate.schedule == "constant" else f"{rate.last:g} ({rate.schedule})"
     repeats, decay = training.gradient_accumulation_steps, training.weight_decay
     repeated = f" of {repeats} micro-batches" if repeats > 1 else ""
-    optimizer = f"{training.optimizer} with weight decay {decay:g}" if decay else training.optimizer
+    optimizer = (
+        f"{training.optimizer} with weight decay {decay:g}"
+        if decay
+        else training.optimizer
+    )
     where = scale.in_words(config.cluster.num_workers, config.devices.num_devices)
     return (
         f"{config.model.model}, {config.update.variable_update} on {where} against serial training: "
@@ -114,7 +158,9 @@ def limits(training: TrainingOptions, has_clipped: bool) -> list[Statement]:
     hiding = ["--optimizer=adam"] if training.optimizer == "adam" else []
     if training.max_gradient_norm:
         hiding.append("--max_gradient_norm")
-    statements = [Statement("verify-hides-factor", values={"hiding": hiding})] if hiding else []
+    statements = (
+        [Statement("verify-hides-factor", values={"hiding": hiding})] if hiding else []
+    )
     if training.max_gradient_norm and not has_clipped:
         statements.append(Statement("verify-not-clipped"))
     return statements

@@ -15,10 +15,16 @@ from rnn_scaling.verification.gradients import GradientPart
 from rnn_scaling.verification.rule import Arrays, Guarantee, UpdateRule
 from rnn_scaling.verification.serial import norm
 
-ROUNDING = 2.0**-23  # of a weight's size: what one update and its difference may be off by in float32
+ROUNDING = (
+    2.0**-23
+)  # of a weight's size: what one update and its difference may be off by in float32
 BLIND = 0.1  # of what a variable does: what may differ by more says nothing of it
-LARGEST_PART = 0.7  # of the rows of a variable that are wrong: if more are wrong, all are
-LEAST_DECAYED = 8  # elements of a variable: fewer are in proportion to their weights by chance
+LARGEST_PART = (
+    0.7  # of the rows of a variable that are wrong: if more are wrong, all are
+)
+LEAST_DECAYED = (
+    8  # elements of a variable: fewer are in proportion to their weights by chance
+)
 NEAR = 0.02  # two factors this close are equal
 Gradient = dict[str, np.ndarray]
 Factors = Mapping[int, float]  # of each tower's gradient in a sum
@@ -40,7 +46,9 @@ DUPLICATES = Statement("update-duplicate-rows", "duplicate rows")
 @dataclasses.dataclass(frozen=True)
 class ReplicaUpdate:
     tower: int | None  # whose replica it is; None: all towers'
-    parts: Mapping[int, GradientPart]  # each tower's gradient, at the weights that it had
+    parts: Mapping[
+        int, GradientPart
+    ]  # each tower's gradient, at the weights that it had
     shares: Mapping[int, float]  # each tower's share of the items of all
     change: Arrays
     before: Arrays
@@ -56,21 +64,29 @@ class Evidence:
     update: ReplicaUpdate
     guarantee: Guarantee
     rule: UpdateRule
-    previous: Gradient | None  # the right gradient of the batch before; None: there is none
-    stale: Mapping[int, GradientPart]  # each tower's part at the weights of the batch before
+    previous: (
+        Gradient | None
+    )  # the right gradient of the batch before; None: there is none
+    stale: Mapping[
+        int, GradientPart
+    ]  # each tower's part at the weights of the batch before
 
     def expected(self) -> Gradient:
         """The gradient that the mode should have applied."""
         if self.guarantee.late:
             return self.late()
         parts = self.stale if self.guarantee.staged else self.update.parts
-        return right_gradient(self.guarantee, self.update.tower, parts, self.update.shares)
+        return right_gradient(
+            self.guarantee, self.update.tower, parts, self.update.shares
+        )
 
     def late(self) -> Gradient:
         """The right gradient of the batch before; zeros before the first."""
         if self.previous is not None:
             return self.previous
-        return {name: np.zeros_like(change) for name, change in self.update.change.items()}
+        return {
+            name: np.zeros_like(change) for name, change in self.update.change.items()
+        }
 
     def fits(self, name: str, change: np.ndarray) -> bool:
         did, share = self.update.change[name], self.guarantee.share
@@ -82,11 +98,18 @@ class Evidence:
     def factor(self, name: str, change: np.ndarray) -> float | None:
         """How many times the right change a variable did; None: it is no multiple."""
         factor = _multiple(self.update.change[name], change)
-        return factor if factor is not None and self.fits(name, np.float32(factor) * change) else None
+        return (
+            factor
+            if factor is not None and self.fits(name, np.float32(factor) * change)
+            else None
+        )
 
 
 def right_gradient(
-    guarantee: Guarantee, tower: int | None, parts: Mapping[int, GradientPart], shares: Mapping[int, float]
+    guarantee: Guarantee,
+    tower: int | None,
+    parts: Mapping[int, GradientPart],
+    shares: Mapping[int, float],
 ) -> Gradient:
     """What a mode without staleness applies to the replica of `tower`, or of all towers (None)."""
     if guarantee.shares_one_model or tower is None:
@@ -96,7 +119,10 @@ def right_gradient(
 
 def combined(parts: Mapping[int, GradientPart], factors: Factors) -> Gradient:
     """The sum of the towers' gradients times their factors; a tower without a factor is left out."""
-    total = {name: np.zeros_like(array) for name, array in next(iter(parts.values())).gradient.items()}
+    total = {
+        name: np.zeros_like(array)
+        for name, array in next(iter(parts.values())).gradient.items()
+    }
     for tower, factor in factors.items():
         for name, array in parts[tower].gradient.items():
             total[name] += array * np.float32(factor)
@@ -106,7 +132,9 @@ def combined(parts: Mapping[int, GradientPart], factors: Factors) -> Gradient:
 def explain(evidence: Evidence) -> dict[str, list[Statement]]:
     """The explanations of each variable that fit what it did, best first; [UNKNOWN] where none does."""
     right = evidence.rule.change(evidence.expected(), evidence.update.before)
-    num_towers = len(evidence.update.parts) if evidence.guarantee.shares_one_model else 1
+    num_towers = (
+        len(evidence.update.parts) if evidence.guarantee.shares_one_model else 1
+    )
     found: dict[str, list[Statement]] = {name: [] for name in right}
     for name, change in right.items():
         if evidence.fits(name, change):
@@ -124,7 +152,11 @@ def explain(evidence: Evidence) -> dict[str, list[Statement]]:
         return found | {name: [REORDERED] for name in unknown}
     for name in unknown:
         is_decayed = _is_decayed(evidence, name, right[name])
-        found[name] = [DECAYED if is_decayed else _statement_of_rows(evidence, name, right[name]) or UNKNOWN]
+        found[name] = [
+            DECAYED
+            if is_decayed
+            else _statement_of_rows(evidence, name, right[name]) or UNKNOWN
+        ]
     return found
 
 
@@ -132,11 +164,17 @@ def _candidates(evidence: Evidence) -> Iterator[tuple[Statement, Gradient]]:
     """(explanation, its gradient), the likelier first."""
     update, guarantee = evidence.update, evidence.guarantee
     if guarantee.is_stale:
-        yield FRESH, right_gradient(guarantee, update.tower, update.parts, update.shares)
+        yield (
+            FRESH,
+            right_gradient(guarantee, update.tower, update.parts, update.shares),
+        )
     if not guarantee.late:
         yield STALE, evidence.late()
     if not guarantee.staged:
-        yield STALE_WEIGHTS, right_gradient(guarantee, update.tower, evidence.stale, update.shares)
+        yield (
+            STALE_WEIGHTS,
+            right_gradient(guarantee, update.tower, evidence.stale, update.shares),
+        )
     for statement, factors in _wrong_sums(guarantee, update.tower, update.shares):
         yield statement, combined(update.parts, factors)
 
@@ -150,9 +188,14 @@ def _wrong_sums(
     elif tower is not None and len(shares) > 1:
         yield LOCAL, {tower: 1.0}
         yield LOCAL, {tower: 1 / shares[tower]}
-    if guarantee.shares_one_model and max(shares.values()) > (1 + NEAR) * min(shares.values()):
+    if guarantee.shares_one_model and max(shares.values()) > (1 + NEAR) * min(
+        shares.values()
+    ):
         yield SUM_OF_MEANS, {number: 1 / share for number, share in shares.items()}
-        yield MEANS, {number: 1 / share / len(shares) for number, share in shares.items()}
+        yield (
+            MEANS,
+            {number: 1 / share / len(shares) for number, share in shares.items()},
+        )
     yield from tower_faults(shares)
 
 
@@ -161,36 +204,59 @@ def tower_faults(shares: Mapping[int, float]) -> Iterator[tuple[Statement, Facto
     everyone = dict.fromkeys(shares, 1.0)
     for tower, share in shares.items():
         remaining = {number: 1.0 for number in shares if number != tower}
-        left_out = Statement("update-tower-left-out", "tower left out", {"tower": tower})
+        left_out = Statement(
+            "update-tower-left-out", "tower left out", {"tower": tower}
+        )
         yield left_out, remaining
-        yield Statement("update-tower-twice", "tower twice", {"tower": tower}), everyone | {tower: 2.0}
+        yield (
+            Statement("update-tower-twice", "tower twice", {"tower": tower}),
+            everyone | {tower: 2.0},
+        )
         if share < 1:
             yield left_out, dict.fromkeys(remaining, 1 / (1 - share))
         for instead in remaining:
             values = {"tower": tower, "instead": instead}
-            yield Statement("update-tower-replaced", "tower twice", values), remaining | {instead: 2.0}
+            yield (
+                Statement("update-tower-replaced", "tower twice", values),
+                remaining | {instead: 2.0},
+            )
 
 
 def _are_reordered(evidence: Evidence, names: Sequence[str], right: Arrays) -> bool:
     """Whether these variables together change by the right numbers, in other places."""
     changes = evidence.update.change, right
-    did, expected = (np.sort(np.concatenate([change[name].ravel() for name in names])) for change in changes)
+    did, expected = (
+        np.sort(np.concatenate([change[name].ravel() for name in names]))
+        for change in changes
+    )
     return norm(did - expected) <= 4 * evidence.guarantee.share * norm(expected)
 
 
 def _is_decayed(evidence: Evidence, name: str, change: np.ndarray) -> bool:
     """Whether a share of the weights is taken off in addition to the right change."""
     before = evidence.update.before[name]
-    share = _multiple(evidence.update.change[name] - change, before) if before.size >= LEAST_DECAYED else None
-    return share is not None and share < 0 and evidence.fits(name, change + np.float32(share) * before)
+    share = (
+        _multiple(evidence.update.change[name] - change, before)
+        if before.size >= LEAST_DECAYED
+        else None
+    )
+    return (
+        share is not None
+        and share < 0
+        and evidence.fits(name, change + np.float32(share) * before)
+    )
 
 
-def _statement_of_rows(evidence: Evidence, name: str, change: np.ndarray) -> Statement | None:
+def _statement_of_rows(
+    evidence: Evidence, name: str, change: np.ndarray
+) -> Statement | None:
     """What it means that some rows of a variable, or elements of a vector, change otherwise and the others right."""
     did = evidence.update.change[name].reshape(len(change) if change.ndim else 1, -1)
     expected = change.reshape(did.shape)
     largest = np.abs(expected).max(axis=1)
-    rounded = ROUNDING * (np.abs(evidence.update.before[name]).max() + largest.max(initial=0.0))
+    rounded = ROUNDING * (
+        np.abs(evidence.update.before[name]).max() + largest.max(initial=0.0)
+    )
     allowed = 4 * evidence.guarantee.share * largest + 4 * rounded
     num_moving = int((largest + np.abs(did).max(axis=1) > 0).sum())
     wrong = np.flatnonzero(np.abs(did - expected).max(axis=1) > allowed)
@@ -207,8 +273,14 @@ def _statement_of_rows(evidence: Evidence, name: str, change: np.ndarray) -> Sta
 
 def _repeated_rows(evidence: Evidence, name: str) -> set[int]:
     """Rows of an embedding that the towers look up more than once."""
-    looked_up = [part.rows[name][0] for part in evidence.update.parts.values() if name in part.rows]
-    numbers, counts = np.unique(np.concatenate(looked_up or [np.zeros(0, int)]), return_counts=True)
+    looked_up = [
+        part.rows[name][0]
+        for part in evidence.update.parts.values()
+        if name in part.rows
+    ]
+    numbers, counts = np.unique(
+        np.concatenate(looked_up or [np.zeros(0, int)]), return_counts=True
+    )
     return set(numbers[counts > 1].tolist())
 
 
@@ -227,7 +299,9 @@ def _statement_of_factor(factor: float, num_towers: int) -> Statement:
 def _multiple(did: np.ndarray, direction: np.ndarray) -> float | None:
     """The multiple of `direction` that is nearest; None where it is 0."""
     square = norm(direction) ** 2
-    return float((did.astype(np.float64) * direction).sum() / square) if square else None
+    return (
+        float((did.astype(np.float64) * direction).sum() / square) if square else None
+    )
 
 
 @dataclasses.dataclass
@@ -235,21 +309,33 @@ class Findings:
     """The explanations of each variable of each replica, batch after batch."""
 
     # (replica, variable) -> the explanations that fit in every batch so far, best first.
-    by_place: dict[tuple[int, str], list[Statement]] = dataclasses.field(default_factory=dict)
+    by_place: dict[tuple[int, str], list[Statement]] = dataclasses.field(
+        default_factory=dict
+    )
 
-    def add(self, replica: int, explanations: Mapping[str, Sequence[Statement]]) -> None:
+    def add(
+        self, replica: int, explanations: Mapping[str, Sequence[Statement]]
+    ) -> None:
         for name, found in explanations.items():
             earlier = self.by_place.get((replica, name), [RIGHT])
-            both = [statement for statement in earlier if any(_are_alike(statement, new) for new in found)]
+            both = [
+                statement
+                for statement in earlier
+                if any(_are_alike(statement, new) for new in found)
+            ]
             # What was right in one batch and wrong in another is explained by what went wrong.
-            self.by_place[replica, name] = both or (list(found) if earlier == [RIGHT] else earlier)
+            self.by_place[replica, name] = both or (
+                list(found) if earlier == [RIGHT] else earlier
+            )
 
     @property
     def are_right(self) -> bool:
         """Whether something was explained, and every variable did what it should in every batch."""
         return bool(self.by_place) and not self._wrong()
 
-    def statements(self, replicas: Sequence[str], shares_one_model: bool = True) -> list[Statement]:
+    def statements(
+        self, replicas: Sequence[str], shares_one_model: bool = True
+    ) -> list[Statement]:
         """What most of the wrong variables have in common; the first statement's subject is the verdict.
 
         replicas: the name of each, as "tower 0"; empty names where there is one for all.
@@ -259,12 +345,21 @@ class Findings:
             return [Statement("update-growing", "unequal")]
         groups: list[list[tuple[int, str]]] = []
         for place, statement in wrong.items():
-            group = next((places for places in groups if _are_alike(wrong[places[0]], statement)), None)
+            group = next(
+                (
+                    places
+                    for places in groups
+                    if _are_alike(wrong[places[0]], statement)
+                ),
+                None,
+            )
             if group is None:
                 groups.append([place])
             else:
                 group.append(place)
-        places = max(groups, key=lambda places: (wrong[places[0]] is not UNKNOWN, len(places)))
+        places = max(
+            groups, key=lambda places: (wrong[places[0]] is not UNKNOWN, len(places))
+        )
         fault = wrong[places[0]]
         names = list(dict.fromkeys(name for _, name in places))
         affected = sorted({replica for replica, _ in places})
@@ -273,19 +368,34 @@ class Findings:
             names = ["every variable"]
             fault = _fault_of_all(fault, is_everywhere and shares_one_model)
         elif fault.kind in ("update-summed", "update-averaged"):
-            fault = Statement("update-factor", f"factor {fault.values['factor']:.3g}", fault.values)
-        found = [dataclasses.replace(fault, values={**fault.values, "variables": names})]
+            fault = Statement(
+                "update-factor", f"factor {fault.values['factor']:.3g}", fault.values
+            )
+        found = [
+            dataclasses.replace(fault, values={**fault.values, "variables": names})
+        ]
         if not is_everywhere:
-            found.append(Statement("verify-only-on", values={"towers": [replicas[number] for number in affected]}))
+            found.append(
+                Statement(
+                    "verify-only-on",
+                    values={"towers": [replicas[number] for number in affected]},
+                )
+            )
         return found
 
     def _wrong(self) -> dict[tuple[int, str], Statement]:
-        return {place: found[0] for place, found in self.by_place.items() if found[0] is not RIGHT}
+        return {
+            place: found[0]
+            for place, found in self.by_place.items()
+            if found[0] is not RIGHT
+        }
 
 
 def _fault_of_all(fault: Statement, is_everywhere: bool) -> Statement:
     """The fault where it fits every variable; `is_everywhere`: on every tower that shares one model."""
-    if fault.values.get("factor") and not is_everywhere:  # only the update itself can have a wrong factor
+    if (
+        fault.values.get("factor") and not is_everywhere
+    ):  # only the update itself can have a wrong factor
         return Statement("update-wrong-rate", "learning rate", fault.values)
     if fault.kind == "update-factor":
         return dataclasses.replace(fault, kind="update-factor-of-all")
@@ -295,5 +405,7 @@ def _fault_of_all(fault: Statement, is_everywhere: bool) -> Statement:
 def _are_alike(first: Statement, second: Statement) -> bool:
     if "factor" in first.values and "factor" in second.values:
         factor = first.values["factor"]
-        return bool(abs(factor - second.values["factor"]) <= NEAR * max(1.0, abs(factor)))
+        return bool(
+            abs(factor - second.values["factor"]) <= NEAR * max(1.0, abs(factor))
+        )
     return first == second

@@ -21,7 +21,12 @@ from rnn_scaling.training import benchmark
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.verification.rule import Arrays
 
-FRESH = ("device", "host", "copy", "reverse")  # sources whose batches are all drawn anew; files may end and repeat
+FRESH = (
+    "device",
+    "host",
+    "copy",
+    "reverse",
+)  # sources whose batches are all drawn anew; files may end and repeat
 FEWEST_IDS = 16  # of a batch: two of so few words may be equal by chance
 Tensors = dict[str, tf.Tensor]
 
@@ -35,7 +40,10 @@ class Towers:
 
     @property
     def shares(self) -> dict[int, float]:
-        return {tower: items / sum(self.loss_items) for tower, items in enumerate(self.loss_items)}
+        return {
+            tower: items / sum(self.loss_items)
+            for tower, items in enumerate(self.loss_items)
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +54,9 @@ class GradientPart:
     gradient: Arrays
     moving: Arrays
     # (ids [R], gradient of each [R, D]) of an embedding by name, as they were looked up.
-    rows: Mapping[str, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
+    rows: Mapping[str, tuple[np.ndarray, np.ndarray]] = dataclasses.field(
+        default_factory=dict
+    )
 
 
 class SerialGradients:
@@ -56,19 +66,29 @@ class SerialGradients:
         self.num_towers, self._seed = config.num_towers, config.training.seed
         self._repeats = config.training.gradient_accumulation_steps
         self._device = (engine.own_devices or (engine.host,))[0]
-        self._workload = workloads.load(config.model.model).build(config.model, engine.device_type)
+        self._workload = workloads.load(config.model.model).build(
+            config.model, engine.device_type
+        )
         feed = benchmark.feed_of(config, engine, self._workload)
         options = dataclasses.replace(feed.options, prefetch_data_to_device=False)
         devices = (self._device,) * len(feed.batch_sizes)
-        feed = dataclasses.replace(feed, options=options, devices=devices, first_tower=0)
-        is_cut = registry.VARIABLE_UPDATES[config.update.variable_update].has_global_batch
+        feed = dataclasses.replace(
+            feed, options=options, devices=devices, first_tower=0
+        )
+        is_cut = registry.VARIABLE_UPDATES[
+            config.update.variable_update
+        ].has_global_batch
         self._slices = list(config.tower_batch_sizes()) if is_cut else []
-        build_source = registry.load(registry.DATA_SOURCES, config.data.data_source).build
+        build_source = registry.load(
+            registry.DATA_SOURCES, config.data.data_source
+        ).build
         with tf.device(self._device):
             source = tf.autograph.experimental.do_not_convert(build_source)(feed)
         self._next = tf.function(source.next_batches, autograph=False)
         self.first_moving: Arrays = first_values(self._workload.moving, self._seed)
-        self._part = tf.function(self._build_part, autograph=False, reduce_retracing=True)
+        self._part = tf.function(
+            self._build_part, autograph=False, reduce_retracing=True
+        )
 
     @property
     def specs(self) -> Sequence[VariableSpec]:
@@ -80,13 +100,24 @@ class SerialGradients:
             numbers = range(number * self._repeats, (number + 1) * self._repeats)
             drawn = [self._next(tf.constant(micro, tf.int64)) for micro in numbers]
             if self._slices:
-                drawn = [pipeline.cut(batches[0], self._slices, self._workload.layout) for batches in drawn]
+                drawn = [
+                    pipeline.cut(batches[0], self._slices, self._workload.layout)
+                    for batches in drawn
+                ]
             towers = list(zip(*drawn))
-            loss_items = [sum(float(self._workload.counts(batch).loss_items) for batch in tower) for tower in towers]
+            loss_items = [
+                sum(float(self._workload.counts(batch).loss_items) for batch in tower)
+                for tower in towers
+            ]
         return Towers(towers, loss_items)
 
     def part(
-        self, weights: Arrays, batches: Sequence[Any], factor: float, draw: int, moving: Arrays | None = None
+        self,
+        weights: Arrays,
+        batches: Sequence[Any],
+        factor: float,
+        draw: int,
+        moving: Arrays | None = None,
     ) -> GradientPart:
         """One tower's loss over its batches of an update, and the gradient of `factor` times it.
 
@@ -96,23 +127,44 @@ class SerialGradients:
         parts: list[GradientPart] = []
         for micro, batch in enumerate(batches, number * self._repeats):
             averages = parts[-1].moving if parts else moving or self.first_moving
-            parts.append(self._part_of(weights, batch, factor, micro * self.num_towers + tower, averages))
-        rows = {name: list(zip(*(part.rows[name] for part in parts))) for name in parts[0].rows}
-        joined = {name: (np.concatenate(ids), np.concatenate(values)) for name, (ids, values) in rows.items()}
+            parts.append(
+                self._part_of(
+                    weights, batch, factor, micro * self.num_towers + tower, averages
+                )
+            )
+        rows = {
+            name: list(zip(*(part.rows[name] for part in parts)))
+            for name in parts[0].rows
+        }
+        joined = {
+            name: (np.concatenate(ids), np.concatenate(values))
+            for name, (ids, values) in rows.items()
+        }
         gradient = summed([part.gradient for part in parts])
-        return GradientPart(sum(part.loss_sum for part in parts), gradient, parts[-1].moving, joined)
+        return GradientPart(
+            sum(part.loss_sum for part in parts), gradient, parts[-1].moving, joined
+        )
 
-    def _part_of(self, weights: Arrays, batch: Any, factor: float, draw: int, moving: Arrays) -> GradientPart:
+    def _part_of(
+        self, weights: Arrays, batch: Any, factor: float, draw: int, moving: Arrays
+    ) -> GradientPart:
         with tf.device(self._device):
             seed = tf.constant([draw, self._seed], tf.int32)
             tensors = {name: tf.constant(value) for name, value in weights.items()}
             averages = {name: tf.constant(array) for name, array in moving.items()}
-            found = self._part(tensors, averages, batch, seed, tf.constant(factor, tf.float32))
+            found = self._part(
+                tensors, averages, batch, seed, tf.constant(factor, tf.float32)
+            )
         loss_sum, *arrays = tf.nest.map_structure(lambda tensor: tensor.numpy(), found)
         return GradientPart(float(loss_sum), *arrays)
 
     def _build_part(
-        self, weights: Tensors, moving: Tensors, batch: Any, seed: tf.Tensor, factor: tf.Tensor
+        self,
+        weights: Tensors,
+        moving: Tensors,
+        batch: Any,
+        seed: tf.Tensor,
+        factor: tf.Tensor,
     ) -> tuple[tf.Tensor, Tensors, Tensors, dict[str, tuple[tf.Tensor, tf.Tensor]]]:
         workload, ids = self._workload, self._workload.lookups(batch)
         rows = {name: tf.gather(weights[name], ids[name]) for name in ids}
@@ -121,14 +173,26 @@ class SerialGradients:
             tape.watch([dense, rows])
             outcome = workload.forward({**dense, **moving}, rows, batch, seed)
             scaled = outcome.loss_sum * factor
-        gradient, of_rows = tape.gradient(scaled, [dense, rows], unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        gradient, of_rows = tape.gradient(
+            scaled, [dense, rows], unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
         touched = {
-            name: (tf.reshape(ids[name], [-1]), tf.reshape(slopes, [-1, slopes.shape[-1]]))
+            name: (
+                tf.reshape(ids[name], [-1]),
+                tf.reshape(slopes, [-1, slopes.shape[-1]]),
+            )
             for name, slopes in of_rows.items()
         }
         for name, (numbers, values) in touched.items():
-            gradient[name] = tf.math.unsorted_segment_sum(values, numbers, weights[name].shape[0])
-        return outcome.loss_sum, {name: gradient[name] for name in weights}, dict(outcome.moving), touched
+            gradient[name] = tf.math.unsorted_segment_sum(
+                values, numbers, weights[name].shape[0]
+            )
+        return (
+            outcome.loss_sum,
+            {name: gradient[name] for name in weights},
+            dict(outcome.moving),
+            touched,
+        )
 
 
 class BatchCheck:
@@ -143,11 +207,24 @@ class BatchCheck:
         found = None
         for tower, batch in enumerate(towers.batches):
             digest = _digest(batch)
-            step, instead = self._seen.setdefault(digest, (number, tower)) if digest else (number, tower)
+            step, instead = (
+                self._seen.setdefault(digest, (number, tower))
+                if digest
+                else (number, tower)
+            )
             if (step, instead) == (number, tower) or found or not self._is_fresh:
                 continue
-            values = {"tower": tower, "instead": instead, "step": number, "earlier": step}
-            found = Statement("input-same-batch" if step == number else "input-same-batch-later", "same batch", values)
+            values = {
+                "tower": tower,
+                "instead": instead,
+                "step": number,
+                "earlier": step,
+            }
+            found = Statement(
+                "input-same-batch" if step == number else "input-same-batch-later",
+                "same batch",
+                values,
+            )
         return found
 
 
@@ -155,7 +232,9 @@ def _digest(batch: Any) -> bytes:
     parts = [np.asarray(part) for part in tf.nest.flatten(batch)]
     if sum(part.size for part in parts if part.ndim > 1) < FEWEST_IDS:
         return b""
-    return hashlib.blake2b(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).digest()
+    return hashlib.blake2b(
+        b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+    ).digest()
 
 
 def summed(gradients: Sequence[Arrays]) -> dict[str, np.ndarray]:

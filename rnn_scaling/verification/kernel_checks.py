@@ -25,27 +25,50 @@ SMALLEST, LARGEST = -8, 9  # whole numbers, whose sums every dtype holds exactly
 
 def kernels_on(device: str, device_type: str) -> Iterator[Check]:
     """Outputs, final states and gradients of each kernel on a device, and those of the reference on the host."""
-    tf.get_logger().setLevel("ERROR")  # it takes functions of several kernels for one that is traced again and again
+    tf.get_logger().setLevel(
+        "ERROR"
+    )  # it takes functions of several kernels for one that is traced again and again
     for name, kernel in kernels.KERNELS.items():
         check, cell = f"kernel {name}", kernel.cells[0]
-        stack = stacks.RecurrentStack(WIDTH, WIDTH, num_layers=2, num_directions=2, unit_type=cell)
+        stack = stacks.RecurrentStack(
+            WIDTH, WIDTH, num_layers=2, num_directions=2, unit_type=cell
+        )
         module = kernels.load(name, device_type, cell)
         try:
             with all_digits():
                 with tf.device("CPU:0"):
                     expected = parity.results(stacks.reference(stack), stack, LENGTHS)
                 with tf.device(device):
-                    error, where = parity.largest_error(parity.results(module.build(stack), stack, LENGTHS), expected)
+                    error, where = parity.largest_error(
+                        parity.results(module.build(stack), stack, LENGTHS), expected
+                    )
         except (tf.errors.OpError, ValueError) as e:
-            yield Check(name=check, holds=False, text=f"{module.kernel_name(stack)}: {str(e)[:200]}")
+            yield Check(
+                name=check,
+                holds=False,
+                text=f"{module.kernel_name(stack)}: {str(e)[:200]}",
+            )
             continue
         text = f"{module.kernel_name(stack)} and the reference {cell} step, most in {where}"
         is_near, difference = error <= TOLERANCE, finite(error)
-        yield Check(name=check, holds=is_near, text=text, difference=difference, tolerance=TOLERANCE)
+        yield Check(
+            name=check,
+            holds=is_near,
+            text=text,
+            difference=difference,
+            tolerance=TOLERANCE,
+        )
     if operators.usable("float32"):
         failure = operators_check.failure()
-        text = failure or "layers, attention and losses agree with the reference in float32 and bfloat16"
-        yield Check(name=f"operators {operators.instruction_set()}", holds=not failure, text=text)
+        text = (
+            failure
+            or "layers, attention and losses agree with the reference in float32 and bfloat16"
+        )
+        yield Check(
+            name=f"operators {operators.instruction_set()}",
+            holds=not failure,
+            text=text,
+        )
 
 
 @contextlib.contextmanager
@@ -64,14 +87,23 @@ def all_reduces_on(engine: Engine) -> Iterator[Check]:
     devices, device_type = engine.devices, engine.device_type.lower()
     for name in registry.ALL_REDUCES:
         check = f"all-reduce {name}"
-        if impossible := all_reduce_spec.problems([SpecSegment(name)], device_type, len(devices), engine.num_physical):
+        if impossible := all_reduce_spec.problems(
+            [SpecSegment(name)], device_type, len(devices), engine.num_physical
+        ):
             yield Check(name=check, holds=None, text=impossible[0].partition(": ")[2])
             continue
         random = np.random.default_rng(0)
-        values = [random.integers(SMALLEST, LARGEST, (len(devices), size)).astype(np.float32) for size in SIZES]
+        values = [
+            random.integers(SMALLEST, LARGEST, (len(devices), size)).astype(np.float32)
+            for size in SIZES
+        ]
         try:
             found = zip(SIZES, values, _sums(name, devices, values))
-            wrong = [size for size, numbers, sums in found if (np.array(sums) != numbers.sum(axis=0)).any()]
+            wrong = [
+                size
+                for size, numbers, sums in found
+                if (np.array(sums) != numbers.sum(axis=0)).any()
+            ]
         except (tf.errors.OpError, ValueError) as e:
             yield Check(name=check, holds=False, text=str(e)[:200])
             continue
@@ -81,12 +113,17 @@ def all_reduces_on(engine: Engine) -> Iterator[Check]:
         yield Check(name=check, holds=not wrong, text=text)
 
 
-def _sums(name: str, devices: Sequence[str], values: Sequence[np.ndarray]) -> list[list[np.ndarray]]:
+def _sums(
+    name: str, devices: Sequence[str], values: Sequence[np.ndarray]
+) -> list[list[np.ndarray]]:
     """[size][tower]."""
     reduce = registry.load(registry.ALL_REDUCES, name).build(devices, 1)
 
     @tf.function(autograph=False)
     def step() -> list[list[tf.Tensor]]:
-        return [reduce(gradients.on_each(devices, tf.constant, numbers)) for numbers in values]
+        return [
+            reduce(gradients.on_each(devices, tf.constant, numbers))
+            for numbers in values
+        ]
 
     return [[tower.numpy() for tower in towers] for towers in step()]

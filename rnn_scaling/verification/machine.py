@@ -34,13 +34,27 @@ class MachineCheck(Certifier):
         """The certificate, with what came of each check."""
         certificate = super().end()
         checks = (*certificate.checks, *self._machine_checks())
-        wrong = [check for check in checks[len(certificate.checks) :] if check.holds is False]
+        wrong = [
+            check for check in checks[len(certificate.checks) :] if check.holds is False
+        ]
         if not wrong:
             return dataclasses.replace(certificate, checks=checks)
-        fault = Statement("verify-wrong-machine", "machine", {"checks": [f"{c.name}: {c.text}" for c in wrong]})
-        text, statements = f"{sentence(fault)} {certificate.sentence}", (fault.data(), *certificate.statements)
+        fault = Statement(
+            "verify-wrong-machine",
+            "machine",
+            {"checks": [f"{c.name}: {c.text}" for c in wrong]},
+        )
+        text, statements = (
+            f"{sentence(fault)} {certificate.sentence}",
+            (fault.data(), *certificate.statements),
+        )
         return dataclasses.replace(
-            certificate, verdict=fault.subject, holds=False, sentence=text, statements=statements, checks=checks
+            certificate,
+            verdict=fault.subject,
+            holds=False,
+            sentence=text,
+            statements=statements,
+            checks=checks,
         )
 
     def _machine_checks(self) -> Iterator[Check]:
@@ -55,25 +69,45 @@ class MachineCheck(Certifier):
         """Whether variables, their updates and the towers' work are on the towers' devices."""
         devices, graph = self._engine.devices, observe.graph(self._step)
         variables = graph.placement.variables if graph.placement else ()
-        placed = [(variable, devices[variable.tower]) for variable in variables if variable.tower is not None]
+        placed = [
+            (variable, devices[variable.tower])
+            for variable in variables
+            if variable.tower is not None
+        ]
         wrong = []
         for variable, device in placed:
             found = (variable.device, variable.update.device)
             if found != (device, device):
-                wrong.append(f"{variable.name} of tower {variable.tower} is on {found[0]}, updated on {found[1]}")
-        text = wrong[0] if wrong else f"{len(placed)} variables and their updates are on their towers' devices"
+                wrong.append(
+                    f"{variable.name} of tower {variable.tower} is on {found[0]}, updated on {found[1]}"
+                )
+        text = (
+            wrong[0]
+            if wrong
+            else f"{len(placed)} variables and their updates are on their towers' devices"
+        )
         if not placed:
             text = f"the towers share all {len(variables)} variables: none has a place that it must have"
-        yield Check(name="placement of variables", holds=not wrong if placed else None, text=text)
+        yield Check(
+            name="placement of variables",
+            holds=not wrong if placed else None,
+            text=text,
+        )
         nodes = operators.nodes_of(observe.partitions(self._step))
-        towers = [n for n in nodes.values() if n.owner.tower is not None and n.owner.phase in (FORWARD, BACKWARD)]
+        towers = [
+            n
+            for n in nodes.values()
+            if n.owner.tower is not None and n.owner.phase in (FORWARD, BACKWARD)
+        ]
         heavy = [node for node in towers if any(kind in node.type for kind in HEAVY)]
         off = [node for node in heavy if node.device != devices[node.owner.tower or 0]]
         text = f"{len(heavy)} products and fused kernels are on their towers' devices"
         if off:
             first = f"a {off[0].type} of tower {off[0].owner.tower} on {off[0].device}"
             text = f"{len(off)} of {len(heavy)} are elsewhere, as {first}"
-        yield Check(name="placement of operators", holds=bool(heavy) and not off, text=text)
+        yield Check(
+            name="placement of operators", holds=bool(heavy) and not off, text=text
+        )
 
     def _clock(self) -> Iterator[Check]:
         """Whether the step's clock covers what the devices do: their kernels by the profiler, and the cores' time."""
@@ -82,13 +116,22 @@ class MachineCheck(Certifier):
         try:
             partitions = observe.partitions(self._step)
             traced = tracing.trace(self._step, STEPS)
-            steps = xplane.read(traced.space, operators.nodes_of(partitions), operators.exchanged(partitions)).steps
+            steps = xplane.read(
+                traced.space,
+                operators.nodes_of(partitions),
+                operators.exchanged(partitions),
+            ).steps
         except xplane.TraceError as e:
             yield Check(name="clock", holds=None, text=str(e))
             return
         spans = [(step.end_ns - step.start_ns) / 1e9 for step in steps]
-        off = max(abs(span - clock) - SLACK_S - CLOCKS * span for span, clock in zip(spans, traced.step_s))
-        text = f"{_ms(traced.step_s)} a step by the clock, {_ms(spans)} by the profiler's"
+        off = max(
+            abs(span - clock) - SLACK_S - CLOCKS * span
+            for span, clock in zip(spans, traced.step_s)
+        )
+        text = (
+            f"{_ms(traced.step_s)} a step by the clock, {_ms(spans)} by the profiler's"
+        )
         yield Check(name="clock against the profiler's", holds=off <= 0, text=text)
         late = [_late_s(step) for step in steps]
         busy = [_busy_s(step) for step in steps]
@@ -97,11 +140,17 @@ class MachineCheck(Certifier):
         text = f"{kind} take {_ms(busy)} of a step of {_ms(spans)}; the last ends {_ms([before_s])} before it"
         if max(late) > SLACK_S:
             text = f"a kernel ends {_ms([max(late)])} after the clock was read"
-        yield Check(name="clock after the last kernel", holds=max(late) <= SLACK_S, text=text)
+        yield Check(
+            name="clock after the last kernel", holds=max(late) <= SLACK_S, text=text
+        )
         cores, share = len(available_cores()), core_s / seconds
         text = f"{share:.2f} of {cores} cores were busy in {STEPS} steps of {1e3 * seconds / STEPS:.2f} ms"
         # A clock that leaves out a part of the step sees more work than its cores can do.
-        yield Check(name="clock against the cores'", holds=share <= cores * (1 + CLOCKS), text=text)
+        yield Check(
+            name="clock against the cores'",
+            holds=share <= cores * (1 + CLOCKS),
+            text=text,
+        )
 
 
 def _timed(step: TrainStep) -> tuple[float, float]:
@@ -115,7 +164,10 @@ def _timed(step: TrainStep) -> tuple[float, float]:
 
 def _late_s(step: TracedStep) -> float:
     """By how much the last kernel of a step ends after it, in seconds; negative where it ends before."""
-    return (max((kernel.end_ns for kernel in step.kernels), default=step.start_ns) - step.end_ns) / 1e9
+    return (
+        max((kernel.end_ns for kernel in step.kernels), default=step.start_ns)
+        - step.end_ns
+    ) / 1e9
 
 
 def _busy_s(step: TracedStep) -> float:

@@ -25,7 +25,10 @@ from rnn_scaling.verification.rule import Arrays
 TOLERANCE = 1e-4  # of float32, relative to the gradient's length
 STEP = 1e-5  # of the central differences
 MOST_LAYERS = 3
-LENGTHS = {"source_length": (6, 1, 4, 3), "target_length": (2, 5, 1, 4)}  # [B]; their largest are S and T
+LENGTHS = {
+    "source_length": (6, 1, 4, 3),
+    "target_length": (2, 5, 1, 4),
+}  # [B]; their largest are S and T
 SEED = 7
 
 
@@ -41,20 +44,34 @@ class NetworkComparison:
 
 
 @functools.lru_cache(maxsize=8)
-def comparisons(model: ModelConfig, device_type: str, device: str, seed: int) -> tuple[NetworkComparison, ...]:
+def comparisons(
+    model: ModelConfig, device_type: str, device: str, seed: int
+) -> tuple[NetworkComparison, ...]:
     """The parts of the network, compared with what their papers say."""
     return tuple(_comparisons(model, device_type, device, seed))
 
 
-def _compared(name: str, text: str, difference: float, tolerance: float, fault: Statement) -> NetworkComparison:
+def _compared(
+    name: str, text: str, difference: float, tolerance: float, fault: Statement
+) -> NetworkComparison:
     """A comparison that has this fault if the difference is too large or no number."""
-    return NetworkComparison(name, text, difference, tolerance, () if difference <= tolerance else (fault,))
+    return NetworkComparison(
+        name, text, difference, tolerance, () if difference <= tolerance else (fault,)
+    )
 
 
-def _comparisons(model: ModelConfig, device_type: str, device: str, seed: int) -> Iterator[NetworkComparison]:
+def _comparisons(
+    model: ModelConfig, device_type: str, device: str, seed: int
+) -> Iterator[NetworkComparison]:
     workload = workloads.load(model.model).build(model, device_type)
     faults = tuple(_first_weights(workload.variables, seed))
-    yield NetworkComparison("initial weights", "variables with a wrong range or equal values", len(faults), 0.0, faults)
+    yield NetworkComparison(
+        "initial weights",
+        "variables with a wrong range or equal values",
+        len(faults),
+        0.0,
+        faults,
+    )
     if model.dropout:
         yield _dropout(model.dropout)
     if model.model not in network.LAST_LAYERS:
@@ -65,10 +82,24 @@ def _comparisons(model: ModelConfig, device_type: str, device: str, seed: int) -
 
 
 def _small(model: ModelConfig) -> ModelConfig:
-    most = 2 * MOST_LAYERS if model.direction == "bi" and model.attention_architecture != "gnmt_v2" else MOST_LAYERS
+    most = (
+        2 * MOST_LAYERS
+        if model.direction == "bi" and model.attention_architecture != "gnmt_v2"
+        else MOST_LAYERS
+    )
     most -= most % 2 if model.direction == "bi" else 0
-    small: dict[str, Any] = {"num_units": 6, "embedding_dim": 4, "tgt_vocab_size": 11, "dropout": 0.0, "xla": False}
-    small |= {"src_vocab_size": 11 if model.share_embedding else 13, "compute_dtype": "float32", "accuracy": False}
+    small: dict[str, Any] = {
+        "num_units": 6,
+        "embedding_dim": 4,
+        "tgt_vocab_size": 11,
+        "dropout": 0.0,
+        "xla": False,
+    }
+    small |= {
+        "src_vocab_size": 11 if model.share_embedding else 13,
+        "compute_dtype": "float32",
+        "accuracy": False,
+    }
     small |= {"num_heads": 2, "filter_size": 7}
     for name in ("num_encoder_layers", "num_decoder_layers"):
         small[name] = min(getattr(model, name), most)
@@ -78,48 +109,92 @@ def _small(model: ModelConfig) -> ModelConfig:
 def _recurrent(model: ModelConfig, device_type: str) -> Iterator[NetworkComparison]:
     random = np.random.default_rng(SEED)
     workload = workloads.load(model.model).build(model, device_type)
-    weights = {s.name: random.normal(0.0, 0.5, s.shape).astype(np.float32) for s in workload.variables}
+    weights = {
+        s.name: random.normal(0.0, 0.5, s.shape).astype(np.float32)
+        for s in workload.variables
+    }
     batch = _batch(workload, random)
-    layout = batch if workload.layout.time_major else {name: part.T for name, part in batch.items()}
+    layout = (
+        batch
+        if workload.layout.time_major
+        else {name: part.T for name, part in batch.items()}
+    )
     found = _computed(workload, weights, layout)
     expected = network.loss_sum(model, weights, batch)
     words = float(batch["target_length"].sum())
     items = [float(found["items"]), float(found["counted"])]
-    wrong_items = Statement("network-items", "wrong items", {"expected": words, "got": items[0]})
+    wrong_items = Statement(
+        "network-items", "wrong items", {"expected": words, "got": items[0]}
+    )
     off = max(abs(count - words) for count in items)
     yield _compared("counted words", "words of a small batch", off, 0.0, wrong_items)
-    off = float(max(abs(found[name] - expected) / expected for name in ("loss", "joined loss")))
+    off = float(
+        max(abs(found[name] - expected) / expected for name in ("loss", "joined loss"))
+    )
     is_near = off <= TOLERANCE
     faults = () if is_near else (_wrong_forward(model, device_type, off, random),)
-    yield NetworkComparison("network loss", "a small network against float64 NumPy, relative", off, TOLERANCE, faults)
+    yield NetworkComparison(
+        "network loss",
+        "a small network against float64 NumPy, relative",
+        off,
+        TOLERANCE,
+        faults,
+    )
     if is_near:
         yield _gradient(model, weights, batch, found["gradient"])
 
 
-def _gradient(model: ModelConfig, weights: Arrays, batch: Arrays, gradient: Arrays) -> NetworkComparison:
+def _gradient(
+    model: ModelConfig, weights: Arrays, batch: Arrays, gradient: Arrays
+) -> NetworkComparison:
     """The gradient of each variable against central differences of the reference's loss."""
-    off = {name: _gradient_difference(model, weights, batch, name, gradient[name]) for name in weights}
+    off = {
+        name: _gradient_difference(model, weights, batch, name, gradient[name])
+        for name in weights
+    }
     wrong = [name for name, difference in off.items() if not difference <= TOLERANCE]
-    part = "attention" if all(name.startswith("attention/") for name in wrong) else "network"
-    fault = Statement("network-gradient", "wrong gradient", {"variables": wrong, "part": part})
-    largest = max(off.values(), key=lambda difference: np.inf if np.isnan(difference) else difference)
-    return _compared("network gradient", "the same against central differences", largest, TOLERANCE, fault)
+    part = (
+        "attention"
+        if all(name.startswith("attention/") for name in wrong)
+        else "network"
+    )
+    fault = Statement(
+        "network-gradient", "wrong gradient", {"variables": wrong, "part": part}
+    )
+    largest = max(
+        off.values(),
+        key=lambda difference: np.inf if np.isnan(difference) else difference,
+    )
+    return _compared(
+        "network gradient",
+        "the same against central differences",
+        largest,
+        TOLERANCE,
+        fault,
+    )
 
 
 def _batch(workload: Any, random: np.random.Generator) -> dict[str, np.ndarray]:
     """Ids [T, B] and lengths [B] by field; words repeat, and padding is any word."""
     parts: dict[str, np.ndarray] = {}
     for side in workload.layout.sides:
-        lengths = np.array(LENGTHS["target_length" if side.predicted else "source_length"], np.int32)
+        lengths = np.array(
+            LENGTHS["target_length" if side.predicted else "source_length"], np.int32
+        )
         names = ("target_input", "target_output") if side.predicted else ("source",)
-        parts |= {name: random.integers(0, side.vocab_size - 2, (lengths.max(), len(lengths))) for name in names}
+        parts |= {
+            name: random.integers(0, side.vocab_size - 2, (lengths.max(), len(lengths)))
+            for name in names
+        }
         parts["target_length" if side.predicted else "source_length"] = lengths
     return parts
 
 
 def _computed(workload: Any, weights: Arrays, batch: Arrays) -> dict[str, Any]:
     """What the product makes of a batch: loss in both of its ways, items, gradient."""
-    fields = workload.layout.type(**{name: tf.constant(part) for name, part in batch.items()})
+    fields = workload.layout.type(
+        **{name: tf.constant(part) for name, part in batch.items()}
+    )
 
     @tf.function(autograph=False)
     def compute(values: dict[str, tf.Tensor]) -> dict[str, Any]:
@@ -130,71 +205,126 @@ def _computed(workload: Any, weights: Arrays, batch: Arrays) -> dict[str, Any]:
             dense = {name: array for name, array in values.items() if name not in ids}
             seed = tf.constant([1, SEED])
             outcome = workload.forward(dense, rows, fields, seed)
-        gradient = tape.gradient(outcome.loss_sum, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        joined = workload.losses(workload.outputs(dense, rows, fields, seed).logits, fields)
-        items = {"items": workload.loss_items(fields), "counted": workload.counts(fields).loss_items}
+        gradient = tape.gradient(
+            outcome.loss_sum, values, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+        joined = workload.losses(
+            workload.outputs(dense, rows, fields, seed).logits, fields
+        )
+        items = {
+            "items": workload.loss_items(fields),
+            "counted": workload.counts(fields).loss_items,
+        }
         dense = {name: tf.convert_to_tensor(part) for name, part in gradient.items()}
-        return {"loss": outcome.loss_sum, "joined loss": tf.reduce_sum(joined), **items, "gradient": dense}
+        return {
+            "loss": outcome.loss_sum,
+            "joined loss": tf.reduce_sum(joined),
+            **items,
+            "gradient": dense,
+        }
 
     computed: dict[str, Any] = tf.nest.map_structure(
-        lambda tensor: tensor.numpy(), compute({name: tf.constant(tensor) for name, tensor in weights.items()})
+        lambda tensor: tensor.numpy(),
+        compute({name: tf.constant(tensor) for name, tensor in weights.items()}),
     )
     return computed
 
 
-def _gradient_difference(model: ModelConfig, weights: Arrays, batch: Arrays, name: str, gradient: np.ndarray) -> float:
+def _gradient_difference(
+    model: ModelConfig, weights: Arrays, batch: Arrays, name: str, gradient: np.ndarray
+) -> float:
     """By how much the derivative along a random direction differs from the reference's, relative to the gradient."""
     random = np.random.default_rng([SEED, len(name)])
     way = random.normal(size=gradient.shape)
     way /= np.sqrt((way * way).sum())
     values = weights[name].astype(np.float64)
-    up, down = (network.loss_sum(model, {**weights, name: values + sign * STEP * way}, batch) for sign in (1, -1))
+    up, down = (
+        network.loss_sum(model, {**weights, name: values + sign * STEP * way}, batch)
+        for sign in (1, -1)
+    )
     expected, found = (up - down) / (2 * STEP), float((gradient * way).sum())
-    return abs(found - expected) / (1.0 + float(np.sqrt(np.square(gradient, dtype=np.float64).sum())))
+    return abs(found - expected) / (
+        1.0 + float(np.sqrt(np.square(gradient, dtype=np.float64).sum()))
+    )
 
 
-def _wrong_forward(model: ModelConfig, device_type: str, off: float, random: np.random.Generator) -> Statement:
+def _wrong_forward(
+    model: ModelConfig, device_type: str, off: float, random: np.random.Generator
+) -> Statement:
     """Which part of the network gives a different loss: the loss itself, the cells, or what is around them."""
     hidden, projection = random.normal(size=(5, 4, 3)), random.normal(size=(3, 11))
-    labels, lengths = random.integers(0, 11, (5, 4)), np.array(LENGTHS["target_length"], np.int32)
-    expected = network.sentences_loss(hidden @ projection, labels, lengths, model.label_smoothing)
-    ids, options = tf.constant(labels), cross_entropy.LossOptions(label_smoothing=model.label_smoothing)
+    labels, lengths = (
+        random.integers(0, 11, (5, 4)),
+        np.array(LENGTHS["target_length"], np.int32),
+    )
+    expected = network.sentences_loss(
+        hidden @ projection, labels, lengths, model.label_smoothing
+    )
+    ids, options = (
+        tf.constant(labels),
+        cross_entropy.LossOptions(label_smoothing=model.label_smoothing),
+    )
     counted = cross_entropy.word_weights(ids, tf.constant(lengths), 0)
     logits = tf.constant((hidden @ projection).astype(np.float32))
-    outputs, matrix = (tf.constant(array.astype(np.float32)) for array in (hidden, projection))
+    outputs, matrix = (
+        tf.constant(array.astype(np.float32)) for array in (hidden, projection)
+    )
     sums = [
         cross_entropy.loss_sum(outputs, matrix, ids, counted, options=options).loss_sum,
-        tf.reduce_sum(cross_entropy.losses(logits, ids, model.label_smoothing) * counted),
+        tf.reduce_sum(
+            cross_entropy.losses(logits, ids, model.label_smoothing) * counted
+        ),
     ]
     if any(abs(float(total) - expected) > TOLERANCE * expected for total in sums):
         return Statement("network-cross-entropy", "wrong loss", {"off": off})
-    if network.directions(model) and (wrong := _wrong_layers(model, device_type, random)):
-        return Statement("network-cell", "wrong cell", {"wrong": wrong, "cell": model.unit_type, "off": off})
+    if network.directions(model) and (
+        wrong := _wrong_layers(model, device_type, random)
+    ):
+        return Statement(
+            "network-cell",
+            "wrong cell",
+            {"wrong": wrong, "cell": model.unit_type, "off": off},
+        )
     part = network.part_around_cells(model)
     return Statement("network-part", f"wrong {part}", {"part": part, "off": off})
 
 
-def _wrong_layers(model: ModelConfig, device_type: str, random: np.random.Generator) -> str:
+def _wrong_layers(
+    model: ModelConfig, device_type: str, random: np.random.Generator
+) -> str:
     """Which outputs of the run's kernel are not the reference's; empty: none."""
     directions = network.directions(model)
     stack = stacks.stack_of(model, 1, directions)
     kernel = kernels.load(model.encoder_type, device_type, model.unit_type)
     forward = [stack.cell_weights(cell) for cell in range(directions)]
     weights = [
-        {spec.name: random.normal(0.0, 0.5, spec.shape).astype(np.float32) for spec in specs} for specs in forward
+        {
+            spec.name: random.normal(0.0, 0.5, spec.shape).astype(np.float32)
+            for spec in specs
+        }
+        for specs in forward
     ]
-    x, lengths = random.normal(size=(6, 4, model.embedding_dim)), np.array(LENGTHS["source_length"], np.int32)
-    arguments = [tuple(tf.constant(array) for array in cell.values()) for cell in weights]
+    x, lengths = (
+        random.normal(size=(6, 4, model.embedding_dim)),
+        np.array(LENGTHS["source_length"], np.int32),
+    )
+    arguments = [
+        tuple(tf.constant(array) for array in cell.values()) for cell in weights
+    ]
     layout = x if model.time_major else x.transpose(1, 0, 2)
     fed = tf.constant(layout.astype(np.float32)), tf.constant(lengths)
     outputs, states = kernel.build(stack)(arguments, *fed, None, tf.constant([1, 2]))
     expected, last = cells.layers(model, x, lengths, [weights])
     found = outputs.numpy() if model.time_major else outputs.numpy().transpose(1, 0, 2)
-    for direction, name in enumerate(("outputs", "outputs of the backward direction")[:directions]):
+    for direction, name in enumerate(
+        ("outputs", "outputs of the backward direction")[:directions]
+    ):
         units = slice(direction * model.num_units, (direction + 1) * model.num_units)
         if np.abs(found[..., units] - expected[..., units]).max() > TOLERANCE:
             return name
-    finals = [np.stack([state[number] for state in last]) for number in range(len(states))]
+    finals = [
+        np.stack([state[number] for state in last]) for number in range(len(states))
+    ]
     if any(np.abs(a.numpy() - b).max() > TOLERANCE for a, b in zip(states, finals)):
         return "last states"
     return ""
@@ -211,17 +341,30 @@ def _first_weights(specs: tuple[VariableSpec, ...], seed: int) -> Iterator[State
             continue
         spread = float(np.std(value)) / (INITIAL_RANGE / np.sqrt(3.0))
         if not (0.8 < spread < 1.25 and abs(value).max() <= INITIAL_RANGE):
-            yield Statement("network-not-uniform", "other weights", {"variable": spec.name, "bound": INITIAL_RANGE})
+            yield Statement(
+                "network-not-uniform",
+                "other weights",
+                {"variable": spec.name, "bound": INITIAL_RANGE},
+            )
         name = names.setdefault(spec.shape, spec.name)
         renamed = dataclasses.replace(spec, name=name)
-        if name != spec.name and np.array_equal(value, first_values([renamed], seed)[name]):
-            yield Statement("network-equal-weights", "other weights", {"variable": spec.name, "instead": name})
+        if name != spec.name and np.array_equal(
+            value, first_values([renamed], seed)[name]
+        ):
+            yield Statement(
+                "network-equal-weights",
+                "other weights",
+                {"variable": spec.name, "instead": name},
+            )
 
 
 def _dropout(rate: float) -> NetworkComparison:
     """Of many ones a share is 0, the others are 1 / (1 - rate), and another seed or stream draws others."""
     ones = tf.ones([100, 200])
-    draws = [stacks.drop(ones, rate, tf.constant(seed), stream).numpy() for seed, stream in (([3, 1], 0), ([4, 1], 0))]
+    draws = [
+        stacks.drop(ones, rate, tf.constant(seed), stream).numpy()
+        for seed, stream in (([3, 1], 0), ([4, 1], 0))
+    ]
     draws.append(stacks.drop(ones, rate, tf.constant([3, 1]), 1).numpy())
     retained = draws[0][draws[0] != 0]
     off = abs(1.0 - retained.size / draws[0].size - rate)
@@ -231,7 +374,13 @@ def _dropout(rate: float) -> NetworkComparison:
         faults.append(Statement("network-dropout", "wrong dropout", {"rate": rate}))
     if any(np.array_equal(draws[0], draw) for draw in draws[1:]):
         faults.append(Statement("network-dropout-repeats", "wrong dropout"))
-    return NetworkComparison("dropout", "share of 20,000 elements against --dropout", off, allowed, tuple(faults))
+    return NetworkComparison(
+        "dropout",
+        "share of 20,000 elements against --dropout",
+        off,
+        allowed,
+        tuple(faults),
+    )
 
 
 def _images(workload: Any, label_smoothing: float) -> Iterator[NetworkComparison]:
@@ -242,12 +391,18 @@ def _images(workload: Any, label_smoothing: float) -> Iterator[NetworkComparison
     logits, labels = random.normal(size=(6, 10)), random.integers(0, 10, 6)
     batch = ImageBatch(tf.zeros([6, 1, 1, 3]), tf.constant(labels))
     found = workload.losses(tf.constant(logits.astype(np.float32)), batch).numpy()
-    off = float(np.abs(found - network.cross_entropy(logits, labels, label_smoothing)).max())
+    off = float(
+        np.abs(found - network.cross_entropy(logits, labels, label_smoothing)).max()
+    )
     fault = Statement("network-image-loss", "wrong loss")
-    yield _compared("cross entropy", "random logits against float64 NumPy", off, TOLERANCE, fault)
+    yield _compared(
+        "cross entropy", "random logits against float64 NumPy", off, TOLERANCE, fault
+    )
     items = float(workload.loss_items(batch))
     fault = Statement("network-image-items", "wrong items", {"got": items})
-    yield _compared("counted images", "images of a small batch", abs(items - 6.0), 0.0, fault)
+    yield _compared(
+        "counted images", "images of a small batch", abs(items - 6.0), 0.0, fault
+    )
     if workload.moving:
         yield from _normalization(random)
 
@@ -262,23 +417,49 @@ def _normalization(random: np.random.Generator) -> Iterator[NetworkComparison]:
         layer = fused.FusedBatchNormalization()
         layer.build(tensor.shape)
         layer.set_weights([np.ones(3), np.zeros(3), *first.values()])
-        y, decay, epsilon, unbiased = layer(tensor, training=True), layer.momentum, layer.epsilon, 1.0
+        y, decay, epsilon, unbiased = (
+            layer(tensor, training=True),
+            layer.momentum,
+            layer.epsilon,
+            1.0,
+        )
         following = {"mean": layer.moving_mean, "variance": layer.moving_variance}
     else:
         from rnn_scaling.models.images.layers import EPSILON, Layers
 
         values = {"gamma": np.ones(3), "beta": np.zeros(3)}
         values |= {f"moving_{name}": average for name, average in first.items()}
-        layers = Layers("NHWC", lambda spec: tf.constant(values[spec.name].astype(np.float32)), None)
+        layers = Layers(
+            "NHWC", lambda spec: tf.constant(values[spec.name].astype(np.float32)), None
+        )
         num = x[..., 0].size
-        y, decay, epsilon, unbiased = layers.batch_normalization(tensor), 0.9, EPSILON, num / (num - 1)
+        y, decay, epsilon, unbiased = (
+            layers.batch_normalization(tensor),
+            0.9,
+            EPSILON,
+            num / (num - 1),
+        )
         following = {name: layers.moving[f"moving_{name}"] for name in first}
     batch = {"mean": x.mean((0, 1, 2)), "variance": unbiased * x.var((0, 1, 2))}
-    off = float(np.abs(y.numpy() - (x - batch["mean"]) / np.sqrt(x.var((0, 1, 2)) + epsilon)).max())
+    off = float(
+        np.abs(
+            y.numpy() - (x - batch["mean"]) / np.sqrt(x.var((0, 1, 2)) + epsilon)
+        ).max()
+    )
     fault = Statement("network-normalisation", "wrong normalisation")
-    yield _compared("normalisation", "a batch against its own mean and variance", off, 10 * TOLERANCE, fault)
+    yield _compared(
+        "normalisation",
+        "a batch against its own mean and variance",
+        off,
+        10 * TOLERANCE,
+        fault,
+    )
     for name, value in following.items():
         expected = decay * first[name] + (1.0 - decay) * batch[name]
         off = float(np.abs(value.numpy() - expected).max() / np.abs(expected).max())
-        fault = Statement("network-moving", "other averages", {"average": name, "decay": decay})
-        yield _compared(f"moving {name}", "after a batch, relative", off, TOLERANCE, fault)
+        fault = Statement(
+            "network-moving", "other averages", {"average": name, "decay": decay}
+        )
+        yield _compared(
+            f"moving {name}", "after a batch, relative", off, TOLERANCE, fault
+        )

@@ -15,7 +15,9 @@ from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.run_options import TrainingOptions
 
 Arrays = Mapping[str, np.ndarray]
-Updated = tuple[np.ndarray, tuple[np.ndarray, ...]]  # the change of a variable, and its slots after it
+Updated = tuple[
+    np.ndarray, tuple[np.ndarray, ...]
+]  # the change of a variable, and its slots after it
 # Of a variable's way: thousands of roundings of float32 (2**-24). Both sides compute a tower's gradient with the same
 # kernels from the same weights, so what is left is the order of sums over towers and one rounding an update.
 FLOAT32_SHARE = 2.0**-10
@@ -26,7 +28,9 @@ ADAM_SHARE = 2.0**-5
 FLOAT32_LOSS = 1e-5
 # An exchange in fewer bits rounds each tower's gradient and, adding in them, each sum; int8: by a step of 127.
 COMPRESSED = {"none": 0.0, "bfloat16": 2.0**-8, "float16": 2.0**-11, "int8": 1 / 127}
-FIRST_LOSS_SCALE = 2.0**15  # of float16; halved, and the update left out, where a gradient is not finite
+FIRST_LOSS_SCALE = (
+    2.0**15
+)  # of float16; halved, and the update left out, where a gradient is not finite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +53,11 @@ class Guarantee:
 
 def guarantee_of(config: RunConfig) -> Guarantee:
     update, dtype = config.update, config.model.compute_dtype
-    share = max(FLOAT32_SHARE, UNITS[dtype], ADAM_SHARE if config.training.optimizer == "adam" else 0.0)
+    share = max(
+        FLOAT32_SHARE,
+        UNITS[dtype],
+        ADAM_SHARE if config.training.optimizer == "adam" else 0.0,
+    )
     lost = COMPRESSED[update.compress_gradients]
     if update.compress_gradients in ("bfloat16", "float16"):
         share = max(share, lost * config.num_towers)
@@ -74,7 +82,9 @@ class Constants:
     epsilon: float = 1e-7
     # Divides Adam's averages, of gradients and of squares, by 1 - beta^count.
     corrects: tuple[bool, bool] = (True, True)
-    offset: int = 0  # added to the count of updates that the correction and the learning rate see
+    offset: int = (
+        0  # added to the count of updates that the correction and the learning rate see
+    )
     ramp: int = 0  # added to the number of updates over which the learning rate rises
     rate: float = 1.0  # multiplies the learning rate
     # RMSProp's: of the mean square, which starts at 1, and added to it (Tieleman and Hinton, 2012, lecture 6e).
@@ -97,17 +107,29 @@ class UpdateRule:
     """What becomes of a complete gradient. loss_scale: what the loss is multiplied by before it is differentiated."""
 
     def __init__(
-        self, training: TrainingOptions, scales_loss: bool = False, num_towers: int = 1, constants: Constants = RIGHT
+        self,
+        training: TrainingOptions,
+        scales_loss: bool = False,
+        num_towers: int = 1,
+        constants: Constants = RIGHT,
     ) -> None:
-        larger = num_towers * training.gradient_accumulation_steps if training.lr_scaling == "linear" else 1
+        larger = (
+            num_towers * training.gradient_accumulation_steps
+            if training.lr_scaling == "linear"
+            else 1
+        )
         self._larger, self._last_rate = larger, training.learning_rate * larger
         self._constants = constants
         self._training, self._scales_loss = training, scales_loss
         self._is_dynamic = training.loss_scale == "dynamic"
-        first_scale = FIRST_LOSS_SCALE if self._is_dynamic else float(training.loss_scale)
+        first_scale = (
+            FIRST_LOSS_SCALE if self._is_dynamic else float(training.loss_scale)
+        )
         self.loss_scale = first_scale if scales_loss else 1.0
         self._updates = 0
-        self.has_clipped = False  # whether any gradient of an update was longer than it may be
+        self.has_clipped = (
+            False  # whether any gradient of an update was longer than it may be
+        )
         self._slots: dict[str, tuple[np.ndarray, ...]] = {}
 
     def reach(self) -> float:
@@ -126,24 +148,43 @@ class UpdateRule:
         Sources: Goyal et al., arXiv:1706.02677, section 2.2; Vaswani et al., arXiv:1706.03762, equation 3.
         """
         training, constants = self._training, self._constants
-        number, ramp = self._updates + constants.offset, training.lr_warmup_batches + constants.ramp
+        number, ramp = (
+            self._updates + constants.offset,
+            training.lr_warmup_batches + constants.ramp,
+        )
         schedule = training.lr_schedule if constants.is_scheduled else "constant"
         rate = constants.rate * training.learning_rate
         if schedule == "inverse_sqrt":
             step = max(1, number + 1)
-            return rate * self._larger * max(1, ramp) ** 0.5 * min(step**-0.5, step * max(1, ramp) ** -1.5)
-        for start, following in learning_rate.steps_of(training) if schedule == "piecewise" else ():
+            return (
+                rate
+                * self._larger
+                * max(1, ramp) ** 0.5
+                * min(step**-0.5, step * max(1, ramp) ** -1.5)
+            )
+        for start, following in (
+            learning_rate.steps_of(training) if schedule == "piecewise" else ()
+        ):
             rate = constants.rate * following if number >= start else rate
-        return rate * (1 + (self._larger - 1) * (min(1.0, number / ramp) if ramp > 0 else 1.0))
+        return rate * (
+            1 + (self._larger - 1) * (min(1.0, number / ramp) if ramp > 0 else 1.0)
+        )
 
     def change(self, gradient: Arrays, weights: Arrays) -> dict[str, np.ndarray]:
         """What one update adds to each variable of these weights; changes nothing."""
-        return {name: change for name, (change, _) in self._updated(gradient, weights).items()}
+        return {
+            name: change
+            for name, (change, _) in self._updated(gradient, weights).items()
+        }
 
     def update(self, gradient: Arrays, weights: Arrays) -> dict[str, np.ndarray]:
         """What one update adds to each variable, which is then done; zeros where a scaled gradient is not finite."""
-        if self._scales_loss and not all(np.isfinite(array).all() for array in gradient.values()):
-            self.loss_scale = max(1.0, self.loss_scale / 2) if self._is_dynamic else self.loss_scale
+        if self._scales_loss and not all(
+            np.isfinite(array).all() for array in gradient.values()
+        ):
+            self.loss_scale = (
+                max(1.0, self.loss_scale / 2) if self._is_dynamic else self.loss_scale
+            )
             return {name: np.zeros_like(array) for name, array in gradient.items()}
         longest = self._training.max_gradient_norm
         self.has_clipped |= bool(longest) and length(gradient) > longest
@@ -153,12 +194,21 @@ class UpdateRule:
         return {name: change for name, (change, _) in updated.items()}
 
     def _updated(self, gradient: Arrays, weights: Arrays) -> dict[str, Updated]:
-        longest, clips = self._training.max_gradient_norm * self._constants.bound, self._constants.clips
+        longest, clips = (
+            self._training.max_gradient_norm * self._constants.bound,
+            self._constants.clips,
+        )
         if longest and clips == "global":
             gradient = clipped(gradient, longest)
         elif longest and clips == "variable":
-            gradient = {name: clipped({name: array}, longest)[name] for name, array in gradient.items()}
-        return {name: self._decayed(name, array, weights[name]) for name, array in gradient.items()}
+            gradient = {
+                name: clipped({name: array}, longest)[name]
+                for name, array in gradient.items()
+            }
+        return {
+            name: self._decayed(name, array, weights[name])
+            for name, array in gradient.items()
+        }
 
     def _decayed(self, name: str, gradient: np.ndarray, weight: np.ndarray) -> Updated:
         """What becomes of one variable, with weight decay."""
@@ -180,22 +230,36 @@ class UpdateRule:
             (velocity,) = self._slots.get(name, (zeros,))
             momentum = np.float32(constants.momentum)
             velocity = momentum * velocity - np.float32(rate) * gradient
-            return (momentum * velocity - np.float32(rate) * gradient if constants.nesterov else velocity), (velocity,)
+            return (
+                momentum * velocity - np.float32(rate) * gradient
+                if constants.nesterov
+                else velocity
+            ), (velocity,)
         if self._training.optimizer == "rmsprop":
             square, velocity = self._slots.get(name, (np.ones_like(gradient), zeros))
-            square = square + np.float32(1 - constants.rmsprop_decay) * (gradient * gradient - square)
-            step = np.float32(rate) * gradient / np.sqrt(square + np.float32(constants.rmsprop_epsilon))
+            square = square + np.float32(1 - constants.rmsprop_decay) * (
+                gradient * gradient - square
+            )
+            step = (
+                np.float32(rate)
+                * gradient
+                / np.sqrt(square + np.float32(constants.rmsprop_epsilon))
+            )
             velocity = np.float32(constants.momentum) * velocity - step
             return velocity, (square, velocity)
         mean, square = self._slots.get(name, (zeros, zeros))
         beta_1, beta_2 = constants.beta_1, constants.beta_2
         mean = np.float32(beta_1) * mean + np.float32(1 - beta_1) * gradient
-        square = np.float32(beta_2) * square + np.float32(1 - beta_2) * gradient * gradient
+        square = (
+            np.float32(beta_2) * square + np.float32(1 - beta_2) * gradient * gradient
+        )
         count = max(1, self._updates + 1 + constants.offset)
         corrects_mean, corrects_square = constants.corrects
         rate *= np.sqrt(1 - beta_2**count) if corrects_square else 1.0
         rate /= 1 - beta_1**count if corrects_mean else 1.0
-        return -np.float32(rate) * mean / (np.sqrt(square) + np.float32(constants.epsilon)), (mean, square)
+        return -np.float32(rate) * mean / (
+            np.sqrt(square) + np.float32(constants.epsilon)
+        ), (mean, square)
 
 
 def clipped(gradient: Arrays, longest: float) -> dict[str, np.ndarray]:
@@ -206,4 +270,8 @@ def clipped(gradient: Arrays, longest: float) -> dict[str, np.ndarray]:
 
 def length(gradient: Arrays) -> float:
     """The Euclidean norm of all variables together."""
-    return float(np.sqrt(sum(np.square(array, dtype=np.float64).sum() for array in gradient.values())))
+    return float(
+        np.sqrt(
+            sum(np.square(array, dtype=np.float64).sum() for array in gradient.values())
+        )
+    )

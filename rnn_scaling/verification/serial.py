@@ -8,7 +8,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.verification.gradients import GradientPart, SerialGradients, Towers, summed
+from rnn_scaling.verification.gradients import (
+    GradientPart,
+    SerialGradients,
+    Towers,
+    summed,
+)
 from rnn_scaling.verification.rule import Arrays, UpdateRule, guarantee_of
 
 LARGEST = 127  # of a number that travels in 8 bits
@@ -25,8 +30,12 @@ class Training:
     rule: UpdateRule
     # The gradient of the last batch, of training that applies it with the next; None: nothing is held back.
     late: dict[str, np.ndarray] | None
-    way: dict[str, float]  # how far each variable has gone, the Euclidean norms of all updates added
-    lost: dict[str, float]  # how far each may lag behind because an exchange in fewer bits held back a part
+    way: dict[
+        str, float
+    ]  # how far each variable has gone, the Euclidean norms of all updates added
+    lost: dict[
+        str, float
+    ]  # how far each may lag behind because an exchange in fewer bits held back a part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,11 +49,19 @@ class Step:
 class Serial:
     """The trainings that a run's replicas must equal: one of all towers, or one for each tower of this process."""
 
-    def __init__(self, config: RunConfig, gradients: SerialGradients, weights: Arrays, towers: Sequence[int]) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        gradients: SerialGradients,
+        weights: Arrays,
+        towers: Sequence[int],
+    ) -> None:
         self._gradients, self._guarantee = gradients, guarantee_of(config)
         self._exchange = Exchange(config)
         # Each tower's own averages, such as a batch normalisation's.
-        self.moving: dict[int, Arrays] = dict.fromkeys(range(gradients.num_towers), gradients.first_moving)
+        self.moving: dict[int, Arrays] = dict.fromkeys(
+            range(gradients.num_towers), gradients.first_moving
+        )
         scales_loss = config.model.compute_dtype == "float16"
         is_one = self._guarantee.shares_one_model
         zeros = {name: np.zeros_like(value) for name, value in weights.items()}
@@ -58,12 +75,20 @@ class Serial:
                 way=dict.fromkeys(weights, 0.0),
                 lost=dict.fromkeys(weights, 0.0),
             )
-            for group in ([range(gradients.num_towers)] if is_one else [[tower] for tower in towers])
+            for group in (
+                [range(gradients.num_towers)]
+                if is_one
+                else [[tower] for tower in towers]
+            )
         ]
 
     def of_tower(self, tower: int) -> int:
         """Number of the training that has this tower's batches."""
-        return next(number for number, training in enumerate(self.trainings) if tower in training.towers)
+        return next(
+            number
+            for number, training in enumerate(self.trainings)
+            if tower in training.towers
+        )
 
     def step(self, number: int, towers: Towers) -> list[Step]:
         """Trains the batches of step `number`; what each training did."""
@@ -80,7 +105,9 @@ class Serial:
             applied, training.late = training.late, gradient
         change = training.rule.update(applied, training.weights)
         training.stale = training.weights
-        training.weights = {name: value + change[name] for name, value in training.weights.items()}
+        training.weights = {
+            name: value + change[name] for name, value in training.weights.items()
+        }
         for name, array in change.items():
             training.way[name] += norm(array)
         if self._guarantee.lost:
@@ -104,18 +131,28 @@ class Serial:
         for tower, at in weights.items():
             draw = number * self._gradients.num_towers + tower
             averages = moving[tower] if moving else None
-            part = self._gradients.part(at, towers.batches[tower], loss_scale / items, draw, averages)
+            part = self._gradients.part(
+                at, towers.batches[tower], loss_scale / items, draw, averages
+            )
             if loss_scale != 1.0:
-                scaled = {name: array / np.float32(loss_scale) for name, array in part.gradient.items()}
+                scaled = {
+                    name: array / np.float32(loss_scale)
+                    for name, array in part.gradient.items()
+                }
                 part = dataclasses.replace(part, gradient=scaled)
             parts[tower] = part
         return parts
 
-    def _lose(self, training: Training, parts: Mapping[int, GradientPart], shrink: float) -> None:
+    def _lose(
+        self, training: Training, parts: Mapping[int, GradientPart], shrink: float
+    ) -> None:
         """Where the rounding of float32 turns that of 8-bit numbers, a few elements differ, until the next step."""
         step = training.rule.reach() * shrink * self._guarantee.lost
         for name, weights in training.weights.items():
-            largest = sum(float(np.abs(part.gradient[name]).max(initial=0.0)) for part in parts.values())
+            largest = sum(
+                float(np.abs(part.gradient[name]).max(initial=0.0))
+                for part in parts.values()
+            )
             held_back = step * largest * math.sqrt(max(1.0, FLIPPED * weights.size))
             training.lost[name] = max(training.lost[name], 2.0 * held_back)
 
@@ -127,7 +164,9 @@ class Exchange:
     comes with the next (Seide et al., "1-bit stochastic gradient descent", 2014).
     """
 
-    def __init__(self, config: RunConfig, keeps: bool = True, factor: float = 1.0) -> None:
+    def __init__(
+        self, config: RunConfig, keeps: bool = True, factor: float = 1.0
+    ) -> None:
         """keeps: whether what is lost comes later. factor: of what arrives. Other values than these are faults."""
         self._quantises = config.update.compress_gradients == "int8"
         self._gathers = config.update.sparse_gradients != "densify"
@@ -156,8 +195,12 @@ class Exchange:
 
     def _sent(self, rows: np.ndarray) -> np.ndarray:
         """[R, D] as they arrive: whole multiples of 1/127 of the row's largest element."""
-        scales = np.abs(rows).max(axis=1, keepdims=True, initial=0.0) / np.float32(LARGEST)
-        whole = np.round(np.divide(rows, scales, out=np.zeros_like(rows), where=scales > 0))
+        scales = np.abs(rows).max(axis=1, keepdims=True, initial=0.0) / np.float32(
+            LARGEST
+        )
+        whole = np.round(
+            np.divide(rows, scales, out=np.zeros_like(rows), where=scales > 0)
+        )
         return whole * (scales * np.float32(self._factor))
 
 

@@ -12,13 +12,18 @@ from rnn_scaling.training.state import Watch
 from rnn_scaling.verification import certificates
 
 
-def _watch(config: RunConfig, engine: Any, step: Any, checks_machine: bool = False) -> Watch:
+def _watch(
+    config: RunConfig, engine: Any, step: Any, checks_machine: bool = False
+) -> Watch:
     """What watches a run; each loads TensorFlow."""
     if checks_machine:
         from rnn_scaling.verification.machine import MachineCheck
 
         return MachineCheck(config, engine, step)
-    if registry.VARIABLE_UPDATES[config.update.variable_update].has_coordinator and engine.strategy is not None:
+    if (
+        registry.VARIABLE_UPDATES[config.update.variable_update].has_coordinator
+        and engine.strategy is not None
+    ):
         from rnn_scaling.verification.asynchronous import AsynchronousCertifier
 
         return AsynchronousCertifier(config, engine, step)
@@ -30,16 +35,28 @@ def _watch(config: RunConfig, engine: Any, step: Any, checks_machine: bool = Fal
 class VerifySession(Session):
     """As `Session`; its exit status is 1 where the mode does not do what it promises."""
 
-    def __init__(self, config: RunConfig, started: float, launch: Launch | None, checks_machine: bool = False) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        started: float,
+        launch: Launch | None,
+        checks_machine: bool = False,
+    ) -> None:
         watch = functools.partial(_watch, checks_machine=checks_machine)
         # Nothing of a step that is verified is timed or counted.
-        super().__init__(config, started, lambda config, step, state: None, launch, watch=watch)
+        super().__init__(
+            config, started, lambda config, step, state: None, launch, watch=watch
+        )
         self._holds = False
 
     def run(self) -> int:
         status = super().run()
         is_judge = self._cluster.rank == 0
-        return entry.EXIT_FAILED if is_judge and status == entry.EXIT_OK and not self._holds else status
+        return (
+            entry.EXIT_FAILED
+            if is_judge and status == entry.EXIT_OK and not self._holds
+            else status
+        )
 
     def _tell(self, result: RunRecord) -> None:
         certificate = result.certificate

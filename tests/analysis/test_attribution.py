@@ -30,11 +30,18 @@ def attribute(records):
 
 
 def values(result):
-    return {part.name: part.value.value if part.value else None for part in result.parts}
+    return {
+        part.name: part.value.value if part.value else None for part in result.parts
+    }
 
 
 def test_exchange_is_what_the_mode_loses_beyond_independent_replicas():
-    runs = [resolved(100), resolved(180, 2), resolved(99, 1, "replicated"), resolved(150, 2, "replicated")]
+    runs = [
+        resolved(100),
+        resolved(180, 2),
+        resolved(99, 1, "replicated"),
+        resolved(150, 2, "replicated"),
+    ]
     result = attribute(runs)
     ideal = 2 * 99
     assert values(result) == {
@@ -44,12 +51,21 @@ def test_exchange_is_what_the_mode_loses_beyond_independent_replicas():
     assert result.residual.value == 0
 
 
-@pytest.mark.parametrize("mode,data", [("replicated", "device"), ("independent", "text"), ("replicated", "text")])
+@pytest.mark.parametrize(
+    "mode,data",
+    [("replicated", "device"), ("independent", "text"), ("replicated", "text")],
+)
 def test_what_is_slower_on_one_device_already_is_no_loss_of_scaling(mode, data):
     """Every row scales at 75 %; the mode and the text are half as fast on any number of devices."""
     fast = [resolved(100), resolved(150, 2)]
-    middle = [resolved(50, 1, mode), resolved(75, 2, mode)] if mode != "independent" else []
-    slow = [resolved(25, 1, mode, data, [10]), resolved(37.5, 2, mode, data, [10, 10])] if data == "text" else []
+    middle = (
+        [resolved(50, 1, mode), resolved(75, 2, mode)] if mode != "independent" else []
+    )
+    slow = (
+        [resolved(25, 1, mode, data, [10]), resolved(37.5, 2, mode, data, [10, 10])]
+        if data == "text"
+        else []
+    )
     result = attribute([*fast, *middle, *slow])
     shares = {part.name: part.points.value for part in result.parts}
     assert shares.pop("contention") == pytest.approx(25, abs=0.01)
@@ -70,7 +86,9 @@ def text_runs(positions=(10, 10)):
 def test_input_and_imbalance_share_what_the_data_source_costs():
     even, uneven = attribute(text_runs()), attribute(text_runs((15, 5)))
     assert values(even)["imbalance"] == 0
-    assert values(even)["input"] == pytest.approx(180 * (150 / 198 - 120 / 180), rel=1e-2)
+    assert values(even)["input"] == pytest.approx(
+        180 * (150 / 198 - 120 / 180), rel=1e-2
+    )
     # Evenly spread, a step of the uneven run would take 10/15 of its time.
     assert values(uneven)["imbalance"] == pytest.approx(120 * 0.5, rel=1e-3)
     both = values(uneven)["imbalance"] + values(uneven)["input"]
@@ -84,7 +102,10 @@ def test_fixed_cost_is_what_a_smaller_share_loses_on_one_device():
         resolved(150, 2, global_batch_size=64),
     ]
     result = attribute(runs)
-    assert values(result) == {"fixed cost": pytest.approx(40, rel=1e-3), "contention": pytest.approx(10, rel=1e-2)}
+    assert values(result) == {
+        "fixed cost": pytest.approx(40, rel=1e-3),
+        "contention": pytest.approx(10, rel=1e-2),
+    }
     assert result.residual.value == 0
 
 
@@ -94,8 +115,13 @@ def test_a_remainder_is_imbalance_once(data):
     rate, sizes = 100 * 33 / 9 * 9 / 9, [9, 8, 8, 8]
     runs = []
     for source in dict.fromkeys(["device", data]):
-        runs += [resolved(100, 1, data=source, global_batch_size=33), resolved(100, 1, data=source, batch_size=9)]
-        runs.append(resolved(rate, 4, "independent", source, sizes, global_batch_size=33))
+        runs += [
+            resolved(100, 1, data=source, global_batch_size=33),
+            resolved(100, 1, data=source, batch_size=9),
+        ]
+        runs.append(
+            resolved(rate, 4, "independent", source, sizes, global_batch_size=33)
+        )
     result = attribute(runs)
     shares = {part.name: part.points.value for part in result.parts}
     assert shares.pop("imbalance") == pytest.approx(100 * (1 - 8.25 / 9), abs=0.01)
@@ -117,11 +143,16 @@ def test_parts_and_residual_always_sum_to_the_loss():
             if result is None:
                 continue
             seen += 1
-            total = sum(part.value.value for part in result.parts if part.value) + result.residual.value
+            total = (
+                sum(part.value.value for part in result.parts if part.value)
+                + result.residual.value
+            )
             assert total == pytest.approx(result.loss.value, rel=1e-9)
             if all(part.value for part in result.parts):
                 assert result.residual.value == 0
-            assert all((part.value is None) == bool(part.commands) for part in result.parts)
+            assert all(
+                (part.value is None) == bool(part.commands) for part in result.parts
+            )
     assert seen > 100
 
 
@@ -137,8 +168,16 @@ def test_a_missing_run_is_named_by_the_command_that_supplies_it():
 
 
 def test_the_named_command_makes_exactly_the_missing_run():
-    options = {"num_units": 64, "optimizer": "sgd", "all_reduce_spec": "xring", "gradient_repacking": 2}
-    runs = [resolved(100, 1, "replicated", **options), resolved(150, 2, "replicated", **options)]
+    options = {
+        "num_units": 64,
+        "optimizer": "sgd",
+        "all_reduce_spec": "xring",
+        "gradient_repacking": 2,
+    }
+    runs = [
+        resolved(100, 1, "replicated", **options),
+        resolved(150, 2, "replicated", **options),
+    ]
     result = attribute(runs)
     supplied = []
     for line in {command for part in result.parts for command in part.commands}:
@@ -163,13 +202,24 @@ def test_padding_is_the_share_of_positions_without_a_word():
 
 def test_the_points_lost_are_100_less_the_efficiency_with_the_same_interval():
     """A rate that occurs twice is one input, so that nothing left has no interval."""
-    runs = [resolved(rate * n, n) for noise in (0.99, 1.0, 1.02) for rate, n in ((100 * noise, 1), (90 / noise, 2))]
+    runs = [
+        resolved(rate * n, n)
+        for noise in (0.99, 1.0, 1.02)
+        for rate, n in ((100 * noise, 1), (90 / noise, 2))
+    ]
     result = attribute(runs)
     (part,) = result.parts
-    assert part.value.low < part.value.value < part.value.high == pytest.approx(result.loss.high)
+    assert (
+        part.value.low
+        < part.value.value
+        < part.value.high
+        == pytest.approx(result.loss.high)
+    )
     efficiency = result.row.metric(EFFICIENCY).scaled(100)
     assert result.loss_points.value == pytest.approx(100 - efficiency.value)
-    assert result.loss_points.half_width == pytest.approx(efficiency.half_width, rel=0.01)
+    assert result.loss_points.half_width == pytest.approx(
+        efficiency.half_width, rel=0.01
+    )
     assert part.points == result.loss_points
     assert result.residual.ends == result.residual_points.ends == (0, 0)
 
@@ -182,7 +232,10 @@ def test_no_number_of_a_row_contradicts_another_or_is_more_than_there_is():
         noise = random.choice([0.002, 0.02, 0.2, 0.6])
         runs = [
             resolved(
-                random.uniform(30, 120) * n * random.uniform(1 - noise, 1 + noise), n, mode, global_batch_size=total
+                random.uniform(30, 120) * n * random.uniform(1 - noise, 1 + noise),
+                n,
+                mode,
+                global_batch_size=total,
             )
             for total in random.choice([(0,), (64,)])
             for n in (1, 2, 4)
@@ -199,27 +252,48 @@ def test_no_number_of_a_row_contradicts_another_or_is_more_than_there_is():
             assert loss.value == pytest.approx(100 - 100 * efficiency.value)
             if efficiency.ends:
                 assert efficiency.low >= 0
-                assert loss.ends == pytest.approx((100 - 100 * efficiency.high, 100 - 100 * efficiency.low))
+                assert loss.ends == pytest.approx(
+                    (100 - 100 * efficiency.high, 100 - 100 * efficiency.low)
+                )
             for part in (*result.parts, result.rest):
                 if part.points and part.points.ends:
                     ends = [end * result.ideal.value / 100 for end in part.points.ends]
                     assert part.value.ends == pytest.approx(ends, abs=1e-6)
                     assert part.points.high <= max(100, part.points.value)
-                    assert not (part.is_told and part.points.low <= 0 <= part.points.high)
+                    assert not (
+                        part.is_told and part.points.low <= 0 <= part.points.high
+                    )
             total = sum(part.points.value for part in (*result.told, result.rest))
             assert total == pytest.approx(loss.value, abs=1e-6)
-            names = {part.name for part in result.parts if part.points and part.points.ends == loss.ends}
-            if row.config["variable_update"] == "independent" and not row.config["global_batch_size"]:
+            names = {
+                part.name
+                for part in result.parts
+                if part.points and part.points.ends == loss.ends
+            }
+            if (
+                row.config["variable_update"] == "independent"
+                and not row.config["global_batch_size"]
+            ):
                 assert names == {"contention"}
     assert seen > 500
 
 
 def repeated(rates, **changes):
-    return [changed(resolved(rate, n), **changes) for (n, rate) in rates for rate in (rate * 0.999, rate, rate * 1.001)]
+    return [
+        changed(resolved(rate, n), **changes)
+        for (n, rate) in rates
+        for rate in (rate * 0.999, rate, rate * 1.001)
+    ]
 
 
 def crowded(count, cores=2, **parts):
-    return {"resolved": {"cpu_affinity": [*range(min(count, cores))], "oversubscribed": count > cores}, **parts}
+    return {
+        "resolved": {
+            "cpu_affinity": [*range(min(count, cores))],
+            "oversubscribed": count > cores,
+        },
+        **parts,
+    }
 
 
 def test_devices_beyond_the_cores_are_a_part_of_their_own_that_is_known_exactly():
@@ -232,7 +306,9 @@ def test_devices_beyond_the_cores_are_a_part_of_their_own_that_is_known_exactly(
     noise = [changed(resolved(180 * scale, 4), **crowded(4)) for scale in (0.5, 2.0)]
     noisy = attribute([*one, *noise])
     assert [part.name for part in noisy.shown] == ["oversubscription", "the rest"]
-    assert noisy.rest.points.ends == pytest.approx([end - 50 for end in noisy.loss_points.ends])
+    assert noisy.rest.points.ends == pytest.approx(
+        [end - 50 for end in noisy.loss_points.ends]
+    )
     enough = attribute([*one, *repeated([(4, 180)], **crowded(4, cores=4))])
     assert [part.name for part in enough.parts] == ["contention"]
 
@@ -254,36 +330,55 @@ def test_load_is_judged_by_the_cores_of_one_device(others, is_told):
     assert attribute([*repeated([(1, 100)], **crowded(1)), *busy]).is_told is is_told
 
 
-@pytest.mark.parametrize("shares", [{("independent", 1): 0.2}, {("independent", 1): 0.12, ("replicated", 2): 0.12}])
+@pytest.mark.parametrize(
+    "shares",
+    [{("independent", 1): 0.2}, {("independent", 1): 0.12, ("replicated", 2): 0.12}],
+)
 def test_load_on_any_row_behind_a_part_is_allowed_for(shares):
     """Both modes reach 95 %; load slows the rows: what it may have moved adds up over them, wherever they stand."""
     runs = []
-    for mode, n in ((mode, n) for mode in ("independent", "replicated") for n in (1, 2)):
+    for mode, n in (
+        (mode, n) for mode in ("independent", "replicated") for n in (1, 2)
+    ):
         taken = shares.get((mode, n), 0.0)
         load = {"load": {"others": taken / n, "steal": 0.0, "seconds": 9.0}}
         rate = 100 * n * (0.95 if n > 1 else 1.0) * (1 - taken)
         for scale in (0.999, 1.0, 1.001):
-            runs.append(changed(resolved(rate * scale, n, mode), **crowded(n), environment=load))
+            runs.append(
+                changed(resolved(rate * scale, n, mode), **crowded(n), environment=load)
+            )
     result = attribute(runs)
     assert {part.name: (part.is_told, part.may_be_load) for part in result.parts} == {
         "contention": (False, True),
         "exchange": (False, True),
     }
-    assert {(row.config["variable_update"], row.num_devices) for row in result.rows} == {
-        (mode, n) for mode in ("independent", "replicated") for n in (1, 2)
-    }
+    assert {
+        (row.config["variable_update"], row.num_devices) for row in result.rows
+    } == {(mode, n) for mode in ("independent", "replicated") for n in (1, 2)}
 
 
 def test_parts_that_cannot_be_told_from_nothing_are_not_shown():
-    noisy = [resolved(rate, n) for n, base in ((1, 100), (2, 190)) for rate in (base * 0.9, base * 1.1)]
+    noisy = [
+        resolved(rate, n)
+        for n, base in ((1, 100), (2, 190))
+        for rate in (base * 0.9, base * 1.1)
+    ]
     result = attribute(noisy)
-    assert not result.is_told and result.shown == () and result.rest.points == result.loss_points
+    assert (
+        not result.is_told
+        and result.shown == ()
+        and result.rest.points == result.loss_points
+    )
     repeats, points = result.would_show()
     assert repeats == 5 and 0 < points < result.loss_points.half_width
     error, degrees = result.loss_points.standard_error, result.loss_points.degrees
     found = t_foreseeable(0.975, 0.80, degrees, degrees * 4) * error / 2.5**0.5
     assert points == pytest.approx(found), "shown in 80 of 100 cases, as series are"
-    many = [resolved(rate, n) for n, base in ((1, 100), (2, 190)) for rate in (base * 0.9, base * 1.1) * 20]
+    many = [
+        resolved(rate, n)
+        for n, base in ((1, 100), (2, 190))
+        for rate in (base * 0.9, base * 1.1) * 20
+    ]
     assert attribute(many).is_told
 
 
@@ -291,13 +386,34 @@ def test_rounding_of_floating_point_is_no_part():
     """Even towers, and a mode that scales as independent replicas do: nothing is lost, to the last digit."""
     random_ = random.Random(1)
     for _ in range(60):
-        n, positions, rate = random_.choice([2, 3, 6, 8]), random_.randint(1, 5000), random_.uniform(10, 1e5)
-        kinds = [("replicated", "constant"), ("replicated", "device"), ("independent", "device")]
-        runs = [resolved(rate * c, c, *kind, [positions] * c) for c in (1, n) for kind in kinds for _ in range(2)]
+        n, positions, rate = (
+            random_.choice([2, 3, 6, 8]),
+            random_.randint(1, 5000),
+            random_.uniform(10, 1e5),
+        )
+        kinds = [
+            ("replicated", "constant"),
+            ("replicated", "device"),
+            ("independent", "device"),
+        ]
+        runs = [
+            resolved(rate * c, c, *kind, [positions] * c)
+            for c in (1, n)
+            for kind in kinds
+            for _ in range(2)
+        ]
         table = rows.with_baselines(runs)
         for loss in filter(None, attribution.attribute_all(table, table)):
-            assert not loss.told and not loss.rest.is_told and set(loss.rest.points.ends) == {0.0}
+            assert (
+                not loss.told
+                and not loss.rest.is_told
+                and set(loss.rest.points.ends) == {0.0}
+            )
     uneven = rows.with_baselines([resolved(100, 2, positions=[9, 10])])
     assert attribution.imbalance(uneven[0]) == pytest.approx(1 / 19)
-    hardly = [resolved(rate * c, c, positions=[100000, 100001][:c]) for c in (1, 2) for rate in (100, 100)]
+    hardly = [
+        resolved(rate * c, c, positions=[100000, 100001][:c])
+        for c in (1, 2)
+        for rate in (100, 100)
+    ]
     assert not attribute(hardly).told  # it would print as 0.000

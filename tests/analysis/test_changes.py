@@ -12,22 +12,52 @@ import pytest
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.prediction import changes, from_rows
-from rnn_scaling.analysis.prediction.changes import BATCH, COMPUTE, EXCHANGE, JITTER, LINK, Change, sensitivity
-from rnn_scaling.analysis.prediction.curves import Curve, Knowledge, Link, MeasuredPoint, PredictedPoint, Prediction
+from rnn_scaling.analysis.prediction.changes import (
+    BATCH,
+    COMPUTE,
+    EXCHANGE,
+    JITTER,
+    LINK,
+    Change,
+    sensitivity,
+)
+from rnn_scaling.analysis.prediction.curves import (
+    Curve,
+    Knowledge,
+    Link,
+    MeasuredPoint,
+    PredictedPoint,
+    Prediction,
+)
 from rnn_scaling.analysis.rows import with_baselines
 from rnn_scaling.records import folder
 from tests.support.paths import ROOT
 
 ONE = MeasuredPoint(1, 1000.0, 1e-4, math.inf)
-ALONE = (ONE, MeasuredPoint(8, 7200.0, 1e-4, math.inf))  # independent replicas lose 1/9 of an ideal step
-KNOWN = Knowledge(step_s=0.1, algorithm="ring", hidden=0.0, independent=ALONE, summed_bytes=1e6, gathered_bytes=0.0)
+ALONE = (
+    ONE,
+    MeasuredPoint(8, 7200.0, 1e-4, math.inf),
+)  # independent replicas lose 1/9 of an ideal step
+KNOWN = Knowledge(
+    step_s=0.1,
+    algorithm="ring",
+    hidden=0.0,
+    independent=ALONE,
+    summed_bytes=1e6,
+    gathered_bytes=0.0,
+)
 
 
 def prediction(efficiency=0.5, knowledge=KNOWN, devices=8, error=1e-4, parts=None):
     point = MeasuredPoint(devices, 1000.0 * devices * efficiency, error, math.inf)
     curve = Curve("a series", "words", "weak", (ONE, point), knowledge)
-    shares = parts or {"contention": (1 - efficiency) / 2, "exchange": (1 - efficiency) / 2}
-    predicted = PredictedPoint(devices, Interval(point.rate), Interval(efficiency), shares)
+    shares = parts or {
+        "contention": (1 - efficiency) / 2,
+        "exchange": (1 - efficiency) / 2,
+    }
+    predicted = PredictedPoint(
+        devices, Interval(point.rate), Interval(efficiency), shares
+    )
     return Prediction(curve, (predicted,), {"a model": 1.0})
 
 
@@ -37,31 +67,45 @@ def gains(found):
 
 def test_parts_add_up_and_what_is_measured_is_known():
     found = sensitivity(prediction(), 8, [Change(EXCHANGE, 0.0)])
-    assert sum(part.value for part in found.parts.values()) == pytest.approx(1, abs=1e-3)
+    assert sum(part.value for part in found.parts.values()) == pytest.approx(
+        1, abs=1e-3
+    )
     assert found.parts["compute"].value == pytest.approx(0.5, abs=1e-3)
     assert found.parts["contention"].value == pytest.approx(0.5 / 9, abs=1e-3)
     [_, free] = found.effects
-    assert free.gain.value == pytest.approx(2 / (1 + 1 / 9), rel=1e-3)  # compute and contention remain
+    assert free.gain.value == pytest.approx(
+        2 / (1 + 1 / 9), rel=1e-3
+    )  # compute and contention remain
     assert free.rate.value == pytest.approx(4000 * free.gain.value, rel=1e-3)
     assert free.efficiency.value == pytest.approx(0.9, abs=1e-3)
 
 
 def test_faster_devices_make_the_exchange_a_larger_share():
-    found = sensitivity(prediction(), 8, [Change(COMPUTE, 2.0), Change(EXCHANGE, 0.5), Change(JITTER, 0.0)])
+    found = sensitivity(
+        prediction(),
+        8,
+        [Change(COMPUTE, 2.0), Change(EXCHANGE, 0.5), Change(JITTER, 0.0)],
+    )
     now, *effects, together = found.effects
     fast = next(effect for effect in effects if effect.title == "compute=2x")
     assert 1 < fast.gain.value < 2 and fast.efficiency.high < now.efficiency.value
-    assert [effect.gain.value for effect in effects] == sorted((e.gain.value for e in effects), reverse=True)
+    assert [effect.gain.value for effect in effects] == sorted(
+        (e.gain.value for e in effects), reverse=True
+    )
     assert together.gain.value > max(effect.gain.value for effect in effects)
 
 
 def test_the_gain_of_a_batch_lies_between_no_fixed_share_and_nothing_else():
     unknown = sensitivity(prediction(), 8, [Change(BATCH, 2.0)]).effects[1]
     assert unknown.gain.low < 1.4 and unknown.gain.high > 1.9
-    known = sensitivity(prediction(), 8, [Change(BATCH, 2.0)], Interval(0.25, 0.249, 0.251)).effects[1]
+    known = sensitivity(
+        prediction(), 8, [Change(BATCH, 2.0)], Interval(0.25, 0.249, 0.251)
+    ).effects[1]
     assert unknown.gain.low < known.gain.value < unknown.gain.high
     assert known.gain.high / known.gain.low < 1.1
-    assert known.gain.value == pytest.approx(2 * 2 / (1.75 * (1 + 1 / 9) + 8 / 9), rel=0.03)
+    assert known.gain.value == pytest.approx(
+        2 * 2 / (1.75 * (1 + 1 / 9) + 8 / 9), rel=0.03
+    )
 
 
 def test_common_noise_cancels_in_the_gain():
@@ -72,17 +116,33 @@ def test_common_noise_cancels_in_the_gain():
 def test_without_an_exchange_nothing_is_gained_by_one():
     alone = prediction(knowledge=Knowledge(algorithm="none", summed_bytes=0.0))
     assert gains(sensitivity(alone, 8, [Change(EXCHANGE, 0.0)]))["exchange=none"] == 1
-    assert {change.kind for change in changes.compared(alone.curve, [])} == {BATCH, COMPUTE, JITTER}
+    assert {change.kind for change in changes.compared(alone.curve, [])} == {
+        BATCH,
+        COMPUTE,
+        JITTER,
+    }
 
 
 def test_an_unmeasured_split_is_wider_and_says_so():
     known = sensitivity(prediction(), 8, [Change(EXCHANGE, 0.0)])
-    unknown = sensitivity(prediction(knowledge=dataclasses.replace(KNOWN, independent=())), 8, [Change(EXCHANGE, 0.0)])
-    assert unknown.effects[1].gain.low < known.effects[1].gain.low < known.effects[1].gain.high + 1e-9
-    certain = prediction(knowledge=dataclasses.replace(KNOWN, independent=()), parts={"exchange": 0.5})
+    unknown = sensitivity(
+        prediction(knowledge=dataclasses.replace(KNOWN, independent=())),
+        8,
+        [Change(EXCHANGE, 0.0)],
+    )
+    assert (
+        unknown.effects[1].gain.low
+        < known.effects[1].gain.low
+        < known.effects[1].gain.high + 1e-9
+    )
+    certain = prediction(
+        knowledge=dataclasses.replace(KNOWN, independent=()), parts={"exchange": 0.5}
+    )
     doubted = sensitivity(certain, 8, [Change(EXCHANGE, 0.0)]).effects[1].gain
     assert doubted.low < 1.7 < 1.9 < doubted.high
-    kinds = [{statement.kind for statement in found.statements} for found in (known, unknown)]
+    kinds = [
+        {statement.kind for statement in found.statements} for found in (known, unknown)
+    ]
     assert kinds[1] - kinds[0] == {"whatif-no-independent"}
 
 
@@ -97,13 +157,20 @@ def test_a_tie_is_no_winner():
 
 # Measured changes: docs/results/netlab, a ring and parameter servers at three rates. Its records do not count bytes.
 PAYLOAD = 0.955  # of a rate that the network was asked for
-SUMMED, GATHERED = 3_125_248.0, 655_360.0  # of 4,149,248 bytes 1,024,000 are an embedding, of which 640 rows are used
+SUMMED, GATHERED = (
+    3_125_248.0,
+    655_360.0,
+)  # of 4,149,248 bytes 1,024,000 are an embedding, of which 640 rows are used
 
 
 @functools.cache
 def netlab():
-    rows = with_baselines([file.record for file in folder.read(ROOT / "docs" / "results" / "netlab").runs])
-    names = [Path(row.records[0].config["result_file"]).name.split(".")[0] for row in rows]
+    rows = with_baselines(
+        [file.record for file in folder.read(ROOT / "docs" / "results" / "netlab").runs]
+    )
+    names = [
+        Path(row.records[0].config["result_file"]).name.split(".")[0] for row in rows
+    ]
     return {name: from_rows.point(row) for name, row in zip(names, rows)}
 
 
@@ -111,7 +178,11 @@ def measured(kind, workers, mbit):
     """The curve of one worker and of several at a rate, as a prediction without a model of its parts."""
     points, alone = netlab(), netlab()["alone-1-1000mbit"]
     many = points[f"{kind}-{workers}-{mbit}mbit"]
-    summed, gathered = (SUMMED, GATHERED) if kind == "ring" else ((SUMMED + GATHERED) / int(kind[-1]), 0.0)
+    summed, gathered = (
+        (SUMMED, GATHERED)
+        if kind == "ring"
+        else ((SUMMED + GATHERED) / int(kind[-1]), 0.0)
+    )
     known = Knowledge(
         step_s=640 / alone.rate,
         algorithm="ring" if kind == "ring" else "parameter_server",
@@ -121,7 +192,9 @@ def measured(kind, workers, mbit):
         independent=(alone, points[f"alone-{workers}-1000mbit"]),
     )
     curve = Curve(kind, "tokens", "weak", (alone, many), known)
-    return Prediction(curve, (PredictedPoint(workers, Interval(many.rate), None, {}),), {})
+    return Prediction(
+        curve, (PredictedPoint(workers, Interval(many.rate), None, {}),), {}
+    )
 
 
 def link(mbit):
@@ -131,7 +204,11 @@ def link(mbit):
 def hit(gain, before, after):
     """Whether the gain that was measured is inside, but for its own noise."""
     noise = 1.96 * math.hypot(before.error, after.error)
-    return gain.low * math.exp(-noise) <= after.rate / before.rate <= gain.high * math.exp(noise)
+    return (
+        gain.low * math.exp(-noise)
+        <= after.rate / before.rate
+        <= gain.high * math.exp(noise)
+    )
 
 
 def linked(kind):
@@ -139,7 +216,11 @@ def linked(kind):
     for workers in (2, 3, 4):
         for now in (50, 200, 1000):
             for new in {50, 200, 1000} - {now}:
-                found = sensitivity(measured(kind, workers, now), workers, [Change(LINK, link=link(new))])
+                found = sensitivity(
+                    measured(kind, workers, now),
+                    workers,
+                    [Change(LINK, link=link(new))],
+                )
                 pair = (netlab()[f"{kind}-{workers}-{mbit}mbit"] for mbit in (now, new))
                 hits.append(hit(found.effects[1].gain, *pair))
     return hits
@@ -160,4 +241,8 @@ def test_other_links_of_servers_do_nearly_what_was_predicted():
 def test_half_of_the_bytes_do_what_was_predicted(workers, kind):
     found = sensitivity(measured("ring", workers, 50), workers, [Change(EXCHANGE, 0.5)])
     points = netlab()
-    assert hit(found.effects[1].gain, points[f"ring-{workers}-50mbit"], points[f"ring-{workers}-50mbit-{kind}"])
+    assert hit(
+        found.effects[1].gain,
+        points[f"ring-{workers}-50mbit"],
+        points[f"ring-{workers}-50mbit-{kind}"],
+    )

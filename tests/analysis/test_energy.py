@@ -19,7 +19,14 @@ def used(energy_part, rate=1000.0, seconds=2.0, **parts):
     """A run of so many seconds at this rate."""
     made = changed(run(1, rate), energy=energy_part, **parts)
     items = round(rate * seconds)
-    return changed(made, throughput={"items": items, "seconds": seconds, "items_per_second": items / seconds})
+    return changed(
+        made,
+        throughput={
+            "items": items,
+            "seconds": seconds,
+            "items_per_second": items / seconds,
+        },
+    )
 
 
 def rank(number, host, part):
@@ -28,20 +35,35 @@ def rank(number, host, part):
 
 def test_joules_of_the_measured_batches():
     assert energy_per_item(used(PACKAGE))[0] == pytest.approx(40 / 2000)
-    late = {**PACKAGE, "seconds": 2.1}  # the program did something else at its end: the power is that of 2.1 s
+    late = {
+        **PACKAGE,
+        "seconds": 2.1,
+    }  # the program did something else at its end: the power is that of 2.1 s
     assert energy_per_item(used(late))[0] == pytest.approx(40 / 2.1 * 2 / 2000)
     assert energy_per_item(used({**PACKAGE, "seconds": 2.3}))[0] is None
-    assert energy_per_item(used({}))[0] is None and energy_per_item(used({"joules": {}, "seconds": 2.0}))[0] is None
+    assert (
+        energy_per_item(used({}))[0] is None
+        and energy_per_item(used({"joules": {}, "seconds": 2.0}))[0] is None
+    )
 
 
 @pytest.mark.parametrize(
     ("ranks", "joules"),
     [
-        ([rank(0, "a", PACKAGE), rank(1, "a", PACKAGE)], 40),  # one machine: its domains count once
+        (
+            [rank(0, "a", PACKAGE), rank(1, "a", PACKAGE)],
+            40,
+        ),  # one machine: its domains count once
         ([rank(0, "a", PACKAGE), rank(1, "b", PACKAGE)], 80),
         ([rank(0, "a", PACKAGE), rank(1, "b", None)], None),
         ([rank(0, "a", PACKAGE), rank(1, "a", None)], 40),
-        ([rank(0, "a", PACKAGE), rank(1, "b", {"joules": {"GPU 0": 1.0}, "seconds": 2.0})], None),
+        (
+            [
+                rank(0, "a", PACKAGE),
+                rank(1, "b", {"joules": {"GPU 0": 1.0}, "seconds": 2.0}),
+            ],
+            None,
+        ),
         (
             [
                 rank(0, "a", {"joules": {"GPU 0": 1.0}, "seconds": 2.0}),
@@ -62,7 +84,9 @@ def test_measured_energy_wins_over_the_stated_power():
     [row] = with_baselines(runs, prices)
     value = row.metric(ENERGY)
     assert (
-        value.value == pytest.approx((0.020 * 0.022) ** 0.5) and value.low < 0.020 and "measured: package" in value.kind
+        value.value == pytest.approx((0.020 * 0.022) ** 0.5)
+        and value.low < 0.020
+        and "measured: package" in value.kind
     )
     [row] = with_baselines([runs[0], used({})], prices)
     value = row.metric(ENERGY)
@@ -78,10 +102,15 @@ def test_measured_energy_wins_over_the_stated_power():
 def test_the_table_says_what_was_measured_also_of_a_single_run():
     part = {**PACKAGE, "not_measured": {"package-0 dram": "needs root"}}
     text = table.text(of([used(part)]))
-    assert "Energy per word (mJ)" in text and "measured: package; not measured: dram (needs root)" in text
+    assert (
+        "Energy per word (mJ)" in text
+        and "measured: package; not measured: dram (needs root)" in text
+    )
 
 
 def test_of_several_nodes_each_has_the_stated_power():
     two = used({}, workers={"ranks": [rank(0, "a", None), rank(1, "b", None)]})
-    [row] = with_baselines([two], PriceList(chosen=PricedMachine(name="m", power_w=250.0)))
+    [row] = with_baselines(
+        [two], PriceList(chosen=PricedMachine(name="m", power_w=250.0))
+    )
     assert row.metric(ENERGY).value == pytest.approx(500 / row.rate.value)

@@ -17,7 +17,9 @@ POSITIONS = [[99, 99], [4, 6], [6, 4]]  # the first batch is a warm-up
 def run(mode="replicated", parameters=PARAMETERS, positions=POSITIONS, **options):
     batches = {"tower_positions": positions, "tower_items": [[1, 1]] * 3}
     config = {"variable_update": mode, "num_devices": 2, **options}
-    made = make_record(config=config, seconds=[1, 1, 1], items=[2, 2, 2], warmup=1, batches=batches)
+    made = make_record(
+        config=config, seconds=[1, 1, 1], items=[2, 2, 2], warmup=1, batches=batches
+    )
     return changed(made, parameters=parameters)
 
 
@@ -32,13 +34,38 @@ def run(mode="replicated", parameters=PARAMETERS, positions=POSITIONS, **options
         ),  # the sum comes back, and the rows of all others
         ("collective_all_reduce", {}, 2 * DENSE + 2 * ROWS, 2 * DENSE + 4 * ROWS),
         ("replicated", {"sparse_gradients": "densify"}, 2 * WHOLE, 2 * WHOLE),
-        ("replicated", {"compress_gradients": "float16"}, DENSE + ROWS, DENSE + 2 * ROWS),
-        ("replicated", {"compress_gradients": "int8"}, (DENSE + ROWS) / 2, DENSE + ROWS),
+        (
+            "replicated",
+            {"compress_gradients": "float16"},
+            DENSE + ROWS,
+            DENSE + 2 * ROWS,
+        ),
+        (
+            "replicated",
+            {"compress_gradients": "int8"},
+            (DENSE + ROWS) / 2,
+            DENSE + ROWS,
+        ),
         ("parameter_server", {}, 2 * DENSE + 2 * ROWS, 2 * DENSE + 2 * ROWS),
-        ("parameter_server", {"sparse_gradients": "densify"}, WHOLE + DENSE + ROWS, WHOLE + DENSE + ROWS),
-        ("parameter_server", {"staged_vars": True}, DENSE + ROWS + WHOLE, DENSE + ROWS + WHOLE),
+        (
+            "parameter_server",
+            {"sparse_gradients": "densify"},
+            WHOLE + DENSE + ROWS,
+            WHOLE + DENSE + ROWS,
+        ),
+        (
+            "parameter_server",
+            {"staged_vars": True},
+            DENSE + ROWS + WHOLE,
+            DENSE + ROWS + WHOLE,
+        ),
         ("independent", {}, 0, 0),
-        ("keras_slicing", {}, None, None),  # exchanges the outputs, which no record counts
+        (
+            "keras_slicing",
+            {},
+            None,
+            None,
+        ),  # exchanges the outputs, which no record counts
     ],
 )
 def test_bytes_are_the_gradient_and_what_comes_back(mode, options, two, four):

@@ -27,7 +27,9 @@ def test_every_grid_is_read_as_it_was_made(batches):
     assert totals(*weak) == [None] * len(weak)
 
 
-@pytest.mark.parametrize("sizes", [[(1, 64)], [(1, 64), (1, 128)], [(1, 64), (2, 96)], []])
+@pytest.mark.parametrize(
+    "sizes", [[(1, 64)], [(1, 64), (1, 128)], [(1, 64), (2, 96)], []]
+)
 def test_sizes_without_anything_in_common_are_left_alone(sizes):
     assert totals(*sizes) == [None] * len(sizes)
 
@@ -40,13 +42,24 @@ def test_repeats_and_a_total_that_does_not_divide_are_of_one_series(tmp_path):
     """As a Keras callback tells 65 samples: on one device and on five those of each, on two all."""
     sizes = {1: {"batch_size": 65}, 2: {"global_batch_size": 65}, 5: {"batch_size": 13}}
     for (devices, size), repeat in itertools.product(sizes.items(), "ab"):
-        recorded(tmp_path / f"{devices}{repeat}.json", devices, step_s=0.5 if repeat == "a" else 0.505, **size)
+        recorded(
+            tmp_path / f"{devices}{repeat}.json",
+            devices,
+            step_s=0.5 if repeat == "a" else 0.505,
+            **size,
+        )
     summary = summary_builder.summarise(folder.read(tmp_path), "mine")
     (series,) = summary.series
-    assert series.strong and [len(each.row.records) for each in series.rows] == [2, 2, 2]
+    assert series.strong and [len(each.row.records) for each in series.rows] == [
+        2,
+        2,
+        2,
+    ]
     speedups = [each.row.metric(rows.METRICS["speedup"]).value for each in series.rows]
     assert speedups == pytest.approx([1.0, 2.0, 5.0])
-    assert {(each.row.batch_size, each.row.global_batch_size) for each in series.rows} == {(None, 65)}
+    assert {
+        (each.row.batch_size, each.row.global_batch_size) for each in series.rows
+    } == {(None, 65)}
     assert not cautions.hand_made(summary) and not series.rows[1].loss.missing
 
 

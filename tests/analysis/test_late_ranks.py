@@ -14,10 +14,15 @@ def _cluster(random_, size, scatter=0.010, late=None, batches=30, exchanges=True
     """Ranks ready after about 80 ms of batches of 100 ms; `late`: rank -> seconds by which it comes later."""
     ranks = []
     for rank in range(size):
-        at = [0.08 + (late or {}).get(rank, 0.0) + random_.gauss(0, scatter) for _ in range(batches + 2)]
+        at = [
+            0.08 + (late or {}).get(rank, 0.0) + random_.gauss(0, scatter)
+            for _ in range(batches + 2)
+        ]
         seconds = (0.1,) * len(at) if exchanges else tuple(at)
         ready = tuple(at) if exchanges else ()
-        ranks.append(Rank(rank=rank + 1, seconds=seconds, ready=ready, items=(10,) * len(at)))
+        ranks.append(
+            Rank(rank=rank + 1, seconds=seconds, ready=ready, items=(10,) * len(at))
+        )
     return Workers(ranks=(Rank(rank=0, role="coordinator"), *ranks))
 
 
@@ -25,9 +30,14 @@ def _cluster(random_, size, scatter=0.010, late=None, batches=30, exchanges=True
 def test_the_ranks_that_hold_up_the_others_are_named_and_no_more(exchanges):
     random_ = random.Random(1)
     for late in ({2: 0.06}, {0: 0.07, 2: 0.06}, {5: 0.06}):
-        told = judge_ranks(_cluster(random_, 6, late=late, exchanges=exchanges), 2, exchanges)
+        told = judge_ranks(
+            _cluster(random_, 6, late=late, exchanges=exchanges), 2, exchanges
+        )
         assert told.late == tuple(rank + 1 for rank in late)
-        assert told.why.values["ranks"] == [str(rank) for rank in told.late] and told.why.values["measured"] == 30
+        assert (
+            told.why.values["ranks"] == [str(rank) for rank in told.late]
+            and told.why.values["measured"] == 30
+        )
         slow = {each.rank.rank: each.last for each in told.ranks}
         assert sum(slow.values()) == 30 == sum(slow[rank] for rank in told.late)
 
@@ -42,8 +52,13 @@ def test_noise_is_not_named(size):
 
 def test_what_nobody_waits_for_or_cannot_be_known_is_not_named():
     random_ = random.Random(3)
-    assert judge_ranks(_cluster(random_, 4, scatter=1e-6, late={1: 5e-4}), 2, True).late == ()  # 0.5 % of a batch
-    assert judge_ranks(_cluster(random_, 4, late={1: 0.005}), 2, True).late == ()  # less than its scatter
+    assert (
+        judge_ranks(_cluster(random_, 4, scatter=1e-6, late={1: 5e-4}), 2, True).late
+        == ()
+    )  # 0.5 % of a batch
+    assert (
+        judge_ranks(_cluster(random_, 4, late={1: 0.005}), 2, True).late == ()
+    )  # less than its scatter
     few = judge_ranks(_cluster(random_, 4, late={1: 0.06}, batches=9), 2, True)
     assert (few.late, few.why.kind) == ((), "ranks-few-batches")
     silent = judge_ranks(_cluster(random_, 4, late={1: 0.06}, exchanges=False), 2, True)

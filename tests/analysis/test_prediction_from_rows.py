@@ -20,7 +20,12 @@ from tests.support.paths import ROOT
 from tests.support.records import changed
 from tests.support.scaling_runs import attributed, cluster, timed, weak_and_strong
 
-PARAMETERS = {"trainable": 2500, "bytes": 10_000, "embedding_bytes": 4000, "row_bytes": 40}
+PARAMETERS = {
+    "trainable": 2500,
+    "bytes": 10_000,
+    "embedding_bytes": 4000,
+    "row_bytes": 40,
+}
 LINKS = ROOT / "docs" / "results" / "links" / "links.json"
 
 
@@ -30,28 +35,50 @@ def curves(records, links=from_rows.NO_LINKS):
 
 def replicated(n, **config):
     run = timed(n, 100 * n, variable_update="replicated", **config)
-    batches = {**encode(run.batches), "tower_positions": [[50] * n] * 40, "tower_items": [[1000] * n] * 40}
+    batches = {
+        **encode(run.batches),
+        "tower_positions": [[50] * n] * 40,
+        "tower_items": [[1000] * n] * 40,
+    }
     reduced = {"all_reduce": [{"algorithm": "rechd", "shards": 1}]}
     return changed(run, parameters=PARAMETERS, resolved=reduced, batches=batches)
 
 
 def test_each_series_has_its_points_with_their_errors():
     independent, replicated_ = curves(attributed())
-    assert [(p.devices, round(p.rate), p.degrees) for p in independent.points] == [(1, 100, 4), (2, 180, 4)]
+    assert [(p.devices, round(p.rate), p.degrees) for p in independent.points] == [
+        (1, 100, 4),
+        (2, 180, 4),
+    ]
     assert all(0 < p.error < 0.01 for p in independent.points)
-    assert independent.knowledge.algorithm == "none" and not independent.knowledge.independent
+    assert (
+        independent.knowledge.algorithm == "none"
+        and not independent.knowledge.independent
+    )
     assert [p.devices for p in replicated_.knowledge.independent] == [1, 2]
-    assert replicated_.knowledge.step_s == pytest.approx(10, rel=0.01) and len(replicated_.knowledge.step_times) == 30
-    assert [curve.scaling for curve in curves(weak_and_strong())] == [WEAK, WEAK, STRONG]
+    assert (
+        replicated_.knowledge.step_s == pytest.approx(10, rel=0.01)
+        and len(replicated_.knowledge.step_times) == 30
+    )
+    assert [curve.scaling for curve in curves(weak_and_strong())] == [
+        WEAK,
+        WEAK,
+        STRONG,
+    ]
 
 
-@pytest.mark.parametrize("options", [{}, {"sparse_gradients": "densify"}, {"compress_gradients": "int8"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"sparse_gradients": "densify"}, {"compress_gradients": "int8"}]
+)
 def test_bytes_are_split_as_they_are_counted(options):
     runs = [replicated(n, **options) for n in (1, 2)]
     known = curves(runs)[0].knowledge
     for n in (2, 3, 8):
         counted = exchanged_bytes(runs[1], n)
-        assert 2 * known.summed_bytes + n * known.gathered_bytes == pytest.approx(counted) and counted > 0
+        assert (
+            2 * known.summed_bytes + n * known.gathered_bytes == pytest.approx(counted)
+            and counted > 0
+        )
     assert known.algorithm == "tree"
 
 
@@ -86,13 +113,22 @@ def test_links_are_those_of_the_exchange():
 
 
 @pytest.mark.parametrize("far, size", [("SYS", 2), ("NV2", 4)])
-def test_where_the_exchange_leaves_a_socket_or_a_machine_follows_from_the_topology(far, size):
+def test_where_the_exchange_leaves_a_socket_or_a_machine_follows_from_the_topology(
+    far, size
+):
     near = {(0, 1), (1, 0), (2, 3), (3, 2)}
-    cells = [["X" if a == b else "PIX" if (a, b) in near else far for b in range(4)] for a in range(4)]
+    cells = [
+        ["X" if a == b else "PIX" if (a, b) in near else far for b in range(4)]
+        for a in range(4)
+    ]
     head = "\t" + "\t".join(f"GPU{k}" for k in range(4)) + "\tCPU Affinity"
-    text = "\n".join([head, *("\t".join([f"GPU{k}", *row, "0-7"]) for k, row in enumerate(cells))])
+    text = "\n".join(
+        [head, *("\t".join([f"GPU{k}", *row, "0-7"]) for k, row in enumerate(cells))]
+    )
     gpus = {"resolved": {"device_type": "GPU"}, "environment": {"topology": text}}
-    runs = [changed(timed(n, 100 * n, variable_update="replicated"), **gpus) for n in (1, 2)]
+    runs = [
+        changed(timed(n, 100 * n, variable_update="replicated"), **gpus) for n in (1, 2)
+    ]
     assert curves(runs)[0].knowledge.links == (Link(0.0, math.inf, size),)
 
 
@@ -103,12 +139,16 @@ def test_stored_links_give_back_the_fitted_times():
             fit, algorithm = series["fit"], from_rows.ALGORITHM[series["name"]]
             for size in (4, 1_000_000):
                 expected = 1e-6 * fit["alpha_us"] + size / (1e9 * fit["beta_gb_per_s"])
-                found = exchange_s(algorithm, series["ranks"], size, 0.0, [links[series["name"]]])
+                found = exchange_s(
+                    algorithm, series["ranks"], size, 0.0, [links[series["name"]]]
+                )
                 assert found == pytest.approx(expected)
     assert links[""] in links.values()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": "rnn_scaling.links/1"}', None])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", '{"schema": "rnn_scaling.links/1"}', None]
+)
 def test_a_file_that_has_no_links_is_one_line(tmp_path, text):
     path = tmp_path / "links.json"
     if text is not None:

@@ -49,15 +49,25 @@ def read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def call(text=FILE, names="", folders=1):
-        (tmp_path / "machines.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
+        (tmp_path / "machines.toml").write_bytes(
+            text if isinstance(text, bytes) else text.encode()
+        )
         return prices.read(None, names, folders)
 
     return call
 
 
 def made_on(cpu, gpus=(), hosts=("a",)):
-    workers = {"ranks": [{"rank": k, "host": host} for k, host in enumerate(hosts)]} if len(hosts) > 1 else {}
-    return changed(run(1, 1000.0), environment={"cpu": cpu, "gpus": [{"name": gpu} for gpu in gpus]}, workers=workers)
+    workers = (
+        {"ranks": [{"rank": k, "host": host} for k, host in enumerate(hosts)]}
+        if len(hosts) > 1
+        else {}
+    )
+    return changed(
+        run(1, 1000.0),
+        environment={"cpu": cpu, "gpus": [{"name": gpu} for gpu in gpus]},
+        workers=workers,
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,16 +91,26 @@ def test_the_machine_of_a_run(cpu, gpus, hosts, name, read):
 
 
 def test_names_choose_for_all_folders_or_for_each(read):
-    assert [listed.match(made_on(None)).name for listed in read(names="four", folders=2)] == ["four", "four"]
-    assert [listed.match(made_on(XEON)).name for listed in read(names="four,small", folders=2)] == ["four", "small"]
+    assert [
+        listed.match(made_on(None)).name for listed in read(names="four", folders=2)
+    ] == ["four", "four"]
+    assert [
+        listed.match(made_on(XEON)).name
+        for listed in read(names="four,small", folders=2)
+    ] == ["four", "small"]
     for names, count in (("five", 1), ("four,small,eight", 2)):
         with pytest.raises(entry.Refusal, match="--machine="):
             read(names=names, folders=count)
 
 
 def test_two_that_match_equally_well_are_refused_unless_one_is_chosen(read):
-    twice = FILE + '[[machine]]\nname = "spot"\ncpu = "Xeon"\nprice_per_hour = 0.3\ncurrency = "USD"\n'
-    with pytest.raises(entry.Refusal, match=r"machines\.toml: small and spot .*--machine=NAME"):
+    twice = (
+        FILE
+        + '[[machine]]\nname = "spot"\ncpu = "Xeon"\nprice_per_hour = 0.3\ncurrency = "USD"\n'
+    )
+    with pytest.raises(
+        entry.Refusal, match=r"machines\.toml: small and spot .*--machine=NAME"
+    ):
         read(twice)[0].match(made_on(XEON))
     assert read(twice, "spot")[0].match(made_on(XEON)).price_per_hour == 0.3
 
@@ -99,20 +119,33 @@ def test_cost_by_hand(read):
     """1,000 words/s and 0.72 USD an hour: 5 million words for a dollar, 200 dollars for a billion."""
     rows = with_baselines([made_on(XEON)], read()[0])
     named = {metric.name: metric for metric in shown(rows)}
-    assert {"words_per_usd", "usd_per_billion_words", "energy_per_word_j"} <= named.keys()
+    assert {
+        "words_per_usd",
+        "usd_per_billion_words",
+        "energy_per_word_j",
+    } <= named.keys()
     assert rows[0].metric(METRICS["items_per_money"]).value == pytest.approx(5e6)
-    assert rows[0].metric(METRICS["money_per_billion_items"]).value == pytest.approx(200)
+    assert rows[0].metric(METRICS["money_per_billion_items"]).value == pytest.approx(
+        200
+    )
     assert rows[0].metric(METRICS["energy_per_item_j"]).value == pytest.approx(0.25)
     assert named["usd_per_billion_words"].column == "Cost of a billion words (USD)"
     [row] = with_baselines([made_on(XEON, hosts=("a", "b"))], read()[0])
-    assert row.metric(METRICS["money_per_billion_items"]).value == pytest.approx(2e9 / 3600 / 1000)
+    assert row.metric(METRICS["money_per_billion_items"]).value == pytest.approx(
+        2e9 / 3600 / 1000
+    )
 
 
 def test_ends_of_a_cost_are_those_of_the_rate(read):
-    runs = [changed(made_on(XEON), **{}), changed(run(1, 1100.0), environment={"cpu": XEON})]
+    runs = [
+        changed(made_on(XEON), **{}),
+        changed(run(1, 1100.0), environment={"cpu": XEON}),
+    ]
     [row] = with_baselines(runs, read()[0])
     cost = row.metric(METRICS["money_per_billion_items"])
-    assert cost.ends == pytest.approx((0.72e9 / 3600 / row.rate.high, 0.72e9 / 3600 / row.rate.low))
+    assert cost.ends == pytest.approx(
+        (0.72e9 / 3600 / row.rate.high, 0.72e9 / 3600 / row.rate.low)
+    )
     assert cost.relative_error == pytest.approx(row.rate.relative_error)
 
 
@@ -135,7 +168,10 @@ PRICED = ONE + 'price_per_hour = 1\ncurrency = "USD"\n'
         (ONE + 'cpu = "a\\u001b[31m"\n', ["cpu is", "a name"]),
         (ONE + "price_per_hour = 1\n", ["currency"]),
         (PRICED + PRICED, ["machine 2 (a)", "unique name"]),
-        (PRICED + PRICED.replace('"a"', '"b"').replace("USD", "EUR"), ["machine 2 (b)", "EUR", "USD", "convert"]),
+        (
+            PRICED + PRICED.replace('"a"', '"b"').replace("USD", "EUR"),
+            ["machine 2 (b)", "EUR", "USD", "convert"],
+        ),
         ('[[machine]]\nname = "a\\u001b[31m"\n', ["machine 1", "a name"]),
         ('[[machine]]\nname = "a,b"\n', ["comma"]),
         ('"\\u001b" = 3\n', ["unknown key"]),
@@ -153,7 +189,11 @@ def test_a_mistake_is_one_line(text, words, read):
     with pytest.raises(entry.Refusal) as refused:
         read(text)
     [line] = refused.value.lines
-    assert line.startswith("machines.toml: ") and line.isprintable() and all(word in line for word in words), line
+    assert (
+        line.startswith("machines.toml: ")
+        and line.isprintable()
+        and all(word in line for word in words)
+    ), line
 
 
 def test_all_mistakes_are_named_at_once(read):

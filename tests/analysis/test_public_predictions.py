@@ -20,7 +20,9 @@ from rnn_scaling.analysis.prediction.curves import (
 from rnn_scaling.analysis.statements import Statement
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "methods" / "prediction.md"
-SCORES = Path(__file__).parents[2] / "docs" / "results" / "prediction" / "scores.md"  # output of the benchmarks
+SCORES = (
+    Path(__file__).parents[2] / "docs" / "results" / "prediction" / "scores.md"
+)  # output of the benchmarks
 NUMBER = r"[\d.,]+"
 HEADER = "source,table,group,scaling,half,quantity,devices,printed\n"
 
@@ -32,18 +34,33 @@ def test_the_file_of_public_tables_is_sound():
     for public in found:
         devices = [point.devices for point in public.curve.points]
         assert len(devices) >= 3 and devices == sorted(set(devices)), public.curve
-        assert public.group in public_tables.GROUPS and public.curve.scaling in (WEAK, STRONG)
+        assert public.group in public_tables.GROUPS and public.curve.scaling in (
+            WEAK,
+            STRONG,
+        )
         assert public.half == public_tables.half_of(public.curve.source, public.group)
-        assert all(0 < point.rounding <= 0.5 for point in public.curve.points), public.curve
+        assert all(0 < point.rounding <= 0.5 for point in public.curve.points), (
+            public.curve
+        )
     assert public_tables.PATH.stat().st_size < 200_000
 
 
 def test_printed_numbers_become_rates_with_their_rounding(tmp_path):
     path = tmp_path / "public.csv"
-    rows = ["a,rates,other,weak,test,rate,1 2,10 19.5", "a,each,other,weak,test,rate per device,1 4,10 9"]
-    path.write_text(HEADER + "\n".join([*rows, "a,seconds,other,strong,test,time,1 2,8.0 5.00"]) + "\n")
+    rows = [
+        "a,rates,other,weak,test,rate,1 2,10 19.5",
+        "a,each,other,weak,test,rate per device,1 4,10 9",
+    ]
+    path.write_text(
+        HEADER
+        + "\n".join([*rows, "a,seconds,other,strong,test,time,1 2,8.0 5.00"])
+        + "\n"
+    )
     rates, each, seconds = (public.curve.points for public in public_tables.read(path))
-    assert rates == (MeasuredPoint(1, 10, rounding=0.05), MeasuredPoint(2, 19.5, rounding=pytest.approx(0.05 / 19.5)))
+    assert rates == (
+        MeasuredPoint(1, 10, rounding=0.05),
+        MeasuredPoint(2, 19.5, rounding=pytest.approx(0.05 / 19.5)),
+    )
     assert [point.rate for point in each] == [10, 36]
     assert [point.rate for point in seconds] == [1 / 8, 1 / 5]
     assert [point.rounding for point in seconds] == pytest.approx([0.05 / 8, 0.005 / 5])
@@ -51,7 +68,9 @@ def test_printed_numbers_become_rates_with_their_rounding(tmp_path):
 
 def public(rates, devices=(1, 2, 4, 8, 16), source="a", name="b"):
     points = tuple(MeasuredPoint(n, rate) for n, rate in zip(devices, rates))
-    return public_tables.PublicCurve("other", "test", Curve(name, "items", WEAK, points, source=source))
+    return public_tables.PublicCurve(
+        "other", "test", Curve(name, "items", WEAK, points, source=source)
+    )
 
 
 @pytest.fixture
@@ -64,13 +83,18 @@ def doubling(monkeypatch):
             raise CannotPredict(Statement("prediction-falls", curve.name, {}))
         value = 2 * rates[-1]
         rate = Interval(value, 0.75 * value, 1.25 * value)
-        return Prediction(curve, tuple(PredictedPoint(n, rate, None, {}) for n in devices), {})
+        return Prediction(
+            curve, tuple(PredictedPoint(n, rate, None, {}) for n in devices), {}
+        )
 
     monkeypatch.setattr(prediction, "predict", predict)
 
 
 def test_no_curve_is_there_twice():
-    rates = [tuple((point.devices, point.rate) for point in public.curve.points) for public in public_tables.read()]
+    rates = [
+        tuple((point.devices, point.rate) for point in public.curve.points)
+        for public in public_tables.read()
+    ]
     assert len(rates) == len(set(rates))
 
 
@@ -78,10 +102,16 @@ def test_cuts_keep_two_points_or_three_of_five(doubling):
     assert list(prediction.cuts(public([1, 2, 3, 4]))) == [2, 3]
     assert list(prediction.cuts(public([1, 2, 3, 4, 5]))) == [3, 4]
     cases = list(prediction.cases_of(public([1, 2, 4, 9, 10])))
-    assert [(len(case.fitted), case.truth.devices) for case in cases] == [(3, 8), (3, 16), (4, 16)]
+    assert [(len(case.fitted), case.truth.devices) for case in cases] == [
+        (3, 8),
+        (3, 16),
+        (4, 16),
+    ]
     assert [case.factor for case in cases] == [2, 4, 2]
     assert [case.side for case in cases] == ["inside", "inside", "below"]
-    assert [case.error(case.predicted[1]) for case in cases] == pytest.approx([1 / 9, 0.2, 0.8])
+    assert [case.error(case.predicted[1]) for case in cases] == pytest.approx(
+        [1 / 9, 0.2, 0.8]
+    )
     assert [case.half_width for case in cases] == pytest.approx([0.25] * 3)
 
 
@@ -91,14 +121,26 @@ def test_refused_cuts_are_counted_and_their_truth_is_kept(doubling):
     assert [case.outcome for case in cases] == ["falls", "grows", "grows"]
     assert cases[-1].reason == "prediction-falls"
     cells = dict(zip(prediction.HEAD, prediction.scores(cases)))
-    assert (cells["curves"], cells["cases"], cells["refused"], cells["inside"]) == ("1", "3", "1", "50%")
+    assert (cells["curves"], cells["cases"], cells["refused"], cells["inside"]) == (
+        "1",
+        "3",
+        "1",
+        "50%",
+    )
     assert "1, 2, 4 | prediction-falls | 8 | 2.00" in prediction.refused(cases)
 
 
 def test_units_share_a_weight(doubling):
-    good = [case for k in range(3) for case in prediction.cases_of(public([1, 2, 4], (1, 2, 4), "a", str(k)))]
+    good = [
+        case
+        for k in range(3)
+        for case in prediction.cases_of(public([1, 2, 4], (1, 2, 4), "a", str(k)))
+    ]
     bad = list(prediction.cases_of(public([1, 2, 20], (1, 2, 4), "b")))
-    shares = [prediction.scores([*good, *bad], unit)[3] for unit in (id, prediction._curve, prediction._source)]
+    shares = [
+        prediction.scores([*good, *bad], unit)[3]
+        for unit in (id, prediction._curve, prediction._source)
+    ]
     assert shares == ["75%", "75%", "50%"]
 
 
@@ -110,18 +152,30 @@ def test_weighted_quantiles_of_equal_weights_are_order_statistics():
     assert prediction.weighted_quantile([3.0, 1.0, 2.0], [1, 5, 1], 0.5) == 1.0
 
 
-@pytest.mark.parametrize(("source", "is_last", "count"), [(prediction.FIVE, True, 5), (prediction.FALLING, False, 4)])
-def test_the_document_has_these_tables_as_they_are_predicted_now(source, is_last, count):
-    chosen = [public for public in public_tables.read() if public.curve.source == source]
+@pytest.mark.parametrize(
+    ("source", "is_last", "count"),
+    [(prediction.FIVE, True, 5), (prediction.FALLING, False, 4)],
+)
+def test_the_document_has_these_tables_as_they_are_predicted_now(
+    source, is_last, count
+):
+    chosen = [
+        public for public in public_tables.read() if public.curve.source == source
+    ]
     cases = [case for public in chosen for case in prediction.cases_of(public)]
     rows = prediction.in_full(cases, source, is_last).splitlines()[2:]
     assert len(rows) == count
     document = DOCUMENT.read_text().splitlines()
     for row in rows:
         name, devices = (cell.strip() for cell in row.split("|")[1:3])
-        kept = next(line for line in document if line.startswith(f"| {name} | {devices} |"))
+        kept = next(
+            line for line in document if line.startswith(f"| {name} | {devices} |")
+        )
         assert re.sub(NUMBER, "", row) == re.sub(NUMBER, "", kept)
-        numbers = [[float(x) for x in re.findall(NUMBER, text.replace(",", ""))] for text in (row, kept)]
+        numbers = [
+            [float(x) for x in re.findall(NUMBER, text.replace(",", ""))]
+            for text in (row, kept)
+        ]
         assert numbers[0] == pytest.approx(numbers[1], rel=0.02, abs=0.11), name
 
 

@@ -31,9 +31,9 @@ def test_without_ties_it_is_the_formula_of_squared_differences():
 
 def test_ties_have_their_mean_rank_and_equal_numbers_tell_nothing():
     ranks = [[1.5, 1.5, 3, 4, 5, 6], [1, 2, 4, 4, 4, 6]]
-    assert rank_correlation([2, 2, 3, 4, 5, 6], [10, 20, 30, 30, 30, 40]).value == pytest.approx(
-        float(np.corrcoef(ranks)[0, 1])
-    )
+    assert rank_correlation(
+        [2, 2, 3, 4, 5, 6], [10, 20, 30, 30, 30, 40]
+    ).value == pytest.approx(float(np.corrcoef(ranks)[0, 1]))
     constant = rank_correlation([1.0] * 6, range(6))
     assert constant.value == 0 and constant.low == -constant.high < -0.8
 
@@ -43,13 +43,18 @@ def test_ties_have_their_mean_rank_and_equal_numbers_tell_nothing():
     [
         ([1, 2, 3, 4, 5, 6], "efficiency-follows"),
         ([6, 5, 4, 3, 2, 1], "efficiency-falls"),
-        ([2, 1, 4, 3, 6, 5], "efficiency-does-not-follow"),  # 0.83: 5.8 % of all orders are as near to one of the two
+        (
+            [2, 1, 4, 3, 6, 5],
+            "efficiency-does-not-follow",
+        ),  # 0.83: 5.8 % of all orders are as near to one of the two
         ([1, 2, 3, 4, 5], "too-few-models"),
         ([], "too-few-models"),
     ],
 )
 def test_what_follows(order, kind):
-    made = follows([10.0**k for k in range(len(order))], [float(place) for place in order])
+    made = follows(
+        [10.0**k for k in range(len(order))], [float(place) for place in order]
+    )
     assert (made.kind, made.values["models"]) == (kind, len(order))
     if len(order) < FEWEST_PAIRS:
         assert made.values["fewest"] == FEWEST_PAIRS

@@ -25,7 +25,10 @@ def test_a_law_extrapolates_its_own_curve(law, scaling):
 
 def test_the_usl_of_two_points_is_amdahls_law():
     n, rates = np.array([1, 2]), np.array([10.0, 19.0])
-    usl, amdahl = (scaling_laws.extrapolated(law, n, rates, WEAK, MORE) for law in ("USL", "Amdahl"))
+    usl, amdahl = (
+        scaling_laws.extrapolated(law, n, rates, WEAK, MORE)
+        for law in ("USL", "Amdahl")
+    )
     np.testing.assert_allclose(usl, amdahl, rtol=1e-9)
 
 

@@ -16,7 +16,10 @@ from rnn_scaling.reports.summary_builder import summarise
 from tests.support.compared import ENVIRONMENT, GPU, gpu_run, run
 from tests.support.records import changed
 
-CLUSTER = {"launcher": "mpirun", "link": "1000 Mbit/s asked; 955 Mbit/s of payload measured"}
+CLUSTER = {
+    "launcher": "mpirun",
+    "link": "1000 Mbit/s asked; 955 Mbit/s of payload measured",
+}
 RANKS = [{"rank": 0, "host": "a"}, {"rank": 1, "host": "b"}]
 
 
@@ -26,7 +29,12 @@ def cluster(rate=1000.0, **workers):
 
 
 def wrong(rate):
-    verdict = {"verdict": "sum", "holds": False, "sentence": "WRONG: it trains the sum", "compared": "weights"}
+    verdict = {
+        "verdict": "sum",
+        "holds": False,
+        "sentence": "WRONG: it trains the sum",
+        "compared": "weights",
+    }
     return changed(run(rate), certificate=verdict)
 
 
@@ -61,7 +69,10 @@ VARIANTS = {
     "oneDNN": (CPU, of_resolved(onednn=True)),
     "CPU operators": (CPU, of_resolved(operators="avx2")),
     "CPU cores": (CPU, of_environment(cpu_cores=16)),
-    "CPU topology": (CPU, of_environment(cpu_topology={**ENVIRONMENT["cpu_topology"], "cores": 8})),
+    "CPU topology": (
+        CPU,
+        of_environment(cpu_topology={**ENVIRONMENT["cpu_topology"], "cores": 8}),
+    ),
     "CPU limit of control groups": (CPU, of_environment(cpu_limit=1.5)),
     "cores bound to": (CPU, of_resolved(cpu_affinity=[0, 1])),
     "which cores": (CPU, of_resolved(cpu_affinity=[3])),
@@ -74,13 +85,25 @@ VARIANTS = {
     "GPUs": (GPUS, of_gpus(gpu={"name": "Tesla P100"})),
     "which GPUs": (GPUS, of_gpus(gpu={"uuid": "GPU-2"})),
     "GPU driver": (GPUS, of_gpus(gpu={"driver_version": "535.1"})),
-    "highest GPU clocks (SM and memory)": (GPUS, of_gpus(gpu={"clocks.max.mem": "3000 MHz"})),
+    "highest GPU clocks (SM and memory)": (
+        GPUS,
+        of_gpus(gpu={"clocks.max.mem": "3000 MHz"}),
+    ),
     "GPU power limit": (GPUS, of_gpus(gpu={"power.limit": "400.00 W"})),
-    "GPU SM clock before the run": (GPUS, of_gpus(gpu={"clocks.sm": "300 MHz"}, after=GPU)),
+    "GPU SM clock before the run": (
+        GPUS,
+        of_gpus(gpu={"clocks.sm": "300 MHz"}, after=GPU),
+    ),
     "GPU SM clock after the run": (GPUS, of_gpus(after={"clocks.sm": "300 MHz"})),
     "GPU memory clock after the run": (GPUS, of_gpus(after={"clocks.mem": "300 MHz"})),
-    "GPU clocks slowed down by": (GPUS, of_gpus(after={"clocks_throttle_reasons.active": "0x28"})),
-    "GPU clocks limited by": (GPUS, of_gpus(after={"clocks_throttle_reasons.active": "0x4"})),
+    "GPU clocks slowed down by": (
+        GPUS,
+        of_gpus(after={"clocks_throttle_reasons.active": "0x28"}),
+    ),
+    "GPU clocks limited by": (
+        GPUS,
+        of_gpus(after={"clocks_throttle_reasons.active": "0x4"}),
+    ),
     "GPU topology": (GPUS, of_gpus(environment={"topology": "GPU0 X PHB"})),
     "TensorFlow": (CPU, of_packages(tensorflow="2.22.0")),
     "torch": (CPU, of_packages(torch="2.9")),
@@ -98,11 +121,23 @@ VARIANTS = {
     "intra-op threads": (CPU, of_resolved(intra_op_parallelism_threads=8)),
     "encoder kernel that ran": (CPU, of_resolved(encoder_kernel="loop")),
     "decoder kernel that ran": (CPU, of_resolved(decoder_kernel="loop")),
-    "all-reduce that ran": (CPU, of_resolved(all_reduce=[{"algorithm": "xring", "shards": 1}])),
+    "all-reduce that ran": (
+        CPU,
+        of_resolved(all_reduce=[{"algorithm": "xring", "shards": 1}]),
+    ),
     "logical devices": (CPU, of_resolved(logical_devices=True)),
-    "commit": (CPU, of_environment(commit={"hash": "f" * 40, "modified": True, "diff": "aa"})),
-    "hosts of the workers": (CLUSTERS, lambda rate: cluster(rate, ranks=[{"rank": k, "host": "a"} for k in (0, 1)])),
-    "network between the workers": (CLUSTERS, lambda rate: cluster(rate, link="50 Mbit/s asked; 47 Mbit/s measured")),
+    "commit": (
+        CPU,
+        of_environment(commit={"hash": "f" * 40, "modified": True, "diff": "aa"}),
+    ),
+    "hosts of the workers": (
+        CLUSTERS,
+        lambda rate: cluster(rate, ranks=[{"rank": k, "host": "a"} for k in (0, 1)]),
+    ),
+    "network between the workers": (
+        CLUSTERS,
+        lambda rate: cluster(rate, link="50 Mbit/s asked; 47 Mbit/s measured"),
+    ),
     "launcher": (CLUSTERS, lambda rate: cluster(rate, launcher="slurm")),
     **{
         fact.what: (CPU, of_environment(variables={fact.what.split()[1]: "x"}))
@@ -114,12 +149,23 @@ RIGHT = {"verdict": "equal", "holds": True, "sentence": "equal", "compared": "we
 
 
 def summary_of(*records):
-    return summarise(Folder(tuple(RunFile(f"run{k}.json", each) for k, each in enumerate(records)), ()), "results")
+    return summarise(
+        Folder(
+            tuple(RunFile(f"run{k}.json", each) for k, each in enumerate(records)), ()
+        ),
+        "results",
+    )
 
 
 def test_every_fact_of_the_table_is_tried():
-    assert {fact.what for fact in (*FACTS, *SEPARATING[False], *SEPARATING[True])} == VARIANTS.keys()
-    assert not [fact.what for fact in SEPARATING[False] + SEPARATING[True] if fact.tolerance is not None]
+    assert {
+        fact.what for fact in (*FACTS, *SEPARATING[False], *SEPARATING[True])
+    } == VARIANTS.keys()
+    assert not [
+        fact.what
+        for fact in SEPARATING[False] + SEPARATING[True]
+        if fact.tolerance is not None
+    ]
 
 
 @pytest.mark.parametrize("what", VARIANTS)
@@ -131,7 +177,9 @@ def test_what_compare_calls_incomparable_is_never_averaged(what):
     severity = found[what].severity
     summary = summary_of(*pair)
     rows = [each.row for series in summary.series for each in series.rows]
-    assert [len(row.records) for row in rows] == ([1, 1] if severity == INCOMPARABLE else [2])
+    assert [len(row.records) for row in rows] == (
+        [1, 1] if severity == INCOMPARABLE else [2]
+    )
     if severity != INCOMPARABLE:
         return
     assert [row.rate.value for row in rows] == pytest.approx([1000, 500])
@@ -143,7 +191,10 @@ def test_what_compare_calls_incomparable_is_never_averaged(what):
 
 def test_long_values_have_titles_and_files_of_their_own():
     flags = ["--xla_a" * 200 + end for end in ("1", "2")]
-    runs = [run(rate, environment={"variables": {"XLA_FLAGS": each}}) for rate, each in zip((1000.0, 900.0), flags)]
+    runs = [
+        run(rate, environment={"variables": {"XLA_FLAGS": each}})
+        for rate, each in zip((1000.0, 900.0), flags)
+    ]
     summary = summary_of(*runs)
     titles = {series.title for series in summary.series}
     assert len(titles) == 2 and max(map(len, titles)) < 300
@@ -153,7 +204,9 @@ def test_long_values_have_titles_and_files_of_their_own():
 
 
 def test_repeats_whose_network_was_only_measured_anew_are_one_row():
-    again = cluster(900.0, link="1000 Mbit/s asked; 938 Mbit/s to 953 Mbit/s of payload measured")
+    again = cluster(
+        900.0, link="1000 Mbit/s asked; 938 Mbit/s to 953 Mbit/s of payload measured"
+    )
     [row] = with_baselines([cluster(), again])
     assert len(row.good) == 2 and row.facts == ()
 
@@ -162,20 +215,26 @@ def test_series_have_their_own_baselines():
     """Two governors on one and two devices; the cores that a run is bound to follow from the number of devices."""
     two = {"num_devices": 2, "resolved": {"cpu_affinity": [0, 1]}}
     slow = {"environment": {"cpu_governor": "powersave"}}
-    rows = with_baselines([run(1000), run(1900, **two), run(400, **slow), run(600, **two, **slow)])
+    rows = with_baselines(
+        [run(1000), run(1900, **two), run(400, **slow), run(600, **two, **slow)]
+    )
     assert [(row.num_devices, row.baseline.rate.value) for row in rows] == [
         (1, pytest.approx(1000)),
         (2, pytest.approx(1000)),
         (1, pytest.approx(400)),
         (2, pytest.approx(400)),
     ]
-    [_, lonely, _] = with_baselines([run(1000), run(600, **two, **slow), run(1900, **two)])
+    [_, lonely, _] = with_baselines(
+        [run(1000), run(600, **two, **slow), run(1900, **two)]
+    )
     assert lonely.baseline is None
 
 
 def test_networks_share_the_baseline_of_one_worker():
     one = run(500, variable_update="collective_all_reduce", num_workers=1)
-    rows = with_baselines([one, cluster(900), cluster(100, link="50 Mbit/s asked; 47 Mbit/s measured")])
+    rows = with_baselines(
+        [one, cluster(900), cluster(100, link="50 Mbit/s asked; 47 Mbit/s measured")]
+    )
     assert [row.baseline.rate.value for row in rows] == pytest.approx([500, 500, 500])
 
 
@@ -184,4 +243,6 @@ def test_failed_runs_that_tell_nothing_belong_to_the_others():
     [row] = with_baselines([run(), failed])
     assert len(row.records) == 2
     unknown = changed(dataclasses.replace(run(), error=None), environment={})
-    assert len(with_baselines([run(), unknown])) == 2  # nobody knows the processor, which compare calls incomparable
+    assert (
+        len(with_baselines([run(), unknown])) == 2
+    )  # nobody knows the processor, which compare calls incomparable

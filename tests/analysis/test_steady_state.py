@@ -20,7 +20,9 @@ def with_late_change(n=200, change=1.25, at=140):
     return noisy(np.where(np.arange(n) < at, 1.0, change))
 
 
-@pytest.mark.parametrize("name", [name for name, case in benchmark.CASES.items() if case.level_s is not None])
+@pytest.mark.parametrize(
+    "name", [name for name, case in benchmark.CASES.items() if case.level_s is not None]
+)
 def test_the_bar_wherever_a_steady_state_exists(name):
     """Bias of the rate under 0.6 % at 1 % noise, the right kind, never "no steady state"."""
     row = benchmark.judge(name, "white", 0.01, 200, repetitions=10, seed=3)
@@ -31,7 +33,10 @@ def test_the_bar_wherever_a_steady_state_exists(name):
 
 @pytest.mark.parametrize("name", ["drift of 20 %", "step at 90 %"])
 def test_what_never_settles_has_no_steady_state(name):
-    assert benchmark.judge(name, "white", 0.01, 200, repetitions=10, seed=3)[4] == "no steady state 100.0%"
+    assert (
+        benchmark.judge(name, "white", 0.01, 200, repetitions=10, seed=3)[4]
+        == "no steady state 100.0%"
+    )
 
 
 @pytest.mark.parametrize("noise", ["white", "AR(1) 0.5", "outliers 2 %"])
@@ -55,10 +60,14 @@ def test_changes_in_long_series_are_found_to_the_batch():
         assert state.start == at
 
 
-@pytest.mark.parametrize(("n", "sigma"), [(30, 0.02), (30, 0.08), (60, 0.05), (200, 0.05)])
+@pytest.mark.parametrize(
+    ("n", "sigma"), [(30, 0.02), (30, 0.08), (60, 0.05), (200, 0.05)]
+)
 def test_what_passes_is_named(n, sigma):
     at = 8 if n == 30 else n // 2 + 5
-    step_s = noisy(np.where((np.arange(n) >= at) & (np.arange(n) < at + 4), 1.8, 1.0), sigma)
+    step_s = noisy(
+        np.where((np.arange(n) >= at) & (np.arange(n) < at + 4), 1.8, 1.0), sigma
+    )
     step_s[0] = 6.0
     state = steady_state.analyse(step_s, [1920] * n)
     named = f"batches {at} to {at + 3} took 1."
@@ -90,7 +99,12 @@ def test_fewer_are_not_judged(n):
 
 def test_a_constant_series_is_flat():
     state = steady_state.analyse([0.5] * 100, [960] * 100)
-    assert (state.kind, state.start, state.rate_steady, state.half_width) == ("flat", 0, 1920.0, 0.0)
+    assert (state.kind, state.start, state.rate_steady, state.half_width) == (
+        "flat",
+        0,
+        1920.0,
+        0.0,
+    )
 
 
 @pytest.mark.parametrize("seed", [106, 115, 132, 214])
@@ -132,7 +146,9 @@ def test_compiling_one_shape_after_the_other_is_warm_up():
 def test_a_tail_that_still_falls_is_cut_off():
     """At batch 80 of 1 + 0.1 exp(-t/40) there is 1.4 % left; the last level found begins earlier in some series."""
     clean = 1 + 0.1 * np.exp(-np.arange(200) / 40)
-    starts = [steady_state.analyse(noisy(clean, 0.003, seed)).start for seed in range(6)]
+    starts = [
+        steady_state.analyse(noisy(clean, 0.003, seed)).start for seed in range(6)
+    ]
     assert min(starts) >= 80
 
 
@@ -173,7 +189,9 @@ def test_change_points_minimise_the_penalized_cost():
     y = noisy(np.repeat([1.0, 1.04, 1.0], 20), 0.01, seed=5)
 
     def cost(cuts):
-        return sum(np.sum((part - part.mean()) ** 2) for part in np.split(y, cuts)) + 3e-4 * math.log(60) * len(cuts)
+        return sum(
+            np.sum((part - part.mean()) ** 2) for part in np.split(y, cuts)
+        ) + 3e-4 * math.log(60) * len(cuts)
 
     pairs = [(a, b) for a in range(5, 51) for b in range(a + 5, 56)]
     best = min([(), *((a,) for a in range(5, 56)), *pairs], key=cost)
@@ -190,7 +208,9 @@ def test_noise_of_a_correlated_series():
 
 def test_half_width_is_infinite_without_a_steady_part():
     assert steady_state.analyse([1.0] * 20).half_width is None
-    assert steady_state.analyse(noisy(1 + 0.2 * np.arange(200) / 200)).half_width is None
+    assert (
+        steady_state.analyse(noisy(1 + 0.2 * np.arange(200) / 200)).half_width is None
+    )
     assert 0 < steady_state.analyse(noisy(np.ones(100))).half_width < 0.01
 
 
@@ -199,7 +219,9 @@ def test_until_known_needs_two_looks_and_looks_seldom(monkeypatch):
 
     def analyse(step_s, words=None):
         looks.append(len(step_s))
-        return steady_state.SteadyState("", "", None, half_width=0.03 if len(step_s) == 75 else 0.01)
+        return steady_state.SteadyState(
+            "", "", None, half_width=0.03 if len(step_s) == 75 else 0.01
+        )
 
     monkeypatch.setattr(steady_state, "analyse", analyse)
     watch = steady_state.UntilKnown(0.02)
@@ -209,4 +231,6 @@ def test_until_known_needs_two_looks_and_looks_seldom(monkeypatch):
 
 
 def test_the_same_series_gives_the_same_answer():
-    assert steady_state.analyse(with_late_change()) == steady_state.analyse(list(with_late_change()))
+    assert steady_state.analyse(with_late_change()) == steady_state.analyse(
+        list(with_late_change())
+    )

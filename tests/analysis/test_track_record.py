@@ -21,8 +21,15 @@ def rows_of(rates):
 
 
 def predicted(made, *devices, low=0.9, high=1.1):
-    points = [PredictedPoint(n, Interval(1000.0 * n, 1000.0 * n * low, 1000.0 * n * high), None, {}) for n in devices]
-    return track_record.as_kept(Prediction(made.curve, tuple(points), {"ring": 1.0}), made.rows, "now", "1")
+    points = [
+        PredictedPoint(
+            n, Interval(1000.0 * n, 1000.0 * n * low, 1000.0 * n * high), None, {}
+        )
+        for n in devices
+    ]
+    return track_record.as_kept(
+        Prediction(made.curve, tuple(points), {"ring": 1.0}), made.rows, "now", "1"
+    )
 
 
 def judged(kept, *every):
@@ -35,11 +42,18 @@ LATER = rows_of({1: 1000.0, 2: 1900.0, 4: 3800.0, 8: 5000.0})
 
 def test_a_point_that_came_later_is_inside_or_outside():
     cases = judged([predicted(FIRST, 2, 4, 8, 16)], FIRST, LATER)
-    assert [(case.point.devices, case.is_hit) for case in cases] == [(4, True), (8, False)]
+    assert [(case.point.devices, case.is_hit) for case in cases] == [
+        (4, True),
+        (8, False),
+    ]
     assert [case.statement().kind for case in cases] == ["predict-hit", "predict-miss"]
     assert {case.statement().values["fitted"] for case in cases} == {2}
     total = track_record.tally(cases).values
-    assert (total["cases"], total["held"], total["error"]) == (2, 1, pytest.approx((400 / 380 + 800 / 500) / 2 - 1))
+    assert (total["cases"], total["held"], total["error"]) == (
+        2,
+        1,
+        pytest.approx((400 / 380 + 800 / 500) / 2 - 1),
+    )
     assert track_record.tally([]).kind == "track-record-none"
 
 
@@ -66,7 +80,10 @@ def test_equal_predictions_count_once_and_fitted_points_never():
     assert [point.devices for point in predicted(LATER, 4, 16).predicted] == [16]
 
 
-@pytest.mark.parametrize("times, is_hit", [(1.0, True), (0.901, True), (0.899, False), (1.099, True), (1.101, False)])
+@pytest.mark.parametrize(
+    "times, is_hit",
+    [(1.0, True), (0.901, True), (0.899, False), (1.099, True), (1.101, False)],
+)
 def test_a_hit_is_inside_the_interval(times, is_hit):
     point = Predicted(devices=4, rate=100.0, low=90.0, high=110.0)
     assert Case(predicted(FIRST, 4), point, Interval(100 * times)).is_hit == is_hit
@@ -76,7 +93,12 @@ def test_all_runs_of_the_rows_count_as_fitted_and_more_runs_keep_the_case():
     runs = [run(1, 1000.0), run(2, 1900.0), run(2, 1910.0), run(4, 1.0, "failed")]
     [made] = series(with_baselines(runs))
     kept = predicted(made, 4)
-    assert [(fitted.devices, len(fitted.rates)) for fitted in kept.fitted] == [(1, 1), (2, 2)]
+    assert [(fitted.devices, len(fitted.rates)) for fitted in kept.fitted] == [
+        (1, 1),
+        (2, 2),
+    ]
     [again] = series(with_baselines([*runs, run(2, 1920.0), run(4, 3700.0)]))
     assert len(judged([kept], again)) == 1
-    assert len(track_record.judge([kept], [again.rows[1:]])) == 1, "the baseline of its rows counts, too"
+    assert len(track_record.judge([kept], [again.rows[1:]])) == 1, (
+        "the baseline of its rows counts, too"
+    )

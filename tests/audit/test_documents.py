@@ -14,7 +14,9 @@ ROWS = audit_tables.make(3)
 def test_forms(tmp_path, name):
     (tmp_path / name).write_text(audit_tables.forms(ROWS)[name], encoding="utf-8")
     report = auditing.audit(tmp_path / name)
-    assert (report.error, report.findings) == ("", []) and report.comparisons >= 2 * (len(ROWS) - 1)
+    assert (report.error, report.findings) == ("", []) and report.comparisons >= 2 * (
+        len(ROWS) - 1
+    )
     spoiled = [list(row) for row in ROWS]
     spoiled[2][4] = "9.99"
     (tmp_path / name).write_text(audit_tables.forms(spoiled)[name], encoding="utf-8")
@@ -33,7 +35,12 @@ def test_html_spans_and_two_header_lines():
 
 
 def test_nested_json():
-    document = {"runs": [{"gpus": n, "perf": {"img/s": 100 * n}, "speedup": float(n)} for n in (1, 2, 4)]}
+    document = {
+        "runs": [
+            {"gpus": n, "perf": {"img/s": 100 * n}, "speedup": float(n)}
+            for n in (1, 2, 4)
+        ]
+    }
     (table,) = documents.of_json("x", document, "")
     assert table.header == ("gpus", "perf.img/s", "speedup") and len(table.rows) == 3
 
@@ -57,7 +64,9 @@ def test_the_limit_on_numbers_is_reported(tmp_path):
     assert report.tables < 5 and "--max_numbers" in report.error
 
 
-def test_tables_that_wait_for_others_are_checked_before_the_limit_ends_the_file(tmp_path):
+def test_tables_that_wait_for_others_are_checked_before_the_limit_ends_the_file(
+    tmp_path,
+):
     spoiled = [list(row) for row in ROWS]
     spoiled[2][4] = "9.99"
     tables = [
@@ -66,12 +75,17 @@ def test_tables_that_wait_for_others_are_checked_before_the_limit_ends_the_file(
     ]
     (tmp_path / "x.md").write_text("\n\n".join(tables))
     report = auditing.audit(tmp_path / "x.md", max_numbers=100)
-    assert report.tables < 9 and [place.line for made in report.findings for place in made.places] == [9]
+    assert report.tables < 9 and [
+        place.line for made in report.findings for place in made.places
+    ] == [9]
 
 
 def test_long_tables_are_checked_to_the_end(tmp_path):
     lines = ["case,old (s),new (s),speedup"]
-    lines += [f"{k},{(k % 90 + 10) * 2},{k % 90 + 10},{9.0 if k == 30_000 else 2.0}" for k in range(30_100)]
+    lines += [
+        f"{k},{(k % 90 + 10) * 2},{k % 90 + 10},{9.0 if k == 30_000 else 2.0}"
+        for k in range(30_100)
+    ]
     (tmp_path / "x.csv").write_text("\n".join(lines))
     (finding,) = auditing.audit(tmp_path / "x.csv", max_numbers=10**6).findings
     assert {place.line for place in finding.places} == {30_002}
@@ -90,12 +104,18 @@ NCCL = """\
 
 def test_output_of_nccl_tests():
     (table,) = documents.of_text("x", enumerate(NCCL.splitlines(), 1))
-    assert table.header[5:9] == ("time", "algbw", "busbw", "#wrong") and len(table.rows) == 3
+    assert (
+        table.header[5:9] == ("time", "algbw", "busbw", "#wrong")
+        and len(table.rows) == 3
+    )
 
 
 def test_comments_above_csv_and_csv_within_text(tmp_path):
     rows = "ranks,time,speedup\n1,10.2,1.00\n2,5.4,1.89\n4,3.1,3.29\n"
-    for name, text in (("a.csv", f"# Results\n# T1 = 10.2 s\n{rows}"), ("a.md", f"# Results\n\n```\n{rows}```\n")):
+    for name, text in (
+        ("a.csv", f"# Results\n# T1 = 10.2 s\n{rows}"),
+        ("a.md", f"# Results\n\n```\n{rows}```\n"),
+    ):
         (tmp_path / name).write_text(text)
         (table,) = documents.tables(tmp_path / name)
         assert table.header == ("ranks", "time", "speedup") and len(table.rows) == 3

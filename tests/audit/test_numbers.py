@@ -20,11 +20,18 @@ from rnn_scaling.audit import headers, numbers
 )  # fmt: skip
 def test_value_and_last_digit(text, value, step, unit):
     number = numbers.parse(text)
-    assert (number.value, number.step, number.unit) == (pytest.approx(value), pytest.approx(step), unit)
+    assert (number.value, number.step, number.unit) == (
+        pytest.approx(value),
+        pytest.approx(step),
+        unit,
+    )
     assert number.low < number.value < number.high
 
 
-@pytest.mark.parametrize("text", ["", "n/a", "OOM", "2 x 4", "V100", "-", "nan", "1e999", "9" * 400, "1.2.3.4"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "n/a", "OOM", "2 x 4", "V100", "-", "nan", "1e999", "9" * 400, "1.2.3.4"],
+)
 def test_no_number(text):
     assert numbers.parse(text) is None
 

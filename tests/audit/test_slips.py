@@ -25,12 +25,20 @@ def test_a_number_that_no_slip_explains():
 
 
 def test_more_digits_make_a_slip_dearer():
-    short, long = (slips.cheapest(numbers.parse(text), value, value) for text, value in (("31", 71), ("31234", 71234)))
+    short, long = (
+        slips.cheapest(numbers.parse(text), value, value)
+        for text, value in (("31", 71), ("31234", 71234))
+    )
     assert short and long and short.bits < long.bits
 
 
 def test_devices_and_other_rows():
-    assert slips.cheapest(numbers.parse("0.92"), 7.3, 7.4, devices=8).name.startswith("of one device")
+    assert slips.cheapest(numbers.parse("0.92"), 7.3, 7.4, devices=8).name.startswith(
+        "of one device"
+    )
     assert (
-        slips.cheapest(numbers.parse("68.8"), 59.0, 60.0, values={68.8: 2, 70.1: 1}).name == "copied from another row"
+        slips.cheapest(
+            numbers.parse("68.8"), 59.0, 60.0, values={68.8: 2, 70.1: 1}
+        ).name
+        == "copied from another row"
     )

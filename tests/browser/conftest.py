@@ -7,7 +7,11 @@ import pytest
 
 @pytest.fixture(scope="package")
 def browser():
-    from tests.support.chromium import CHROMIUM, FLAGS, playwright  # skips where there is none
+    from tests.support.chromium import (
+        CHROMIUM,
+        FLAGS,
+        playwright,
+    )  # skips where there is none
 
     with playwright.sync_playwright() as driver:
         launched = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)

@@ -18,20 +18,43 @@ from tests.support.records import make_record
 from tests.support.scaling_runs import without_pictures
 
 
-def test_points_without_runs_lead_where_they_say_on_axes_of_time_and_order(browser, tmp_path):
-    entries = [(f"2026-11-0{k}T10:00:00+00:00", f"{k}abcdef", 100.0 + 10 * (k > 2)) for k in range(1, 5)]
+def test_points_without_runs_lead_where_they_say_on_axes_of_time_and_order(
+    browser, tmp_path
+):
+    entries = [
+        (f"2026-11-0{k}T10:00:00+00:00", f"{k}abcdef", 100.0 + 10 * (k > 2))
+        for k in range(1, 5)
+    ]
     points = [
-        Point({"day": day, "commit": commit}, {"rate": [rate, rate - 1, rate + 1]}, label=commit, href=f"#x-{commit}")
+        Point(
+            {"day": day, "commit": commit},
+            {"rate": [rate, rate - 1, rate + 1]},
+            label=commit,
+            href=f"#x-{commit}",
+        )
         for day, commit, rate in entries
     ]
     data = Explorer(
         [Metric("rate", "words/s", "words/s", 1)],
         [Axis("day", "day", "time"), Axis("commit", "commit", "order")],
         [Line("mine", points)],
-        marks=[Mark("day", entries[2][0], "faster"), Mark("commit", entries[2][1], "faster")],
+        marks=[
+            Mark("day", entries[2][0], "faster"),
+            Mark("commit", entries[2][1], "faster"),
+        ],
     )
-    overview = document.Overview(["Series", "Rate"], [("", [("#main", ["mine", "110"])])], "All series")
-    text = document.page("History", ["4 entries"], "It became faster.", overview, data, [], first=[Live("chart")])
+    overview = document.Overview(
+        ["Series", "Rate"], [("", [("#main", ["mine", "110"])])], "All series"
+    )
+    text = document.page(
+        "History",
+        ["4 entries"],
+        "It became faster.",
+        overview,
+        data,
+        [],
+        first=[Live("chart")],
+    )
     (tmp_path / "page.html").write_bytes(text)
     page, seen = browser.new_page(), []
     page.on("console", lambda message: seen.append(message.text))
@@ -52,8 +75,12 @@ def opened(browser, tmp_path):
     seen, page = [], browser.new_page()
 
     def call(data):
-        overview = document.Overview(["Series"], [("", [("#main", ["mine"])])], "All series")
-        text = document.page("Report", [], "", overview, data, [], first=[Live("chart")])
+        overview = document.Overview(
+            ["Series"], [("", [("#main", ["mine"])])], "All series"
+        )
+        text = document.page(
+            "Report", [], "", overview, data, [], first=[Live("chart")]
+        )
         (tmp_path / "page.html").write_bytes(text)
         page.on("console", lambda message: seen.append(message.text))
         page.on("pageerror", lambda error: seen.append(str(error)))
@@ -69,13 +96,30 @@ def test_only_devices_have_an_ideal_of_their_number_and_cut_intervals_are_named(
     points = [
         Point(
             {"devices": n, "batch": 64 / n},
-            {"speedup": [0.95 * n, 0.9 * n, n], "wide": [90.0, 80.0, 99.0 * n], "near": [90.0, 89.0, 91.0]},
+            {
+                "speedup": [0.95 * n, 0.9 * n, n],
+                "wide": [90.0, 80.0, 99.0 * n],
+                "near": [90.0, 89.0, 91.0],
+            },
         )
         for n in (1, 2)
     ]
-    metrics = [Metric("speedup", "speedup", ideal="n"), Metric("wide", "wide"), Metric("near", "near")]
-    page = opened(Explorer(metrics, [Axis("devices", "devices"), Axis("batch", "batch size")], [Line("a", points)]))
-    note, ideal = page.locator(".series .note"), page.locator(".picture [stroke-dasharray='2 2']")
+    metrics = [
+        Metric("speedup", "speedup", ideal="n"),
+        Metric("wide", "wide"),
+        Metric("near", "near"),
+    ]
+    page = opened(
+        Explorer(
+            metrics,
+            [Axis("devices", "devices"), Axis("batch", "batch size")],
+            [Line("a", points)],
+        )
+    )
+    note, ideal = (
+        page.locator(".series .note"),
+        page.locator(".picture [stroke-dasharray='2 2']"),
+    )
     assert "Dashed: ideal." in note.inner_text() and ideal.count() == 1
     page.get_by_role("combobox", name="Axis").select_option("batch")
     assert "Dashed" not in note.inner_text() and ideal.count() == 0
@@ -92,15 +136,30 @@ def test_percentiles_of_the_page_are_those_of_the_report(count, opened, tmp_path
     random = Random(count)
     measured = [0.01 + 0.02 * random.random() for _ in range(count)]
     batches = {"warmup": 1, "seconds": [9.0, *measured], "items": [100] * (count + 1)}
-    record.write(make_record(config={"device": "cpu", "num_devices": 1}, **batches), tmp_path / "a.json")
+    record.write(
+        make_record(config={"device": "cpu", "num_devices": 1}, **batches),
+        tmp_path / "a.json",
+    )
     with without_pictures():
         assert report.main([str(tmp_path)]) == 0
-    [[row]] = [each["rows"] for each in json.loads((tmp_path / "report.json").read_text())["series"]]
-    page = opened(scaling_data.explorer(summary_builder.summarise(folder.read(tmp_path), "a")))
+    [[row]] = [
+        each["rows"]
+        for each in json.loads((tmp_path / "report.json").read_text())["series"]
+    ]
+    page = opened(
+        scaling_data.explorer(summary_builder.summarise(folder.read(tmp_path), "a"))
+    )
     page.locator(".picture a").click()
     told = page.locator("dialog .note", has_text="longest").inner_text()
-    names = {"step_p50_s": "p50", "step_p95_s": "p95", "step_p99_s": "p99", "step_max_s": "longest"}
+    names = {
+        "step_p50_s": "p50",
+        "step_p95_s": "p95",
+        "step_p99_s": "p99",
+        "step_max_s": "longest",
+    }
     known = {name: row[key]["value"] for key, name in names.items() if row.get(key)}
-    found = {name: float(ms) for name, ms in re.findall(r"(p\d\d|longest) ([\d.]+) ms", told)}
+    found = {
+        name: float(ms) for name, ms in re.findall(r"(p\d\d|longest) ([\d.]+) ms", told)
+    }
     assert found.keys() == known.keys() and f"Steps 1 to {count}" in told
     assert found == {name: round(1000 * seconds, 2) for name, seconds in known.items()}

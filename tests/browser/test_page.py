@@ -7,16 +7,31 @@ import pytest
 from rnn_scaling.commands import report
 from rnn_scaling.records import record
 from tests.support.records import changed
-from tests.support.scaling_runs import attributed, run, timed, without_pictures, write_folder
+from tests.support.scaling_runs import (
+    attributed,
+    run,
+    timed,
+    without_pictures,
+    write_folder,
+)
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     """A report of weak, strong and text runs, with failures and a file that is no record."""
     folder = tmp_path_factory.mktemp("runs")
-    long = {"all_reduce_spec": "pscpu:32k:xring#" + "2" * 60, "variable_update": "replicated"}
-    runs = [*attributed(), run(4, 1.0, "failed", variable_update="replicated"), timed(2, 140, **long)]
-    runs += [timed(n, 90 * n, k, global_batch_size=64) for n in (1, 2) for k in range(3)]
+    long = {
+        "all_reduce_spec": "pscpu:32k:xring#" + "2" * 60,
+        "variable_update": "replicated",
+    }
+    runs = [
+        *attributed(),
+        run(4, 1.0, "failed", variable_update="replicated"),
+        timed(2, 140, **long),
+    ]
+    runs += [
+        timed(n, 90 * n, k, global_batch_size=64) for n in (1, 2) for k in range(3)
+    ]
     for number, result in enumerate(runs):
         record.write(result, folder / f"{number}.json")
     (folder / "cut.json").write_text("{")
@@ -28,7 +43,9 @@ def path(tmp_path_factory):
 @pytest.fixture(scope="module")
 def tab(browser):
     """A page for all that ask for nothing special, and what was seen in it."""
-    context = browser.new_context(offline=True, permissions=["clipboard-read", "clipboard-write"])
+    context = browser.new_context(
+        offline=True, permissions=["clipboard-read", "clipboard-write"]
+    )
     page, seen = context.new_page(), []
     listen(page, seen)
     yield page, seen
@@ -39,7 +56,12 @@ def listen(page, seen):
     """Keeps requests and complaints, of which there may be none."""
     page.on("console", lambda message: seen.append(f"console: {message.text}"))
     page.on("pageerror", lambda error: seen.append(f"error: {error}"))
-    page.on("request", lambda request: request.url.startswith("file:") or seen.append(f"request: {request.url}"))
+    page.on(
+        "request",
+        lambda request: (
+            request.url.startswith("file:") or seen.append(f"request: {request.url}")
+        ),
+    )
 
 
 @pytest.fixture
@@ -53,7 +75,9 @@ def open_page(browser, path, tab):
             contexts.append(browser.new_context(offline=True, **context))
             page = contexts[-1].new_page()
             listen(page, seen)
-        page.emulate_media(media="screen", color_scheme=context.get("color_scheme", "light"))
+        page.emulate_media(
+            media="screen", color_scheme=context.get("color_scheme", "light")
+        )
         page.set_viewport_size({"width": width, "height": height})
         page.goto("about:blank")
         page.goto(path.as_uri())
@@ -89,7 +113,9 @@ def _until(page, expression, argument=None):
 def test_it_opens_from_disk_and_answers_first(still):
     page = still
     assert "on 2 devices" in page.locator("#answer").inner_text()
-    assert page.evaluate("document.documentElement.scrollHeight") <= 2500, "details are folded"
+    assert page.evaluate("document.documentElement.scrollHeight") <= 2500, (
+        "details are folded"
+    )
 
 
 def _below(page, selector):
@@ -99,9 +125,23 @@ def _below(page, selector):
 
 def test_the_first_screen_has_the_answer_every_series_and_the_picture(still):
     page = still
-    assert max(_below(page, "#answer"), _below(page, ".picture svg"), _below(page, ".overview")) < 800
-    assert "7 runs" not in page.locator("h1").inner_text() and "model nmt" in page.locator("h1").inner_text()
-    assert page.locator(".overview tbody tr:not(.group)").count() == page.locator("[id^=series-]").count() == 4
+    assert (
+        max(
+            _below(page, "#answer"),
+            _below(page, ".picture svg"),
+            _below(page, ".overview"),
+        )
+        < 800
+    )
+    assert (
+        "7 runs" not in page.locator("h1").inner_text()
+        and "model nmt" in page.locator("h1").inner_text()
+    )
+    assert (
+        page.locator(".overview tbody tr:not(.group)").count()
+        == page.locator("[id^=series-]").count()
+        == 4
+    )
 
 
 def test_a_phone_shows_every_column_without_scrolling_sideways(open_page):
@@ -110,16 +150,34 @@ def test_a_phone_shows_every_column_without_scrolling_sideways(open_page):
     box = cells.first.bounding_box()
     assert cells.first.inner_text().replace("\u00a0", " ").endswith("1.80 ± 0.02")
     assert box["y"] + box["height"] <= 844
-    assert all(each["x"] >= 0 and each["x"] + each["width"] <= 390 for each in [c.bounding_box() for c in cells.all()])
-    assert page.evaluate("(e => e.scrollWidth - e.clientWidth)(document.querySelector('.first .scroll'))") <= 0
+    assert all(
+        each["x"] >= 0 and each["x"] + each["width"] <= 390
+        for each in [c.bounding_box() for c in cells.all()]
+    )
+    assert (
+        page.evaluate(
+            "(e => e.scrollWidth - e.clientWidth)(document.querySelector('.first .scroll'))"
+        )
+        <= 0
+    )
 
 
 def test_names_of_links_buttons_tables_and_regions_tell_apart(open_page):
     page = open_page()
-    page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
-    for selector in ("a", "button", "summary", "caption", "[role=region]", "[role=img] > title"):
+    page.evaluate(
+        "document.querySelectorAll('details').forEach(each => each.open = true)"
+    )
+    for selector in (
+        "a",
+        "button",
+        "summary",
+        "caption",
+        "[role=region]",
+        "[role=img] > title",
+    ):
         names = page.evaluate(
-            "s => [...document.querySelectorAll(s)].map(e => e.ariaLabel || e.textContent.trim())", selector
+            "s => [...document.querySelectorAll(s)].map(e => e.ariaLabel || e.textContent.trim())",
+            selector,
         )
         twice = {name for name in names if names.count(name) > 1}
         assert names and not twice, (selector, twice)
@@ -137,7 +195,9 @@ def test_a_link_to_a_series_unfolds_it(open_page):
 
 def test_nothing_is_wider_than_the_screen(open_page):
     page = open_page(320)
-    page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+    page.evaluate(
+        "document.querySelectorAll('details').forEach(each => each.open = true)"
+    )
     outside = """() => [...document.querySelectorAll('p, li, h1, h2, h3, dd, code, button, summary, svg')]
         .filter(e => e.checkVisibility() && !e.closest('.visually-hidden, .scroll'))
         .filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"""
@@ -171,7 +231,11 @@ def test_dark_and_light_have_enough_contrast_pictures_included(open_page):
     page, papers, pictures = open_page(), [], set()
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
-        pictures.add(page.evaluate("getComputedStyle(document.querySelector('svg.plot text')).fill"))
+        pictures.add(
+            page.evaluate(
+                "getComputedStyle(document.querySelector('svg.plot text')).fill"
+            )
+        )
         paper, text, lines = page.evaluate(contrast)
         assert text >= 4.5 and lines >= 3, (scheme, text, lines)
         papers.append(paper)
@@ -179,7 +243,9 @@ def test_dark_and_light_have_enough_contrast_pictures_included(open_page):
 
 
 def test_headings_go_down_one_step_at_a_time(still):
-    levels = still.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map(e => Number(e.tagName[1]))")
+    levels = still.evaluate(
+        "[...document.querySelectorAll('h1,h2,h3,h4')].map(e => Number(e.tagName[1]))"
+    )
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(after <= before + 1 for before, after in zip(levels, levels[1:]))
 
@@ -204,9 +270,15 @@ def test_by_keyboard_one_skips_and_every_stop_is_visible(open_page):
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "main"
     stops = []
-    while page.keyboard.press("Tab") or page.evaluate("document.activeElement.tagName") != "BODY":
+    while (
+        page.keyboard.press("Tab")
+        or page.evaluate("document.activeElement.tagName") != "BODY"
+    ):
         stops.append(page.evaluate("document.activeElement.tagName"))
-        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+        assert (
+            page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            != "none"
+        )
     assert set(stops) == {"A", "a", "SUMMARY", "BUTTON", "SELECT"} and len(stops) >= 20
 
 
@@ -235,12 +307,18 @@ def test_the_address_keeps_what_is_chosen(open_page):
     page.get_by_role("combobox", name="Metric").select_option("words_per_second")
     page.locator(".keys button").first.click()
     after = _state(page)
-    assert after["points"] < before["points"] and after["off"] and after["axis"].startswith("Words/s")
+    assert (
+        after["points"] < before["points"]
+        and after["off"]
+        and after["axis"].startswith("Words/s")
+    )
     page.locator(".overview .sort").nth(1).click()
     page.get_by_role("button", name="Filter All series").click()
     page.get_by_label("Filter All series by Speedup").fill(">1.5")
     chosen = _state(page)
-    assert "ascending" in chosen["sort"] and 0 < len(chosen["rows"]) < len(before["rows"])
+    assert "ascending" in chosen["sort"] and 0 < len(chosen["rows"]) < len(
+        before["rows"]
+    )
     page.reload()
     assert _state(page) == chosen
     page.go_back()
@@ -253,10 +331,16 @@ def test_a_column_sorts_by_number_up_and_down(open_page):
     page.locator("#runs").click()
     column = page.locator(".runs thead th", has_text="Words/s").locator(".sort")
     column.wait_for()
-    index = page.locator(".runs thead th .sort").all_inner_texts().index(column.inner_text())
+    index = (
+        page.locator(".runs thead th .sort")
+        .all_inner_texts()
+        .index(column.inner_text())
+    )
 
     def values():
-        texts = page.locator(f".runs tbody tr > :nth-child({index + 1})").all_inner_texts()
+        texts = page.locator(
+            f".runs tbody tr > :nth-child({index + 1})"
+        ).all_inner_texts()
         return [float(text.replace(",", "")) for text in texts if text != "n/a"], texts
 
     column.click()
@@ -272,12 +356,24 @@ def test_a_point_opens_its_runs_and_the_keyboard_closes_them(open_page):
     point = page.locator(".picture a").last
     name = point.get_attribute("aria-label")
     point.focus()
-    assert name.split(";")[0] in page.locator(".tip").inner_text() and "./run.sh" in page.locator(".tip").inner_text()
+    assert (
+        name.split(";")[0] in page.locator(".tip").inner_text()
+        and "./run.sh" in page.locator(".tip").inner_text()
+    )
     page.keyboard.press("Enter")
     panel = page.locator("dialog[open]")
     assert panel.locator("h2").inner_text() == name.split(";")[0] and "run=" in page.url
     shown = panel.inner_text()
-    for text in ("Repeat this run", "Step times", "p50", "p95", "longest", "Phases", "Configuration", "Environment"):
+    for text in (
+        "Repeat this run",
+        "Step times",
+        "p50",
+        "p95",
+        "longest",
+        "Phases",
+        "Configuration",
+        "Environment",
+    ):
         assert text in shown
     panel.locator(".others a").nth(1).click()
     assert page.locator(".others a[aria-current]").inner_text() in page.url
@@ -298,7 +394,9 @@ def test_steps_zoom_by_numbers_and_by_dragging(open_page):
     page.get_by_label("Last step shown").fill("30")
     page.get_by_label("Last step shown").press("Enter")
     _until(page, "location.hash.includes('steps=12-30')")
-    assert page.locator("dialog svg[aria-label^='Times of steps 12 to 30']").count() == 1
+    assert (
+        page.locator("dialog svg[aria-label^='Times of steps 12 to 30']").count() == 1
+    )
     box = page.locator(".brush .overlay").bounding_box()
     page.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 40)
     page.mouse.down()
@@ -314,7 +412,10 @@ def test_steps_zoom_by_numbers_and_by_dragging(open_page):
 def test_an_address_with_steps_that_a_run_does_not_have_shows_all_of_them(open_page):
     page = open_page()
     page.locator(".picture a").last.click()
-    fields = [page.get_by_label("First step shown"), page.get_by_label("Last step shown")]
+    fields = [
+        page.get_by_label("First step shown"),
+        page.get_by_label("Last step shown"),
+    ]
     expected = [field.input_value() for field in fields]
     for steps in ("1e9-2e9", "0.1-0.2", "9-3"):
         page.evaluate("steps => choose({ steps })", steps)
@@ -333,7 +434,9 @@ def test_a_fingers_first_tap_says_what_a_point_is_and_the_second_opens_it(open_p
     page = open_page(390, 844, has_touch=True, is_mobile=True)
     point = page.locator(".picture a").last
     point.tap()
-    assert page.locator(".tip").is_visible() and not page.locator("dialog[open]").count()
+    assert (
+        page.locator(".tip").is_visible() and not page.locator("dialog[open]").count()
+    )
     point.tap()
     page.locator("dialog[open]").wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -353,7 +456,9 @@ def test_the_losses_of_all_series_are_bars_on_one_axis_that_lead_to_runs(open_pa
 def test_details_open_and_commands_are_copied(open_page):
     page = open_page()
     page.locator("#again").click()
-    summary = page.locator("details.section details:has(code):not([open]) > summary").first
+    summary = page.locator(
+        "details.section details:has(code):not([open]) > summary"
+    ).first
     summary.focus()
     page.keyboard.press("Enter")
     button = page.locator("details details[open] button.copy").first
@@ -366,7 +471,9 @@ def test_details_open_and_commands_are_copied(open_page):
 
 def test_without_the_clipboard_the_command_is_selected(open_page):
     page = open_page()
-    page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('no')); }")
+    page.evaluate(
+        "() => { navigator.clipboard.writeText = () => Promise.reject(new Error('no')); }"
+    )
     page.locator("#again").click()
     page.locator("button.copy:visible").first.click()
     _until(page, "document.getElementById('status').textContent === 'Selected.'")
@@ -375,8 +482,14 @@ def test_without_the_clipboard_the_command_is_selected(open_page):
 
 def test_without_scripts_all_is_there_and_no_button_is_dead(open_page):
     page = open_page(java_script_enabled=False)
-    assert page.locator(".first svg.plot").first.is_visible() and not page.locator(".live").first.is_visible()
-    assert page.locator("#answer").is_visible() and page.locator("button:visible").count() == 0
+    assert (
+        page.locator(".first svg.plot").first.is_visible()
+        and not page.locator(".live").first.is_visible()
+    )
+    assert (
+        page.locator("#answer").is_visible()
+        and page.locator("button:visible").count() == 0
+    )
     page.locator("details:has(code) > summary").first.click()
     assert page.locator("details[open] code").first.is_visible()
 
@@ -384,9 +497,13 @@ def test_without_scripts_all_is_there_and_no_button_is_dead(open_page):
 def test_print_is_on_white_with_the_tables_whole(open_page):
     page = open_page(794)
     page.emulate_media(media="print", color_scheme="dark")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert (
-        page.locator(".live:visible, .tools:visible").count() == 0 and page.locator("button.copy:visible").count() == 0
+        page.evaluate("getComputedStyle(document.body).backgroundColor")
+        == "rgb(255, 255, 255)"
+    )
+    assert (
+        page.locator(".live:visible, .tools:visible").count() == 0
+        and page.locator("button.copy:visible").count() == 0
     )
     assert page.locator(".first svg.plot").first.is_visible()
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -409,7 +526,9 @@ def test_print_is_on_white_with_the_tables_whole(open_page):
         }
         return split;
     }"""
-    assert [word for word in page.evaluate(split) if "2222" not in word] == [], "no word is split"
+    assert [word for word in page.evaluate(split) if "2222" not in word] == [], (
+        "no word is split"
+    )
     assert page.evaluate(
         "[...document.querySelectorAll('table')].every(e => getComputedStyle(e).breakInside === 'avoid')"
     )
@@ -420,12 +539,18 @@ def test_print_is_on_white_with_the_tables_whole(open_page):
 
 
 def test_a_certificate_is_seen_beside_the_picture(browser, tmp_path):
-    right = {"verdict": "equal within 1e-05", "holds": True, "sentence": "As it should be."}
+    right = {
+        "verdict": "equal within 1e-05",
+        "holds": True,
+        "sentence": "As it should be.",
+    }
     write_folder(tmp_path, [changed(run, certificate=right) for run in attributed()])
     with without_pictures():
         assert report.main([str(tmp_path)]) == 0
     page = browser.new_page(viewport={"width": 1280, "height": 800})
     page.goto((tmp_path / "report.html").as_uri())
-    hidden = "table => table.parentElement.scrollWidth - table.parentElement.clientWidth"
+    hidden = (
+        "table => table.parentElement.scrollWidth - table.parentElement.clientWidth"
+    )
     assert page.locator("table.overview").evaluate(hidden) <= 0
     page.close()

@@ -18,25 +18,41 @@ def address(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("size", [(1280, 800), (390, 844)])
-def test_predicted_points_are_hollow_in_a_band_and_nothing_is_fetched(size, browser, address):
+def test_predicted_points_are_hollow_in_a_band_and_nothing_is_fetched(
+    size, browser, address
+):
     seen = []
-    with browser.new_context(viewport=dict(zip(("width", "height"), size)), offline=True) as context:
+    with browser.new_context(
+        viewport=dict(zip(("width", "height"), size)), offline=True
+    ) as context:
         page = context.new_page()
         page.on("console", lambda message: seen.append(message.text))
         page.on("pageerror", lambda error: seen.append(str(error)))
-        page.on("request", lambda request: request.url.startswith("file:") or seen.append(request.url))
+        page.on(
+            "request",
+            lambda request: request.url.startswith("file:") or seen.append(request.url),
+        )
         page.goto(address)
-        labels = page.locator(".picture a").evaluate_all("links => links.map(link => link.getAttribute('aria-label'))")
+        labels = page.locator(".picture a").evaluate_all(
+            "links => links.map(link => link.getAttribute('aria-label'))"
+        )
         hollow = page.locator(".picture [fill='var(--paper)']").count()
         band = page.locator(".picture [aria-label=area] path").get_attribute("d")
         note = page.locator(".series .note").inner_text()
-        ticks = page.locator(".picture [aria-label='x-axis tick label'] text").all_text_contents()
+        ticks = page.locator(
+            ".picture [aria-label='x-axis tick label'] text"
+        ).all_text_contents()
         wide = page.evaluate("document.documentElement.scrollWidth")
         page.get_by_role("combobox", name="Metric").select_option("exchange")
         parts = page.locator(".picture a").count()
     predicted = [label for label in labels if "predicted" in label]
     assert (len(predicted), len(labels)) == (10, 13) and hollow == 10
-    assert "NaN" not in band and "Infinity" not in band and "beyond the frame" in note and "Hollow" in note
+    assert (
+        "NaN" not in band
+        and "Infinity" not in band
+        and "beyond the frame" in note
+        and "Hollow" in note
+    )
     assert "" not in ticks and "4,096" in ticks and parts == 10
     assert seen == [] and wide <= size[0]
 

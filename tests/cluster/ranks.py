@@ -25,7 +25,12 @@ VERSIONS = {"rnn_scaling": "0.1.0", "tensorflow": "2.21.0"}
 
 def a_launch(rank, size, meeting, **changes):
     """Rank of `size` on host "h<rank>"."""
-    values = {"host": f"h{rank}", "local_rank": rank, "local_size": size, "job": "test"} | changes
+    values = {
+        "host": f"h{rank}",
+        "local_rank": rank,
+        "local_size": size,
+        "job": "test",
+    } | changes
     return Launch(rank, size, "test", meeting, **values)
 
 
@@ -34,10 +39,27 @@ def a_meeting():
     return ports.joined(ports.LOOPBACK, ports.free(ports.MEETING_PORTS))
 
 
-def a_member(rank, size, meeting, launch=None, hello=None, survives=(), timeout_s=PATIENCE_S, heartbeat_s=PATIENCE_S):
+def a_member(
+    rank,
+    size,
+    meeting,
+    launch=None,
+    hello=None,
+    survives=(),
+    timeout_s=PATIENCE_S,
+    heartbeat_s=PATIENCE_S,
+):
     """A member whose flags, versions and role are those of all others, but for `hello`."""
-    said = {"role": "worker", "flags": {"batch_size": 32}, "versions": VERSIONS} | (hello or {})
-    return Member(a_launch(rank, size, meeting, **(launch or {})), Hello(**said), timeout_s, heartbeat_s, survives)
+    said = {"role": "worker", "flags": {"batch_size": 32}, "versions": VERSIONS} | (
+        hello or {}
+    )
+    return Member(
+        a_launch(rank, size, meeting, **(launch or {})),
+        Hello(**said),
+        timeout_s,
+        heartbeat_s,
+        survives,
+    )
 
 
 def together(members, body):
@@ -51,22 +73,47 @@ def together(members, body):
             results[number] = str(e)
 
     # Not of a pool, which would wait for those that hang.
-    threads = [threading.Thread(target=run, args=each, daemon=True) for each in enumerate(members)]
+    threads = [
+        threading.Thread(target=run, args=each, daemon=True)
+        for each in enumerate(members)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE_S)
-    return [results.get(number, "still waits, or raised what it should not") for number in range(len(members))]
+    return [
+        results.get(number, "still waits, or raised what it should not")
+        for number in range(len(members))
+    ]
 
 
 class Process:
     """A rank in a process of its own."""
 
     def __init__(self, rank, size, meeting, **options):
-        tether = [sys.executable, "-I", str(TETHER), str(os.getpid())]  # also a frozen one dies with the test
-        command = [*tether, sys.executable, "-m", __name__, str(rank), str(size), meeting, json.dumps(options)]
+        tether = [
+            sys.executable,
+            "-I",
+            str(TETHER),
+            str(os.getpid()),
+        ]  # also a frozen one dies with the test
+        command = [
+            *tether,
+            sys.executable,
+            "-m",
+            __name__,
+            str(rank),
+            str(size),
+            meeting,
+            json.dumps(options),
+        ]
         self._process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            command,
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
         )
         self._lines: queue.Queue[str] = queue.Queue()
         self.pid = self._process.pid
@@ -168,9 +215,22 @@ def received_until_closed(connection):
 
 
 def a_hello(rank, size, job="test", token=""):
-    identity = {"rank": rank, "size": size, "pid": rank, "host": "h", "role": "worker", "address": "", "job": job}
+    identity = {
+        "rank": rank,
+        "size": size,
+        "pid": rank,
+        "host": "h",
+        "role": "worker",
+        "address": "",
+        "job": job,
+    }
     versions = {"Python": ".".join(map(str, os.sys.version_info[:3]))} | VERSIONS
-    fields = {**identity, "versions": versions, "flags": {"batch_size": 32}, "nonce": "n"}
+    fields = {
+        **identity,
+        "versions": versions,
+        "flags": {"batch_size": 32},
+        "nonce": "n",
+    }
     return wire.encode("hello", **fields, proof=tokens.proof(token, fields))
 
 

@@ -22,7 +22,10 @@ def numbers_of(end):
 
 
 def test_connections_to_one_address_end_and_others_stay():
-    with socket.create_server(("127.0.0.1", 0)) as frozen, socket.create_server(("127.0.0.1", 0)) as other:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as frozen,
+        socket.create_server(("127.0.0.1", 0)) as other,
+    ):
         address = f"localhost:{frozen.getsockname()[1]}"
         with (
             socket.create_connection(frozen.getsockname()) as first,
@@ -37,14 +40,18 @@ def test_connections_to_one_address_end_and_others_stay():
 
 
 def test_an_address_that_nobody_is_connected_to_is_none_to_cut():
-    assert connections.cut("127.0.0.1:1") == connections.cut("no.such.host.invalid:1") == 0
+    assert (
+        connections.cut("127.0.0.1:1") == connections.cut("no.such.host.invalid:1") == 0
+    )
 
 
 def test_a_server_that_comes_late_is_waited_for():
     with socket.socket() as late:
         late.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{late.getsockname()[1]}"
-        waiting = threading.Thread(target=connections.wait_for_server, args=(address, 60.0), daemon=True)
+        waiting = threading.Thread(
+            target=connections.wait_for_server, args=(address, 60.0), daemon=True
+        )
         waiting.start()
         waiting.join(0.5)
         assert waiting.is_alive()

@@ -35,7 +35,9 @@ def test_a_killed_rank_is_named_to_all_others_at_once():
         first.do("leave")
         assert first.hear() == "done leave"
         first.do("reports")
-        assert json.loads(first.hear()) == {"1": ["half", "what was measured until then"]}
+        assert json.loads(first.hear()) == {
+            "1": ["half", "what was measured until then"]
+        }
 
 
 @pytest.mark.parametrize("number, size", [(1, 3), (0, 2)])
@@ -85,7 +87,9 @@ def test_a_rank_that_may_be_lost_is_noted_and_barriers_go_on_without_it():
         line = f"rank 3 (host h3, process {ranks[3].pid}) ended: killed or crashed"
         ranks[0].do("lost")
         ranks[2].do("lost")
-        assert [json.loads(ranks[0].hear()), json.loads(ranks[2].hear())] == [[[3, line]]] * 2
+        assert [json.loads(ranks[0].hear()), json.loads(ranks[2].hear())] == [
+            [[3, line]]
+        ] * 2
         ranks[2].do("abort", "no memory")  # an error of such a rank ends only itself
         line = f"failed rank 2 (host h2, process {ranks[2].pid}) ended: no memory"
         assert {ranks[2].hear(), ranks[2].hear()} == {line, "done abort"}
@@ -98,7 +102,9 @@ def test_a_rank_that_may_be_lost_is_noted_and_barriers_go_on_without_it():
 def test_rank_0_is_never_survived(survives):
     with processes(3, survives=survives) as ranks:
         ranks[0].send_signal(signal.SIGKILL)
-        line = f"failed rank 0 (host h0, process {ranks[0].pid}) ended: killed or crashed"
+        line = (
+            f"failed rank 0 (host h0, process {ranks[0].pid}) ended: killed or crashed"
+        )
         assert [rank.hear() for rank in ranks[1:]] == [line, line]
 
 

@@ -15,9 +15,7 @@ from rnn_scaling.cluster import fence, ports
 from tests.cluster.ranks import PATIENCE_S
 
 LISTEN = "import socket, sys; s = socket.create_server(('', int(sys.argv[1]))); print('there', flush=True); s.accept()"
-CONNECT = (
-    "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))); print(open('/proc/net/dev').read())"
-)
+CONNECT = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))); print(open('/proc/net/dev').read())"
 NOBODY = 65534
 PR_SET_DUMPABLE = 4  # <linux/prctl.h>: who has changed his user may not write /proc/self/uid_map otherwise
 AS_A_USER = f"""
@@ -51,7 +49,9 @@ def test_processes_in_a_network_reach_each_other_and_nobody_else_reaches_them():
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection((ports.LOOPBACK, port), PATIENCE_S)
             connect = [*fenced.enter, sys.executable, "-c", CONNECT, str(port)]
-            connected = subprocess.run(connect, capture_output=True, text=True, timeout=PATIENCE_S)
+            connected = subprocess.run(
+                connect, capture_output=True, text=True, timeout=PATIENCE_S
+            )
             assert interfaces(connected.stdout) == ["lo"], connected.stderr
             assert listener.wait(PATIENCE_S) == 0
         finally:
@@ -66,7 +66,9 @@ def test_a_user_without_rights_gets_a_network_and_stays_who_he_is():
         os.chmod(folder, 0o755)
         module = shutil.copy(fence.__file__, folder)
         command = [sys.executable, "-c", AS_A_USER, module]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE_S
+        )
     reason, user, *lines = done.stdout.splitlines()
     if reason:
         pytest.skip(f"no network for users here: {reason}")
@@ -74,7 +76,9 @@ def test_a_user_without_rights_gets_a_network_and_stays_who_he_is():
     assert interfaces("\n".join(lines)) == ["lo"]
 
 
-def test_where_no_network_can_be_made_programs_start_without_and_the_reason_is_told(tmp_path, monkeypatch):
+def test_where_no_network_can_be_made_programs_start_without_and_the_reason_is_told(
+    tmp_path, monkeypatch
+):
     no = tmp_path / "no.py"
     no.write_text("import sys; sys.exit('unshare: Operation not permitted')")
     monkeypatch.setattr(fence, "__file__", str(no))
@@ -86,5 +90,7 @@ def test_a_program_that_is_not_there_is_named():
     with fence.network() as fenced:
         if not fenced.enter:
             pytest.skip(f"no network of its own here: {fenced.reason}")
-        done = subprocess.run([*fenced.enter, "no-such-program"], capture_output=True, text=True)
+        done = subprocess.run(
+            [*fenced.enter, "no-such-program"], capture_output=True, text=True
+        )
     assert done.returncode and "no-such-program: No such file" in done.stderr

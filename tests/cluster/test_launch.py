@@ -10,7 +10,11 @@ import pytest
 from rnn_scaling.cluster import launch, node_list, ports, tokens
 from rnn_scaling.cluster.launch import ClusterError, Launch
 
-OWN = {"RNN_SCALING_RANK": "1", "RNN_SCALING_SIZE": "3", "RNN_SCALING_MEETING": "10.0.0.1:4000"}
+OWN = {
+    "RNN_SCALING_RANK": "1",
+    "RNN_SCALING_SIZE": "3",
+    "RNN_SCALING_MEETING": "10.0.0.1:4000",
+}
 CLUSTER = {"ps": ["a:2223"], "worker": ["a:2224", "b:2222"], "chief": ["a:2222"]}
 MPI = {
     "OMPI_COMM_WORLD_RANK": "2",
@@ -20,7 +24,9 @@ MPI = {
     "PMIX_NAMESPACE": "2062024705",
     "OMPI_MCA_orte_hnp_uri": "2062024704.0;tcp://10.96.0.1,172.17.0.1:34911",
 }
-MPI_5 = {name: value for name, value in MPI.items() if name[:8] != "OMPI_MCA"} | {"PMIX_NAMESPACE": "prterun-n-1-42@1"}
+MPI_5 = {name: value for name, value in MPI.items() if name[:8] != "OMPI_MCA"} | {
+    "PMIX_NAMESPACE": "prterun-n-1-42@1"
+}
 SLURM = {
     "SLURM_JOB_ID": "17",
     "SLURM_STEP_ID": "0",
@@ -31,11 +37,19 @@ SLURM = {
     "SLURM_LOCALID": "1",
     "SLURM_NODEID": "1",
 }
-KUBERNETES = {"JOB_COMPLETION_INDEX": "2", "RNN_SCALING_SIZE": "4", "RNN_SCALING_SERVICE": "ranks"}
+KUBERNETES = {
+    "JOB_COMPLETION_INDEX": "2",
+    "RNN_SCALING_SIZE": "4",
+    "RNN_SCALING_SERVICE": "ranks",
+}
 
 
 def tf_config(task_type="worker", index=1, cluster=CLUSTER):
-    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": task_type, "index": index}})}
+    return {
+        "TF_CONFIG": json.dumps(
+            {"cluster": cluster, "task": {"type": task_type, "index": index}}
+        )
+    }
 
 
 def of(environ, **arguments):
@@ -43,7 +57,12 @@ def of(environ, **arguments):
 
 
 def test_no_launcher_and_launchers_of_one_process_are_one_alone():
-    batch_script = {"SLURM_JOB_ID": "17", "SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_NODELIST": "n[1-2]"}
+    batch_script = {
+        "SLURM_JOB_ID": "17",
+        "SLURM_PROCID": "0",
+        "SLURM_NTASKS": "4",
+        "SLURM_NODELIST": "n[1-2]",
+    }
     shell = SLURM | {"SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "4"}
     alone = [
         {},
@@ -64,12 +83,27 @@ def test_no_launcher_and_launchers_of_one_process_are_one_alone():
 
 
 def test_own_variables():
-    assert of(OWN) == Launch(1, 3, "environment", "10.0.0.1:4000", "job-2", 0, 1, (), "meeting 10.0.0.1:4000")
-    more = {"HOST": "10.0.0.2", "LAUNCHER": "netlab", "LOCAL_RANK": "1", "LOCAL_SIZE": "2", "JOB": "j"}
+    assert of(OWN) == Launch(
+        1, 3, "environment", "10.0.0.1:4000", "job-2", 0, 1, (), "meeting 10.0.0.1:4000"
+    )
+    more = {
+        "HOST": "10.0.0.2",
+        "LAUNCHER": "netlab",
+        "LOCAL_RANK": "1",
+        "LOCAL_SIZE": "2",
+        "JOB": "j",
+    }
     environ = OWN | {f"RNN_SCALING_{name}": value for name, value in more.items()}
-    assert of(environ) == Launch(1, 3, "netlab", "10.0.0.1:4000", "10.0.0.2", 1, 2, (), "j")
+    assert of(environ) == Launch(
+        1, 3, "netlab", "10.0.0.1:4000", "10.0.0.2", 1, 2, (), "j"
+    )
     local = of(OWN | {"RNN_SCALING_MEETING": "127.0.0.1:4000"})
-    assert (local.host, local.local_rank, local.local_size, local.is_local) == ("127.0.0.1", 1, 3, True)
+    assert (local.host, local.local_rank, local.local_size, local.is_local) == (
+        "127.0.0.1",
+        1,
+        3,
+        True,
+    )
     assert not of(OWN).is_local
 
 
@@ -78,8 +112,16 @@ def test_tf_config_numbers_chief_workers_and_servers_in_this_order():
     assert found.addresses == ("a:2222", "a:2224", "b:2222", "a:2223")
     # 2223 and 2224 of host a are taken, by an address of its own each.
     assert (found.rank, found.size, found.meeting, found.host) == (2, 4, "a:2225", "b")
-    assert (found.local_rank, found.local_size, found.engine_address(), found.num_ps) == (0, 1, "b:2222", 1)
-    ranks = [of(tf_config(*task)).rank for task in (("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0))]
+    assert (
+        found.local_rank,
+        found.local_size,
+        found.engine_address(),
+        found.num_ps,
+    ) == (0, 1, "b:2222", 1)
+    ranks = [
+        of(tf_config(*task)).rank
+        for task in (("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0))
+    ]
     assert ranks == [0, 1, 2, 3]
     last = of(tf_config("ps", 0))
     assert (last.local_rank, last.local_size, last.job) == (2, 3, found.job)
@@ -88,15 +130,26 @@ def test_tf_config_numbers_chief_workers_and_servers_in_this_order():
 
 def test_mpirun_4_tells_where_it_runs():
     found = of(MPI)
-    assert (found.rank, found.size, found.launcher, found.host) == (2, 4, "mpirun", "job-2")
-    assert (found.local_rank, found.local_size, found.job) == (0, 2, "mpirun 2062024705")
+    assert (found.rank, found.size, found.launcher, found.host) == (
+        2,
+        4,
+        "mpirun",
+        "job-2",
+    )
+    assert (found.local_rank, found.local_size, found.job) == (
+        0,
+        2,
+        "mpirun 2062024705",
+    )
     host, port = ports.split(found.meeting)
     assert host == "10.96.0.1" and port in ports.MEETING_PORTS
     assert of(MPI | {"OMPI_COMM_WORLD_RANK": "0"}).meeting == found.meeting
     assert of(MPI | {"PMIX_NAMESPACE": "2062024706"}).meeting != found.meeting
     ipv6 = of(MPI | {"OMPI_MCA_orte_hnp_uri": "1.0;tcp6://[fe80::1,2620::2]:43370"})
     assert ports.split(ipv6.meeting)[0] == "fe80::1"
-    loopback_first = of(MPI | {"OMPI_MCA_orte_hnp_uri": "1.0;tcp://127.0.0.1,10.0.0.9:43370"})
+    loopback_first = of(
+        MPI | {"OMPI_MCA_orte_hnp_uri": "1.0;tcp://127.0.0.1,10.0.0.9:43370"}
+    )
     assert ports.split(loopback_first.meeting)[0] == "10.0.0.9"
 
 
@@ -120,52 +173,108 @@ def test_a_slurm_step_meets_at_its_first_node():
     host, port = ports.split(found.meeting)
     assert host == "n08" and port in ports.MEETING_PORTS
     assert of(SLURM | {"SLURM_STEP_ID": "1"}).meeting != found.meeting
-    one_node = {"SLURM_STEP_NODELIST": "n08", "SLURM_STEP_TASKS_PER_NODE": "5", "SLURM_NODEID": "0"}
+    one_node = {
+        "SLURM_STEP_NODELIST": "n08",
+        "SLURM_STEP_TASKS_PER_NODE": "5",
+        "SLURM_NODEID": "0",
+    }
     assert of(SLURM | one_node).is_local
 
 
 def test_kubernetes_meets_at_the_first_pod():
     found = of(KUBERNETES)
-    assert (found.rank, found.size, found.meeting, found.host) == (2, 4, "job-0.ranks:20000", "job-2")
+    assert (found.rank, found.size, found.meeting, found.host) == (
+        2,
+        4,
+        "job-0.ranks:20000",
+        "job-2",
+    )
     assert (found.local_rank, found.local_size, found.job) == (0, 1, "Kubernetes job")
 
 
 @pytest.mark.parametrize("environ", [OWN, tf_config(), MPI, MPI_5, SLURM, KUBERNETES])
 def test_an_address_that_is_given_counts(environ):
     assert of(environ, coordinator_address="x:7").meeting == "x:7"
-    with pytest.raises(ClusterError, match=r"--coordinator_address=x: it must be HOST:PORT; such as"):
+    with pytest.raises(
+        ClusterError, match=r"--coordinator_address=x: it must be HOST:PORT; such as"
+    ):
         of(environ, coordinator_address="x")
 
 
 WRONG = [
-    (OWN | {"RNN_SCALING_RANK": "3"}, "RNN_SCALING_RANK=3: ranks of RNN_SCALING_SIZE=3 are 0 to 2"),
-    (OWN | {"RNN_SCALING_RANK": "-1"}, "RNN_SCALING_RANK=-1: it must be a number of at least 0"),
+    (
+        OWN | {"RNN_SCALING_RANK": "3"},
+        "RNN_SCALING_RANK=3: ranks of RNN_SCALING_SIZE=3 are 0 to 2",
+    ),
+    (
+        OWN | {"RNN_SCALING_RANK": "-1"},
+        "RNN_SCALING_RANK=-1: it must be a number of at least 0",
+    ),
     (OWN | {"RNN_SCALING_RANK": "²"}, "RNN_SCALING_RANK=²: it must be a number"),
-    (OWN | {"RNN_SCALING_SIZE": "0"}, "RNN_SCALING_SIZE=0: it must be a number of at least 1"),
+    (
+        OWN | {"RNN_SCALING_SIZE": "0"},
+        "RNN_SCALING_SIZE=0: it must be a number of at least 1",
+    ),
     (OWN | {"RNN_SCALING_MEETING": "a"}, "RNN_SCALING_MEETING=a: it must be HOST:PORT"),
-    (OWN | {"RNN_SCALING_MEETING": "a:0"}, "RNN_SCALING_MEETING=a:0: it must be HOST:PORT"),
-    ({"RNN_SCALING_MEETING": "a:1"}, "RNN_SCALING_SIZE is not set, but other variables of its launcher are"),
+    (
+        OWN | {"RNN_SCALING_MEETING": "a:0"},
+        "RNN_SCALING_MEETING=a:0: it must be HOST:PORT",
+    ),
+    (
+        {"RNN_SCALING_MEETING": "a:1"},
+        "RNN_SCALING_SIZE is not set, but other variables of its launcher are",
+    ),
     ({"RNN_SCALING_SIZE": "2"}, "RNN_SCALING_RANK is not set"),
-    ({"RNN_SCALING_SIZE": "2", "RNN_SCALING_RANK": "0"}, "RNN_SCALING_MEETING is not set"),
+    (
+        {"RNN_SCALING_SIZE": "2", "RNN_SCALING_RANK": "0"},
+        "RNN_SCALING_MEETING is not set",
+    ),
     ({"TF_CONFIG": "x"}, "it must say the cluster and the task; such as {"),
     ({"TF_CONFIG": "[" * 100000}, "it must say the cluster and the task; such as {"),
-    ({"TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}}'}, "it must say the cluster and the task; such as {"),
-    *((tf_config(index=index), "it must say") for index in (1e999, True, 1.5, None, "x", [0])),
+    (
+        {"TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}}'},
+        "it must say the cluster and the task; such as {",
+    ),
+    *(
+        (tf_config(index=index), "it must say")
+        for index in (1e999, True, 1.5, None, "x", [0])
+    ),
     (tf_config(index=2), "TF_CONFIG: its cluster has no task worker 2"),
     (tf_config("evaluator", 0), "TF_CONFIG: its cluster has no task evaluator 0"),
-    (tf_config(cluster={"evaluator": ["a:1"]}), "TF_CONFIG: job evaluator is none of chief, worker, ps"),
-    (tf_config(cluster={"worker": ["a:1", "a:1"]}), "TF_CONFIG: a:1 stands there twice"),
-    (tf_config(cluster={"worker": ["a:1", "b"]}), "TF_CONFIG: worker=b: it must be HOST:PORT"),
-    (tf_config(cluster={"worker": ["a:1", 5]}), "TF_CONFIG: worker=5: it must be HOST:PORT"),
+    (
+        tf_config(cluster={"evaluator": ["a:1"]}),
+        "TF_CONFIG: job evaluator is none of chief, worker, ps",
+    ),
+    (
+        tf_config(cluster={"worker": ["a:1", "a:1"]}),
+        "TF_CONFIG: a:1 stands there twice",
+    ),
+    (
+        tf_config(cluster={"worker": ["a:1", "b"]}),
+        "TF_CONFIG: worker=b: it must be HOST:PORT",
+    ),
+    (
+        tf_config(cluster={"worker": ["a:1", 5]}),
+        "TF_CONFIG: worker=5: it must be HOST:PORT",
+    ),
     ({"OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_RANK is not set"),
     (MPI | {"PMIX_NAMESPACE": ""}, "PMIX_NAMESPACE is not set"),
-    (MPI | {"OMPI_MCA_orte_hnp_uri": "x"}, "mpirun does not tell which host it runs on"),
+    (
+        MPI | {"OMPI_MCA_orte_hnp_uri": "x"},
+        "mpirun does not tell which host it runs on",
+    ),
     (SLURM | {"SLURM_STEP_NODELIST": "n[1-"}, "SLURM_STEP_NODELIST: "),
-    (SLURM | {"SLURM_STEP_NODELIST": "n[08-09]"}, "do not fit 2 nodes of SLURM_STEP_NODELIST"),
+    (
+        SLURM | {"SLURM_STEP_NODELIST": "n[08-09]"},
+        "do not fit 2 nodes of SLURM_STEP_NODELIST",
+    ),
     (SLURM | {"SLURM_STEP_TASKS_PER_NODE": "many"}, "SLURM_STEP_TASKS_PER_NODE: "),
     (SLURM | {"SLURM_NODEID": "3"}, "do not fit 3 nodes of SLURM_STEP_NODELIST"),
     (KUBERNETES | {"RNN_SCALING_SERVICE": ""}, "RNN_SCALING_SERVICE is not set"),
-    (KUBERNETES | {"JOB_COMPLETION_INDEX": "1"}, "host name job-2 does not end with -1"),
+    (
+        KUBERNETES | {"JOB_COMPLETION_INDEX": "1"},
+        "host name job-2 does not end with -1",
+    ),
 ]
 
 
@@ -194,7 +303,20 @@ def test_lists_of_nodes(text, names):
 
 @pytest.mark.parametrize(
     "text",
-    ["", ",", "n[", "n]", "n[]", "n[a]", "n[3-1]", "n[1-2-3]", "n[-1]", "n[1-]", "n[[1]]", "a b"],
+    [
+        "",
+        ",",
+        "n[",
+        "n]",
+        "n[]",
+        "n[a]",
+        "n[3-1]",
+        "n[1-2-3]",
+        "n[-1]",
+        "n[1-]",
+        "n[[1]]",
+        "a b",
+    ],
 )
 def test_what_is_no_list_of_nodes(text):
     with pytest.raises(ValueError):
@@ -207,7 +329,10 @@ def test_what_is_no_list_of_tasks(text):
         node_list.tasks(text)
 
 
-@pytest.mark.parametrize("text", ["", ":1", "a", "a:", "a:x", "a:0", "a:65536", "::1:5", "[::1]", "a b:1", "a:1/"])
+@pytest.mark.parametrize(
+    "text",
+    ["", ":1", "a", "a:", "a:x", "a:0", "a:65536", "::1:5", "[::1]", "a b:1", "a:1/"],
+)
 def test_what_is_no_address(text):
     with pytest.raises(ValueError):
         ports.split(text)
@@ -219,16 +344,31 @@ def test_addresses_come_back():
 
 
 def test_the_host_for_others():
-    assert ports.host_for_others("127.0.0.1:2000", 1) == "127.0.0.1" == ports.host_for_others("localhost:2000", 0)
-    assert ports.host_for_others("a:2000", 0) == "a"  # rank 0 is where the others look for it
+    assert (
+        ports.host_for_others("127.0.0.1:2000", 1)
+        == "127.0.0.1"
+        == ports.host_for_others("localhost:2000", 0)
+    )
+    assert (
+        ports.host_for_others("a:2000", 0) == "a"
+    )  # rank 0 is where the others look for it
     with pytest.raises(OSError):
         ports.host_for_others("no.such.invalid:2000", 1)
-    with pytest.raises(ClusterError, match="rank 1: no.such.invalid:2000: .*; give --coordinator_address="):
-        of(OWN, coordinator_address="no.such.invalid:2000").engine_address(timeout_s=0.0)
+    with pytest.raises(
+        ClusterError,
+        match="rank 1: no.such.invalid:2000: .*; give --coordinator_address=",
+    ):
+        of(OWN, coordinator_address="no.such.invalid:2000").engine_address(
+            timeout_s=0.0
+        )
 
 
 def test_the_host_of_rank_0_may_get_its_address_later(monkeypatch):
-    answers = [OSError, socket.gaierror, "10.0.0.7"]  # the first is refused, the others are tried one after the other
+    answers = [
+        OSError,
+        socket.gaierror,
+        "10.0.0.7",
+    ]  # the first is refused, the others are tried one after the other
 
     def look_up(meeting, rank):
         answer = answers.pop(0)
@@ -251,7 +391,9 @@ def test_a_free_port_is_taken_by_nobody():
         ports.free(range(5, 5))
 
 
-def test_the_token_of_a_job_comes_from_a_variable_or_a_file_and_is_never_shown(tmp_path):
+def test_the_token_of_a_job_comes_from_a_variable_or_a_file_and_is_never_shown(
+    tmp_path,
+):
     secret, path = "0123456789abcdef", tmp_path / "token"
     path.write_text(f"{secret}\n")
     path.chmod(0o600)
@@ -259,11 +401,18 @@ def test_the_token_of_a_job_comes_from_a_variable_or_a_file_and_is_never_shown(t
     for variables in ({tokens.VARIABLE: secret}, {tokens.FILE_VARIABLE: str(path)}):
         found = of(OWN | variables)
         assert found.token == secret and secret not in repr(found)
-    assert of(OWN | {tokens.VARIABLE: "f" * 16, tokens.FILE_VARIABLE: str(path)}).token == "f" * 16
-    assert launch.place(OWN | {tokens.VARIABLE: "short"}, "here")  # who meets nobody needs none
+    assert (
+        of(OWN | {tokens.VARIABLE: "f" * 16, tokens.FILE_VARIABLE: str(path)}).token
+        == "f" * 16
+    )
+    assert launch.place(
+        OWN | {tokens.VARIABLE: "short"}, "here"
+    )  # who meets nobody needs none
 
 
-def test_a_token_that_can_be_guessed_or_read_by_all_is_refused_without_its_text(tmp_path):
+def test_a_token_that_can_be_guessed_or_read_by_all_is_refused_without_its_text(
+    tmp_path,
+):
     def refused(**variables):
         with pytest.raises(ClusterError) as error:
             of(OWN | variables)
@@ -285,4 +434,8 @@ def test_a_token_that_can_be_guessed_or_read_by_all_is_refused_without_its_text(
 
 def test_ranks_that_need_no_meeting_are_numbered_by_their_launcher_torchrun_first():
     several = {"RANK": "3", "WORLD_SIZE": "4", "SLURM_PROCID": "0"}
-    assert launch.place({"RANK": "1"}) == (0, 1, "") and launch.place(several) == (3, 4, "torchrun")
+    assert launch.place({"RANK": "1"}) == (0, 1, "") and launch.place(several) == (
+        3,
+        4,
+        "torchrun",
+    )

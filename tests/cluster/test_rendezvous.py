@@ -32,7 +32,9 @@ MANY = 256
 
 def test_ranks_join_pass_barriers_gather_report_and_leave():
     meeting = a_meeting()
-    members = [a_member(rank, 4, meeting, hello={"address": f"h{rank}:1"}) for rank in range(4)]
+    members = [
+        a_member(rank, 4, meeting, hello={"address": f"h{rank}:1"}) for rank in range(4)
+    ]
 
     def run(member):
         joined = member.join()
@@ -49,10 +51,19 @@ def test_ranks_join_pass_barriers_gather_report_and_leave():
 
     results = together(members, run)
     pid = os.getpid()
-    expected = tuple(peers.Peer(rank, "worker", f"h{rank}", pid, f"h{rank}:1") for rank in range(4))
+    expected = tuple(
+        peers.Peer(rank, "worker", f"h{rank}", pid, f"h{rank}:1") for rank in range(4)
+    )
     assert [result[0] for result in results] == [expected] * 4
-    assert [result[1] for result in results] == [[{"seconds": [0.5, float("inf")]}] * 4, None, None, None]
-    assert results[0][2] == dict.fromkeys(range(4), [[1, 2], "x"]) and results[1][2] == {}
+    assert [result[1] for result in results] == [
+        [{"seconds": [0.5, float("inf")]}] * 4,
+        None,
+        None,
+        None,
+    ]
+    assert (
+        results[0][2] == dict.fromkeys(range(4), [[1, 2], "x"]) and results[1][2] == {}
+    )
     assert not any(member.failed.is_set() or member.lost for member in members)
     with socket.create_server(ports.split(meeting)):  # nothing listens there any longer
         pass
@@ -69,13 +80,18 @@ def test_a_rank_0_that_is_slow_to_answer_is_waited_for(monkeypatch):
 
     monkeypatch.setattr(meetings.Rendezvous, "_accept", slowly)
     meeting = a_meeting()
-    assert together([a_member(rank, 3, meeting) for rank in range(3)], join_and_leave) == ["left"] * 3
+    assert (
+        together([a_member(rank, 3, meeting) for rank in range(3)], join_and_leave)
+        == ["left"] * 3
+    )
 
 
 def test_different_flags_end_every_rank_with_one_line():
     meeting = a_meeting()
     members = [a_member(rank, 3, meeting) for rank in (0, 1)]
-    members.append(a_member(2, 3, meeting, hello={"flags": {"batch_size": 64, "kernel": "cudnn"}}))
+    members.append(
+        a_member(2, 3, meeting, hello={"flags": {"batch_size": 64, "kernel": "cudnn"}})
+    )
     own, of_rank_0 = "--batch_size=64 --kernel=cudnn", "--batch_size=32 no --kernel"
     line = f"rank 2 (host h2): {own}, but rank 0 has {of_rank_0}; give every rank the same flags"
     assert together(members, join_and_leave) == [line] * 3
@@ -84,8 +100,14 @@ def test_different_flags_end_every_rank_with_one_line():
 
 def test_different_versions_end_every_rank_with_one_line():
     meeting = a_meeting()
-    hello = {"versions": VERSIONS | {"tensorflow": "2.20.0"}, "flags": {"batch_size": 64}}
-    members = [a_member(0, 3, meeting), *(a_member(rank, 3, meeting, hello=hello) for rank in (1, 2))]
+    hello = {
+        "versions": VERSIONS | {"tensorflow": "2.20.0"},
+        "flags": {"batch_size": 64},
+    }
+    members = [
+        a_member(0, 3, meeting),
+        *(a_member(rank, 3, meeting, hello=hello) for rank in (1, 2)),
+    ]
     told = "tensorflow 2.20.0, but rank 0 has tensorflow 2.21.0; install the same versions on every host"
     assert together(members, join_and_leave) == [f"ranks 1 and 2: {told}"] * 3
 
@@ -98,15 +120,21 @@ def test_ranks_that_never_join_are_named_to_those_that_did():
     assert together(members, join_and_leave) == [line] * 2
 
 
-@pytest.mark.parametrize("is_seen", [False, True], ids=["before it is seen", "while it waits"])
-def test_an_interrupted_rank_0_is_told_to_who_waits_with_it_for_others(is_seen, monkeypatch):
+@pytest.mark.parametrize(
+    "is_seen", [False, True], ids=["before it is seen", "while it waits"]
+)
+def test_an_interrupted_rank_0_is_told_to_who_waits_with_it_for_others(
+    is_seen, monkeypatch
+):
     """Also if it is interrupted before its own thread has the answer to its hello, when others have joined already."""
     meeting = a_meeting()
     both = [a_member(rank, 3, meeting) for rank in range(2)]
     introduced = both[0]._introduced
 
     def interrupt():
-        while not (both[0]._meeting and both[0]._meeting.others()) or (is_seen and both[0]._channel is None):
+        while not (both[0]._meeting and both[0]._meeting.others()) or (
+            is_seen and both[0]._channel is None
+        ):
             time.sleep(0.01)
         both[0].abort("interrupted by SIGINT")
 
@@ -127,13 +155,21 @@ def test_a_rank_whose_rank_0_never_listens_says_so():
     with pytest.raises(ClusterError) as error:
         a_member(1, 2, meeting, timeout_s=0.5).join()
     line = str(error.value)
-    assert line.startswith("rank 1: ") and meeting in line and "0.5 s (--cluster_timeout)" in line
+    assert (
+        line.startswith("rank 1: ")
+        and meeting in line
+        and "0.5 s (--cluster_timeout)" in line
+    )
     assert "Connection refused" in line and "--coordinator_address=HOST:PORT" in line
 
 
 def test_two_processes_of_one_rank_end_the_run():
     meeting = a_meeting()
-    members = [a_member(0, 3, meeting), a_member(1, 3, meeting), a_member(1, 3, meeting, launch={"host": "other"})]
+    members = [
+        a_member(0, 3, meeting),
+        a_member(1, 3, meeting),
+        a_member(1, 3, meeting, launch={"host": "other"}),
+    ]
     lines = together(members, join_and_leave)
     assert len(set(lines)) == 1 and "two processes of one rank" in lines[0]
     assert "(host h1, " in lines[0] and "(host other, " in lines[0]
@@ -142,13 +178,18 @@ def test_two_processes_of_one_rank_end_the_run():
 def test_a_second_process_of_a_rank_reports_nothing():
     meeting = a_meeting()
     first = a_member(0, 3, meeting)
-    thread = threading.Thread(target=together, args=([first], lambda member: member.join()), daemon=True)
+    thread = threading.Thread(
+        target=together, args=([first], lambda member: member.join()), daemon=True
+    )
     thread.start()
     with connected(meeting) as second, connected(meeting) as third:
         second.sendall(a_hello(1, 3) + wire.encode("report", values="first"))
         assert second.recv(1)  # it has been seen, and so comes before the other
         third.sendall(a_hello(1, 3) + wire.encode("report", values="second"))
-        assert first.failed.wait(PATIENCE_S) and "two processes of one rank" in first.failure
+        assert (
+            first.failed.wait(PATIENCE_S)
+            and "two processes of one rank" in first.failure
+        )
     thread.join(PATIENCE_S)
     assert first.reports() == {1: ["first"]}
 
@@ -156,29 +197,47 @@ def test_a_second_process_of_a_rank_reports_nothing():
 def test_a_rank_of_another_size_ends_the_run():
     meeting = a_meeting()
     members = [a_member(0, 2, meeting), a_member(1, 3, meeting)]
-    sizes = "was started as one of 3 ranks, rank 0 as one of 2; start all by one command"
-    assert together(members, join_and_leave) == [f"rank 1 (host h1, process {os.getpid()}) {sizes}"] * 2
+    sizes = (
+        "was started as one of 3 ranks, rank 0 as one of 2; start all by one command"
+    )
+    assert (
+        together(members, join_and_leave)
+        == [f"rank 1 (host h1, process {os.getpid()}) {sizes}"] * 2
+    )
 
 
 def test_a_late_second_process_of_a_rank_is_sent_away_and_disturbs_nobody():
     meeting = a_meeting()
     members = [a_member(rank, 2, meeting) for rank in range(2)]
     together(members, lambda member: member.join())
-    with pytest.raises(ClusterError, match="has begun without it; start all ranks by one command"):
+    with pytest.raises(
+        ClusterError, match="has begun without it; start all ranks by one command"
+    ):
         a_member(1, 2, meeting).join()
-    assert together(members, lambda member: (member.barrier("still there"), member.leave())) == [(None, None)] * 2
+    assert (
+        together(
+            members, lambda member: (member.barrier("still there"), member.leave())
+        )
+        == [(None, None)] * 2
+    )
 
 
 def test_the_port_of_rank_0_is_taken():
     with socket.create_server((ports.LOOPBACK, 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(ClusterError, match=f"port {port} of 127.0.0.1.*--coordinator_address=HOST:PORT"):
+        with pytest.raises(
+            ClusterError,
+            match=f"port {port} of 127.0.0.1.*--coordinator_address=HOST:PORT",
+        ):
             a_member(0, 2, f"127.0.0.1:{port}").join()
 
 
 @pytest.mark.parametrize(
     "host, rule",
-    [("192.0.2.7", "192.0.2.7 is no address of this host, where rank 0 runs"), ("no.such.invalid", "cannot wait at")],
+    [
+        ("192.0.2.7", "192.0.2.7 is no address of this host, where rank 0 runs"),
+        ("no.such.invalid", "cannot wait at"),
+    ],
 )
 def test_rank_0_runs_elsewhere_than_its_address_says(host, rule):
     with pytest.raises(ClusterError, match=rule):
@@ -192,7 +251,9 @@ def test_hundreds_of_ranks_join_and_pass_a_barrier():
     meeting = a_meeting()
     first = a_member(0, MANY, meeting)
     outcome = []
-    thread = threading.Thread(target=lambda: outcome.extend(together([first], many_ranks_body)), daemon=True)
+    thread = threading.Thread(
+        target=lambda: outcome.extend(together([first], many_ranks_body)), daemon=True
+    )
     thread.start()
     others = []
     try:
@@ -203,7 +264,11 @@ def test_hundreds_of_ranks_join_and_pass_a_barrier():
         assert {json.loads(file.readline())["kind"] for file in files} == {"seen"}
         assert {len(next_of(file, "welcome")["peers"]) for file in files} == {MANY}
         for rank, other in enumerate(others, 1):
-            other.sendall(wire.encode("come", name="squares", timeout_s=PATIENCE_S, value=rank * rank))
+            other.sendall(
+                wire.encode(
+                    "come", name="squares", timeout_s=PATIENCE_S, value=rank * rank
+                )
+            )
         assert {next_of(file, "pass")["name"] for file in files} == {"squares"}
         for other in others:
             other.sendall(wire.encode("leave"))
@@ -239,14 +304,23 @@ def test_a_barrier_that_one_rank_never_reaches():
         return member.barrier("step", timeout_s=0.3)
 
     lines = together(members, body)
-    assert len(set(lines)) == 1 and lines[0].startswith("rank 2 ") and "'step' within 0.3 s" in lines[0]
+    assert (
+        len(set(lines)) == 1
+        and lines[0].startswith("rank 2 ")
+        and "'step' within 0.3 s" in lines[0]
+    )
 
 
 def test_a_rank_that_leaves_while_others_wait_for_it():
     meeting = a_meeting()
     members = [a_member(rank, 2, meeting) for rank in range(2)]
     together(members, lambda member: member.join())
-    lines = together(members, lambda member: member.barrier("end") if member is members[0] else member.leave())
+    lines = together(
+        members,
+        lambda member: (
+            member.barrier("end") if member is members[0] else member.leave()
+        ),
+    )
     assert lines[0].startswith("rank 1 (host h1, ") and "left before 'end'" in lines[0]
 
 
@@ -254,14 +328,18 @@ def test_rank_0_leaves_last():
     meeting = a_meeting()
     members = [a_member(rank, 3, meeting) for rank in range(3)]
     together(members, lambda member: member.join())
-    first = threading.Thread(target=together, args=(members[:1], lambda member: member.leave()), daemon=True)
+    first = threading.Thread(
+        target=together, args=(members[:1], lambda member: member.leave()), daemon=True
+    )
     first.start()
     together(members[1:2], lambda member: member.leave())
     first.join(0.3)
     members[2].report("late")
     assert together(members[2:], lambda member: member.leave()) == [None]
     first.join(PATIENCE_S)
-    assert members[0].reports() == {2: ["late"]} and not any(member.failed.is_set() for member in members)
+    assert members[0].reports() == {2: ["late"]} and not any(
+        member.failed.is_set() for member in members
+    )
 
 
 def test_rank_0_waits_for_who_has_not_left_but_not_for_ever():
@@ -270,7 +348,9 @@ def test_rank_0_waits_for_who_has_not_left_but_not_for_ever():
     together(members, lambda member: member.join())
     members[0]._timeout_s = 0.3
     (line,) = together(members[:1], lambda member: member.leave())
-    assert "rank 1 did not leave" in line and line.endswith("within 0.3 s (--cluster_timeout)")
+    assert "rank 1 did not leave" in line and line.endswith(
+        "within 0.3 s (--cluster_timeout)"
+    )
     assert members[1].failed.wait(PATIENCE_S) and members[1].failure == line
 
 
@@ -282,11 +362,17 @@ def test_what_json_does_not_hold_is_refused_where_it_is_sent():
         members[1].report({1, 2})
     big = "x" * (wire.LONGEST_OF_STRANGERS * 2)  # more than a stranger may send
     members[1].report(big)
-    assert together(members, lambda member: (member.barrier("end"), member.leave())) == [(None, None)] * 2
+    assert (
+        together(members, lambda member: (member.barrier("end"), member.leave()))
+        == [(None, None)] * 2
+    )
     assert members[0].reports() == {1: [big]}
 
 
-@pytest.mark.parametrize("host, bound", [("localhost", True), ("127.0.0.1", True), (socket.gethostname(), False)])
+@pytest.mark.parametrize(
+    "host, bound",
+    [("localhost", True), ("127.0.0.1", True), (socket.gethostname(), False)],
+)
 def test_rank_0_listens_on_loopback_alone_unless_other_machines_take_part(host, bound):
     try:
         socket.getaddrinfo(host, None)
@@ -299,9 +385,18 @@ def test_rank_0_listens_on_loopback_alone_unless_other_machines_take_part(host, 
 
 def test_disagreement_names_many_ranks_and_flags_shortly():
     def joined(batch_sizes, **more):
-        hellos = [peers.Hello("worker", {"batch_size": size} | more, {}) for size in batch_sizes]
-        return {rank: (peers.Peer(rank, "worker", "h", 1, ""), hello) for rank, hello in enumerate(hellos)}
+        hellos = [
+            peers.Hello("worker", {"batch_size": size} | more, {})
+            for size in batch_sizes
+        ]
+        return {
+            rank: (peers.Peer(rank, "worker", "h", 1, ""), hello)
+            for rank, hello in enumerate(hellos)
+        }
 
     assert peers.disagreement(joined([1, 1, 1])) == ""
     line = peers.disagreement(joined([1, 2, 1, 3, 2, 2, 2, 2]))
-    assert line.startswith("ranks 1, 4, 5, 6 and 1 others: --batch_size=2, ") and "--batch_size=1" in line
+    assert (
+        line.startswith("ranks 1, 4, 5, 6 and 1 others: --batch_size=2, ")
+        and "--batch_size=1" in line
+    )

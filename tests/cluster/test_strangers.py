@@ -25,7 +25,11 @@ from tests.cluster.ranks import (
 )
 from tests.support import faults
 
-STRANGERS = {"job": {"job": "other"}, "token": {"token": "0123456789abcdeF"}, "no token": {"token": ""}}
+STRANGERS = {
+    "job": {"job": "other"},
+    "token": {"token": "0123456789abcdeF"},
+    "no token": {"token": ""},
+}
 TOKEN = {"token": "0123456789abcdef"}
 
 RUBBISH = {
@@ -38,7 +42,10 @@ RUBBISH = {
     "a rank that is no number": b'{"kind": "hello", "rank": true, "size": 2, "pid": 1}\n',
     "a proof that is no text": b'{"kind": "hello", "job": "test", "proof": [1]}\n',
     "a proof of other letters": b'{"kind": "hello", "job": "test", "proof": "\\ud800\xc3\xa9"}\n',
-    "nested less": b'{"kind": "hello", "job": "test", "flags": ' + b"[" * 940 + b"]" * 940 + b"}\n",
+    "nested less": b'{"kind": "hello", "job": "test", "flags": '
+    + b"[" * 940
+    + b"]" * 940
+    + b"}\n",
     "a line without end": b"x" * (wire.LONGEST_OF_STRANGERS + 2),
     "nothing": b"",
 }
@@ -47,7 +54,9 @@ RUBBISH = {
 def test_a_rank_that_finds_another_program_says_so():
     with socket.create_server((ports.LOOPBACK, 0)) as other:
         meeting = ports.joined(*other.getsockname())
-        threading.Thread(target=lambda: other.accept()[0].sendall(b"SSH-2.0-other\r\n"), daemon=True).start()
+        threading.Thread(
+            target=lambda: other.accept()[0].sendall(b"SSH-2.0-other\r\n"), daemon=True
+        ).start()
         with pytest.raises(ClusterError, match="another program answers there"):
             a_member(1, 2, meeting, timeout_s=0.1).join()
 
@@ -55,8 +64,13 @@ def test_a_rank_that_finds_another_program_says_so():
 @pytest.mark.parametrize("name", STRANGERS)
 def test_a_rank_of_another_job_or_token_is_told_nothing_and_disturbs_nobody(name):
     meeting = a_meeting()
-    members = [a_member(0, 2, meeting, TOKEN), a_member(1, 2, meeting, TOKEN | STRANGERS[name], timeout_s=0.5)]
-    first = threading.Thread(target=together, args=(members[:1], join_and_leave), daemon=True)
+    members = [
+        a_member(0, 2, meeting, TOKEN),
+        a_member(1, 2, meeting, TOKEN | STRANGERS[name], timeout_s=0.5),
+    ]
+    first = threading.Thread(
+        target=together, args=(members[:1], join_and_leave), daemon=True
+    )
     first.start()
     with connected(meeting) as stranger:
         stranger.sendall(a_hello(1, 2, **TOKEN | STRANGERS[name]))
@@ -71,9 +85,16 @@ def test_a_rank_of_another_job_or_token_is_told_nothing_and_disturbs_nobody(name
 
 def test_rank_0_says_that_somebody_came_without_the_token():
     meeting = a_meeting()
-    members = [a_member(0, 2, meeting, TOKEN, timeout_s=1), a_member(1, 2, meeting, timeout_s=0.5)]
+    members = [
+        a_member(0, 2, meeting, TOKEN, timeout_s=1),
+        a_member(1, 2, meeting, timeout_s=0.5),
+    ]
     line, _ = together(members, join_and_leave)
-    assert line.startswith("rank 1 of 2 did not join") and "TOKEN" in line and "0123" not in line
+    assert (
+        line.startswith("rank 1 of 2 did not join")
+        and "TOKEN" in line
+        and "0123" not in line
+    )
 
 
 def test_who_listens_in_the_place_of_rank_0_learns_no_token_and_is_not_believed():
@@ -84,39 +105,57 @@ def test_who_listens_in_the_place_of_rank_0_learns_no_token_and_is_not_believed(
             while True:
                 with other.accept()[0] as end:
                     heard.append(end.recv(1 << 16))
-                    end.sendall(wire.encode("seen", rank_0="rank 0", proof=json.loads(heard[0])["proof"]))
+                    end.sendall(
+                        wire.encode(
+                            "seen", rank_0="rank 0", proof=json.loads(heard[0])["proof"]
+                        )
+                    )
 
     with socket.create_server((ports.LOOPBACK, 0)) as other:
         threading.Thread(target=answer, daemon=True).start()
         with pytest.raises(ClusterError, match="another program answers there"):
-            a_member(1, 2, ports.joined(*other.getsockname()), TOKEN, timeout_s=0.5).join()
+            a_member(
+                1, 2, ports.joined(*other.getsockname()), TOKEN, timeout_s=0.5
+            ).join()
     assert heard and TOKEN["token"].encode() not in heard[0]
 
 
-@pytest.mark.parametrize("sent", [b"", b'{"kind": "hel'], ids=["silent", "half a hello"])
+@pytest.mark.parametrize(
+    "sent", [b"", b'{"kind": "hel'], ids=["silent", "half a hello"]
+)
 def test_ranks_are_served_while_hundreds_of_connections_say_nothing(sent, monkeypatch):
-    monkeypatch.setattr(meetings, "STRANGER_S", PATIENCE_S * 2)  # they make room before their time is over
+    monkeypatch.setattr(
+        meetings, "STRANGER_S", PATIENCE_S * 2
+    )  # they make room before their time is over
     meeting = a_meeting()
     members = [a_member(rank, 3, meeting, TOKEN) for rank in range(3)]
-    first = threading.Thread(target=together, args=(members[:1], join_and_leave), daemon=True)
+    first = threading.Thread(
+        target=together, args=(members[:1], join_and_leave), daemon=True
+    )
     first.start()
     with contextlib.ExitStack() as held:
         for _ in range(200):
             held.enter_context(connected(meeting)).sendall(sent)
         # The system accepts connections before.
         faults.wait_until(lambda: members[0]._meeting, "rank 0 has its meeting")
-        strangers = [each for each in list(members[0]._meeting._connections) if each.is_stranger]
+        strangers = [
+            each for each in list(members[0]._meeting._connections) if each.is_stranger
+        ]
         assert len(strangers) <= meetings.STRANGERS
         assert together(members[1:], join_and_leave) == ["left"] * 2
     first.join(PATIENCE_S)
     assert not members[0].failure
 
 
-def test_a_stranger_that_sends_byte_by_byte_has_no_longer_than_a_silent_one(monkeypatch):
+def test_a_stranger_that_sends_byte_by_byte_has_no_longer_than_a_silent_one(
+    monkeypatch,
+):
     monkeypatch.setattr(meetings, "STRANGER_S", 0.3)
     meeting = a_meeting()
     members = [a_member(rank, 2, meeting) for rank in range(2)]
-    first = threading.Thread(target=together, args=(members[:1], join_and_leave), daemon=True)
+    first = threading.Thread(
+        target=together, args=(members[:1], join_and_leave), daemon=True
+    )
     first.start()
     with connected(meeting) as stranger, pytest.raises(OSError):
         for _ in range(600):
@@ -127,10 +166,14 @@ def test_a_stranger_that_sends_byte_by_byte_has_no_longer_than_a_silent_one(monk
 
 
 def test_strangers_that_talk_rubbish_are_sent_away_and_disturb_nobody(monkeypatch):
-    monkeypatch.setattr(meetings, "STRANGER_S", PATIENCE_S * 2)  # they go for what they say, not for their silence
+    monkeypatch.setattr(
+        meetings, "STRANGER_S", PATIENCE_S * 2
+    )  # they go for what they say, not for their silence
     meeting = a_meeting()
     members = [a_member(rank, 2, meeting) for rank in range(2)]
-    waiting = threading.Thread(target=together, args=(members[:1], join_and_leave), daemon=True)
+    waiting = threading.Thread(
+        target=together, args=(members[:1], join_and_leave), daemon=True
+    )
     waiting.start()
     for name, content in RUBBISH.items():
         with connected(meeting) as stranger:
@@ -146,7 +189,9 @@ def test_strangers_that_talk_rubbish_are_sent_away_and_disturb_nobody(monkeypatc
 def test_a_rank_that_talks_rubbish_ends_the_run_by_its_name():
     meeting = a_meeting()
     first = a_member(0, 2, meeting)
-    thread = threading.Thread(target=together, args=([first], lambda member: member.join()), daemon=True)
+    thread = threading.Thread(
+        target=together, args=([first], lambda member: member.join()), daemon=True
+    )
     thread.start()
     with connected(meeting) as second:
         second.sendall(a_hello(1, 2) + b"{}\n")

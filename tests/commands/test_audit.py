@@ -51,20 +51,31 @@ def files(tmp_path):
 )
 def test_exit_status_and_the_error_line(files, capsys, name, status, reason):
     assert audit.main([str(files / name)]) == status
-    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    errors = [
+        line
+        for line in capsys.readouterr().err.splitlines()
+        if line.startswith("error: ")
+    ]
     assert len(errors) == (1 if reason else 0)
     assert all(str(files / name) in line and reason in line for line in errors)
 
 
 def test_a_readable_file_is_reported_next_to_an_unreadable_one(files, capsys):
-    assert audit.main([str(files / "broken.json"), str(files / "bad.md"), "--format=json"]) == 1
+    assert (
+        audit.main([str(files / "broken.json"), str(files / "bad.md"), "--format=json"])
+        == 1
+    )
     reports = json.loads(capsys.readouterr().out)["files"]
     assert [bool(report["error"]) for report in reports] == [True, False]
     (finding,) = reports[1]["findings"]
-    assert {place["line"] for place in finding["places"]} == {5} and finding["statements"][0]["kind"] == "audit-one-of"
+    assert {place["line"] for place in finding["places"]} == {5} and finding[
+        "statements"
+    ][0]["kind"] == "audit-one-of"
 
 
-@pytest.mark.parametrize("words", [[], ["--format=html", "x"], ["--verbose", "x"], ["--max_numbers=0", "x"]])
+@pytest.mark.parametrize(
+    "words", [[], ["--format=html", "x"], ["--verbose", "x"], ["--max_numbers=0", "x"]]
+)
 def test_wrong_use(words, capsys):
     assert audit.main(words) == 2
     assert capsys.readouterr().err.startswith("error: ")
@@ -73,14 +84,22 @@ def test_wrong_use(words, capsys):
 def test_text_has_file_line_value_and_the_marked_row(files, capsys):
     audit.main([str(files / "bad.md")])
     out = capsys.readouterr().out
-    assert out.startswith(f"{files / 'bad.md'}:5: ") and ">3.06<" in out and ">360.0<" in out
+    assert (
+        out.startswith(f"{files / 'bad.md'}:5: ")
+        and ">3.06<" in out
+        and ">360.0<" in out
+    )
     assert "| Efficiency (%) |" in out, "what the rates imply"
 
 
 def test_markdown_is_a_table(files, capsys):
     audit.main([str(files / "bad.md"), "--format=markdown"])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("| Where |") and lines[2].count(" | ") == lines[0].count(" | ") and "3.06" in lines[2]
+    assert (
+        lines[0].startswith("| Where |")
+        and lines[2].count(" | ") == lines[0].count(" | ")
+        and "3.06" in lines[2]
+    )
 
 
 def test_a_folder_of_documents(files, capsys):
@@ -89,8 +108,12 @@ def test_a_folder_of_documents(files, capsys):
     assert audit.main([str(files)]) == 1
     captured = capsys.readouterr()
     assert (
-        captured.err == "" and f"{files / 'bad.md'}:5: " in captured.out and f"{files / 'latin.md'}:5: " in captured.out
+        captured.err == ""
+        and f"{files / 'bad.md'}:5: " in captured.out
+        and f"{files / 'latin.md'}:5: " in captured.out
     )
     (files / "bad.md").unlink(), (files / "latin.md").unlink()
     assert audit.main([str(files)]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2, "one line for all, one for those without numbers"
+    assert len(capsys.readouterr().out.splitlines()) == 2, (
+        "one line for all, one for those without numbers"
+    )

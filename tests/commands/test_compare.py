@@ -52,8 +52,20 @@ def sides(tmp_path, before, after, **changes):
         (scaled(1.0), [], 0, "no-regression", {"limit": 5, "total": 1}),
         (scaled(0.97), [], 0, "no-regression", {"limit": 5}),
         (scaled(1.2), [], 0, "no-regression", {"limit": 5}),
-        (scaled(0.97), ["--max_regression=2%"], 1, "regression", {"limit": 2, "change": pytest.approx(-3)}),
-        (scaled(0.9), ["--max_regression=0.05"], 1, "regression", {"limit": 5, "change": pytest.approx(-10)}),
+        (
+            scaled(0.97),
+            ["--max_regression=2%"],
+            1,
+            "regression",
+            {"limit": 2, "change": pytest.approx(-3)},
+        ),
+        (
+            scaled(0.9),
+            ["--max_regression=0.05"],
+            1,
+            "regression",
+            {"limit": 5, "change": pytest.approx(-10)},
+        ),
         (scaled(0.95), [], 2, "not-judged", {"limit": 5}),
         ([900.0, 1100.0, 1000.0], [], 2, "not-judged", {"limit": 5}),
         ([900.0], [], 2, "not-judged", {"unjudged": 1}),
@@ -65,24 +77,48 @@ def test_exit_status_and_result(after, words, status, kind, values, go, tmp_path
     assert (got, err) == (status, "")
     assert out.splitlines()[-1].startswith("result: ")
     statement = json.loads(go("--format=json", *words)[1])["statements"][0]
-    assert statement["kind"] == kind and statement["values"] == {**statement["values"], **values}
+    assert statement["kind"] == kind and statement["values"] == {
+        **statement["values"],
+        **values,
+    }
 
 
 def golden_sides(tmp_path):
     for n, rate in ((1, 1.0), (2, 1.8)):
-        write(tmp_path / "before", [rate * r for r in STEADY], f"lstm-{n}", num_devices=n, resolved=threads(n))
+        write(
+            tmp_path / "before",
+            [rate * r for r in STEADY],
+            f"lstm-{n}",
+            num_devices=n,
+            resolved=threads(n),
+        )
         environment = {"cpu_governor": None, **({"python": "3.13.1"} if n == 2 else {})}
         after = {"num_devices": n, "xla": True, "environment": environment}
-        write(tmp_path / "after", scaled(rate * (0.9 if n == 2 else 1.0)), f"lstm-{n}", resolved=threads(n), **after)
+        write(
+            tmp_path / "after",
+            scaled(rate * (0.9 if n == 2 else 1.0)),
+            f"lstm-{n}",
+            resolved=threads(n),
+            **after,
+        )
     write(tmp_path / "before", [3000.0], "lstm-4", num_devices=4, resolved=threads(4))
-    write(tmp_path / "after", [2900.0, 2950.0], "lstm-4", num_devices=4, xla=True, status="failed")
+    write(
+        tmp_path / "after",
+        [2900.0, 2950.0],
+        "lstm-4",
+        num_devices=4,
+        xla=True,
+        status="failed",
+    )
 
 
 def threads(n):
     return {"cpu_affinity": list(range(n)), "inter_op_parallelism_threads": n + 1}
 
 
-@pytest.mark.parametrize("name,words", [("compare.txt", []), ("compare.md", ["--format=markdown"])])
+@pytest.mark.parametrize(
+    "name,words", [("compare.txt", []), ("compare.md", ["--format=markdown"])]
+)
 def test_exact_text(name, words, go, tmp_path):
     golden_sides(tmp_path)
     status, out, _ = go(*words, "--force_incomparable=cpu_governor")
@@ -96,7 +132,9 @@ def test_a_terminal_has_a_table_that_fits_it(go, tmp_path, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
     status, shown, _ = go()
-    assert status == 1 and max(map(len, shown.splitlines())) <= 80 < max(map(len, piped.splitlines()))
+    assert status == 1 and max(map(len, shown.splitlines())) <= 80 < max(
+        map(len, piped.splitlines())
+    )
     assert "REGRESSION" in shown and shown.splitlines()[-1] == piped.splitlines()[-1]
 
 
@@ -104,9 +142,16 @@ def test_json_holds_everything(go, tmp_path):
     golden_sides(tmp_path)
     status, out, _ = go("--format=json")
     held = json.loads(out)
-    assert (status, held["schema"], held["exit_status"]) == (2, "rnn_scaling.compare/1", 2)
+    assert (status, held["schema"], held["exit_status"]) == (
+        2,
+        "rnn_scaling.compare/1",
+        2,
+    )
     assert held["changes"] == [{"name": "xla", "before": "False", "after": "True"}]
-    assert [f["difference"]["what"] for f in held["found"]] == ["CPU governor", "Python"]
+    assert [f["difference"]["what"] for f in held["found"]] == [
+        "CPU governor",
+        "Python",
+    ]
     assert held["results"][1]["comparison"]["ratio"]["value"] == pytest.approx(0.9)
 
 
@@ -118,24 +163,60 @@ def test_a_row_has_one_interval_in_report_and_compare(metric, words, tmp_path, g
     for side, factor in (("before", 1000.0), ("after", 900.0)):
         for seed, (runs, spread) in enumerate([(5, 0.01), (4, 0.05), (1, 0.0)], 1):
             for n in (1, 2):
-                rates = [factor * n * rng.lognormvariate(0, spread) for _ in range(runs)]
-                write(tmp_path / side, rates, f"s{seed}-{n}", num_devices=n, seed=seed, resolved=threads(n))
+                rates = [
+                    factor * n * rng.lognormvariate(0, spread) for _ in range(runs)
+                ]
+                write(
+                    tmp_path / side,
+                    rates,
+                    f"s{seed}-{n}",
+                    num_devices=n,
+                    seed=seed,
+                    resolved=threads(n),
+                )
         slow = [factor / 2, factor / 2.1]
-        write(tmp_path / side, slow, "slow", seed=1, environment={"cpu_governor": "powersave"}, resolved=threads(1))
+        write(
+            tmp_path / side,
+            slow,
+            "slow",
+            seed=1,
+            environment={"cpu_governor": "powersave"},
+            resolved=threads(1),
+        )
     held = json.loads(go(f"--metric={metric}", "--format=json", *words)[1])
-    compared = {when: [result[when] for result in held["results"]] for when in ("before", "after")}
+    compared = {
+        when: [result[when] for result in held["results"]]
+        for when in ("before", "after")
+    }
     for when, sides in compared.items():
         summary = summarise(folder.read(tmp_path / when), when)
-        rows = [row for each in json.loads(json_report.render(summary))["series"] for row in each["rows"]]
+        rows = [
+            row
+            for each in json.loads(json_report.render(summary))["series"]
+            for row in each["rows"]
+        ]
         name = "words_per_second" if metric == "items_per_second" else metric
-        wanted = [row[name] for row in rows if metric == "items_per_second" or row["num_devices"] > 1]
-        ends = [[[each[end] for end in ("value", "low", "high")] for each in several] for several in (sides, wanted)]
-        assert sorted(ends[0]) == [pytest.approx(each, rel=1e-9) for each in sorted(ends[1])]
-        assert sorted(each["kind"] for each in sides) == sorted(each["kind"] for each in wanted)
+        wanted = [
+            row[name]
+            for row in rows
+            if metric == "items_per_second" or row["num_devices"] > 1
+        ]
+        ends = [
+            [[each[end] for end in ("value", "low", "high")] for each in several]
+            for several in (sides, wanted)
+        ]
+        assert sorted(ends[0]) == [
+            pytest.approx(each, rel=1e-9) for each in sorted(ends[1])
+        ]
+        assert sorted(each["kind"] for each in sides) == sorted(
+            each["kind"] for each in wanted
+        )
 
 
 def test_incomparable_runs_are_not_judged_unless_forced(go, tmp_path):
-    sides(tmp_path, STEADY, scaled(0.5), batch_size=64, environment={"cpu": "Processor B"})
+    sides(
+        tmp_path, STEADY, scaled(0.5), batch_size=64, environment={"cpu": "Processor B"}
+    )
     status, out, _ = go()
     assert status == 2 and "Cannot judge: incomparable: --batch_size," in out
     assert "- CPU model: Processor A" in out and "Processor B after" in out
@@ -185,10 +266,15 @@ def timed(tmp_path, side, rates, hours):
     for number, (rate, hour) in enumerate(zip(rates, hours)):
         made = run(rate, environment={"started": f"2026-01-01T{hour:02d}:00:00+00:00"})
         batches = fields_of(made)["batches"]
-        batches["seconds"] = [each * (1 + 1e-6 * (hour + k)) for k, each in enumerate(batches["seconds"])]
+        batches["seconds"] = [
+            each * (1 + 1e-6 * (hour + k)) for k, each in enumerate(batches["seconds"])
+        ]
         made = changed(made, batches=batches, throughput=throughput(batches))
         repeat = 3 * number % len(rates) + 1  # names do not tell the order
-        record.write(made, tmp_path / side / (f"run.r{repeat}.json" if repeat > 1 else "run.json"))
+        record.write(
+            made,
+            tmp_path / side / (f"run.r{repeat}.json" if repeat > 1 else "run.json"),
+        )
 
 
 def test_drift_between_two_sittings_is_named_and_ab_is_what_has_none(go, tmp_path):
@@ -231,7 +317,9 @@ def test_the_same_runs_on_both_sides_tell_nothing(go, tmp_path):
 def test_two_single_records(go, tmp_path):
     sides(tmp_path, [1000.0], [980.0])
     assert go(paths=("before/run.json", "after/run.json"))[0] == 2
-    assert go(paths=("before/run.json", "before/run.json"))[2].startswith("error: before/run.json and")
+    assert go(paths=("before/run.json", "before/run.json"))[2].startswith(
+        "error: before/run.json and"
+    )
 
 
 # Drift of the machine that both runs of a pair have: unpaired it hides the change, paired it cancels.
@@ -262,7 +350,11 @@ def test_failed_runs_are_told_and_not_compared(go, tmp_path):
     sides(tmp_path, STEADY, scaled(1.0))
     record.write(run(status="failed"), tmp_path / "after" / "run.r2.json")
     status, out, _ = go()
-    assert status == 0 and "1 of 5 runs after failed" in out and "run.r2.json: ResourceExhaustedError" in out
+    assert (
+        status == 0
+        and "1 of 5 runs after failed" in out
+        and "run.r2.json: ResourceExhaustedError" in out
+    )
     for path in (tmp_path / "after").glob("*.json"):
         record.write(run(status="failed"), path)
     status, out, _ = go()
@@ -271,13 +363,22 @@ def test_failed_runs_are_told_and_not_compared(go, tmp_path):
 
 def test_interrupted_runs_measured_something_else(go, tmp_path):
     sides(tmp_path, STEADY, scaled(1.0))
-    held = dataclasses.replace(run(500.0), status="interrupted", error={"type": "Interrupted", "message": ""})
+    held = dataclasses.replace(
+        run(500.0), status="interrupted", error={"type": "Interrupted", "message": ""}
+    )
     record.write(held, tmp_path / "after" / "run.r9.json")
     status, out, _ = go()
-    assert status == 0 and " 5+5 " in out and "1 of 6 runs after" in out and "run.r9.json: Interrupted" in out
+    assert (
+        status == 0
+        and " 5+5 " in out
+        and "1 of 6 runs after" in out
+        and "run.r9.json: Interrupted" in out
+    )
 
 
-def test_weak_and_strong_runs_are_not_matched_by_a_change_that_only_one_has(go, tmp_path):
+def test_weak_and_strong_runs_are_not_matched_by_a_change_that_only_one_has(
+    go, tmp_path
+):
     for side, size in (("before", 32), ("after", 64)):
         write(tmp_path / side, STEADY, "weak", batch_size=size)
         write(tmp_path / side, STEADY, "strong", global_batch_size=64)
@@ -290,7 +391,11 @@ def test_configurations_that_are_missing_after_are_not_passed_over(go, tmp_path)
     sides(tmp_path, STEADY, scaled(1.0))
     write(tmp_path / "before", STEADY, "two", seed=2)
     status, out, _ = go()
-    assert status == 2 and "Cannot judge: missing configurations" in out and "seed=2" in out
+    assert (
+        status == 2
+        and "Cannot judge: missing configurations" in out
+        and "seed=2" in out
+    )
     assert go("--force_incomparable=missing_configurations")[0] == 0
     write(tmp_path / "after", STEADY, "two", seed=2)
     write(tmp_path / "after", STEADY, "three", seed=3)
@@ -304,16 +409,28 @@ def test_nothing_in_common(go, tmp_path):
     write(tmp_path / "after", [1000.0], "b", seed=3)
     status, out, err = go()
     assert (status, out) == (2, "")
-    assert err.startswith("error: no configuration is in") and "before has cudnn_lstm" in err
+    assert (
+        err.startswith("error: no configuration is in")
+        and "before has cudnn_lstm" in err
+    )
 
 
 def test_speedup_is_relative_to_each_sides_own_single_device(go, tmp_path):
     for side, one, two in (("before", 1.0, 1.9), ("after", 0.5, 0.75)):
         write(tmp_path / side, [one * r for r in STEADY], "n1")
-        write(tmp_path / side, [two * r for r in reversed(STEADY)], "n2", num_devices=2, resolved=threads(2))
+        write(
+            tmp_path / side,
+            [two * r for r in reversed(STEADY)],
+            "n2",
+            num_devices=2,
+            resolved=threads(2),
+        )
     status, out, _ = go("--metric=speedup")
     assert (
-        status == 1 and "Regression beyond 5 %: -21.1" in out and "independent, 2 devices" in out and "1.900 ± " in out
+        status == 1
+        and "Regression beyond 5 %: -21.1" in out
+        and "independent, 2 devices" in out
+        and "1.900 ± " in out
     )
     paired = go("--metric=efficiency", "--paired")
     assert (
@@ -333,13 +450,23 @@ def test_speedup_is_relative_to_each_sides_own_single_device(go, tmp_path):
 def test_efficiency_counts_another_number_of_devices(go, tmp_path):
     for side, n, rate in (("before", 2, 2.0), ("after", 4, 3.0)):
         write(tmp_path / side, STEADY, "n1")
-        write(tmp_path / side, [rate * r for r in STEADY], f"n{n}", num_devices=n, resolved=threads(n))
+        write(
+            tmp_path / side,
+            [rate * r for r in STEADY],
+            f"n{n}",
+            num_devices=n,
+            resolved=threads(n),
+        )
     before, after = (matching.read(tmp_path / side) for side in ("before", "after"))
     single = [matching.Runs(side.runs[5:], side.runs[:5]) for side in (before, after)]
     configuration = matching.Configuration("2 to 4", *single)
-    assert verdicts.measure(configuration, SPEEDUP, False).comparison.ratio.value == pytest.approx(1.5)
+    assert verdicts.measure(
+        configuration, SPEEDUP, False
+    ).comparison.ratio.value == pytest.approx(1.5)
     for paired in (False, True):
-        assert verdicts.measure(configuration, EFFICIENCY, paired).comparison.ratio.value == pytest.approx(0.75)
+        assert verdicts.measure(
+            configuration, EFFICIENCY, paired
+        ).comparison.ratio.value == pytest.approx(0.75)
 
 
 def test_runs_of_different_units_are_never_compared(go, tmp_path):
@@ -358,7 +485,11 @@ def test_one_small_p_among_many_is_no_regression(go, tmp_path):
         for side in ("before", "after"):
             write(tmp_path / side, STEADY, f"s{seed}", seed=seed)
     status, out, _ = go("--max_regression=0%")
-    assert status == 2 and "REGRESSION" not in out and "11 configurations are tested" in out
+    assert (
+        status == 2
+        and "REGRESSION" not in out
+        and "11 configurations are tested" in out
+    )
 
 
 @pytest.mark.parametrize(
@@ -367,7 +498,10 @@ def test_one_small_p_among_many_is_no_regression(go, tmp_path):
         (["--metric=loss"], f"--metric=loss must be one of {', '.join(CHOICES)}"),
         (["--format=pdf"], "--format=pdf must be one of text, markdown, json"),
         (["--paired=maybe"], "--paired=maybe must be true or false"),
-        (["--max_regression=5"], "--max_regression=5 must be a share from 0 to below 1, written as 5% or 0.05"),
+        (
+            ["--max_regression=5"],
+            "--max_regression=5 must be a share from 0 to below 1, written as 5% or 0.05",
+        ),
         (["third"], "expected BEFORE AFTER, got before after third; --help explains"),
         (
             ["--metric=speedup"],
@@ -407,5 +541,8 @@ def test_bad_records_are_named_and_the_good_compared(go, tmp_path):
     assert [line.split(":")[1] for line in err.splitlines()] == [
         f" after/{n}.json" for n in ("cut", "negative", "newer")
     ]
-    assert all(line.startswith("warning: ") and line.endswith("; left out") for line in err.splitlines())
+    assert all(
+        line.startswith("warning: ") and line.endswith("; left out")
+        for line in err.splitlines()
+    )
     assert go(paths=("before", "after/negative.json"))[2].count("\n") == 1

@@ -45,7 +45,9 @@ def script(tmp_path_factory):
 def test_bash_completes(script, words, expected):
     command = ["bash", "-c", ASK, "ask", str(script), "./run.sh", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    assert (done.returncode, done.stderr) == (0, "") and set(done.stdout.splitlines()) == expected
+    assert (done.returncode, done.stderr) == (0, "") and set(
+        done.stdout.splitlines()
+    ) == expected
 
 
 def test_a_shell_that_is_not_known_is_refused(capsys):

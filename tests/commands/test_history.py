@@ -47,7 +47,10 @@ def test_old_folders_are_imported_with_their_subfolders(go, tmp_path):
     write(tmp_path / "old" / "a", [1000.0])
     write(tmp_path / "old" / "b" / "c", [1010.0])
     assert go("add", "old")[0] == 2
-    assert go("import", "old", "--history=h")[0] == 0 and len(os.listdir(tmp_path / "h")) == 2
+    assert (
+        go("import", "old", "--history=h")[0] == 0
+        and len(os.listdir(tmp_path / "h")) == 2
+    )
 
 
 def test_a_commit_is_named(go, tmp_path):
@@ -70,12 +73,21 @@ def test_show_writes_files_that_say_whose_they_are(go, tmp_path):
     assert files == ["history.csv", "history.html", "history.json", "history.png"]
     assert all(own_files.is_own(tmp_path / "out" / name) for name in files)
     content = json.loads((tmp_path / "out" / "history.json").read_text())
-    assert [statement["kind"] for statement in content["statements"]][:2] == ["history-size", "history-step-unknown"]
+    assert [statement["kind"] for statement in content["statements"]][:2] == [
+        "history-size",
+        "history-step-unknown",
+    ]
     [curve] = content["curves"]
-    assert [(step["first"], step["found"] <= 22) for step in curve["steps"]] == [(20, True)]
-    lines = list(csv.DictReader((tmp_path / "out" / "history.csv").read_text().splitlines()))
+    assert [(step["first"], step["found"] <= 22) for step in curve["steps"]] == [
+        (20, True)
+    ]
+    lines = list(
+        csv.DictReader((tmp_path / "out" / "history.csv").read_text().splitlines())
+    )
     assert [line["step"] for line in lines].index("True") == 20 and len(lines) == 25
-    assert go("show")[::2] == go("show")[::2] == (0, "")  # its own files stand among the entries
+    assert (
+        go("show")[::2] == go("show")[::2] == (0, "")
+    )  # its own files stand among the entries
 
 
 @pytest.mark.parametrize(("last", "status"), [(1000.0, 0), (900.0, 1), (950.0, 2)])
@@ -115,7 +127,10 @@ def test_refusals_have_one_line(words, go, tmp_path):
 def test_all_mistakes_of_a_command_are_named_at_once(go):
     for name in history.GROUPS:
         _, _, err = go(name, "--no_such_thing", "--nor_this=1")
-        assert "error: --no_such_thing is not a flag" in err and "error: --nor_this is not a flag" in err
+        assert (
+            "error: --no_such_thing is not a flag" in err
+            and "error: --nor_this is not a flag" in err
+        )
 
 
 def test_a_damaged_entry_hides_no_other(go, tmp_path):
@@ -123,7 +138,12 @@ def test_a_damaged_entry_hides_no_other(go, tmp_path):
     damaged = sorted((tmp_path / "history").iterdir())[2]
     damaged.write_text(damaged.read_text().replace('"words"', '"tokens"'))
     status, out, err = go("show", "--output=out")
-    assert status == 0 and f"{len(made) - 1} entries" in out and err.count("\n") == 1 and damaged.name in err
+    assert (
+        status == 0
+        and f"{len(made) - 1} entries" in out
+        and err.count("\n") == 1
+        and damaged.name in err
+    )
 
 
 def test_texts_from_outside_drive_no_terminal_and_no_page(go, tmp_path):

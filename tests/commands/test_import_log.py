@@ -47,7 +47,10 @@ def test_auto_finds_each_format(folder, capsys, name):
 
 
 def test_one_table_of_rates_from_several_files(folder, capsys):
-    files = [write(folder, f"{n}.log", log_samples.horovod_synthetic(n, 101.0 - n)) for n in (4, 1, 2)]
+    files = [
+        write(folder, f"{n}.log", log_samples.horovod_synthetic(n, 101.0 - n))
+        for n in (4, 1, 2)
+    ]
     status, out, err = run(capsys, *files)
     assert (status, err) == (0, [])
     assert out == EXPECTED.read_text()
@@ -60,7 +63,11 @@ def test_speedup_needs_the_same_settings_and_batch(folder, capsys):
     write(folder, "4.log", log_samples.horovod_synthetic(4))
     _, out, _ = run(capsys, "4.log", "2.log", "1.log", "--output=csv")
     table = list(csv.DictReader(out.splitlines()[1:5]))
-    assert {row["File"]: row["Speedup"] for row in table} == {"1.log:9": "1.0", "2.log:9": "1.0", "4.log:9": ""}
+    assert {row["File"]: row["Speedup"] for row in table} == {
+        "1.log:9": "1.0",
+        "2.log:9": "1.0",
+        "4.log:9": "",
+    }
 
 
 def test_json_has_every_log_with_its_notes_and_problems(folder, capsys):
@@ -68,16 +75,33 @@ def test_json_has_every_log_with_its_notes_and_problems(folder, capsys):
     write(folder, "topo.txt", log_samples.TOPO)
     status, out, err = run(capsys, "a.log", "topo.txt", "--output=json")
     (line,) = err
-    assert status == 1 and line.startswith("error: a.log:7: ") and "GPUs above 0, got '0'" in line
+    assert (
+        status == 1
+        and line.startswith("error: a.log:7: ")
+        and "GPUs above 0, got '0'" in line
+    )
     rates, topo = json.loads(out)["logs"]
-    assert rates["format"] == "seed_trainer" and rates["tables"][0]["points"][0]["rate"] == 55411.433
-    assert rates["problems"] == [{"line": 7, "reason": err[0].partition("7: ")[2], "more": 0}]
+    assert (
+        rates["format"] == "seed_trainer"
+        and rates["tables"][0]["points"][0]["rate"] == 55411.433
+    )
+    assert rates["problems"] == [
+        {"line": 7, "reason": err[0].partition("7: ")[2], "more": 0}
+    ]
     assert topo["tables"][0]["rows"][0][:3] == ["GPU0", "X", "NV2"] and topo["notes"]
 
 
 def test_a_file_of_several_formats_gives_all(folder, capsys):
-    file = write(folder, "job.log", log_samples.TOPO + log_samples.NCCL_TESTS + log_samples.HOROVOD_SYNTHETIC)
-    assert any_format.formats_of(Path(file)) == ["horovod_synthetic", "nccl_tests", "nvidia_smi_topo"]
+    file = write(
+        folder,
+        "job.log",
+        log_samples.TOPO + log_samples.NCCL_TESTS + log_samples.HOROVOD_SYNTHETIC,
+    )
+    assert any_format.formats_of(Path(file)) == [
+        "horovod_synthetic",
+        "nccl_tests",
+        "nvidia_smi_topo",
+    ]
     status, out, err = run(capsys, file)
     assert (status, err) == (0, [])
     for title in ("### Rates", "Collective operations", "Topology"):
@@ -85,7 +109,9 @@ def test_a_file_of_several_formats_gives_all(folder, capsys):
 
 
 def test_a_format_after_much_other_text_is_found(folder):
-    noise = "node1:4711:4720 [0] NCCL INFO Channel 00 : 0 1 2 3\n" * (3 * any_format.WINDOW // 50)
+    noise = "node1:4711:4720 [0] NCCL INFO Channel 00 : 0 1 2 3\n" * (
+        3 * any_format.WINDOW // 50
+    )
     file = write(folder, "job.log", noise + log_samples.HOROVOD_SYNTHETIC)
     assert any_format.formats_of(Path(file)) == ["horovod_synthetic"]
     assert len(list(any_format.windows(Path(file)))) == 4  # never all of it in memory
@@ -98,11 +124,19 @@ def test_a_format_after_much_other_text_is_found(folder):
         ("hello\n", "x:1: no line of a known format"),
         (b"\x7fELF\x02\x01\x00\x00" * 9, "x:1: a binary file"),
         (b"\x1f\x8b\x08\x00aaaa", "x:1: a compressed file; unpack it first"),
-        ("total images/sec: 1.0\n".encode("utf-16"), "x:1: UTF-16 text; convert it first"),
-        ("total images/sec: nan\n", "x:1: expected total images/sec above 0, got 'nan'"),
+        (
+            "total images/sec: 1.0\n".encode("utf-16"),
+            "x:1: UTF-16 text; convert it first",
+        ),
+        (
+            "total images/sec: nan\n",
+            "x:1: expected total images/sec above 0, got 'nan'",
+        ),
     ],
 )
-def test_what_is_no_log_is_one_line_and_the_others_are_read(folder, capsys, content, reason):
+def test_what_is_no_log_is_one_line_and_the_others_are_read(
+    folder, capsys, content, reason
+):
     write(folder, "x", content)
     write(folder, "good", log_samples.HOROVOD_SYNTHETIC)
     status, out, err = run(capsys, "x", "good")
@@ -111,7 +145,11 @@ def test_what_is_no_log_is_one_line_and_the_others_are_read(folder, capsys, cont
 
 
 def test_files_that_cannot_be_opened(folder, capsys):
-    assert run(capsys, "none.log") == (1, "", [f"error: none.log: {os.strerror(errno.ENOENT)}"])
+    assert run(capsys, "none.log") == (
+        1,
+        "",
+        [f"error: none.log: {os.strerror(errno.ENOENT)}"],
+    )
     assert run(capsys, ".") == (1, "", ["error: .: a folder; expected a regular file"])
 
 
@@ -119,7 +157,10 @@ def test_files_that_cannot_be_opened(folder, capsys):
     ("words", "reason"),
     [
         ([], "expected FILE [FILE ...], got nothing"),
-        (["--format=horovod", "x"], "--format=horovod must be one of auto, tf_cnn_benchmarks"),
+        (
+            ["--format=horovod", "x"],
+            "--format=horovod must be one of auto, tf_cnn_benchmarks",
+        ),
         (["--output=xml", "x"], "--output=xml must be one of markdown, csv, json"),
     ],
 )
@@ -131,12 +172,20 @@ def test_wrong_use(capsys, words, reason):
 def test_a_named_format_that_is_not_there(folder, capsys):
     file = write(folder, "a.log", log_samples.TOPO)
     status, out, err = run(capsys, file, "--format=mlperf")
-    assert (status, out, len(err)) == (1, "", 1) and err[0].startswith("error: a.log:1: no run_start ")
+    assert (status, out, len(err)) == (1, "", 1) and err[0].startswith(
+        "error: a.log:1: no run_start "
+    )
 
 
 def test_bytes_that_are_no_utf8_and_colours_do_no_harm(folder, capsys):
-    text = log_samples.HOROVOD_SYNTHETIC.replace("resnet50", "\x1b[32mresnet50\x1b[0m").encode()
-    file = write(folder, "a.log", b"\xff\xfe\xfa progress \r\n".replace(b"\xff\xfe", b"\xfa") + text)
+    text = log_samples.HOROVOD_SYNTHETIC.replace(
+        "resnet50", "\x1b[32mresnet50\x1b[0m"
+    ).encode()
+    file = write(
+        folder,
+        "a.log",
+        b"\xff\xfe\xfa progress \r\n".replace(b"\xff\xfe", b"\xfa") + text,
+    )
     status, out, _ = run(capsys, file)
     assert status == 0 and "resnet50" in out and "\x1b" not in out
 
@@ -155,18 +204,25 @@ def test_problems_of_one_kind_are_counted():
     for line in range(200, 300):
         problems.add(line, f"kind {line}")
     first = problems.all()[0]
-    assert (first.line, first.reason, first.more) == (1, "row 1 is bad", 99) and first.text("x").startswith(
-        "x:1: row 1 "
-    )
+    assert (first.line, first.reason, first.more) == (
+        1,
+        "row 1 is bad",
+        99,
+    ) and first.text("x").startswith("x:1: row 1 ")
     assert len(problems.all()) == common.MAX_KINDS + 1
-    assert problems.all()[-1].reason == "further faults of several kinds" and problems.all()[-1].more == 80
+    assert (
+        problems.all()[-1].reason == "further faults of several kinds"
+        and problems.all()[-1].more == 80
+    )
 
 
 def test_rows_are_bounded(monkeypatch):
     from rnn_scaling.importers import horovod_synthetic
 
     monkeypatch.setattr(common, "MAX_ROWS", 3)
-    log = horovod_synthetic.parse((log_samples.HOROVOD_SYNTHETIC * 9).splitlines(keepends=True), "x")
+    log = horovod_synthetic.parse(
+        (log_samples.HOROVOD_SYNTHETIC * 9).splitlines(keepends=True), "x"
+    )
     assert len(log.rows) == 4 and "more than 3 results" in log.problems[0].reason
 
 
@@ -175,17 +231,27 @@ def test_an_error_names_file_and_line():
 
 
 def test_the_audit_checks_the_rates_of_all_files_together(folder, capsys):
-    files = [write(folder, f"{n}.log", log_samples.horovod_synthetic(n, 100.0 - n)) for n in (1, 2, 4)]
+    files = [
+        write(folder, f"{n}.log", log_samples.horovod_synthetic(n, 100.0 - n))
+        for n in (1, 2, 4)
+    ]
     status, out, err = run(capsys, *files, "--audit")
-    assert (status, err) == (0, []) and re.search("Findings of the audit: 0 in [1-9]", out)
-    files.append(write(folder, "8.log", log_samples.horovod_synthetic(8, 180.0)))  # 14 times the speed of one
+    assert (status, err) == (0, []) and re.search(
+        "Findings of the audit: 0 in [1-9]", out
+    )
+    files.append(
+        write(folder, "8.log", log_samples.horovod_synthetic(8, 180.0))
+    )  # 14 times the speed of one
     status, out, err = run(capsys, *files, "--audit", "--output=json")
     assert (status, err) == (1, [])
     (finding,) = json.loads(out)["findings"]
     assert (finding["kind"], finding["places"][0]["line"]) == ("superlinear", 9)
 
 
-@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e31", "1e999", "-1", "1e-31", "0x10", "", "9" * 400])
+@pytest.mark.parametrize(
+    "text",
+    ["nan", "inf", "-inf", "1e31", "1e999", "-1", "1e-31", "0x10", "", "9" * 400],
+)
 def test_numbers_that_no_log_holds(text):
     with pytest.raises(ValueError, match="expected a rate"):
         common.positive(text, "a rate")
@@ -193,4 +259,8 @@ def test_numbers_that_no_log_holds(text):
         with pytest.raises(ValueError, match="expected a rate"):
             common.not_negative(text, "a rate")
     assert common.finite(int(text) if text.isdigit() else float("nan")) is None
-    assert (common.positive("0.5", "a rate"), common.not_negative("0", "a rate"), common.finite(True)) == (0.5, 0, None)
+    assert (
+        common.positive("0.5", "a rate"),
+        common.not_negative("0", "a rate"),
+        common.finite(True),
+    ) == (0.5, 0, None)

@@ -19,7 +19,11 @@ from tests.support.paths import ROOT
 from tests.support.records import changed, fields_of
 
 TRACER = (sys.executable, "-m", "tests.support.fake_tracer")
-BOTH = [{"encoder_type": encoder, "num_devices": n} for encoder in ("cudnn_lstm", "dynamic_rnn") for n in (1, 2)]
+BOTH = [
+    {"encoder_type": encoder, "num_devices": n}
+    for encoder in ("cudnn_lstm", "dynamic_rnn")
+    for n in (1, 2)
+]
 
 
 def runs(*given, **common):
@@ -51,12 +55,22 @@ def test_the_seeds_tables_hold_totals_and_ratios():
     found = counts.inspect(runs(*BOTH))
     assert not found.differences and not found.left_out
     text = text_of(found)
-    one = {each.encoder: each for each in found.groups[0].counts if each.num_devices == 1}
+    one = {
+        each.encoder: each for each in found.groups[0].counts if each.num_devices == 1
+    }
     few, many = one["cudnn_lstm"], one["dynamic_rnn"]
-    assert (few.kernels, many.kernels) == (2115, 4227)  # 4 or 8 loops, 60 or 120 iterations of 35 kernels, 3 sends ...
+    assert (few.kernels, many.kernels) == (
+        2115,
+        4227,
+    )  # 4 or 8 loops, 60 or 120 iterations of 35 kernels, 3 sends ...
     assert cells(text, "Operators in the graph")[:2] == [
         ["Devices", "cudnn_lstm", "dynamic_rnn", "dynamic_rnn / cudnn_lstm"],
-        ["1", f"{few.operators}", f"{many.operators}", f"{many.operators / few.operators:.2f}"],
+        [
+            "1",
+            f"{few.operators}",
+            f"{many.operators}",
+            f"{many.operators / few.operators:.2f}",
+        ],
     ]
     assert cells(text, "Kernels per step: total")[1:] == [
         ["1", "2,115 [2,115 / 0]", "4,227 [4,227 / 0]", "2.00"],
@@ -68,7 +82,11 @@ def test_gpu_kernels_stand_beside_the_hosts_and_a_missing_run_is_na():
     given = runs(*BOTH[:3])
     split = {"host": 187, "device": 1094, "copies": 5, "dispatched": 300}
     trace = fields_of(given["run0"])["trace"]
-    kernels = {**trace["kernels"], "steps": [split, split], "by_type": {"LoopCond": 1281}}
+    kernels = {
+        **trace["kernels"],
+        "steps": [split, split],
+        "by_type": {"LoopCond": 1281},
+    }
     given["run0"] = changed(given["run0"], trace={**trace, "kernels": kernels})
     text = text_of(counts.inspect(given), is_full=True)
     rows = cells(text, "Kernels per step: total")
@@ -81,15 +99,30 @@ def test_gpu_kernels_stand_beside_the_hosts_and_a_missing_run_is_na():
 def test_sentences_say_what_was_counted():
     one, two = counts.inspect(runs(BOTH[0], BOTH[2])).groups[0].counts
     assert counts.loops(two) == 8 and counts.iterations(two) == 120
-    found = {(made.kind, made.subject): made.values for made in counts.encoder_difference(one, two)}
-    assert found["kernels-ratio", "dynamic_rnn"]["kernel_ratio"] == pytest.approx(2, abs=0.005)
+    found = {
+        (made.kind, made.subject): made.values
+        for made in counts.encoder_difference(one, two)
+    }
+    assert found["kernels-ratio", "dynamic_rnn"]["kernel_ratio"] == pytest.approx(
+        2, abs=0.005
+    )
     assert found["encoder-kernel", "cudnn_lstm"] == {"kernel": "ABlock"}
     control = 120 * 28 + 128 + 16  # Merge, Switch, NextIteration; LoopCond; Enter, Exit
     loops = found["loops", "dynamic_rnn"]
-    assert (loops["loops"], loops["iterations"], loops["carried"], loops["control"]) == (8, 120, 8.0, control)
+    assert (
+        loops["loops"],
+        loops["iterations"],
+        loops["carried"],
+        loops["control"],
+    ) == (8, 120, 8.0, control)
     parts = counts.families(two.kernels_by_type)
-    assert list(parts.values()) == [control, 600, 120 + 3] and sum(parts.values()) == two.kernels
-    flat = dataclasses.replace(one, operators_by_type={"MatMul": 3}, kernels_by_type={"MatMul": 3}, host=3)
+    assert (
+        list(parts.values()) == [control, 600, 120 + 3]
+        and sum(parts.values()) == two.kernels
+    )
+    flat = dataclasses.replace(
+        one, operators_by_type={"MatMul": 3}, kernels_by_type={"MatMul": 3}, host=3
+    )
     assert "no-loops" in [made.kind for made in counts.encoder_difference(flat, two)]
 
 
@@ -118,12 +151,18 @@ def test_a_difference_between_runs_is_named_and_not_averaged():
 
 def test_onednn_is_named_where_counts_depend_on_it():
     given = runs({"num_devices": 1}, {"num_devices": 1})
-    given = {name: changed(run, resolved={"onednn": False}) for name, run in given.items()}
+    given = {
+        name: changed(run, resolved={"onednn": False}) for name, run in given.items()
+    }
     assert "onednn-off" in kinds(counts.inspect(given))
     given["run1"] = changed(given["run1"], resolved={"onednn": True})
     found = counts.inspect(given)
     (difference,) = found.differences
-    assert difference.startswith("oneDNN: ") and "off in run0" in difference and "on in run1" in difference
+    assert (
+        difference.startswith("oneDNN: ")
+        and "off in run0" in difference
+        and "on in run1" in difference
+    )
 
 
 def test_batches_of_text_may_differ_from_step_to_step():
@@ -133,7 +172,9 @@ def test_batches_of_text_may_differ_from_step_to_step():
     given["run0"] = changed(given["run0"], trace=trace)
     found = counts.inspect(given)
     assert not found.differences
-    assert len(found.varying) == 1 and "run0: counted step 2 differs" in found.varying[0]
+    assert (
+        len(found.varying) == 1 and "run0: counted step 2 differs" in found.varying[0]
+    )
     assert kinds(found) == ["counts-vary", "counts-of-last-step"]
 
 
@@ -146,15 +187,27 @@ def test_runs_without_counts_are_left_out_by_name():
     given = runs(*BOTH[:2])
     given["run0"] = dataclasses.replace(given["run0"], trace=None, graph=None)
     given["run1"] = dataclasses.replace(given["run1"], status="failed")
-    assert counts.inspect(given).left_out == ("run0: no trace (--trace_batches)", "run1: failed")
+    assert counts.inspect(given).left_out == (
+        "run0: no trace (--trace_batches)",
+        "run1: failed",
+    )
 
 
 def test_how_a_run_is_measured_makes_no_group_and_what_it_computes_does():
-    same = runs({"num_batches": 3}, {"num_batches": 7, "inter_op_parallelism_threads": 9}, encoder_type="cudnn_lstm")
+    same = runs(
+        {"num_batches": 3},
+        {"num_batches": 7, "inter_op_parallelism_threads": 9},
+        encoder_type="cudnn_lstm",
+    )
     found = counts.inspect(same)
-    assert [each.runs for group in found.groups for each in group.counts] == [2] and not found.differences
+    assert [each.runs for group in found.groups for each in group.counts] == [
+        2
+    ] and not found.differences
     assert "counts-repeat" in kinds(found)
-    modes = runs({"variable_update": "replicated"}, {"variable_update": "independent", "num_units": 9})
+    modes = runs(
+        {"variable_update": "replicated"},
+        {"variable_update": "independent", "num_units": 9},
+    )
     assert [group.title for group in counts.inspect(modes).groups] == [
         "replicated, num_units=256",
         "independent, num_units=9",
@@ -165,7 +218,11 @@ def test_growth_is_a_line_that_must_be_exact():
     lengths = [{"encoder_type": "dynamic_rnn", "src_max_len": n} for n in (10, 20, 40)]
     found = growth.lines(counts.inspect(runs(*lengths)).groups)
     whole = next(line for line in found if line.phase == "all")
-    assert (whole.lengths, whole.exact, whole.formula) == ((10, 20, 40), True, "2,127 + 70 T")
+    assert (whole.lengths, whole.exact, whole.formula) == (
+        (10, 20, 40),
+        True,
+        "2,127 + 70 T",
+    )
     bent = dataclasses.replace(whole, values=(*whole.values[:2], whole.values[2] + 1))
     assert not bent.exact
     assert dataclasses.replace(whole, values=(5, 5, 5)).formula == "5 + 0 T"
@@ -177,14 +234,25 @@ def test_growth_is_a_line_that_must_be_exact():
 
 
 def test_lines_of_several_kinds_of_runs_are_told_apart():
-    given = [{"variable_update": m, "src_max_len": n} for m in ("replicated", "independent") for n in (10, 20, 40)]
+    given = [
+        {"variable_update": m, "src_max_len": n}
+        for m in ("replicated", "independent")
+        for n in (10, 20, 40)
+    ]
     found = counts.inspect(runs(*given))
-    assert {line.title for line in growth.lines(found.groups)} == {"replicated", "independent"}
+    assert {line.title for line in growth.lines(found.groups)} == {
+        "replicated",
+        "independent",
+    }
     rows = cells(text_of(found), "## Growth")
     assert (
-        rows[0][:2] == ["Runs", "Encoder"] and [row[0] for row in rows[1:]] == ["replicated"] * 3 + ["independent"] * 3
+        rows[0][:2] == ["Runs", "Encoder"]
+        and [row[0] for row in rows[1:]] == ["replicated"] * 3 + ["independent"] * 3
     )
-    assert rows[0][0] != cells(text_of(counts.inspect(runs(*given[:3]))), "## Growth")[0][0]
+    assert (
+        rows[0][0]
+        != cells(text_of(counts.inspect(runs(*given[:3]))), "## Growth")[0][0]
+    )
 
 
 def go(tmp_path, *words):
@@ -192,21 +260,46 @@ def go(tmp_path, *words):
 
 
 def test_the_command_runs_counts_and_writes(tmp_path, capsys):
-    assert go(tmp_path, "--encoder_type=cudnn_lstm,dynamic_rnn", "--num_devices=1", "--repeats=2") == 0
+    assert (
+        go(
+            tmp_path,
+            "--encoder_type=cudnn_lstm,dynamic_rnn",
+            "--num_devices=1",
+            "--repeats=2",
+        )
+        == 0
+    )
     out = capsys.readouterr().out
     assert "2,115 [2,115 / 0]" in out and "4 runs" in out
     held = record.read(tmp_path / "out" / "dynamic_rnn-replicated-1.r2.json")
-    chosen = {name: held.config[name] for name in ("trace_batches", "num_batches", "num_warmup_batches")}
+    chosen = {
+        name: held.config[name]
+        for name in ("trace_batches", "num_batches", "num_warmup_batches")
+    }
     assert chosen == {"trace_batches": 2, "num_batches": 3, "num_warmup_batches": 2}
     assert "Placement of cudnn_lstm-replicated-1\n" in out
-    heads = [line for line in (tmp_path / "out" / "inspect.md").read_text().splitlines() if line.startswith("## ")]
-    assert heads[-2:] == [f"## Placement of {name}-replicated-1" for name in ("cudnn_lstm", "dynamic_rnn")]
+    heads = [
+        line
+        for line in (tmp_path / "out" / "inspect.md").read_text().splitlines()
+        if line.startswith("## ")
+    ]
+    assert heads[-2:] == [
+        f"## Placement of {name}-replicated-1" for name in ("cudnn_lstm", "dynamic_rnn")
+    ]
     assert len(heads) == 4 and heads[1] == "## Do the runs agree?"
     data = json.loads((tmp_path / "out" / "inspect.json").read_text())
     assert data["schema"] == "rnn_scaling.inspect/1"
     assert [each["kernels"] for each in data["groups"][0]["counts"]] == [2115, 4227]
     assert data["groups"][0]["counts"][0]["runs"] == 2
-    assert go(tmp_path, "--encoder_type=cudnn_lstm,dynamic_rnn", "--num_devices=1", "--repeats=2") == 0
+    assert (
+        go(
+            tmp_path,
+            "--encoder_type=cudnn_lstm,dynamic_rnn",
+            "--num_devices=1",
+            "--repeats=2",
+        )
+        == 0
+    )
     assert "nothing left to run" in capsys.readouterr().err
 
 
@@ -214,13 +307,21 @@ def test_the_report_passes_the_commands_own_json_over(tmp_path):
     from rnn_scaling.records import folder
 
     assert go(tmp_path, "--encoder_type=cudnn_lstm", "--num_devices=1") == 0
-    assert not [line for line in folder.read(tmp_path / "out").left_out if "inspect.json" in line]
+    assert not [
+        line
+        for line in folder.read(tmp_path / "out").left_out
+        if "inspect.json" in line
+    ]
 
 
 @pytest.mark.parametrize(
     "part, wrong, said",
     [
-        ("copies", [{"from": "device:CPU:0"}], "graph.copies[0].to is missing; expected a name"),
+        (
+            "copies",
+            [{"from": "device:CPU:0"}],
+            "graph.copies[0].to is missing; expected a name",
+        ),
         (
             "placement",
             {"variables": [{"name": "w", "bytes": "x"}]},
@@ -229,7 +330,9 @@ def test_the_report_passes_the_commands_own_json_over(tmp_path):
         ("python", {}, "graph.python.operators is missing; expected a number"),
     ],
 )
-def test_an_edited_record_is_set_aside_and_run_again(part, wrong, said, tmp_path, capsys):
+def test_an_edited_record_is_set_aside_and_run_again(
+    part, wrong, said, tmp_path, capsys
+):
     words = ["--num_devices=1", "--encoder_type=cudnn_lstm"]
     assert go(tmp_path, *words) == 0
     path = tmp_path / "out" / "cudnn_lstm-replicated-1.json"
@@ -251,38 +354,63 @@ def test_a_dry_run_writes_nothing(tmp_path, capsys):
 
 def test_a_failed_run_and_differing_counts_end_with_1(tmp_path, capsys):
     failing = (sys.executable, "-c", "import sys; sys.exit('error: no such luck')")
-    assert inspect.main([f"--out={tmp_path}/a", "--num_devices=1"], trainer=failing) == 1
+    assert (
+        inspect.main([f"--out={tmp_path}/a", "--num_devices=1"], trainer=failing) == 1
+    )
     errors = capsys.readouterr().err
     assert "no such luck" in errors and "error: no run was counted" in errors
     assert go(tmp_path, "--num_devices=1", "--encoder_type=cudnn_lstm") == 0
     path = tmp_path / "out" / "cudnn_lstm-replicated-1.json"
     held = record.read(path)
-    record.write(dataclasses.replace(record_of(held.config, Merge=1), config=held.config), path)
+    record.write(
+        dataclasses.replace(record_of(held.config, Merge=1), config=held.config), path
+    )
     assert go(tmp_path, "--num_devices=1", "--encoder_type=cudnn_lstm") == 1
     assert "must be the same" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["inspect", "threads"])
 def test_every_bad_flag_is_named_at_once_without_tensorflow(name):
-    words = ["--trace_batches=0", "--out=", "--repeats=x", "--num_devises=1", "--result_file=y", "--num_units=z"]
+    words = [
+        "--trace_batches=0",
+        "--out=",
+        "--repeats=x",
+        "--num_devises=1",
+        "--result_file=y",
+        "--num_units=z",
+    ]
     code = (
         f"import sys; from rnn_scaling.commands import {name}; status = {name}.main({words}); "
         "assert not {'tensorflow', 'numpy', 'matplotlib'} & set(sys.modules); sys.exit(status)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 2 and not done.stdout
     lines = done.stderr.splitlines()
-    assert all(line.startswith("error: --") for line in lines) and len(lines) == 6, done.stderr
-    for part in ("--trace_batches=0 must be at least 1", "did you mean --num_devices?", "is set by this command"):
+    assert all(line.startswith("error: --") for line in lines) and len(lines) == 6, (
+        done.stderr
+    )
+    for part in (
+        "--trace_batches=0 must be at least 1",
+        "did you mean --num_devices?",
+        "is set by this command",
+    ):
         assert part in done.stderr
 
 
 def held(folder):
     """Committed records, by name."""
-    return {path.stem: record.read(path) for path in sorted((ROOT / "docs" / "results" / folder).glob("*.json"))}
+    return {
+        path.stem: record.read(path)
+        for path in sorted((ROOT / "docs" / "results" / folder).glob("*.json"))
+    }
 
 
 def test_the_committed_records_agree():
     (group,) = (found := counts.inspect(held("inspect"))).groups
     assert not found.differences and {counted.runs for counted in group.counts} == {2}
-    assert [line.exact for line in growth.lines(counts.inspect(held("inspect-lengths")).groups)].count(True) >= 6
+    assert [
+        line.exact
+        for line in growth.lines(counts.inspect(held("inspect-lengths")).groups)
+    ].count(True) >= 6

@@ -28,7 +28,9 @@ READING = {
 def test_reading_loads_no_tensorflow(name, tmp_path):
     words, unloaded, status = READING[name]
     (tmp_path / "a.log").write_text(log_samples.HOROVOD_SYNTHETIC)
-    (tmp_path / "table.md").write_text("| GPUs | Speed | Speedup |\n|--|--|--|\n| 1 | 100 | 1.0 |\n| 2 | 150 | 3.0 |\n")
+    (tmp_path / "table.md").write_text(
+        "| GPUs | Speed | Speedup |\n|--|--|--|\n| 1 | 100 | 1.0 |\n| 2 | 150 | 3.0 |\n"
+    )
     databases.nsys(tmp_path / "db")
     histories.write(tmp_path / "h", [1000.0] * 20)
     for side in ("before", "after"):
@@ -39,5 +41,7 @@ def test_reading_loads_no_tensorflow(name, tmp_path):
     )
     command = [sys.executable, "-c", code, *words]
     environment = {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, env=environment
+    )
     assert (done.returncode, done.stderr) == (status, "") and done.stdout

@@ -27,9 +27,20 @@ from tests.support.faults import jump
 from tests.support.paths import ROOT
 from tests.support.stand_in_forks import as_subprocess
 
-SMALL, SEED, GNMT_V2 = 8_245_248, 95_690_752, 160_671_297  # parameters, as records have them
+SMALL, SEED, GNMT_V2 = (
+    8_245_248,
+    95_690_752,
+    160_671_297,
+)  # parameters, as records have them
 BASE, BIG = 60_485_632, 209_051_648
-FEW = ["--min_bytes=4", "--max_bytes=16k", "--passes=1", "--rounds=3", "--num_devices=2", "--device=cpu"]
+FEW = [
+    "--min_bytes=4",
+    "--max_bytes=16k",
+    "--passes=1",
+    "--rounds=3",
+    "--num_devices=2",
+    "--device=cpu",
+]
 
 
 @pytest.fixture
@@ -43,7 +54,9 @@ def call(pictures, tmp_path, monkeypatch, capsys):
     """Runs the command with the fake worker; returns (status, stdout, lines of stderr)."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(process, "subprocess", as_subprocess(fake_worker=fake_worker.run))
+    monkeypatch.setattr(
+        process, "subprocess", as_subprocess(fake_worker=fake_worker.run)
+    )
     if not pictures:
         monkeypatch.setattr(picture, "render", lambda found, kind: b"picture")
 
@@ -66,35 +79,68 @@ def test_writes_every_file_and_reads_its_own_log_back(call, pictures, tmp_path, 
     status, out, err = call("--passes=2")
     assert status == 0, err
     files = {path.name for path in (tmp_path / "out").iterdir()}
-    assert files == {"links.json", "links.md", "all_reduce.txt", "links.png", "links.svg"}
-    assert (tmp_path / "out/links.md").read_text().startswith(out[: out.index("## Not measured")])
+    assert files == {
+        "links.json",
+        "links.md",
+        "all_reduce.txt",
+        "links.png",
+        "links.svg",
+    }
+    assert (
+        (tmp_path / "out/links.md")
+        .read_text()
+        .startswith(out[: out.index("## Not measured")])
+    )
     assert (tmp_path / "out/links.png").read_bytes()[:4] == b"\x89PNG"
     assert ElementTree.parse(tmp_path / "out/links.svg").getroot().tag.endswith("svg")
     found = json.loads((tmp_path / "out/links.json").read_text())
     assert found["schema"] == "rnn_scaling.links/1" and found["options"]["rounds"] == 3
-    trainer = config.resolve({"num_devices": 2, "device": "cpu"}, num_gpus=0, num_cores=2)
+    trainer = config.resolve(
+        {"num_devices": 2, "device": "cpu"}, num_gpus=0, num_cores=2
+    )
     assert tuple(found["threads"].values()) == pool_sizes(trainer, 2)
     names = ["collective", "xring", "rechd", "pscpu", "hierarchical"]
-    reduces = {each["name"]: each for each in found["series"] if each["kind"] == "all_reduce"}
+    reduces = {
+        each["name"]: each for each in found["series"] if each["kind"] == "all_reduce"
+    }
     assert list(reduces) == names and len(reduces["xring"]["points"][0]["seconds"]) == 6
     # The importer knows every number.
     assert import_log.main([str(tmp_path / "out/all_reduce.txt"), "--output=json"]) == 0
     (table,) = json.loads(capsys.readouterr().out)["logs"][0]["tables"]
     rows = [dict(zip(table["columns"], row)) for row in table["rows"]]
-    assert len(rows) == 5 * 7 and {row["Ranks"] for row in rows} == {2} and {row["Wrong"] for row in rows} == {0}
-    assert {row["Place"] for row in rows} == {"out of place"} and {row["Operation"] for row in rows} == {"all_reduce"}
+    assert (
+        len(rows) == 5 * 7
+        and {row["Ranks"] for row in rows} == {2}
+        and {row["Wrong"] for row in rows} == {0}
+    )
+    assert {row["Place"] for row in rows} == {"out of place"} and {
+        row["Operation"] for row in rows
+    } == {"all_reduce"}
     assert [row["Size (B)"] for row in rows[:7]] == [4, 16, 64, 256, 1024, 4096, 16384]
-    assert rows[6]["Time (us)"] == 26.38 and rows[6]["algbw (GB/s)"] == rows[6]["busbw (GB/s)"] == 0.62
+    assert (
+        rows[6]["Time (us)"] == 26.38
+        and rows[6]["algbw (GB/s)"] == rows[6]["busbw (GB/s)"] == 0.62
+    )
 
 
 @pytest.mark.parametrize("pictures", [True], indirect=True)
-def test_what_is_handed_over_without_a_copy_has_no_bandwidth_and_no_picture(call, pictures, tmp_path):
+def test_what_is_handed_over_without_a_copy_has_no_bandwidth_and_no_picture(
+    call, pictures, tmp_path
+):
     status, out, err = call("--measure=copies")
     assert status == 0, err
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"links.json", "links.md"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "links.json",
+        "links.md",
+    }
     (row,) = [line.split("|") for line in out.splitlines() if "cpu_copies" in line]
     assert row[3].strip() == row[7].strip() == "no copy"
-    every_size = (tmp_path / "out/links.md").read_text().partition("## Every size")[2].splitlines()
+    every_size = (
+        (tmp_path / "out/links.md")
+        .read_text()
+        .partition("## Every size")[2]
+        .splitlines()
+    )
     rates = [line.split("|")[8].strip() for line in every_size if "cpu_copies" in line]
     assert rates == ["no copy"] * 7
 
@@ -106,7 +152,9 @@ def test_rows_are_told_as_they_are_measured(call, tmp_path, capsys):
     (heading,) = (line for line in err if "all-reduce by xring" in line)
     assert err[at[heading] + 1].startswith("  xring: 0.621 GB/s busbw")
     (nothing,) = (line for line in err if line.startswith("  nothing: "))
-    assert nothing == "  nothing: 10 us at 4 B"  # it exchanges nothing, so it has no rate
+    assert (
+        nothing == "  nothing: 10 us at 4 B"
+    )  # it exchanges nothing, so it has no rate
     assert any(line.startswith("  float32, 2 cores: 16 GFLOP/s") for line in err)
     assert any("pscpu: failed: ended by SIGABRT" in line for line in err)
     assert out.startswith("# Links\n") and "  xring: " not in out
@@ -114,7 +162,14 @@ def test_rows_are_told_as_they_are_measured(call, tmp_path, capsys):
 
 def test_the_second_pass_goes_back(call, tmp_path):
     call("--measure=all_reduce", "--algorithms=pscpu,xring#2", "--passes=2")
-    assert log(tmp_path) == ["nothing", "pscpu", "xring#2", "xring#2", "pscpu", "nothing"]
+    assert log(tmp_path) == [
+        "nothing",
+        "pscpu",
+        "xring#2",
+        "xring#2",
+        "pscpu",
+        "nothing",
+    ]
 
 
 def hung(folder):
@@ -123,43 +178,84 @@ def hung(folder):
     return lambda: min(next(looks), 3) if (folder / "hangs").exists() else 0
 
 
-def test_a_hanging_algorithm_is_named_and_ended_and_the_others_go_on(call, tmp_path, monkeypatch):
+def test_a_hanging_algorithm_is_named_and_ended_and_the_others_go_on(
+    call, tmp_path, monkeypatch
+):
     jump(monkeypatch, hung(tmp_path))
-    words = ("--measure=all_reduce", "--algorithms=xring,pscpu", "--timeout=600", "--passes=2")
+    words = (
+        "--measure=all_reduce",
+        "--algorithms=xring,pscpu",
+        "--timeout=600",
+        "--passes=2",
+    )
     status, out, err = call(*words, xring="hang")
     assert status == 1
     (line,) = [each for each in err if each.startswith("error: ")]
     assert line.startswith("error: xring: ") and "--timeout=600 s" in line
     assert "## Failed or wrong" in out and "Not compared everywhere: xring" in out
     pids = dict(line.split() for line in (tmp_path / "log").read_text().splitlines())
-    assert log(tmp_path) == ["nothing", "xring", "pscpu", "pscpu", "nothing"]  # no second wait for what hangs
+    assert log(tmp_path) == [
+        "nothing",
+        "xring",
+        "pscpu",
+        "pscpu",
+        "nothing",
+    ]  # no second wait for what hangs
     assert not Path(f"/proc/{pids['xring']}").exists()
     found = json.loads((tmp_path / "out/links.json").read_text())
-    assert [each["name"] for each in found["series"] if each["points"]] == ["xring", "pscpu"]  # what there was is kept
+    assert [each["name"] for each in found["series"] if each["points"]] == [
+        "xring",
+        "pscpu",
+    ]  # what there was is kept
 
 
 def test_a_crash_and_an_error_are_told_and_the_rest_is_written(call, tmp_path):
-    status, out, err = call("--passes=1", xring="crash", rechd="error: no such device", memory="error: out of memory")
+    status, out, err = call(
+        "--passes=1",
+        xring="crash",
+        rechd="error: no such device",
+        memory="error: out of memory",
+    )
     assert status == 1
     errors = [line for line in err if line.startswith("error: ")]
-    said = {"host memory": "out of memory", "xring": "ended by SIGABRT", "rechd": "no such device"}
+    said = {
+        "host memory": "out of memory",
+        "xring": "ended by SIGABRT",
+        "rechd": "no such device",
+    }
     assert errors == [f"error: {name}: {reason}" for name, reason in said.items()]
-    assert (tmp_path / "out/links.png").exists() and "| pscpu |" in out.replace("  ", "")
+    assert (tmp_path / "out/links.png").exists() and "| pscpu |" in out.replace(
+        "  ", ""
+    )
 
 
 def test_an_empty_call_that_failed_is_no_algorithm(call, tmp_path):
-    status, out, err = call("--measure=all_reduce", "--algorithms=pscpu", "--passes=1", nothing="crash")
+    status, out, err = call(
+        "--measure=all_reduce", "--algorithms=pscpu", "--passes=1", nothing="crash"
+    )
     assert status == 1 and "error: nothing: ended by SIGABRT" in err
-    assert "| pscpu |" in out.replace("  ", "") and "| nothing" not in out.replace("  ", "")
+    assert "| pscpu |" in out.replace("  ", "") and "| nothing" not in out.replace(
+        "  ", ""
+    )
     assert " nothing " not in (tmp_path / "out/all_reduce.txt").read_text()
 
 
-def test_sums_that_were_not_compared_are_not_called_right(call, tmp_path, monkeypatch, capsys):
+def test_sums_that_were_not_compared_are_not_called_right(
+    call, tmp_path, monkeypatch, capsys
+):
     jump(monkeypatch, hung(tmp_path))
-    words = ("--measure=all_reduce", "--algorithms=pscpu", "--passes=1", "--timeout=600")
+    words = (
+        "--measure=all_reduce",
+        "--algorithms=pscpu",
+        "--passes=1",
+        "--timeout=600",
+    )
     assert "Wrong elements: n/a" in call(*words, pscpu="hang")[1]
     log = tmp_path / "out/all_reduce.txt"
-    assert "validation: 0 " in log.read_text() and "# Out of bounds values : N/A" in log.read_text()
+    assert (
+        "validation: 0 " in log.read_text()
+        and "# Out of bounds values : N/A" in log.read_text()
+    )
     assert import_log.main([str(log)]) == 0
     assert "median of the iterations" in capsys.readouterr().out
 
@@ -173,7 +269,9 @@ def test_no_room_for_temporary_files_loses_one_measurement(call, monkeypatch, tm
         return run(request, *rest)
 
     monkeypatch.setattr(processes, "run", refuse)
-    status, out, err = call("--measure=all_reduce", "--algorithms=pscpu,xring", "--passes=1")
+    status, out, err = call(
+        "--measure=all_reduce", "--algorithms=pscpu,xring", "--passes=1"
+    )
     assert status == 1 and err[-1].endswith("No space left on device")
     assert "| pscpu" in out and (tmp_path / "out/links.json").exists()
 
@@ -187,23 +285,49 @@ def test_an_interruption_keeps_what_was_measured(call, monkeypatch, tmp_path):
         return run(request, *rest)
 
     monkeypatch.setattr(processes, "run", interrupt)
-    status, out, err = call("--measure=all_reduce", "--algorithms=pscpu,xring,rechd", "--passes=1")
+    status, out, err = call(
+        "--measure=all_reduce", "--algorithms=pscpu,xring,rechd", "--passes=1"
+    )
     said = "interrupted: 2 of 4 measurements were made"
     assert status == 130 and err[-1] == said and f"- {said}\n" in out
     found = json.loads((tmp_path / "out/links.json").read_text())
-    assert [each["name"] for each in found["series"]] == ["pscpu"] and found["interrupted"] == said
+    assert [each["name"] for each in found["series"]] == ["pscpu"] and found[
+        "interrupted"
+    ] == said
 
 
 def test_wrong_sums_fail_the_command(call):
-    status, out, err = call("--measure=all_reduce", "--algorithms=pscpu", "--max_bytes=4", pscpu="wrong")
-    assert status == 1 and "error: pscpu: 5 wrong elements at 4 B" in err and "Wrong elements: 5" in out
+    status, out, err = call(
+        "--measure=all_reduce", "--algorithms=pscpu", "--max_bytes=4", pscpu="wrong"
+    )
+    assert (
+        status == 1
+        and "error: pscpu: 5 wrong elements at 4 B" in err
+        and "Wrong elements: 5" in out
+    )
 
 
 def test_every_bad_flag_is_named_at_once(call):
-    words = ["--foo=1", "--measure=disk", "--min_bytes=3", "--max_bytes=x", "--rounds=2", "--algorithms=nix,xring#9"]
+    words = [
+        "--foo=1",
+        "--measure=disk",
+        "--min_bytes=3",
+        "--max_bytes=x",
+        "--rounds=2",
+        "--algorithms=nix,xring#9",
+    ]
     status, _, err = call(*words, "--timeout=nan", "--step_factor=1", "--device=tpu")
     assert status == 2 and all(line.startswith("error: ") for line in err)
-    for flag in ("foo", "measure", "min_bytes", "max_bytes", "rounds", "timeout", "step_factor", "device"):
+    for flag in (
+        "foo",
+        "measure",
+        "min_bytes",
+        "max_bytes",
+        "rounds",
+        "timeout",
+        "step_factor",
+        "device",
+    ):
         assert sum(f"--{flag}" in line for line in err) == 1, flag
     assert sum("--algorithms=" in line for line in err) == 2 and len(err) == 10
 
@@ -211,12 +335,18 @@ def test_every_bad_flag_is_named_at_once(call):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--min_bytes=1M", "--max_bytes=4"], "--min_bytes=1M is more than --max_bytes=4"),
+        (
+            ["--min_bytes=1M", "--max_bytes=4"],
+            "--min_bytes=1M is more than --max_bytes=4",
+        ),
         (["--num_devices=1"], "nothing to do"),
         (["--num_devices=5000"], "at most 1024"),
         (["--device=gpu"], "none is visible"),
         (["--cpu_cores_per_device=999"], "must be at most"),
-        (["--cpu_cores_per_device=2", "--measure=memory"], "read by --measure=compute on CPUs alone"),
+        (
+            ["--cpu_cores_per_device=2", "--measure=memory"],
+            "read by --measure=compute on CPUs alone",
+        ),
         (["--algorithms=nccl"], "nccl needs --device=gpu"),
         (["--algorithms=pscpu:4k:xring"], "without limits"),
         (["--num_devices=3", "--algorithms=rechd"], "power of two"),
@@ -225,32 +355,52 @@ def test_every_bad_flag_is_named_at_once(call):
 )
 def test_conflicts(call, words, expected):
     status, _, err = call(*words)
-    assert status == 2 and len(err) == 1 and err[0].startswith("error: --") and expected in err[0]
+    assert (
+        status == 2
+        and len(err) == 1
+        and err[0].startswith("error: --")
+        and expected in err[0]
+    )
 
 
-def test_sizes_that_do_not_fit_into_memory_are_left_out_with_a_line(call, monkeypatch, tmp_path):
+def test_sizes_that_do_not_fit_into_memory_are_left_out_with_a_line(
+    call, monkeypatch, tmp_path
+):
     monkeypatch.setattr(plan.system, "available_memory_bytes", lambda: 2**30)
-    status, out, _ = call("--measure=all_reduce", "--algorithms=pscpu", "--max_bytes=256M")
+    status, out, _ = call(
+        "--measure=all_reduce", "--algorithms=pscpu", "--max_bytes=256M"
+    )
     assert status == 0
     assert "16 MiB, 64 MiB, 256" in out
-    sizes = [p["num_bytes"] for p in json.loads((tmp_path / "out/links.json").read_text())["series"][0]["points"]]
+    sizes = [
+        p["num_bytes"]
+        for p in json.loads((tmp_path / "out/links.json").read_text())["series"][0][
+            "points"
+        ]
+    ]
     assert sizes[-1] == 2**22
 
 
 def test_a_folder_that_cannot_be_written_is_found_out_first(call, tmp_path):
     (tmp_path / "file").touch()
     status, _, err = call(f"--out={tmp_path / 'file' / 'x'}")
-    assert status == 2 and err == [f"error: --out={tmp_path / 'file' / 'x'}: Not a directory; name another folder"]
+    assert status == 2 and err == [
+        f"error: --out={tmp_path / 'file' / 'x'}: Not a directory; name another folder"
+    ]
     assert not (tmp_path / "log").exists()
 
 
-def test_a_folder_without_room_or_permission_is_found_out_first(call, tmp_path, monkeypatch):
+def test_a_folder_without_room_or_permission_is_found_out_first(
+    call, tmp_path, monkeypatch
+):
     def refuse(dir):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     status, _, err = call()
-    assert status == 2 and err == [f"error: --out={tmp_path / 'out'}: Permission denied; name another folder"]
+    assert status == 2 and err == [
+        f"error: --out={tmp_path / 'out'}: Permission denied; name another folder"
+    ]
     assert not (tmp_path / "log").exists()
 
 
@@ -264,9 +414,15 @@ def test_a_full_disk_loses_one_file_and_not_the_tables(call, tmp_path, monkeypat
 
     monkeypatch.setattr(measuring, "write_bytes", full)
     status, out, err = call("--measure=memory")
-    assert status == 1 and "## Memory and copies" in out and (tmp_path / "out/links.md").exists()
+    assert (
+        status == 1
+        and "## Memory and copies" in out
+        and (tmp_path / "out/links.md").exists()
+    )
     (line,) = [line for line in err if line.startswith("error")]
-    assert line.startswith(f"error: {tmp_path / 'out/links.json'}: No space left on device")
+    assert line.startswith(
+        f"error: {tmp_path / 'out/links.json'}: No space left on device"
+    )
 
 
 def logged(folder):
@@ -287,7 +443,9 @@ def test_an_interruption_ends_the_worker_and_leaves_nothing(tmp_path, number):
     command = [sys.executable, "-c", code, str(tmp_path), *words]
     (tmp_path / "temporary").mkdir()
     environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
         deadline = time.monotonic() + 60
         while len(logged(tmp_path)) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -295,17 +453,27 @@ def test_an_interruption_ends_the_worker_and_leaves_nothing(tmp_path, number):
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "interrupted" in err and "Traceback" not in err
     pid = logged(tmp_path)[1]
-    assert not Path(f"/proc/{pid}").exists() and not list((tmp_path / "temporary").iterdir())
+    assert not Path(f"/proc/{pid}").exists() and not list(
+        (tmp_path / "temporary").iterdir()
+    )
 
 
-SHORT = ["--max_bytes=4k", "--step_factor=32", "--passes=1", "--rounds=3", "--progress=false"]
+SHORT = [
+    "--max_bytes=4k",
+    "--step_factor=32",
+    "--passes=1",
+    "--rounds=3",
+    "--progress=false",
+]
 SHORT += ["--num_devices=2", "--device=cpu"]
 
 
 def test_the_real_command_and_its_worker(tmp_path):
     words = [f"--out={tmp_path}", "--measure=memory", *SHORT]
     command = [sys.executable, "-m", "rnn_scaling", "links", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads((tmp_path / "links.json").read_text())
     assert "host memory copy, 1 core" in {each["name"] for each in found["series"]}
@@ -321,43 +489,79 @@ def links_whose_workers_are_forks(words):
 
 def test_the_real_workers(tmp_path):
     """TensorFlow's own all-reduce, each in its process."""
-    words = [f"--out={tmp_path}", "--measure=all_reduce", "--algorithms=xring#2", *SHORT]
+    words = [
+        f"--out={tmp_path}",
+        "--measure=all_reduce",
+        "--algorithms=xring#2",
+        *SHORT,
+    ]
     assert forked.call(links_whose_workers_are_forks, words) == 0
     found = json.loads((tmp_path / "links.json").read_text())
     by_name = {each["name"]: each for each in found["series"]}
-    assert by_name["xring#2"]["points"][0]["num_bytes"] == 4 and by_name["xring#2"]["points"][0]["wrong"] == 0
+    assert (
+        by_name["xring#2"]["points"][0]["num_bytes"] == 4
+        and by_name["xring#2"]["points"][0]["wrong"] == 0
+    )
     assert [p["wrong"] for p in found["nothing_exchanged"]["points"]] == [None] * 3
-    sizes = {"small": SMALL, "seed": SEED, "gnmt_v2": GNMT_V2, "transformer_base": BASE, "transformer_big": BIG}
-    assert found["gradient_bytes"] == {preset: 4 * size for preset, size in sizes.items()}
+    sizes = {
+        "small": SMALL,
+        "seed": SEED,
+        "gnmt_v2": GNMT_V2,
+        "transformer_base": BASE,
+        "transformer_big": BIG,
+    }
+    assert found["gradient_bytes"] == {
+        preset: 4 * size for preset, size in sizes.items()
+    }
 
 
 def test_rates_of_products_are_printed_and_kept_for_runs(call, tmp_path, monkeypatch):
     monkeypatch.setattr(plan, "available_cores", lambda: [0, 1, 2])
     status, out, err = call("--measure=compute")
     assert status == 0, err
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.splitlines() if " core" in line]
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in out.splitlines()
+        if " core" in line
+    ]
     assert rows == [
         ["float32", "1 core", "2", "4", "6", "8", "8 (8 to 8)"],
         ["bfloat16", "1 core", "4", "8", "12", "16", "16 (16 to 16)"],
-        ["float32", "2 cores", "4", "8", "12", "16", "16 (16 to 16)"],  # --num_devices=2
+        [
+            "float32",
+            "2 cores",
+            "4",
+            "8",
+            "12",
+            "16",
+            "16 (16 to 16)",
+        ],  # --num_devices=2
         ["bfloat16", "2 cores", "8", "16", "24", "32", "32 (32 to 32)"],
     ]
     written = json.loads((tmp_path / "out/links.json").read_text())
-    assert [each["best_flops_per_second"] for each in written["products"]] == pytest.approx([8e9, 16e9, 16e9, 32e9])
+    assert [
+        each["best_flops_per_second"] for each in written["products"]
+    ] == pytest.approx([8e9, 16e9, 16e9, 32e9])
     kept = peaks.read(tmp_path / "cache/rnn_scaling/peaks.json")
     where = peaks.place(written["environment"], "CPU", True, 1, "bfloat16")
     assert peaks.flops_per_second(kept, where, 1) == pytest.approx(16e9)
     assert peaks.flops_per_second(kept, where, 2) == pytest.approx(32e9)
     # Devices of two cores are others: they are kept beside these.
-    assert call("--measure=compute", "--num_devices=1", "--cpu_cores_per_device=2")[0] == 0
+    assert (
+        call("--measure=compute", "--num_devices=1", "--cpu_cores_per_device=2")[0] == 0
+    )
     wide = peaks.place(written["environment"], "CPU", True, 2, "bfloat16")
     kept = peaks.read(tmp_path / "cache/rnn_scaling/peaks.json")
-    assert len(kept) == 6 and peaks.flops_per_second(kept, wide, 1) == pytest.approx(16e9)
+    assert len(kept) == 6 and peaks.flops_per_second(kept, wide, 1) == pytest.approx(
+        16e9
+    )
 
 
 def test_rates_beside_other_load_are_not_kept(call, tmp_path, monkeypatch):
     monkeypatch.setattr(plan, "available_cores", lambda: [0, 1, 2, 3])
-    assert call("--measure=compute", "--num_devices=3")[0] == 0  # of three devices the fake says so
+    assert (
+        call("--measure=compute", "--num_devices=3")[0] == 0
+    )  # of three devices the fake says so
     kept = peaks.read(tmp_path / "cache/rnn_scaling/peaks.json")
     assert {each.num_devices for each in kept} == {1}
 
@@ -366,7 +570,11 @@ def test_a_cache_that_cannot_be_written_fails_nothing(call, tmp_path):
     (tmp_path / "cache").touch()
     status, out, err = call("--measure=compute")
     (warning,) = [line for line in err if line.startswith("warning: ")]
-    assert status == 0 and "## Matrix products" in out and "Not a directory; runs will" in warning
+    assert (
+        status == 0
+        and "## Matrix products" in out
+        and "Not a directory; runs will" in warning
+    )
 
 
 @pytest.mark.parametrize("fault", ["error: no such device", "crash"])
@@ -374,5 +582,8 @@ def test_products_that_failed_leave_what_was_kept(call, tmp_path, fault):
     assert call("--measure=compute")[0] == 0
     before = (tmp_path / "cache/rnn_scaling/peaks.json").read_text()
     status, out, err = call("--measure=compute", compute=fault)
-    assert status == 1 and sum(line.startswith("error: matrix products on ") for line in err) == 2
+    assert (
+        status == 1
+        and sum(line.startswith("error: matrix products on ") for line in err) == 2
+    )
     assert (tmp_path / "cache/rnn_scaling/peaks.json").read_text() == before

@@ -41,7 +41,9 @@ def trainer(tmp_path, monkeypatch):
 
 
 def told(tmp_path):
-    return [json.loads(path.read_text()) for path in sorted(tmp_path.glob("[0-9].json"))]
+    return [
+        json.loads(path.read_text()) for path in sorted(tmp_path.glob("[0-9].json"))
+    ]
 
 
 def test_rank_0_speaks_for_all_and_the_others_lines_are_named(trainer, tmp_path, capfd):
@@ -54,14 +56,27 @@ def test_rank_0_speaks_for_all_and_the_others_lines_are_named(trainer, tmp_path,
         "progress of 0",
     ]
     first, *others = told(tmp_path)
-    assert {"--seed=4", "--num_workers=3", "--variable_update=collective_all_reduce"} == set(first["words"])
+    assert {
+        "--seed=4",
+        "--num_workers=3",
+        "--variable_update=collective_all_reduce",
+    } == set(first["words"])
     assert all(each["words"] == first["words"] for each in others)
-    assert [each["environment"]["RNN_SCALING_RANK"] for each in told(tmp_path)] == ["0", "1", "2"]
-    assert {each["environment"]["RNN_SCALING_LAUNCHER"] for each in told(tmp_path)} == {"local-cluster"}
+    assert [each["environment"]["RNN_SCALING_RANK"] for each in told(tmp_path)] == [
+        "0",
+        "1",
+        "2",
+    ]
+    assert {each["environment"]["RNN_SCALING_LAUNCHER"] for each in told(tmp_path)} == {
+        "local-cluster"
+    }
 
 
 def test_no_other_program_reaches_the_ports_of_the_ranks(trainer, capfd, monkeypatch):
-    monkeypatch.setenv("RANK_0", "print(*(line.split(':')[0] for line in open('/proc/net/dev') if ':' in line))")
+    monkeypatch.setenv(
+        "RANK_0",
+        "print(*(line.split(':')[0] for line in open('/proc/net/dev') if ':' in line))",
+    )
     assert local_cluster.main(["--", "--seed=4"], trainer=trainer) == 0
     out, err = capfd.readouterr()
     if OPEN in err:
@@ -69,7 +84,9 @@ def test_no_other_program_reaches_the_ports_of_the_ranks(trainer, capfd, monkeyp
     assert out.splitlines()[1].split() == ["lo"]
 
 
-def test_ports_that_others_reach_are_told_of_once(trainer, tmp_path, capfd, monkeypatch):
+def test_ports_that_others_reach_are_told_of_once(
+    trainer, tmp_path, capfd, monkeypatch
+):
     no = tmp_path / "no.py"
     no.write_text("import sys; sys.exit('unshare: Operation not permitted')")
     monkeypatch.setattr("rnn_scaling.cluster.fence.__file__", str(no))
@@ -78,11 +95,18 @@ def test_ports_that_others_reach_are_told_of_once(trainer, tmp_path, capfd, monk
         assert local_cluster.main(["--", "--seed=4"], trainer=trainer) == 0
     assert capfd.readouterr().err.count("(unshare: Operation not permitted)") == 1
     ranks._warn_of_open_ports.cache_clear()
-    assert local_cluster.main(["--", "--variable_update=distributed_independent"], trainer=trainer) == 0
+    assert (
+        local_cluster.main(
+            ["--", "--variable_update=distributed_independent"], trainer=trainer
+        )
+        == 0
+    )
     assert OPEN not in capfd.readouterr().err  # they exchange nothing, and open none
 
 
-def test_a_rank_that_dies_ends_the_others_and_is_named(trainer, tmp_path, capfd, monkeypatch):
+def test_a_rank_that_dies_ends_the_others_and_is_named(
+    trainer, tmp_path, capfd, monkeypatch
+):
     monkeypatch.setenv("RANK_0", "time.sleep(600)")
     monkeypatch.setenv("RANK_1", "os.kill(os.getpid(), 9)")
     monkeypatch.setattr("rnn_scaling.processes.process.TELLING_GRACE_S", 0.2)
@@ -94,17 +118,30 @@ def test_a_rank_that_dies_ends_the_others_and_is_named(trainer, tmp_path, capfd,
 
 
 def test_exit_status_and_words_of_a_rank_that_fails(trainer, capfd, monkeypatch):
-    monkeypatch.setenv("RANK_1", "print('error: no such device', file=sys.stderr); sys.exit(2)")
+    monkeypatch.setenv(
+        "RANK_1", "print('error: no such device', file=sys.stderr); sys.exit(2)"
+    )
     assert local_cluster.main(["--"], trainer=trainer) == 2
     lines = capfd.readouterr().err.splitlines()
     assert "[worker 1] error: no such device" in lines
-    assert lines[-1].startswith("error: worker 1 (rank 1): ") and lines[-1].endswith("no such device")
+    assert lines[-1].startswith("error: worker 1 (rank 1): ") and lines[-1].endswith(
+        "no such device"
+    )
 
 
 def test_wrong_flags_are_told_once_and_nothing_starts(trainer, tmp_path, capfd):
-    words = ["--wrokers=2", "--num_units=8", "--ps=0", "--", "--num_units=0", "--variable_update=replicated"]
+    words = [
+        "--wrokers=2",
+        "--num_units=8",
+        "--ps=0",
+        "--",
+        "--num_units=0",
+        "--variable_update=replicated",
+    ]
     assert local_cluster.main(words, trainer=trainer) == 2
-    lines = [line.removeprefix("error: ") for line in capfd.readouterr().err.splitlines()]
+    lines = [
+        line.removeprefix("error: ") for line in capfd.readouterr().err.splitlines()
+    ]
     assert lines[0].startswith("--wrokers is not a flag;")
     assert lines[1].startswith("--num_units=8 is a flag of")
     assert lines[2] == "--ps=0 must be at least 1"
@@ -118,7 +155,9 @@ def test_wrong_flags_are_told_once_and_nothing_starts(trainer, tmp_path, capfd):
 def test_a_trainer_that_cannot_be_started_is_one_line(capfd):
     assert local_cluster.main(["--"], trainer=["/no/such/program"]) > 0
     lines = capfd.readouterr().err.splitlines()
-    assert any("/no/such/program" in line for line in lines) and not any("Traceback" in x for x in lines)
+    assert any("/no/such/program" in line for line in lines) and not any(
+        "Traceback" in x for x in lines
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -132,9 +171,13 @@ def test_nothing_is_left_when_it_is_ended(number, trainer, tmp_path):
     entry.leave(lambda: local_cluster.main(["--workers=3", "--"], trainer={trainer!r}))
     """
     on_signal = "signal.signal(2, lambda *_: (print('interrupted by SIGINT', file=sys.stderr), os._exit(130)))"
-    hang = {"FIRST": on_signal} | {f"RANK_{rank}": "time.sleep(600)" for rank in range(3)}
+    hang = {"FIRST": on_signal} | {
+        f"RANK_{rank}": "time.sleep(600)" for rank in range(3)
+    }
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    started = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **hang}, stderr=subprocess.PIPE, text=True)
+    started = subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, **hang}, stderr=subprocess.PIPE, text=True
+    )
     try:
         wait_until(lambda: len(told(tmp_path)) == 3, "all ranks run")
         started.send_signal(number)
@@ -146,4 +189,8 @@ def test_nothing_is_left_when_it_is_ended(number, trainer, tmp_path):
     for each in told(tmp_path):
         wait_until(lambda pid=each["pid"]: not alive(pid), "a rank is gone")
     if number != signal.SIGKILL:
-        assert err.count("interrupted by SIGINT") <= 1 and "error" not in err and "Traceback" not in err
+        assert (
+            err.count("interrupted by SIGINT") <= 1
+            and "error" not in err
+            and "Traceback" not in err
+        )

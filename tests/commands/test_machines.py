@@ -39,7 +39,9 @@ def go(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
     def call(*words, command=compare):
-        status = command.main([*words, *(["--across=machine"] if command is compare else [])])
+        status = command.main(
+            [*words, *(["--across=machine"] if command is compare else [])]
+        )
         said = capsys.readouterr()
         return status, said.out, said.err
 
@@ -60,8 +62,12 @@ def held(go, *words):
 
 def rate(folder, num_devices) -> float:
     """The geometric mean of the runs' rates, from their records."""
-    runs: list[RunRecord] = [record.read(path) for path in folder.glob(f"run-{num_devices}.*json")]
-    return confidence.over_processes([run.throughput.items_per_second for run in runs]).value
+    runs: list[RunRecord] = [
+        record.read(path) for path in folder.glob(f"run-{num_devices}.*json")
+    ]
+    return confidence.over_processes(
+        [run.throughput.items_per_second for run in runs]
+    ).value
 
 
 def test_the_cheapest_changes_at_the_break_even_price(go, tmp_path):
@@ -70,14 +76,25 @@ def test_the_cheapest_changes_at_the_break_even_price(go, tmp_path):
     old, new = (rate(tmp_path / name, 4) for name in ("old", "new"))
     costs = {each["machine"]: each["cost"]["value"] for each in found["machine_costs"]}
     assert costs == pytest.approx({"old": 1e9 / 3600 / old, "new": 0.75e9 / 3600 / new})
-    assert told["machines-cheapest"]["subject"] == "new" and told["machines-fastest"]["subject"] == "old"
+    assert (
+        told["machines-cheapest"]["subject"] == "new"
+        and told["machines-fastest"]["subject"] == "old"
+    )
     price = told["machines-break-even"]["values"]["price"]
-    assert price["value"] == pytest.approx(1.0 * new / old) and price["low"] < price["value"] < price["high"]
+    assert (
+        price["value"] == pytest.approx(1.0 * new / old)
+        and price["low"] < price["value"] < price["high"]
+    )
     for factor, cheapest in ((0.98, "new"), (1.02, "old")):
-        (tmp_path / "machines.toml").write_text(PRICES.format(1.0, factor * price["value"]))
+        (tmp_path / "machines.toml").write_text(
+            PRICES.format(1.0, factor * price["value"])
+        )
         assert held(go)[1]["machines-cheapest"]["subject"] == cheapest
     (tmp_path / "machines.toml").write_text(PRICES.format(1.0, price["value"]))
-    assert held(go)[1]["machines-cheapest-unclear"]["values"]["tied"] in (["old", "new"], ["new", "old"])
+    assert held(go)[1]["machines-cheapest-unclear"]["values"]["tied"] in (
+        ["old", "new"],
+        ["new", "old"],
+    )
 
 
 def test_single_runs_name_no_winner(go, tmp_path):
@@ -92,7 +109,9 @@ def test_without_prices_nothing_is_said_of_cost(go, tmp_path):
     two_machines(tmp_path)
     (tmp_path / "machines.toml").unlink()
     found, told = held(go)
-    assert found["machine_costs"] == [] and not [kind for kind in told if kind.startswith("machines-")]
+    assert found["machine_costs"] == [] and not [
+        kind for kind in told if kind.startswith("machines-")
+    ]
     assert "cost" not in go("old", "new")[1]
     status, _, err = go("old", "new", "--output=out", command=report)
     assert status == 2 and "--machines=FILE" in err
@@ -104,7 +123,10 @@ def test_several_series_answer_with_the_fastest(go, tmp_path):
     machine(tmp_path / "old", {1: 0.5}, name="gru", **slow)
     machine(tmp_path / "new", {1: 0.2}, NEW, name="gru", **slow)
     found, told = held(go)
-    assert len(found["machine_costs"]) == 4 and "cudnn_lstm" in told["machines-series"]["subject"]
+    assert (
+        len(found["machine_costs"]) == 4
+        and "cudnn_lstm" in told["machines-series"]["subject"]
+    )
     assert told["machines-cheapest"]["subject"] == "new"
     assert told["machines-series-differ"]["values"] == {"others": 1, "series": 2}
 
@@ -118,19 +140,32 @@ def test_work_that_cannot_be_compared_has_no_cost(go, tmp_path):
 def test_the_price_is_that_of_every_node(go, tmp_path):
     mode = {"variable_update": "collective_all_reduce", "num_workers": 2}
     for side, hosts, environment in (("old", "aa", {}), ("new", "ab", NEW)):
-        workers = {"ranks": [{"rank": k, "host": host, "cpu_affinity": [k]} for k, host in enumerate(hosts)]}
+        workers = {
+            "ranks": [
+                {"rank": k, "host": host, "cpu_affinity": [k]}
+                for k, host in enumerate(hosts)
+            ]
+        }
         for k, value in enumerate(STEADY, 1):
-            write(tmp_path / side, [value], f"run.r{k}", environment=environment, **mode)
+            write(
+                tmp_path / side, [value], f"run.r{k}", environment=environment, **mode
+            )
             path = tmp_path / side / f"run.r{k}.json"
-            path.write_text(json.dumps({**json.loads(path.read_text()), "workers": workers}))
+            path.write_text(
+                json.dumps({**json.loads(path.read_text()), "workers": workers})
+            )
     (tmp_path / "machines.toml").write_text(PRICES.format(1.0, 0.5))
     found, _ = held(go, "--force_incomparable")
     old, new = found["machine_costs"]
-    assert (old["nodes"], new["nodes"]) == (1, 2) and old["cost"]["value"] == pytest.approx(new["cost"]["value"])
+    assert (old["nodes"], new["nodes"]) == (1, 2) and old["cost"][
+        "value"
+    ] == pytest.approx(new["cost"]["value"])
     (tmp_path / "machines.toml").write_text(PRICES.format(1.0, 0.4))
     told = held(go, "--force_incomparable")[1]
     assert told["machines-break-even"]["subject"] == "new"
-    assert told["machines-break-even"]["values"]["price"]["value"] == pytest.approx(0.5)  # of each of its nodes
+    assert told["machines-break-even"]["values"]["price"]["value"] == pytest.approx(
+        0.5
+    )  # of each of its nodes
 
 
 def test_two_folders_of_one_machine_are_told_apart(go, tmp_path):
@@ -148,10 +183,16 @@ def test_three_machines_and_their_files(go, tmp_path):
     with open(tmp_path / "machines.toml", "a") as file:
         file.write(THIRD.format(0.5))
     status, out, err = go("old", "new", "third", "--output=out", command=report)
-    assert (status, err) == (0, "") and out.splitlines()[-1].startswith("result: third is the cheapest")
+    assert (status, err) == (0, "") and out.splitlines()[-1].startswith(
+        "result: third is the cheapest"
+    )
     files = {path.name for path in (tmp_path / "out").iterdir()}
-    assert files == {"machines.png", "machines.html"} and all(is_own(tmp_path / "out" / name) for name in files)
-    assert go("old", "new", "third", "--output=out", command=report)[0] == 0  # its own files are no obstacle
+    assert files == {"machines.png", "machines.html"} and all(
+        is_own(tmp_path / "out" / name) for name in files
+    )
+    assert (
+        go("old", "new", "third", "--output=out", command=report)[0] == 0
+    )  # its own files are no obstacle
     page = (tmp_path / "out" / "machines.html").read_text()
     start = page.index("{", page.index('type="application/json"'))
     data = json.JSONDecoder().raw_decode(page[start:])[0]
@@ -159,7 +200,9 @@ def test_three_machines_and_their_files(go, tmp_path):
     assert [line["title"] for line in data["lines"]] == ["old", "new", "third"]
     point = data["lines"][2]["points"][0]
     cost, low, high = point["values"]["eur_per_billion_words"]
-    assert low < cost < high and cost == pytest.approx(0.5e9 / 3600 / point["x"]["words_per_second"])
+    assert low < cost < high and cost == pytest.approx(
+        0.5e9 / 3600 / point["x"]["words_per_second"]
+    )
     (tmp_path / "out" / "machines.png").write_text("mine")
     assert go("old", "new", "third", "--output=out", command=report)[0] == 1
     assert go("old", "new", "third", "--output=out", "--force", command=report)[0] == 0
@@ -167,15 +210,23 @@ def test_three_machines_and_their_files(go, tmp_path):
 
 def test_what_prices_cannot_be_asked(go, tmp_path):
     two_machines(tmp_path)
-    for words in (["--machine=none"], ["--machine=old,new,old"], ["--machines=missing.toml"]):
+    for words in (
+        ["--machine=none"],
+        ["--machine=old,new,old"],
+        ["--machines=missing.toml"],
+    ):
         status, _, err = go("old", "new", *words)
-        assert status == 2 and err.startswith("error: ") and len(err.splitlines()) == 1, err
+        assert (
+            status == 2 and err.startswith("error: ") and len(err.splitlines()) == 1
+        ), err
     assert compare.main(["old", "new", "--machine=old"]) == 2
 
 
 def test_a_machine_without_price_is_named(go, tmp_path):
     two_machines(tmp_path)
-    (tmp_path / "machines.toml").write_text(PRICES.format(1.0, 1.0).replace("Processor B", "Processor X"))
+    (tmp_path / "machines.toml").write_text(
+        PRICES.format(1.0, 1.0).replace("Processor B", "Processor X")
+    )
     status, _, err = go("old", "new")
     assert status == 0 and "Processor B" in err and "--machine=NAME" in err
     assert held(go, "--machine=old,new")[1].keys() >= {"machines-cheapest"}
@@ -183,9 +234,21 @@ def test_a_machine_without_price_is_named(go, tmp_path):
 
 def test_a_report_with_prices_as_a_command(tmp_path):
     two_machines(tmp_path, old=3.6)
-    command = [sys.executable, "-m", "rnn_scaling", "report", "old", "--output=out", "--full"]
+    command = [
+        sys.executable,
+        "-m",
+        "rnn_scaling",
+        "report",
+        "old",
+        "--output=out",
+        "--full",
+    ]
     done = subprocess.run(
-        command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True
+        command,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        capture_output=True,
+        text=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
     made = json.loads((tmp_path / "out" / "report.json").read_text())
@@ -193,9 +256,16 @@ def test_a_report_with_prices_as_a_command(tmp_path):
     row = made["series"][0]["rows"][1]
     expected = 3.6e9 / 3600 / rate(tmp_path / "old", 4)
     assert row["eur_per_billion_words"]["value"] == pytest.approx(expected)
-    assert row["energy_per_word_j"]["value"] == pytest.approx(100 / rate(tmp_path / "old", 4))
+    assert row["energy_per_word_j"]["value"] == pytest.approx(
+        100 / rate(tmp_path / "old", 4)
+    )
     assert "stated power of 100 W" in row["energy_per_word_j"]["kind"]
     for name in ("table.md", "report.html"):
-        assert "Cost of a billion words (EUR)" in (tmp_path / "out" / name).read_text().replace("\u00a0", " "), name
-    assert "eur_per_billion_words_low" in (tmp_path / "out" / "table.csv").read_text().splitlines()[0]
+        assert "Cost of a billion words (EUR)" in (
+            tmp_path / "out" / name
+        ).read_text().replace("\u00a0", " "), name
+    assert (
+        "eur_per_billion_words_low"
+        in (tmp_path / "out" / "table.csv").read_text().splitlines()[0]
+    )
     assert f"{expected:.2f}" in done.stdout

@@ -10,23 +10,36 @@ from rnn_scaling.commands import make_tfrecords as command
 
 @pytest.fixture(autouse=True)
 def quiet(tf, monkeypatch):
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "1")  # else stderr of this process would go to a file
+    monkeypatch.setenv(
+        "TF_CPP_MIN_LOG_LEVEL", "1"
+    )  # else stderr of this process would go to a file
 
 
 def made(folder, *words):
-    assert command.main([f"--out={folder}", "--images=5", "--files=2", "--width=16", *words]) == 0
+    assert (
+        command.main(
+            [f"--out={folder}", "--images=5", "--files=2", "--width=16", *words]
+        )
+        == 0
+    )
     return [path.read_bytes() for path in sorted(folder.iterdir())]
 
 
 def test_equal_flags_make_equal_files(tmp_path):
     first = made(tmp_path / "a")
-    assert len(first) == 2 and made(tmp_path / "b") == first != made(tmp_path / "c", "--seed=2")
+    assert len(first) == 2 and made(tmp_path / "b") == first != made(
+        tmp_path / "c", "--seed=2"
+    )
 
 
-@pytest.mark.parametrize("bad", ("--images=1", "--files=0", "--classes=1001", "--width=4", "--seed=-1"))
+@pytest.mark.parametrize(
+    "bad", ("--images=1", "--files=0", "--classes=1001", "--width=4", "--seed=-1")
+)
 def test_wrong_flags_are_refused_by_name(bad, tmp_path, capsys):
     assert command.main([f"--out={tmp_path / 'd'}", "--files=2", bad]) == 2
-    assert bad.split("=")[0] in capsys.readouterr().err and not (tmp_path / "d").exists()
+    assert (
+        bad.split("=")[0] in capsys.readouterr().err and not (tmp_path / "d").exists()
+    )
 
 
 def test_a_folder_that_cannot_be_made_has_one_line(capsys):
@@ -34,7 +47,9 @@ def test_a_folder_that_cannot_be_made_has_one_line(capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_full_disk_has_one_line_and_leaves_no_part_of_a_file(tmp_path, monkeypatch, capsys):
+def test_a_full_disk_has_one_line_and_leaves_no_part_of_a_file(
+    tmp_path, monkeypatch, capsys
+):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # else it ends the process
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
@@ -44,7 +59,11 @@ def test_a_full_disk_has_one_line_and_leaves_no_part_of_a_file(tmp_path, monkeyp
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, before)
     line = capsys.readouterr().err
-    assert line.startswith(f"error: --out={tmp_path}: ") and line.count("\n") == 1 and not any(tmp_path.iterdir())
+    assert (
+        line.startswith(f"error: --out={tmp_path}: ")
+        and line.count("\n") == 1
+        and not any(tmp_path.iterdir())
+    )
 
 
 def test_two_sets_of_files_do_not_share_a_folder(tmp_path, capsys):

@@ -69,18 +69,38 @@ entry.leave(lambda: netlab.main(sys.argv[2:], *fake))
 def start(*words: str, fake: str = FAKE_TRAINER) -> subprocess.Popen[str]:
     """netlab as a process; fake: what its ranks run, empty: the trainer."""
     command = [sys.executable, "-c", AS_A_PROCESS, fake, *words]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def namespaces_of(process: subprocess.Popen[str]) -> list[network.Namespace]:
     """Those that netlab holds: the switch's and the nodes', in rank order."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    holders = [number for number in children if b"fence.py" in Path(f"/proc/{number}/cmdline").read_bytes()]
-    return [network.Namespace(int(number), os.readlink(f"/proc/{number}/ns/net")) for number in holders]
+    children = (
+        Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    )
+    holders = [
+        number
+        for number in children
+        if b"fence.py" in Path(f"/proc/{number}/cmdline").read_bytes()
+    ]
+    return [
+        network.Namespace(int(number), os.readlink(f"/proc/{number}/ns/net"))
+        for number in holders
+    ]
 
 
 def test_every_mistake_of_both_halves_is_named_at_once(capsys):
-    words = ["--rate=200mbps", "--ps=0", "--nonsense", "--batch_size=3", "--", MODE, "--num_units=0", "--bogus=1"]
+    words = [
+        "--rate=200mbps",
+        "--ps=0",
+        "--nonsense",
+        "--batch_size=3",
+        "--",
+        MODE,
+        "--num_units=0",
+        "--bogus=1",
+    ]
     assert netlab.main(words) == 2
     errors = capsys.readouterr().err
     for told in (
@@ -99,7 +119,9 @@ def test_a_mode_of_one_process_needs_no_network(capsys):
 
 
 def test_flags_of_the_run_are_those_of_every_rank():
-    (_, options), words, config = ranks.read(["--workers=3", "--rate=50mbit", "--", MODE, "--seed=4"], run.GROUPS)
+    (_, options), words, config = ranks.read(
+        ["--workers=3", "--rate=50mbit", "--", MODE, "--seed=4"], run.GROUPS
+    )
     assert {MODE, "--seed=4", "--num_workers=3"} <= set(words)
     assert (options.rate, config.num_processes) == (5e7, 3)
 
@@ -113,18 +135,25 @@ def test_ranks_meet_in_their_network_and_leave_nothing():
         "['10.200.0.2', '10.200.0.3'] netlab 200 Mbit/s asked; 190 Mb",
     ), err
     assert out.startswith("link: 200 Mbit/s asked; ")
-    assert {"said by 0", "[worker 1] said by 1", "[worker 2] said by 2"} <= set(err.splitlines())
+    assert {"said by 0", "[worker 1] said by 1", "[worker 2] said by 2"} <= set(
+        err.splitlines()
+    )
 
 
 @real
 def test_a_rank_that_is_killed_ends_the_run_by_its_name():
     process = start("--workers=3", "--", MODE, "--seed=9")
     _, err = process.communicate(timeout=120)
-    assert process.returncode == 1 and "worker 1" in err and "was killed by SIGKILL" in err
+    assert (
+        process.returncode == 1 and "worker 1" in err and "was killed by SIGKILL" in err
+    )
 
 
 @real
-@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    "number, status",
+    [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)],
+)
 def test_nothing_is_left_whatever_ends_it(number, status):
     """After kill -9 the ranks die at once, by their tether, and with them the namespaces."""
     process = start("--workers=2", "--", MODE, "--seed=8")
@@ -136,7 +165,10 @@ def test_nothing_is_left_whatever_ends_it(number, status):
     os.kill(process.pid, number)
     process.wait(60)
     assert process.returncode == status
-    wait_until(lambda: not any(space.processes() for space in (switch, *nodes)), "no rank is left")
+    wait_until(
+        lambda: not any(space.processes() for space in (switch, *nodes)),
+        "no rank is left",
+    )
     for stream in (process.stdout, process.stderr):
         stream.close()
 
@@ -147,7 +179,9 @@ def test_a_link_that_breaks_ends_the_run_by_the_ranks_name(tmp_path):
     endless = ["--num_batches=1000000", "--cluster_heartbeat=1", "--cluster_timeout=60"]
     tiny = [word for word in TINY if "num_batches" not in word]
     result = tmp_path / "run.json"
-    process = start("--rate=1gbit", "--", MODE, *tiny, *endless, f"--result_file={result}", fake="")
+    process = start(
+        "--rate=1gbit", "--", MODE, *tiny, *endless, f"--result_file={result}", fake=""
+    )
     assert process.stderr is not None
     next(line for line in process.stderr if line.startswith("measuring: "))
     _, _, worker_1 = namespaces_of(process)
@@ -159,4 +193,9 @@ def test_a_link_that_breaks_ends_the_run_by_the_ranks_name(tmp_path):
     assert line.endswith("network to it is down")
     failed = record.read(result)
     assert failed.status == "failed" and failed.error and failed.error.message in line
-    assert failed.batches.seconds and failed.workers and failed.workers.link and "1000 Mbit/s" in failed.workers.link
+    assert (
+        failed.batches.seconds
+        and failed.workers
+        and failed.workers.link
+        and "1000 Mbit/s" in failed.workers.link
+    )

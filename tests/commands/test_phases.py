@@ -65,7 +65,9 @@ def squeezed(text):
 def test_the_parts_of_each_tower_and_their_sum(run_file, capsys):
     status, out, err = told(capsys, run_file)
     assert (status, err) == (0, "")
-    assert out.startswith(f"### {traced().config['encoder_type']}, replicated, 2 devices ({run_file})\n\n")
+    assert out.startswith(
+        f"### {traced().config['encoder_type']}, replicated, 2 devices ({run_file})\n\n"
+    )
     assert squeezed(TABLES) in squeezed(out)
     assert "1 | 35.00 sd 3.50" in squeezed(out)
     assert "| all | 500 | 500 | 47 | 1,047 |" in squeezed(out)
@@ -74,46 +76,98 @@ def test_the_parts_of_each_tower_and_their_sum(run_file, capsys):
 def test_the_notes_say_what_the_numbers_are(run_file, capsys):
     lines = told(capsys, run_file)[1].splitlines()
     notes = [line for line in lines if line.startswith("- ")]
-    parts = (["3 traced steps"], ["1.71 of 2"], ["tower 1", "20.00 (sd 2.00) ms"], ["1.25 times", "0.97 to 1.60"])
+    parts = (
+        ["3 traced steps"],
+        ["1.71 of 2"],
+        ["tower 1", "20.00 (sd 2.00) ms"],
+        ["1.25 times", "0.97 to 1.60"],
+    )
     for note, words in zip(notes, parts):
         assert all(word in note for word in words), note
-    kinds = [statement.kind for statement in step_parts.statements(step_parts.split_steps([traced(*THREE)]))]
-    assert kinds[2:] == ["straggler", "tracing-ratio-interval", "tracing-no-cost", "tracing-seconds", "coverage"]
+    kinds = [
+        statement.kind
+        for statement in step_parts.statements(step_parts.split_steps([traced(*THREE)]))
+    ]
+    assert kinds[2:] == [
+        "straggler",
+        "tracing-ratio-interval",
+        "tracing-no-cost",
+        "tracing-seconds",
+        "coverage",
+    ]
 
 
 def test_traced_steps_that_are_shorter_are_no_cost():
     def kinds(low, high):
         found = step_parts.split_steps([traced(*THREE)])
-        found.__dict__["cost"] = step_parts.Cost(1.0, low, high, counted=2.0, start_s=0.1, stop_s=0.1, count=5)
+        found.__dict__["cost"] = step_parts.Cost(
+            1.0, low, high, counted=2.0, start_s=0.1, stop_s=0.1, count=5
+        )
         return {statement.kind for statement in step_parts.statements(found)}
 
-    assert "tracing-faster" in kinds(0.76, 0.82) and "tracing-no-cost" in kinds(0.9, 1.1)
+    assert "tracing-faster" in kinds(0.76, 0.82) and "tracing-no-cost" in kinds(
+        0.9, 1.1
+    )
     assert not kinds(1.1, 1.2) & {"tracing-faster", "tracing-no-cost"}
 
 
 def test_the_seconds_of_a_run_stand_below_its_steps(tmp_path, capsys):
-    phases = {"start": 2.0, "build": 1.0, "first_batch": 0.5, "measured": 0.16, "teardown": 0.04, "total": 3.7}
-    out = told(capsys, write(changed(traced(*THREE), phases=phases), tmp_path / "run.json"))[1]
+    phases = {
+        "start": 2.0,
+        "build": 1.0,
+        "first_batch": 0.5,
+        "measured": 0.16,
+        "teardown": 0.04,
+        "total": 3.7,
+    }
+    out = told(
+        capsys, write(changed(traced(*THREE), phases=phases), tmp_path / "run.json")
+    )[1]
     assert "| Warm-up (s) | Measured" in out
-    assert squeezed(out).endswith("| the run | 2.00 | 1.00 | 0.50 | 0.00 | 0.16 | 0.04 | 3.70 |\n")
+    assert squeezed(out).endswith(
+        "| the run | 2.00 | 1.00 | 0.50 | 0.00 | 0.16 | 0.04 | 3.70 |\n"
+    )
 
 
 def test_a_run_of_several_processes_is_told_by_rank(tmp_path, capsys):
     """Its own steps where rank 0 was traced; without a trace its ranks alone, and no picture of a step."""
     several = cluster(2, 1900, devices=2, late=1)
     write(several, tmp_path / "plain.json")
-    write(changed(several, graph=fields_of(traced(*THREE))["graph"], trace=trace(*THREE)), tmp_path / "traced.json")
-    status, out, err = told(capsys, tmp_path / "plain.json", "--step=1", f"--picture={tmp_path / 'step.png'}")
+    write(
+        changed(several, graph=fields_of(traced(*THREE))["graph"], trace=trace(*THREE)),
+        tmp_path / "traced.json",
+    )
+    status, out, err = told(
+        capsys,
+        tmp_path / "plain.json",
+        "--step=1",
+        f"--picture={tmp_path / 'step.png'}",
+    )
     assert (status, err, (tmp_path / "step.png").exists()) == (0, "", False)
     heading = out.splitlines()[0]
     assert heading.startswith("### cudnn_lstm, collective_all_reduce, 2 workers ")
     assert "2 devices" in heading and f"({tmp_path / 'plain.json'})" in heading
     assert "- Late ranks: 1. " in out and "- Common window: from a barrier" in out
-    assert "| 1 (worker) | 3.00 | 1.00 | 1.00 | 5.00 | " in squeezed(out) and "Part (ms)" not in out
+    assert (
+        "| 1 (worker) | 3.00 | 1.00 | 1.00 | 5.00 | " in squeezed(out)
+        and "Part (ms)" not in out
+    )
     status, out, err = told(capsys, tmp_path / "traced.json", "--json")
     [run] = json.loads(out)["runs"]
-    assert run["late"]["ranks"] == [1] and [each["rank"] for each in run["ranks"]] == [0, 1] and len(run["towers"]) == 2
-    assert set(run["phases_s"]) >= {"start", "cluster", "build", "first_batch", "warmup", "measured", "total"}
+    assert (
+        run["late"]["ranks"] == [1]
+        and [each["rank"] for each in run["ranks"]] == [0, 1]
+        and len(run["towers"]) == 2
+    )
+    assert set(run["phases_s"]) >= {
+        "start",
+        "cluster",
+        "build",
+        "first_batch",
+        "warmup",
+        "measured",
+        "total",
+    }
 
 
 def test_runs_over_workers_say_what_workers_do_not_shorten(tmp_path, capsys):
@@ -130,27 +184,44 @@ def test_a_rank_that_failed_is_named(tmp_path, capsys):
     failed = changed(cluster(2, 1900), status="failed", throughput={})
     ranks = fields_of(failed)["workers"]["ranks"]
     ranks[1]["error"] = "has not answered for 10 s."
-    out = told(capsys, write(changed(failed, workers={"ranks": ranks}), tmp_path / "run.json"))[1]
+    out = told(
+        capsys, write(changed(failed, workers={"ranks": ranks}), tmp_path / "run.json")
+    )[1]
     assert f"- Failed: rank 1 on host1: {ranks[1]['error']}\n" in out
 
 
 def test_a_busy_machine_is_said(tmp_path, capsys):
-    found = changed(traced(*THREE), environment={"load": {"others": 0.5, "steal": 0.0, "seconds": 1.0}})
-    assert "(50.0% of the cores): words/s" in told(capsys, write(found, tmp_path / "run.json"))[1]
+    found = changed(
+        traced(*THREE),
+        environment={"load": {"others": 0.5, "steal": 0.0, "seconds": 1.0}},
+    )
+    assert (
+        "(50.0% of the cores): words/s"
+        in told(capsys, write(found, tmp_path / "run.json"))[1]
+    )
 
 
 def test_many_towers_are_some_tables_beside_each_other():
     base = step()
     towers = [{**copy.deepcopy(base["towers"][0]), "tower": i} for i in range(9)]
-    many = {**base, "towers": towers, "timeline": {**base["timeline"], "towers": [base["timeline"]["towers"][0]] * 9}}
+    many = {
+        **base,
+        "towers": towers,
+        "timeline": {**base["timeline"], "towers": [base["timeline"]["towers"][0]] * 9},
+    }
     found = step_parts.StepParts((build(Trace, trace(many)),), synchronous=True)
     heads = [grid.head for grid in steps.parts_grids(found)]
     assert [len(head) for head in heads] == [6, 6] and heads[1][-1] == "all towers"
 
 
 def test_a_picture_of_some_towers_says_so():
-    many = step_parts.StepParts((build(Trace, trace(phases.split(TracedStep(0, 100, []), 17))),), synchronous=True)
-    assert drawings._step_pictures(many, 0, "a run")[1].title.startswith("a run, the first 16 of 17 towers:")
+    many = step_parts.StepParts(
+        (build(Trace, trace(phases.split(TracedStep(0, 100, []), 17))),),
+        synchronous=True,
+    )
+    assert drawings._step_pictures(many, 0, "a run")[1].title.startswith(
+        "a run, the first 16 of 17 towers:"
+    )
     few = step_parts.StepParts((build(Trace, trace(step())),), synchronous=True)
     assert drawings._step_pictures(few, 0, "a run")[1].title == "a run: traced step 0"
 
@@ -170,7 +241,15 @@ def test_files_are_written(run_file, tmp_path, capsys):
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert told(capsys, run_file, f"--picture={tmp_path}/a.SVG")[0] == 0
     svg = (tmp_path / "a.SVG").read_text()
-    assert all(name in svg for name in ("forward", "exchange (a tower", "waits for other towers", "tower 1"))
+    assert all(
+        name in svg
+        for name in (
+            "forward",
+            "exchange (a tower",
+            "waits for other towers",
+            "tower 1",
+        )
+    )
     (tmp_path / "b.png").mkdir()
     error = f"error: {tmp_path}/b.png: it is not a regular file\n"
     assert told(capsys, run_file, f"--picture={tmp_path}/b.png")[::2] == (1, error)
@@ -181,9 +260,19 @@ def test_what_cannot_be_written_is_named(run_file, tmp_path, monkeypatch, capsys
         raise OSError(errno.ENOSPC, FULL)
 
     words = [sys.executable, "-m", "rnn_scaling", "phases", run_file]
-    for environment in (os.environ, {}):  # without a locale Python keeps what it could not write, and tries again
+    for environment in (
+        os.environ,
+        {},
+    ):  # without a locale Python keeps what it could not write, and tries again
         with open("/dev/full", "w") as out:
-            done = subprocess.run(words, cwd=ROOT, stdout=out, stderr=subprocess.PIPE, text=True, env=environment)
+            done = subprocess.run(
+                words,
+                cwd=ROOT,
+                stdout=out,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment,
+            )
         assert (done.returncode, done.stderr) == (1, f"error: output: {FULL}\n")
     monkeypatch.setattr(command, "write_bytes", full)
     err = told(capsys, run_file, f"--picture={tmp_path}/a.png")[2]
@@ -198,14 +287,21 @@ def test_a_log_folder_and_a_folder_of_records(tmp_path, capsys):
     write(traced(*THREE), records / "a.json")
     write(traced(*THREE[:2], num_batches=5), records / "b.json")
     write(traced(num_batches=6), records / "untraced.json")
-    (records / "inspect.json").write_text('{\n "schema": "rnn_scaling.inspect/1"}')  # written beside the records
+    (records / "inspect.json").write_text(
+        '{\n "schema": "rnn_scaling.inspect/1"}'
+    )  # written beside the records
     status, out, err = told(capsys, records)
     assert (status, err) == (0, "")
-    assert re.findall(r"\((.*?\.json)\)", out) == [str(records / "a.json"), str(records / "b.json")]
+    assert re.findall(r"\((.*?\.json)\)", out) == [
+        str(records / "a.json"),
+        str(records / "b.json"),
+    ]
     assert "use --trace_batches=3" in out
 
 
-def test_everything_that_cannot_be_used_is_named_and_the_rest_shown(run_file, tmp_path, capsys):
+def test_everything_that_cannot_be_used_is_named_and_the_rest_shown(
+    run_file, tmp_path, capsys
+):
     untraced = write(traced(), tmp_path / "untraced.json")
     (tmp_path / "text.json").write_text("hello")
     (tmp_path / "foreign.json").write_text('{"schema": "other"}')
@@ -213,17 +309,24 @@ def test_everything_that_cannot_be_used_is_named_and_the_rest_shown(run_file, tm
     (tmp_path / "empty").mkdir()
     write(traced(), tmp_path / "none" / "a.json")
     names = ["text.json", "foreign.json", "deep.json", "missing.json", "empty", "none"]
-    status, out, err = told(capsys, untraced, *(tmp_path / name for name in names), run_file)
+    status, out, err = told(
+        capsys, untraced, *(tmp_path / name for name in names), run_file
+    )
     assert status == 1 and squeezed(TABLES) in squeezed(out)
     lines = err.splitlines()
     assert len(lines) == 7 and all(line.startswith("error: ") for line in lines)
-    assert lines[0].startswith(f"error: {untraced}: ") and "./run.sh train --trace_batches=5" in lines[0]
+    assert (
+        lines[0].startswith(f"error: {untraced}: ")
+        and "./run.sh train --trace_batches=5" in lines[0]
+    )
     for name, line in zip(names, lines[1:]):
         assert str(tmp_path / name) in line
     assert "no traced run" in lines[-1] and "no run records" in lines[-2]
 
 
-def test_a_step_that_does_not_say_how_many_computed_at_once_is_no_crash(tmp_path, capsys):
+def test_a_step_that_does_not_say_how_many_computed_at_once_is_no_crash(
+    tmp_path, capsys
+):
     steps_without = [{**each, "concurrency": None} for each in THREE]
     status, out, _ = told(capsys, write(traced(*steps_without), tmp_path / "run.json"))
     assert status == 0 and "(concurrency 0.00)" in out
@@ -234,7 +337,10 @@ def test_a_step_that_does_not_say_how_many_computed_at_once_is_no_crash(tmp_path
     [
         ([], "expected RUN [RUN ...], got nothing"),
         (["a", "--step=-1"], "--step=-1 must be at least 0"),
-        (["a", "--picture=x.gif"], "--picture=x.gif must be a file that ends in .png or .svg"),
+        (
+            ["a", "--picture=x.gif"],
+            "--picture=x.gif must be a file that ends in .png or .svg",
+        ),
         (
             ["a", "--picture=/nowhere/at/all/x.png"],
             "--picture=/nowhere/at/all/x.png must be a file in a folder that is there",
@@ -247,20 +353,33 @@ def test_wrong_use(words, said, capsys):
 
 
 def test_a_step_that_was_not_traced(run_file, capsys):
-    assert told(capsys, run_file, "--step=3") == (1, "", f"error: --step=3: {run_file} has the steps 0 to 2\n")
+    assert told(capsys, run_file, "--step=3") == (
+        1,
+        "",
+        f"error: --step=3: {run_file} has the steps 0 to 2\n",
+    )
 
 
 def test_a_folder_of_log_folders_leads_to_them(tmp_path, capsys):
     write(traced(*THREE), tmp_path / "logs" / "a" / "run.json")
     (tmp_path / "logs" / "links").mkdir()
-    (tmp_path / "logs" / "links" / "links.json").write_text('{\n "schema": "rnn_scaling.links/1"}')  # no run
-    assert f"there are some in {tmp_path}/logs/a: name one" in told(capsys, tmp_path / "logs")[2]
+    (tmp_path / "logs" / "links" / "links.json").write_text(
+        '{\n "schema": "rnn_scaling.links/1"}'
+    )  # no run
+    assert (
+        f"there are some in {tmp_path}/logs/a: name one"
+        in told(capsys, tmp_path / "logs")[2]
+    )
 
 
-def test_the_page_of_the_documentation_shows_what_its_command_prints(capsys, monkeypatch):
+def test_the_page_of_the_documentation_shows_what_its_command_prints(
+    capsys, monkeypatch
+):
     monkeypatch.chdir(ROOT)
     out = told(capsys, "docs/results/phases")[1]
     text = (ROOT / "docs" / "phases.md").read_text()
     table = text[text.index("| Part (ms)") :].split("\n\n")[0]
-    section = out[out.index("### cudnn_lstm, replicated, 2 devices (docs/results/phases/") :]
+    section = out[
+        out.index("### cudnn_lstm, replicated, 2 devices (docs/results/phases/") :
+    ]
     assert section.split("\n\n")[2] == table

@@ -26,14 +26,28 @@ def written(tmp_path, name="recommend"):
 def test_it_measures_in_rounds_and_continues(tmp_path, capsys):
     assert go(tmp_path, *FEW) == 0
     out, err = capsys.readouterr()
-    assert "2 configurations, 2 or 3 runs each: about" in err and len(out.splitlines()) <= 8
-    line = next(line for line in out.splitlines() if line.startswith("    "))
-    assert line.split()[1] == "train" and "--variable_update=replicated" in line and "--batch_size=32" in line
-    data = written(tmp_path)
-    assert data["schema"] == "rnn_scaling.recommend/2" and data["taken"]["variable_update"] == "replicated"
-    assert sorted(each["verdict"] for each in data["alternatives"]) == ["reference", "slower"]
     assert (
-        data["statements"][0]["kind"] == "recommend" and 1090 < data["statements"][0]["values"]["rate"]["value"] < 1110
+        "2 configurations, 2 or 3 runs each: about" in err
+        and len(out.splitlines()) <= 8
+    )
+    line = next(line for line in out.splitlines() if line.startswith("    "))
+    assert (
+        line.split()[1] == "train"
+        and "--variable_update=replicated" in line
+        and "--batch_size=32" in line
+    )
+    data = written(tmp_path)
+    assert (
+        data["schema"] == "rnn_scaling.recommend/2"
+        and data["taken"]["variable_update"] == "replicated"
+    )
+    assert sorted(each["verdict"] for each in data["alternatives"]) == [
+        "reference",
+        "slower",
+    ]
+    assert (
+        data["statements"][0]["kind"] == "recommend"
+        and 1090 < data["statements"][0]["values"]["rate"]["value"] < 1110
     )
     assert "parameter_server |" in (tmp_path / "out" / "recommend.md").read_text()
     content = folder.read(tmp_path / "out")
@@ -52,17 +66,24 @@ def test_after_ctrl_c_the_same_command_continues(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert "--variable_update=replicated" in out and "recommend --out=" in err
     assert go(tmp_path, *FEW) == 0
-    statuses = {record.read(path).status for path in (tmp_path / "out").glob("cudnn*.json")}
+    statuses = {
+        record.read(path).status for path in (tmp_path / "out").glob("cudnn*.json")
+    }
     assert statuses == {"ok"}
 
 
 def test_a_mode_that_fails_is_named_and_none_is_a_failure(tmp_path, capsys):
     assert go(tmp_path, *FEW, what="fails:variable_update=replicated") == 0
     data = written(tmp_path)
-    assert len(data["failed"]) == 1 and data["taken"]["variable_update"] == "parameter_server"
+    assert (
+        len(data["failed"]) == 1
+        and data["taken"]["variable_update"] == "parameter_server"
+    )
     assert "no such luck" in capsys.readouterr().err
     assert go(tmp_path / "b", *FEW, what="fails:batch_size=32") == 1
-    assert [each["kind"] for each in written(tmp_path / "b")["statements"]] == ["recommend-nothing"]
+    assert [each["kind"] for each in written(tmp_path / "b")["statements"]] == [
+        "recommend-nothing"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -71,10 +92,19 @@ def test_a_mode_that_fails_is_named_and_none_is_a_failure(tmp_path, capsys):
         (["--allow=speed"], "--allow is not a flag"),
         (["--memory_gib=1"], "--memory_gib=1 would be ignored; it needs"),
         (["--largest_batch", "--memory_gib=1e6"], "--memory_gib=1e+06 must be at most"),
-        (["--largest_batch", "--global_batch_size=64"], "--global_batch_size=64 conflicts with"),
-        (["--largest_batch", "--batch_size=8,16"], "--batch_size=8,16 must be one value"),
+        (
+            ["--largest_batch", "--global_batch_size=64"],
+            "--global_batch_size=64 conflicts with",
+        ),
+        (
+            ["--largest_batch", "--batch_size=8,16"],
+            "--batch_size=8,16 must be one value",
+        ),
         (["--minutes=0"], "--minutes=0.0 must be at least 0.1"),
-        (["--variable_update=replicated", "--all_reduce_spec=nccl"], "nccl needs --device=gpu"),
+        (
+            ["--variable_update=replicated", "--all_reduce_spec=nccl"],
+            "nccl needs --device=gpu",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said_at_once(words, line, tmp_path, capsys):
@@ -87,16 +117,28 @@ def test_a_dry_run_lists_the_runs_and_makes_none(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert "4 runs, 0 finished, 4 to run: about" in out and "2 configurations" in err
     assert go(tmp_path, "--largest_batch", "--dry_run") == 0
-    assert "batch_size=32" in capsys.readouterr().out and not (tmp_path / "out").exists()
+    assert (
+        "batch_size=32" in capsys.readouterr().out and not (tmp_path / "out").exists()
+    )
 
 
-def test_the_largest_batch_is_found_though_larger_ones_really_run_out_of_memory(tmp_path, capsys, monkeypatch):
+def test_the_largest_batch_is_found_though_larger_ones_really_run_out_of_memory(
+    tmp_path, capsys, monkeypatch
+):
     monkeypatch.setattr(largest_batch, "FINENESS", 4)
-    words = ["--largest_batch", "--num_devices=1", "--batch_size=80", "--memory_gib=0.25"]
+    words = [
+        "--largest_batch",
+        "--num_devices=1",
+        "--batch_size=80",
+        "--memory_gib=0.25",
+    ]
     assert go(tmp_path, *words, what="allocates") == 0
     out, err = capsys.readouterr()
     data = written(tmp_path, "largest_batch")
-    outcomes = {each["batch_size"]: (each["outcome"], each["words"][:16]) for each in data["tries"]}
+    outcomes = {
+        each["batch_size"]: (each["outcome"], each["words"][:16])
+        for each in data["tries"]
+    }
     assert outcomes == {
         80: ("fits", ""),
         160: ("fits", ""),
@@ -106,15 +148,27 @@ def test_the_largest_batch_is_found_though_larger_ones_really_run_out_of_memory(
     }
     assert (data["largest"], data["too_large"], data["is_whole"]) == (192, 224, True)
     fits, too_large = data["statements"]
-    assert (fits["kind"], fits["values"]["batch_size"], fits["values"]["limit_gib"]) == ("batch-fits-limit", 192, 0.25)
-    assert (too_large["kind"], too_large["values"]["batch_size"]) == ("batch-too-large", 224)
+    assert (
+        fits["kind"],
+        fits["values"]["batch_size"],
+        fits["values"]["limit_gib"],
+    ) == ("batch-fits-limit", 192, 0.25)
+    assert (too_large["kind"], too_large["values"]["batch_size"]) == (
+        "batch-too-large",
+        224,
+    )
     assert "0.236 of 0.25 GiB" in out and "0.25 GiB" in err
     assert "--num_devices=1 --batch_size=192" in out
 
 
 def test_a_kill_counts_as_out_of_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(largest_batch, "FINENESS", 4)
-    words = ["--largest_batch", "--num_devices=1", "--batch_size=64", "--memory_gib=0.6"]
+    words = [
+        "--largest_batch",
+        "--num_devices=1",
+        "--batch_size=64",
+        "--memory_gib=0.6",
+    ]
     assert go(tmp_path, *words, what="killed:256") == 0
     data = written(tmp_path, "largest_batch")
     killed = next(each for each in data["tries"] if each["batch_size"] == 256)
@@ -124,6 +178,12 @@ def test_a_kill_counts_as_out_of_memory(tmp_path, monkeypatch):
 
 
 def test_another_failure_ends_the_search_and_is_named(tmp_path):
-    assert go(tmp_path, "--largest_batch", "--num_devices=1", what="fails:batch_size=64") == 1
+    assert (
+        go(tmp_path, "--largest_batch", "--num_devices=1", what="fails:batch_size=64")
+        == 1
+    )
     (failed,) = written(tmp_path, "largest_batch")["statements"]
-    assert (failed["kind"], failed["values"]) == ("batch-failed", {"batch_size": 64, "reason": "no such luck"})
+    assert (failed["kind"], failed["values"]) == (
+        "batch-failed",
+        {"batch_size": 64, "reason": "no such luck"},
+    )

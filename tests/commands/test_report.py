@@ -33,8 +33,13 @@ def test_report_reads_a_folder_and_leaves_out_what_is_no_record(tmp_path, capsys
     assert "1,900" in out and "1.90" in out
     assert err.startswith(f"warning: {tmp_path}/notes.json: not JSON")
     assert report.main([str(tmp_path), "--full"]) == 0
-    assert (tmp_path / "table.md").read_text().removesuffix(table.MARK) in capsys.readouterr().out
-    assert {path.name for path in tmp_path.iterdir()} - FILES == {*(f"{i}.json" for i in range(6)), "notes.json"}
+    assert (tmp_path / "table.md").read_text().removesuffix(
+        table.MARK
+    ) in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} - FILES == {
+        *(f"{i}.json" for i in range(6)),
+        "notes.json",
+    }
     assert report.main([str(tmp_path)]) == 0, "its own files do not stand in its way"
     assert "report.json" not in capsys.readouterr().err
 
@@ -46,7 +51,9 @@ def test_foreign_files_stay_unless_forced(tmp_path, capsys):
     words = [str(source), f"--output={target}"]
     assert report.main(words) == 1
     assert "written by the report; --force" in capsys.readouterr().err
-    assert [path.name for path in target.iterdir()] == ["table.md"] and (target / "table.md").read_text() == "mine"
+    assert [path.name for path in target.iterdir()] == ["table.md"] and (
+        target / "table.md"
+    ).read_text() == "mine"
     assert report.main([*words, "--force"]) == 0
     assert {path.name for path in target.iterdir()} == FILES
     assert not (source / "table.md").exists()
@@ -76,35 +83,71 @@ def changed(**changes):
 @pytest.mark.parametrize(
     "changes,said",
     [
-        ({"config.num_devices": 0}, "config.num_devices is 0; expected a whole number of at least 1"),
-        ({"config.variable_update": None}, "config.variable_update is missing; expected a name"),
+        (
+            {"config.num_devices": 0},
+            "config.num_devices is 0; expected a whole number of at least 1",
+        ),
+        (
+            {"config.variable_update": None},
+            "config.variable_update is missing; expected a name",
+        ),
         ({"config": []}, "config is []"),
         ({"config.preset": []}, "config.preset is []; expected one value"),
-        ({"batches.seconds": [1.0] * 39 + [float("inf")]}, "batches.seconds[39] is inf"),
-        ({"batches.seconds": [1.0, float("nan")]}, "batches.seconds[1] is nan; expected a number above 0"),
+        (
+            {"batches.seconds": [1.0] * 39 + [float("inf")]},
+            "batches.seconds[39] is inf",
+        ),
+        (
+            {"batches.seconds": [1.0, float("nan")]},
+            "batches.seconds[1] is nan; expected a number above 0",
+        ),
         ({"batches.seconds": [1e-300] * 40}, "batches.seconds[0] is 1e-300"),
         ({"batches.items": [10**400] * 40}, "batches.items[0] is 1000"),
         ({"batches.items": [-1] * 40}, "batches.items[0] is -1"),
-        ({"batches.items": [1] * 3}, "batches.items has 3 entries and batches.seconds 40"),
+        (
+            {"batches.items": [1] * 3},
+            "batches.items has 3 entries and batches.seconds 40",
+        ),
         ({"batches": {}}, "batches.seconds is missing"),
-        ({"batches.warmup": 40}, "batches.warmup is 40; expected a whole number below the 40 batches"),
+        (
+            {"batches.warmup": 40},
+            "batches.warmup is 40; expected a whole number below the 40 batches",
+        ),
         ({"throughput.items_per_second": 0}, "throughput.items_per_second is 0"),
         ({"throughput": []}, "throughput is []; expected an object"),
-        ({"throughput": {}}, "throughput is missing; expected items, seconds and items_per_second"),
+        (
+            {"throughput": {}},
+            "throughput is missing; expected items, seconds and items_per_second",
+        ),
         ({"phases.start": -1.0}, "phases.start is -1.0; expected seconds"),
         ({"error": "no"}, "error is 'no'; expected an object or null"),
-        ({"batches.tower_positions": [[1, "a"]] * 40}, "batches.tower_positions[0][1] is 'a'; expected a number"),
+        (
+            {"batches.tower_positions": [[1, "a"]] * 40},
+            "batches.tower_positions[0][1] is 'a'; expected a number",
+        ),
         (
             {"batches.tower_items": [[1]]},
             "batches.tower_items has 1 entries; expected a list for each of the 40 batches",
         ),
         ({"schema": "rnn_scaling.run/2"}, "rnn_scaling.run/2"),
-        ({"config.num_units": "many"}, "config.num_units is 'many'; expected a whole number"),
+        (
+            {"config.num_units": "many"},
+            "config.num_units is 'many'; expected a whole number",
+        ),
         ({"config.num_units": 0}, "config.num_units is 0; expected at least 1"),
         ({"config.staged_vars": 1}, "config.staged_vars is 1; expected true or false"),
-        ({"config.variable_update": "magic"}, "config.variable_update is 'magic'; expected independent, parameter_"),
-        ({"throughput.seconds": 1.0}, "throughput.seconds is 1, and its measured batches make 430"),
-        ({"throughput.items": 1.0}, "throughput.items is 1, and its measured batches make 60000"),
+        (
+            {"config.variable_update": "magic"},
+            "config.variable_update is 'magic'; expected independent, parameter_",
+        ),
+        (
+            {"throughput.seconds": 1.0},
+            "throughput.seconds is 1, and its measured batches make 430",
+        ),
+        (
+            {"throughput.items": 1.0},
+            "throughput.items is 1, and its measured batches make 60000",
+        ),
         (
             {"batches.tower_items": [[2000]] * 40},
             "batches.tower_items[0] is [2000]; expected a number for each of the 2",
@@ -115,7 +158,9 @@ def changed(**changes):
         ),
     ],
 )
-def test_bad_records_are_named_and_the_good_ones_reported(changes, said, tmp_path, capsys):
+def test_bad_records_are_named_and_the_good_ones_reported(
+    changes, said, tmp_path, capsys
+):
     write_folder(tmp_path, [timed(1, 100)])
     (tmp_path / "bad.json").write_text(json.dumps(changed(**changes)))
     assert report.main([str(tmp_path)]) == 0
@@ -128,18 +173,34 @@ def test_bad_records_are_named_and_the_good_ones_reported(changes, said, tmp_pat
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("junk", [None, 3, "x", [], [None], {"a": [1]}, True])
 def test_an_odd_environment_does_not_stop_the_report(junk, tmp_path, capsys):
-    names = ("gpus", "gpus_after", "load", "packages", "commit", "variables", "memory_bytes", "cpu")
+    names = (
+        "gpus",
+        "gpus_after",
+        "load",
+        "packages",
+        "commit",
+        "variables",
+        "memory_bytes",
+        "cpu",
+    )
     odd = changed(environment=dict.fromkeys(names, junk))
-    odd["resolved"] = dict.fromkeys(("cpu_affinity", "encoder_kernel", "device_type"), junk)
+    odd["resolved"] = dict.fromkeys(
+        ("cpu_affinity", "encoder_kernel", "device_type"), junk
+    )
     write_folder(tmp_path, [timed(1, 100)])
     (tmp_path / "odd.json").write_text(json.dumps(odd))
     assert report.main([str(tmp_path)]) == 0
     assert "odd.json: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words,status", [([], 2), (["--x"], 2), (["no/such/folder"], 2), (["EMPTY"], 1)])
+@pytest.mark.parametrize(
+    "words,status", [([], 2), (["--x"], 2), (["no/such/folder"], 2), (["EMPTY"], 1)]
+)
 def test_report_says_what_is_missing(words, status, tmp_path, capsys):
-    assert report.main([str(tmp_path) if word == "EMPTY" else word for word in words]) == status
+    assert (
+        report.main([str(tmp_path) if word == "EMPTY" else word for word in words])
+        == status
+    )
     assert capsys.readouterr().err.startswith("error: ")
 
 
@@ -152,12 +213,19 @@ def test_a_folder_of_folders_is_not_read_as_one(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "redirection, status, said",
-    [(">/dev/full", 1, "error: output: No space left on device\n"), ("| head -c 0", 141, "")],
+    [
+        (">/dev/full", 1, "error: output: No space left on device\n"),
+        ("| head -c 0", 141, ""),
+    ],
 )
-def test_an_output_that_takes_nothing_is_not_the_folder(redirection, status, said, tmp_path):
+def test_an_output_that_takes_nothing_is_not_the_folder(
+    redirection, status, said, tmp_path
+):
     record.write(run(1, 500.0), tmp_path / "a.json")
     line = f"{sys.executable} -m rnn_scaling report {tmp_path} {redirection}; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", line], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
     assert (done.returncode, done.stderr) == (status, said)
 
 
@@ -169,7 +237,9 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
     assert err.startswith("error: ") and err.count("\n") == 1
 
 
-def test_a_folder_that_takes_no_file_is_named_with_the_way_out(tmp_path, capsys, monkeypatch):
+def test_a_folder_that_takes_no_file_is_named_with_the_way_out(
+    tmp_path, capsys, monkeypatch
+):
     def read_only(*_, **__):
         raise OSError(errno.EROFS, "Read-only file system", str(tmp_path / "tmpabc"))
 
@@ -179,14 +249,23 @@ def test_a_folder_that_takes_no_file_is_named_with_the_way_out(tmp_path, capsys,
     assert capsys.readouterr().err == said
 
 
-def test_files_that_are_named_as_unreadable_are_not_said_to_be_missing(tmp_path, capsys):
+def test_files_that_are_named_as_unreadable_are_not_said_to_be_missing(
+    tmp_path, capsys
+):
     (tmp_path / "cut.json").write_text("{")
     assert report.main([str(tmp_path)]) != 0
     said = capsys.readouterr().err
-    assert f"{tmp_path}: no run records " in said and "that can be read" in said and "cut.json" in said
+    assert (
+        f"{tmp_path}: no run records " in said
+        and "that can be read" in said
+        and "cut.json" in said
+    )
 
 
-@pytest.mark.parametrize("name,text", [("table.md", f"about {REPORT_SCHEMA}\n"), ("table.csv", REPORT_SCHEMA + ",1\n")])
+@pytest.mark.parametrize(
+    "name,text",
+    [("table.md", f"about {REPORT_SCHEMA}\n"), ("table.csv", REPORT_SCHEMA + ",1\n")],
+)
 def test_a_text_about_reports_is_not_the_reports_own(name, text, tmp_path):
     (tmp_path / name).write_text(text)
     assert not is_own(tmp_path / name)
@@ -196,18 +275,34 @@ def test_a_folder_whose_name_is_no_text_is_reported(tmp_path):
     folder_ = tmp_path / os.fsdecode(b"r\xff\x1b[31m")
     write_folder(folder_, [timed(1, 100)])
     assert report.main([str(folder_)]) == 0
-    assert "<title>Scaling of r\\xff\\x1b[31m</title>" in (folder_ / "report.html").read_text()
+    assert (
+        "<title>Scaling of r\\xff\\x1b[31m</title>"
+        in (folder_ / "report.html").read_text()
+    )
 
 
-def test_the_terminal_shows_one_table_and_where_the_rest_is(tmp_path, capsys, monkeypatch):
-    runs = [timed(n, 100, k, variable_update="replicated", seed=s) for n in (1, 2) for s in range(4) for k in range(2)]
+def test_the_terminal_shows_one_table_and_where_the_rest_is(
+    tmp_path, capsys, monkeypatch
+):
+    runs = [
+        timed(n, 100, k, variable_update="replicated", seed=s)
+        for n in (1, 2)
+        for s in range(4)
+        for k in range(2)
+    ]
     write_folder(tmp_path, runs)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
     assert report.main([str(tmp_path)]) == 0
     brief = capsys.readouterr().out
-    assert len(brief.splitlines()) < 30 and brief.count("─" * 60) == 1 and str(tmp_path / "report.html") in brief
-    assert all(str(tmp_path) in line for line in brief.splitlines() if len(line) > 80), "only a path may be longer"
+    assert (
+        len(brief.splitlines()) < 30
+        and brief.count("─" * 60) == 1
+        and str(tmp_path / "report.html") in brief
+    )
+    assert all(
+        str(tmp_path) in line for line in brief.splitlines() if len(line) > 80
+    ), "only a path may be longer"
     assert brief.count("±: ") == 1 and "./run.sh sweep" not in brief
     assert report.main([str(tmp_path), "--full"]) == 0
     full = capsys.readouterr().out

@@ -27,27 +27,51 @@ def go(capsys, monkeypatch):
 
 
 def test_stated_values_give_the_curve_and_its_parts(go, tmp_path):
-    words = (*STATED, "--num_devices=8,64", "--jitter=5%", "--stragglers=10%", "--link_failures=1%")
+    words = (
+        *STATED,
+        "--num_devices=8,64",
+        "--jitter=5%",
+        "--stragglers=10%",
+        "--link_failures=1%",
+    )
     status, text, err = go(*words)
     assert (status, err) == (0, "")
-    assert all(part in text.lower() for part in ("jitter", "stragglers", "failures", "exchange bandwidth"))
+    assert all(
+        part in text.lower()
+        for part in ("jitter", "stragglers", "failures", "exchange bandwidth")
+    )
     status, out, _ = go(*words, "--format=json", f"--output={tmp_path}")
     content = json.loads(out)
-    assert status == 0 and content == json.loads((tmp_path / "simulation.json").read_text())
+    assert status == 0 and content == json.loads(
+        (tmp_path / "simulation.json").read_text()
+    )
     assert is_own(tmp_path / "simulation.json")
     for point in content["series"][0]["predicted"]:
-        assert sum(point["parts"].values()) == pytest.approx(1 - point["efficiency"], abs=1e-6)
+        assert sum(point["parts"].values()) == pytest.approx(
+            1 - point["efficiency"], abs=1e-6
+        )
     assert go(*words, "--format=json")[1] == out
     assert go(*words, "--format=json", "--seed=2")[1] != out
 
 
 def test_a_simulated_rate_does_not_look_like_a_forecast_with_an_interval(go):
-    words = (*STATED, "--num_devices=8,64", "--jitter=20%", "--stragglers=10%", "--devices_per_machine=8")
+    words = (
+        *STATED,
+        "--num_devices=8,64",
+        "--jitter=20%",
+        "--stragglers=10%",
+        "--devices_per_machine=8",
+    )
     words = (*words, "--fabric_gbit=0.001")
-    text, series = go(*words)[1], json.loads(go(*words, "--format=json")[1])["series"][0]
+    text, series = (
+        go(*words)[1],
+        json.loads(go(*words, "--format=json")[1])["series"][0],
+    )
     assert "±" not in text and "| measured" not in text
     kinds = [statement["kind"] for statement in series["statements"]]
-    assert {"simulation-error", "predict-link-inside", "predict-link-between"} <= {*kinds}
+    assert {"simulation-error", "predict-link-inside", "predict-link-between"} <= {
+        *kinds
+    }
     for point in series["predicted"]:
         assert point["low"] == point["rate"] == point["high"]
     assert 0 < series["predicted"][1]["efficiency"] < 5e-4
@@ -59,40 +83,74 @@ def test_a_simulated_rate_does_not_look_like_a_forecast_with_an_interval(go):
 
 def test_a_folder_is_calibrated_and_checked(go):
     folder = str(ROOT / "docs" / "results" / "default")
-    status, text, err = go(folder, "--num_devices=8", "--steps=40", "--format=json", "--series=replicated")
+    status, text, err = go(
+        folder, "--num_devices=8", "--steps=40", "--format=json", "--series=replicated"
+    )
     assert status == 0 and err == ""
     for series in json.loads(text)["series"]:
-        kinds = {statement["kind"]: statement["values"] for statement in series["statements"]}
-        assert "simulation-fitted" in kinds and abs(kinds["simulation-check"]["percent"]) < 3
+        kinds = {
+            statement["kind"]: statement["values"] for statement in series["statements"]
+        }
+        assert (
+            "simulation-fitted" in kinds
+            and abs(kinds["simulation-check"]["percent"]) < 3
+        )
 
 
 def test_predict_whatif_and_simulate_agree_about_further_machines(go, tmp_path):
     rates = {1: [], 2: []}
-    for path in (ROOT / "docs" / "results" / "default").glob("cudnn_lstm-independent-*.json"):
+    for path in (ROOT / "docs" / "results" / "default").glob(
+        "cudnn_lstm-independent-*.json"
+    ):
         shutil.copy(path, tmp_path)
         record = json.loads(path.read_text())
-        rates[record["config"]["num_devices"]].append(record["throughput"]["items_per_second"])
+        rates[record["config"]["num_devices"]].append(
+            record["throughput"]["items_per_second"]
+        )
     efficiency = np.mean(rates[2]) / 2 / np.mean(rates[1])
-    words = (str(tmp_path), "--num_devices=64", "--devices_per_machine=2", "--format=json")
+    words = (
+        str(tmp_path),
+        "--num_devices=64",
+        "--devices_per_machine=2",
+        "--format=json",
+    )
     [predicted] = json.loads(go(*words, command=predict)[1])["series"]
     [changed] = json.loads(go(*words, command=whatif)[1])["series"]
     [simulated] = json.loads(go(*words, "--steps=40")[1])["series"]
-    assert simulated["predicted"][0]["efficiency"] == pytest.approx(efficiency, abs=0.01)
-    assert predicted["predicted"][0]["efficiency"] == pytest.approx(efficiency, abs=0.02)
-    assert changed["changes"][0]["efficiency"]["value"] == pytest.approx(efficiency, abs=0.02)
+    assert simulated["predicted"][0]["efficiency"] == pytest.approx(
+        efficiency, abs=0.01
+    )
+    assert predicted["predicted"][0]["efficiency"] == pytest.approx(
+        efficiency, abs=0.02
+    )
+    assert changed["changes"][0]["efficiency"]["value"] == pytest.approx(
+        efficiency, abs=0.02
+    )
     of_one, of_two, of_64 = (size["memory_gib"]["value"] for size in predicted["sizes"])
     assert of_one < of_two == of_64
 
 
 def test_a_faster_fabric_and_a_hierarchy_help(go):
     def rate(*words):
-        made = go(*STATED, "--num_devices=64", "--devices_per_machine=8", "--format=json", *words)
+        made = go(
+            *STATED,
+            "--num_devices=64",
+            "--devices_per_machine=8",
+            "--format=json",
+            *words,
+        )
         return json.loads(made[1])["series"][0]["predicted"][0]["rate"]
 
     slow, fast = rate("--fabric_gbit=10"), rate("--fabric_gbit=100")
-    assert slow < fast and slow < rate("--link_gbit=400", "--fabric_gbit=100", "--algorithm=hierarchical")
-    assert rate("--exchange_every=10") > rate() and rate("--algorithm=none") == pytest.approx(640)
-    assert rate("--algorithm=parameter_server") < rate("--algorithm=parameter_server", "--servers=8")
+    assert slow < fast and slow < rate(
+        "--link_gbit=400", "--fabric_gbit=100", "--algorithm=hierarchical"
+    )
+    assert rate("--exchange_every=10") > rate() and rate(
+        "--algorithm=none"
+    ) == pytest.approx(640)
+    assert rate("--algorithm=parameter_server") < rate(
+        "--algorithm=parameter_server", "--servers=8"
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,7 +162,10 @@ def test_a_faster_fabric_and_a_hierarchy_help(go):
         (("--num_devices=8", "--step_ms=100"), "--exchange_mb"),
         (("--num_devices=8", *STATED, "--fabric_gbit=100"), "--devices_per_machine"),
         (("--num_devices=8", *STATED, "--stragglers=5"), "--stragglers=5"),
-        (("--num_devices=8", *STATED, "--straggler_factor=0.5"), "--straggler_factor=0.5"),
+        (
+            ("--num_devices=8", *STATED, "--straggler_factor=0.5"),
+            "--straggler_factor=0.5",
+        ),
         (("--num_devices=8", "no/such/folder"), "no/such/folder"),
     ],
 )

@@ -58,19 +58,43 @@ def test_bad_sweep_flags(words, line, capsys):
     assert line in capsys.readouterr().err
 
 
-def test_every_way_to_fail_is_a_row_with_its_reason_and_the_sweep_goes_on(tmp_path, capfd):
+def test_every_way_to_fail_is_a_row_with_its_reason_and_the_sweep_goes_on(
+    tmp_path, capfd
+):
     faults = {
         "1": ("fails", "ValueError", "no such luck"),
-        "2": ("signal_9", "Signal", "killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg"),
+        "2": (
+            "signal_9",
+            "Signal",
+            "killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg",
+        ),
         "3": ("signal_11", "Signal", "killed by SIGSEGV"),
-        "4": ("crash", "NoRecord", "ended with exit status 3 and no result: the disk is on fire"),
-        "5": ("junk", "NoRecord", "ended with exit status 0 and no result: nothing on stderr"),
-        "6": ("silent", "NoRecord", "ended with exit status 0 and no result: nothing on stderr"),
-        "7": ("interrupt", "Interrupted", "interrupted from outside the sweep (SIGINT or SIGTERM)"),
+        "4": (
+            "crash",
+            "NoRecord",
+            "ended with exit status 3 and no result: the disk is on fire",
+        ),
+        "5": (
+            "junk",
+            "NoRecord",
+            "ended with exit status 0 and no result: nothing on stderr",
+        ),
+        "6": (
+            "silent",
+            "NoRecord",
+            "ended with exit status 0 and no result: nothing on stderr",
+        ),
+        "7": (
+            "interrupt",
+            "Interrupted",
+            "interrupted from outside the sweep (SIGINT or SIGTERM)",
+        ),
         "8": ("flood", None, None),
         "9": ("leaves_child", None, None),
     }
-    planted = {f"cudnn_lstm_independent_{n}": fault for n, (fault, _, _) in faults.items()}
+    planted = {
+        f"cudnn_lstm_independent_{n}": fault for n, (fault, _, _) in faults.items()
+    }
     assert go(tmp_path, *SMALL, "--num_devices=1,2,3,4,5,6,7,8,9", **planted) == 1
     said = capfd.readouterr().err
     for n, (_, kind, message) in faults.items():
@@ -79,17 +103,36 @@ def test_every_way_to_fail_is_a_row_with_its_reason_and_the_sweep_goes_on(tmp_pa
         if kind is None:
             assert result.status == "ok"
             continue
-        assert (result.status, result.error) == ("failed", RunError(type=kind, message=message))
+        assert (result.status, result.error) == (
+            "failed",
+            RunError(type=kind, message=message),
+        )
         assert f"error: cudnn_lstm-independent-{n}: {message}\n" in said
         assert result.throughput is None
-    assert records(tmp_path)["cudnn_lstm-independent-7"].batches.items == (5, 5), "what was measured stays"
-    assert "the disk is on fire" in (tmp_path / "out" / "cudnn_lstm-independent-4.stderr.txt").read_text()
-    assert (tmp_path / "out" / "cudnn_lstm-independent-5.json.unreadable").read_text() == '{"schema": "rnn_sca'
+    assert records(tmp_path)["cudnn_lstm-independent-7"].batches.items == (5, 5), (
+        "what was measured stays"
+    )
+    assert (
+        "the disk is on fire"
+        in (tmp_path / "out" / "cudnn_lstm-independent-4.stderr.txt").read_text()
+    )
+    assert (
+        tmp_path / "out" / "cudnn_lstm-independent-5.json.unreadable"
+    ).read_text() == '{"schema": "rnn_sca'
     nothing_is_left_running(tmp_path)
 
 
 def test_a_run_that_left_nothing_counts_what_its_workload_does(tmp_path):
-    assert go(tmp_path, *SMALL, "--num_devices=1", "--model=lm", cudnn_lstm_independent_1="junk") == 1
+    assert (
+        go(
+            tmp_path,
+            *SMALL,
+            "--num_devices=1",
+            "--model=lm",
+            cudnn_lstm_independent_1="junk",
+        )
+        == 1
+    )
     (result,) = records(tmp_path).values()
     assert (result.config["model"], result.unit) == ("lm", "tokens")
 
@@ -100,7 +143,11 @@ def test_a_hang_ends_at_the_limit_with_all_its_processes(tmp_path, monkeypatch):
     hung = {"cudnn_lstm_independent_1": "stubborn", "cudnn_lstm_independent_2": "hang"}
     assert go(tmp_path, *THREE_RUNS, "--run_timeout=3600", **hung) == 1
     found = records(tmp_path)
-    assert [found[label].status for label in (ONE, TWO, THREE)] == ["failed", "failed", "ok"]
+    assert [found[label].status for label in (ONE, TWO, THREE)] == [
+        "failed",
+        "failed",
+        "ok",
+    ]
     for label in (ONE, TWO):
         message = "killed after 3600 s, the limit of --run_timeout (last output: warm-up: 2/5 batches)"
         assert found[label].error == RunError(type="Timeout", message=message)
@@ -108,7 +155,9 @@ def test_a_hang_ends_at_the_limit_with_all_its_processes(tmp_path, monkeypatch):
     nothing_is_left_running(tmp_path)
 
 
-def test_the_limit_is_ten_times_what_runs_take_and_says_so(tmp_path, monkeypatch, capsys):
+def test_the_limit_is_ten_times_what_runs_take_and_says_so(
+    tmp_path, monkeypatch, capsys
+):
     """Of the default limit; one that is given stays as it is."""
     asked = []
 
@@ -124,11 +173,22 @@ def test_the_limit_is_ten_times_what_runs_take_and_says_so(tmp_path, monkeypatch
     assert "killed after 300 s, " in err
     assert "--run_timeout=SECONDS" in err
     for given, limit in (("7", 7.0), ("0", 0.0)):
-        assert go(tmp_path, *SMALL, "--num_devices=1", "--retry_failed", f"--run_timeout={given}") == 1
+        assert (
+            go(
+                tmp_path,
+                *SMALL,
+                "--num_devices=1",
+                "--retry_failed",
+                f"--run_timeout={given}",
+            )
+            == 1
+        )
         assert asked[-1] == (limit, False)
 
 
-def test_finished_runs_are_not_repeated_and_failed_ones_only_when_asked(tmp_path, capsys):
+def test_finished_runs_are_not_repeated_and_failed_ones_only_when_asked(
+    tmp_path, capsys
+):
     assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="crash") == 1
     assert go(tmp_path, *THREE_RUNS) == 1
     assert logged(tmp_path / "faults", "start") == [ONE, TWO, THREE]
@@ -143,7 +203,9 @@ def test_repeats_are_interleaved_and_more_of_them_extend(tmp_path):
     assert go(tmp_path, *two_runs) == 0
     assert go(tmp_path, *two_runs, "--repeats=3") == 0
     started = logged(tmp_path / "faults", "start")
-    assert [set(started[i : i + 2]) for i in (0, 2, 4)] == [{f"{ONE}{n}", f"{TWO}{n}"} for n in ("", ".r2", ".r3")]
+    assert [set(started[i : i + 2]) for i in (0, 2, 4)] == [
+        {f"{ONE}{n}", f"{TWO}{n}"} for n in ("", ".r2", ".r3")
+    ]
     assert len(records(tmp_path)) == 6
 
 
@@ -158,8 +220,22 @@ def test_as_many_rounds_as_the_answer_needs(tmp_path, capfd):
     assert "all 6 runs are finished" in capfd.readouterr().err
     # A configuration that failed is not run a further time, and is not forgotten.
     failing = {f"cudnn_lstm_independent_1{repeat}": "crash" for repeat in ("", "_r2")}
-    assert go(tmp_path / "failing", *two_runs, **failing, cudnn_lstm_independent_2_r2="slow") == 1
-    assert sorted(logged(tmp_path / "failing" / "faults", "start")) == [ONE, f"{ONE}.r2", TWO, f"{TWO}.r2", f"{TWO}.r3"]
+    assert (
+        go(
+            tmp_path / "failing",
+            *two_runs,
+            **failing,
+            cudnn_lstm_independent_2_r2="slow",
+        )
+        == 1
+    )
+    assert sorted(logged(tmp_path / "failing" / "faults", "start")) == [
+        ONE,
+        f"{ONE}.r2",
+        TWO,
+        f"{TWO}.r2",
+        f"{TWO}.r3",
+    ]
     assert f"error: {ONE}.r2: ended with exit status 3" in capfd.readouterr().err
     assert go(tmp_path / "dry", *two_runs, "--dry_run") == 0
     assert "at most 3 rounds" in capfd.readouterr().out
@@ -170,7 +246,11 @@ def test_no_interval_is_not_known_to_nothing():
     runs = [timed(n, 100 * n, k) for n in (1, 2) for k in range(3)]
     assert 0 < (known := matrix._precision(runs)) < 5
     slower = [timed(n, 10 * n, k) for n in (1, 2) for k in range(3)]
-    of_two = [changed(run, environment={"cpu": cpu}) for cpu, own in (("A", runs), ("B", slower)) for run in own]
+    of_two = [
+        changed(run, environment={"cpu": cpu})
+        for cpu, own in (("A", runs), ("B", slower))
+        for run in own
+    ]
     assert matrix._precision(of_two) == pytest.approx(known), "each machine by itself"
 
 
@@ -193,7 +273,9 @@ def test_records_of_other_flags_are_refused_and_stay(tmp_path, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert lines[4].startswith(f"error: {tmp_path}/out/{ONE}.json has other flags")
     assert "--batch_size=8 there" in lines[4] and "--force" in lines[4]
-    assert {path: path.read_bytes() for path in (tmp_path / "out").glob("*.json")} == before
+    assert {
+        path: path.read_bytes() for path in (tmp_path / "out").glob("*.json")
+    } == before
     assert go(tmp_path, *THREE_RUNS, "--batch_size=9", "--force") == 0
     assert {held.config["batch_size"] for held in records(tmp_path).values()} == {9}
 
@@ -201,10 +283,17 @@ def test_records_of_other_flags_are_refused_and_stay(tmp_path, capsys):
 def test_a_file_that_is_no_record_is_set_aside(tmp_path, capsys):
     (tmp_path / "out").mkdir()
     for number, text in enumerate(
-        ['{"schema": "rnn', '{"a": 1}', '{"schema": "rnn_scaling.run/1", "status": "ok", '], 1
+        [
+            '{"schema": "rnn',
+            '{"a": 1}',
+            '{"schema": "rnn_scaling.run/1", "status": "ok", ',
+        ],
+        1,
     ):
         (tmp_path / "out" / f"cudnn_lstm-independent-{number}.json").write_text(text)
-    broken = '{"schema": "rnn_scaling.run/1", "status": "ok", "error": null, "config": [1]}'
+    broken = (
+        '{"schema": "rnn_scaling.run/1", "status": "ok", "error": null, "config": [1]}'
+    )
     (tmp_path / "out" / f"{THREE}.json").write_text(broken)
     (tmp_path / "out" / f"{THREE}.json.unreadable").write_text("an earlier one")
     (tmp_path / "out" / "foreign.json").write_text("[]")
@@ -213,8 +302,12 @@ def test_a_file_that_is_no_record_is_set_aside(tmp_path, capsys):
     assert f"warning: {tmp_path}/out/{ONE}.json: not JSON" in said
     assert f"{THREE}.json: config is [1]" in said
     assert f"; renamed to {THREE}.json.unreadable2" in said
-    assert (tmp_path / "out" / f"{ONE}.json.unreadable").read_text() == '{"schema": "rnn'
-    assert (tmp_path / "out" / f"{THREE}.json.unreadable").read_text() == "an earlier one"
+    assert (
+        tmp_path / "out" / f"{ONE}.json.unreadable"
+    ).read_text() == '{"schema": "rnn'
+    assert (
+        tmp_path / "out" / f"{THREE}.json.unreadable"
+    ).read_text() == "an earlier one"
     assert (tmp_path / "out" / f"{THREE}.json.unreadable2").read_text() == broken
     (tmp_path / "out" / "foreign.json").unlink()
     assert {held.status for held in records(tmp_path).values()} == {"ok"}
@@ -229,8 +322,13 @@ def test_a_dry_run_lists_the_runs_and_does_nothing(tmp_path, capsys):
         [str(i), "to", "run", label] for i, label in enumerate((ONE, TWO, THREE), 1)
     ]
     assert all(f"--num_devices={i} " in line for i, line in enumerate(lines, 1))
-    assert summary.startswith("3 runs, 0 finished, 3 to run: about ") and "(rough: " in summary
-    assert not (tmp_path / "out").exists() and not (tmp_path / "faults" / "log").exists()
+    assert (
+        summary.startswith("3 runs, 0 finished, 3 to run: about ")
+        and "(rough: " in summary
+    )
+    assert (
+        not (tmp_path / "out").exists() and not (tmp_path / "faults" / "log").exists()
+    )
     assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="crash") == 1
     (tmp_path / "out" / f"{THREE}.json").write_text("junk")
     files = sorted(os.listdir(tmp_path / "out"))
@@ -239,20 +337,34 @@ def test_a_dry_run_lists_the_runs_and_does_nothing(tmp_path, capsys):
     said = capsys.readouterr()
     lines = [re.split(r"  +", line.strip()) for line in said.out.splitlines()[1:7]]
     states = {label: state for _, state, label, _ in lines}
-    assert len(states) == 6 and (states.pop(ONE), states.pop(TWO)) == ("finished", "failed")
+    assert len(states) == 6 and (states.pop(ONE), states.pop(TWO)) == (
+        "finished",
+        "failed",
+    )
     assert set(states.values()) == {"to run"}
     assert "2 finished, 4 to run: about 3 min" in said.out
     assert "would be renamed" in said.err
     assert sorted(os.listdir(tmp_path / "out")) == files
 
 
-def test_a_folder_that_is_removed_ends_the_sweep_and_says_what_is_left(tmp_path, capsys):
+def test_a_folder_that_is_removed_ends_the_sweep_and_says_what_is_left(
+    tmp_path, capsys
+):
     out = tmp_path / "out"
     assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_3="removes_folder") == 1
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    lines = [
+        line
+        for line in capsys.readouterr().err.splitlines()
+        if line.startswith("error: ")
+    ]
     (line,) = lines
-    assert line.startswith(f"error: {out}: removed or replaced") and "2 of 3 records" in line
-    assert logged(tmp_path / "faults", "start") == [ONE, TWO, THREE] and list(records(tmp_path)) == [THREE]
+    assert (
+        line.startswith(f"error: {out}: removed or replaced")
+        and "2 of 3 records" in line
+    )
+    assert logged(tmp_path / "faults", "start") == [ONE, TWO, THREE] and list(
+        records(tmp_path)
+    ) == [THREE]
     assert go(tmp_path, *THREE_RUNS) == 0
     assert logged(tmp_path / "faults", "start") == [ONE, TWO, THREE, ONE, TWO]
 
@@ -267,12 +379,17 @@ def test_nothing_is_written_through_a_link(name, tmp_path, capsys):
         said = capsys.readouterr().err
         if name == ".sweep.lock":
             reason = "a link, and nothing is written through links; remove it"
-            assert (status, said) == (1, f"error: --out={tmp_path}/out: {reason} ({tmp_path}/out/{name})\n")
+            assert (status, said) == (
+                1,
+                f"error: --out={tmp_path}/out: {reason} ({tmp_path}/out/{name})\n",
+            )
             (tmp_path / "out" / name).unlink()
         else:
             assert status == 0 and f"renamed to {name}.unreadable" in said
             (tmp_path / "out" / name).unlink()
-        assert (tmp_path / "precious").read_text() == "mine" and not (tmp_path / "nowhere").exists()
+        assert (tmp_path / "precious").read_text() == "mine" and not (
+            tmp_path / "nowhere"
+        ).exists()
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
@@ -283,7 +400,9 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
         assert line.startswith(f"error: --out={out}: ")
 
 
-def test_a_full_disk_ends_the_sweep_with_one_line_and_keeps_what_is_done(tmp_path, capsys, monkeypatch):
+def test_a_full_disk_ends_the_sweep_with_one_line_and_keeps_what_is_done(
+    tmp_path, capsys, monkeypatch
+):
     write = record.write
 
     def full(held, path):
@@ -300,7 +419,9 @@ def test_a_full_disk_ends_the_sweep_with_one_line_and_keeps_what_is_done(tmp_pat
     resumes(tmp_path, *THREE_RUNS)
 
 
-def test_a_trainer_that_cannot_write_its_record_ends_the_sweep_and_runs_again(tmp_path, capsys):
+def test_a_trainer_that_cannot_write_its_record_ends_the_sweep_and_runs_again(
+    tmp_path, capsys
+):
     assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="full") == 1
     *_, line = capsys.readouterr().err.splitlines()
     assert f"{TWO}.json: No space left " in line and "1 finished run" in line
@@ -309,7 +430,11 @@ def test_a_trainer_that_cannot_write_its_record_ends_the_sweep_and_runs_again(tm
 
 SEVERAL = "cudnn_lstm-collective_all_reduce-1-num_workers"
 WORKERS = [
-    *("--encoder_type=cudnn_lstm", "--variable_update=independent,collective_all_reduce", "--num_devices=1"),
+    *(
+        "--encoder_type=cudnn_lstm",
+        "--variable_update=independent,collective_all_reduce",
+        "--num_devices=1",
+    ),
     "--num_workers=1,2,3",
 ]
 
@@ -317,13 +442,23 @@ WORKERS = [
 def test_workers_are_one_more_axis_and_modes_of_one_process_run_once(tmp_path, capfd):
     assert go(tmp_path, *WORKERS, "--dry_run") == 0
     lines = [line for line in capfd.readouterr().out.splitlines() if "to run" in line]
-    assert [line.split()[3] for line in lines[:4]] == [ONE, *(f"{SEVERAL}={n}" for n in (1, 2, 3))]
+    assert [line.split()[3] for line in lines[:4]] == [
+        ONE,
+        *(f"{SEVERAL}={n}" for n in (1, 2, 3)),
+    ]
     dead = f"{SEVERAL}=3".replace("-", "_")
     assert go(tmp_path, *WORKERS, **{dead: "rank_dies"}) == 1
-    assert logged(tmp_path / "faults", "start") == [ONE, *(f"{SEVERAL}={n}" for n in (1, 2, 3))]
+    assert logged(tmp_path / "faults", "start") == [
+        ONE,
+        *(f"{SEVERAL}={n}" for n in (1, 2, 3)),
+    ]
     assert logged(tmp_path / "faults", "rank1") == [f"{SEVERAL}={n}" for n in (2, 3)]
     found = records(tmp_path)
-    assert [found[f"{SEVERAL}={n}"].config["num_workers"] for n in (1, 2, 3)] == [1, 2, 3]
+    assert [found[f"{SEVERAL}={n}"].config["num_workers"] for n in (1, 2, 3)] == [
+        1,
+        2,
+        3,
+    ]
     cause = "worker 1 (rank 1) was killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg"
     message = f"worker 1 is lost ({cause})"
     assert found[f"{SEVERAL}=3"].error == RunError(type="ClusterError", message=message)
@@ -336,11 +471,21 @@ def test_a_limit_ends_all_ranks(tmp_path, monkeypatch):
     jump(monkeypatch, lambda: len(logged(tmp_path / "faults", "ready")))
     monkeypatch.setattr(process, "SEVERAL_GRACE_S", 0.2)  # rank 1 does not go by itself
     name = SEVERAL.removesuffix("-num_workers")
-    words = [WORKERS[0], "--variable_update=collective_all_reduce", "--num_devices=1", "--num_workers=2"]
-    assert go(tmp_path, *words, "--run_timeout=3600", **{name.replace("-", "_"): "hang"}) == 1
+    words = [
+        WORKERS[0],
+        "--variable_update=collective_all_reduce",
+        "--num_devices=1",
+        "--num_workers=2",
+    ]
+    assert (
+        go(tmp_path, *words, "--run_timeout=3600", **{name.replace("-", "_"): "hang"})
+        == 1
+    )
     (result,) = records(tmp_path).values()
     assert result.error and result.error.message.startswith("killed after 3600 s")
-    assert result.batches.items == (5, 5) and logged(tmp_path / "faults", "rank1") == [name]
+    assert result.batches.items == (5, 5) and logged(tmp_path / "faults", "rank1") == [
+        name
+    ]
     nothing_is_left_running(tmp_path)
 
 
@@ -359,7 +504,9 @@ def test_a_launcher_starts_the_processes_of_every_run(tmp_path, monkeypatch, cap
     monkeypatch.setenv("LAUNCHED", str(tmp_path / "launched"))
     launch = f"--launch={sys.executable} {tmp_path}/launcher.py -H a,b"
     assert go(tmp_path, *WORKERS, launch) == 0
-    assert (tmp_path / "launched").read_text().splitlines() == [f"['-H', 'a,b'] {n}" for n in (1, 1, 2, 3)]
+    assert (tmp_path / "launched").read_text().splitlines() == [
+        f"['-H', 'a,b'] {n}" for n in (1, 1, 2, 3)
+    ]
     assert logged(tmp_path / "faults", "rank2") == [f"{SEVERAL}=3"]
     assert sweep.main([*WORKERS, "--launch=no_such_launcher"]) == 2
     wrong = "--launch=no_such_launcher must be an installed command; no_such_launcher was not found"
@@ -370,12 +517,19 @@ def test_progress_is_plain_lines_without_a_terminal(tmp_path, capsys):
     assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="crash") == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines.pop(0).startswith("3 runs to make: about ")
-    assert lines[0].startswith(f"1/3 {ONE}: 5.00 words/s, about ") and lines[0].endswith(" left")
-    assert lines[1].startswith(f"2/3 {TWO}: failed: ended with exit status 3") and "on fire, about " in lines[1]
+    assert lines[0].startswith(f"1/3 {ONE}: 5.00 words/s, about ") and lines[
+        0
+    ].endswith(" left")
+    assert (
+        lines[1].startswith(f"2/3 {TWO}: failed: ended with exit status 3")
+        and "on fire, about " in lines[1]
+    )
     assert lines[2] == f"3/3 {THREE}: 5.00 words/s"
     assert lines[4] == "--retry_failed repeats failed runs"
     assert go(tmp_path, *THREE_RUNS, "--repeats=2") == 1
-    assert capsys.readouterr().err.splitlines()[0] == "3 of 6 runs were already finished"
+    assert (
+        capsys.readouterr().err.splitlines()[0] == "3 of 6 runs were already finished"
+    )
 
 
 def test_results_go_to_a_history_after_the_report(tmp_path):

@@ -16,7 +16,17 @@ from rnn_scaling.commands import sweep
 from rnn_scaling.processes import process as processes
 from rnn_scaling.records import record
 from rnn_scaling.reports import report_files
-from tests.support.faults import SMALL, alive, children, command, jump, logged, plant, trainer, wait_until
+from tests.support.faults import (
+    SMALL,
+    alive,
+    children,
+    command,
+    jump,
+    logged,
+    plant,
+    trainer,
+    wait_until,
+)
 from tests.support.forked import CONTEXT, TINY, call
 from tests.support.paths import ROOT
 from tests.support.stand_in_forks import as_subprocess
@@ -40,7 +50,9 @@ def no_report(monkeypatch):
 
 
 # The sweep puts a file in place before each run: before the first one, and before the last.
-@pytest.mark.parametrize("moment, number", [("before", 1), ("after", 1), ("before", 3), ("after", 3)])
+@pytest.mark.parametrize(
+    "moment, number", [("before", 1), ("after", 1), ("before", 3), ("after", 3)]
+)
 def test_a_sweep_killed_around_a_write_resumes(moment, number, tmp_path):
     process = start(tmp_path, *THREE_RUNS, die_at=f"{moment}:{number}")
     process.communicate()
@@ -60,24 +72,36 @@ def test_a_sweep_killed_around_a_write_resumes(moment, number, tmp_path):
         (THREE, "kill_sweep_last"),
     ],
 )
-def test_a_sweep_killed_during_a_run_takes_the_run_with_it_and_resumes(label, fault, tmp_path):
+def test_a_sweep_killed_during_a_run_takes_the_run_with_it_and_resumes(
+    label, fault, tmp_path
+):
     process = start(tmp_path, *THREE_RUNS, **{label.replace("-", "_"): fault})
     process.communicate()
     assert process.returncode == -signal.SIGKILL
-    resumes(tmp_path, *THREE_RUNS, ran_twice=[] if fault == "kill_sweep_last" else [label])
+    resumes(
+        tmp_path, *THREE_RUNS, ran_twice=[] if fault == "kill_sweep_last" else [label]
+    )
 
 
 # The sweep hears both signals in one place; a run hears them too, or must be killed.
-@pytest.mark.parametrize("number, fault", [(signal.SIGINT, "stubborn"), (signal.SIGTERM, "hang")])
-def test_ctrl_c_ends_the_run_keeps_the_others_and_says_how_to_go_on(number, fault, tmp_path):
+@pytest.mark.parametrize(
+    "number, fault", [(signal.SIGINT, "stubborn"), (signal.SIGTERM, "hang")]
+)
+def test_ctrl_c_ends_the_run_keeps_the_others_and_says_how_to_go_on(
+    number, fault, tmp_path
+):
     process = start(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2=fault)
-    wait_until(lambda: logged(tmp_path / "faults", "ready") == [TWO], "the second run hangs")
+    wait_until(
+        lambda: logged(tmp_path / "faults", "ready") == [TWO], "the second run hangs"
+    )
     process.send_signal(number)
     _, said = process.communicate()
     assert process.returncode == 130 and "Traceback" not in said
     assert "interrupted: 1 of 3 runs are finished" in said
     assert f"./run.sh sweep --out={tmp_path}/out {' '.join(THREE_RUNS)}" in said
-    assert records(tmp_path)[TWO].status == ("interrupted" if fault == "hang" else "failed")
+    assert records(tmp_path)[TWO].status == (
+        "interrupted" if fault == "hang" else "failed"
+    )
     resumes(tmp_path, *THREE_RUNS, ran_twice=[TWO])
 
 
@@ -99,11 +123,19 @@ def test_a_terminal_has_a_bar_with_runs_batches_rate_and_time_left(tmp_path):
     import struct
     import termios
 
-    plant(tmp_path / "faults", cudnn_lstm_independent_1="crash", cudnn_lstm_independent_3="hang")
+    plant(
+        tmp_path / "faults",
+        cudnn_lstm_independent_1="crash",
+        cudnn_lstm_independent_3="hang",
+    )
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 150, 0, 0))
-    words = command(tmp_path / "faults", "sweep", f"--out={tmp_path}/out", *once(THREE_RUNS))
-    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=follower)
+    words = command(
+        tmp_path / "faults", "sweep", f"--out={tmp_path}/out", *once(THREE_RUNS)
+    )
+    process = subprocess.Popen(
+        words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=follower
+    )
     os.close(follower)
     said = b""
     while f"{THREE} 2/5 batches" not in said.decode():
@@ -115,8 +147,14 @@ def test_a_terminal_has_a_bar_with_runs_batches_rate_and_time_left(tmp_path):
     os.close(leader)
     assert process.returncode == 130
     text = said.decode()
-    assert "| 2/3 runs, " in text and f" left, {THREE} 2/5 batches, 1 words/s, last 5.00 words/s" in text
-    assert f"{ONE}: failed: ended with exit status 3" in text and "the disk is on fire\r\n" in text
+    assert (
+        "| 2/3 runs, " in text
+        and f" left, {THREE} 2/5 batches, 1 words/s, last 5.00 words/s" in text
+    )
+    assert (
+        f"{ONE}: failed: ended with exit status 3" in text
+        and "the disk is on fire\r\n" in text
+    )
 
 
 def test_the_parent_never_loads_tensorflow(tmp_path):
@@ -134,14 +172,23 @@ def sweep_whose_trainers_are_forks(words, said):
     """A sweep in a process that has TensorFlow, which its trainers then need not load; said: file of its stderr."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(os.open(said, os.O_CREAT | os.O_WRONLY, 0o600), 2)
-    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False, buffering=1)  # noqa: SIM115
-    processes.subprocess = as_subprocess(train=lambda words: entry.leave(lambda: train.main(words), at_once=True))
+    sys.stdout, sys.stderr = (
+        open(1, "w", closefd=False),
+        open(2, "w", closefd=False, buffering=1),
+    )  # noqa: SIM115
+    processes.subprocess = as_subprocess(
+        train=lambda words: entry.leave(lambda: train.main(words), at_once=True)
+    )
     return sweep.main(words, trainer=[sys.executable, "-m", "rnn_scaling.train"])
 
 
-def test_with_the_real_trainer_a_killed_run_is_a_row_and_a_killed_sweep_resumes(tmp_path):
+def test_with_the_real_trainer_a_killed_run_is_a_row_and_a_killed_sweep_resumes(
+    tmp_path,
+):
     words = once([f"--out={tmp_path}", *SMALL, "--num_devices=1,2", *TINY])
-    process = CONTEXT.Process(target=sweep_whose_trainers_are_forks, args=(words, tmp_path / "first"))
+    process = CONTEXT.Process(
+        target=sweep_whose_trainers_are_forks, args=(words, tmp_path / "first")
+    )
     process.start()
 
     def running(label):
@@ -151,7 +198,11 @@ def test_with_the_real_trainer_a_killed_run_is_a_row_and_a_killed_sweep_resumes(
         except (OSError, ValueError):
             return None
         pids = children(process.pid)
-        return pids[0] if pids and held["environment"] and held["status"] == "failed" else None
+        return (
+            pids[0]
+            if pids and held["environment"] and held["status"] == "failed"
+            else None
+        )
 
     wait_until(lambda: running(ONE), "the first run starts")
     os.kill(running(ONE), signal.SIGKILL)
@@ -169,31 +220,66 @@ def test_with_the_real_trainer_a_killed_run_is_a_row_and_a_killed_sweep_resumes(
     assert record.read(tmp_path / f"{ONE}.json") == first
     result = record.read(tmp_path / f"{TWO}.json")
     assert result.status == "ok" and len(result.batches.seconds) == 5
-    assert (tmp_path / "table.md").exists() and "1/2" not in said and f"2/2 {TWO}: " in said
+    assert (
+        (tmp_path / "table.md").exists()
+        and "1/2" not in said
+        and f"2/2 {TWO}: " in said
+    )
 
 
-def test_with_the_real_trainer_a_run_that_takes_too_long_is_ended(tmp_path, monkeypatch, capsys):
+def test_with_the_real_trainer_a_run_that_takes_too_long_is_ended(
+    tmp_path, monkeypatch, capsys
+):
     run, heard = processes.run_together, []
 
     def overheard(tasks, timeout_s, on_line, is_alive):
-        return run(tasks, timeout_s, lambda line: (heard.append(line or ""), on_line(line)), is_alive)
+        return run(
+            tasks,
+            timeout_s,
+            lambda line: (heard.append(line or ""), on_line(line)),
+            is_alive,
+        )
 
     monkeypatch.setattr(processes, "run_together", overheard)
-    jump(monkeypatch, lambda: any(line.startswith("cudnn_lstm is ") for line in heard))  # its batches begin
-    words = [f"--out={tmp_path}", *SMALL, "--num_devices=1", *TINY[:-1], "--num_batches=100000000"]
+    jump(
+        monkeypatch, lambda: any(line.startswith("cudnn_lstm is ") for line in heard)
+    )  # its batches begin
+    words = [
+        f"--out={tmp_path}",
+        *SMALL,
+        "--num_devices=1",
+        *TINY[:-1],
+        "--num_batches=100000000",
+    ]
     assert sweep.main(once([*words, "--run_timeout=3600"])) == 1
     result = record.read(tmp_path / f"{ONE}.json")
-    assert result.status == "failed" and result.error.type == "Timeout" and result.throughput is None
+    assert (
+        result.status == "failed"
+        and result.error.type == "Timeout"
+        and result.throughput is None
+    )
     assert "killed after 3600 s" in capsys.readouterr().err
 
 
 def keys(value):
-    return {name: keys(part) for name, part in value.items()} if isinstance(value, dict) else None
+    return (
+        {name: keys(part) for name, part in value.items()}
+        if isinstance(value, dict)
+        else None
+    )
 
 
-def test_with_the_real_trainer_a_process_that_starts_before_its_turn_leaves_a_record_of_the_same_form(tmp_path):
+def test_with_the_real_trainer_a_process_that_starts_before_its_turn_leaves_a_record_of_the_same_form(
+    tmp_path,
+):
     def made(devices):
-        words = [f"--out={tmp_path}/{len(devices)}", *SMALL, f"--num_devices={devices}", *TINY, "--malloc=keep"]
+        words = [
+            f"--out={tmp_path}/{len(devices)}",
+            *SMALL,
+            f"--num_devices={devices}",
+            *TINY,
+            "--malloc=keep",
+        ]
         assert sweep.main(once(words)) == 0
         return json.loads((tmp_path / str(len(devices)) / f"{TWO}.json").read_text())
 

@@ -37,7 +37,10 @@ def shown(result):
         (["--logdir=a", "--bind_all"], ["--logdir=a", "--bind_all"]),
         (["--host=0.0.0.0"], ["--logdir=logs", "--host=0.0.0.0"]),
         (["--logdir_spec=x:a,y:b"], ["--logdir_spec=x:a,y:b", "--host=localhost"]),
-        (["--reuse_port=true", "--profile"], ["--reuse_port=true", "--logdir=logs", "--host=localhost"]),
+        (
+            ["--reuse_port=true", "--profile"],
+            ["--reuse_port=true", "--logdir=logs", "--host=localhost"],
+        ),
     ],
 )
 def test_only_this_machine_may_connect_unless_asked(given, passed_on):
@@ -52,16 +55,25 @@ def test_wrong_use_is_one_line(tmp_path, capsys):
     assert "--port=65536" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("program, remedy", [("rnn-scaling", "pip install"), ("./run.sh", "tensorboard --profile")])
-def test_without_xprof_the_error_names_the_remedy(tmp_path, monkeypatch, capsys, program, remedy):
+@pytest.mark.parametrize(
+    "program, remedy",
+    [("rnn-scaling", "pip install"), ("./run.sh", "tensorboard --profile")],
+)
+def test_without_xprof_the_error_names_the_remedy(
+    tmp_path, monkeypatch, capsys, program, remedy
+):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(entry, "_program", program)
     assert tensorboard.main([f"--logdir={tmp_path}", "--profile"]) == 1
     assert "xprof" in (error := capsys.readouterr().err) and remedy in error
 
 
-@pytest.mark.parametrize("logdir, warns", [("later", True), (".", False), ("gs://bucket/x", False)])
-def test_a_folder_that_does_not_exist_is_a_warning(tmp_path, monkeypatch, capsys, logdir, warns):
+@pytest.mark.parametrize(
+    "logdir, warns", [("later", True), (".", False), ("gs://bucket/x", False)]
+)
+def test_a_folder_that_does_not_exist_is_a_warning(
+    tmp_path, monkeypatch, capsys, logdir, warns
+):
     monkeypatch.chdir(tmp_path)
     tensorboard.tensorboard_words(*tensorboard.split([f"--logdir={logdir}"]))
     assert ("warning" in capsys.readouterr().err) == warns
@@ -69,8 +81,17 @@ def test_a_folder_that_does_not_exist_is_a_warning(tmp_path, monkeypatch, capsys
 
 def test_it_serves_until_it_is_interrupted(tmp_path):
     record.write(timed(1, 90.0), tmp_path / "run.json")
-    command = [sys.executable, "-m", "rnn_scaling", "tensorboard", f"--logdir={tmp_path}", "--port=0"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+    command = [
+        sys.executable,
+        "-m",
+        "rnn_scaling",
+        "tensorboard",
+        f"--logdir={tmp_path}",
+        "--port=0",
+    ]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as server:
         try:
             url = server.stdout.readline().split()[0]
             with urllib.request.urlopen(url, timeout=60) as answer:
@@ -84,13 +105,20 @@ def test_it_serves_until_it_is_interrupted(tmp_path):
 def test_the_text_says_the_result_the_options_and_where_the_variables_are():
     result = changed(
         timed(2, 180.0, 1, variable_update="replicated", xla=True),
-        resolved={"variable_placement": {"/device:GPU:1": 2**20, "/device:GPU:0": 3 * 2**20}},
+        resolved={
+            "variable_placement": {"/device:GPU:1": 2**20, "/device:GPU:0": 3 * 2**20}
+        },
     )
     rows = [
-        re.findall("<t[dh].*?>(.*?)</t[dh]>", row) for row in re.findall("<tr>(.*?)</tr>", shown(result), re.DOTALL)
+        re.findall("<t[dh].*?>(.*?)</t[dh]>", row)
+        for row in re.findall("<tr>(.*?)</tr>", shown(result), re.DOTALL)
     ]
     assert ["2", "32", "333.3", "180.0", "n/a"] in rows
-    assert "--xla=true" in shown(result) and "--num_devices=2" in shown(result) and "--batch_size" not in shown(result)
+    assert (
+        "--xla=true" in shown(result)
+        and "--num_devices=2" in shown(result)
+        and "--batch_size" not in shown(result)
+    )
     assert rows[-2:] == [
         ["/device:GPU:0", "3,145,728", "3.0"],
         ["/device:GPU:1", "1,048,576", "1.0"],
@@ -120,4 +148,6 @@ def test_the_text_of_a_traced_run_adds_slots_gradients_and_what_is_sent():
     text = shown(record.read(folder / "cudnn_lstm-parameter_server-2.json"))
     assert "11 ResourceApplyAdam" in text and "62.9 MiB" in text and "15.8 MiB" in text
     assert "from device to device" in text and "17.7 MiB" in text
-    assert "ReadVariableOp" not in text, "names of tensors would leave the columns no room"
+    assert "ReadVariableOp" not in text, (
+        "names of tensors would leave the columns no room"
+    )

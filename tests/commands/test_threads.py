@@ -27,10 +27,16 @@ def probe(rates, num_devices=2, repeats=3, default=3, noise=None):
     records = []
     for repeat in range(repeats):
         for number, rate in rates.items():
-            made = record_of({"num_devices": num_devices, dispatch_threads.OPTION: number}, repeat)
+            made = record_of(
+                {"num_devices": num_devices, dispatch_threads.OPTION: number}, repeat
+            )
             spread = (noise or {}).get(number, 0.002)
             seconds = ((1 + spread * repeat) / rate,) * len(made.batches.seconds)
-            records.append(dataclasses.replace(made, batches=dataclasses.replace(made.batches, seconds=seconds)))
+            records.append(
+                dataclasses.replace(
+                    made, batches=dataclasses.replace(made.batches, seconds=seconds)
+                )
+            )
     (found,) = dispatch_threads.probes(records, {num_devices: default})
     return found
 
@@ -55,31 +61,55 @@ def statements(found):
         (64, 96, [1, 16, 32, 64, 65, 66, 96, 128]),
     ],
 )
-def test_threads_are_tried_about_the_number_of_devices_and_at_the_default(num_devices, default, counts):
+def test_threads_are_tried_about_the_number_of_devices_and_at_the_default(
+    num_devices, default, counts
+):
     assert thread_counts(num_devices, default) == counts
 
 
 def test_each_machine_has_an_answer_of_its_own():
     of_two = []
     for cpu, scale in (("A", 1.0), ("B", 10.0)):
-        for repeat, number in ((repeat, number) for repeat in (1, 2, 3) for number in (1, 2)):
-            made = record_of({"num_devices": 2, dispatch_threads.OPTION: number}, repeat)
-            slower = dataclasses.replace(made.batches, seconds=tuple(scale * s for s in made.batches.seconds))
+        for repeat, number in (
+            (repeat, number) for repeat in (1, 2, 3) for number in (1, 2)
+        ):
+            made = record_of(
+                {"num_devices": 2, dispatch_threads.OPTION: number}, repeat
+            )
+            slower = dataclasses.replace(
+                made.batches, seconds=tuple(scale * s for s in made.batches.seconds)
+            )
             of_two.append(changed(made, environment={"cpu": cpu}, batches=slower))
     own = dispatch_threads.probes(of_two, {2: 3})
-    assert [(each.title[-3:], each.best, len(each.runs)) for each in own] == [(", A", 2, 6), (", B", 2, 6)]
+    assert [(each.title[-3:], each.best, len(each.runs)) for each in own] == [
+        (", A", 2, 6),
+        (", B", 2, 6),
+    ]
 
 
 def test_enough_is_the_smallest_number_that_cannot_be_told_from_the_best():
     found = probe({1: 0.5, 2: 0.9, 3: 0.999, 4: 1.0})
     assert (found.best, found.enough) == (4, 3)
-    assert [setting.is_slower for setting in found.settings] == [True, True, False, False]
+    assert [setting.is_slower for setting in found.settings] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     assert found.settings[0].of_best.value == pytest.approx(0.5)
     made = statements(found)
-    assert list(made) == ["threads-enough", "threads-slower", "towers-in-turn", "default-within-noise"]
+    assert list(made) == [
+        "threads-enough",
+        "threads-slower",
+        "towers-in-turn",
+        "default-within-noise",
+    ]
     assert (made["threads-enough"]["enough"], made["threads-enough"]["best"]) == (3, 4)
     assert made["threads-slower"]["share"]["value"] == pytest.approx(50)
-    assert (made["towers-in-turn"]["threads"], made["towers-in-turn"]["at_once"]) == (["1"], 2.0)
+    assert (made["towers-in-turn"]["threads"], made["towers-in-turn"]["at_once"]) == (
+        ["1"],
+        2.0,
+    )
     assert made["default-within-noise"]["share"]["value"] == pytest.approx(99.9)
 
 
@@ -87,7 +117,10 @@ def test_numbers_too_noisy_to_tell_are_not_called_enough():
     found = probe({1: 0.5, 2: 0.9, 3: 1.0}, noise={2: 0.4})
     assert found.enough == 2
     made = statements(found)
-    assert (made["threads-unclear"]["best"], made["threads-unclear"]["threads"]) == (3, ["2"])
+    assert (made["threads-unclear"]["best"], made["threads-unclear"]["threads"]) == (
+        3,
+        ["2"],
+    )
     assert made["threads-slower"]["threads"] == 1
 
 
@@ -99,14 +132,25 @@ def test_when_one_thread_is_as_good_that_is_said_with_what_could_be_seen():
     found = probe({1: 0.9995, 2: 1.0}, num_devices=1, default=2)
     assert found.enough == 1
     made = statements(found)  # one tower runs after no other
-    assert list(made) == ["threads-fewest-enough", "threads-detectable", "default-fastest"]
-    assert made["threads-fewest-enough"]["fewest"] == 1 and made["threads-detectable"]["limit"] < 0.01
-    assert "threads-fewest-fastest" in statements(probe({1: 1.0, 2: 0.9995}, num_devices=1, default=2))
+    assert list(made) == [
+        "threads-fewest-enough",
+        "threads-detectable",
+        "default-fastest",
+    ]
+    assert (
+        made["threads-fewest-enough"]["fewest"] == 1
+        and made["threads-detectable"]["limit"] < 0.01
+    )
+    assert "threads-fewest-fastest" in statements(
+        probe({1: 1.0, 2: 0.9995}, num_devices=1, default=2)
+    )
 
 
 def test_noise_that_would_hide_a_bound_is_no_answer():
     noisy = [
-        record_of({"num_devices": 2, dispatch_threads.OPTION: n}, repeat) for repeat in (1, 300) for n in (1, 2, 3)
+        record_of({"num_devices": 2, dispatch_threads.OPTION: n}, repeat)
+        for repeat in (1, 300)
+        for n in (1, 2, 3)
     ]
     (found,) = dispatch_threads.probes(noisy, OWN)
     assert found.enough == 1
@@ -126,11 +170,21 @@ def test_that_towers_take_turns_is_said_of_repeated_runs_with_cores_of_their_own
     def towers(repeats, others=0.0, concurrency=()):
         """The statement on runs with 1 thread on 2 devices; `concurrency` of each run's traced steps if it is not 1."""
         runs, load = [], {"load": {"others": others, "steal": 0.0}}
-        for repeat, number in ((repeat, number) for repeat in range(repeats) for number in (1, 2)):
-            run = changed(record_of({"num_devices": 2, dispatch_threads.OPTION: number}, repeat), environment=load)
+        for repeat, number in (
+            (repeat, number) for repeat in range(repeats) for number in (1, 2)
+        ):
+            run = changed(
+                record_of({"num_devices": 2, dispatch_threads.OPTION: number}, repeat),
+                environment=load,
+            )
             if number == 1 and concurrency:
-                steps = [dataclasses.replace(step, concurrency=concurrency[repeat]) for step in run.trace.steps]
-                run = dataclasses.replace(run, trace=dataclasses.replace(run.trace, steps=tuple(steps)))
+                steps = [
+                    dataclasses.replace(step, concurrency=concurrency[repeat])
+                    for step in run.trace.steps
+                ]
+                run = dataclasses.replace(
+                    run, trace=dataclasses.replace(run.trace, steps=tuple(steps))
+                )
             runs.append(run)
         (found,) = dispatch_threads.probes(runs, {2: 2})
         return next(kind for kind in statements(found) if kind.startswith("towers-"))
@@ -146,14 +200,24 @@ def test_that_towers_take_turns_is_said_of_repeated_runs_with_cores_of_their_own
 
 
 def test_a_number_whose_runs_failed_is_no_bound():
-    records = [record_of({dispatch_threads.OPTION: n}, repeat) for repeat in range(3) for n in (1, 2, 3)]
+    records = [
+        record_of({dispatch_threads.OPTION: n}, repeat)
+        for repeat in range(3)
+        for n in (1, 2, 3)
+    ]
     two = [r for r in records if r.config[dispatch_threads.OPTION] == 2]
     failed = [dataclasses.replace(r, status="failed", throughput=None) for r in two]
-    same = [dataclasses.replace(r, batches=two[i // 3].batches) for i, r in enumerate(records) if r not in two]
+    same = [
+        dataclasses.replace(r, batches=two[i // 3].batches)
+        for i, r in enumerate(records)
+        if r not in two
+    ]
     (found,) = dispatch_threads.probes([*same, *failed], OWN)
     assert found.enough == 1
     made = statements(found)
-    assert list(made)[0].startswith("threads-fewest") and made["threads-failed"]["threads"] == ["2"]
+    assert list(made)[0].startswith("threads-fewest") and made["threads-failed"][
+        "threads"
+    ] == ["2"]
 
 
 def test_failed_runs_are_counted_and_all_failed_is_said():
@@ -167,10 +231,17 @@ def test_failed_runs_are_counted_and_all_failed_is_said():
 
 
 def test_towers_take_turns_in_the_committed_records():
-    records = [record.read(path) for path in sorted((ROOT / "docs" / "results" / "threads").glob("*.json"))]
+    records = [
+        record.read(path)
+        for path in sorted((ROOT / "docs" / "results" / "threads").glob("*.json"))
+    ]
     found = dispatch_threads.probes(records, OWN)
-    concurrency = {setting.threads: setting.concurrency for setting in found[1].settings}
-    assert concurrency[1] == 1.0 and min(concurrency[number] for number in (2, 3, 4)) > 1.5
+    concurrency = {
+        setting.threads: setting.concurrency for setting in found[1].settings
+    }
+    assert (
+        concurrency[1] == 1.0 and min(concurrency[number] for number in (2, 3, 4)) > 1.5
+    )
 
 
 def go(tmp_path, *words):
@@ -180,24 +251,50 @@ def go(tmp_path, *words):
 def test_the_command_sweeps_in_turns_and_answers(tmp_path, capsys):
     assert go(tmp_path, "--device=cpu", "--num_devices=2", "--repeats=2") == 0
     out, err = capsys.readouterr()
-    started = [line.split()[1].rstrip(":") for line in err.splitlines() if "dynamic_rnn-independent" in line]
+    started = [
+        line.split()[1].rstrip(":")
+        for line in err.splitlines()
+        if "dynamic_rnn-independent" in line
+    ]
     names = [f"dynamic_rnn-independent-2-threads={number}" for number in (1, 2, 3, 4)]
     assert sorted(started[:4]) == names and sorted(started[4:]) == [
         f"{name}.r2" for name in names
     ]  # each round shuffled
     held = record.read(tmp_path / "out" / "dynamic_rnn-independent-2-threads=4.json")
-    assert (held.config[dispatch_threads.OPTION], held.config["trace_batches"]) == (4, 5)
+    assert (held.config[dispatch_threads.OPTION], held.config["trace_batches"]) == (
+        4,
+        5,
+    )
     assert "2 devices: from 3 threads on" in out
-    assert out.splitlines()[0].lstrip("# ") in (tmp_path / "out" / "threads.md").read_text()
+    assert (
+        out.splitlines()[0].lstrip("# ")
+        in (tmp_path / "out" / "threads.md").read_text()
+    )
     data = json.loads((tmp_path / "out" / "threads.json").read_text())
     assert data["schema"] == "rnn_scaling.threads/1"
-    assert [(each["num_devices"], each["default"], each["enough"]) for each in data["probes"]] == [(2, 2, 3)]
+    assert [
+        (each["num_devices"], each["default"], each["enough"])
+        for each in data["probes"]
+    ] == [(2, 2, 3)]
 
 
-def test_numbers_of_threads_can_be_given_and_must_be_numbers_of_threads(tmp_path, capsys):
-    assert go(tmp_path, "--num_devices=2", "--inter_op_parallelism_threads=7,2,7", "--dry_run") == 0
+def test_numbers_of_threads_can_be_given_and_must_be_numbers_of_threads(
+    tmp_path, capsys
+):
+    assert (
+        go(
+            tmp_path,
+            "--num_devices=2",
+            "--inter_op_parallelism_threads=7,2,7",
+            "--dry_run",
+        )
+        == 0
+    )
     listing = capsys.readouterr().out
-    assert listing.count("--inter_op_parallelism_threads=7 ") == 3 and "threads=2.r3" in listing
+    assert (
+        listing.count("--inter_op_parallelism_threads=7 ") == 3
+        and "threads=2.r3" in listing
+    )
     words = ["--inter_op_parallelism_threads=0,5000", "--num_units=0"]
     assert go(tmp_path, *words) == 2
     lines = capsys.readouterr().err.splitlines()
@@ -210,7 +307,12 @@ def test_numbers_of_threads_can_be_given_and_must_be_numbers_of_threads(tmp_path
 
 def test_runs_that_all_fail_end_with_1(tmp_path, capsys):
     failing = (sys.executable, "-c", "import sys; sys.exit('error: no such luck')")
-    words = [f"--out={tmp_path}/out", "--num_devices=1", "--repeats=1", "--inter_op_parallelism_threads=1"]
+    words = [
+        f"--out={tmp_path}/out",
+        "--num_devices=1",
+        "--repeats=1",
+        "--inter_op_parallelism_threads=1",
+    ]
     assert threads.main(words, trainer=failing) == 1
     out, err = capsys.readouterr()
     assert "no such luck" in err and "error: no run measured anything" in err
@@ -218,9 +320,19 @@ def test_runs_that_all_fail_end_with_1(tmp_path, capsys):
 
 
 def test_shared_cores_and_load_are_said_beside_the_numbers():
-    runs = [record_of({dispatch_threads.OPTION: number, "num_devices": 4}) for number in (1, 2)]
+    runs = [
+        record_of({dispatch_threads.OPTION: number, "num_devices": 4})
+        for number in (1, 2)
+    ]
     load = {"load": {"others": 0.3, "steal": 0.0, "seconds": 9.0}}
-    runs = [changed(run, resolved={"cpu_affinity": [0, 1], "oversubscribed": True}, environment=load) for run in runs]
+    runs = [
+        changed(
+            run,
+            resolved={"cpu_affinity": [0, 1], "oversubscribed": True},
+            environment=load,
+        )
+        for run in runs
+    ]
     (found,) = dispatch_threads.probes(runs, OWN)
     made = statements(found)
     assert made["threads-shared-cores"]["cores"] == 2

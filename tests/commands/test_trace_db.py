@@ -60,7 +60,10 @@ def test_markdown_and_its_cut_of_long_tables(tmp_path, capsys):
     lines = out.splitlines()
     assert "(SQLite export); EXPORT_SCHEMA_VERSION 3.15.1" in out
     (device,) = (line for line in lines if "GTX 1070" in line)
-    assert [cell.strip() for cell in device.split("|")][3:5] == ["3", "75"]  # kernels, kernels a second
+    assert [cell.strip() for cell in device.split("|")][3:5] == [
+        "3",
+        "75",
+    ]  # kernels, kernels a second
     start = lines.index("## Kernels by time")
     assert [cell.strip() for cell in lines[start + 4].strip("|").split("|")] == [
         "0", "2", "8", "4000", "4000", "66.6667", "void gemm&lt;float>(float*)",
@@ -71,15 +74,22 @@ def test_markdown_and_its_cut_of_long_tables(tmp_path, capsys):
 def test_a_window_that_is_longer_than_the_trace_is_the_trace(tmp_path):
     databases.nsys(tmp_path / "db")
     whole, longer = (
-        databases.look(tmp_path / "db", *words)[0] for words in ([], [f"--from=-{'9' * 19}ns", f"--to={'9' * 19}ns"])
+        databases.look(tmp_path / "db", *words)[0]
+        for words in ([], [f"--from=-{'9' * 19}ns", f"--to={'9' * 19}ns"])
     )
     assert whole == longer and "Looked at: 0.000000 s to 0.040000 s" in whole
 
 
 def test_names_cannot_break_a_table(tmp_path, capsys):
     with databases.making(tmp_path / "db", databases.NSYS) as db:
-        db.execute("INSERT INTO StringIds VALUES (50, ?)", ("a|b\n\x1b[31m" + "x" * 500,))
+        db.execute(
+            "INSERT INTO StringIds VALUES (50, ?)", ("a|b\n\x1b[31m" + "x" * 500,)
+        )
         databases.kernel(db, 10, 20, name=50)
     assert trace_db.main([str(tmp_path / "db")]) == 0
     out = capsys.readouterr().out
-    assert "a\\|b xxx" in out and "\x1b" not in out and max(map(len, out.splitlines())) < 250
+    assert (
+        "a\\|b xxx" in out
+        and "\x1b" not in out
+        and max(map(len, out.splitlines())) < 250
+    )

@@ -28,18 +28,34 @@ def test_without_flags_every_series_has_the_standard_changes(runs, capsys):
     assert len(found["series"]) == 3
     for series in found["series"]:
         titles = [change["change"] for change in series["changes"]]
-        assert titles[0] == "now" and titles[-1] == "all together" and {"compute=2x", "batch_size=2x"} < {*titles}
-        assert sum(part["value"] for part in series["parts"].values()) == pytest.approx(1, abs=0.05)
+        assert (
+            titles[0] == "now"
+            and titles[-1] == "all together"
+            and {"compute=2x", "batch_size=2x"} < {*titles}
+        )
+        assert sum(part["value"] for part in series["parts"].values()) == pytest.approx(
+            1, abs=0.05
+        )
         gains = [change["gain"] for change in series["changes"]]
         assert all(gain["low"] <= gain["value"] <= gain["high"] for gain in gains)
-        assert "size-memory" in [statement["kind"] for statement in series["statements"]]
+        assert "size-memory" in [
+            statement["kind"] for statement in series["statements"]
+        ]
 
 
 def test_the_table_has_the_changes_that_were_asked_for(runs, capsys):
-    words = ["--series=replicated", "--exchange=half", "--compute=1.5x", "--num_devices=2,8"]
+    words = [
+        "--series=replicated",
+        "--exchange=half",
+        "--compute=1.5x",
+        "--num_devices=2,8",
+    ]
     assert whatif.main([str(runs), *words]) == 0
     out = capsys.readouterr().out
-    assert out.count("exchange=0.5x") >= 2 and out.count("| compute=1.5x") + out.count("|  compute=1.5x") == 2
+    assert (
+        out.count("exchange=0.5x") >= 2
+        and out.count("| compute=1.5x") + out.count("|  compute=1.5x") == 2
+    )
     assert "2 devices" in out and "8 devices" in out
 
 
@@ -48,7 +64,9 @@ def test_another_link_is_left_out_where_the_present_one_is_unknown(runs, capsys)
     assert whatif.main([str(runs), *words]) == 0
     [series] = json.loads(capsys.readouterr().out)["series"]
     assert [change["change"] for change in series["changes"]] == ["now", "compute=2x"]
-    assert "whatif-link-left-out" in [statement["kind"] for statement in series["statements"]]
+    assert "whatif-link-left-out" in [
+        statement["kind"] for statement in series["statements"]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +74,10 @@ def test_another_link_is_left_out_where_the_present_one_is_unknown(runs, capsys)
     [
         (["--compute=none"], ["--compute=none must be a factor"]),
         (["--batch_size=0"], ["--batch_size=0 must be a factor"]),
-        (["--exchange=-1", "--jitter=fast"], ["--exchange=-1 must be", "--jitter=fast must be"]),
+        (
+            ["--exchange=-1", "--jitter=fast"],
+            ["--exchange=-1 must be", "--jitter=fast must be"],
+        ),
         (["--latency_us=3"], ["--latency_us needs", "--link_gbit"]),
         (["--link_gbit=100", "--series=replicated"], ["--links=FILE"]),
         (["--num_devices=0"], ["--num_devices=0 must be"]),
@@ -85,13 +106,22 @@ def test_no_folder_and_one_number_of_devices(runs, tmp_path, capsys):
 
 def test_predict_adds_memory_time_and_cost(runs, capsys):
     prices = runs / "machines.toml"
-    prices.write_text('[[machine]]\nname = "a"\ncpu = "EPYC"\nprice_per_hour = 0.5\ncurrency = "USD"\n')
-    words = ["--num_devices=4", "--items=1e9", f"--machines={prices}", "--series=replicated"]
+    prices.write_text(
+        '[[machine]]\nname = "a"\ncpu = "EPYC"\nprice_per_hour = 0.5\ncurrency = "USD"\n'
+    )
+    words = [
+        "--num_devices=4",
+        "--items=1e9",
+        f"--machines={prices}",
+        "--series=replicated",
+    ]
     assert predict.main([str(runs), *words, "--format=json"]) == 0
     [series] = json.loads(capsys.readouterr().out)["series"]
     assert [size["devices"] for size in series["sizes"]] == [1, 2, 4]
     for size in series["sizes"]:
-        assert size["cost"]["value"] == pytest.approx(size["seconds"]["value"] / 3600 * size["machines"] * 0.5)
+        assert size["cost"]["value"] == pytest.approx(
+            size["seconds"]["value"] / 3600 * size["machines"] * 0.5
+        )
         assert 0.5 < size["memory_gib"]["value"] < 4
     assert predict.main([str(runs), *words]) == 0
     assert "Cost (USD)" in capsys.readouterr().out

@@ -9,7 +9,9 @@ import numpy as np
 from rnn_scaling.models.batch import Batch
 
 
-def run_steps(tf: Any, source: Any, num_steps: int, first_step: int = 0) -> list[list[Batch]]:
+def run_steps(
+    tf: Any, source: Any, num_steps: int, first_step: int = 0
+) -> list[list[Batch]]:
     """`[step][tower]` batches of NumPy arrays."""
 
     @tf.function(autograph=False)
@@ -18,7 +20,10 @@ def run_steps(tf: Any, source: Any, num_steps: int, first_step: int = 0) -> list
 
     steps = range(first_step, first_step + num_steps)
     return [
-        [type(batch)(*(tensor.numpy() for tensor in batch)) for batch in step_function(tf.constant(step, tf.int64))]
+        [
+            type(batch)(*(tensor.numpy() for tensor in batch))
+            for batch in step_function(tf.constant(step, tf.int64))
+        ]
         for step in steps
     ]
 
@@ -34,10 +39,15 @@ def assert_equal(left: list[list[Batch]], right: list[list[Batch]]) -> None:
     for left_step, right_step in zip(left, right):
         assert len(left_step) == len(right_step)
         for left_batch, right_batch in zip(left_step, right_step):
-            for name, a, b in zip(left_batch._fields, left_batch, right_batch, strict=True):
+            for name, a, b in zip(
+                left_batch._fields, left_batch, right_batch, strict=True
+            ):
                 np.testing.assert_array_equal(a, b, err_msg=name)
 
 
 def ids_of(batches: list[Batch]) -> list[bytes]:
     """Something to compare whole batches by."""
-    return [b"".join(np.ascontiguousarray(array).tobytes() for array in batch) for batch in batches]
+    return [
+        b"".join(np.ascontiguousarray(array).tobytes() for array in batch)
+        for batch in batches
+    ]

@@ -24,15 +24,28 @@ TGT_VOCAB = b"<unk>\n<s>\n</s>\neins\n"
 def data(tmp_path, monkeypatch) -> DataOptions:
     """Options that name four good files in the current folder."""
     monkeypatch.chdir(tmp_path)
-    for name, content in {"a.src": SRC, "a.tgt": TGT, "v.src": SRC_VOCAB, "v.tgt": TGT_VOCAB}.items():
+    for name, content in {
+        "a.src": SRC,
+        "a.tgt": TGT,
+        "v.src": SRC_VOCAB,
+        "v.tgt": TGT_VOCAB,
+    }.items():
         (tmp_path / name).write_bytes(content)
     return DataOptions(
-        data_source="text", src_file_name="a.src", tgt_file_name="a.tgt", src_vocab_file="v.src", tgt_vocab_file="v.tgt"
+        data_source="text",
+        src_file_name="a.src",
+        tgt_file_name="a.tgt",
+        src_vocab_file="v.src",
+        tgt_vocab_file="v.tgt",
     )
 
 
-def check(data: DataOptions, src_vocab_size: int = 100, tgt_vocab_size: int = 100) -> corpus.Corpus:
-    return corpus.check(data, (Side("src", src_vocab_size, False), Side("tgt", tgt_vocab_size, True)))
+def check(
+    data: DataOptions, src_vocab_size: int = 100, tgt_vocab_size: int = 100
+) -> corpus.Corpus:
+    return corpus.check(
+        data, (Side("src", src_vocab_size, False), Side("tgt", tgt_vocab_size, True))
+    )
 
 
 def error_of(data: DataOptions, **sizes: int) -> str:
@@ -76,14 +89,21 @@ def test_both_sides_may_have_one_vocabulary(data):
 
 
 def test_crlf_and_no_last_newline(data):
-    for name, content in {"a.src": SRC, "a.tgt": TGT, "v.src": SRC_VOCAB, "v.tgt": TGT_VOCAB}.items():
+    for name, content in {
+        "a.src": SRC,
+        "a.tgt": TGT,
+        "v.src": SRC_VOCAB,
+        "v.tgt": TGT_VOCAB,
+    }.items():
         put(name, content.replace(b"\n", b"\r\n")[:-2])
     assert check(data) == check(data)
     assert check(data).num_pairs == 2
     assert check(data).sides[1].words == (b"<unk>", b"<s>", b"</s>", b"eins")
 
 
-@pytest.mark.parametrize("field", ["src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file"])
+@pytest.mark.parametrize(
+    "field", ["src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file"]
+)
 def test_a_file_that_cannot_be_read(data, field, tmp_path):
     for path, found in (
         ("gone", "gone: cannot be read (No such"),
@@ -110,11 +130,31 @@ def test_a_loop_of_links_is_an_error_of_ours(data):
             SRC + b"four\n",
             "a.src: 3 lines, and a.tgt: 2 lines; expected equally many, line by line translations",
         ),
-        ("a.tgt", b"eins", "a.src: 2 lines, and a.tgt: 1 lines; expected equally many, line by line translations"),
-        ("a.src", b"one\n\xff\n", "a.src:2: bytes that are not UTF-8 (invalid start byte); expected UTF-8"),
-        ("a.tgt", b"\n\n\nx\xc3", "a.tgt:4: bytes that are not UTF-8 (unexpected end of data); expected UTF-8"),
-        ("a.tgt", b"\n\xc3\n", "a.tgt:2: bytes that are not UTF-8 (invalid continuation byte); expected UTF-8"),
-        ("a.tgt", b"\xed\xa0\x80\n\n", "a.tgt:1: bytes that are not UTF-8 (invalid continuation byte); expected UTF-8"),
+        (
+            "a.tgt",
+            b"eins",
+            "a.src: 2 lines, and a.tgt: 1 lines; expected equally many, line by line translations",
+        ),
+        (
+            "a.src",
+            b"one\n\xff\n",
+            "a.src:2: bytes that are not UTF-8 (invalid start byte); expected UTF-8",
+        ),
+        (
+            "a.tgt",
+            b"\n\n\nx\xc3",
+            "a.tgt:4: bytes that are not UTF-8 (unexpected end of data); expected UTF-8",
+        ),
+        (
+            "a.tgt",
+            b"\n\xc3\n",
+            "a.tgt:2: bytes that are not UTF-8 (invalid continuation byte); expected UTF-8",
+        ),
+        (
+            "a.tgt",
+            b"\xed\xa0\x80\n\n",
+            "a.tgt:1: bytes that are not UTF-8 (invalid continuation byte); expected UTF-8",
+        ),
         (
             "a.src",
             b"\xef\xbb\xbf" + SRC,
@@ -127,15 +167,35 @@ def test_a_loop_of_links_is_an_error_of_ours(data):
         ),
         ("a.src", b" \t\nthree\n", "OK"),
         ("a.src", b"one\n \t\v\f\r\n", "OK"),
-        ("a.src", b" \n\t\r\n", "a.src: no line that has a word here and in a.tgt; expected at least one such pair"),
-        ("v.src", b"a\n\xff\n", "v.src:2: bytes that are not UTF-8 (invalid start byte); expected UTF-8"),
+        (
+            "a.src",
+            b" \n\t\r\n",
+            "a.src: no line that has a word here and in a.tgt; expected at least one such pair",
+        ),
+        (
+            "v.src",
+            b"a\n\xff\n",
+            "v.src:2: bytes that are not UTF-8 (invalid start byte); expected UTF-8",
+        ),
         ("v.src", b"a\n\nb\n", "v.src:2: an empty line; expected one word a line"),
         ("v.src", b"a\nb\n\n", "v.src:3: an empty line; expected one word a line"),
         ("v.src", b"a\n \t\n", "v.src:2: an empty line; expected one word a line"),
-        ("v.src", b"a\nb c\n", "v.src:2: 'b c' has a blank in it; expected one word a line"),
+        (
+            "v.src",
+            b"a\nb c\n",
+            "v.src:2: 'b c' has a blank in it; expected one word a line",
+        ),
         ("v.src", b"a \n", "v.src:1: 'a ' has a blank in it; expected one word a line"),
-        ("v.src", b"a\rb\n", "v.src:1: 'a\\rb' has a blank in it; expected one word a line"),
-        ("v.src", b"a\nb\na\n", "v.src:3: the word 'a' again, which line 1 has; expected each word once"),
+        (
+            "v.src",
+            b"a\rb\n",
+            "v.src:1: 'a\\rb' has a blank in it; expected one word a line",
+        ),
+        (
+            "v.src",
+            b"a\nb\na\n",
+            "v.src:3: the word 'a' again, which line 1 has; expected each word once",
+        ),
         ("v.src", "</s>\na\u00a0b\nc\u2028d\n".encode(), "OK"),
     ],
 )
@@ -156,13 +216,48 @@ def test_a_pair_needs_words_on_both_sides(data):
 @pytest.mark.parametrize(
     "changes,sizes,start,remedy",
     [
-        ({"bos": "<go>"}, {}, "v.tgt: no line '<go>' among the first 4;", "that --bos names"),
-        ({"eos": "<end>"}, {}, "v.src: no line '<end>' among the first 5;", "that --eos names"),
-        ({}, {"src_vocab_size": 2}, "v.src: no line '</s>' among the first 2;", "raise --src_vocab_size"),
-        ({}, {"tgt_vocab_size": 2}, "v.tgt: no line '</s>' among the first 2;", "raise --tgt_vocab_size"),
-        ({"bos": "a\nb\udcff"}, {}, "v.tgt: no line 'a\\nb\\udcff' among the first 4;", "that --bos names"),
-        ({"unk_id": 100}, {}, "v.src: --unk_id=100 is no id of this vocabulary;", "expected 0 to 99"),
-        ({"unk_id": 7}, {"tgt_vocab_size": 7}, "v.tgt: --unk_id=7 is no id of this vocabulary;", "--tgt_vocab_size=7"),
+        (
+            {"bos": "<go>"},
+            {},
+            "v.tgt: no line '<go>' among the first 4;",
+            "that --bos names",
+        ),
+        (
+            {"eos": "<end>"},
+            {},
+            "v.src: no line '<end>' among the first 5;",
+            "that --eos names",
+        ),
+        (
+            {},
+            {"src_vocab_size": 2},
+            "v.src: no line '</s>' among the first 2;",
+            "raise --src_vocab_size",
+        ),
+        (
+            {},
+            {"tgt_vocab_size": 2},
+            "v.tgt: no line '</s>' among the first 2;",
+            "raise --tgt_vocab_size",
+        ),
+        (
+            {"bos": "a\nb\udcff"},
+            {},
+            "v.tgt: no line 'a\\nb\\udcff' among the first 4;",
+            "that --bos names",
+        ),
+        (
+            {"unk_id": 100},
+            {},
+            "v.src: --unk_id=100 is no id of this vocabulary;",
+            "expected 0 to 99",
+        ),
+        (
+            {"unk_id": 7},
+            {"tgt_vocab_size": 7},
+            "v.tgt: --unk_id=7 is no id of this vocabulary;",
+            "--tgt_vocab_size=7",
+        ),
     ],
 )
 def test_special_words(data, changes, sizes, start, remedy):
@@ -191,11 +286,20 @@ def test_a_line_that_is_too_long_is_named(data, monkeypatch):
     monkeypatch.setattr(corpus, "MAX_LINE_BYTES", 6)
     draw = random.Random(1)
     for _ in range(200):
-        lines = [b"x" * draw.choice((0, 1, 5, 6, 6, 7, 20) if draw.random() < 0.2 else (0, 3, 6)) for _ in range(9)]
+        lines = [
+            b"x"
+            * draw.choice((0, 1, 5, 6, 6, 7, 20) if draw.random() < 0.2 else (0, 3, 6))
+            for _ in range(9)
+        ]
         put("a.src", b"\n".join([b"word", *lines]) + draw.choice((b"\n", b"")))
-        too_long = [number for number, line in enumerate(lines, start=2) if len(line) > 6]
+        too_long = [
+            number for number, line in enumerate(lines, start=2) if len(line) > 6
+        ]
         if too_long:
-            with pytest.raises(corpus.DataError, match=f"^a.src:{too_long[0]}: a line of more than 6 bytes; expected"):
+            with pytest.raises(
+                corpus.DataError,
+                match=f"^a.src:{too_long[0]}: a line of more than 6 bytes; expected",
+            ):
                 corpus.count_lines("a.src", flag="src_file_name")
         else:
             corpus.count_lines("a.src", flag="src_file_name")

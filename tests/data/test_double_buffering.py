@@ -45,7 +45,9 @@ class Log:
     def wait_for(self, *event):
         """Whether this happened, now or until the deadline."""
         with self._changed:
-            return self._changed.wait_for(lambda: Event(*event) in self.events, DEADLINE_S)
+            return self._changed.wait_for(
+                lambda: Event(*event) in self.events, DEADLINE_S
+            )
 
 
 def elapsed_ms(events, last=STEPS - 1):
@@ -101,12 +103,21 @@ def run(tf, devices, batch_sizes, prefetch):
                     assert log.wait_for("step", step - 1, True)
             if part == elements - 1:
                 log.add("input", step, False)
-            yield Batch(*(np.arange(k * size, (k + 1) * size, dtype=np.int32) for _ in Batch._fields))
+            yield Batch(
+                *(
+                    np.arange(k * size, (k + 1) * size, dtype=np.int32)
+                    for _ in Batch._fields
+                )
+            )
 
     spec = Batch(*(tf.TensorSpec([size], tf.int32) for _ in Batch._fields))
     dataset = tf.data.Dataset.from_generator(generate, output_signature=spec)
-    options = DataOptions(prefetch_data_to_device=prefetch, prefetch_buffer_size=1, num_parallel_calls=1)
-    feed = Feed(options, TextLayout((), Batch, True), batch_sizes, is_split, 1, tuple(devices))
+    options = DataOptions(
+        prefetch_data_to_device=prefetch, prefetch_buffer_size=1, num_parallel_calls=1
+    )
+    feed = Feed(
+        options, TextLayout((), Batch, True), batch_sizes, is_split, 1, tuple(devices)
+    )
     source = pipeline.to_towers(dataset, feed)
 
     @tf.function(autograph=False)
@@ -115,22 +126,34 @@ def run(tf, devices, batch_sizes, prefetch):
 
     taken = []
     for step in range(STEPS):
-        taken.append([part.numpy().tolist() for part in take(tf.constant(step, tf.int64))])
+        taken.append(
+            [part.numpy().tolist() for part in take(tf.constant(step, tf.int64))]
+        )
         log.add("step", step, True)
         if prefetch and step + 1 < STEPS:
-            assert log.wait_for("input", step + 1, False), f"while step {step} ran nothing made input for the next"
+            assert log.wait_for("input", step + 1, False), (
+                f"while step {step} ran nothing made input for the next"
+            )
         log.add("step", step, False)
     with pytest.raises(tf.errors.OutOfRangeError):  # nothing is left over
         take(tf.constant(STEPS, tf.int64))
     return log.events, taken
 
 
-@pytest.mark.parametrize("batch_sizes", [ONE, EVEN, UNEVEN], ids=["one tower", "two towers", "uneven towers"])
-def test_input_and_step_of_10_ms_take_10_ms_with_prefetch_and_20_without(tf, devices, batch_sizes):
+@pytest.mark.parametrize(
+    "batch_sizes", [ONE, EVEN, UNEVEN], ids=["one tower", "two towers", "uneven towers"]
+)
+def test_input_and_step_of_10_ms_take_10_ms_with_prefetch_and_20_without(
+    tf, devices, batch_sizes
+):
     towers = devices[: len(batch_sizes)]
     ahead, batches = run(tf, towers, batch_sizes, prefetch=True)
-    assert elapsed_ms(ahead) == INPUT_MS + STEPS * STEP_MS  # the first input has nothing to hide behind
-    assert steps_beside_input(ahead) == set(range(STEPS - 1))  # of the last there is nothing to make
+    assert (
+        elapsed_ms(ahead) == INPUT_MS + STEPS * STEP_MS
+    )  # the first input has nothing to hide behind
+    assert steps_beside_input(ahead) == set(
+        range(STEPS - 1)
+    )  # of the last there is nothing to make
     on_demand, same_batches = run(tf, towers, batch_sizes, prefetch=False)
     assert elapsed_ms(on_demand) == STEPS * (INPUT_MS + STEP_MS)
     assert not steps_beside_input(on_demand)
@@ -138,7 +161,9 @@ def test_input_and_step_of_10_ms_take_10_ms_with_prefetch_and_20_without(tf, dev
     assert batches == same_batches
     assert all(tuple(map(len, step)) == batch_sizes for step in batches)
     samples = [sample for step in batches for tower in step for sample in tower]
-    assert samples == list(range(STEPS * sum(batch_sizes)))  # each once, in order, none left at the end
+    assert samples == list(
+        range(STEPS * sum(batch_sizes))
+    )  # each once, in order, none left at the end
 
 
 @pytest.mark.parametrize(
@@ -151,4 +176,13 @@ def test_input_and_step_of_10_ms_take_10_ms_with_prefetch_and_20_without(tf, dev
 )
 def test_the_fake_clock_follows_what_waited_for_what(log, expected_ms):
     stages = {"i": "input", "s": "step"}
-    assert elapsed_ms([Event(stages[word[0]], int(word[2]), word[1] == "+") for word in log.split()], 1) == expected_ms
+    assert (
+        elapsed_ms(
+            [
+                Event(stages[word[0]], int(word[2]), word[1] == "+")
+                for word in log.split()
+            ],
+            1,
+        )
+        == expected_ms
+    )

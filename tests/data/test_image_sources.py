@@ -36,7 +36,8 @@ def cifar10_dir(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cifar10")
     for number, first, stop in ((1, 0, 9), (2, 9, NUM_IMAGES)):
         records = [
-            bytes([n % 10, *((n + k) % 251 for k in range(image_files.IMAGE_BYTES))]) for n in range(first, stop)
+            bytes([n % 10, *((n + k) % 251 for k in range(image_files.IMAGE_BYTES))])
+            for n in range(first, stop)
         ]
         (folder / f"data_batch_{number}.bin").write_bytes(b"".join(records))
     (folder / "test_batch.bin").write_bytes(b"not read")
@@ -67,38 +68,64 @@ def build(
     data = DataOptions(data_source=name, prefetch_data_to_device=prefetch, **options)
     sizes = tuple(batch_sizes or (BATCH_SIZE,) * (towers or len(devices)))
     layout = ImageLayout(SIZE, NUM_CLASSES, data_format)
-    feed = Feed(data, layout, sizes, batch_sizes is not None, seed, tuple(devices), first_tower)
+    feed = Feed(
+        data, layout, sizes, batch_sizes is not None, seed, tuple(devices), first_tower
+    )
     return registry.load(registry.DATA_SOURCES, name).build(feed)
 
 
 @every_source
-def test_both_formats_hold_the_same_images_and_the_seed_decides_them(tf, devices, data_dir, name, prefetch):
+def test_both_formats_hold_the_same_images_and_the_seed_decides_them(
+    tf, devices, data_dir, name, prefetch
+):
     steps = run_steps(tf, build(name, data_dir, devices[:2], prefetch), 3)
-    first = run_steps(tf, build(name, data_dir, devices[:2], prefetch, data_format="NCHW"), 3)
+    first = run_steps(
+        tf, build(name, data_dir, devices[:2], prefetch, data_format="NCHW"), 3
+    )
     other = run_steps(tf, build(name, data_dir, devices[:2], prefetch, seed=2), 3)
     assert_equal(
-        [[batch._replace(images=batch.images.transpose(0, 3, 1, 2)) for batch in step] for step in steps], first
+        [
+            [
+                batch._replace(images=batch.images.transpose(0, 3, 1, 2))
+                for batch in step
+            ]
+            for step in steps
+        ],
+        first,
     )
     assert not set(ids_of(flat(steps))) & set(ids_of(flat(other)))
     for batch in flat(steps):
-        assert batch.images.shape == (BATCH_SIZE, SIZE, SIZE, 3) and batch.images.dtype == np.float32
+        assert (
+            batch.images.shape == (BATCH_SIZE, SIZE, SIZE, 3)
+            and batch.images.dtype == np.float32
+        )
         assert batch.labels.shape == (BATCH_SIZE,) and batch.labels.dtype == np.int64
-        assert -1 <= batch.images.min() < batch.images.max() <= 1 and 0 <= batch.labels.min() <= batch.labels.max() < 10
+        assert (
+            -1 <= batch.images.min() < batch.images.max() <= 1
+            and 0 <= batch.labels.min() <= batch.labels.max() < 10
+        )
 
 
 @every_source
 @pytest.mark.parametrize("batch_sizes", [None, (3, 2, 2)], ids=["weak", "strong"])
-def test_two_workers_get_what_one_gets_each_batch_once(tf, devices, data_dir, name, prefetch, batch_sizes):
+def test_two_workers_get_what_one_gets_each_batch_once(
+    tf, devices, data_dir, name, prefetch, batch_sizes
+):
     options = {"prefetch": prefetch, "batch_sizes": batch_sizes, "towers": 3}
     whole = run_steps(tf, build(name, data_dir, devices[:3], **options), 3)
     first = run_steps(tf, build(name, data_dir, devices[:1], **options), 3)
-    second = run_steps(tf, build(name, data_dir, devices[:2], first_tower=1, **options), 3)
+    second = run_steps(
+        tf, build(name, data_dir, devices[:2], first_tower=1, **options), 3
+    )
     assert_equal([[*left, *right] for left, right in zip(first, second)], whole)
     assert [len(batch.labels) for batch in whole[0]] == list(batch_sizes or (3, 3, 3))
 
 
 def test_host_feeds_the_images_of_device_in_their_order(tf, devices, data_dir):
-    host, device = (run_steps(tf, build(name, data_dir, devices[:2]), 3) for name in ("host", "device"))
+    host, device = (
+        run_steps(tf, build(name, data_dir, devices[:2]), 3)
+        for name in ("host", "device")
+    )
     assert_equal(host, device)
     assert len(set(ids_of(flat(device)))) == 6
 
@@ -107,26 +134,40 @@ def test_random_images_have_every_class_and_no_two_pixels_alike_by_format(tf):
     layout = ImageLayout(8, NUM_CLASSES, "NHWC")
     batch = layout.draw(300, (), lambda stream: tf.constant([stream, 7], tf.int64))
     assert set(batch.labels.numpy()) == set(range(NUM_CLASSES))
-    assert abs(batch.images.numpy().mean()) < 0.02 and batch.images.numpy().std() == pytest.approx(3**-0.5, rel=0.02)
+    assert abs(
+        batch.images.numpy().mean()
+    ) < 0.02 and batch.images.numpy().std() == pytest.approx(3**-0.5, rel=0.02)
 
 
 @pytest.mark.parametrize("shuffles", [False, True])
 def test_each_image_of_the_files_comes_once_an_epoch(tf, devices, data_dir, shuffles):
     """14 images, batches of 7: an epoch a step of two towers."""
-    source = build("cifar10", data_dir, devices[:2], batch_sizes=(5, 2), disable_shuffle=not shuffles)
+    source = build(
+        "cifar10",
+        data_dir,
+        devices[:2],
+        batch_sizes=(5, 2),
+        disable_shuffle=not shuffles,
+    )
     epochs = []
     for step in zip(*[iter(run_steps(tf, source, 4))] * 2):
         batches = flat(list(step))
         pixels = np.concatenate([batch.images for batch in batches])
         numbers = np.rint((pixels[:, 0, 0, 0] + 1) * 127.5).astype(int)
         epochs.append(list(numbers))
-        for image, number, label in zip(pixels, numbers, np.concatenate([batch.labels for batch in batches])):
+        for image, number, label in zip(
+            pixels, numbers, np.concatenate([batch.labels for batch in batches])
+        ):
             planes = np.rint((image.transpose(2, 0, 1) + 1) * 127.5).astype(int).ravel()
-            np.testing.assert_array_equal(planes, (number + np.arange(planes.size)) % 251)
+            np.testing.assert_array_equal(
+                planes, (number + np.arange(planes.size)) % 251
+            )
             assert label == number % 10
     in_order = list(range(NUM_IMAGES))
     assert [sorted(epoch) for epoch in epochs] == [in_order] * 2
-    assert (epochs == [in_order] * 2) is not shuffles and (epochs[0] != epochs[1]) is shuffles
+    assert (epochs == [in_order] * 2) is not shuffles and (
+        epochs[0] != epochs[1]
+    ) is shuffles
 
 
 @pytest.mark.parametrize(
@@ -135,7 +176,10 @@ def test_each_image_of_the_files_comes_once_an_epoch(tf, devices, data_dir, shuf
         (None, "no data_batch_*.bin; expected the files of --data_source=cifar10"),
         (b"", "data_batch_1.bin: an empty file"),
         (bytes(3074), "data_batch_1.bin: 3,074 bytes; expected a multiple of 3,073"),
-        (bytes(3073) + b"\x0a" + bytes(3072), "data_batch_1.bin: image 1 has the label 10; expected 0 to 9"),
+        (
+            bytes(3073) + b"\x0a" + bytes(3072),
+            "data_batch_1.bin: image 1 has the label 10; expected 0 to 9",
+        ),
     ],
 )
 def test_files_that_are_not_cifar_10_are_refused_in_a_line(tmp_path, content, words):
@@ -149,4 +193,6 @@ def test_files_that_are_not_cifar_10_are_refused_in_a_line(tmp_path, content, wo
 
 def test_a_folder_that_is_none_is_refused(tmp_path):
     with pytest.raises(DataError, match="expected --data_dir to name a folder"):
-        image_files.files(DataOptions(data_source="cifar10", data_dir=str(tmp_path / "none")))
+        image_files.files(
+            DataOptions(data_source="cifar10", data_dir=str(tmp_path / "none"))
+        )

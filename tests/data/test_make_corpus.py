@@ -33,7 +33,10 @@ def test_the_sample_is_small_and_passes_the_check():
     paths = [os.path.join(SAMPLE, name) for name in FILES]
     assert sum(map(os.path.getsize, paths)) <= 400_000
     fields = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
-    checked = corpus.check(DataOptions(**dict(zip(fields, paths))), (Side("src", 2000, False), Side("tgt", 2000, True)))
+    checked = corpus.check(
+        DataOptions(**dict(zip(fields, paths))),
+        (Side("src", 2000, False), Side("tgt", 2000, True)),
+    )
     assert checked.num_pairs == 2000
     assert 500 < len(checked.sides[0].words) < 2000
 
@@ -41,17 +44,28 @@ def test_the_sample_is_small_and_passes_the_check():
 def test_lengths_vary_and_some_words_are_unknown():
     sentences = [line.split() for line in read(SAMPLE, "train.src").splitlines()]
     assert {len(words) for words in sentences} >= set(range(1, 31))
-    unknown = {word for words in sentences for word in words} - set(read(SAMPLE, "vocab.src").split())
+    unknown = {word for words in sentences for word in words} - set(
+        read(SAMPLE, "vocab.src").split()
+    )
     assert unknown
 
 
 def test_the_target_is_a_function_of_the_source():
-    sources, targets = (read(SAMPLE, name).decode().splitlines() for name in ("train.src", "train.tgt"))
+    sources, targets = (
+        read(SAMPLE, name).decode().splitlines() for name in ("train.src", "train.tgt")
+    )
     seen: dict[str, str] = {}
-    assert all(seen.setdefault(source, target) == target for source, target in zip(sources, targets))
+    assert all(
+        seen.setdefault(source, target) == target
+        for source, target in zip(sources, targets)
+    )
     # The first word of a two-word sentence is translated as it is alone.
     alone = {source: target for source, target in seen.items() if " " not in source}
-    pairs = [source for source in seen if source.count(" ") == 1 and set(source.split()) <= set(alone)]
+    pairs = [
+        source
+        for source in seen
+        if source.count(" ") == 1 and set(source.split()) <= set(alone)
+    ]
     assert len(pairs) >= 5
     for source in pairs:
         first, second = source.split()
@@ -60,7 +74,9 @@ def test_the_target_is_a_function_of_the_source():
 
 def test_every_word_of_the_lexicon_is_another():
     for syllables in (make_corpus._SRC_SYLLABLES, make_corpus._TGT_SYLLABLES):
-        assert len({make_corpus._spell(rank, syllables) for rank in range(5000)}) == 5000
+        assert (
+            len({make_corpus._spell(rank, syllables) for rank in range(5000)}) == 5000
+        )
 
 
 def test_the_seed_and_the_sizes_count():

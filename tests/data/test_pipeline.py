@@ -49,9 +49,18 @@ def stepper(tf, counted, devices, *, prefetch, buffer_size, threads=1):
     from rnn_scaling.data import pipeline
 
     options = DataOptions(
-        prefetch_data_to_device=prefetch, prefetch_buffer_size=buffer_size, num_parallel_calls=threads
+        prefetch_data_to_device=prefetch,
+        prefetch_buffer_size=buffer_size,
+        num_parallel_calls=threads,
     )
-    feed = Feed(options, TextLayout((), Batch, True), (2,) * len(devices), False, 1, tuple(devices))
+    feed = Feed(
+        options,
+        TextLayout((), Batch, True),
+        (2,) * len(devices),
+        False,
+        1,
+        tuple(devices),
+    )
     source = pipeline.to_towers(counted.dataset, feed)
 
     @tf.function(autograph=False)
@@ -70,16 +79,22 @@ def stepper(tf, counted, devices, *, prefetch, buffer_size, threads=1):
 @NUM_TOWERS
 @pytest.mark.parametrize("prefetch", [False, True])
 def test_element_k_is_batch_k_div_n_of_tower_k_mod_n(tf, devices, num_towers, prefetch):
-    run = stepper(tf, Counted(tf), devices[:num_towers], prefetch=prefetch, buffer_size=2)
+    run = stepper(
+        tf, Counted(tf), devices[:num_towers], prefetch=prefetch, buffer_size=2
+    )
     for step in range(20):
         assert run(step) == [step * num_towers + tower for tower in range(num_towers)]
 
 
 @NUM_TOWERS
 @pytest.mark.parametrize("buffer_size", [1, 2, 5])
-def test_prefetch_keeps_batches_ready_on_every_device(tf, devices, num_towers, buffer_size):
+def test_prefetch_keeps_batches_ready_on_every_device(
+    tf, devices, num_towers, buffer_size
+):
     counted = Counted(tf)
-    run = stepper(tf, counted, devices[:num_towers], prefetch=True, buffer_size=buffer_size)
+    run = stepper(
+        tf, counted, devices[:num_towers], prefetch=True, buffer_size=buffer_size
+    )
     # The host holds at most buffer_size elements a device and takes another when there is room. What is taken beyond
     # these has left for the devices: all their buffers are full.
     on_host_at_most = on_devices = num_towers * buffer_size
@@ -103,7 +118,9 @@ def test_prefetch_is_bounded(tf, devices, num_towers):
 
 
 @NUM_TOWERS
-def test_without_prefetch_nothing_is_taken_before_the_step_asks(tf, devices, num_towers):
+def test_without_prefetch_nothing_is_taken_before_the_step_asks(
+    tf, devices, num_towers
+):
     counted = Counted(tf)
     run = stepper(tf, counted, devices[:num_towers], prefetch=False, buffer_size=5)
     time.sleep(0.1)
@@ -114,7 +131,9 @@ def test_without_prefetch_nothing_is_taken_before_the_step_asks(tf, devices, num
         assert counted.produced == (step + 1) * num_towers
 
 
-def test_without_prefetch_a_parallel_map_runs_ahead_by_its_calls_and_no_more(tf, devices):
+def test_without_prefetch_a_parallel_map_runs_ahead_by_its_calls_and_no_more(
+    tf, devices
+):
     counted = Counted(tf)
     counted.dataset = counted.dataset.map(lambda batch: batch, num_parallel_calls=3)
     run = stepper(tf, counted, devices[:1], prefetch=False, buffer_size=5, threads=3)
@@ -142,7 +161,10 @@ def test_a_slow_element_is_waited_for_not_overtaken(tf, devices):
 def test_host_of_keeps_the_task():
     from rnn_scaling.data import pipeline
 
-    assert pipeline.host_of("/job:worker/replica:0/task:3/device:GPU:2") == "/job:worker/replica:0/task:3/device:CPU:0"
+    assert (
+        pipeline.host_of("/job:worker/replica:0/task:3/device:GPU:2")
+        == "/job:worker/replica:0/task:3/device:CPU:0"
+    )
     assert pipeline.host_of("GPU:1") == "/device:CPU:0"
 
 
@@ -154,9 +176,15 @@ def test_xla_leaves_the_pipeline_of_a_worker_alone(prefetch):
 
 
 def _shapes_under_xla(addresses, prefetch):
-    os.environ["TF_XLA_FLAGS"] = "--tf_xla_cpu_global_jit"  # as training/preparation.py has it
+    os.environ["TF_XLA_FLAGS"] = (
+        "--tf_xla_cpu_global_jit"  # as training/preparation.py has it
+    )
     from rnn_scaling.training.engines import collective
 
-    engine = collective.start(dataclasses.replace(served.request(addresses, "worker", 0, 2), xla=True))
-    source = test_sources.build("text", list(engine.devices), prefetch, batch_sizes=[2, 3])
+    engine = collective.start(
+        dataclasses.replace(served.request(addresses, "worker", 0, 2), xla=True)
+    )
+    source = test_sources.build(
+        "text", list(engine.devices), prefetch, batch_sizes=[2, 3]
+    )
     return [len(batch.source_length) for batch in source.next_batches(0)]

@@ -46,7 +46,9 @@ SOURCES = [
     ("reverse", False),
 ]
 every_source = pytest.mark.parametrize("name,prefetch", SOURCES)
-CLASSES = [source for source in SOURCES if source[0] != "reverse"]  # that of "copy", but for the order of the answer
+CLASSES = [
+    source for source in SOURCES if source[0] != "reverse"
+]  # that of "copy", but for the order of the answer
 every_class = pytest.mark.parametrize("name,prefetch", CLASSES)
 PIPELINES = ("host", "text")  # the sources that come with and without prefetching
 
@@ -54,7 +56,9 @@ PIPELINES = ("host", "text")  # the sources that come with and without prefetchi
 def of_every_scaling(sources, strong):
     """Weak and strong scaling (strong: batch sizes) of sources; pipelines prefetch under strong scaling alone."""
     cases = [(*source, sizes) for source in sources for sizes in (None, strong)]
-    cases = [case for case in cases if case[0] not in PIPELINES or case[1] == bool(case[2])]
+    cases = [
+        case for case in cases if case[0] not in PIPELINES or case[1] == bool(case[2])
+    ]
     return pytest.mark.parametrize("name,prefetch,batch_sizes", cases, ids=str)
 
 
@@ -71,9 +75,22 @@ def build(
     **options,
 ):
     sides = {"src_max_len": lengths_of(name)[0]}
-    data = DataOptions(data_source=name, prefetch_data_to_device=prefetch, **{**OPTIONS, **sides, **options})
+    data = DataOptions(
+        data_source=name,
+        prefetch_data_to_device=prefetch,
+        **{**OPTIONS, **sides, **options},
+    )
     sizes = tuple(batch_sizes or (BATCH_SIZE,) * (num_towers or len(devices)))
-    feed = Feed(data, layout, sizes, batch_sizes is not None, seed, tuple(devices), first_tower, first_step)
+    feed = Feed(
+        data,
+        layout,
+        sizes,
+        batch_sizes is not None,
+        seed,
+        tuple(devices),
+        first_tower,
+        first_step,
+    )
     return registry.load(registry.DATA_SOURCES, name).build(feed)
 
 
@@ -95,17 +112,27 @@ def lengths_of(name: str) -> tuple[int, int]:
 
 
 def test_every_registered_source_is_tested():
-    assert {name for name, _ in [*SOURCES, *IMAGE_SOURCES]} == set(registry.DATA_SOURCES)
+    assert {name for name, _ in [*SOURCES, *IMAGE_SOURCES]} == set(
+        registry.DATA_SOURCES
+    )
 
 
 @every_source
 def test_batches_are_consistent(made, name, prefetch):
     for batch in flat(made(name, prefetch, 2)):
-        for field, array in zip(batch._fields, batch):  # GPUs work with int32 in host memory; cuDNN wants lengths there
-            assert array.dtype == (np.int32 if field.endswith("length") else np.int64), field
+        for field, array in zip(
+            batch._fields, batch
+        ):  # GPUs work with int32 in host memory; cuDNN wants lengths there
+            assert array.dtype == (
+                np.int32 if field.endswith("length") else np.int64
+            ), field
         src_time, tgt_time = batch.source_length.max(), batch.target_length.max()
         assert batch.source.shape == (src_time, BATCH_SIZE)
-        assert batch.target_input.shape == batch.target_output.shape == (tgt_time, BATCH_SIZE)
+        assert (
+            batch.target_input.shape
+            == batch.target_output.shape
+            == (tgt_time, BATCH_SIZE)
+        )
         assert batch.source_length.shape == batch.target_length.shape == (BATCH_SIZE,)
         assert src_time <= OPTIONS["src_max_len"] and tgt_time <= OPTIONS["tgt_max_len"]
         assert min(batch.source_length.min(), batch.target_length.min()) >= 1
@@ -115,7 +142,8 @@ def test_batches_are_consistent(made, name, prefetch):
         for column, length in enumerate(batch.target_length):
             assert batch.target_output[length - 1, column] == 2  # </s>
             np.testing.assert_array_equal(
-                batch.target_input[1:length, column], batch.target_output[: length - 1, column]
+                batch.target_input[1:length, column],
+                batch.target_output[: length - 1, column],
             )
 
 
@@ -124,14 +152,23 @@ def test_batch_major_is_the_transpose(tf, devices, made, name, prefetch):
     """Of the words that another source of the same seed gave."""
     layout = dataclasses.replace(PAIRS, time_major=False)
     batch_major = run_steps(tf, build(name, devices[:2], prefetch, layout=layout), 3)
-    assert_equal(made(name, prefetch, 2)[:3], [[_transpose(batch) for batch in step] for step in batch_major])
+    assert_equal(
+        made(name, prefetch, 2)[:3],
+        [[_transpose(batch) for batch in step] for step in batch_major],
+    )
 
 
 @of_every_scaling(CLASSES, (3, 2, 2))
-def test_two_workers_get_what_one_gets_each_batch_once(tf, devices, made, name, prefetch, batch_sizes):
+def test_two_workers_get_what_one_gets_each_batch_once(
+    tf, devices, made, name, prefetch, batch_sizes
+):
     """One has a tower, the other two."""
     options = {"prefetch": prefetch, "batch_sizes": batch_sizes, "num_towers": 3}
-    whole = run_steps(tf, build(name, devices[:3], **options), 4) if batch_sizes else made(name, prefetch, 3)[:4]
+    whole = (
+        run_steps(tf, build(name, devices[:3], **options), 4)
+        if batch_sizes
+        else made(name, prefetch, 3)[:4]
+    )
     first = run_steps(tf, build(name, devices[:1], **options), 4)
     second = run_steps(tf, build(name, devices[:2], first_tower=1, **options), 4)
     assert_equal([[*left, *right] for left, right in zip(first, second)], whole)
@@ -148,27 +185,46 @@ def test_another_seed_gives_other_words(tf, devices, made, name):
     assert not set(ids_of(flat(first))) & set(ids_of(flat(other)))
 
 
-@pytest.mark.parametrize("name, prefetch", [source for source in SOURCES if source[0] not in registry.KNOWN_ANSWERS])
-def test_padding_to_one_length_adds_end_of_sentence_words_and_nothing_else(tf, devices, name, prefetch):
+@pytest.mark.parametrize(
+    "name, prefetch",
+    [source for source in SOURCES if source[0] not in registry.KNOWN_ANSWERS],
+)
+def test_padding_to_one_length_adds_end_of_sentence_words_and_nothing_else(
+    tf, devices, name, prefetch
+):
     time_major = prefetch  # of the sources that come with and without prefetching, each order once
-    options = {"layout": dataclasses.replace(PAIRS, time_major=time_major), "random_lengths": name != "text"}
+    options = {
+        "layout": dataclasses.replace(PAIRS, time_major=time_major),
+        "random_lengths": name != "text",
+    }
     plain, padded = (
-        run_steps(tf, build(name, devices[:2], prefetch, pad_to=pad_to, **options), STEPS) for pad_to in (0, 9)
+        run_steps(
+            tf, build(name, devices[:2], prefetch, pad_to=pad_to, **options), STEPS
+        )
+        for pad_to in (0, 9)
     )
     for before, after in zip(flat(plain), flat(padded), strict=True):
         for field, left, right in zip(before._fields, before, after):
             if right.ndim == 2:
                 left, right = (part if time_major else part.T for part in (left, right))
-                assert right.shape == (9, BATCH_SIZE) and (right[len(left) :] == 2).all()
+                assert (
+                    right.shape == (9, BATCH_SIZE) and (right[len(left) :] == 2).all()
+                )
                 right = right[: len(left)]
             np.testing.assert_array_equal(left, right, err_msg=field)
 
 
 @every_class
-def test_each_tower_s_batch_is_on_its_device_and_its_shape_is_known(tf, devices, name, prefetch):
+def test_each_tower_s_batch_is_on_its_device_and_its_shape_is_known(
+    tf, devices, name, prefetch
+):
     source = build(name, devices[:3], prefetch)
     src_time, tgt_time = (None, None) if name == "text" else lengths_of(name)
-    src_ids, tgt_ids, lengths = [src_time, BATCH_SIZE], [tgt_time, BATCH_SIZE], [BATCH_SIZE]
+    src_ids, tgt_ids, lengths = (
+        [src_time, BATCH_SIZE],
+        [tgt_time, BATCH_SIZE],
+        [BATCH_SIZE],
+    )
 
     @tf.function(autograph=False)
     def step_function(step):
@@ -176,7 +232,13 @@ def test_each_tower_s_batch_is_on_its_device_and_its_shape_is_known(tf, devices,
         for device, batch in zip(devices, batches):
             for tensor in batch:
                 assert tensor.device.endswith(device), (tensor, device)
-            assert [tensor.shape.as_list() for tensor in batch] == [src_ids, lengths, tgt_ids, tgt_ids, lengths]
+            assert [tensor.shape.as_list() for tensor in batch] == [
+                src_ids,
+                lengths,
+                tgt_ids,
+                tgt_ids,
+                lengths,
+            ]
         return len(batches)
 
     assert step_function(tf.constant(0, tf.int64)) == 3
@@ -189,14 +251,24 @@ def test_the_answer_is_known(made, name, direction):
     for batch in batches:
         words = batch.source[:-1]
         np.testing.assert_array_equal(batch.target_output[:-1], words[::direction])
-        assert (batch.source[-1] == 2).all() and words.min() >= 3 and words.max() < TGT_VOCAB
+        assert (
+            (batch.source[-1] == 2).all()
+            and words.min() >= 3
+            and words.max() < TGT_VOCAB
+        )
     assert len(set(ids_of(batches))) == 2 * STEPS
 
 
 @of_every_scaling([source for source in SOURCES if source[0] in PIPELINES], (3, 2))
-def test_a_pipeline_goes_on_where_a_run_was_resumed(tf, devices, made, name, prefetch, batch_sizes):
+def test_a_pipeline_goes_on_where_a_run_was_resumed(
+    tf, devices, made, name, prefetch, batch_sizes
+):
     options = {"prefetch": prefetch, "batch_sizes": batch_sizes}
-    whole = run_steps(tf, build(name, devices[:2], **options), 7) if batch_sizes else made(name, prefetch, 2)[:7]
+    whole = (
+        run_steps(tf, build(name, devices[:2], **options), 7)
+        if batch_sizes
+        else made(name, prefetch, 2)[:7]
+    )
     rest = run_steps(tf, build(name, devices[:2], first_step=4, **options), 3)
     assert_equal(whole[4:], rest)
 
@@ -204,7 +276,17 @@ def test_a_pipeline_goes_on_where_a_run_was_resumed(tf, devices, made, name, pre
 @pytest.mark.parametrize("name", PIPELINES)
 def test_neither_threads_nor_prefetching_change_a_word(tf, devices, name):
     one, four = (
-        run_steps(tf, build(name, devices[:2], prefetch, num_parallel_calls=threads, prefetch_buffer_size=buffer), 8)
+        run_steps(
+            tf,
+            build(
+                name,
+                devices[:2],
+                prefetch,
+                num_parallel_calls=threads,
+                prefetch_buffer_size=buffer,
+            ),
+            8,
+        )
         for prefetch, threads, buffer in ((False, 1, 1), (True, 4, 3))
     )
     assert_equal(one, four)
@@ -223,7 +305,9 @@ def test_constant_words_stay_and_differ_between_towers(made):
     assert_equal(steps[:1], made("device", False, 3)[:1])
 
 
-def test_device_words_do_not_depend_on_how_many_towers_there_are_or_where_a_run_starts(tf, devices, made):
+def test_device_words_do_not_depend_on_how_many_towers_there_are_or_where_a_run_starts(
+    tf, devices, made
+):
     three = made("device", False, 3)
     one = run_steps(tf, build("device", devices[:1]), 2, first_step=2)
     assert_equal([step[:1] for step in three[2:4]], one)
@@ -236,7 +320,9 @@ def test_host_feeds_the_words_of_device_in_their_order(made, prefetch, num_tower
 
 
 @of_every_scaling([source for source in SOURCES if source[0] != "text"], (3, 2))
-def test_random_sentences_are_known_to_be_full_when_tracing(tf, devices, name, prefetch, batch_sizes):
+def test_random_sentences_are_known_to_be_full_when_tracing(
+    tf, devices, name, prefetch, batch_sizes
+):
     """The same for device, constant and host, so that cuDNN makes the same call for each."""
     source = build(name, devices[:2], prefetch, batch_sizes=batch_sizes)
     known = []
@@ -244,42 +330,61 @@ def test_random_sentences_are_known_to_be_full_when_tracing(tf, devices, name, p
     @tf.function(autograph=False)
     def step_function(step):
         for batch in source.next_batches(step):
-            known.extend(tf.get_static_value(lengths) for lengths in (batch.source_length, batch.target_length))
+            known.extend(
+                tf.get_static_value(lengths)
+                for lengths in (batch.source_length, batch.target_length)
+            )
 
     step_function.get_concrete_function(tf.TensorSpec([], tf.int64))
     lengths = lengths_of(name)
-    want = [[length] * size for size in batch_sizes or (BATCH_SIZE, BATCH_SIZE) for length in lengths]
+    want = [
+        [length] * size
+        for size in batch_sizes or (BATCH_SIZE, BATCH_SIZE)
+        for length in lengths
+    ]
     assert [list(values) for values in known] == want
 
 
-@pytest.mark.parametrize("name, options", [("text", {"num_towers": 3}), ("host", {"batch_sizes": (3, 2)})])
-def test_no_function_of_a_pipeline_is_read_and_compiled_for_loops_over_tensors(devices, name, options, monkeypatch):
+@pytest.mark.parametrize(
+    "name, options", [("text", {"num_towers": 3}), ("host", {"batch_sizes": (3, 2)})]
+)
+def test_no_function_of_a_pipeline_is_read_and_compiled_for_loops_over_tensors(
+    devices, name, options, monkeypatch
+):
     """0.2 to 0.4 s of a start."""
     from tensorflow.python.autograph.impl import api
 
     convert, converted = api._convert_actual, []
     monkeypatch.setattr(
-        api, "_convert_actual", lambda function, *rest: converted.append(function) or convert(function, *rest)
+        api,
+        "_convert_actual",
+        lambda function, *rest: converted.append(function) or convert(function, *rest),
     )
     build(name, devices[:2], **options)
     assert converted == []
 
 
 def test_random_words_use_the_whole_vocabulary(tf, devices):
-    [[batch]] = run_steps(tf, build("device", devices[:1], src_max_len=300, tgt_max_len=300), 1)
+    [[batch]] = run_steps(
+        tf, build("device", devices[:1], src_max_len=300, tgt_max_len=300), 1
+    )
     assert set(batch.source.ravel()) == set(range(SRC_VOCAB))
     assert set(batch.target_output.ravel()) == set(range(TGT_VOCAB))
 
 
 def test_source_and_target_words_are_drawn_apart(tf, devices):
     # 10 divides both vocabularies: the same random bits would give the same last digit.
-    [[batch]] = run_steps(tf, build("device", devices[:1], src_max_len=300, tgt_max_len=301), 1)
+    [[batch]] = run_steps(
+        tf, build("device", devices[:1], src_max_len=300, tgt_max_len=301), 1
+    )
     assert np.mean(batch.source % 10 == batch.target_output[:-1] % 10) < 0.2
 
 
 def test_the_shortest_sentences(tf, devices):
     for name in ("device", "text"):
-        batch = run_steps(tf, build(name, devices[:1], src_max_len=1, tgt_max_len=1), 1)[0][0]
+        batch = run_steps(
+            tf, build(name, devices[:1], src_max_len=1, tgt_max_len=1), 1
+        )[0][0]
         assert batch.source.shape == batch.target_input.shape == (1, BATCH_SIZE)
         assert (batch.target_input == 1).all() and (batch.target_output == 2).all()
 
@@ -288,14 +393,26 @@ def test_constant_and_device_take_nothing_from_the_host(tf, devices):
     for name in ("device", "constant"):
         source = build(name, devices[:2])
         graph = (
-            tf.function(source.next_batches, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int64)).graph
+            tf.function(source.next_batches, autograph=False)
+            .get_concrete_function(tf.TensorSpec([], tf.int64))
+            .graph
         )
-        assert not [op for op in graph.get_operations() if "Iterator" in op.type or "PyFunc" in op.type]
-        assert {op.device for op in graph.get_operations() if op.type not in ("Placeholder",)} <= {*devices[:2], ""}
+        assert not [
+            op
+            for op in graph.get_operations()
+            if "Iterator" in op.type or "PyFunc" in op.type
+        ]
+        assert {
+            op.device
+            for op in graph.get_operations()
+            if op.type not in ("Placeholder",)
+        } <= {*devices[:2], ""}
 
 
 @every_class
-def test_strong_scaling_cuts_one_global_batch_and_drops_nothing(tf, devices, name, prefetch):
+def test_strong_scaling_cuts_one_global_batch_and_drops_nothing(
+    tf, devices, name, prefetch
+):
     time_major = prefetch  # of the sources that come with and without prefetching, each order once
     axis = 1 if time_major else 0
     layout = dataclasses.replace(PAIRS, time_major=time_major)
@@ -307,15 +424,27 @@ def test_strong_scaling_cuts_one_global_batch_and_drops_nothing(tf, devices, nam
         if name in ("device", "constant"):  # each tower draws its own words
             continue
         for field in one._fields:
-            joined = np.concatenate([getattr(batch, field) for batch in towers], axis if "length" not in field else 0)
+            joined = np.concatenate(
+                [getattr(batch, field) for batch in towers],
+                axis if "length" not in field else 0,
+            )
             np.testing.assert_array_equal(joined, getattr(one, field))
 
 
 @every_class
 def test_the_target_side_alone_is_that_of_the_pairs(tf, devices, name, prefetch):
     batch_sizes = None if prefetch else (3, 2)  # weak scaling, or strong
-    options = {"prefetch": prefetch, "batch_sizes": batch_sizes, "disable_shuffle": True, "num_buckets": 1}
+    options = {
+        "prefetch": prefetch,
+        "batch_sizes": batch_sizes,
+        "disable_shuffle": True,
+        "num_buckets": 1,
+    }
     alone = {"src_file_name": "", "src_vocab_file": ""}  # which nothing then reads
     pairs = run_steps(tf, build(name, devices[:2], **options), 3)
-    targets = run_steps(tf, build(name, devices[:2], layout=TARGETS, **options, **alone), 3)
-    assert_equal(targets, [[TargetBatch(*batch[2:]) for batch in step] for step in pairs])
+    targets = run_steps(
+        tf, build(name, devices[:2], layout=TARGETS, **options, **alone), 3
+    )
+    assert_equal(
+        targets, [[TargetBatch(*batch[2:]) for batch in step] for step in pairs]
+    )

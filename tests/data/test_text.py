@@ -40,7 +40,9 @@ NASTY = [
 class Reference:
     """Documented rules 1 to 8 of text.py without shuffling, one pair at a time."""
 
-    def __init__(self, pairs, words, *, src_max_len, tgt_max_len, num_buckets, batch_size):
+    def __init__(
+        self, pairs, words, *, src_max_len, tgt_max_len, num_buckets, batch_size
+    ):
         self.pairs = pairs
         self.ids = {word: i for i, word in enumerate(words)}
         self.src_max_len, self.tgt_max_len = src_max_len, tgt_max_len
@@ -48,7 +50,11 @@ class Reference:
         self.batch_size = batch_size
 
     def words_of(self, line: str) -> list[int]:
-        words = [word for word in re.split(rb"[ \t\v\f]", line.encode().replace(b"\r", b"")) if word]
+        words = [
+            word
+            for word in re.split(rb"[ \t\v\f]", line.encode().replace(b"\r", b""))
+            if word
+        ]
         return [self.ids.get(word, UNK) for word in words]
 
     def examples(self):
@@ -61,7 +67,11 @@ class Reference:
         buckets = collections.defaultdict(list)
         for source, target in self.examples():
             longest = max(len(source), len(target))
-            [bucket] = [k for k in range(1000) if k * self.width < longest <= (k + 1) * self.width]
+            [bucket] = [
+                k
+                for k in range(1000)
+                if k * self.width < longest <= (k + 1) * self.width
+            ]
             buckets[bucket].append((source, target))
             if len(buckets[bucket]) == self.batch_size:
                 yield self.batch(buckets.pop(bucket))
@@ -98,10 +108,17 @@ def write(folder, pairs, words=WORDS) -> dict[str, str]:
 def build(files, devices, *, batch_size=2, seed=1, **options):
     from rnn_scaling.data import text
 
-    defaults = {"prefetch_data_to_device": False, "disable_shuffle": True, "src_max_len": 6, "tgt_max_len": 6}
+    defaults = {
+        "prefetch_data_to_device": False,
+        "disable_shuffle": True,
+        "src_max_len": 6,
+        "tgt_max_len": 6,
+    }
     data = DataOptions(data_source="text", **{**defaults, **files, **options})
     sizes = (batch_size,) * len(devices)
-    return text.build(Feed(data, TextLayout(SIDES, Batch, False), sizes, False, seed, tuple(devices)))
+    return text.build(
+        Feed(data, TextLayout(SIDES, Batch, False), sizes, False, seed, tuple(devices))
+    )
 
 
 def numbered_pairs(count: int) -> list[tuple[str, str]]:
@@ -117,9 +134,18 @@ def numbered_pairs(count: int) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     "num_buckets, num_towers, prefetch",
-    [(1, 1, False), (2, 1, False), (5, 1, False), (1, 2, True), (5, 2, True), (2, 3, False)],
+    [
+        (1, 1, False),
+        (2, 1, False),
+        (5, 1, False),
+        (1, 2, True),
+        (5, 2, True),
+        (2, 3, False),
+    ],
 )
-def test_batches_follow_the_documented_rules(tf, devices, tmp_path, num_buckets, num_towers, prefetch):
+def test_batches_follow_the_documented_rules(
+    tf, devices, tmp_path, num_buckets, num_towers, prefetch
+):
     # 31 pairs, some of them empty, and 150 taken: several epochs, and batches that hold the end of one and the next.
     pairs = numbered_pairs(19) + list(zip(NASTY, reversed(NASTY)))
     source = build(
@@ -131,14 +157,23 @@ def test_batches_follow_the_documented_rules(tf, devices, tmp_path, num_buckets,
         tgt_max_len=4,
         prefetch_data_to_device=prefetch,
     )
-    reference = Reference(pairs, WORDS, src_max_len=6, tgt_max_len=4, num_buckets=num_buckets, batch_size=5)
+    reference = Reference(
+        pairs,
+        WORDS,
+        src_max_len=6,
+        tgt_max_len=4,
+        num_buckets=num_buckets,
+        batch_size=5,
+    )
     expected = list(itertools.islice(reference.batches(), 30))
     got = flat(run_steps(tf, source, 30 // num_towers))
     assert_equal([got], [expected])
 
 
 def words_of(line):
-    return Reference([], WORDS, src_max_len=9, tgt_max_len=9, num_buckets=1, batch_size=1).words_of(line)
+    return Reference(
+        [], WORDS, src_max_len=9, tgt_max_len=9, num_buckets=1, batch_size=1
+    ).words_of(line)
 
 
 @pytest.mark.parametrize("line", NASTY)
@@ -154,22 +189,32 @@ def test_check_leaves_out_the_lines_without_a_word(tmp_path, line):
 
 
 def test_pipeline_and_reference_agree_on_words(tf, devices, tmp_path):
-    follows = "w7"  # after each line, which tells whether the pipeline left that one out
+    follows = (
+        "w7"  # after each line, which tells whether the pipeline left that one out
+    )
     pairs = [(source, "w1") for line in NASTY for source in (line, follows)]
     expected = [words for source, _ in pairs if (words := words_of(source))]
     source = build(write(tmp_path, pairs), devices[:1], src_max_len=9, batch_size=1)
     batches = flat(run_steps(tf, source, len(expected)))
-    assert [batch.source.tolist() for batch in batches] == [[words] for words in expected]
-    assert [batch.source_length.tolist() for batch in batches] == [[len(words)] for words in expected]
+    assert [batch.source.tolist() for batch in batches] == [
+        [words] for words in expected
+    ]
+    assert [batch.source_length.tolist() for batch in batches] == [
+        [len(words)] for words in expected
+    ]
 
 
 def test_words_are_the_sum_of_lengths_and_padding_lies_beyond(tf, devices, tmp_path):
     pairs = [("w3", "w4 w5 w6"), ("w7 w8 w9", "w10")]
-    [[batch]] = run_steps(tf, build(write(tmp_path, pairs), devices[:1], num_buckets=1), 1)
+    [[batch]] = run_steps(
+        tf, build(write(tmp_path, pairs), devices[:1], num_buckets=1), 1
+    )
     assert batch.source.tolist() == [[6, EOS, EOS], [10, 11, 12]]
     assert batch.target_input.tolist() == [[BOS, 7, 8, 9], [BOS, 13, EOS, EOS]]
     assert batch.target_output.tolist() == [[7, 8, 9, EOS], [13, EOS, EOS, EOS]]
-    words = sum(len(source.split()) + len(target.split()) + 1 for source, target in pairs)
+    words = sum(
+        len(source.split()) + len(target.split()) + 1 for source, target in pairs
+    )
     assert batch.source_length.sum() + batch.target_length.sum() == words == 10
 
 
@@ -177,7 +222,9 @@ def epochs(tf, devices, tmp_path, count, **options) -> list[list[int]]:
     """First words of each epoch's sources, of a corpus where they name the line."""
     words = [*WORDS[:3], *(b"line%d" % i for i in range(24))]
     files = write(tmp_path, [(f"line{i}", "x") for i in range(24)], words)
-    batches = flat(run_steps(tf, build(files, devices[:1], batch_size=4, **options), 6 * count))
+    batches = flat(
+        run_steps(tf, build(files, devices[:1], batch_size=4, **options), 6 * count)
+    )
     lines = np.concatenate([batch.source[:, 0] for batch in batches]) - 3
     return lines.reshape(count, 24).tolist()
 
@@ -190,12 +237,17 @@ def test_each_epoch_is_shuffled_anew_and_holds_every_pair_once(tf, devices, tmp_
 
 
 def test_the_seed_decides_the_order(tf, devices, tmp_path):
-    first, again, other = (epochs(tf, devices, tmp_path, 2, disable_shuffle=False, seed=seed) for seed in (3, 3, 4))
+    first, again, other = (
+        epochs(tf, devices, tmp_path, 2, disable_shuffle=False, seed=seed)
+        for seed in (3, 3, 4)
+    )
     assert first == again != other
 
 
 def test_the_shuffle_buffer_is_as_large_as_asked(tf, devices, tmp_path):
-    [epoch] = epochs(tf, devices, tmp_path, 1, disable_shuffle=False, output_buffer_size=3)
+    [epoch] = epochs(
+        tf, devices, tmp_path, 1, disable_shuffle=False, output_buffer_size=3
+    )
     # Line i can come out when lines 0 to i are in the buffer, and at most 3 are.
     assert all(line <= place + 2 for place, line in enumerate(epoch))
     assert epoch != list(range(24))
@@ -208,7 +260,11 @@ def test_disable_shuffle_keeps_the_order(tf, devices, tmp_path):
 def test_pairs_left_in_buckets_are_carried_into_the_next_epoch(tf, devices, tmp_path):
     files = write(tmp_path, [("w1", "w1"), ("w2", "w2"), ("w3", "w3")])
     batches = flat(run_steps(tf, build(files, devices[:1], num_buckets=1), 3))
-    assert [(batch.source - 3).ravel().tolist() for batch in batches] == [[1, 2], [3, 1], [2, 3]]
+    assert [(batch.source - 3).ravel().tolist() for batch in batches] == [
+        [1, 2],
+        [3, 1],
+        [2, 3],
+    ]
 
 
 def test_files_without_a_last_newline_and_with_crlf(tf, devices, tmp_path):
@@ -225,7 +281,8 @@ def test_files_without_a_last_newline_and_with_crlf(tf, devices, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "src,tgt,n,width", [(30, 30, 5, 6), (30, 31, 5, 7), (50, 20, 5, 10), (3, 2, 10, 1), (9, 9, 1, 9)]
+    "src,tgt,n,width",
+    [(30, 30, 5, 6), (30, 31, 5, 7), (50, 20, 5, 10), (3, 2, 10, 1), (9, 9, 1, 9)],
 )
 def test_bucket_width(src, tgt, n, width):
     from rnn_scaling.data import text

@@ -32,36 +32,66 @@ def make(folder):
 
 def options_of(data_dir, **options):
     return DataOptions(
-        **{"data_source": "tfrecord", "data_dir": str(data_dir), "prefetch_data_to_device": False, **options}
+        **{
+            "data_source": "tfrecord",
+            "data_dir": str(data_dir),
+            "prefetch_data_to_device": False,
+            **options,
+        }
     )
 
 
 def build(data_dir, devices, split=False, first_step=0, **options):
     layout, sizes = ImageLayout(SIZE, CLASSES, "NHWC"), (BATCH,) * len(devices)
     return tfrecord.build(
-        Feed(options_of(data_dir, **options), layout, sizes, split, 1, tuple(devices), first_step=first_step)
+        Feed(
+            options_of(data_dir, **options),
+            layout,
+            sizes,
+            split,
+            1,
+            tuple(devices),
+            first_step=first_step,
+        )
     )
 
 
 @pytest.mark.parametrize("prefetch", [False, True])
 def test_the_number_of_threads_changes_no_pixel(tf, devices, data_dir, prefetch):
     one, four = (
-        run_steps(tf, build(data_dir, devices[:2], num_parallel_calls=n, prefetch_data_to_device=prefetch), 5)
+        run_steps(
+            tf,
+            build(
+                data_dir,
+                devices[:2],
+                num_parallel_calls=n,
+                prefetch_data_to_device=prefetch,
+            ),
+            5,
+        )
         for n in (1, 4)
     )
     assert_equal(one, four)
 
 
 @pytest.mark.parametrize("split", [False, True])
-def test_a_run_that_goes_on_gets_the_images_that_it_would_have_got(tf, devices, data_dir, split):
+def test_a_run_that_goes_on_gets_the_images_that_it_would_have_got(
+    tf, devices, data_dir, split
+):
     whole = run_steps(tf, build(data_dir, devices[:2], split), 6)
-    assert_equal(whole[4:], run_steps(tf, build(data_dir, devices[:2], split, first_step=4), 2))
+    assert_equal(
+        whole[4:], run_steps(tf, build(data_dir, devices[:2], split, first_step=4), 2)
+    )
 
 
 @pytest.mark.parametrize("shuffles", [False, True])
-def test_each_image_comes_once_an_epoch_and_is_cut_anew(tf, devices, data_dir, shuffles):
+def test_each_image_comes_once_an_epoch_and_is_cut_anew(
+    tf, devices, data_dir, shuffles
+):
     """12 images, batches of 2 for two towers: an epoch is three steps."""
-    batches = flat(run_steps(tf, build(data_dir, devices[:2], disable_shuffle=not shuffles), 6))
+    batches = flat(
+        run_steps(tf, build(data_dir, devices[:2], disable_shuffle=not shuffles), 6)
+    )
     labels = np.concatenate([batch.labels for batch in batches])
     images = np.concatenate([batch.images for batch in batches])
     epochs = labels[:NUM_IMAGES], labels[NUM_IMAGES:]
@@ -78,10 +108,18 @@ def test_images_are_cut_resized_and_turned_round(tf, devices, tmp_path):
     """Red rises from left to right and green from top to bottom, so that a cut shows where it is from."""
     size = 64
     ramp = np.linspace(0, 255, size)
-    pixels = np.stack([*np.broadcast_arrays(ramp[None, :], ramp[:, None]), np.full((size, size), 90)], 2)
+    pixels = np.stack(
+        [*np.broadcast_arrays(ramp[None, :], ramp[:, None]), np.full((size, size), 90)],
+        2,
+    )
     encoded = tf.io.encode_jpeg(pixels.round().astype(np.uint8), quality=100).numpy()
     write(tf, tmp_path / "train-00000-of-00001", [example(tf, encoded, 7)])
-    images = np.concatenate([batch.images for batch in flat(run_steps(tf, build(tmp_path, devices[:1]), 20))])
+    images = np.concatenate(
+        [
+            batch.images
+            for batch in flat(run_steps(tf, build(tmp_path, devices[:1]), 20))
+        ]
+    )
     red, green, blue = np.moveaxis(images, 3, 0)
     np.testing.assert_allclose(blue, 90 / 127.5 - 1, atol=0.1)
     slopes = red[:, SIZE // 2, -2] - red[:, SIZE // 2, 1]
@@ -100,17 +138,29 @@ def write(tf, path, records):
 def example(tf, encoded, label):
     features = {}
     if encoded is not None:
-        features[tfrecord.ENCODED] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded]))
+        features[tfrecord.ENCODED] = tf.train.Feature(
+            bytes_list=tf.train.BytesList(value=[encoded])
+        )
     if label is not None:
-        features[tfrecord.LABEL] = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+        features[tfrecord.LABEL] = tf.train.Feature(
+            int64_list=tf.train.Int64List(value=[label])
+        )
+    return tf.train.Example(
+        features=tf.train.Features(feature=features)
+    ).SerializeToString()
 
 
 @pytest.fixture(scope="module")
 def records(tf, data_dir):
     """What may stand in a file, by name."""
-    good = next(iter(tf.data.TFRecordDataset(str(data_dir / "train-00000-of-00003")))).numpy()
-    jpeg = tf.train.Example.FromString(good).features.feature[tfrecord.ENCODED].bytes_list.value[0]
+    good = next(
+        iter(tf.data.TFRecordDataset(str(data_dir / "train-00000-of-00003")))
+    ).numpy()
+    jpeg = (
+        tf.train.Example.FromString(good)
+        .features.feature[tfrecord.ENCODED]
+        .bytes_list.value[0]
+    )
     png = tf.io.encode_png(np.zeros((9, 9, 3), np.uint8)).numpy()
     return {
         "good": good,
@@ -138,7 +188,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name, words", FAULTS.items(), ids=FAULTS)
-def test_a_first_record_that_is_none_is_refused_and_a_later_one_is_found(tf, devices, tmp_path, records, name, words):
+def test_a_first_record_that_is_none_is_refused_and_a_later_one_is_found(
+    tf, devices, tmp_path, records, name, words
+):
     good, bad = records["good"], records[name]
     write(tf, tmp_path / "train-00000-of-00002", [good] * 3)
     path = tmp_path / "train-00001-of-00002"
@@ -154,13 +206,22 @@ def test_a_first_record_that_is_none_is_refused_and_a_later_one_is_found(tf, dev
 
 
 def test_files_that_are_cut_short_or_overwritten(tf, devices, data_dir, tmp_path):
-    content, path = (data_dir / "train-00000-of-00003").read_bytes(), tmp_path / "train-00000-of-00001"
+    content, path = (
+        (data_dir / "train-00000-of-00003").read_bytes(),
+        tmp_path / "train-00000-of-00001",
+    )
     damaged = "record 0 is truncated or corrupt"
-    for broken, words in ((b"", "no record"), (content[:99], damaged), (b"text" * 99, damaged)):
+    for broken, words in (
+        (b"", "no record"),
+        (content[:99], damaged),
+        (b"text" * 99, damaged),
+    ):
         path.write_bytes(broken)
         with pytest.raises(DataError) as refused:
             build(tmp_path, devices[:1])
-        assert str(refused.value).startswith(f"{path}: {words}") and "\n" not in str(refused.value)
+        assert str(refused.value).startswith(f"{path}: {words}") and "\n" not in str(
+            refused.value
+        )
     flipped = bytearray(content)
     flipped[-99] ^= 1
     for broken in (content[:-99], bytes(flipped)):
@@ -168,7 +229,10 @@ def test_files_that_are_cut_short_or_overwritten(tf, devices, data_dir, tmp_path
         with pytest.raises(tf.errors.DataLossError) as caught:
             run_steps(tf, build(tmp_path, devices[:1]), 20)
         found = tfrecord.find_fault(options_of(tmp_path), caught.value)
-        assert found.startswith(f"{path}: record 3 is truncated or corrupt") and "\n" not in found
+        assert (
+            found.startswith(f"{path}: record 3 is truncated or corrupt")
+            and "\n" not in found
+        )
 
 
 def test_files_that_cannot_be_read_are_refused(devices, tmp_path):
@@ -179,4 +243,9 @@ def test_files_that_cannot_be_read_are_refused(devices, tmp_path):
 
 def test_where_all_records_are_good_no_fault_is_found(tf, data_dir):
     for error in (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
-        assert tfrecord.find_fault(options_of(data_dir), error(None, None, "IteratorGetNext")) == ""
+        assert (
+            tfrecord.find_fault(
+                options_of(data_dir), error(None, None, "IteratorGetNext")
+            )
+            == ""
+        )

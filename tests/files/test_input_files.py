@@ -48,12 +48,17 @@ def place(tmp_path, kind):
         ("a named pipe", "a named pipe; expected a regular file"),
         ("a socket", "a socket; expected a regular file"),
         ("a device", "a device; expected a regular file"),
-        ("sparse", "1000000 MB, more than the 128 MB that are read; --max_file_mb=1000000 reads it"),
+        (
+            "sparse",
+            "1000000 MB, more than the 128 MB that are read; --max_file_mb=1000000 reads it",
+        ),
         ("a circle", "Too many levels of symbolic links"),
         ("a link to nothing", "No such file or directory"),
     ],
 )
-def test_what_is_no_file_of_a_size_that_is_read_is_named_at_once(tmp_path, monkeypatch, kind, reason):
+def test_what_is_no_file_of_a_size_that_is_read_is_named_at_once(
+    tmp_path, monkeypatch, kind, reason
+):
     monkeypatch.chdir(tmp_path)
     path = place(tmp_path, kind)
     with pytest.raises(OSError) as refused:
@@ -61,7 +66,9 @@ def test_what_is_no_file_of_a_size_that_is_read_is_named_at_once(tmp_path, monke
     assert (refused.value.strerror, refused.value.filename) == (reason, os.fspath(path))
 
 
-@pytest.mark.parametrize("name, reason", [("a\0b", input_files.NUL_BYTE), ("x" * 300, "File name too long")])
+@pytest.mark.parametrize(
+    "name, reason", [("a\0b", input_files.NUL_BYTE), ("x" * 300, "File name too long")]
+)
 def test_names_that_no_file_can_have(name, reason):
     with pytest.raises(OSError) as refused:
         input_files.open_regular(name)
@@ -73,10 +80,16 @@ def test_a_link_to_a_file_is_read_and_so_is_a_name_that_is_no_utf_8(tmp_path):
     with open(path, "wb") as file:
         file.write(b"\xef\xbb\xbfone\n\xff")
     (tmp_path / "link").symlink_to(os.fsdecode(path))
-    assert input_files.read_text(tmp_path / "link") == input_files.read_text(os.fsdecode(path)) == "one\n\ufffd"
+    assert (
+        input_files.read_text(tmp_path / "link")
+        == input_files.read_text(os.fsdecode(path))
+        == "one\n\ufffd"
+    )
 
 
-def test_a_file_that_changes_places_before_it_is_opened_is_looked_at_again(tmp_path, monkeypatch):
+def test_a_file_that_changes_places_before_it_is_opened_is_looked_at_again(
+    tmp_path, monkeypatch
+):
     path, look = tmp_path / "x", os.stat
     path.write_bytes(b"x")
 
@@ -93,7 +106,12 @@ def test_a_file_that_changes_places_before_it_is_opened_is_looked_at_again(tmp_p
 
 @pytest.mark.parametrize(
     "read",
-    [io.BufferedReader.read, lambda file: [*file], lambda file: file.read(1 << 30), lambda file: file.readline()],
+    [
+        io.BufferedReader.read,
+        lambda file: [*file],
+        lambda file: file.read(1 << 30),
+        lambda file: file.readline(),
+    ],
 )
 def test_a_file_that_grows_while_it_is_read_ends_at_the_limit(tmp_path, read):
     path = tmp_path / "log"
@@ -103,7 +121,9 @@ def test_a_file_that_grows_while_it_is_read_ends_at_the_limit(tmp_path, read):
     with input_files.open_regular(path) as file:
         with path.open("ab") as writer:
             writer.write(b"x" * 1_000_000)
-        with pytest.raises(OSError, match="more than the 1 MB that are read; --max_file_mb=2 reads it"):
+        with pytest.raises(
+            OSError, match="more than the 1 MB that are read; --max_file_mb=2 reads it"
+        ):
             read(file)
 
 
@@ -136,14 +156,17 @@ def test_text_that_nothing_can_compute_with_is_refused(text, reason):
 def test_json_within_the_limits_is_what_it_says():
     flat = f"[{'[1], ' * 200} {'[' * 99}{']' * 99}]"
     assert input_files.parse_json(flat)[0] == [1]
-    assert input_files.parse_json('{"\\ud800": ["\\udcff", "\\ud83d\\ude42 \\u00fc", 1.5, null]}') == {
-        "?": ["?", "\U0001f642 \u00fc", 1.5, None]
-    }
+    assert input_files.parse_json(
+        '{"\\ud800": ["\\udcff", "\\ud83d\\ude42 \\u00fc", 1.5, null]}'
+    ) == {"?": ["?", "\U0001f642 \u00fc", 1.5, None]}
 
 
 def test_what_is_printed_as_json_is_json_whatever_the_numbers():
     content = {"a": [1.5, math.nan, (math.inf, {"b": -math.inf})], "c": "é"}
-    assert valid_json(input_files.json_text(content)) == {"a": [1.5, None, [None, {"b": None}]], "c": "é"}
+    assert valid_json(input_files.json_text(content)) == {
+        "a": [1.5, None, [None, {"b": None}]],
+        "c": "é",
+    }
 
 
 # What writes JSON that no command prints: messages between processes, keys, and files that are read back.
@@ -169,5 +192,9 @@ OTHERS = {
 
 def test_every_command_prints_json_through_the_door():
     package = ROOT / "rnn_scaling"
-    writers = {p.relative_to(package).as_posix() for p in package.rglob("*.py") if "json.dump" in p.read_text()}
+    writers = {
+        p.relative_to(package).as_posix()
+        for p in package.rglob("*.py")
+        if "json.dump" in p.read_text()
+    }
     assert writers <= OTHERS, "use input_files.json_text"

@@ -20,7 +20,9 @@ def write_through(opened):
 WAYS = {
     "whole": lambda path: output_files.write_text("ours", path),
     "by lines": lambda path: write_through(output_files.open_new(path)),
-    "again": lambda path: write_through(os.fdopen(output_files.open_own(path, os.O_WRONLY | os.O_APPEND), "w")),
+    "again": lambda path: write_through(
+        os.fdopen(output_files.open_own(path, os.O_WRONLY | os.O_APPEND), "w")
+    ),
 }
 
 
@@ -49,7 +51,15 @@ def test_a_name_that_is_free_or_a_file_of_before_is_written(tmp_path):
 
 def test_no_other_module_makes_files_by_name():
     """But in a folder that it has made itself, and below /proc and /dev."""
-    makes = re.compile(r"\.write_(text|bytes)\(|\bopen\([^)\n]*[\"'][wax]b?\+?[\"']|O_CREAT")
-    found = {str(path.relative_to(ROOT)) for path in ROOT.glob("rnn_scaling/**/*.py") if makes.search(path.read_text())}
+    makes = re.compile(
+        r"\.write_(text|bytes)\(|\bopen\([^)\n]*[\"'][wax]b?\+?[\"']|O_CREAT"
+    )
+    found = {
+        str(path.relative_to(ROOT))
+        for path in ROOT.glob("rnn_scaling/**/*.py")
+        if makes.search(path.read_text())
+    }
     apart = {"entry.py", "links/processes.py"}
-    assert found == {f"rnn_scaling/{name}" for name in (*apart, "files/output_files.py")}
+    assert found == {
+        f"rnn_scaling/{name}" for name in (*apart, "files/output_files.py")
+    }

@@ -58,7 +58,9 @@ def test_elsewhere_there_are_lines_alone():
     board.move(2, "measuring")
     board.line("a line")
     board.close()
-    assert stream.getvalue() == "a line\n" and not board.has_bar and board.elapsed_s == 0
+    assert (
+        stream.getvalue() == "a line\n" and not board.has_bar and board.elapsed_s == 0
+    )
 
 
 def test_live_rates_have_three_digits_at_least():
@@ -67,11 +69,25 @@ def test_live_rates_have_three_digits_at_least():
         *("2.40", "0.123", "100", "1.00", "14,342", "100", "0", "inf"),
     ]
     stream = io.StringIO()
-    shown = progress.Progress(True, 10, 1, unit="iterations", stream=stream, clock=itertools.count(0, 60).__next__)
+    shown = progress.Progress(
+        True,
+        10,
+        1,
+        unit="iterations",
+        stream=stream,
+        clock=itertools.count(0, 60).__next__,
+    )
     shown.batch(1.0, 2, 1.0)
     shown.batch(5.0, 12, 1.0)
-    ok = RunRecord("ok", None, {}, throughput=Throughput(items=12, seconds=5.0, items_per_second=2.4))
-    assert "2.40 iterations/s" in stream.getvalue() and display.outcome(ok).startswith("2.40 ")
+    ok = RunRecord(
+        "ok",
+        None,
+        {},
+        throughput=Throughput(items=12, seconds=5.0, items_per_second=2.4),
+    )
+    assert "2.40 iterations/s" in stream.getvalue() and display.outcome(ok).startswith(
+        "2.40 "
+    )
 
 
 def test_switched_off_nothing_is_shown():
@@ -105,7 +121,9 @@ def test_links_show_rounds_as_parts_of_a_measurement(monkeypatch):
         monkeypatch.setattr(sys, "stderr", stream)
         measuring.measure(wanted, [])
     assert lines.getvalue() == "1/2: memory\n2/2: copies\n"
-    parts = [text.partition("%")[0].split("|")[::2] for text in drawn(bar) if "%" in text]
+    parts = [
+        text.partition("%")[0].split("|")[::2] for text in drawn(bar) if "%" in text
+    ]
     shown = [[words.strip() for words in part] for part in parts]
     assert [part for part in shown if part[0]] == [
         ["memory", "0"],
@@ -119,26 +137,44 @@ def test_a_run_shows_its_rate_as_a_bar_or_as_a_line_every_few_seconds():
     bar, lines, silent = Terminal(), io.StringIO(), Terminal()
     clock = itertools.count(0.0, progress.PLAIN_INTERVAL_S / 2).__next__
     for enabled, stream in ((True, bar), (True, lines), (False, silent)):
-        shown = progress.Progress(enabled, 4, 2, "words", stream=stream, clock=clock, whose=" at rank 0")
+        shown = progress.Progress(
+            enabled, 4, 2, "words", stream=stream, clock=clock, whose=" at rank 0"
+        )
         for _ in range(4):
             shown.batch(0.5, 1000, 2.5)
         shown.close()
     for line, phase, batch, seconds in zip(
-        lines.getvalue().splitlines(), ("warm-up", "measuring"), (2, 4), (1, 0), strict=True
+        lines.getvalue().splitlines(),
+        ("warm-up", "measuring"),
+        (2, 4),
+        (1, 0),
+        strict=True,
     ):
         assert line.startswith(f"{phase}: {batch}/4 batches, 2,000 words/s at rank 0, ")
         assert line.endswith(f"loss 2.5, {seconds} s left")
     slow = itertools.count(0.0, progress.PLAIN_INTERVAL_S).__next__
-    first = progress.Progress(True, 4, 2, "words", stream=(late := io.StringIO()), clock=slow)
-    first.batch(0.5, 1000, 2.5)  # it compiled: how long the others take is not known yet
+    first = progress.Progress(
+        True, 4, 2, "words", stream=(late := io.StringIO()), clock=slow
+    )
+    first.batch(
+        0.5, 1000, 2.5
+    )  # it compiled: how long the others take is not known yet
     assert late.getvalue() == "warm-up: 1/4 batches, 2,000 words/s, loss 2.5\n"
-    assert drawn(bar)[0].startswith("warm-up |") and "0/4 batches, compiling, " in drawn(bar)[0]
+    assert (
+        drawn(bar)[0].startswith("warm-up |")
+        and "0/4 batches, compiling, " in drawn(bar)[0]
+    )
     assert silent.getvalue() == ""
 
 
 def test_a_sweep_shows_its_runs_as_a_bar_with_failures_above_or_as_a_line_each():
     bar, lines = Terminal(), io.StringIO()
-    good = RunRecord("ok", None, {}, throughput=Throughput(items=9000, seconds=2.0, items_per_second=4500.0))
+    good = RunRecord(
+        "ok",
+        None,
+        {},
+        throughput=Throughput(items=9000, seconds=2.0, items_per_second=4500.0),
+    )
     bad = RunRecord("failed", RunError(type="Signal", message="killed by SIGKILL"), {})
     for stream in (bar, lines):
         shown = display.SweepDisplay(3, 1, stream)
@@ -153,12 +189,19 @@ def test_a_sweep_shows_its_runs_as_a_bar_with_failures_above_or_as_a_line_each()
         "3/3 b: failed: killed by SIGKILL",
     ]
     text = bar.getvalue()
-    assert "1/3 runs, 2 min left, a starting" in text and "9 words/s, last 4,500 words/s" in text
+    assert (
+        "1/3 runs, 2 min left, a starting" in text
+        and "9 words/s, last 4,500 words/s" in text
+    )
     assert "b: failed: killed by SIGKILL" in text and "b 2/5 batches, 9 words/s" in text
 
 
 def test_a_narrow_terminal_keeps_the_devices_of_a_run():
-    texts = ["2 min left", "dynamic_rnn-parameter_server-16.r3 14/30 batches", "last 300,000 words/s"]
+    texts = [
+        "2 min left",
+        "dynamic_rnn-parameter_server-16.r3 14/30 batches",
+        "last 300,000 words/s",
+    ]
     for room in range(30, 100):
         shown = display.fitting(texts, room)
         assert len(shown) <= room and shown.startswith("2 min left, d")
@@ -205,17 +248,31 @@ def test_a_table_fits_the_terminal_and_a_command_stays_whole(monkeypatch):
 def test_columns_that_find_no_room_follow_below(monkeypatch):
     lines = fitted(TABLE, 30, monkeypatch)
     assert max(map(len, lines[:-6])) <= 30
-    numbers = [line for line in lines if "26,100 ± 800" in line or "1.89 ± 0.19" in line]
+    numbers = [
+        line for line in lines if "26,100 ± 800" in line or "1.89 ± 0.19" in line
+    ]
     assert len(numbers) == 2, "no number is broken, none is lost"
 
 
 def test_a_table_of_any_form_loses_no_number(monkeypatch):
     draw = random.Random(1)
     for _ in range(200):
-        cells = [[f"{draw.randrange(10 ** draw.randint(1, 9)):,}" for _ in range(draw.randint(1, 9))]]
-        cells += [[f"{draw.random():.3f} ± 0.1" for _ in cells[0]] for _ in range(draw.randint(0, 4))]
-        head = [draw.choice(("a", "Devices", "Total time to process (s)")) for _ in cells[0]]
-        lines = fitted(markdown_table(head, cells), width := draw.randint(30, 120), monkeypatch)
+        cells = [
+            [
+                f"{draw.randrange(10 ** draw.randint(1, 9)):,}"
+                for _ in range(draw.randint(1, 9))
+            ]
+        ]
+        cells += [
+            [f"{draw.random():.3f} ± 0.1" for _ in cells[0]]
+            for _ in range(draw.randint(0, 4))
+        ]
+        head = [
+            draw.choice(("a", "Devices", "Total time to process (s)")) for _ in cells[0]
+        ]
+        lines = fitted(
+            markdown_table(head, cells), width := draw.randint(30, 120), monkeypatch
+        )
         assert max(map(len, lines)) <= width
         for row in cells:
             assert all(any(cell in line for line in lines) for cell in row)
@@ -229,5 +286,11 @@ def test_elsewhere_a_text_stays_markdown():
 
 def test_a_terminal_shows_what_markdown_escapes():
     stream = Terminal()
-    tell("| kernel |\n| --- |\n| gemm&lt;float> a\\|b |\n\nhttp&#58;//e [a]\\(b)\n", stream)
-    assert "gemm<float> a|b" in stream.getvalue() and "http://e [a](b)" in stream.getvalue()
+    tell(
+        "| kernel |\n| --- |\n| gemm&lt;float> a\\|b |\n\nhttp&#58;//e [a]\\(b)\n",
+        stream,
+    )
+    assert (
+        "gemm<float> a|b" in stream.getvalue()
+        and "http://e [a](b)" in stream.getvalue()
+    )

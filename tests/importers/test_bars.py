@@ -27,7 +27,9 @@ KERAS_2_LINES = "Epoch 1/1\n50/50 - 2s - loss: 0.5 - 2s/epoch - 40ms/step\n"
 
 
 def parse(name, text):
-    return registry.load(registry.IMPORTERS, name).parse(text.splitlines(keepends=True), "x.log")
+    return registry.load(registry.IMPORTERS, name).parse(
+        text.splitlines(keepends=True), "x.log"
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,7 +38,12 @@ def parse(name, text):
         ("tqdm", log_samples.raw("tqdm"), 33.0, 0.005),
         ("tqdm", log_samples.raw("tqdm_slow"), 1 / 1.3, 0.005 / 1.3**2),
         ("tqdm", "0it [00:00, ?it/s]\r100it [00:10,  2.50kit/s]\n", 2500.0, 5.0),
-        ("tqdm", " 50%|##  | 2/4 [1:02:03<01:00, 12.50s/ batch, loss=2.1]\n", 1 / 12.5, 0.005 / 12.5**2),
+        (
+            "tqdm",
+            " 50%|##  | 2/4 [1:02:03<01:00, 12.50s/ batch, loss=2.1]\n",
+            1 / 12.5,
+            0.005 / 12.5**2,
+        ),
         ("keras", log_samples.raw("keras"), 1 / 0.004, 0.0005 / 0.004**2),
         ("keras", log_samples.raw("keras_verbose2"), 1 / 0.004, 0.0005 / 0.004**2),
         ("keras", PREDICT + KERAS_2 + PREDICT, 1 / 0.025, 0.0005 / 0.025**2),
@@ -45,61 +52,110 @@ def parse(name, text):
         ("lightning", log_samples.raw("lightning_tqdm"), 520.45, 0.005),
         ("lightning", log_samples.raw("lightning_rich"), 570.91, 0.005),
         ("hugging_face", log_samples.raw("hugging_face"), 2183.0, 0.5),
-        ("hugging_face", "{'train_samples_per_second': 81.25, 'train_loss': 2}\n", 81.25, 0.005),
+        (
+            "hugging_face",
+            "{'train_samples_per_second': 81.25, 'train_loss': 2}\n",
+            81.25,
+            0.005,
+        ),
     ],
 )
 def test_the_rate_of_a_log(name, text, rate, half):
     (row,) = parse(name, text).rows
-    assert row.rate.value == pytest.approx(rate) and row.rate.step == pytest.approx(2 * half)
+    assert row.rate.value == pytest.approx(rate) and row.rate.step == pytest.approx(
+        2 * half
+    )
 
 
 def test_bars_of_validation_and_of_sanity_checks_do_not_count():
     found = parse("tqdm", log_samples.raw("tqdm")).rows[0]
     assert found.extra["steps"].value == 40, "the second epoch; a validation has 5"
-    assert parse("lightning", log_samples.raw("lightning_tqdm")).rows[0].extra["steps"].value == 18
+    assert (
+        parse("lightning", log_samples.raw("lightning_tqdm"))
+        .rows[0]
+        .extra["steps"]
+        .value
+        == 18
+    )
 
 
 @pytest.mark.parametrize("name", ["tqdm", "keras", "lightning_tqdm"])
-def test_a_sweep_times_the_steps_of_a_bar_by_its_clock_and_else_reads_what_it_shows(tmp_path, name):
+def test_a_sweep_times_the_steps_of_a_bar_by_its_clock_and_else_reads_what_it_shows(
+    tmp_path, name
+):
     """The bytes of the real log in pieces, as the program wrote them."""
     arrivals, lines = [], []
     log = (GOLDEN / f"logs/{name}.log").absolute()
-    process.run_together([Task(["cat", str(log)], reads_stdout=True)], 20.0, lines.append, None, arrivals)
+    process.run_together(
+        [Task(["cat", str(log)], reads_stdout=True)], 20.0, lines.append, None, arrivals
+    )
     lines = [line for line in lines if line]
     assert len(lines) == len(arrivals)
     (tmp_path / "log.txt").write_text("\n".join(lines) + "\n")
     format = name.partition("_")[0]
-    shown = one_run.read(tmp_path / "log.txt", Terms(format, items_per_step=8.0, timing=Timing(arrivals)))
+    shown = one_run.read(
+        tmp_path / "log.txt", Terms(format, items_per_step=8.0, timing=Timing(arrivals))
+    )
     (row,) = parse(format, log_samples.raw(name)).rows
     assert shown.clock == "" and shown.rate == pytest.approx(8 * row.rate.value)
     assert "bursts" in shown.notes[-1], "and why its own clock did not do"
     evenly = [0.1 * k for k in range(len(lines))]
-    timed = one_run.read(tmp_path / "log.txt", Terms("auto", items_per_step=8.0, timing=Timing(evenly)))
+    timed = one_run.read(
+        tmp_path / "log.txt", Terms("auto", items_per_step=8.0, timing=Timing(evenly))
+    )
     assert timed.clock == "arrival" and timed.format == format
     steps = sum(timed.items) / 8
-    assert {"tqdm": 75, "keras": 190, "lightning_tqdm": 34}[name] <= steps <= {"tqdm": 80, "keras": 200}.get(name, 36)
+    assert (
+        {"tqdm": 75, "keras": 190, "lightning_tqdm": 34}[name]
+        <= steps
+        <= {"tqdm": 80, "keras": 200}.get(name, 36)
+    )
     with pytest.raises(ValueError, match="--items_per_step"):
-        one_run.read(tmp_path / "log.txt", Terms("tqdm,keras,lightning", timing=Timing(evenly)))
+        one_run.read(
+            tmp_path / "log.txt", Terms("tqdm,keras,lightning", timing=Timing(evenly))
+        )
 
 
-def test_a_carriage_return_that_begins_a_bar_does_not_delay_the_line_before(monkeypatch):
+def test_a_carriage_return_that_begins_a_bar_does_not_delay_the_line_before(
+    monkeypatch,
+):
     now = 0.0
     monkeypatch.setattr(process, "time", types.SimpleNamespace(monotonic=lambda: now))
     reads, writes = os.pipe()
     arrivals, lines = [], []
-    children = process._Children(selectors.DefaultSelector(), lines.append, None, arrivals)
+    children = process._Children(
+        selectors.DefaultSelector(), lines.append, None, arrivals
+    )
     with os.fdopen(reads, "rb") as stderr:
-        child = types.SimpleNamespace(rest=b"", rest_at=0.0, stderr=stderr, task=Task([]))
-        for at, written in ((1.0, b"\r1/3"), (5.0, b"\b\b\b\r2/3"), (6.0, b"\r3/"), (7.0, b"3"), (9.0, b"\nbye\nx")):
+        child = types.SimpleNamespace(
+            rest=b"", rest_at=0.0, stderr=stderr, task=Task([])
+        )
+        for at, written in (
+            (1.0, b"\r1/3"),
+            (5.0, b"\b\b\b\r2/3"),
+            (6.0, b"\r3/"),
+            (7.0, b"3"),
+            (9.0, b"\nbye\nx"),
+        ):
             now = at
             os.write(writes, written)
             children._read_child(child)
     os.close(writes)
-    assert dict(zip(lines, arrivals)) == {"1/3\b\b\b": 1.0, "2/3": 5.0, "3/3": 7.0, "bye": 9.0}
+    assert dict(zip(lines, arrivals)) == {
+        "1/3\b\b\b": 1.0,
+        "2/3": 5.0,
+        "3/3": 7.0,
+        "bye": 9.0,
+    }
     assert (child.rest, child.rest_at) == (b"x", 9.0)
 
 
 def test_the_loss_of_a_bar_is_kept():
     bar = registry.load(registry.IMPORTERS, "keras").BAR
-    events = [*bar.events(log_samples.raw("keras_verbose2").splitlines(keepends=True), [0.0, 1.0, 2.0, 3.0])]
+    events = [
+        *bar.events(
+            log_samples.raw("keras_verbose2").splitlines(keepends=True),
+            [0.0, 1.0, 2.0, 3.0],
+        )
+    ]
     assert events == [Event(1.0, 100.0, 0.0, 0.6967), Event(3.0, 100.0, 0.0, 0.6945)]

@@ -49,7 +49,10 @@ def test_a_sample_has_no_problems(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_windows_line_ends_change_nothing(name):
-    plain, windows = parse(name, ALL[name]), parse(name, ALL[name].replace("\n", "\r\n"))
+    plain, windows = (
+        parse(name, ALL[name]),
+        parse(name, ALL[name].replace("\n", "\r\n")),
+    )
     assert plain == windows
 
 
@@ -57,14 +60,18 @@ def test_windows_line_ends_change_nothing(name):
 def test_other_formats_give_an_error(name):
     for other in NAMES:
         if other != name:
-            assert isinstance(parse(name, ALL[other]), str), f"{name} read a sample of {other}"
+            assert isinstance(parse(name, ALL[other]), str), (
+                f"{name} read a sample of {other}"
+            )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_log_cut_at_any_line_or_character(name):
     text = ALL[name]
     lines = text.splitlines(keepends=True)
-    cuts = ["".join(lines[:i]) for i in range(len(lines))] + ["".join(lines[i:]) for i in range(len(lines))]
+    cuts = ["".join(lines[:i]) for i in range(len(lines))] + [
+        "".join(lines[i:]) for i in range(len(lines))
+    ]
     cuts += [text[:i] for i in range(0, len(text), 7)]
     for cut in cuts:
         parse(name, cut)
@@ -74,11 +81,32 @@ def test_a_log_cut_at_any_line_or_character(name):
 def test_changed_characters_and_numbers(name):
     random_ = random.Random(5)
     text = ALL[name]
-    swaps = ["nan", "-1", "0", "1e999", "inf", "\x00", "\ufffd", "|", "]", "{", '"', "\x1b[0m", "9" * 400, ""]
+    swaps = [
+        "nan",
+        "-1",
+        "0",
+        "1e999",
+        "inf",
+        "\x00",
+        "\ufffd",
+        "|",
+        "]",
+        "{",
+        '"',
+        "\x1b[0m",
+        "9" * 400,
+        "",
+    ]
     digits = [i for i, c in enumerate(text) if c.isdigit()]
     for _ in range(400):
-        at = random_.choice(digits) if random_.random() < 0.7 else random_.randrange(len(text))
-        parse(name, text[:at] + random_.choice(swaps) + text[at + random_.randrange(4) :])
+        at = (
+            random_.choice(digits)
+            if random_.random() < 0.7
+            else random_.randrange(len(text))
+        )
+        parse(
+            name, text[:at] + random_.choice(swaps) + text[at + random_.randrange(4) :]
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -92,7 +120,18 @@ def test_lines_in_any_order(name):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
-    "text", ["", "\n", "hello\n" * 3, "[", "{", "[1, 2", '{"version": 3', "\x7fELF\x00", "0 1 2\n"]
+    "text",
+    [
+        "",
+        "\n",
+        "hello\n" * 3,
+        "[",
+        "{",
+        "[1, 2",
+        '{"version": 3',
+        "\x7fELF\x00",
+        "0 1 2\n",
+    ],
 )
 def test_foreign_text_is_one_error(name, text):
     assert not importer(name).detect(text)

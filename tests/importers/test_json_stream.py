@@ -40,7 +40,11 @@ def test_faults(text, count, line, between):
     with pytest.raises(JsonFault) as caught:
         for _, value in items(text, 1):
             seen.append(value)
-    assert (len(seen), caught.value.line, caught.value.between) == (count, line, between)
+    assert (len(seen), caught.value.line, caught.value.between) == (
+        count,
+        line,
+        between,
+    )
 
 
 def test_deep_nesting_is_a_fault():

@@ -13,12 +13,19 @@ ONE = Terms(items_per_step=1.0)
 
 
 def read(*events, **terms):
-    return line_clock.read([Event(*each) for each in events], "x", Terms(**{"items_per_step": 1.0, **terms}))
+    return line_clock.read(
+        [Event(*each) for each in events],
+        "x",
+        Terms(**{"items_per_step": 1.0, **terms}),
+    )
 
 
 def test_of_a_steady_program_the_warm_up_is_left_out():
     told = read((10.0, 1), (40.0, 2), *((40.0 + 0.5 * k, 2 + k) for k in range(1, 21)))
-    assert told.rate == pytest.approx(2.0) and (told.warmup, told.clock) == (1, "arrival")
+    assert told.rate == pytest.approx(2.0) and (told.warmup, told.clock) == (
+        1,
+        "arrival",
+    )
     assert told.rounding == pytest.approx(line_clock.DELAY_S / 10)
     assert told.seconds[0] == 30.0 and len(told.seconds) == 21
 
@@ -26,12 +33,20 @@ def test_of_a_steady_program_the_warm_up_is_left_out():
 def test_steps_may_be_left_out_repeated_and_begin_anew():
     hundreds = [(10.0 * k, 100.0 * k) for k in range(1, 6)]
     assert read(*hundreds).rate == pytest.approx(10.0)
-    assert read(*(each for event in hundreds for each in (event, (event[0] + 1, event[1])))).rate == pytest.approx(10.0)
+    assert read(
+        *(each for event in hundreds for each in (event, (event[0] + 1, event[1])))
+    ).rate == pytest.approx(10.0)
     validation = 1000.0
     epochs = [*hundreds, *((validation + at, step) for at, step in hundreds)]
     told = read(*epochs)
-    assert told.rate == pytest.approx(10.0) and len(told.seconds) == 8, "what passed between them has no steps"
-    lagging = [(at + 0.1 * rank, step - 100 * rank) for at, step in hundreds[1:] for rank in (0, 1)]
+    assert told.rate == pytest.approx(10.0) and len(told.seconds) == 8, (
+        "what passed between them has no steps"
+    )
+    lagging = [
+        (at + 0.1 * rank, step - 100 * rank)
+        for at, step in hundreds[1:]
+        for rank in (0, 1)
+    ]
     assert read(*lagging).rate == pytest.approx(10.0), "of a rank that is behind"
 
 
@@ -40,14 +55,20 @@ def test_bursts_are_known_to_one_line_and_the_last_one_to_nothing():
     bursts = [(30.0 * (line // 30 + 1), line + 1.0) for line in range(120)]
     told = read(*bursts, *((250.0, step) for step in range(121, 140)))
     assert told.rate == pytest.approx(1.0) and sum(told.seconds) == 90.0
-    assert told.rounding == pytest.approx((line_clock.DELAY_S + 90 / 138) / 60, rel=0.02)
+    assert told.rounding == pytest.approx(
+        (line_clock.DELAY_S + 90 / 138) / 60, rel=0.02
+    )
 
 
 @pytest.mark.parametrize(
     "events, why",
     [
         ([(5.0, step) for step in range(50)], "bursts"),
-        ([(5.0, step) for step in range(50)] + [(50.0, step) for step in range(50, 99)], "bursts"),
+        (
+            [(5.0, step) for step in range(50)]
+            + [(50.0, step) for step in range(50, 99)],
+            "bursts",
+        ),
         ([(0.0, 7), (1.0, 7), (2.0, 7)], "fewer than two steps"),
         ([(0.0, 7)], "fewer than two steps"),
         ([(0.015 * k, k) for k in range(1, 4)], "too short"),
@@ -60,11 +81,19 @@ def test_what_cannot_be_timed_says_why(events, why):
 
 def test_a_pattern_without_seconds_has_this_clock(tmp_path):
     path = tmp_path / "log.txt"
-    path.write_text("hello\n" + "".join(f"step {k} loss {8 / k}\n" for k in range(1, 9)) + "bye\n")
+    path.write_text(
+        "hello\n" + "".join(f"step {k} loss {8 / k}\n" for k in range(1, 9)) + "bye\n"
+    )
     timing = Timing([0.0, *(2.0 * k for k in range(1, 9)), 99.0])
     told = one_run.read(path, Terms(STEP, items_per_step=35.0, timing=timing))
-    assert told.rate == pytest.approx(17.5) and told.loss[-1] == 1.0 and told.format == STEP
-    counted = one_run.read(path, Terms("regex:^step", items_per_step=35.0, timing=timing))
+    assert (
+        told.rate == pytest.approx(17.5)
+        and told.loss[-1] == 1.0
+        and told.format == STEP
+    )
+    counted = one_run.read(
+        path, Terms("regex:^step", items_per_step=35.0, timing=timing)
+    )
     assert counted.rate == pytest.approx(17.5), "each match is a step"
     with pytest.raises(ValueError, match="arrival times"):
         one_run.read(path, Terms(STEP, items_per_step=35.0))
@@ -74,17 +103,29 @@ def test_of_more_matches_than_are_kept_some_do(tmp_path, monkeypatch):
     monkeypatch.setattr(one_run.pattern, "MOST_MATCHES", 10)
     path = tmp_path / "log.txt"
     path.write_text("".join(f"step {k}\n" for k in range(100)))
-    assert one_run.read(path, Terms(STEP, items_per_step=1.0, timing=Timing(range(100)))).rate == pytest.approx(1.0)
+    assert one_run.read(
+        path, Terms(STEP, items_per_step=1.0, timing=Timing(range(100)))
+    ).rate == pytest.approx(1.0)
 
 
 def test_the_whole_process_is_timed_without_what_a_start_costs(tmp_path):
-    told = one_run.read(tmp_path / "none", Terms("wall", items=1000.0, timing=Timing(seconds=10.2, launch_s=0.2)))
-    assert told.rate == pytest.approx(100.0) and (told.clock, told.format) == ("process", "wall")
+    told = one_run.read(
+        tmp_path / "none",
+        Terms("wall", items=1000.0, timing=Timing(seconds=10.2, launch_s=0.2)),
+    )
+    assert told.rate == pytest.approx(100.0) and (told.clock, told.format) == (
+        "process",
+        "wall",
+    )
     assert told.rounding == pytest.approx((0.2 + one_run.END_S) / 10.2)
 
 
 def test_while_it_runs_a_line_says_how_far_it_is():
-    look = one_run.watch(Terms(r"regex:step (?P<step>\d+)/(?P<total>\S+) (?P<rate>\S+)", items_per_step=1.0))
+    look = one_run.watch(
+        Terms(
+            r"regex:step (?P<step>\d+)/(?P<total>\S+) (?P<rate>\S+)", items_per_step=1.0
+        )
+    )
     assert look("step 3/20 1.5k") == (3, 20, 1500.0)
     assert look("step 3/1e999 nan")[:2] == (3, None) and look("hello") is None
     assert look("step 4/20 0")[2] is None
@@ -92,4 +133,6 @@ def test_while_it_runs_a_line_says_how_far_it_is():
     assert bar("\x1b[1m 5/20\x1b[0m \x1b[32m━━━\x1b[0m 1s 10ms/step")[:2] == (5, 20)
     assert bar(" 35%|###  | 7/20 [00:01<00:02, 7.0it/s]")[:2] == (7, 20)
     slow = one_run.watch(Terms("regex:(a+)+b"))
-    assert slow("a" * 60) is None and slow("ab") is None, "a pattern that does not end is given up"
+    assert slow("a" * 60) is None and slow("ab") is None, (
+        "a pattern that does not end is given up"
+    )

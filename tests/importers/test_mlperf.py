@@ -32,36 +32,63 @@ def test_mlperfs_devices_come_from_the_systems_description(tmp_path):
         logs, errors = any_format.read_all(paths)
         assert not errors
         log = next(log for log in logs if log.format == "mlperf")
-        return log.rows[0].devices, log.tables[0].column("Accelerators")[0], log.notes[-1]
+        return (
+            log.rows[0].devices,
+            log.tables[0].column("Accelerators")[0],
+            log.notes[-1],
+        )
 
     assert devices(path)[:2] == (None, None) and "systems/NAME.json" in devices(path)[2]
     system.parent.mkdir()
     system.write_text(real_logs.MLPERF_SYSTEM)
-    assert devices(path)[:2] == (8, 8) and devices(path)[2].endswith(f"8 accelerators, as {system} says.")
+    assert devices(path)[:2] == (8, 8) and devices(path)[2].endswith(
+        f"8 accelerators, as {system} says."
+    )
     elsewhere = system.rename(tmp_path / "any.json")
-    assert devices(path, elsewhere)[:2] == (None, None)  # of another system than the folder names
-    assert "system dgx1," in devices(path, elsewhere)[2] and "dgx1.json" in devices(path, elsewhere)[2]
+    assert devices(path, elsewhere)[:2] == (
+        None,
+        None,
+    )  # of another system than the folder names
+    assert (
+        "system dgx1," in devices(path, elsewhere)[2]
+        and "dgx1.json" in devices(path, elsewhere)[2]
+    )
     free = tmp_path / "any.log"
     free.write_text(real_logs.GNMT_MLPERF)
     assert devices(free, elsewhere)[:2] == (8, 8)
     other = tmp_path / "dgx1.json"
     other.write_text(real_logs.MLPERF_SYSTEM.replace('"8"', '"4"'))
-    assert devices(path, elsewhere, other)[:2] == (4, 4)  # of several the one that the log's folder names
+    assert devices(path, elsewhere, other)[:2] == (
+        4,
+        4,
+    )  # of several the one that the log's folder names
     assert devices(free, other, path)[:2] == (None, None)  # it is the other log's
     system.write_text(real_logs.MLPERF_SYSTEM)
     assert devices(path, other)[:2] == (8, 8)  # the one at its own place comes first
-    no_platform = "".join(line for line in real_logs.GNMT_MLPERF.splitlines(True) if "submission_platform" not in line)
+    no_platform = "".join(
+        line
+        for line in real_logs.GNMT_MLPERF.splitlines(True)
+        if "submission_platform" not in line
+    )
     path.write_text(no_platform)
     (log,) = (log for log in any_format.read_all([path])[0] if log.format == "mlperf")
-    assert log.rows[0].series.endswith("gnmt, dgx1_ngc20.06_pytorch")  # no repeat of another system's runs
+    assert log.rows[0].series.endswith(
+        "gnmt, dgx1_ngc20.06_pytorch"
+    )  # no repeat of another system's runs
     system.unlink()
     own = real_logs.GNMT_MLPERF + log_samples.MLPERF  # what the log itself says stays
     path.write_text(own)
     logs, _ = any_format.read_all([path, elsewhere], "mlperf")
-    assert [row.devices for log in logs for row in log.rows] == [None, 16]  # --format=mlperf reads no system
+    assert [row.devices for log in logs for row in log.rows] == [
+        None,
+        16,
+    ]  # --format=mlperf reads no system
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", '{"number_of_nodes": "2", "accelerators_per_node": "0"}', '{"a": '])
+@pytest.mark.parametrize(
+    "text",
+    ["{}", "[]", '{"number_of_nodes": "2", "accelerators_per_node": "0"}', '{"a": '],
+)
 def test_a_description_without_accelerators_is_an_error(text):
     with pytest.raises(LogError):
         parse(mlperf_system, text)
@@ -84,15 +111,23 @@ def test_olympic_mean(times, without, mean):
 def test_mlperf_scores_of_several_logs_and_runs_without_one(tmp_path):
     texts = {}
     for i, stop in enumerate((105500, 115500, 125500, 135500, 905500)):
-        texts[f"result_{i}.txt"] = log_samples.MLPERF.replace(str(1700000000000 + 105500), str(1700000000000 + stop))
+        texts[f"result_{i}.txt"] = log_samples.MLPERF.replace(
+            str(1700000000000 + 105500), str(1700000000000 + stop)
+        )
     texts["result_5.txt"] = log_samples.MLPERF.replace('"success"', '"aborted"')
     logs, errors = any_format.read_all(submission(tmp_path, texts))
     assert not errors
     document = json.loads(rendering.render_json(logs))
     (row,) = document["scores"]["rows"]
     score = dict(zip(document["scores"]["columns"], row))
-    assert (score["Runs"], score["Without a score"], score["Accelerators"]) == (6, 1, 16)
-    assert score["Olympic mean (s)"] == pytest.approx((110.5 + 120.5 + 130.5 + 900.5) / 4)
+    assert (score["Runs"], score["Without a score"], score["Accelerators"]) == (
+        6,
+        1,
+        16,
+    )
+    assert score["Olympic mean (s)"] == pytest.approx(
+        (110.5 + 120.5 + 130.5 + 900.5) / 4
+    )
     said = " ".join(document["remarks"])
     assert "result_4.txt: " in said and "900 s to its target" in said
     assert "no score: 1 of 6 runs " in said and "result_5.txt" in said
@@ -104,12 +139,26 @@ def test_an_mlperf_log_without_a_run_has_no_score():
 
 
 def test_mlperfs_rate_is_the_mean_of_reports_under_one_name():
-    reports = [("throughput", 90), ("tracked_stats", {"throughput": 100}), ("block_train_throughput", 500)]
-    keyed = [("run_start", None), *reports, ("tracked_stats", {"throughput": 110, "loss": 2}), ("run_stop", None)]
-    events = [{"time_ms": 1000 * i, "key": key, "value": value} for i, (key, value) in enumerate(keyed)]
+    reports = [
+        ("throughput", 90),
+        ("tracked_stats", {"throughput": 100}),
+        ("block_train_throughput", 500),
+    ]
+    keyed = [
+        ("run_start", None),
+        *reports,
+        ("tracked_stats", {"throughput": 110, "loss": 2}),
+        ("run_stop", None),
+    ]
+    events = [
+        {"time_ms": 1000 * i, "key": key, "value": value}
+        for i, (key, value) in enumerate(keyed)
+    ]
     events[-1]["metadata"] = {"status": "success"}
     log = parse(mlperf, "".join(f":::MLLOG {json.dumps(event)}\n" for event in events))
-    assert log.rows[0].rate.value == 105 and log.tables[0].column("Throughput reports") == (2,)
+    assert log.rows[0].rate.value == 105 and log.tables[0].column(
+        "Throughput reports"
+    ) == (2,)
 
 
 def test_mlperf_of_older_releases():
@@ -123,7 +172,13 @@ def test_mlperf_of_older_releases():
         'NCF_RAW_:::MLPv0.5.0 ncf 1579665614.500000000 (ncf_estimator_main.py:187) run_stop: {"success": %s}\n'
         ":::MLPv0.5.0 ncf 1579665614.881932020 (ncf_estimator_main.py:193) run_final\n"
     )
-    for text, status, seconds in ((v06, "success", 60.5), (v05 % "true", "success", 60.0)):
+    for text, status, seconds in (
+        (v06, "success", 60.5),
+        (v05 % "true", "success", 60.0),
+    ):
         assert mlperf.detect(text)
-        assert parse(mlperf, text).tables[0].rows[0][2:4] == (status, pytest.approx(seconds))
+        assert parse(mlperf, text).tables[0].rows[0][2:4] == (
+            status,
+            pytest.approx(seconds),
+        )
     assert parse(mlperf, v05 % "false").tables[0].rows[0][2] == "no score (aborted)"

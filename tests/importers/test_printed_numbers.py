@@ -33,11 +33,15 @@ NUMBERS = {
 def matched(pattern, text, name="rate"):
     """(the group's number, what is wrong with it)."""
     match = printed_numbers.compiled(pattern).search(text)
-    return printed_numbers.read(match[name])[0], printed_numbers.cut(match, name, pattern)
+    return printed_numbers.read(match[name])[0], printed_numbers.cut(
+        match, name, pattern
+    )
 
 
 @pytest.mark.parametrize("text, value", NUMBERS.items())
-def test_every_number_is_read_whole_or_refused_with_a_pattern_that_reads_it(text, value):
+def test_every_number_is_read_whole_or_refused_with_a_pattern_that_reads_it(
+    text, value
+):
     line = f"lr 1e-3 words/s: {text} loss 2"
     assert matched(TOKEN, line) == (pytest.approx(value), "")
     wrong = matched(PLAIN, line)[1]
@@ -45,12 +49,17 @@ def test_every_number_is_read_whole_or_refused_with_a_pattern_that_reads_it(text
 
 
 def test_the_line_of_the_readme_reads_all_of_them():
-    (pattern,) = re.findall(r'--log_format="regex:([^"]*)"', (ROOT / "README.md").read_text())
+    (pattern,) = re.findall(
+        r'--log_format="regex:([^"]*)"', (ROOT / "README.md").read_text()
+    )
     for text, value in NUMBERS.items():
         assert matched(pattern, f"words/s: {text}") == (pytest.approx(value), ""), text
 
 
-@pytest.mark.parametrize("text, value", {"12": 12, "7 Tokens/s": 7, "7Tokens/s": 7, "10 B/s": 10, "3. Next": 3}.items())
+@pytest.mark.parametrize(
+    "text, value",
+    {"12": 12, "7 Tokens/s": 7, "7Tokens/s": 7, "10 B/s": 10, "3. Next": 3}.items(),
+)
 def test_what_follows_a_number_is_not_taken_for_a_part_of_it(text, value):
     for pattern in (PLAIN, TOKEN):
         assert matched(pattern, f"words/s: {text}, 300 words") == (value, "")

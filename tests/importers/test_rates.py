@@ -8,7 +8,13 @@ import math
 import pytest
 
 from rnn_scaling.audit.numbers import Printed
-from rnn_scaling.importers import horovod_synthetic, mlperf, rank_totals, seed_trainer, tf_cnn_benchmarks
+from rnn_scaling.importers import (
+    horovod_synthetic,
+    mlperf,
+    rank_totals,
+    seed_trainer,
+    tf_cnn_benchmarks,
+)
 from rnn_scaling.importers.common import LogError, ScalingRow
 from rnn_scaling.importers.rank_totals import Total
 from tests.support import log_samples
@@ -27,7 +33,9 @@ def values(row):
     cells = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
     cells |= cells.pop("extra")
     return {
-        name: (cell.value, round(-math.log10(cell.step))) if isinstance(cell, Printed) else cell
+        name: (cell.value, round(-math.log10(cell.step)))
+        if isinstance(cell, Printed)
+        else cell
         for name, cell in cells.items()
         if cell not in (None, "")
     }
@@ -53,28 +61,42 @@ def test_tf_cnn_benchmarks():
 
 
 @pytest.mark.parametrize(
-    "tag", ["", "[1,{}]<stdout>:", "[{}]<stdout>:", "[{}] ", "{}: ", "[prterun-a-1@1,{}]<stdout>: "]
+    "tag",
+    [
+        "",
+        "[1,{}]<stdout>:",
+        "[{}]<stdout>:",
+        "[{}] ",
+        "{}: ",
+        "[prterun-a-1@1,{}]<stdout>: ",
+    ],
 )
 def test_a_total_that_every_rank_repeats_is_one_total(tag):
     log = parse(tf_cnn_benchmarks, log_samples.tf_cnn_horovod(8, 150.0, tag))
     (row,) = log.rows
     assert (row.devices, row.rate.value, row.batch_size.value) == (8, 1200.0, 64)
-    assert any("8 ranks printed a total" in note and "counted once" in note for note in log.notes)
+    assert any(
+        "8 ranks printed a total" in note and "counted once" in note
+        for note in log.notes
+    )
     assert not log.problems
 
 
 def test_blocks_of_ranks_one_after_the_other_are_one_run():
     """Python buffers a pipe: each rank's output comes as a block at its end."""
     lines = log_samples.tf_cnn_horovod(2, 150.0, "{}~").splitlines()
-    text = "\n".join(line[2:] for rank in "01" for line in lines if line.startswith(rank)) + "\n"
+    text = (
+        "\n".join(line[2:] for rank in "01" for line in lines if line.startswith(rank))
+        + "\n"
+    )
     (row,) = rows(tf_cnn_benchmarks, text)
     assert (row.devices, row.rate.value) == (2, 300.0)
 
 
 def test_repeats_of_a_run_stay_apart():
-    tagged = log_samples.tf_cnn_horovod(2, 150.0, "[1,{}]<stdout>:") + log_samples.tf_cnn_horovod(
+    tagged = log_samples.tf_cnn_horovod(
         2, 150.0, "[1,{}]<stdout>:"
-    )
+    ) + log_samples.tf_cnn_horovod(2, 150.0, "[1,{}]<stdout>:")
     assert [row.rate.value for row in rows(tf_cnn_benchmarks, tagged)] == [300.0, 300.0]
     one_process = log_samples.TF_CNN + log_samples.TF_CNN
     log = parse(tf_cnn_benchmarks, one_process)
@@ -83,10 +105,22 @@ def test_repeats_of_a_run_stay_apart():
 
 
 def test_ranks_that_disagree_are_not_one_run():
-    totals = [Total(line, None, "a", 2, rate, ScalingRow("x", line)) for line, rate in ((1, 100.0), (2, 103.0))]
+    totals = [
+        Total(line, None, "a", 2, rate, ScalingRow("x", line))
+        for line, rate in ((1, 100.0), (2, 103.0))
+    ]
     assert [len(group) for group in rank_totals.runs(totals)] == [1, 1]
-    assert [len(group) for group in rank_totals.runs([totals[0], dataclasses.replace(totals[1], rate=100.5)])] == [2]
-    assert [len(group) for group in rank_totals.runs([totals[0]] * 5)] == [2, 2, 1]  # never more than the ranks
+    assert [
+        len(group)
+        for group in rank_totals.runs(
+            [totals[0], dataclasses.replace(totals[1], rate=100.5)]
+        )
+    ] == [2]
+    assert [len(group) for group in rank_totals.runs([totals[0]] * 5)] == [
+        2,
+        2,
+        1,
+    ]  # never more than the ranks
 
 
 def test_a_run_cut_short_keeps_its_steps_rate():
@@ -94,7 +128,11 @@ def test_a_run_cut_short_keeps_its_steps_rate():
     log = parse(tf_cnn_benchmarks, text)
     assert [row.rate.value for row in log.rows] == [404.1, 403.77]
     (problem,) = log.problems
-    assert problem.line == 23 and "cut short" in problem.reason and "steps 1 to 20" in problem.reason
+    assert (
+        problem.line == 23
+        and "cut short" in problem.reason
+        and "steps 1 to 20" in problem.reason
+    )
 
 
 def test_a_worker_cut_short_has_no_rate():
@@ -112,9 +150,17 @@ def test_a_worker_cut_short_has_no_rate():
         ("403.77", "-403.77", "expected total images/sec above 0"),
         ("403.77", "0.00", "expected total images/sec above 0"),
         ("128 global", "0 global", "expected a global batch size above 0, got '0'"),
-        ("64 per device", "none per device", "expected a batch size per device, got 'none'"),
+        (
+            "64 per device",
+            "none per device",
+            "expected a batch size per device, got 'none'",
+        ),
         ("64 per device", "0.000000001 per device", "is no number of devices"),
-        ("images/sec: 404.1 +/- 0.9 (jitter", "images/sec: 404.1 +/- 0.9 (jit", "not understood"),
+        (
+            "images/sec: 404.1 +/- 0.9 (jitter",
+            "images/sec: 404.1 +/- 0.9 (jit",
+            "not understood",
+        ),
     ],
 )
 def test_tf_cnn_numbers_that_cannot_be(old, new, reason):
@@ -144,26 +190,41 @@ def test_horovod_cut_short_has_the_mean_of_its_iterations():
     text = log_samples.horovod_synthetic(8).partition("Img/sec")[0]
     log = parse(horovod_synthetic, text)
     (row,) = log.rows
-    assert row.rate.value == pytest.approx(800.0) and row.rate.low < 799.7  # printed to 0.1, times 8
-    assert row.extra["1.96 std of iterations (images/s)"].value == pytest.approx(1.96 * 8)
-    assert log.problems[0].line == 7 and "8 * the mean of 2 iterations" in log.problems[0].reason
+    assert (
+        row.rate.value == pytest.approx(800.0) and row.rate.low < 799.7
+    )  # printed to 0.1, times 8
+    assert row.extra["1.96 std of iterations (images/s)"].value == pytest.approx(
+        1.96 * 8
+    )
+    assert (
+        log.problems[0].line == 7
+        and "8 * the mean of 2 iterations" in log.problems[0].reason
+    )
 
 
 def test_horovod_total_that_is_not_the_ranks_times_one():
-    log = parse(horovod_synthetic, log_samples.HOROVOD_SYNTHETIC.replace("400.0", "410.0"))
+    log = parse(
+        horovod_synthetic, log_samples.HOROVOD_SYNTHETIC.replace("400.0", "410.0")
+    )
     assert log.problems[0].reason == "the total 410.0 is not 4 * 100.0 = 400.0"
-    rounded = log_samples.HOROVOD_SYNTHETIC.replace("400.0", "400.2")  # 4 * 100.04 prints so
+    rounded = log_samples.HOROVOD_SYNTHETIC.replace(
+        "400.0", "400.2"
+    )  # 4 * 100.04 prints so
     assert not parse(horovod_synthetic, rounded).problems
 
 
 def test_horovod_totals_of_several_ranks_are_one():
     text = log_samples.horovod_synthetic(2)
-    tagged = "".join(f"[1,{rank}]<stdout>:{line}\n" for line in text.splitlines() for rank in (1, 0))
+    tagged = "".join(
+        f"[1,{rank}]<stdout>:{line}\n" for line in text.splitlines() for rank in (1, 0)
+    )
     log = parse(horovod_synthetic, tagged)
     (row,) = log.rows
     assert row.rate.value == 200.0 and row.line == 18  # rank 0's line
     assert any("2 ranks printed a total" in note for note in log.notes)
-    both = text + text.splitlines(keepends=True)[-1]  # a script whose ranks all print, without tags
+    both = (
+        text + text.splitlines(keepends=True)[-1]
+    )  # a script whose ranks all print, without tags
     assert len(rows(horovod_synthetic, both)) == 1
 
 
@@ -175,7 +236,10 @@ def test_horovod_repeats_of_rank_0_stay_apart():
 def test_horovod_without_devices(number):
     text = log_samples.HOROVOD_SYNTHETIC.replace("on 4 GPU(s)", f"on {number} GPU(s)")
     log = parse(horovod_synthetic, text + log_samples.horovod_synthetic(2))
-    assert any("number of devices" in problem.reason and problem.line == 9 for problem in log.problems)
+    assert any(
+        "number of devices" in problem.reason and problem.line == 9
+        for problem in log.problems
+    )
     assert [row.devices for row in log.rows] == [2]
 
 
@@ -194,24 +258,51 @@ def test_mlperf():
         "epochs": (2, 9),
         "last quality": (24.2, 1),
     }
-    shown = ("gnmt", "2xNODE", "success", 100.5, 4.0, 16, 2048, 100000.0, 2.0, 24.2, 1100.0, 2, 42)
+    shown = (
+        "gnmt",
+        "2xNODE",
+        "success",
+        100.5,
+        4.0,
+        16,
+        2048,
+        100000.0,
+        2.0,
+        24.2,
+        1100.0,
+        2,
+        42,
+    )
     assert log.tables[0].rows == (shown,)
 
 
 def test_mlperf_runs_without_success_have_no_rate():
     aborted = log_samples.MLPERF.replace('"success"', '"aborted"')
-    killed = "\n".join(line for line in log_samples.MLPERF.splitlines() if "run_stop" not in line) + "\n"
+    killed = (
+        "\n".join(
+            line for line in log_samples.MLPERF.splitlines() if "run_stop" not in line
+        )
+        + "\n"
+    )
     log = parse(mlperf, aborted + log_samples.MLPERF + killed)
     (runs,) = log.tables
     assert len(log.rows) == 1
-    assert [row[2] for row in runs.rows] == ["no score (aborted)", "success", "no score (no run_stop)"]
+    assert [row[2] for row in runs.rows] == [
+        "no score (aborted)",
+        "success",
+        "no score (no run_stop)",
+    ]
     reasons = [problem.reason for problem in log.problems]
     assert any("no score" in reason and "'aborted'" in reason for reason in reasons)
     assert any("no score" in reason and "run_stop" in reason for reason in reasons)
 
 
 def test_mlperf_lines_of_every_rank_are_one_run():
-    text = "".join(f"{rank}: {line}\n" for line in log_samples.MLPERF.splitlines() for rank in range(3))
+    text = "".join(
+        f"{rank}: {line}\n"
+        for line in log_samples.MLPERF.splitlines()
+        for rank in range(3)
+    )
     log = parse(mlperf, text)
     assert [row[2:5] for row in log.tables[0].rows] == [("success", 100.5, 4.0)]
     assert any("4 lines of run_start and run_stop " in note for note in log.notes)
@@ -249,13 +340,18 @@ def test_seed_trainer():
         "rate_unit": "words/s",
         "speedup": (1.0, 2),
     }
-    assert second.devices == 2 and second.speedup is None  # 1.00 is printed for any number of GPUs
+    assert (
+        second.devices == 2 and second.speedup is None
+    )  # 1.00 is printed for any number of GPUs
 
 
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("|0|384|28.461|107938.535|1.00|", "expected a number of GPUs above 0, got '0'"),
+        (
+            "|0|384|28.461|107938.535|1.00|",
+            "expected a number of GPUs above 0, got '0'",
+        ),
         ("|2|384|nan|107938.535|1.00|", "expected seconds above 0, got 'nan'"),
         ("|2|384|28.461|-5.000|1.00|", "expected words/s above 0"),
         ("|2|384|28.461|", "expected 5 numbers between bars"),
@@ -263,14 +359,25 @@ def test_seed_trainer():
     ],
 )
 def test_seed_trainer_bad_rows_leave_the_rest(row, reason):
-    log = parse(seed_trainer, log_samples.SEED_TRAINER.replace("|2|384|28.461|107938.535|1.00|", row))
+    log = parse(
+        seed_trainer,
+        log_samples.SEED_TRAINER.replace("|2|384|28.461|107938.535|1.00|", row),
+    )
     (problem,) = log.problems
-    assert problem.line == 7 and reason in problem.reason and "row left out" in problem.reason
+    assert (
+        problem.line == 7
+        and reason in problem.reason
+        and "row left out" in problem.reason
+    )
     assert [row.devices for row in log.rows] == [1]
 
 
 @pytest.mark.parametrize(
-    "after", ["", "|gpu number|batch_size|total time|speed|speedup ratio|\n|4|384|29.2|210317.1|1.00|\n"]
+    "after",
+    [
+        "",
+        "|gpu number|batch_size|total time|speed|speedup ratio|\n|4|384|29.2|210317.1|1.00|\n",
+    ],
 )
 def test_seed_trainer_header_without_numbers(after):
     text = log_samples.SEED_TRAINER.replace("|2|384|28.461|107938.535|1.00|\n", after)
@@ -279,6 +386,11 @@ def test_seed_trainer_header_without_numbers(after):
 
 
 def test_without_a_usable_row_the_error_names_the_line():
-    text = log_samples.SEED_TRAINER.replace("|1|384", "|0|384").replace("|2|384", "|x|384")
-    with pytest.raises(LogError, match=r"^x\.log:4: expected a number of GPUs above 0, got '0'; row left out$"):
+    text = log_samples.SEED_TRAINER.replace("|1|384", "|0|384").replace(
+        "|2|384", "|x|384"
+    )
+    with pytest.raises(
+        LogError,
+        match=r"^x\.log:4: expected a number of GPUs above 0, got '0'; row left out$",
+    ):
         parse(seed_trainer, text)

@@ -9,7 +9,14 @@ import pytest
 
 from rnn_scaling.analysis.steps.straggler import name_straggler
 from rnn_scaling.inspection import chrome, phases
-from rnn_scaling.inspection.operators import COPY, DEVICE, HOST, WAIT, KernelEvent, TracedStep
+from rnn_scaling.inspection.operators import (
+    COPY,
+    DEVICE,
+    HOST,
+    WAIT,
+    KernelEvent,
+    TracedStep,
+)
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.step_parts import (
     BACKWARD,
@@ -28,9 +35,20 @@ MS = 1_000_000
 COMPUTE = (FORWARD, BACKWARD, UPDATE, INPUT, OTHER)
 
 
-def kernel(tower, phase, start_ms, end_ms, kind=HOST, op="MatMul", dispatched=False, lane="1"):
+def kernel(
+    tower, phase, start_ms, end_ms, kind=HOST, op="MatMul", dispatched=False, lane="1"
+):
     return KernelEvent(
-        f"{phase}/x", op, "/device:CPU:0", tower, phase, start_ms * MS, end_ms * MS, lane, kind, dispatched
+        f"{phase}/x",
+        op,
+        "/device:CPU:0",
+        tower,
+        phase,
+        start_ms * MS,
+        end_ms * MS,
+        lane,
+        kind,
+        dispatched,
     )
 
 
@@ -39,7 +57,11 @@ def step(*kernels, end_ms=10, start_ms=0):
 
 
 def parts_ms(found, tower):
-    return {name: round(1000 * s, 6) for name, s in found["towers"][tower]["parts"].items() if s}
+    return {
+        name: round(1000 * s, 6)
+        for name, s in found["towers"][tower]["parts"].items()
+        if s
+    }
 
 
 # The oracle looks at every millisecond by itself; events begin and end on whole ones.
@@ -53,7 +75,11 @@ def activity_at(kernels, at):
             continue
         if k.kind != WAIT:
             found.add((None if k.phase == EXCHANGE else k.tower, k.phase))
-        elif k.phase == EXCHANGE and k.type in ("CollectiveReduceV2", "NcclAllReduce", "_NcclBroadcastSend"):
+        elif k.phase == EXCHANGE and k.type in (
+            "CollectiveReduceV2",
+            "NcclAllReduce",
+            "_NcclBroadcastSend",
+        ):
             found.add((None, EXCHANGE))
         elif k.phase == INPUT and k.type not in ("_Recv", "_HostRecv"):
             found.add((k.tower, "starved"))
@@ -71,7 +97,12 @@ def part_at(active, tower, num_towers):
         return "exchange_exposed"
     if {(tower, "starved"), (None, "starved")} & active:
         return "waits_for_input"
-    others = {(other, phase) for other in range(num_towers) for phase in COMPUTE if other != tower}
+    others = {
+        (other, phase)
+        for other in range(num_towers)
+        for phase in COMPUTE
+        if other != tower
+    }
     return "waits_for_towers" if others & active else "idle"
 
 
@@ -82,7 +113,15 @@ def random_step(chance):
     kernels = []
     for _ in range(chance.randint(0, 40)):
         kind = chance.choice((HOST, HOST, DEVICE, COPY, WAIT))
-        op = chance.choice(("CollectiveReduceV2", "_NcclBroadcastSend", "_Recv", "_HostRecv", "IteratorGetNext"))
+        op = chance.choice(
+            (
+                "CollectiveReduceV2",
+                "_NcclBroadcastSend",
+                "_Recv",
+                "_HostRecv",
+                "IteratorGetNext",
+            )
+        )
         begin = start + chance.randint(-5, length)
         kernels.append(
             kernel(
@@ -102,28 +141,55 @@ def random_step(chance):
 def test_every_millisecond_is_in_the_part_that_the_oracle_says(seed):
     traced, num_towers = random_step(random.Random(seed))
     found = phases.split(traced, num_towers)
-    grid = [activity_at(traced.kernels, at) for at in range(traced.start_ns // MS, traced.end_ns // MS)]
+    grid = [
+        activity_at(traced.kernels, at)
+        for at in range(traced.start_ns // MS, traced.end_ns // MS)
+    ]
     for tower in found["towers"]:
         number = tower["tower"]
         parts = [part_at(active, number, num_towers) for active in grid]
-        assert tower["parts"] == {name: pytest.approx(parts.count(name) / 1000) for name in PARTS}
-        assert math.fsum(tower["parts"].values()) == pytest.approx(found["seconds"], rel=1e-12)
-        computes = [any(who == number and phase in COMPUTE for who, phase in active) for active in grid]
+        assert tower["parts"] == {
+            name: pytest.approx(parts.count(name) / 1000) for name in PARTS
+        }
+        assert math.fsum(tower["parts"].values()) == pytest.approx(
+            found["seconds"], rel=1e-12
+        )
+        computes = [
+            any(who == number and phase in COMPUTE for who, phase in active)
+            for active in grid
+        ]
         exchanges = [(None, EXCHANGE) in active for active in grid]
         exchange = tower["exchange"]
         assert exchange["busy"] == pytest.approx(sum(exchanges) / 1000)
-        assert exchange["hidden"] == pytest.approx(sum(c and e for c, e in zip(computes, exchanges)) / 1000)
-        whole = math.fsum(exchange[name] for name in ("hidden", "beside_shared", "exposed"))
+        assert exchange["hidden"] == pytest.approx(
+            sum(c and e for c, e in zip(computes, exchanges)) / 1000
+        )
+        whole = math.fsum(
+            exchange[name] for name in ("hidden", "beside_shared", "exposed")
+        )
         assert whole == pytest.approx(exchange["busy"])
         for phase in COMPUTE:
-            assert tower["busy"][phase] == pytest.approx(sum((number, phase) in active for active in grid) / 1000)
-        backward = [at for at, active in enumerate(grid) if (number, BACKWARD) in active]
-        assert tower["arrival_s"] == (pytest.approx((backward[-1] + 1) / 1000) if backward else None)
+            assert tower["busy"][phase] == pytest.approx(
+                sum((number, phase) in active for active in grid) / 1000
+            )
+        backward = [
+            at for at, active in enumerate(grid) if (number, BACKWARD) in active
+        ]
+        assert tower["arrival_s"] == (
+            pytest.approx((backward[-1] + 1) / 1000) if backward else None
+        )
         forward = [at for at, active in enumerate(grid) if (number, FORWARD) in active]
-        assert tower["first_s"] == (pytest.approx(forward[0] / 1000) if forward else None)
+        assert tower["first_s"] == (
+            pytest.approx(forward[0] / 1000) if forward else None
+        )
     for phase in (UPDATE, INPUT, OTHER, EXCHANGE):
-        assert found["shared"]["busy"][phase] == pytest.approx(sum((None, phase) in active for active in grid) / 1000)
-    towers = [{who for who, phase in active if who is not None and phase in COMPUTE} for active in grid]
+        assert found["shared"]["busy"][phase] == pytest.approx(
+            sum((None, phase) in active for active in grid) / 1000
+        )
+    towers = [
+        {who for who, phase in active if who is not None and phase in COMPUTE}
+        for active in grid
+    ]
     expected = sum(map(len, towers)) / sum(map(bool, towers)) if any(towers) else None
     assert found["concurrency"] == (pytest.approx(expected) if expected else None)
 
@@ -140,7 +206,9 @@ def test_the_stretches_follow_each_other_and_make_the_parts(seed):
         sums = dict.fromkeys(PARTS, 0)
         for part, start, end in stretches:
             sums[part] += end - start
-        assert {name: ns / 1e9 for name, ns in sums.items()} == pytest.approx(tower["parts"])
+        assert {name: ns / 1e9 for name, ns in sums.items()} == pytest.approx(
+            tower["parts"]
+        )
 
 
 def test_exchange_behind_compute_is_hidden_and_the_rest_exposed():
@@ -153,17 +221,34 @@ def test_exchange_behind_compute_is_hidden_and_the_rest_exposed():
         ),
         1,
     )
-    parts = {"forward": 2, "backward": 4, "exchange_exposed": 1, "shared_update": 2, "idle": 1}
+    parts = {
+        "forward": 2,
+        "backward": 4,
+        "exchange_exposed": 1,
+        "shared_update": 2,
+        "idle": 1,
+    }
     assert parts_ms(found, 0) == parts
-    exchange = {"busy": 0.004, "hidden": 0.002, "beside_shared": 0.001, "exposed": 0.001}
+    exchange = {
+        "busy": 0.004,
+        "hidden": 0.002,
+        "beside_shared": 0.001,
+        "exposed": 0.001,
+    }
     assert found["towers"][0]["exchange"] == pytest.approx(exchange)
 
 
 def test_the_timeline_has_the_part_that_takes_most_of_each_bin():
-    found = phases.split(step(kernel(0, FORWARD, 0, 5), kernel(None, EXCHANGE, 5, 6)), 1)
+    found = phases.split(
+        step(kernel(0, FORWARD, 0, 5), kernel(None, EXCHANGE, 5, 6)), 1
+    )
     tenth = TIMELINE_BINS // 10
-    assert found["timeline"]["towers"] == ["f" * 5 * tenth + "x" * tenth + "." * 4 * tenth]
-    assert found["timeline"]["exchange"] == "." * 5 * tenth + "x" * tenth + "." * 4 * tenth
+    assert found["timeline"]["towers"] == [
+        "f" * 5 * tenth + "x" * tenth + "." * 4 * tenth
+    ]
+    assert (
+        found["timeline"]["exchange"] == "." * 5 * tenth + "x" * tenth + "." * 4 * tenth
+    )
 
 
 def test_the_split_survives_json():
@@ -175,7 +260,11 @@ def test_the_split_survives_json():
     "traced, num_towers, said",
     [
         (step(end_ms=0), 1, "expected a step with a length"),
-        (step(kernel(2, FORWARD, 0, 1)), 2, "expected kernels of 2 towers, got forward/x of tower 2"),
+        (
+            step(kernel(2, FORWARD, 0, 1)),
+            2,
+            "expected kernels of 2 towers, got forward/x of tower 2",
+        ),
     ],
 )
 def test_a_step_that_cannot_be_is_refused(traced, num_towers, said):
@@ -196,7 +285,9 @@ LATE = [towers_step((0, 50 + i, 48), (0, 70 + i, 66 + i)) for i in range(4)]
 
 
 def test_the_straggler_is_named_from_its_own_compute():
-    tower, why = name_straggler([build(TimedStep, each) for each in LATE], synchronous=True)
+    tower, why = name_straggler(
+        [build(TimedStep, each) for each in LATE], synchronous=True
+    )
     assert (tower, why.kind, why.values["late"]) == (1, "straggler", "20.00 (sd 0.00)")
     assert why.values["late_share"] == pytest.approx(0.2)
 
@@ -212,11 +303,18 @@ def test_the_straggler_is_named_from_its_own_compute():
         ([towers_step((0, 10, 5), (0, 30, 25))] * 3, True, "idle"),
         ([towers_step((0, 40, 40), (50, 90, 40))] * 3, True, "serial"),
         ([*LATE, towers_step((0, 70, 66), (0, 50, 48))], True, "changes"),
-        ([towers_step((0, 50, 48), (0, at, at - 2)) for at in (51, 90, 52)], True, "within-scatter"),
+        (
+            [towers_step((0, 50, 48), (0, at, at - 2)) for at in (51, 90, 52)],
+            True,
+            "within-scatter",
+        ),
         ([towers_step((0, 50, 48), (20, 70, 48))] * 3, True, "starts-late"),
         ([towers_step((0, 50, 48), (0, 70, 48))] * 3, True, "held-up"),
         (
-            [towers_step((0, 50, 48), (0, 50 + late, 48 + late)) for late in (0.5, 0.5, 6, 0.5, 0.5, 6) * 3],
+            [
+                towers_step((0, 50, 48), (0, 50 + late, 48 + late))
+                for late in (0.5, 0.5, 6, 0.5, 0.5, 6) * 3
+            ],
             True,
             "scatters",
         ),
@@ -236,8 +334,24 @@ CHROME_STEPS = [
             kernel(0, FORWARD, start, start + 4, lane="a"),
             kernel(1, FORWARD, start + 4, start + 6, lane="a"),
             kernel(None, EXCHANGE, start + 6, start + 7, lane="b"),
-            kernel(None, EXCHANGE, start + 5, start + 9, WAIT, "CollectiveReduceV2", lane=""),
-            kernel(None, EXCHANGE, start + 5, start + 8, WAIT, "CollectiveReduceV2", lane=""),
+            kernel(
+                None,
+                EXCHANGE,
+                start + 5,
+                start + 9,
+                WAIT,
+                "CollectiveReduceV2",
+                lane="",
+            ),
+            kernel(
+                None,
+                EXCHANGE,
+                start + 5,
+                start + 8,
+                WAIT,
+                "CollectiveReduceV2",
+                lane="",
+            ),
         ],
     )
     for start in (5, 20)
@@ -249,22 +363,39 @@ def test_a_chrome_trace_is_what_the_format_asks_for():
     named, opened = set(), {}
     spans = {}
     for event in found["traceEvents"]:
-        assert event["ph"] in "XbeM" and isinstance(event["pid"], int) and isinstance(event["tid"], int)
+        assert (
+            event["ph"] in "XbeM"
+            and isinstance(event["pid"], int)
+            and isinstance(event["tid"], int)
+        )
         if event["ph"] == "M":
             named.add((event["name"], event["pid"], event["tid"]))
             continue
         assert event["ts"] >= 0 and event["name"]
         if event["ph"] == "X":
             assert event["dur"] > 0
-            spans.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
+            spans.setdefault((event["pid"], event["tid"]), []).append(
+                (event["ts"], event["ts"] + event["dur"])
+            )
         elif event["ph"] == "b":
             assert opened.setdefault(event["id2"]["local"], event) is event
         else:
             start = opened.pop(event["id2"]["local"])
-            assert start["ts"] <= event["ts"] and all(start[key] == event[key] for key in ("cat", "name", "pid"))
+            assert start["ts"] <= event["ts"] and all(
+                start[key] == event[key] for key in ("cat", "name", "pid")
+            )
     assert not opened
-    for process, track in spans:  # every track has a name, and nothing on it overlaps: viewers drop what does
-        assert ("thread_name", process, track) in named and ("process_name", process, process) in named
+    for (
+        process,
+        track,
+    ) in (
+        spans
+    ):  # every track has a name, and nothing on it overlaps: viewers drop what does
+        assert ("thread_name", process, track) in named and (
+            "process_name",
+            process,
+            process,
+        ) in named
         ordered = sorted(spans[process, track])
         assert all(a[1] <= b[0] for a, b in zip(ordered, ordered[1:]))
 
@@ -274,10 +405,19 @@ def test_a_chrome_trace_shows_the_parts_of_the_split():
     for number, traced in enumerate(CHROME_STEPS):
         split = phases.split(traced, 2)
         for tower in split["towers"]:
-            mine = [e for e in found if e["pid"] == chrome.APART * (2 + tower["tower"]) and e["args"]["step"] == number]
+            mine = [
+                e
+                for e in found
+                if e["pid"] == chrome.APART * (2 + tower["tower"])
+                and e["args"]["step"] == number
+            ]
             sums = {}
             for event in mine:
                 sums[event["name"]] = sums.get(event["name"], 0) + event["dur"] / 1e6
-            expected = {chrome.TITLES.get(name, name): s for name, s in tower["parts"].items() if s}
+            expected = {
+                chrome.TITLES.get(name, name): s
+                for name, s in tower["parts"].items()
+                if s
+            }
             assert sums == pytest.approx(expected)
     assert min(e["ts"] for e in found) == 0 and max(e["ts"] for e in found) < 25_000

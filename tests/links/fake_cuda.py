@@ -12,7 +12,9 @@ class FakeCudart:
     """Records every call; fails the call number `fail_at` of the function `fail` with error 2;
     copies from GPU a to GPU b of `lost`=(a, b) move nothing."""
 
-    def __init__(self, devices=2, peers=(), fail="", fail_at=1, broken_peer=False, lost=None):
+    def __init__(
+        self, devices=2, peers=(), fail="", fail_at=1, broken_peer=False, lost=None
+    ):
         self.calls, self.live = [], {}
         self._devices, self._peers, self._enabled = devices, set(peers), set()
         self._fail, self._fail_at, self._broken_peer = fail, fail_at, broken_peer

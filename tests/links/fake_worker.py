@@ -26,23 +26,37 @@ def run(words: Sequence[str]) -> None:
     """Does what it is told: FOLDER REQUEST RESULT."""
     folder, request_file, result = map(Path, words)
     request = json.loads(request_file.read_text())
-    name = request.get("algorithm") or ("nothing" if request["what"] == "all_reduce" else request["what"])
+    name = request.get("algorithm") or (
+        "nothing" if request["what"] == "all_reduce" else request["what"]
+    )
     with open(folder / "log", "a") as log:
         log.write(f"{name} {os.getpid()}\n")
     fault = json.loads((folder / "faults.json").read_text()).get(name, "")
-    print(f"progress 0 {request['rounds']} {name}, first calls", file=sys.stderr, flush=True)
+    print(
+        f"progress 0 {request['rounds']} {name}, first calls",
+        file=sys.stderr,
+        flush=True,
+    )
     if fault.startswith("error"):
         sys.exit(fault)
     if request["what"] == "compute" and fault != "crash":
-        result.write_bytes(pickle.dumps(WorkerOutcome(products=tuple(products(request)))))
+        result.write_bytes(
+            pickle.dumps(WorkerOutcome(products=tuple(products(request))))
+        )
         return
     wrong = 5 if fault == "wrong" else None if fault == "hang" else 0
-    points = tuple(Point(n, (1e-5 + 1e-9 * n,) * 3, 1, wrong) for n in request.get("sizes", ()))
+    points = tuple(
+        Point(n, (1e-5 + 1e-9 * n,) * 3, 1, wrong) for n in request.get("sizes", ())
+    )
     kind = ALL_REDUCE if request["what"] == "all_reduce" else MEMORY
     traffic = 0 if request["what"] == "cpu_copies" else 1
-    series = Series(kind, name, points, traffic, request["num_devices"] if kind == ALL_REDUCE else 0)
+    series = Series(
+        kind, name, points, traffic, request["num_devices"] if kind == ALL_REDUCE else 0
+    )
     gradient_bytes = (("small", 3000),) if name == "nothing" else ()
-    result.write_bytes(pickle.dumps(WorkerOutcome((series,), gradient_bytes=gradient_bytes)))
+    result.write_bytes(
+        pickle.dumps(WorkerOutcome((series,), gradient_bytes=gradient_bytes))
+    )
     if fault == "crash":
         os.abort()
     if fault == "hang":

@@ -18,7 +18,14 @@ BOTH = [(0, 1), (1, 0)]
 def measure(library, sizes=SIZES, devices=(0, 1)):
     found = []
     for origin in (None, *devices[:-1]):
-        found += gpu_copies.measure(gpu_copies.Cuda(library), list(devices), sizes, 3, lambda *what: None, origin)
+        found += gpu_copies.measure(
+            gpu_copies.Cuda(library),
+            list(devices),
+            sizes,
+            3,
+            lambda *what: None,
+            origin,
+        )
     return {each.name: each for each in found}
 
 
@@ -50,13 +57,22 @@ def test_both_ways_at_once_carry_twice_the_bytes_in_the_time_of_one():
     ):
         first, second = found[one].points[-1], found[both].points[-1]
         assert second.median_s == pytest.approx(first.median_s, rel=1e-3)
-        assert found[both].gb_per_s(second) == pytest.approx(2 * found[one].gb_per_s(first), rel=1e-3)
+        assert found[both].gb_per_s(second) == pytest.approx(
+            2 * found[one].gb_per_s(first), rel=1e-3
+        )
 
 
 def test_pageable_copies_both_ways_take_the_host_s_clock():
     found = measure(FakeCudart(peers=BOTH))
-    both = {name: each.notes for name, each in found.items() if name.startswith("host and GPU 0, both ways")}
-    assert [both[name] for name in sorted(both)] == [(gpu_copies.HOST_CLOCK,), ()]  # pageable, pinned
+    both = {
+        name: each.notes
+        for name, each in found.items()
+        if name.startswith("host and GPU 0, both ways")
+    }
+    assert [both[name] for name in sorted(both)] == [
+        (gpu_copies.HOST_CLOCK,),
+        (),
+    ]  # pageable, pinned
 
 
 def test_says_whether_peers_reach_each_other():
@@ -75,7 +91,10 @@ def test_peer_access_that_is_on_already_is_no_error():
 
 def test_bytes_that_arrive_changed_are_named():
     found = measure(FakeCudart(peers=BOTH, broken_peer=True))
-    assert "wrong bytes" in found["GPU 0 to GPU 1"].error and "wrong bytes" in found["GPU 1 to GPU 0"].error
+    assert (
+        "wrong bytes" in found["GPU 0 to GPU 1"].error
+        and "wrong bytes" in found["GPU 1 to GPU 0"].error
+    )
     assert found["host to GPU 0, pinned"].error == ""
 
 
@@ -102,14 +121,19 @@ def test_bytes_that_never_arrive_are_named_whatever_an_earlier_copy_left_there(l
 )
 def test_an_error_is_in_cuda_s_words_and_frees_everything(function, at):
     library = FakeCudart(peers=BOTH, fail=function, fail_at=at)
-    with pytest.raises(DeviceError, match=rf"^{function}: out of memory \(CUDA error 2\)$"):
+    with pytest.raises(
+        DeviceError, match=rf"^{function}: out of memory \(CUDA error 2\)$"
+    ):
         measure(library)
     assert library.live == {}
 
 
 def test_an_error_while_freeing_does_not_hide_the_first():
     library = FakeCudart(fail="cudaFree")
-    with pytest.raises(KeyError, match="first"), gpu_copies.Cuda(library).device_memory(0, 8):
+    with (
+        pytest.raises(KeyError, match="first"),
+        gpu_copies.Cuda(library).device_memory(0, 8),
+    ):
         raise KeyError("first")
 
 
@@ -123,7 +147,9 @@ def test_no_library_is_an_error_that_says_what_was_tried(monkeypatch):
         raise OSError("no such file")
 
     monkeypatch.setattr(gpu_copies.ctypes, "CDLL", missing)
-    with pytest.raises(DeviceError, match=r"libcudart\.so\.13 \(no such file\).*tensorflow\[and-cuda\]"):
+    with pytest.raises(
+        DeviceError, match=r"libcudart\.so\.13 \(no such file\).*tensorflow\[and-cuda\]"
+    ):
         gpu_copies.find_library()
 
 
@@ -134,7 +160,9 @@ def test_the_library_s_functions_get_their_types(monkeypatch):
     monkeypatch.setattr(gpu_copies.ctypes, "CDLL", lambda path: library)
     found = gpu_copies.find_library()
     # Without them ctypes would pass a size or an address as a C int, and cut it.
-    assert found.cudaMemcpyAsync.argtypes[2] is ctypes.c_size_t and found.cudaFree.argtypes == (ctypes.c_void_p,)
+    assert found.cudaMemcpyAsync.argtypes[
+        2
+    ] is ctypes.c_size_t and found.cudaFree.argtypes == (ctypes.c_void_p,)
     assert found.cudaGetErrorString.restype is ctypes.c_char_p
 
 
@@ -143,7 +171,11 @@ def test_no_direction_starts_before_the_clock_or_ends_after_it():
     runtime = gpu_copies.Cuda(library)
     with contextlib.ExitStack() as stack:
         buffers = gpu_copies.Buffers(runtime, [0, 1], 64, stack)
-        link = next(each for each in gpu_copies.links(buffers, [0, 1], 0) if each.name == "GPU 0 and GPU 1, both ways")
+        link = next(
+            each
+            for each in gpu_copies.links(buffers, [0, 1], 0)
+            if each.name == "GPU 0 and GPU 1, both ways"
+        )
         way = gpu_copies._Way(runtime, link, stack)
         del library.calls[:]
         way.seconds(64, 2)

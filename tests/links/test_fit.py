@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from rnn_scaling.links import rounds, series, table
-from rnn_scaling.links.series import ALL_REDUCE, COPY, MEMORY, Point, Series, busbw_gb_per_s, joined, sizes_between
+from rnn_scaling.links.series import (
+    ALL_REDUCE,
+    COPY,
+    MEMORY,
+    Point,
+    Series,
+    busbw_gb_per_s,
+    joined,
+    sizes_between,
+)
 
 SIZES = sizes_between(4, 2**28, 4)
 
@@ -24,8 +33,14 @@ def test_sizes_end_at_the_largest():
 
 def test_a_line_is_found_exactly():
     found = series.fit(SIZES, line(12.5, 7.25))
-    assert found.alpha_us == pytest.approx(12.5) and found.beta_gb_per_s == pytest.approx(7.25)
-    assert found.alpha_error_us < 1e-6 and found.beta_error_gb_per_s < 1e-6 and found.largest_residual < 1e-9
+    assert found.alpha_us == pytest.approx(
+        12.5
+    ) and found.beta_gb_per_s == pytest.approx(7.25)
+    assert (
+        found.alpha_error_us < 1e-6
+        and found.beta_error_gb_per_s < 1e-6
+        and found.largest_residual < 1e-9
+    )
     assert found.seconds(1e9) == pytest.approx(12.5e-6 + 1 / 7.25)
 
 
@@ -35,20 +50,34 @@ def test_the_standard_error_covers_the_truth_as_often_as_it_should():
         times = np.array(line(30, 8)) * (1 + 0.05 * rng.standard_normal(len(SIZES)))
         found = series.fit(SIZES, times.tolist())
         inside += abs(found.alpha_us - 30) <= found.alpha_error_us
-    assert 0.58 < inside / 300 < 0.76  # 68 % of a normal, 66 % of Student's t with 12 degrees of freedom
+    assert (
+        0.58 < inside / 300 < 0.76
+    )  # 68 % of a normal, 66 % of Student's t with 12 degrees of freedom
 
 
 def test_bytes_that_are_counted_twice_take_the_same_time():
     points = tuple(Point(n, (t,)) for n, t in zip(SIZES, line(30, 8)))
     once, twice = (Series(MEMORY, "copy", points, traffic=n).fitted() for n in (1, 2))
-    assert twice.beta_gb_per_s == pytest.approx(2 * once.beta_gb_per_s) == pytest.approx(16)
-    assert twice.seconds(2**20) == pytest.approx(once.seconds(2**20)) == pytest.approx(30e-6 + 2**20 / 8e9)
+    assert (
+        twice.beta_gb_per_s
+        == pytest.approx(2 * once.beta_gb_per_s)
+        == pytest.approx(16)
+    )
+    assert (
+        twice.seconds(2**20)
+        == pytest.approx(once.seconds(2**20))
+        == pytest.approx(30e-6 + 2**20 / 8e9)
+    )
 
 
 def test_a_time_that_does_not_grow_has_no_bandwidth():
-    times = [1e-6 * t for t in itertools.islice(itertools.cycle([100, 101, 99]), len(SIZES))]
+    times = [
+        1e-6 * t for t in itertools.islice(itertools.cycle([100, 101, 99]), len(SIZES))
+    ]
     found = series.best_fit(SIZES, times)
-    assert found.beta_gb_per_s is None and found.alpha_us == pytest.approx(100, rel=0.02)
+    assert found.beta_gb_per_s is None and found.alpha_us == pytest.approx(
+        100, rel=0.02
+    )
     assert found.seconds(2**28) == pytest.approx(1e-4, rel=0.02)
 
 
@@ -57,7 +86,11 @@ def test_where_the_line_holds_is_computed():
     for index in range(5):
         times[index] /= 2  # another, faster way for small ones
     found = series.best_fit(SIZES, times)
-    assert found.holds and found.from_bytes == SIZES[5] and found.beta_gb_per_s == pytest.approx(10)
+    assert (
+        found.holds
+        and found.from_bytes == SIZES[5]
+        and found.beta_gb_per_s == pytest.approx(10)
+    )
 
 
 def test_two_bandwidths_are_no_line():
@@ -71,13 +104,20 @@ def test_two_bandwidths_are_no_line():
 def test_a_negative_alpha_does_not_hold():
     times = [n / 10e9 * (1 - 3e4 / (n + 1e5)) for n in SIZES[7:]]
     found = series.fit(SIZES[7:], times)
-    assert found.alpha_us < -2 * found.alpha_error_us or found.largest_residual > series.HOLDS_WITHIN
+    assert (
+        found.alpha_us < -2 * found.alpha_error_us
+        or found.largest_residual > series.HOLDS_WITHIN
+    )
     assert not found.holds
 
 
 def test_what_cannot_be_fitted():
     assert series.best_fit(SIZES[:3], line(1, 1, SIZES[:3])) is None
-    for sizes, times in (([4, 8], [1, 2]), ([4, 4, 4], [1, 1, 1]), ([4, 8, 16], [1, 0, 1])):
+    for sizes, times in (
+        ([4, 8], [1, 2]),
+        ([4, 4, 4], [1, 1, 1]),
+        ([4, 8, 16], [1, 0, 1]),
+    ):
         with pytest.raises(ValueError, match="expected"):
             series.fit(sizes, times)
 
@@ -92,21 +132,38 @@ def test_bus_bandwidth_is_nccl_s():
 def test_a_copy_s_bandwidth_counts_both_of_its_bytes_in_rate_and_fit():
     points = tuple(Point(n, (t,)) for n, t in zip(SIZES, line(2, 8)))
     copy = Series(MEMORY, "copy", points, traffic=2)
-    assert copy.fitted().beta_gb_per_s == pytest.approx(16) and copy.fitted().alpha_us == pytest.approx(2)
+    assert copy.fitted().beta_gb_per_s == pytest.approx(
+        16
+    ) and copy.fitted().alpha_us == pytest.approx(2)
     assert copy.gb_per_s(points[-1]) == pytest.approx(16, rel=1e-3)
 
 
 def test_a_copy_whose_time_does_not_grow_is_still_a_copy():
-    flat = Series(COPY, "host to GPU 0, pinned", tuple(Point(n, (t,)) for n, t in zip(SIZES, [3e-6, 3.01e-6] * 7)))
-    (row,) = [line for line in table.render(table.Measurements("", (flat,))).splitlines() if flat.name in line]
+    flat = Series(
+        COPY,
+        "host to GPU 0, pinned",
+        tuple(Point(n, (t,)) for n, t in zip(SIZES, [3e-6, 3.01e-6] * 7)),
+    )
+    (row,) = [
+        line
+        for line in table.render(table.Measurements("", (flat,))).splitlines()
+        if flat.name in line
+    ]
     assert "no growth" in row and "no copy" not in row
 
 
 def test_passes_become_one_series():
-    first = Series(ALL_REDUCE, "x", (Point(4, (1.0,), wrong=0), Point(8, (2.0,), wrong=3)), ranks=2)
-    second = Series(ALL_REDUCE, "x", (Point(4, (3.0,), wrong=None),), ranks=2, error="hung")
+    first = Series(
+        ALL_REDUCE, "x", (Point(4, (1.0,), wrong=0), Point(8, (2.0,), wrong=3)), ranks=2
+    )
+    second = Series(
+        ALL_REDUCE, "x", (Point(4, (3.0,), wrong=None),), ranks=2, error="hung"
+    )
     both = joined([first, second])
-    assert [(p.num_bytes, p.seconds, p.wrong) for p in both.points] == [(4, (1.0, 3.0), None), (8, (2.0,), 3)]
+    assert [(p.num_bytes, p.seconds, p.wrong) for p in both.points] == [
+        (4, (1.0, 3.0), None),
+        (8, (2.0,), 3),
+    ]
     assert both.error == "hung"
 
 
@@ -117,7 +174,9 @@ def test_rounds_interleave_and_end_at_the_budget():
         return lambda: order.append(name) or times[name]
 
     done = []
-    found = rounds.in_rounds([job("a"), job("b")], 6, 25.0, after_round=lambda n, seen: done.append(n))
+    found = rounds.in_rounds(
+        [job("a"), job("b")], 6, 25.0, after_round=lambda n, seen: done.append(n)
+    )
     assert found == [[1.0] * 6, [10.0] * 3] and done == [1, 2, 3, 4, 5, 6]
     assert all(set(order[i : i + 2]) == {"a", "b"} for i in (0, 2, 4))
     again = rounds.in_rounds([job("a"), job("b")], 2, 0.0, fewest=4)
@@ -130,7 +189,9 @@ def test_short_calls_are_repeated_within_a_repeat():
     assert job.calls == 19 or job.calls == 20
     calls = []
     counted = rounds.RoundJob(lambda: calls.append(1), 10)
-    assert counted.seconds(clock=itertools.count(0.0, 5.0).__next__) == pytest.approx(0.5)
+    assert counted.seconds(clock=itertools.count(0.0, 5.0).__next__) == pytest.approx(
+        0.5
+    )
     assert len(calls) == 11  # one before the clock starts
     long = rounds.prepared(lambda: None, clock=itertools.count(0.0, 1.0).__next__)
     assert long.calls == 1
@@ -138,7 +199,12 @@ def test_short_calls_are_repeated_within_a_repeat():
 
 def test_passes_that_measured_different_machines_are_noted():
     def part(factor):
-        return Series(ALL_REDUCE, "x", tuple(Point(n, (factor * t,)) for n, t in zip(SIZES, line(10, 1))), ranks=2)
+        return Series(
+            ALL_REDUCE,
+            "x",
+            tuple(Point(n, (factor * t,)) for n, t in zip(SIZES, line(10, 1))),
+            ranks=2,
+        )
 
     assert joined([part(1.0), part(1.2)]).notes == ()
     assert "took 1.50 times" in joined([part(1.0), part(1.5)]).notes[0]
@@ -147,6 +213,14 @@ def test_passes_that_measured_different_machines_are_noted():
 
 
 def test_values_are_written_to_the_second_digit_of_their_error():
-    written = {(268.24, 2.19): "268.2 ± 2.2", (0.426, 0.12): "0.43 ± 0.12", (-0.007, 20.6): "0 ± 21"}
-    written |= {(12345.6, 1000.0): "12,346 ± 1,000", (5.0, 0.0): "5.000 ± 0.000", (5.0, 1e-7): "5.000 ± 0.000"}
+    written = {
+        (268.24, 2.19): "268.2 ± 2.2",
+        (0.426, 0.12): "0.43 ± 0.12",
+        (-0.007, 20.6): "0 ± 21",
+    }
+    written |= {
+        (12345.6, 1000.0): "12,346 ± 1,000",
+        (5.0, 0.0): "5.000 ± 0.000",
+        (5.0, 1e-7): "5.000 ± 0.000",
+    }
     assert {pair: table._with_error(*pair) for pair in written} == written

@@ -17,16 +17,30 @@ SMALL, LARGE = (4, 8, 16), (8, 8, 32)
 def test_a_rate_is_of_all_devices_and_the_best_is_by_its_median():
     slow, fast = Product(SMALL, (1.0, 2.0, 4.0)), Product(LARGE, (1.0, 1.0, 2.0))
     made = Gemm("float32", 3, 1, True, (fast, slow))
-    assert (made.rate(slow).median, made.rate(slow).low) == (3 * 1024 / 2, 3 * 1024 / 3)  # 2 m k n; longer is slower
+    assert (made.rate(slow).median, made.rate(slow).low) == (
+        3 * 1024 / 2,
+        3 * 1024 / 3,
+    )  # 2 m k n; longer is slower
     assert made.rate(slow).high == 3 * 1024 / 1.5
     assert made.best == made.rate(fast) and made.best.median == 3 * 4096
-    assert json.loads(json.dumps(gemm.to_json(made)))["best_flops_per_second"] == 3 * 4096
+    assert (
+        json.loads(json.dumps(gemm.to_json(made)))["best_flops_per_second"] == 3 * 4096
+    )
 
 
 def test_devices_and_shapes_in_words():
-    words = {(1, 1): "1 core", (2, 1): "2 cores", (1, 4): "4 cores", (2, 4): "2 devices of 4 cores", (8, 0): "8 GPUs"}
+    words = {
+        (1, 1): "1 core",
+        (2, 1): "2 cores",
+        (1, 4): "4 cores",
+        (2, 4): "2 devices of 4 cores",
+        (8, 0): "8 GPUs",
+    }
     assert {pair: Gemm("float32", *pair, True, ()).devices for pair in words} == words
-    assert [gemm.title(shape) for shape in ((64, 64, 64), SMALL)] == ["64^3", "4x8 x 8x16"]
+    assert [gemm.title(shape) for shape in ((64, 64, 64), SMALL)] == [
+        "64^3",
+        "4x8 x 8x16",
+    ]
 
 
 def test_the_whole_product_is_made_on_every_device(tf, devices):
@@ -38,20 +52,28 @@ def test_the_whole_product_is_made_on_every_device(tf, devices):
         assert float(elements[rank]) == float(result[0, 0])
     graph = work.function.get_concrete_function().graph
     placed = [op.device for op in graph.get_operations() if op.type == "MatMul"]
-    assert len(placed) == 2 and all(name in place for name, place in zip(devices, placed, strict=False))
+    assert len(placed) == 2 and all(
+        name in place for name, place in zip(devices, placed, strict=False)
+    )
 
 
 def test_a_repeat_is_the_mean_of_its_calls(tf, devices):
-    work = compute.ComputeWork(devices[:1], SMALL, "bfloat16", clock=itertools.count(0.0, 6.0).__next__)
+    work = compute.ComputeWork(
+        devices[:1], SMALL, "bfloat16", clock=itertools.count(0.0, 6.0).__next__
+    )
     calls, function = [], work.function
     work.calls, work.function = 3, lambda: calls.append(1) or function()
     assert work.seconds() == 2.0 and len(calls) == 3
 
 
 def test_short_products_are_repeated_and_long_ones_are_not(tf, devices):
-    short = compute.ComputeWork(devices[:1], SMALL, "float32", clock=itertools.count(0.0, 0.005).__next__)
+    short = compute.ComputeWork(
+        devices[:1], SMALL, "float32", clock=itertools.count(0.0, 0.005).__next__
+    )
     assert short.warm_up() == pytest.approx(0.005) and short.calls == 10
-    long = compute.ComputeWork(devices[:1], SMALL, "float32", clock=itertools.count(0.0, 9.0).__next__)
+    long = compute.ComputeWork(
+        devices[:1], SMALL, "float32", clock=itertools.count(0.0, 9.0).__next__
+    )
     assert long.warm_up() == 9.0 and long.calls == 1
 
 
@@ -59,11 +81,24 @@ def test_products_that_would_take_too_long_are_left_out(tf, devices, monkeypatch
     seen = []
     monkeypatch.setattr(compute, "LONGEST_S", 0.0)
     made = compute.measure(
-        devices[:2], [SMALL, LARGE], ["float32", "bfloat16"], 3, 1, True, lambda *at: seen.append(at)
+        devices[:2],
+        [SMALL, LARGE],
+        ["float32", "bfloat16"],
+        3,
+        1,
+        True,
+        lambda *at: seen.append(at),
     )
     assert [(each.dtype, [p.shape for p in each.products]) for each in made] == [
         ("float32", [SMALL]),
         ("bfloat16", [SMALL]),
     ]
-    assert all("left out" in each.notes[0] and len(each.products[0].seconds) == 3 for each in made)
-    assert seen[0] == (0, 3, "products of float32, first calls") and seen[-1] == (3, 3, "matrix products")
+    assert all(
+        "left out" in each.notes[0] and len(each.products[0].seconds) == 3
+        for each in made
+    )
+    assert seen[0] == (0, 3, "products of float32, first calls") and seen[-1] == (
+        3,
+        3,
+        "matrix products",
+    )

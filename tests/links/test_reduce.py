@@ -10,7 +10,15 @@ import pytest
 from rnn_scaling import registry
 from rnn_scaling.links import reduce
 
-ALGORITHMS = ("collective", "xring", "xring#4", "rechd", "pscpu", "pscpu#3", "hierarchical")
+ALGORITHMS = (
+    "collective",
+    "xring",
+    "xring#4",
+    "rechd",
+    "pscpu",
+    "pscpu#3",
+    "hierarchical",
+)
 SIZES = (4, 44, 4096, 4 * 100_003)
 
 
@@ -29,9 +37,17 @@ def add(tensors, _devices=None):
 def test_every_algorithm_gives_the_exact_sum_at_every_size(devices, name):
     told = []
     found = reduce.measure(
-        function_of(name, devices), name, devices, SIZES, 3, lambda *what: told.append(what), told.append
+        function_of(name, devices),
+        name,
+        devices,
+        SIZES,
+        3,
+        lambda *what: told.append(what),
+        told.append,
     )
-    assert [(p.num_bytes, p.wrong, len(p.seconds)) for p in found.points] == [(size, 0, 3) for size in SIZES]
+    assert [(p.num_bytes, p.wrong, len(p.seconds)) for p in found.points] == [
+        (size, 0, 3) for size in SIZES
+    ]
     assert found.ranks == 4 and found.name == name
     # Before anything that may hang, the parent has heard of it.
     assert told[0] == (0, 3, f"{name}, first calls of 4 B")
@@ -41,17 +57,27 @@ def test_every_algorithm_gives_the_exact_sum_at_every_size(devices, name):
 
 def test_wrong_elements_are_counted(tf, devices):
     def wrong_by(change):
-        case = reduce.build(lambda tensors: change([tf.add_n(tensors) for _ in tensors], tensors), devices, 4 * 1000)
+        case = reduce.build(
+            lambda tensors: change([tf.add_n(tensors) for _ in tensors], tensors),
+            devices,
+            4 * 1000,
+        )
         return reduce.count_wrong(reduce.run(case))
 
     assert wrong_by(lambda sums, _: sums) == 0
-    assert wrong_by(lambda sums, inputs: [*sums[:3], inputs[3]]) == 1000  # one rank kept its own
-    assert wrong_by(lambda sums, inputs: [s - inputs[2] for s in sums]) == 4000  # one rank left out
+    assert (
+        wrong_by(lambda sums, inputs: [*sums[:3], inputs[3]]) == 1000
+    )  # one rank kept its own
+    assert (
+        wrong_by(lambda sums, inputs: [s - inputs[2] for s in sums]) == 4000
+    )  # one rank left out
     assert wrong_by(lambda sums, inputs: [s + 1.0 for s in sums[:1]] + sums[1:]) == 1000
     one_off = np.zeros(1000, np.float32)
     one_off[999] = 1
     assert wrong_by(lambda sums, _: [sums[0] + one_off, *sums[1:]]) == 1
-    swapped = wrong_by(lambda sums, _: [tf.concat([sums[0][500:], sums[0][:500]], 0), *sums[1:]])
+    swapped = wrong_by(
+        lambda sums, _: [tf.concat([sums[0][500:], sums[0][:500]], 0), *sums[1:]]
+    )
     assert swapped > 990
     assert wrong_by(lambda sums, _: [sums[0][:990], *sums[1:]]) == 10  # too short
     nan = wrong_by(lambda sums, _: [sums[0] * float("nan"), *sums[1:]])
@@ -105,12 +131,18 @@ def test_waits_for_an_element_of_every_rank():
             fetched.append(self.rank)
 
     elements = [Element(rank) for rank in range(3)]
-    assert reduce.run(lambda: (["a", "b", "c"], elements)) == ["a", "b", "c"] and fetched == [0, 1, 2]
+    assert reduce.run(lambda: (["a", "b", "c"], elements)) == [
+        "a",
+        "b",
+        "c",
+    ] and fetched == [0, 1, 2]
 
 
 def test_the_elements_that_are_waited_for_are_the_results_own(devices):
     results, last = reduce.build(add, devices, 400)()
-    assert [float(element) for element in last] == [float(result[-1]) for result in results]
+    assert [float(element) for element in last] == [
+        float(result[-1]) for result in results
+    ]
     assert [element.device for element in last] == [result.device for result in results]
 
 
@@ -126,10 +158,17 @@ def test_nothing_is_folded_and_inputs_stay(tf, devices):
     first = [result.numpy() for result in reduce.run(case)]
     for _ in range(3):
         again = [result.numpy() for result in reduce.run(case)]
-    assert all(np.array_equal(a, b) for a, b in zip(first, again)) and reduce.count_wrong(reduce.run(case)) == 0
+    assert (
+        all(np.array_equal(a, b) for a, b in zip(first, again))
+        and reduce.count_wrong(reduce.run(case)) == 0
+    )
     assert {tensor.op.inputs[0].op.type for tensor in read} == {"ReadVariableOp"}
     graph = case.get_concrete_function().graph
-    assert not [op for op in graph.get_operations() if op.type == "Const" and op.outputs[0].shape.num_elements() > 100]
+    assert not [
+        op
+        for op in graph.get_operations()
+        if op.type == "Const" and op.outputs[0].shape.num_elements() > 100
+    ]
     inputs = case.get_concrete_function().variables
     assert len(inputs) == 4
     inputs[2].assign(inputs[2] + 1.0)
@@ -137,8 +176,16 @@ def test_nothing_is_folded_and_inputs_stay(tf, devices):
 
 
 def test_ranks_that_get_one_buffer_are_told(tf, devices):
-    shared = reduce.run(reduce.build(lambda tensors: [tf.add_n(tensors)] * 4, devices, 400))
-    own = reduce.run(reduce.build(lambda tensors: [tf.add_n(tensors) + float(i) for i in range(4)], devices, 400))
+    shared = reduce.run(
+        reduce.build(lambda tensors: [tf.add_n(tensors)] * 4, devices, 400)
+    )
+    own = reduce.run(
+        reduce.build(
+            lambda tensors: [tf.add_n(tensors) + float(i) for i in range(4)],
+            devices,
+            400,
+        )
+    )
     assert reduce.share_a_buffer(shared) and not reduce.share_a_buffer(own)
 
 
@@ -147,8 +194,16 @@ def test_logical_cpus_are_handed_the_same_buffer(tf, devices):
 
     found = cpu_copies.measure(devices, [4, 4096, 4_000_000], 3, lambda *what: None)
     (series,) = found
-    assert series.sizes == [4, 4096, 4_000_000] and series.traffic == 0 and "copies nothing" in series.notes[0]
+    assert (
+        series.sizes == [4, 4096, 4_000_000]
+        and series.traffic == 0
+        and "copies nothing" in series.notes[0]
+    )
     assert cpu_copies._note([4, 16], [False, True]).endswith(": 16 B")
     with tf.device(devices[0]):
         x = tf.random.uniform([100])
-        assert cpu_copies.address(x) == cpu_copies.address(tf.identity(x)) != cpu_copies.address(x + 1.0)
+        assert (
+            cpu_copies.address(x)
+            == cpu_copies.address(tf.identity(x))
+            != cpu_copies.address(x + 1.0)
+        )

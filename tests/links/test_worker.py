@@ -16,9 +16,21 @@ from tests.links.fake_cuda import FakeCudart
 
 
 def test_the_worker_of_products(devices, tmp_path, monkeypatch):
-    monkeypatch.setattr(worker, "_start", lambda request: types.SimpleNamespace(devices=devices[:2]))
-    monkeypatch.setattr(worker, "LoadMeter", lambda cores: types.SimpleNamespace(read=lambda: Load(0.5, 0.0, 1.0)))
-    request = {"what": "compute", "rounds": 3, "cores_per_device": 1, "dtypes": ["float32"], "shapes": [[4, 8, 16]]}
+    monkeypatch.setattr(
+        worker, "_start", lambda request: types.SimpleNamespace(devices=devices[:2])
+    )
+    monkeypatch.setattr(
+        worker,
+        "LoadMeter",
+        lambda cores: types.SimpleNamespace(read=lambda: Load(0.5, 0.0, 1.0)),
+    )
+    request = {
+        "what": "compute",
+        "rounds": 3,
+        "cores_per_device": 1,
+        "dtypes": ["float32"],
+        "shapes": [[4, 8, 16]],
+    }
     (tmp_path / "request").write_text(json.dumps(request))
     assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
     outcome = pickle.loads((tmp_path / "result").read_bytes())
@@ -28,16 +40,26 @@ def test_the_worker_of_products(devices, tmp_path, monkeypatch):
 
 
 def test_the_worker_of_copies(devices, tmp_path, monkeypatch):
-    monkeypatch.setattr(worker, "_start", lambda request: types.SimpleNamespace(devices=devices))
-    (tmp_path / "request").write_text(json.dumps({"what": "cpu_copies", "sizes": [4, 64], "rounds": 3}))
+    monkeypatch.setattr(
+        worker, "_start", lambda request: types.SimpleNamespace(devices=devices)
+    )
+    (tmp_path / "request").write_text(
+        json.dumps({"what": "cpu_copies", "sizes": [4, 64], "rounds": 3})
+    )
     assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
     (found,) = pickle.loads((tmp_path / "result").read_bytes()).series
-    assert found.name == "logical CPU 0 to logical CPU 1" and "copies nothing" in found.notes[0]
+    assert (
+        found.name == "logical CPU 0 to logical CPU 1"
+        and "copies nothing" in found.notes[0]
+    )
 
 
 @pytest.mark.parametrize(
     ("error", "said"),
-    [(MemoryError("8 bytes"), "out of memory (8 bytes); lower --max_bytes"), (DeviceError("no GPU"), "no GPU")],
+    [
+        (MemoryError("8 bytes"), "out of memory (8 bytes); lower --max_bytes"),
+        (DeviceError("no GPU"), "no GPU"),
+    ],
 )
 def test_the_worker_s_errors_are_one_line(tmp_path, monkeypatch, capsys, error, said):
     def fail(request, write):
@@ -54,11 +76,23 @@ def test_no_gpu_library_fails_the_copies_with_a_line(tmp_path, capsys, monkeypat
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "")  # so that it is put back
     del os.environ["CUDA_DEVICE_ORDER"]
     (tmp_path / "request").write_text(
-        json.dumps({"what": "gpu_copies", "sizes": [4, 64], "rounds": 3, "devices": [0, 1], "origin": None})
+        json.dumps(
+            {
+                "what": "gpu_copies",
+                "sizes": [4, 64],
+                "rounds": 3,
+                "devices": [0, 1],
+                "origin": None,
+            }
+        )
     )
     assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
     assert len(pickle.loads((tmp_path / "result").read_bytes()).series) == 2 * 7
-    assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"  # GPU 0 is nvidia-smi's, as in the topology
-    monkeypatch.setattr(gpu_copies, "find_library", lambda: FakeCudart(fail="cudaMalloc"))
+    assert (
+        os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    )  # GPU 0 is nvidia-smi's, as in the topology
+    monkeypatch.setattr(
+        gpu_copies, "find_library", lambda: FakeCudart(fail="cudaMalloc")
+    )
     assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 1
     assert capsys.readouterr().err.splitlines()[-1].startswith("error: cudaMalloc: ")

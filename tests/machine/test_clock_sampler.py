@@ -38,7 +38,10 @@ def test_reasons_are_those_of_nvidias_own_table():
         "DisplayClockSetting": "display clock setting",
     }
     for name, words in names.items():
-        assert throttling.REASONS[getattr(pynvml, f"nvmlClocksThrottleReason{name}")] == words
+        assert (
+            throttling.REASONS[getattr(pynvml, f"nvmlClocksThrottleReason{name}")]
+            == words
+        )
     assert pynvml.nvmlClocksThrottleReasonGpuIdle == throttling.IDLE
     # Every function and constant that is called exists under its name.
     fake = {name for name in dir(FakeNvml) if name.startswith(("nvml", "NVML_"))}
@@ -52,8 +55,23 @@ def test_a_driver_that_is_not_there_is_no_error():
 
 
 def test_nvml_in_megahertz_watts_and_words():
-    new = {"name": "G", "uuid": "GPU-1", "sm": 1500, "memory": 4000, "reasons": 4, "power": 150_250, "temperature": 60}
-    old = {"name": "G", "uuid": "GPU-2", "old_reasons": 8, "utilisation": 99, "limit": 180_000, "max_sm": 1900}
+    new = {
+        "name": "G",
+        "uuid": "GPU-1",
+        "sm": 1500,
+        "memory": 4000,
+        "reasons": 4,
+        "power": 150_250,
+        "temperature": 60,
+    }
+    old = {
+        "name": "G",
+        "uuid": "GPU-2",
+        "old_reasons": 8,
+        "utilisation": 99,
+        "limit": 180_000,
+        "max_sm": 1900,
+    }
     api = FakeNvml([new, old])
     first, second = nvml.visible(api, ["GPU-1", "1"])
     assert nvml.sample(api, first) == {
@@ -64,7 +82,10 @@ def test_nvml_in_megahertz_watts_and_words():
         "temperature_c": 60,
         "utilisation": None,
     }
-    assert nvml.sample(api, second)["reasons"] == 8 and nvml.sample(api, second)["utilisation"] == 99
+    assert (
+        nvml.sample(api, second)["reasons"] == 8
+        and nvml.sample(api, second)["utilisation"] == 99
+    )
     assert nvml.limits(api, second) == {
         "index": 1,
         "name": "G",
@@ -75,14 +96,34 @@ def test_nvml_in_megahertz_watts_and_words():
 
 
 def test_a_run_on_gpus_is_sampled_through_nvml():
-    api = FakeNvml([{"name": "G", "uuid": f"GPU-{i}", "sm": 1000 + i, "memory": 4000, "reasons": 0} for i in range(3)])
+    api = FakeNvml(
+        [
+            {
+                "name": "G",
+                "uuid": f"GPU-{i}",
+                "sm": 1000 + i,
+                "memory": 4000,
+                "reasons": 0,
+            }
+            for i in range(3)
+        ]
+    )
     ticks = iter(range(10**6))
-    sampler = ClockSampler(lambda: clock_sampler.of_gpus(["2", "GPU-0"], lambda: api), 0.0, lambda: next(ticks))
+    sampler = ClockSampler(
+        lambda: clock_sampler.of_gpus(["2", "GPU-0"], lambda: api),
+        0.0,
+        lambda: next(ticks),
+    )
     wait_until(lambda: len((sampler.read() or {"samples": []})["samples"]) >= 3)
     sampler.stop()
     found = json.loads(json.dumps(sampler.read()))
-    assert (found["source"], [device["index"] for device in found["devices"]]) == ("NVML", [2, 0])
-    assert [[device["sm_mhz"] for device in s["devices"]] for s in found["samples"][:2]] == [[1002, 1000]] * 2
+    assert (found["source"], [device["index"] for device in found["devices"]]) == (
+        "NVML",
+        [2, 0],
+    )
+    assert [
+        [device["sm_mhz"] for device in s["devices"]] for s in found["samples"][:2]
+    ] == [[1002, 1000]] * 2
     times = [s["at_s"] for s in found["samples"]]
     assert times[0] == 1 and times == sorted(set(times)) and api.down == 1
     assert not [thread for thread in threading.enumerate() if thread.name == "clocks"]
@@ -101,7 +142,9 @@ class Steps:
         if self.polls >= self.ends_at:
             raise RuntimeError("the driver is gone")
         self.polls += 1
-        return [{"mhz": 1000.0 + self.step * self.polls}] + [{"mhz": 1000.0}] * (len(self.devices) - 1)
+        return [{"mhz": 1000.0 + self.step * self.polls}] + [{"mhz": 1000.0}] * (
+            len(self.devices) - 1
+        )
 
     def close(self):
         self.closed = True
@@ -127,7 +170,9 @@ def test_many_cores_keep_fewer_samples():
 
 
 def test_thinning_keeps_both_ends():
-    assert clock_sampler.thin(range(5), 5) == [0, 1, 2, 3, 4] and clock_sampler.thin(range(101), 3) == [0, 50, 100]
+    assert clock_sampler.thin(range(5), 5) == [0, 1, 2, 3, 4] and clock_sampler.thin(
+        range(101), 3
+    ) == [0, 50, 100]
 
 
 def test_a_cpu_clock_that_never_moves_is_no_clock():
@@ -152,12 +197,23 @@ def test_what_fails_in_the_sampler_is_in_the_record():
 
 
 def test_cpu_clocks_of_the_bound_cores(tmp_path):
-    assert clock_sampler.of_cpus([0, 2], str(tmp_path)) is None and clock_sampler.of_cpus([]) is None
+    assert (
+        clock_sampler.of_cpus([0, 2], str(tmp_path)) is None
+        and clock_sampler.of_cpus([]) is None
+    )
     (tmp_path / "proc").mkdir()
     cpuinfo = tmp_path / "proc/cpuinfo"
-    cpuinfo.write_text("".join(f"processor\t: {i}\nflags\t: fpu\ncpu MHz\t\t: {2000 + i}.5\n\n" for i in range(4)))
+    cpuinfo.write_text(
+        "".join(
+            f"processor\t: {i}\nflags\t: fpu\ncpu MHz\t\t: {2000 + i}.5\n\n"
+            for i in range(4)
+        )
+    )
     source = clock_sampler.of_cpus([0, 2], str(tmp_path))
-    assert (source.name, source.poll()) == ("/proc/cpuinfo", [{"mhz": 2000.5}, {"mhz": 2002.5}])
+    assert (source.name, source.poll()) == (
+        "/proc/cpuinfo",
+        [{"mhz": 2000.5}, {"mhz": 2002.5}],
+    )
     cpuinfo.write_text("processor\t: 0\nBogoMIPS\t: 50.00\n")  # as on ARM
     assert clock_sampler.of_cpus([0], str(tmp_path)) is None
     for core in (0, 2):
@@ -189,11 +245,15 @@ class Cards(Steps):
 
     def __init__(self):
         super().__init__()
-        self.devices = [{"index": i, "name": "GTX 1070", "power_limit_w": 150.0} for i in range(2)]
+        self.devices = [
+            {"index": i, "name": "GTX 1070", "power_limit_w": 150.0} for i in range(2)
+        ]
 
     def poll(self):
         self.polls += 1
-        return [{"sm_mhz": 1500, "memory_mhz": mhz, "reasons": 0} for mhz in (4000, 3800)]
+        return [
+            {"sm_mhz": 1500, "memory_mhz": mhz, "reasons": 0} for mhz in (4000, 3800)
+        ]
 
 
 def test_a_run_warns_at_its_end_and_keeps_the_samples(monkeypatch, capsys):
@@ -203,18 +263,27 @@ def test_a_run_warns_at_its_end_and_keeps_the_samples(monkeypatch, capsys):
     assert state.record("failed").environment.clocks is None
     state.watch_machine()
     wait_until(lambda: cards.polls)
-    assert state.record("interrupted").environment.clocks.samples[0].devices[1].memory_mhz == 3800
+    assert (
+        state.record("interrupted").environment.clocks.samples[0].devices[1].memory_mhz
+        == 3800
+    )
     state.stop_watching()
     assert cards.closed
     warning = capsys.readouterr().err
-    assert warning.startswith("warning: GPU 1 (GTX 1070) ") and "3800 MHz" in warning and "4000 MHz (+5.3%)" in warning
+    assert (
+        warning.startswith("warning: GPU 1 (GTX 1070) ")
+        and "3800 MHz" in warning
+        and "4000 MHz (+5.3%)" in warning
+    )
 
 
 def test_only_the_gpus_of_the_run_are_sampled(monkeypatch):
     asked = []
     state = state_of(monkeypatch, None)
     monkeypatch.setattr(clock_sampler, "of_gpus", lambda ids: asked.append(list(ids)))
-    monkeypatch.setattr(clock_sampler, "of_cpus", lambda cores: asked.append(list(cores)))
+    monkeypatch.setattr(
+        clock_sampler, "of_cpus", lambda cores: asked.append(list(cores))
+    )
     clock_sampler.start(state.resolved).stop()
     clock_sampler.start({"device_type": "CPU", "cpu_affinity": [3, 1]}).stop()
     clock_sampler.start({}).stop()
@@ -233,11 +302,17 @@ def test_the_batches_of_a_run_are_sampled(tf, monkeypatch):
         __init__ = object.__init__
 
         def __call__(self):
-            cards.extend(thread for thread in threading.enumerate() if thread.name == "clocks")
+            cards.extend(
+                thread for thread in threading.enumerate() if thread.name == "clocks"
+            )
             wait_until(lambda: state._sampler.read())
             return StepResult(*np.full([4, 1], 7.0))
 
-    config = configs.resolve({"num_batches": 2, "num_warmup_batches": 1, "progress": False}, num_gpus=0, num_cores=1)
+    config = configs.resolve(
+        {"num_batches": 2, "num_warmup_batches": 1, "progress": False},
+        num_gpus=0,
+        num_cores=1,
+    )
     benchmark._train(config, Step(), state, Alone(), Saver(config, state, ()))
     assert len(cards) == 3 and not cards[0].is_alive()
     assert state.record("ok").environment.clocks.source == "NVML"

@@ -43,10 +43,15 @@ def measured(root, change=lambda: None, gpu_ids=()):
 
 
 def test_packages_and_their_memory_count_and_parts_of_packages_do_not(tmp_path):
-    package, dram = zone(tmp_path, "intel-rapl:0", "package-0", 100), zone(tmp_path, "intel-rapl:0:1", "dram", 5)
+    package, dram = (
+        zone(tmp_path, "intel-rapl:0", "package-0", 100),
+        zone(tmp_path, "intel-rapl:0:1", "dram", 5),
+    )
     zone(tmp_path, "intel-rapl:0:0", "core", 0)
     zone(tmp_path, "intel-rapl:2", "psys", 0)
-    zone(tmp_path, "intel-rapl-mmio:0", "package-9", 0)  # another door to the same counter
+    zone(
+        tmp_path, "intel-rapl-mmio:0", "package-9", 0
+    )  # another door to the same counter
     second = zone(tmp_path, "intel-rapl:1", "package-1", RANGE - 10)
 
     def change():
@@ -55,7 +60,9 @@ def test_packages_and_their_memory_count_and_parts_of_packages_do_not(tmp_path):
         second.write_text("90")  # it wrapped around
 
     found = measured(tmp_path, change)
-    assert found["joules"] == pytest.approx({"package-0": 0.4, "package-0 dram": 0.07, "package-1": 1e-4})
+    assert found["joules"] == pytest.approx(
+        {"package-0": 0.4, "package-0 dram": 0.07, "package-1": 1e-4}
+    )
     assert found["seconds"] > 0 and found["not_measured"] == {}
 
 
@@ -71,7 +78,11 @@ def test_a_counter_that_wraps_around_twice_is_seen_by_the_thread(tmp_path, monke
         return last[0]
 
     zone(tmp_path, "intel-rapl:0", "package-0", 0)
-    monkeypatch.setattr(energy, "_number", lambda path: RANGE if path.name.startswith("max") else read(path))
+    monkeypatch.setattr(
+        energy,
+        "_number",
+        lambda path: RANGE if path.name.startswith("max") else read(path),
+    )
     found = measured(tmp_path, lambda: passed.wait(20))
     assert found["joules"] == pytest.approx({"package-0": 0.7 + 0.6 + 0.6})
 
@@ -81,7 +92,10 @@ def test_what_is_not_readable_or_is_lost_is_named(tmp_path):
     lost = zone(tmp_path, "intel-rapl:1", "package-1", 7)
     found = measured(tmp_path, lambda: lost.write_text("?"))
     assert found["joules"] == {}
-    assert found["not_measured"] == {"package-0": energy.NEEDS_ROOT, "package-1": energy.LOST}
+    assert found["not_measured"] == {
+        "package-0": energy.NEEDS_ROOT,
+        "package-1": energy.LOST,
+    }
 
 
 def test_a_counter_that_comes_back_stays_lost(tmp_path):
@@ -104,7 +118,10 @@ def test_gpus_count_in_millijoules_and_those_of_the_run_alone(tmp_path, monkeypa
     monkeypatch.setattr(nvml, "start", lambda: api)
     found = measured(tmp_path, change, gpu_ids=["0", "GPU-1"])
     assert found["joules"] == {"GPU 1": 2.5} and api.down == 1
-    assert found["not_measured"] == {"GPU 0": energy.NO_COUNTER, "package": energy.NO_COUNTER}
+    assert found["not_measured"] == {
+        "GPU 0": energy.NO_COUNTER,
+        "package": energy.NO_COUNTER,
+    }
 
 
 def test_without_counters_there_is_nothing(tmp_path, monkeypatch):
@@ -127,7 +144,10 @@ def test_a_recorder_counts_the_measured_steps(warmup, tmp_path, monkeypatch):
             counter.write_text(str(100_000 * step))
             recorder.step(items=10)
     used = record.read(tmp_path / "run.json").energy
-    assert used.joules == pytest.approx({"package-0": 0.4 if warmup == 0 else 0.2}) and used.seconds > 0
+    assert (
+        used.joules == pytest.approx({"package-0": 0.4 if warmup == 0 else 0.2})
+        and used.seconds > 0
+    )
     assert record.from_json(record.read(tmp_path / "run.json").to_json()).energy == used
 
 
@@ -158,7 +178,11 @@ def test_a_run_counts_its_measured_batches(tf, tmp_path, monkeypatch):
         def save(self, step):
             counter.write_text("900000")  # after the last batch
 
-    config = configs.resolve({"num_batches": 3, "num_warmup_batches": 2, "progress": False}, num_gpus=0, num_cores=1)
+    config = configs.resolve(
+        {"num_batches": 3, "num_warmup_batches": 2, "progress": False},
+        num_gpus=0,
+        num_cores=1,
+    )
     state = RunState(config)
     benchmark._train(config, Step(), state, Alone(), Saves(config, state, ()))
     assert state.record("ok").energy.joules == pytest.approx({"package-0": 0.3})

@@ -33,18 +33,32 @@ CPUINFO = "".join(
 
 def test_cpuinfo():
     assert environment.cpu_topology(CPUINFO) == {"sockets": 2, "cores": 4, "threads": 8}
-    assert system.cpuinfo_values(CPUINFO, "cpu MHz") == ["1000.5", "1000.5", "1001.5", "1001.5"] * 2
+    assert (
+        system.cpuinfo_values(CPUINFO, "cpu MHz")
+        == ["1000.5", "1000.5", "1001.5", "1001.5"] * 2
+    )
     assert set(system.cpuinfo_values(CPUINFO, "model name")) == {"Processor  A"}
     assert environment.cpu_vector_units(CPUINFO) == ["avx", "avx2", "fma"]
 
 
 def test_cpuinfo_of_a_system_that_tells_less():
     text = "processor\t: 0\nBogoMIPS\t: 50.00\n\nprocessor\t: 1\n"  # ARM
-    assert environment.cpu_topology(text) == {"sockets": None, "cores": None, "threads": 2}
+    assert environment.cpu_topology(text) == {
+        "sockets": None,
+        "cores": None,
+        "threads": 2,
+    }
     assert system.cpuinfo_values(text, "cpu MHz") == []
     assert environment.cpu_vector_units(text) is None
-    assert environment.cpu_vector_units(f"{text}Features\t: fp asimd sve\n") == ["asimd", "sve"]
-    assert environment.cpu_topology("") == {"sockets": None, "cores": None, "threads": None}
+    assert environment.cpu_vector_units(f"{text}Features\t: fp asimd sve\n") == [
+        "asimd",
+        "sve",
+    ]
+    assert environment.cpu_topology("") == {
+        "sockets": None,
+        "cores": None,
+        "threads": None,
+    }
 
 
 def test_numa_nodes_in_the_order_of_their_numbers(tmp_path):
@@ -101,7 +115,16 @@ def test_limit_of_control_groups(files, limit, tmp_path):
 def test_environment_is_json_and_keeps_its_fields():
     held = json.loads(json.dumps(read_environment()))
     assert held.keys() >= {
-        *("python", "packages", "platform", "cpu", "cpu_cores", "cpu_governor", "memory_bytes", "load_average"),
+        *(
+            "python",
+            "packages",
+            "platform",
+            "cpu",
+            "cpu_cores",
+            "cpu_governor",
+            "memory_bytes",
+            "load_average",
+        ),
         *("gpus", "topology", "variables", "commit"),
         *(
             "cuda",
@@ -119,27 +142,49 @@ def test_environment_is_json_and_keeps_its_fields():
 
 def test_a_modified_tree_is_told_from_another(monkeypatch):
     said = {"rev-parse": "abc\n", "status": " M file\n", "diff": "one change"}
-    monkeypatch.setattr(environment, "run_command", lambda *words: next(said[w] for w in words if w in said))
+    monkeypatch.setattr(
+        environment,
+        "run_command",
+        lambda *words: next(said[w] for w in words if w in said),
+    )
     first = read_environment()["commit"]
     said["diff"] = "another"
     second = read_environment()["commit"]
-    assert first["hash"] == second["hash"] == "abc" and first["modified"] and first["diff"] != second["diff"]
-    said["status"] = ""
-    assert read_environment()["commit"] == {"hash": "abc", "modified": False, "diff": None}
-    monkeypatch.setattr(
-        environment, "__file__", "/clone/.venv/lib/python3/site-packages/rnn_scaling/machine/environment.py"
+    assert (
+        first["hash"] == second["hash"] == "abc"
+        and first["modified"]
+        and first["diff"] != second["diff"]
     )
-    assert read_environment()["commit"] is None  # an installed suite in a clone of another project
+    said["status"] = ""
+    assert read_environment()["commit"] == {
+        "hash": "abc",
+        "modified": False,
+        "diff": None,
+    }
+    monkeypatch.setattr(
+        environment,
+        "__file__",
+        "/clone/.venv/lib/python3/site-packages/rnn_scaling/machine/environment.py",
+    )
+    assert (
+        read_environment()["commit"] is None
+    )  # an installed suite in a clone of another project
 
 
 @pytest.fixture
 def four_gpus(monkeypatch):
     """A machine with /dev/nvidia0 to 3 whose nvidia-smi knows all but the clocks' reasons and says `said[0]`."""
-    said = ["".join(f"{i}, A, GPU-{i}{i}, 500, {i}000 MiB, 1, 2, 00:{i}\n" for i in range(4))]
+    said = [
+        "".join(
+            f"{i}, A, GPU-{i}{i}, 500, {i}000 MiB, 1, 2, 00:{i}\n" for i in range(4)
+        )
+    ]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     nodes = [gpus.Path(f"/dev/nvidia{name}") for name in (0, 1, 2, 3, "ctl")]
     monkeypatch.setattr(gpus.Path, "glob", lambda self, pattern: iter(nodes))
-    monkeypatch.setattr(gpus, "run_command", lambda *words: None if "reasons" in words[1] else said[0])
+    monkeypatch.setattr(
+        gpus, "run_command", lambda *words: None if "reasons" in words[1] else said[0]
+    )
     return said
 
 
@@ -155,21 +200,32 @@ def four_gpus(monkeypatch):
         ("", []),
     ],
 )
-def test_visible_gpus_have_the_names_that_the_user_gave(four_gpus, monkeypatch, allowed, ids):
+def test_visible_gpus_have_the_names_that_the_user_gave(
+    four_gpus, monkeypatch, allowed, ids
+):
     if allowed is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
     assert gpu_ids() == ids and visible_gpus() == len(ids)
 
 
-@pytest.mark.parametrize("allowed,uuids", [("3,1", ["GPU-33", "GPU-11"]), ("GPU-2,GPU-00", ["GPU-22", "GPU-00"])])
-def test_gpus_are_the_visible_ones_in_tensorflows_order(four_gpus, monkeypatch, allowed, uuids):
+@pytest.mark.parametrize(
+    "allowed,uuids",
+    [("3,1", ["GPU-33", "GPU-11"]), ("GPU-2,GPU-00", ["GPU-22", "GPU-00"])],
+)
+def test_gpus_are_the_visible_ones_in_tensorflows_order(
+    four_gpus, monkeypatch, allowed, uuids
+):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
     assert [gpu["uuid"] for gpu in query_gpus()] == uuids
     four_gpus[0] = "".join(f"{i}, GPU-{i}{i}, {i}000 MiB\n" for i in range(4))
-    assert [free_gpu_memory_mib(gpu) for gpu in (0, 1)] == [1000.0 * int(uuid[-1]) for uuid in uuids]
+    assert [free_gpu_memory_mib(gpu) for gpu in (0, 1)] == [
+        1000.0 * int(uuid[-1]) for uuid in uuids
+    ]
 
 
-def test_a_driver_without_the_old_name_of_the_reasons_tells_all_the_same(four_gpus, monkeypatch):
+def test_a_driver_without_the_old_name_of_the_reasons_tells_all_the_same(
+    four_gpus, monkeypatch
+):
     def answer(program, query, *rest):
         if "throttle" in query:
             return None
@@ -182,7 +238,9 @@ def test_a_driver_without_the_old_name_of_the_reasons_tells_all_the_same(four_gp
 
 
 @pytest.mark.parametrize("answer", [None, "", "0, GPU-00, [N/A]\n"])
-def test_free_memory_that_nvidia_smi_does_not_tell_is_an_error_with_a_remedy(four_gpus, answer):
+def test_free_memory_that_nvidia_smi_does_not_tell_is_an_error_with_a_remedy(
+    four_gpus, answer
+):
     four_gpus[0] = answer
     with pytest.raises(ValueError, match="install nvidia-smi, or give --num_devices"):
         free_gpu_memory_mib(0)
@@ -207,9 +265,17 @@ def test_towers_spread_evenly_or_not_at_all():
 def test_the_peak_of_a_process_is_its_own(tmp_path):
     (tmp_path / "proc/self").mkdir(parents=True)
     assert system.peak_process_bytes(f"{tmp_path}/") is None
-    (tmp_path / "proc/self/status").write_text("Name:\tpython\nVmHWM:\t  2048 kB\nVmRSS:\t    1024 kB\n")
+    (tmp_path / "proc/self/status").write_text(
+        "Name:\tpython\nVmHWM:\t  2048 kB\nVmRSS:\t    1024 kB\n"
+    )
     assert system.peak_process_bytes(f"{tmp_path}/") == 2 * 2**20
     large = bytearray(200 * 2**20)  # of this process; a child begins with none of it
     code = "from rnn_scaling.machine import system; print(system.peak_process_bytes())"
-    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     assert len(large) > int(said) > 2**20

@@ -58,7 +58,13 @@ def test_groups_of_real_machines(name, groups):
         ("7gforce", 7, "PHB", 1, tuple(range(7))),
         ("dgx1_p100", 4, "NV1", 2, (0, 1, 2, 3)),
         ("dgx1_v100", 2, "NV2", 8, (0, 3)),  # two lanes before one
-        ("dgx1_v100", 3, "NV1", 4, (0, 2, 3)),  # NV1 somewhere, but the other two have two lanes
+        (
+            "dgx1_v100",
+            3,
+            "NV1",
+            4,
+            (0, 2, 3),
+        ),  # NV1 somewhere, but the other two have two lanes
         ("dgx1_v100", 5, "SYS", 4, (0, 1, 2, 3, 4)),
         ("dgx_a100", 4, "NV12", 70, (0, 1, 2, 3)),
         ("titan_v", 2, "PIX", 4, (0, 1)),
@@ -75,12 +81,25 @@ def test_best_subsets_of_real_machines(name, count, worst, equal, first):
 
 def test_the_seeds_pairs_on_its_machine():
     found = golden("7gforce")
-    assert topology.better(found, [0, 1]) is None and topology.better(found, [4, 5]) is None
-    assert topology.better(found, [0, 5]).worst == "PIX" and topology.farthest(found, [0, 5]) == "PHB"
+    assert (
+        topology.better(found, [0, 1]) is None
+        and topology.better(found, [4, 5]) is None
+    )
+    assert (
+        topology.better(found, [0, 5]).worst == "PIX"
+        and topology.farthest(found, [0, 5]) == "PHB"
+    )
 
 
 def test_more_lanes_win_and_the_worst_link_counts_before_the_sum():
-    cells = {(0, 1): "NV4", (0, 2): "NV4", (1, 2): "NV4", (0, 3): "NV12", (1, 3): "SYS", (2, 3): "SYS"}
+    cells = {
+        (0, 1): "NV4",
+        (0, 2): "NV4",
+        (1, 2): "NV4",
+        (0, 3): "NV12",
+        (1, 3): "SYS",
+        (2, 3): "SYS",
+    }
     found = Topology(tuple(range(4)), _square(4, cells), ("",) * 4, ("",) * 4)
     assert topology.best_subsets(found, 2).subsets == ((0, 3),)
     # 0,1,3 has 16 lanes in all, and a SYS.
@@ -89,19 +108,31 @@ def test_more_lanes_win_and_the_worst_link_counts_before_the_sum():
 
 def test_equal_subsets_on_one_numa_node_come_first():
     cells = dict.fromkeys(itertools.combinations(range(4), 2), "NV12")
-    found = Topology(tuple(range(4)), _square(4, cells), ("",) * 4, ("0", "1", "0", "1"))
+    found = Topology(
+        tuple(range(4)), _square(4, cells), ("",) * 4, ("0", "1", "0", "1")
+    )
     assert topology.best_subsets(found, 2).subsets[:2] == ((0, 2), (1, 3))
 
 
 def _square(size, cells):
-    return tuple(tuple("X" if i == j else cells[min(i, j), max(i, j)] for j in range(size)) for i in range(size))
+    return tuple(
+        tuple("X" if i == j else cells[min(i, j), max(i, j)] for j in range(size))
+        for i in range(size)
+    )
 
 
 def test_above_16_gpus_those_with_consecutive_numbers_are_compared():
-    cells = {(a, b): "PIX" if a // 4 == b // 4 else "SYS" for a, b in itertools.combinations(range(32), 2)}
+    cells = {
+        (a, b): "PIX" if a // 4 == b // 4 else "SYS"
+        for a, b in itertools.combinations(range(32), 2)
+    }
     found = Topology(tuple(range(32)), _square(32, cells), ("",) * 32, ("",) * 32)
     best = topology.best_subsets(found, 4)
-    assert best.subsets[:2] == ((0, 1, 2, 3), (4, 5, 6, 7)) and best.count == 8 and best.worst == "PIX"
+    assert (
+        best.subsets[:2] == ((0, 1, 2, 3), (4, 5, 6, 7))
+        and best.count == 8
+        and best.worst == "PIX"
+    )
     assert "consecutive" in topology.text(found)
 
 
@@ -130,10 +161,22 @@ def test_affinity_columns_with_gaps_and_underlining():
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("GPU3    PHB     PHB     PHB      X      PIX     PIX     PIX     0-19\n", "", "row GPU3 has 0 of 7 cells"),
-        ("GPU6    PHB     PHB     PHB     PIX     PIX     PIX      X      0-19", "GPU6  PHB", "row GPU6 has 1 of 7"),
+        (
+            "GPU3    PHB     PHB     PHB      X      PIX     PIX     PIX     0-19\n",
+            "",
+            "row GPU3 has 0 of 7 cells",
+        ),
+        (
+            "GPU6    PHB     PHB     PHB     PIX     PIX     PIX      X      0-19",
+            "GPU6  PHB",
+            "row GPU6 has 1 of 7",
+        ),
         ("GPU1    PIX ", "GPU1    PHB ", "GPU0-GPU1 is PIX, GPU1-GPU0 is PHB"),
-        ("GPU1    PIX ", "GPU1    NVX ", "expected X, NV#, PIX, PXB, PHB, NODE or SYS, got 'NVX'"),
+        (
+            "GPU1    PIX ",
+            "GPU1    NVX ",
+            "expected X, NV#, PIX, PXB, PHB, NODE or SYS, got 'NVX'",
+        ),
         ("        GPU0 ", "  none: ", "expected a line that names GPU0"),
     ],
 )
@@ -185,10 +228,17 @@ def test_text_has_the_matrix_the_groups_and_the_best_subsets():
         ["GPU1", "NV4", "X", "NODE", "0-31,64-95", "0"],
         ["GPU2", "NODE", "NODE", "X", "0-31,64-95", "0"],
     ]
-    assert any(line.startswith("  NV#") and line.endswith("{0, 1} {2}") for line in lines)
-    assert lines[-2:] == ["  best 2: 0,1 (NV4)", "    CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,1"]
+    assert any(
+        line.startswith("  NV#") and line.endswith("{0, 1} {2}") for line in lines
+    )
+    assert lines[-2:] == [
+        "  best 2: 0,1 (NV4)",
+        "    CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,1",
+    ]
     seed = topology.text(golden("7gforce"))
-    assert "as good: 0,2; 1,2; 3,4 and 5" in seed and "  best 4: 3,4,5,6 (PIX)\n" in seed
+    assert (
+        "as good: 0,2; 1,2; 3,4 and 5" in seed and "  best 4: 3,4,5,6 (PIX)\n" in seed
+    )
     assert "  best 4: any (NV12)\n" in topology.text(golden("dgx_a100"))
     single = topology.text(topology.parse("\tGPU0\tCPU Affinity\nGPU0\t X \t0-7\n"))
     assert "best" not in single and "GPU0  X     0-7" in single
@@ -206,12 +256,28 @@ def run_on(indices, num_devices=2, variable_update="replicated", name="7gforce")
 
 
 def test_a_report_names_runs_on_gpus_with_far_links():
-    runs = [run_on([0, 5]), run_on([0, 5]), run_on([0, 1]), run_on([0, 5, 1], num_devices=1)]
+    runs = [
+        run_on([0, 5]),
+        run_on([0, 5]),
+        run_on([0, 1]),
+        run_on([0, 5, 1], num_devices=1),
+    ]
     (caution,) = environment.statements(runs)
-    assert (caution.kind, caution.subject, caution.values["runs"]) == ("far-links", "0,5", 2)
-    assert (caution.values["farthest"], caution.values["devices"], caution.values["worst"]) == ("PHB", "0,1", "PIX")
+    assert (caution.kind, caution.subject, caution.values["runs"]) == (
+        "far-links",
+        "0,5",
+        2,
+    )
+    assert (
+        caution.values["farthest"],
+        caution.values["devices"],
+        caution.values["worst"],
+    ) == ("PHB", "0,1", "PIX")
     # The first four GPUs, as TensorFlow takes them, are not the four of one switch.
-    assert environment.statements([run_on(range(7), num_devices=4)])[0].subject == "0,1,2,3"
+    assert (
+        environment.statements([run_on(range(7), num_devices=4)])[0].subject
+        == "0,1,2,3"
+    )
 
 
 @pytest.mark.parametrize(
@@ -221,8 +287,16 @@ def test_a_report_names_runs_on_gpus_with_far_links():
         run_on(range(7), num_devices=7),
         run_on(range(7), num_devices=14),  # two towers on each
         run_on(["?", 5]),
-        make_record(config={"num_devices": 2}, resolved={"device_type": "GPU"}, environment={"topology": "GPU0 X"}),
-        make_record(config={"num_devices": 2}, resolved={"device_type": "CPU"}, environment={"topology": None}),
+        make_record(
+            config={"num_devices": 2},
+            resolved={"device_type": "GPU"},
+            environment={"topology": "GPU0 X"},
+        ),
+        make_record(
+            config={"num_devices": 2},
+            resolved={"device_type": "CPU"},
+            environment={"topology": None},
+        ),
     ],
 )
 def test_a_report_says_nothing_of_links_otherwise(record):

@@ -27,7 +27,9 @@ class Case:
 def make_stack(num_layers: int, num_directions: int, **options):
     from rnn_scaling.models import stacks
 
-    return stacks.RecurrentStack(INPUT_DIM, NUM_UNITS, num_layers, num_directions, **options)
+    return stacks.RecurrentStack(
+        INPUT_DIM, NUM_UNITS, num_layers, num_directions, **options
+    )
 
 
 def make_case(stack, dtype=np.float32, scale: float = 0.5) -> Case:
@@ -36,10 +38,17 @@ def make_case(stack, dtype=np.float32, scale: float = 0.5) -> Case:
     def draw(*shape):
         return rng.uniform(-scale, scale, shape).astype(dtype)
 
-    weights = [tuple(draw(*spec.shape) for spec in stack.cell_weights(cell)) for cell in range(stack.num_cells)]
+    weights = [
+        tuple(draw(*spec.shape) for spec in stack.cell_weights(cell))
+        for cell in range(stack.num_cells)
+    ]
     sizes = (NUM_STEPS, BATCH) if stack.time_major else (BATCH, NUM_STEPS)
     states = (stack.num_cells, BATCH, stack.num_units)
-    return Case(weights, 2 * draw(*sizes, stack.input_dim), tuple(draw(*states) for _ in stack.cell.STATE))
+    return Case(
+        weights,
+        2 * draw(*sizes, stack.input_dim),
+        tuple(draw(*states) for _ in stack.cell.STATE),
+    )
 
 
 def tensors(tf, case: Case, lengths) -> tuple:
@@ -55,7 +64,8 @@ def results(tf, run: Callable, stack, weights, inputs, lengths, state) -> dict:
         outputs, final = run(weights, inputs, lengths, state, tf.constant([1, 2]))
         # Every cotangent differs, so that a gradient in a wrong place cannot cancel out.
         loss = sum(
-            tf.reduce_sum(tf.sin(3 * tf.cast(y, inputs.dtype)) * (1 + n)) for n, y in enumerate((outputs, *final))
+            tf.reduce_sum(tf.sin(3 * tf.cast(y, inputs.dtype)) * (1 + n))
+            for n, y in enumerate((outputs, *final))
         )
     d_weights, d_inputs, d_state = tape.gradient(loss, watched)
     named = {"outputs": outputs, "d_inputs": d_inputs}
@@ -70,25 +80,43 @@ def results(tf, run: Callable, stack, weights, inputs, lengths, state) -> dict:
 def results_of_constants(tf, run: Callable, stack, case: Case, lengths) -> dict:
     """`results` of a case; every shape is known."""
     weights = [tuple(map(tf.constant, of_cell)) for of_cell in case.weights]
-    arrays = [tf.constant(case.inputs), tf.constant(lengths, tf.int32), tuple(map(tf.constant, case.state))]
+    arrays = [
+        tf.constant(case.inputs),
+        tf.constant(lengths, tf.int32),
+        tuple(map(tf.constant, case.state)),
+    ]
     return results(tf, run, stack, weights, *arrays)
 
 
-def traced(tf, run: Callable, stack, case: Case, num_steps: int | None = None) -> Callable[..., dict]:
+def traced(
+    tf, run: Callable, stack, case: Case, num_steps: int | None = None
+) -> Callable[..., dict]:
     """lengths -> `results` of a case, by a tf.function that is traced once, without knowing T (unless given) and B."""
     dtype = tf.as_dtype(case.inputs.dtype)
     signature = [
-        [tuple(tf.TensorSpec(w.shape, dtype) for w in of_cell) for of_cell in case.weights],
+        [
+            tuple(tf.TensorSpec(w.shape, dtype) for w in of_cell)
+            for of_cell in case.weights
+        ],
         tf.TensorSpec([num_steps, None, INPUT_DIM], dtype),
         tf.TensorSpec([None], tf.int32),
         (tf.TensorSpec([stack.num_cells, None, NUM_UNITS], dtype),) * len(case.state),
     ]
-    function = tf.function(functools.partial(results, tf, run, stack), input_signature=signature, autograph=False)
-    return lambda lengths: function(case.weights, case.inputs, tf.constant(lengths, tf.int32), case.state)
+    function = tf.function(
+        functools.partial(results, tf, run, stack),
+        input_signature=signature,
+        autograph=False,
+    )
+    return lambda lengths: function(
+        case.weights, case.inputs, tf.constant(lengths, tf.int32), case.state
+    )
 
 
 def largest_error(got: dict, want: dict) -> tuple[float, str]:
     """The largest difference, relative to the largest entry of its array, and the array's name."""
     assert got.keys() == want.keys()
     pairs = {name: (np.asarray(got[name]), np.asarray(want[name])) for name in want}
-    return max((float(np.abs(g - w).max() / np.abs(w).max()), name) for name, (g, w) in pairs.items())
+    return max(
+        (float(np.abs(g - w).max() / np.abs(w).max()), name)
+        for name, (g, w) in pairs.items()
+    )

@@ -27,10 +27,21 @@ def test_every_cell_of_the_table_is_tested_here():
 def test_a_step_is_the_cells_equations(tf, cell):
     stack = lstm_case.make_stack(1, 1, dtype="float64", forget_bias=0.7, unit_type=cell)
     case = lstm_case.make_case(stack, np.float64, scale=1.0)
-    x, state, weights = case.inputs[0], [part[0] for part in case.state], case.weights[0]
-    got = stack.step(tf.constant(x), tuple(map(tf.constant, state)), tuple(map(tf.constant, weights)))
-    named = {spec.name: array for spec, array in zip(stack.cell_weights(0), weights, strict=True)}
-    for part, want in zip(got, cells.CELLS[cell][0](x, tuple(state), named, 0.7), strict=True):
+    x, state, weights = (
+        case.inputs[0],
+        [part[0] for part in case.state],
+        case.weights[0],
+    )
+    got = stack.step(
+        tf.constant(x), tuple(map(tf.constant, state)), tuple(map(tf.constant, weights))
+    )
+    named = {
+        spec.name: array
+        for spec, array in zip(stack.cell_weights(0), weights, strict=True)
+    }
+    for part, want in zip(
+        got, cells.CELLS[cell][0](x, tuple(state), named, 0.7), strict=True
+    ):
         np.testing.assert_allclose(part, want, rtol=0, atol=1e-10)
 
 
@@ -39,9 +50,13 @@ def test_numbers_of_a_stack_are_the_closed_form(tf, cell):
     stack = lstm_case.make_stack(2, 2, unit_type=cell)
     names = ["first", "first_back", "second", "second_back"]
     specs = list(stack.variables(names))
-    assert len({spec.name for spec in specs}) == len(specs) and {spec.kind for spec in specs} == {"dense"}
+    assert len({spec.name for spec in specs}) == len(specs) and {
+        spec.kind for spec in specs
+    } == {"dense"}
     count, d, u = NUM_WEIGHTS[cell], lstm_case.INPUT_DIM, lstm_case.NUM_UNITS
-    assert sum(int(np.prod(spec.shape)) for spec in specs) == 2 * count(d, u) + 2 * count(2 * u, u)
+    assert sum(int(np.prod(spec.shape)) for spec in specs) == 2 * count(
+        d, u
+    ) + 2 * count(2 * u, u)
 
 
 def test_the_gru_is_not_tensorflows_gru_cell(tf):
@@ -52,7 +67,9 @@ def test_the_gru_is_not_tensorflows_gru_cell(tf):
     kernel, recurrent, bias = case.weights[0]
 
     def both(reset_bias):
-        ours = np.concatenate([np.full(units, reset_bias), bias[units : 3 * units], np.zeros(units)]).astype(np.float32)
+        ours = np.concatenate(
+            [np.full(units, reset_bias), bias[units : 3 * units], np.zeros(units)]
+        ).astype(np.float32)
         whole = np.concatenate([kernel, recurrent])
         theirs = tf.raw_ops.GRUBlockCell(
             x=x,
@@ -62,7 +79,11 @@ def test_the_gru_is_not_tensorflows_gru_cell(tf):
             b_ru=ours[: 2 * units],
             b_c=ours[2 * units : 3 * units],
         ).h
-        (mine,) = stack.step(tf.constant(x), (tf.constant(h),), tuple(map(tf.constant, (kernel, recurrent, ours))))
+        (mine,) = stack.step(
+            tf.constant(x),
+            (tf.constant(h),),
+            tuple(map(tf.constant, (kernel, recurrent, ours))),
+        )
         return mine.numpy(), theirs.numpy()
 
     np.testing.assert_allclose(*both(30.0), rtol=0, atol=1e-6)
@@ -77,6 +98,8 @@ def test_gains_start_at_one_and_all_else_beside_matrices_at_zero(tf):
         for spec in lstm_case.make_stack(1, 1, unit_type=cell).variables(["layer"]):
             values = initial_value(spec, seed=1)
             if len(spec.shape) == 1:
-                assert np.all(values == (1.0 if spec.name.endswith("gain") else 0.0)), spec
+                assert np.all(values == (1.0 if spec.name.endswith("gain") else 0.0)), (
+                    spec
+                )
             else:
                 assert values.std() > 0.05, spec

@@ -58,7 +58,11 @@ def cudnns_lstm(cell, words, c, h):
 
     Source: NVIDIA, cuDNN API reference, cudnnRNNMode_t, CUDNN_LSTM.
     """
-    (w_i, w_f, w_c, w_o), (r_i, r_f, r_c, r_o), ((b_wi, b_wf, b_wc, b_wo), (b_ri, b_rf, b_rc, b_ro)) = cell
+    (
+        (w_i, w_f, w_c, w_o),
+        (r_i, r_f, r_c, r_o),
+        ((b_wi, b_wf, b_wc, b_wo), (b_ri, b_rf, b_rc, b_ro)),
+    ) = cell
     outputs = []
     for x in words:
         i = sigmoid(w_i @ x + r_i @ h + b_wi + b_ri)
@@ -70,35 +74,56 @@ def cudnns_lstm(cell, words, c, h):
     return np.array(outputs), c, h
 
 
-EQUATIONS = {"lstm": (4, cudnns_lstm), "gru": (3, cudnns_gru)}  # gates of a cell, and what they do
+EQUATIONS = {
+    "lstm": (4, cudnns_lstm),
+    "gru": (3, cudnns_gru),
+}  # gates of a cell, and what they do
 every_cell = pytest.mark.parametrize("cell", EQUATIONS)
 
 
 def test_every_cell_that_cudnn_computes_is_tested_here():
     from rnn_scaling.models.kernels import KERNELS
 
-    assert {cell for row in KERNELS.values() if row.gpu.endswith("cudnn") for cell in row.cells} == set(EQUATIONS)
+    assert {
+        cell
+        for row in KERNELS.values()
+        if row.gpu.endswith("cudnn")
+        for cell in row.cells
+    } == set(EQUATIONS)
 
 
 def num_params(stack):
     """Numbers in cuDNN's buffer: of each gate of each cell [U, in] and [U, U], and two biases [U]."""
-    inputs = sum(stack.cell_input_dim(cell) + stack.num_units + 2 for cell in range(stack.num_cells))
+    inputs = sum(
+        stack.cell_input_dim(cell) + stack.num_units + 2
+        for cell in range(stack.num_cells)
+    )
     return UNIT_TYPES[stack.unit_type].matrices * stack.num_units * inputs
 
 
 @every_cell
 @pytest.mark.parametrize("num_layers, num_directions", [(1, 1), (2, 1), (1, 2), (3, 2)])
-def test_the_buffer_in_cudnns_equations_gives_the_reference(tf, num_layers, num_directions, cell):
+def test_the_buffer_in_cudnns_equations_gives_the_reference(
+    tf, num_layers, num_directions, cell
+):
     """Every layer and direction, with sentences of several lengths."""
     from rnn_scaling.models import stacks
     from rnn_scaling.models.encoders import cudnn
 
-    stack = lstm_case.make_stack(num_layers, num_directions, forget_bias=0.7, unit_type=cell)
+    stack = lstm_case.make_stack(
+        num_layers, num_directions, forget_bias=0.7, unit_type=cell
+    )
     case = lstm_case.make_case(stack)
-    buffer = np.asarray(cudnn.params(stack, [tuple(map(tf.constant, of_cell)) for of_cell in case.weights]))
+    buffer = np.asarray(
+        cudnn.params(
+            stack, [tuple(map(tf.constant, of_cell)) for of_cell in case.weights]
+        )
+    )
     assert len(buffer) == num_params(stack)
     gates, run_cudnns_equations = EQUATIONS[cell]
-    cells = read_buffer(buffer, gates, stack.input_dim, stack.num_units, num_layers, num_directions)
+    cells = read_buffer(
+        buffer, gates, stack.input_dim, stack.num_units, num_layers, num_directions
+    )
     outputs, final = stacks.reference(stack)(
         case.weights,
         *lstm_case.tensors(tf, case, lstm_case.UNEQUAL),
@@ -112,10 +137,14 @@ def test_the_buffer_in_cudnns_equations_gives_the_reference(tf, num_layers, num_
             for direction in range(num_directions):
                 number = layer * num_directions + direction
                 start = [state[number, sentence] for state in case.state]
-                side, *last = run_cudnns_equations(cells[number], words[::-1] if direction else words, *start)
+                side, *last = run_cudnns_equations(
+                    cells[number], words[::-1] if direction else words, *start
+                )
                 sides.append(side[::-1] if direction else side)
                 for got, want in zip(last, final, strict=True):
-                    np.testing.assert_allclose(got, want[number, sentence], rtol=0, atol=1e-6)
+                    np.testing.assert_allclose(
+                        got, want[number, sentence], rtol=0, atol=1e-6
+                    )
             words = np.concatenate(sides, axis=1)
         np.testing.assert_allclose(words, outputs[:length, sentence], rtol=0, atol=1e-6)
 
@@ -132,10 +161,18 @@ def test_the_gradient_of_the_buffer_comes_back_to_the_weights(tf, cell):
     with tf.GradientTape() as tape:
         tape.watch(weights)
         total = tf.reduce_sum(d * cudnn.params(stack, weights))
-    at_zero = cudnn.params(stack, [tuple(map(tf.zeros_like, of_cell)) for of_cell in weights])
+    at_zero = cudnn.params(
+        stack, [tuple(map(tf.zeros_like, of_cell)) for of_cell in weights]
+    )
     gradients = tape.gradient(total, weights)
-    inner = sum(float(tf.reduce_sum(g * w)) for of_cell in zip(gradients, weights) for g, w in zip(*of_cell))
-    np.testing.assert_allclose(inner, float(total - tf.reduce_sum(d * at_zero)), rtol=1e-4)
+    inner = sum(
+        float(tf.reduce_sum(g * w))
+        for of_cell in zip(gradients, weights)
+        for g, w in zip(*of_cell)
+    )
+    np.testing.assert_allclose(
+        inner, float(total - tf.reduce_sum(d * at_zero)), rtol=1e-4
+    )
 
 
 def trace(tf, stack, case, lengths, run=None):
@@ -143,7 +180,9 @@ def trace(tf, stack, case, lengths, run=None):
     from rnn_scaling.models.encoders import cudnn
 
     with tf.Graph().as_default() as graph, tf.device("/device:GPU:0"):
-        return graph, lstm_case.results_of_constants(tf, run or cudnn.build(stack), stack, case, lengths)
+        return graph, lstm_case.results_of_constants(
+            tf, run or cudnn.build(stack), stack, case, lengths
+        )
 
 
 def the_only(graph, op_type):
@@ -151,23 +190,45 @@ def the_only(graph, op_type):
     return op
 
 
-@pytest.mark.parametrize("dtype, op_dtype", [("float32", "float32"), ("bfloat16", "float32"), ("float16", "float16")])
+@pytest.mark.parametrize(
+    "dtype, op_dtype",
+    [("float32", "float32"), ("bfloat16", "float32"), ("float16", "float16")],
+)
 @pytest.mark.parametrize("time_major", [True, False])
 @every_cell
-def test_one_call_for_all_layers_with_the_right_shapes_and_gradients(tf, cell, time_major, dtype, op_dtype):
-    stack = lstm_case.make_stack(2, 2, time_major=time_major, dropout=0.5, dtype=dtype, unit_type=cell)
+def test_one_call_for_all_layers_with_the_right_shapes_and_gradients(
+    tf, cell, time_major, dtype, op_dtype
+):
+    stack = lstm_case.make_stack(
+        2, 2, time_major=time_major, dropout=0.5, dtype=dtype, unit_type=cell
+    )
     case = lstm_case.make_case(stack)
     graph, named = trace(tf, stack, case, lstm_case.UNEQUAL)
-    call, backward = the_only(graph, "CudnnRNNV3"), the_only(graph, "CudnnRNNBackpropV3")
+    call, backward = (
+        the_only(graph, "CudnnRNNV3"),
+        the_only(graph, "CudnnRNNBackpropV3"),
+    )
     for op in (call, backward):
-        assert op.get_attr("direction") == b"bidirectional" and op.get_attr("rnn_mode") == cell.encode()
-        assert op.get_attr("input_mode") == b"linear_input" and op.get_attr("num_proj") == 0
+        assert (
+            op.get_attr("direction") == b"bidirectional"
+            and op.get_attr("rnn_mode") == cell.encode()
+        )
+        assert (
+            op.get_attr("input_mode") == b"linear_input"
+            and op.get_attr("num_proj") == 0
+        )
         assert op.get_attr("dropout") == 0.5 and op.inputs[0].dtype == op_dtype
     assert call.get_attr("is_training")
-    states = {prefix + name: array for name, array in zip(stack.cell.STATE, case.state) for prefix in ("", "d_")}
+    states = {
+        prefix + name: array
+        for name, array in zip(stack.cell.STATE, case.state)
+        for prefix in ("", "d_")
+    }
     for name, array in {"d_inputs": case.inputs, **states}.items():
         assert named[name].shape.is_compatible_with(array.shape), name
-    assert named["outputs"].shape.is_compatible_with((*case.inputs.shape[:2], 2 * stack.num_units))
+    assert named["outputs"].shape.is_compatible_with(
+        (*case.inputs.shape[:2], 2 * stack.num_units)
+    )
     for number, of_cell in enumerate(case.weights):
         for spec, weight in zip(stack.cell_weights(number), of_cell, strict=True):
             assert named[f"d_{spec.name}_{number}"].shape == weight.shape
@@ -182,15 +243,26 @@ def test_one_call_for_all_layers_with_the_right_shapes_and_gradients(tf, cell, t
         (False, lstm_case.UNEQUAL, False),
     ],
 )
-def test_the_call_is_batch_major_unless_all_sentences_are_known_to_be_full(tf, time_major, lengths, call_time_major):
+def test_the_call_is_batch_major_unless_all_sentences_are_known_to_be_full(
+    tf, time_major, lengths, call_time_major
+):
     stack = lstm_case.make_stack(2, 2, time_major=time_major)
     graph, _ = trace(tf, stack, lstm_case.make_case(stack), lengths)
     call = the_only(graph, "CudnnRNNV3")
-    steps, batch, cells, units = lstm_case.NUM_STEPS, lstm_case.BATCH, stack.num_cells, stack.num_units
+    steps, batch, cells, units = (
+        lstm_case.NUM_STEPS,
+        lstm_case.BATCH,
+        stack.num_cells,
+        stack.num_units,
+    )
     assert call.get_attr("time_major") == call_time_major
-    assert tuple(call.inputs[0].shape[:2]) == ((steps, batch) if call_time_major else (batch, steps))
+    assert tuple(call.inputs[0].shape[:2]) == (
+        (steps, batch) if call_time_major else (batch, steps)
+    )
     for states in call.inputs[1:3]:
-        assert tuple(states.shape) == ((cells, batch, units) if call_time_major else (batch, cells, units))
+        assert tuple(states.shape) == (
+            (cells, batch, units) if call_time_major else (batch, cells, units)
+        )
 
 
 def test_lengths_that_tracing_does_not_know_make_the_call_batch_major(tf):
@@ -220,6 +292,9 @@ def test_each_tower_draws_its_own_dropout(tf):
     case = lstm_case.make_case(stack)
     run = cudnn.build(stack)
     seeds = {
-        the_only(trace(tf, stack, case, lstm_case.EQUAL, run)[0], "CudnnRNNV3").get_attr("seed2") for _ in range(2)
+        the_only(
+            trace(tf, stack, case, lstm_case.EQUAL, run)[0], "CudnnRNNV3"
+        ).get_attr("seed2")
+        for _ in range(2)
     }
     assert len(seeds) == 2

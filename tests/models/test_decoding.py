@@ -17,9 +17,17 @@ from tests.support.training import MODEL, TRANSFORMER
 
 pytestmark = pytest.mark.usefixtures("as_built")
 
-LENGTHS, LONGEST = (5, 1, 3, 4), 6  # words of each source sentence, of a translation at most
+LENGTHS, LONGEST = (
+    (5, 1, 3, 4),
+    6,
+)  # words of each source sentence, of a translation at most
 ATTENTION = dataclasses.replace(MODEL, model="nmt_attention")
-GNMT = dataclasses.replace(ATTENTION, attention_architecture="gnmt_v2", num_encoder_layers=3, num_decoder_layers=4)
+GNMT = dataclasses.replace(
+    ATTENTION,
+    attention_architecture="gnmt_v2",
+    num_encoder_layers=3,
+    num_decoder_layers=4,
+)
 MODELS = {
     "nmt": MODEL,
     "nmt of GRUs, batch-major": dataclasses.replace(
@@ -27,10 +35,18 @@ MODELS = {
     ),
     "luong": ATTENTION,
     "bahdanau": dataclasses.replace(
-        ATTENTION, attention="bahdanau", normalize_attention=True, biases_per_gate=2, time_major=False
+        ATTENTION,
+        attention="bahdanau",
+        normalize_attention=True,
+        biases_per_gate=2,
+        time_major=False,
     ),
     "gnmt_v2": dataclasses.replace(
-        GNMT, attention="bahdanau", normalize_attention=True, share_embedding=True, src_vocab_size=17
+        GNMT,
+        attention="bahdanau",
+        normalize_attention=True,
+        share_embedding=True,
+        src_vocab_size=17,
     ),
     "transformer": TRANSFORMER,
 }
@@ -48,13 +64,25 @@ class Network:
         random = np.random.default_rng(seed)
         self.sources = [random.integers(3, 17, length) for length in LENGTHS]
         scale = 1.0 if model.model == "transformer" else 6.0
-        self.weights = {name: tf.constant(value * scale if value.ndim > 1 else value) for name, value in values.items()}
-        if _LAST_GAIN in values:  # the projection is the table that its last word comes from, which it would repeat
+        self.weights = {
+            name: tf.constant(value * scale if value.ndim > 1 else value)
+            for name, value in values.items()
+        }
+        if (
+            _LAST_GAIN in values
+        ):  # the projection is the table that its last word comes from, which it would repeat
             self.weights[_LAST_GAIN] *= -1.0
-        self._logits = tf.function(self._outputs, reduce_retracing=True, autograph=False)
+        self._logits = tf.function(
+            self._outputs, reduce_retracing=True, autograph=False
+        )
         greedy = self.translations(SEARCHES[0], end=-1).words.tolist()
         # Of the words of greedy search the one that ends its sentences at the most different places.
-        self.end = max(range(17), key=lambda word: len({words.index(word) for words in greedy if word in words}))
+        self.end = max(
+            range(17),
+            key=lambda word: len(
+                {words.index(word) for words in greedy if word in words}
+            ),
+        )
 
     def batch(self, sources, targets) -> Batch:
         """Of lists of words; the target's are padded, its lengths are all of it."""
@@ -63,9 +91,16 @@ class Network:
             row[: len(words)] = words
         before = np.concatenate([np.full([len(targets), 1], BOS_ID), targets], 1)
         after = np.concatenate([targets, np.full([len(targets), 1], EOS_ID)], 1)
-        ids = [each.T if self.is_time_major else each for each in (padded, before, after)]
-        lengths = [np.array([len(words) for words in sources]), np.full(len(targets), before.shape[1])]
-        source, target_input, target_output = (tf.constant(each, tf.int64) for each in ids)
+        ids = [
+            each.T if self.is_time_major else each for each in (padded, before, after)
+        ]
+        lengths = [
+            np.array([len(words) for words in sources]),
+            np.full(len(targets), before.shape[1]),
+        ]
+        source, target_input, target_output = (
+            tf.constant(each, tf.int64) for each in ids
+        )
         source_length, target_length = (tf.constant(each, tf.int32) for each in lengths)
         return Batch(source, source_length, target_input, target_output, target_length)
 
@@ -73,7 +108,10 @@ class Network:
         return tf.gather(self.weights[name], ids)
 
     def _outputs(self, batch: Batch) -> tf.Tensor:
-        rows = {name: self.look_up(name, ids) for name, ids in self.workload.lookups(batch).items()}
+        rows = {
+            name: self.look_up(name, ids)
+            for name, ids in self.workload.lookups(batch).items()
+        }
         dense = {name: w for name, w in self.weights.items() if name not in rows}
         return self.workload.outputs(dense, rows, batch, tf.constant([0, 0])).logits
 
@@ -83,11 +121,15 @@ class Network:
         for row, words in zip(targets, prefixes):
             row[: len(words)] = words
         logits = self._logits(self.batch([source] * 4, targets)).numpy()
-        logits = (logits if not self.is_time_major else logits.transpose(1, 0, 2)).astype(np.float64)
+        logits = (
+            logits if not self.is_time_major else logits.transpose(1, 0, 2)
+        ).astype(np.float64)
         last = logits[: len(prefixes), len(prefixes[0])]
         return last - np.logaddexp.reduce(last, axis=1, keepdims=True)
 
-    def translations(self, search: Search, end: int | None = None) -> decoding.Translation:
+    def translations(
+        self, search: Search, end: int | None = None
+    ) -> decoding.Translation:
         batch = self.batch(self.sources, np.zeros([len(self.sources), 2], np.int64))
 
         @tf.function(autograph=False)
@@ -95,13 +137,19 @@ class Network:
             start = self.workload.start(self.weights, self.look_up, batch, search)
             first, last = self.workload.layout.ends(batch)
             return decoding.translate(
-                start, len(LENGTHS), first, last - EOS_ID + (self.end if end is None else end), search
+                start,
+                len(LENGTHS),
+                first,
+                last - EOS_ID + (self.end if end is None else end),
+                search,
             )
 
         return decoding.Translation(*(part.numpy() for part in translate()))
 
 
-def search_with_lists(network: Network, source, search: Search) -> tuple[list[int], float]:
+def search_with_lists(
+    network: Network, source, search: Search
+) -> tuple[list[int], float]:
     """The best hypothesis and its score."""
 
     def rank(hypothesis) -> float:
@@ -110,8 +158,12 @@ def search_with_lists(network: Network, source, search: Search) -> tuple[list[in
 
     beams = [(0.0, [])]
     for _ in range(search.max_words):
-        ended = [(score, words) for score, words in beams if words[-1:] == [network.end]]
-        growing = [(score, words) for score, words in beams if words[-1:] != [network.end]]
+        ended = [
+            (score, words) for score, words in beams if words[-1:] == [network.end]
+        ]
+        growing = [
+            (score, words) for score, words in beams if words[-1:] != [network.end]
+        ]
         if not growing:
             break
         rows = network.log_probabilities(source, [words for _, words in growing])
@@ -134,13 +186,20 @@ def test_a_search_finds_what_a_search_with_lists_finds(name):
         for sentence, source in enumerate(network.sources):
             words, score = search_with_lists(network, source, search)
             length = int(translation.lengths[sentence])
-            assert translation.words[sentence, :length].tolist() == words, (search, sentence)
+            assert translation.words[sentence, :length].tolist() == words, (
+                search,
+                sentence,
+            )
             assert (translation.words[sentence, length:] == network.end).all()
-            np.testing.assert_allclose(translation.scores[sentence], score, rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(
+                translation.scores[sentence], score, rtol=1e-4, atol=1e-4
+            )
             lengths.append(length)
             found.append((sentence, words))
     assert len({*lengths}) > 2, "sentences end at different steps"
-    assert len({str(each) for each in found}) > len(LENGTHS), "beams find what greedy search does not"
+    assert len({str(each) for each in found}) > len(LENGTHS), (
+        "beams find what greedy search does not"
+    )
 
 
 class Chain:
@@ -150,11 +209,15 @@ class Chain:
 
     def __init__(self, seed: int) -> None:
         random = np.random.default_rng(seed)
-        self.logits = random.normal(scale=2.0, size=[2, 70, 70]).astype(np.float32)  # [sentence, last word, next word]
+        self.logits = random.normal(scale=2.0, size=[2, 70, 70]).astype(
+            np.float32
+        )  # [sentence, last word, next word]
         self.logits[:, :, self.end] += 3.0
 
     def log_probabilities(self, source: int, prefixes) -> np.ndarray:
-        last = self.logits[source][[words[-1] if words else 1 for words in prefixes]].astype(np.float64)
+        last = self.logits[source][
+            [words[-1] if words else 1 for words in prefixes]
+        ].astype(np.float64)
         return last - np.logaddexp.reduce(last, axis=1, keepdims=True)
 
 
@@ -165,7 +228,12 @@ def test_length_penalties_rank_as_the_paper_says():
             return tf.gather_nd(tables, tf.stack([sentence, words], axis=1)), sentence
 
         ends = (tf.constant(word, tf.int64) for word in (1, Chain.end))
-        return decoding.translate(decoding.Start(tf.range(2, dtype=tf.int64), step), 2, *ends, Search(4, penalty, 8))
+        return decoding.translate(
+            decoding.Start(tf.range(2, dtype=tf.int64), step),
+            2,
+            *ends,
+            Search(4, penalty, 8),
+        )
 
     totals = set()
     for penalty in (0.0, 0.6, 2.0):
@@ -174,7 +242,9 @@ def test_length_penalties_rank_as_the_paper_says():
             found = translate(tf.constant(chain.logits), penalty)
             for sentence, words in enumerate(found.words.numpy().tolist()):
                 want, score = search_with_lists(chain, sentence, Search(4, penalty, 8))
-                assert words[: len(want)] == want and found.lengths[sentence].numpy() == len(want), (penalty, sentence)
+                assert words[: len(want)] == want and found.lengths[
+                    sentence
+                ].numpy() == len(want), (penalty, sentence)
                 np.testing.assert_allclose(found.scores[sentence], score, rtol=1e-4)
                 total += len(want)
         totals.add(total)
@@ -185,5 +255,7 @@ def test_length_penalties_rank_as_the_paper_says():
 @pytest.mark.parametrize("count", [1, 4])
 def test_the_largest_numbers_are_those_of_top_k(width, count):
     x = tf.constant(np.random.default_rng(0).normal(size=[9, width]), tf.float32)
-    for found, want in zip(decoding._largest(x, count), tf.math.top_k(x, count), strict=True):
+    for found, want in zip(
+        decoding._largest(x, count), tf.math.top_k(x, count), strict=True
+    ):
         np.testing.assert_array_equal(found, want)

@@ -22,7 +22,11 @@ def library(tf, tmp_path_factory):
     if not operators.library_file().exists():
         operators.FOLDER = tmp_path_factory.mktemp("extension")
     try:
-        built = operators.library_file() if operators.library_file().exists() else build.build()
+        built = (
+            operators.library_file()
+            if operators.library_file().exists()
+            else build.build()
+        )
     except (RuntimeError, OSError) as e:
         operators.FOLDER = before
         pytest.skip(str(e))
@@ -51,7 +55,9 @@ def largest_error(tf, stack, lengths, dtype="float32"):
     from rnn_scaling.models import stacks
 
     case, module = lstm_case.make_case(stack), kernel_of(stack)
-    want = lstm_case.results_of_constants(tf, stacks.reference(stack), stack, case, lengths)
+    want = lstm_case.results_of_constants(
+        tf, stacks.reference(stack), stack, case, lengths
+    )
     made = dataclasses.replace(stack, dtype=dtype)
     got = lstm_case.traced(tf, module.build(made), made, case)(lengths)
     assert "packed" in module.kernel_name(made)
@@ -60,8 +66,12 @@ def largest_error(tf, stack, lengths, dtype="float32"):
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 @pytest.mark.parametrize("num_layers, num_directions, time_major", SHAPES)
-def test_layers_are_the_references(tf, taken, num_layers, num_directions, time_major, cell):
-    stack = lstm_case.make_stack(num_layers, num_directions, time_major=time_major, unit_type=cell)
+def test_layers_are_the_references(
+    tf, taken, num_layers, num_directions, time_major, cell
+):
+    stack = lstm_case.make_stack(
+        num_layers, num_directions, time_major=time_major, unit_type=cell
+    )
     error, name = largest_error(tf, stack, lstm_case.UNEQUAL)
     assert error <= TOLERANCES["float32"], name
 
@@ -74,14 +84,20 @@ def test_whole_blocks_and_what_is_left_of_them(tf, taken, monkeypatch, dtype, ce
     for name, size in {"BATCH": 13, "NUM_UNITS": 41, "INPUT_DIM": 9}.items():
         monkeypatch.setattr(lstm_case, name, size)
     stack = lstm_case.make_stack(1, 1, unit_type=cell)
-    error, name = largest_error(tf, stack, (5, 1, 3, 5, 2, 4, 5, 5, 1, 1, 2, 3, 4), dtype)
+    error, name = largest_error(
+        tf, stack, (5, 1, 3, 5, 2, 4, 5, 5, 1, 1, 2, 3, 4), dtype
+    )
     assert error <= TOLERANCES[dtype], name
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("steps, batch, units, width", [(1, 1, 1, 1), (1, 3, 17, 8), (5, 1, 7, 3)])
-def test_one_step_one_sentence_and_odd_units(tf, taken, monkeypatch, steps, batch, units, width, dtype, cell):
+@pytest.mark.parametrize(
+    "steps, batch, units, width", [(1, 1, 1, 1), (1, 3, 17, 8), (5, 1, 7, 3)]
+)
+def test_one_step_one_sentence_and_odd_units(
+    tf, taken, monkeypatch, steps, batch, units, width, dtype, cell
+):
     sizes = {"NUM_STEPS": steps, "BATCH": batch, "NUM_UNITS": units, "INPUT_DIM": width}
     for name, size in sizes.items():
         monkeypatch.setattr(lstm_case, name, size)
@@ -92,7 +108,9 @@ def test_one_step_one_sentence_and_odd_units(tf, taken, monkeypatch, steps, batc
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_dropout_between_layers_is_that_of_the_stock_kernel(tf, taken, monkeypatch, dtype, cell):
+def test_dropout_between_layers_is_that_of_the_stock_kernel(
+    tf, taken, monkeypatch, dtype, cell
+):
     """Two layers drop the same numbers with the same seed. Each type has its own random numbers."""
     from rnn_scaling.models.extension import operators
 
@@ -109,22 +127,39 @@ def test_dropout_between_layers_is_that_of_the_stock_kernel(tf, taken, monkeypat
 @pytest.mark.parametrize("words", [test_cross_entropy.N, None])
 def test_loss_and_gradients_are_tensorflows(tf, taken, words):
     given = test_cross_entropy.arguments(tf, scale=4.0)
-    sizes = [[words if size == test_cross_entropy.N else size for size in each.shape] for each in given]
+    sizes = [
+        [words if size == test_cross_entropy.N else size for size in each.shape]
+        for each in given
+    ]
     signature = [tf.TensorSpec(shape, each.dtype) for shape, each in zip(sizes, given)]
-    total, value_and_gradients = test_cross_entropy.total, test_cross_entropy.value_and_gradients
-    ours = tf.function(lambda *args: value_and_gradients(tf, total, *args), input_signature=signature, autograph=False)
-    want = value_and_gradients(tf, lambda *args: test_cross_entropy.stock(tf, *args), *given)
+    total, value_and_gradients = (
+        test_cross_entropy.total,
+        test_cross_entropy.value_and_gradients,
+    )
+    ours = tf.function(
+        lambda *args: value_and_gradients(tf, total, *args),
+        input_signature=signature,
+        autograph=False,
+    )
+    want = value_and_gradients(
+        tf, lambda *args: test_cross_entropy.stock(tf, *args), *given
+    )
     test_cross_entropy.assert_close(ours(*given), want, rtol=2e-6)
 
 
-@pytest.mark.parametrize("dtype, smoothing", [("float32", 0.0), ("float32", 0.3), ("bfloat16", 0.0), ("bfloat16", 0.3)])
+@pytest.mark.parametrize(
+    "dtype, smoothing",
+    [("float32", 0.0), ("float32", 0.3), ("bfloat16", 0.0), ("bfloat16", 0.3)],
+)
 def test_losses_of_any_logits(tf, taken, dtype, smoothing):
     """Far apart, one NaN, all equal, a label that is no word; more words than a vector has lanes."""
     from rnn_scaling.models.extension import operators
 
     def ours(logits, labels):
         """Of logits as they are, by a projection that changes nothing."""
-        return operators.load().rnn_scaling_loss(logits, tf.eye(37, dtype=dtype), tf.zeros([0]), labels, smoothing)
+        return operators.load().rnn_scaling_loss(
+            logits, tf.eye(37, dtype=dtype), tf.zeros([0]), labels, smoothing
+        )
 
     labels = np.array([36, 0, 5])
     logits = np.random.default_rng(0).normal(size=(3, 37)).astype(np.float32)
@@ -138,9 +173,13 @@ def test_losses_of_any_logits(tf, taken, dtype, smoothing):
     np.testing.assert_allclose(losses[:2], want[:2], rtol=1e-6)
     p = tf.nn.softmax(logits) - target
     tolerance = 1e-6 if dtype == "float32" else 4e-3
-    np.testing.assert_allclose(np.asarray(d_logits[:2], np.float32), p[:2], atol=tolerance)
+    np.testing.assert_allclose(
+        np.asarray(d_logits[:2], np.float32), p[:2], atol=tolerance
+    )
     np.testing.assert_array_equal(is_right[:2], [0, 1])
-    np.testing.assert_array_equal(ours(tf.zeros([3, 37], dtype), np.array([0, 1, 36])).is_right, [1, 0, 0])
+    np.testing.assert_array_equal(
+        ours(tf.zeros([3, 37], dtype), np.array([0, 1, 36])).is_right, [1, 0, 0]
+    )
     with pytest.raises(tf.errors.InvalidArgumentError, match="each label"):
         ours(tf.cast(logits, dtype), np.array([0, 1, 37]))
 
@@ -149,22 +188,40 @@ def test_no_steps_and_no_sentences_have_gradients_of_zeros(tf, taken):
     from rnn_scaling.models.extension import operators
 
     ours = operators.load()
-    for steps, batch in [(3, 5), (0, 5), (3, 0)]:  # memory that the first one leaves is no zeros
-        x, kernel, bias = (tf.ones(shape) for shape in ([steps, batch, 7], [12, 20], [20]))
+    for steps, batch in [
+        (3, 5),
+        (0, 5),
+        (3, 0),
+    ]:  # memory that the first one leaves is no zeros
+        x, kernel, bias = (
+            tf.ones(shape) for shape in ([steps, batch, 7], [12, 20], [20])
+        )
         c, lengths = tf.ones([batch, 5]), tf.fill([batch], steps)
         made = ours.rnn_scaling_lstm(x, kernel, bias, c, c, lengths)
         d = ours.rnn_scaling_lstm_grad(
-            *(x, kernel, c, c, lengths), *made[:3], tf.ones_like(made.outputs), tf.ones_like(c), tf.ones_like(c)
+            *(x, kernel, c, c, lengths),
+            *made[:3],
+            tf.ones_like(made.outputs),
+            tf.ones_like(c),
+            tf.ones_like(c),
         )
-        assert bool(tf.reduce_any(d.d_kernel != 0)) == bool(tf.reduce_any(d.d_bias != 0)) == (steps * batch > 0)
+        assert (
+            bool(tf.reduce_any(d.d_kernel != 0))
+            == bool(tf.reduce_any(d.d_bias != 0))
+            == (steps * batch > 0)
+        )
 
 
-def test_operators_are_taken_only_where_they_were_built_and_one_thread_computes(tf, library, monkeypatch, tmp_path):
+def test_operators_are_taken_only_where_they_were_built_and_one_thread_computes(
+    tf, library, monkeypatch, tmp_path
+):
     from rnn_scaling.models.extension import operators
 
     monkeypatch.delenv(operators.SWITCH)
     threads = [1]
-    monkeypatch.setattr(tf.config.threading, "get_intra_op_parallelism_threads", lambda: threads[0])
+    monkeypatch.setattr(
+        tf.config.threading, "get_intra_op_parallelism_threads", lambda: threads[0]
+    )
     assert operators.usable("float32") == (operators.instruction_set() is not None)
     assert not operators.usable("float16")
     threads[0] = 2
@@ -182,12 +239,16 @@ def test_the_record_names_what_computes(tf, library, monkeypatch):
     from rnn_scaling.models.extension import operators
 
     threads = [1]
-    monkeypatch.setattr(tf.config.threading, "get_intra_op_parallelism_threads", lambda: threads[0])
+    monkeypatch.setattr(
+        tf.config.threading, "get_intra_op_parallelism_threads", lambda: threads[0]
+    )
     monkeypatch.setenv(operators.SWITCH, "off")
     assert operators.name_for("float32") == operators.STOCK
     monkeypatch.delenv(operators.SWITCH)
     best = operators.instruction_set()
-    assert [operators.name_for(dtype) for dtype in ("float32", "bfloat16", "float16")] == [best or operators.STOCK] * 3
+    assert [
+        operators.name_for(dtype) for dtype in ("float32", "bfloat16", "float16")
+    ] == [best or operators.STOCK] * 3
     threads[0] = 2
     assert operators.name_for("float32") == operators.STOCK
 
@@ -203,16 +264,23 @@ def copied(library, monkeypatch, tmp_path):
     here, ours = tmp_path / operators.library_file().name, operators.load()
     here.symlink_to(operators.library_file().resolve())
     monkeypatch.setattr(operators, "FOLDER", tmp_path)
-    monkeypatch.setattr(operators, "_operators", lambda file: ours)  # which TensorFlow has in one library only
+    monkeypatch.setattr(
+        operators, "_operators", lambda file: ours
+    )  # which TensorFlow has in one library only
     return here
 
 
 def results_of(library):
-    return sorted(path.name.removeprefix(f"{library.name}.") for path in library.parent.glob("*.tested"))
+    return sorted(
+        path.name.removeprefix(f"{library.name}.")
+        for path in library.parent.glob("*.tested")
+    )
 
 
 @pytest.mark.parametrize("variant", ["avx512_bf16", "avx512", "avx2"])
-def test_each_instruction_set_is_tested_once_before_it_is_used(tf, copied, monkeypatch, variant):
+def test_each_instruction_set_is_tested_once_before_it_is_used(
+    tf, copied, monkeypatch, variant
+):
     """Inside a graph and under a tape, too."""
     from rnn_scaling.models import operators_check
     from rnn_scaling.models.extension import operators
@@ -221,7 +289,9 @@ def test_each_instruction_set_is_tested_once_before_it_is_used(tf, copied, monke
     calls, really = [], operators_check.failure
     monkeypatch.setattr(operators_check, "failure", lambda: calls.append(1) or really())
     if operators._library(copied).rnn_scaling_use(variant.encode()) is None:
-        assert operators.instruction_set() is None and not calls, "the processor does not have it"
+        assert operators.instruction_set() is None and not calls, (
+            "the processor does not have it"
+        )
         return
     with tf.Graph().as_default(), tf.GradientTape():
         assert operators.instruction_set() == variant
@@ -231,24 +301,32 @@ def test_each_instruction_set_is_tested_once_before_it_is_used(tf, copied, monke
 
 
 @pytest.mark.parametrize("is_read_only", [False, True])
-def test_operators_that_differ_are_not_used(tf, copied, monkeypatch, capsys, is_read_only):
+def test_operators_that_differ_are_not_used(
+    tf, copied, monkeypatch, capsys, is_read_only
+):
     from rnn_scaling.models import operators_check
     from rnn_scaling.models.extension import operators
 
     monkeypatch.setattr(operators_check, "TOLERANCES", {"float32": 1e-12})
     operators._warn_once.cache_clear()
     if is_read_only:
-        monkeypatch.setattr(operators.Path, "write_text", lambda *args: os.mkdir("/proc/none"))
+        monkeypatch.setattr(
+            operators.Path, "write_text", lambda *args: os.mkdir("/proc/none")
+        )
     assert operators.instruction_set() is None and operators.instruction_set() is None
     warning = capsys.readouterr().err
     assert warning.count("\n") == 1 and "lstm float32" in warning
     assert bool(results_of(copied)) != is_read_only
     monkeypatch.setattr(operators_check, "TOLERANCES", {"float32": 1.0})
     operators.test.cache_clear()
-    assert (operators.instruction_set() is None) != is_read_only, "what was kept holds for the next process"
+    assert (operators.instruction_set() is None) != is_read_only, (
+        "what was kept holds for the next process"
+    )
 
 
-def test_a_shortage_of_memory_while_they_are_tested_is_not_kept(tf, copied, monkeypatch, capsys):
+def test_a_shortage_of_memory_while_they_are_tested_is_not_kept(
+    tf, copied, monkeypatch, capsys
+):
     from rnn_scaling.models import operators_check
     from rnn_scaling.models.extension import operators
 
@@ -258,13 +336,18 @@ def test_a_shortage_of_memory_while_they_are_tested_is_not_kept(tf, copied, monk
     with monkeypatch.context() as patched:
         patched.setattr(operators_check, "_compared", short)
         operators._warn_once.cache_clear()
-        assert operators.instruction_set() is None and "no memory" in capsys.readouterr().err
+        assert (
+            operators.instruction_set() is None
+            and "no memory" in capsys.readouterr().err
+        )
         assert not results_of(copied)
     operators.test.cache_clear()
     assert operators.instruction_set()
 
 
-@pytest.mark.parametrize("name", ["lstm", "gru", "loss", "tied_loss", "decode", "decode_grad"])
+@pytest.mark.parametrize(
+    "name", ["lstm", "gru", "loss", "tied_loss", "decode", "decode_grad"]
+)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_check_sees_any_operator_that_is_wrong(tf, taken, monkeypatch, name, dtype):
     """One of its results off by a tenth, for one dtype."""
@@ -275,8 +358,12 @@ def test_the_check_sees_any_operator_that_is_wrong(tf, taken, monkeypatch, name,
 
     def wrong(*args):
         made = getattr(real, f"rnn_scaling_{name}")(*args)
-        field = {"decode": "contexts", "decode_grad": "d_first_c"}.get(name, "losses" if "loss" in name else "outputs")
-        return made._replace(**{field: getattr(made, field) * (1.1 if args[0].dtype == dtype else 1)})
+        field = {"decode": "contexts", "decode_grad": "d_first_c"}.get(
+            name, "losses" if "loss" in name else "outputs"
+        )
+        return made._replace(
+            **{field: getattr(made, field) * (1.1 if args[0].dtype == dtype else 1)}
+        )
 
     class Operators:
         def __getattr__(self, asked):
@@ -285,7 +372,9 @@ def test_the_check_sees_any_operator_that_is_wrong(tf, taken, monkeypatch, name,
     monkeypatch.setattr(operators, "load", Operators)
     assert dtype in operators_check.failure()
     monkeypatch.setattr(operators, "load", object)
-    assert "rnn_scaling_lstm" in operators_check.failure(), "a missing one is no fault of the run"
+    assert "rnn_scaling_lstm" in operators_check.failure(), (
+        "a missing one is no fault of the run"
+    )
     monkeypatch.undo()
     assert operators_check.failure() == ""
 
@@ -304,7 +393,10 @@ def build_says(monkeypatch, folder, capsys, **variables):
 @pytest.mark.parametrize("compiler", ["no-such-compiler", "false", "cc -no-such-flag"])
 def test_a_failing_compiler_is_one_line(tf, monkeypatch, tmp_path, capsys, compiler):
     line = build_says(monkeypatch, tmp_path, capsys, CC=compiler)
-    assert line.startswith("faster CPU kernels: not built, ") and compiler.split()[0] in line
+    assert (
+        line.startswith("faster CPU kernels: not built, ")
+        and compiler.split()[0] in line
+    )
     assert not list(tmp_path.iterdir())
 
 
@@ -321,7 +413,9 @@ def test_random_shapes_stay_inside_their_arrays(library):
     assert ran.stdout.count("agree") == 2
 
 
-def test_a_set_that_was_asked_for_and_not_built_is_not_silent(tf, monkeypatch, tmp_path):
+def test_a_set_that_was_asked_for_and_not_built_is_not_silent(
+    tf, monkeypatch, tmp_path
+):
     from rnn_scaling.models.extension import operators
 
     monkeypatch.setattr(operators, "FOLDER", tmp_path)
@@ -331,7 +425,9 @@ def test_a_set_that_was_asked_for_and_not_built_is_not_silent(tf, monkeypatch, t
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tf, monkeypatch, tmp_path, capsys):
-    assert "not built, " in build_says(monkeypatch, tmp_path / "none", capsys, CC="true")
+    assert "not built, " in build_says(
+        monkeypatch, tmp_path / "none", capsys, CC="true"
+    )
 
 
 def test_a_build_tests_and_drops_what_is_old(tf, copied, monkeypatch, capsys):
@@ -344,7 +440,10 @@ def test_a_build_tests_and_drops_what_is_old(tf, copied, monkeypatch, capsys):
     best, _ = operators.choose("")
     line = build_says(monkeypatch, copied.parent, capsys, CC="false")
     assert "tested" in line and "not" not in line
-    assert sorted(path.name for path in copied.parent.iterdir()) == [copied.name, f"{copied.name}.{best}.tested"]
+    assert sorted(path.name for path in copied.parent.iterdir()) == [
+        copied.name,
+        f"{copied.name}.{best}.tested",
+    ]
     copied.with_name(f"{copied.name}.{best}.tested").write_text("losses differ")
     operators.test.cache_clear()
     line = build_says(monkeypatch, copied.parent, capsys, CC="false")

@@ -23,14 +23,23 @@ def applications(tf):
 def small(applications, model="resnet50", size=SIZE, **options):
     """A network of keras.applications for images of 32 x 32 in seven classes."""
     config = ModelConfig(model=model, **options)
-    return applications.ImageClassifier(applications.KerasNetwork(config, size, NUM_CLASSES), config)
+    return applications.ImageClassifier(
+        applications.KerasNetwork(config, size, NUM_CLASSES), config
+    )
 
 
 def images_of(num_batches, data_format="NHWC", size=SIZE):
     random = np.random.default_rng(0)
-    shape = (BATCH_SIZE, size, size, 3) if data_format == "NHWC" else (BATCH_SIZE, 3, size, size)
+    shape = (
+        (BATCH_SIZE, size, size, 3)
+        if data_format == "NHWC"
+        else (BATCH_SIZE, 3, size, size)
+    )
     return [
-        ImageBatch(random.uniform(-1, 1, shape).astype(np.float32), random.integers(0, NUM_CLASSES, BATCH_SIZE))
+        ImageBatch(
+            random.uniform(-1, 1, shape).astype(np.float32),
+            random.integers(0, NUM_CLASSES, BATCH_SIZE),
+        )
         for _ in range(num_batches)
     ]
 
@@ -54,11 +63,16 @@ def traced(tf, workload, data_format="NHWC"):
         gradients = tf.gradients(outcome.loss_sum, [values[name] for name in names])
         return outcome.loss_sum, dict(zip(names, gradients)), outcome.moving
 
-    arguments = {n: tf.constant(v) for n, v in values_of(workload).items()}, ImageBatch(*map(tf.constant, batch))
+    arguments = (
+        {n: tf.constant(v) for n, v in values_of(workload).items()},
+        ImageBatch(*map(tf.constant, batch)),
+    )
     return step, arguments, step.get_concrete_function(*arguments).graph
 
 
-def test_a_step_is_that_of_keras_own_model_in_either_order_of_the_axes(tf, applications):
+def test_a_step_is_that_of_keras_own_model_in_either_order_of_the_axes(
+    tf, applications
+):
     """VGG-16, since batch normalisations of three images that say nothing yet make a number of any rounding."""
     import keras
 
@@ -69,22 +83,31 @@ def test_a_step_is_that_of_keras_own_model_in_either_order_of_the_axes(tf, appli
         loss, gradients, _ = step(*arguments)
         if data_format == "NHWC":
             model = keras.applications.VGG16(
-                weights=None, input_shape=(SIZE, SIZE, 3), classes=NUM_CLASSES, classifier_activation=None
+                weights=None,
+                input_shape=(SIZE, SIZE, 3),
+                classes=NUM_CLASSES,
+                classifier_activation=None,
             )
-            for variable, (name, value) in zip(model.trainable_variables, values_of(workload).items()):
+            for variable, (name, value) in zip(
+                model.trainable_variables, values_of(workload).items()
+            ):
                 assert name == variable.path
                 variable.assign(value)
             [batch] = images_of(1)
             with tf.GradientTape() as tape:
                 logits = model(batch.images, training=True)
-                want = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(batch.labels, logits))
+                want = tf.reduce_sum(
+                    tf.nn.sparse_softmax_cross_entropy_with_logits(batch.labels, logits)
+                )
             want_gradients = tape.gradient(want, model.trainable_variables)
         np.testing.assert_allclose(loss, want, rtol=1e-5)
         compared = zip(gradients.items(), want_gradients)
         if data_format == "NCHW":  # the wide layer takes its inputs in another order
             compared = [each for each in compared if each[0][0] != "fc1/kernel"][-4:]
         for (name, got), gradient in compared:
-            np.testing.assert_allclose(got, gradient, rtol=0, atol=1e-4 * np.abs(gradient).max(), err_msg=name)
+            np.testing.assert_allclose(
+                got, gradient, rtol=0, atol=1e-4 * np.abs(gradient).max(), err_msg=name
+            )
 
 
 @pytest.mark.parametrize("model", ["resnet50", "mobilenet"])
@@ -93,11 +116,17 @@ def test_a_traced_step_has_the_products_that_are_counted_in_half_precision_and_s
 ):
     """The gradient of the images, which nobody reads, is not computed. No variable of the model has a value."""
     workload = small(applications, model, compute_dtype="bfloat16")
-    assert all(variable._value is None for variable in workload._network._model.variables)
+    assert all(
+        variable._value is None for variable in workload._network._model.variables
+    )
     step, arguments, graph = traced(tf, workload)
     loss, gradients, moving = step.get_concrete_function(*arguments).structured_outputs
-    assert {value.dtype for value in [loss, *moving.values(), *gradients.values()]} == {tf.float32}
-    assert {op.inputs[0].dtype for op in graph.get_operations() if op.type == "Conv2D"} == {tf.bfloat16}
+    assert {value.dtype for value in [loss, *moving.values(), *gradients.values()]} == {
+        tf.float32
+    }
+    assert {
+        op.inputs[0].dtype for op in graph.get_operations() if op.type == "Conv2D"
+    } == {tf.bfloat16}
     assert traced_flops(graph) == training_flops(workload) * BATCH_SIZE
 
 
@@ -107,8 +136,16 @@ def training_flops(workload):
     for layer in workload._network._model.layers:
         if hasattr(layer, "kernel"):
             shape = layer.output.shape[1:]
-            positions = shape[1:] if getattr(layer, "data_format", "") == "channels_first" else shape[:-1]
-            flops.append((6 if flops else 4) * math.prod(positions) * math.prod(layer.kernel.shape))
+            positions = (
+                shape[1:]
+                if getattr(layer, "data_format", "") == "channels_first"
+                else shape[:-1]
+            )
+            flops.append(
+                (6 if flops else 4)
+                * math.prod(positions)
+                * math.prod(layer.kernel.shape)
+            )
     return sum(flops)
 
 
@@ -118,16 +155,34 @@ def traced_flops(graph):
     What nobody reads, as the gradient of the images, is in the graph and is not computed.
     """
     flops = 0
-    for op in [op for op in graph.get_operations() if any(output.consumers() for output in op.outputs)]:
+    for op in [
+        op
+        for op in graph.get_operations()
+        if any(output.consumers() for output in op.outputs)
+    ]:
         if op.type == "MatMul":
             rows, columns = op.inputs[0].shape
-            flops += 2 * (rows if op.get_attr("transpose_a") else columns) * op.outputs[0].shape.num_elements()
+            flops += (
+                2
+                * (rows if op.get_attr("transpose_a") else columns)
+                * op.outputs[0].shape.num_elements()
+            )
         elif op.type == "Conv2D":
-            flops += 2 * op.outputs[0].shape.num_elements() * math.prod(op.inputs[1].shape[:3])
+            flops += (
+                2
+                * op.outputs[0].shape.num_elements()
+                * math.prod(op.inputs[1].shape[:3])
+            )
         elif op.type == "DepthwiseConv2dNative":
-            flops += 2 * op.outputs[0].shape.num_elements() * math.prod(op.inputs[1].shape[:2])
+            flops += (
+                2
+                * op.outputs[0].shape.num_elements()
+                * math.prod(op.inputs[1].shape[:2])
+            )
         elif op.type.startswith("DepthwiseConv2dNativeBackprop"):
-            kernel = op.inputs[1].shape if op.type.endswith("Input") else op.outputs[0].shape
+            kernel = (
+                op.inputs[1].shape if op.type.endswith("Input") else op.outputs[0].shape
+            )
             flops += 2 * op.inputs[2].shape.num_elements() * math.prod(kernel[:2])
         elif op.type in ("Conv2DBackpropInput", "Conv2DBackpropFilter"):
             is_input = op.type.endswith("Input")

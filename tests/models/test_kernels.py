@@ -25,11 +25,18 @@ PARITY_TESTED = {  # (module, cell) -> where it runs
     ("rnn_scaling.models.encoders.dynamic_rnn", "layer_norm_lstm"): "CPU",
     ("rnn_scaling.models.encoders.dynamic_rnn", "nas"): "CPU",
 }
-FUSED = [("rnn_scaling.models.encoders.block_lstm", "lstm"), ("rnn_scaling.models.encoders.gru_steps", "gru")]
+FUSED = [
+    ("rnn_scaling.models.encoders.block_lstm", "lstm"),
+    ("rnn_scaling.models.encoders.gru_steps", "gru"),
+]
 # Two layers of one direction are those of the test of dropout.
 SHAPES = [(1, 1, True), (1, 2, False), (2, 2, True)]
 # Layers and directions are the same code for every cell, and graphs of large cells take seconds: one or two shapes do.
-PARITY = [(*key, *shape) for key in PARITY_TESTED for shape in (SHAPES if key[1] == "lstm" else SHAPES[:1])]
+PARITY = [
+    (*key, *shape)
+    for key in PARITY_TESTED
+    for shape in (SHAPES if key[1] == "lstm" else SHAPES[:1])
+]
 PARITY.append(("rnn_scaling.models.encoders.gru_steps", "gru", 1, 2, False))
 PARITY.append(("rnn_scaling.models.encoders.cudnn", "gru", 2, 2, True))
 every_kernel_and_cell = pytest.mark.parametrize("module, cell", PARITY_TESTED)
@@ -48,9 +55,13 @@ def full_float32(tf):
 def reference(tf, cell, num_layers, num_directions, time_major, lengths):
     from rnn_scaling.models import stacks
 
-    stack = lstm_case.make_stack(num_layers, num_directions, time_major=time_major, unit_type=cell)
+    stack = lstm_case.make_stack(
+        num_layers, num_directions, time_major=time_major, unit_type=cell
+    )
     case = lstm_case.make_case(stack)
-    return case, lstm_case.results_of_constants(tf, stacks.reference(stack), stack, case, lengths)
+    return case, lstm_case.results_of_constants(
+        tf, stacks.reference(stack), stack, case, lengths
+    )
 
 
 def load_where_it_runs(tf, module, cell):
@@ -63,8 +74,15 @@ def load_where_it_runs(tf, module, cell):
 @functools.cache
 def traced(tf, module, cell, num_layers, num_directions, time_major):
     """The kernel in one tf.function for sentences of any lengths."""
-    stack = lstm_case.make_stack(num_layers, num_directions, time_major=time_major, unit_type=cell)
-    return lstm_case.traced(tf, load_where_it_runs(tf, module, cell).build(stack), stack, lstm_case.make_case(stack))
+    stack = lstm_case.make_stack(
+        num_layers, num_directions, time_major=time_major, unit_type=cell
+    )
+    return lstm_case.traced(
+        tf,
+        load_where_it_runs(tf, module, cell).build(stack),
+        stack,
+        lstm_case.make_case(stack),
+    )
 
 
 def test_every_kernel_of_the_table_is_tested_here():
@@ -81,12 +99,18 @@ def test_the_first_kernel_of_a_cell_is_the_fused_one_where_there_is_one():
     fused = {"lstm": "cudnn_lstm", "gru": "cudnn_gru"}
     for cell in UNIT_TYPES:
         assert kernels.of_cell(cell)[0] == fused.get(cell, "dynamic_rnn")
-        assert kernels.load(None, "GPU", cell) is kernels.load(kernels.of_cell(cell)[0], "GPU", cell)
+        assert kernels.load(None, "GPU", cell) is kernels.load(
+            kernels.of_cell(cell)[0], "GPU", cell
+        )
 
 
-@pytest.mark.parametrize("lengths", [lstm_case.EQUAL, lstm_case.UNEQUAL], ids=["equal", "unequal"])
+@pytest.mark.parametrize(
+    "lengths", [lstm_case.EQUAL, lstm_case.UNEQUAL], ids=["equal", "unequal"]
+)
 @pytest.mark.parametrize("module, cell, num_layers, num_directions, time_major", PARITY)
-def test_parity(tf, module, cell, num_layers, num_directions, time_major, lengths, request):
+def test_parity(
+    tf, module, cell, num_layers, num_directions, time_major, lengths, request
+):
     """As TensorFlow rewrites the graph where there are layers and directions, time first; as it is built elsewhere."""
     if not (num_layers == num_directions == 2 and time_major):
         request.getfixturevalue("as_built")
@@ -105,23 +129,40 @@ def test_the_loop_takes_all_steps_of_padded_sentences(tf, cell, monkeypatch):
 
     stack, lengths, taken = lstm_case.make_stack(1, 2, unit_type=cell), (3, 1, 2), []
     case = lstm_case.make_case(stack)
-    want = lstm_case.results_of_constants(tf, stacks.reference(stack), stack, case, lengths)
+    want = lstm_case.results_of_constants(
+        tf, stacks.reference(stack), stack, case, lengths
+    )
     step = stacks.RecurrentStack.step
 
     def counted(self, x, state, weights):
-        x = tf.ensure_shape(tf.numpy_function(lambda value: taken.append(1) or value, [x], x.dtype), x.shape)
+        x = tf.ensure_shape(
+            tf.numpy_function(lambda value: taken.append(1) or value, [x], x.dtype),
+            x.shape,
+        )
         return step(self, x, state, weights)
 
-    for steps, num_taken in ((lstm_case.NUM_STEPS, lstm_case.NUM_STEPS), (None, max(lengths))):
-        got = lstm_case.traced(tf, dynamic_rnn.build(stack), stack, case, steps)(lengths)
+    for steps, num_taken in (
+        (lstm_case.NUM_STEPS, lstm_case.NUM_STEPS),
+        (None, max(lengths)),
+    ):
+        got = lstm_case.traced(tf, dynamic_rnn.build(stack), stack, case, steps)(
+            lengths
+        )
         error, name = lstm_case.largest_error(got, want)
         assert error <= TOLERANCES["float32"], name
         inputs, _ = lstm_case.tensors(tf, case, lengths)
         with monkeypatch.context() as patch:
             patch.setattr(stacks.RecurrentStack, "step", counted)
-            signature = [tf.TensorSpec([steps, None, lstm_case.INPUT_DIM]), tf.TensorSpec([None], tf.int32)]
+            signature = [
+                tf.TensorSpec([steps, None, lstm_case.INPUT_DIM]),
+                tf.TensorSpec([None], tf.int32),
+            ]
             forward = tf.function(
-                lambda x, ends: dynamic_rnn.build(stack)(case.weights, x, ends, None, None), signature, autograph=False
+                lambda x, ends: dynamic_rnn.build(stack)(
+                    case.weights, x, ends, None, None
+                ),
+                signature,
+                autograph=False,
             )
             taken.clear()
             forward(inputs, tf.constant(lengths))
@@ -130,7 +171,11 @@ def test_the_loop_takes_all_steps_of_padded_sentences(tf, cell, monkeypatch):
 
 # Of loops over other cells' steps bfloat16 alone: they differ by their step.
 REDUCED = [(*key, "bfloat16") for key in PARITY_TESTED]
-REDUCED += [(*key, "float16") for key in PARITY_TESTED if key[1] == "lstm" or "dynamic_rnn" not in key[0]]
+REDUCED += [
+    (*key, "float16")
+    for key in PARITY_TESTED
+    if key[1] == "lstm" or "dynamic_rnn" not in key[0]
+]
 
 
 @pytest.mark.usefixtures("as_built")
@@ -142,18 +187,24 @@ def test_reduced_precision_is_close_to_float32(tf, module, cell, dtype):
     stack = lstm_case.make_stack(*sizes, dtype=dtype, unit_type=cell)
     got = lstm_case.traced(tf, kernel.build(stack), stack, case)(lstm_case.UNEQUAL)
     error, name = lstm_case.largest_error(got, want)
-    assert 0 < error <= TOLERANCES[dtype] * (3 if cell == "layer_norm_lstm" else 1), name
+    assert 0 < error <= TOLERANCES[dtype] * (3 if cell == "layer_norm_lstm" else 1), (
+        name
+    )
 
 
 @pytest.mark.usefixtures("as_built")
-@pytest.mark.parametrize("module, cell", [*FUSED, ("rnn_scaling.models.encoders.dynamic_rnn", "lstm")])
+@pytest.mark.parametrize(
+    "module, cell", [*FUSED, ("rnn_scaling.models.encoders.dynamic_rnn", "lstm")]
+)
 def test_dropout_is_the_references(tf, module, cell):
     from rnn_scaling.models import stacks
 
     stack = lstm_case.make_stack(2, 1, dropout=0.5, unit_type=cell)
     case = lstm_case.make_case(stack)
     kernel = load_where_it_runs(tf, module, cell)
-    want = lstm_case.results_of_constants(tf, stacks.reference(stack), stack, case, lstm_case.UNEQUAL)
+    want = lstm_case.results_of_constants(
+        tf, stacks.reference(stack), stack, case, lstm_case.UNEQUAL
+    )
     got = lstm_case.traced(tf, kernel.build(stack), stack, case)(lstm_case.UNEQUAL)
     error, name = lstm_case.largest_error(got, want)
     assert error <= TOLERANCES["float32"], name
@@ -171,7 +222,9 @@ def test_the_kernel_says_what_runs(tf, module, cell):
             kernel.build(stack)(weights, *arguments, None, None)
         ran = {op.type for op in graph.get_operations()}
         name = kernel.kernel_name(stack)
-        assert (("BlockLSTM" in name) == ("BlockLSTM" in ran)) and (("CudnnRNNV3" in name) == ("CudnnRNNV3" in ran))
+        assert (("BlockLSTM" in name) == ("BlockLSTM" in ran)) and (
+            ("CudnnRNNV3" in name) == ("CudnnRNNV3" in ran)
+        )
         assert cell == "lstm" or UNIT_TYPES[cell].title in name
 
 
@@ -186,13 +239,17 @@ def test_block_lstm_inside_mirrored_strategy_and_on_a_given_device(tf, devices):
     @tf.function(autograph=False)
     def everywhere():
         return strategy.run(
-            lambda: lstm_case.results_of_constants(tf, block_lstm.build(stack), stack, case, lstm_case.UNEQUAL)
+            lambda: lstm_case.results_of_constants(
+                tf, block_lstm.build(stack), stack, case, lstm_case.UNEQUAL
+            )
         )
 
     replicas = strategy.experimental_local_results(everywhere())
     with tf.device(devices[3]):
         placed = tf.function(
-            lambda: lstm_case.results_of_constants(tf, block_lstm.build(stack), stack, case, lstm_case.UNEQUAL),
+            lambda: lstm_case.results_of_constants(
+                tf, block_lstm.build(stack), stack, case, lstm_case.UNEQUAL
+            ),
             autograph=False,
         )()
     for results in (*replicas, placed):

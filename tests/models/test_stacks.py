@@ -14,21 +14,39 @@ def numpy_stack(stack, case, lengths):
         dict(zip([spec.name for spec in stack.cell_weights(cell)], case.weights[cell]))
         for cell in range(stack.num_cells)
     ]
-    by_layer = [named[first : first + stack.num_directions] for first in range(0, len(named), stack.num_directions)]
+    by_layer = [
+        named[first : first + stack.num_directions]
+        for first in range(0, len(named), stack.num_directions)
+    ]
     states = list(zip(*case.state))
     outputs, last = cells.layers(stack, inputs, np.array(lengths), by_layer, states)
-    return (outputs if stack.time_major else outputs.transpose(1, 0, 2)), *(np.stack(parts) for parts in zip(*last))
+    return (outputs if stack.time_major else outputs.transpose(1, 0, 2)), *(
+        np.stack(parts) for parts in zip(*last)
+    )
 
 
-@pytest.mark.parametrize("num_layers, num_directions, time_major", [(1, 1, True), (2, 2, True), (2, 2, False)])
+@pytest.mark.parametrize(
+    "num_layers, num_directions, time_major",
+    [(1, 1, True), (2, 2, True), (2, 2, False)],
+)
 def test_reference_is_the_lstm_equations(tf, num_layers, num_directions, time_major):
     from rnn_scaling.models import stacks
 
-    stack = lstm_case.make_stack(num_layers, num_directions, time_major=time_major, dtype="float64", forget_bias=0.7)
+    stack = lstm_case.make_stack(
+        num_layers,
+        num_directions,
+        time_major=time_major,
+        dtype="float64",
+        forget_bias=0.7,
+    )
     case = lstm_case.make_case(stack, np.float64)
     arguments = lstm_case.tensors(tf, case, lstm_case.UNEQUAL)
-    outputs, state = stacks.reference(stack)(case.weights, *arguments, case.state, tf.constant([1, 2]))
-    for got, want in zip((outputs, *state), numpy_stack(stack, case, lstm_case.UNEQUAL), strict=True):
+    outputs, state = stacks.reference(stack)(
+        case.weights, *arguments, case.state, tf.constant([1, 2])
+    )
+    for got, want in zip(
+        (outputs, *state), numpy_stack(stack, case, lstm_case.UNEQUAL), strict=True
+    ):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-12)
 
 
@@ -37,7 +55,9 @@ def test_reference_gradients_are_the_finite_differences(tf):
 
     stack = lstm_case.make_stack(2, 2, dtype="float64")
     case = lstm_case.make_case(stack, np.float64)
-    got = lstm_case.results_of_constants(tf, stacks.reference(stack), stack, case, lstm_case.UNEQUAL)
+    got = lstm_case.results_of_constants(
+        tf, stacks.reference(stack), stack, case, lstm_case.UNEQUAL
+    )
 
     def loss():
         values = numpy_stack(stack, case, lstm_case.UNEQUAL)
@@ -56,7 +76,13 @@ def test_reference_gradients_are_the_finite_differences(tf):
             array[at] = kept - 1e-5
             below = loss()
             array[at] = kept
-            np.testing.assert_allclose(got[name][at], (above - below) / 2e-5, rtol=1e-6, atol=1e-7, err_msg=name)
+            np.testing.assert_allclose(
+                got[name][at],
+                (above - below) / 2e-5,
+                rtol=1e-6,
+                atol=1e-7,
+                err_msg=name,
+            )
 
 
 def test_no_initial_state_is_zeros(tf):
@@ -66,8 +92,18 @@ def test_no_initial_state_is_zeros(tf):
     case = lstm_case.make_case(stack)
     zeros = tuple(map(np.zeros_like, case.state))
     run = stacks.reference(stack)
-    given, _ = run(case.weights, *lstm_case.tensors(tf, case, lstm_case.EQUAL), zeros, tf.constant([1, 2]))
-    default, _ = run(case.weights, *lstm_case.tensors(tf, case, lstm_case.EQUAL), None, tf.constant([1, 2]))
+    given, _ = run(
+        case.weights,
+        *lstm_case.tensors(tf, case, lstm_case.EQUAL),
+        zeros,
+        tf.constant([1, 2]),
+    )
+    default, _ = run(
+        case.weights,
+        *lstm_case.tensors(tf, case, lstm_case.EQUAL),
+        None,
+        tf.constant([1, 2]),
+    )
     np.testing.assert_array_equal(given, default)
 
 
@@ -86,7 +122,9 @@ def test_reverse_time_is_tensorflows_reverse_sequence_and_so_is_its_gradient(tf)
         return result, tape.gradient(loss, x)
 
     got = value_and_gradient(lambda x: stacks.reverse_time(x, lengths))
-    want = value_and_gradient(lambda x: tf.reverse_sequence(x, lengths, seq_axis=0, batch_axis=1))
+    want = value_and_gradient(
+        lambda x: tf.reverse_sequence(x, lengths, seq_axis=0, batch_axis=1)
+    )
     for g, w in zip(got, want, strict=True):
         np.testing.assert_array_equal(g, w)
 
@@ -110,7 +148,9 @@ def test_dropout_leaves_the_first_layers_inputs_alone(tf):
         stack = lstm_case.make_stack(num_layers, 1, dropout=dropout)
         case = lstm_case.make_case(stack)
         arguments = lstm_case.tensors(tf, case, lstm_case.EQUAL)
-        return np.asarray(stacks.reference(stack)(case.weights, *arguments, None, seed)[0])
+        return np.asarray(
+            stacks.reference(stack)(case.weights, *arguments, None, seed)[0]
+        )
 
     np.testing.assert_array_equal(outputs(1, 0.5, [1, 2]), outputs(1, 0.0, [1, 2]))
     assert np.any(outputs(2, 0.5, [1, 2]) != outputs(2, 0.0, [1, 2]))

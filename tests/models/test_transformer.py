@@ -22,11 +22,18 @@ NO_DROPOUT = (0, 0)
 def inputs(tf):
     """The network, its variables and a batch of sentences of unequal lengths."""
     workload, weights, rows, batch = make_inputs(tf, TRANSFORMER)
-    assert not rows and len({*batch.source_length.numpy(), *batch.target_length.numpy()}) > 2
+    assert (
+        not rows
+        and len({*batch.source_length.numpy(), *batch.target_length.numpy()}) > 2
+    )
     return workload, weights, rows, batch
 
 
-@pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1}, {"num_heads": 1, "num_encoder_layers": 3}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"label_smoothing": 0.1}, {"num_heads": 1, "num_encoder_layers": 3}],
+    ids=str,
+)
 def test_loss_and_gradients_are_those_of_float64(tf, options):
     """Of padded sentences; the reference computes each sentence by itself."""
     config = dataclasses.replace(TRANSFORMER, **options)
@@ -34,22 +41,33 @@ def test_loss_and_gradients_are_those_of_float64(tf, options):
     loss, gradients = loss_and_gradients(tf, inputs)
     weights = {name: w.numpy().astype(np.float64) for name, w in inputs[1].items()}
     batch = {name: part.numpy().T for name, part in inputs[3]._asdict().items()}
-    np.testing.assert_allclose(loss, network.loss_sum(config, weights, batch), rtol=1e-6)
+    np.testing.assert_allclose(
+        loss, network.loss_sum(config, weights, batch), rtol=1e-6
+    )
     random, step = np.random.default_rng(0), 1e-6
     for name, gradient in gradients.items():
         way = random.normal(size=gradient.shape)
         up, down = (
-            network.loss_sum(config, {**weights, name: weights[name] + sign * step * way}, batch) for sign in (1, -1)
+            network.loss_sum(
+                config, {**weights, name: weights[name] + sign * step * way}, batch
+            )
+            for sign in (1, -1)
         )
         scale = float(np.linalg.norm(gradient) * np.linalg.norm(way))
-        assert scale > 0 and abs((up - down) / (2 * step) - np.sum(way * gradient)) < 2e-5 * scale, name
+        assert (
+            scale > 0
+            and abs((up - down) / (2 * step) - np.sum(way * gradient)) < 2e-5 * scale
+        ), name
 
 
 def test_a_padded_batch_is_the_sum_of_its_sentences(tf, inputs):
     workload, weights, rows, batch = inputs
 
     def of_sentence(b):
-        source, target = (slice(b, b + 1), slice(int(batch.source_length[b]))), slice(int(batch.target_length[b]))
+        source, target = (
+            (slice(b, b + 1), slice(int(batch.source_length[b]))),
+            slice(int(batch.target_length[b])),
+        )
         alone = type(batch)(
             batch.source[source],
             batch.source_length[b : b + 1],
@@ -60,7 +78,9 @@ def test_a_padded_batch_is_the_sum_of_its_sentences(tf, inputs):
         return loss_and_gradients(tf, (workload, weights, rows, alone))
 
     losses, gradients = zip(*map(of_sentence, range(len(batch.source))))
-    summed = {name: sum(np.asarray(each[name]) for each in gradients) for name in weights}
+    summed = {
+        name: sum(np.asarray(each[name]) for each in gradients) for name in weights
+    }
     assert_equal(loss_and_gradients(tf, inputs), (sum(map(float, losses)), summed))
 
 
@@ -72,10 +92,14 @@ def test_what_stands_in_the_padding_changes_nothing(tf, inputs):
 
     soiled = batch._replace(source=soil(batch.source, batch.source_length))
     for name in ("target_input", "target_output"):
-        soiled = soiled._replace(**{name: soil(getattr(batch, name), batch.target_length)})
+        soiled = soiled._replace(
+            **{name: soil(getattr(batch, name), batch.target_length)}
+        )
     assert not np.array_equal(soiled.source, batch.source)
     assert_equal(
-        loss_and_gradients(tf, (workload, weights, rows, soiled)), loss_and_gradients(tf, inputs), tolerance=1e-5
+        loss_and_gradients(tf, (workload, weights, rows, soiled)),
+        loss_and_gradients(tf, inputs),
+        tolerance=1e-5,
     )
 
 
@@ -97,12 +121,18 @@ def test_a_graph_that_knows_no_lengths_computes_the_same(tf, inputs):
 
 
 def test_bfloat16_rounds_the_products_alone(tf, inputs):
-    rounded = make_inputs(tf, dataclasses.replace(TRANSFORMER, compute_dtype="bfloat16"))
-    assert_equal(loss_and_gradients(tf, rounded), loss_and_gradients(tf, inputs), tolerance=0.4)
+    rounded = make_inputs(
+        tf, dataclasses.replace(TRANSFORMER, compute_dtype="bfloat16")
+    )
+    assert_equal(
+        loss_and_gradients(tf, rounded), loss_and_gradients(tf, inputs), tolerance=0.4
+    )
 
 
 def test_dropout_follows_the_seed(tf):
-    workload, weights, rows, batch = make_inputs(tf, dataclasses.replace(TRANSFORMER, dropout=0.5))
+    workload, weights, rows, batch = make_inputs(
+        tf, dataclasses.replace(TRANSFORMER, dropout=0.5)
+    )
 
     def loss(seed):
         return float(workload.forward(weights, rows, batch, tf.constant(seed)).loss_sum)
@@ -115,21 +145,33 @@ def test_every_sublayer_and_both_sides_words_are_dropped(tf, monkeypatch):
     from rnn_scaling.models import stacks
 
     streams = []
-    monkeypatch.setattr(stacks, "drop", lambda x, rate, seed, stream: streams.append(stream) or x)
-    loss_and_gradients(tf, make_inputs(tf, dataclasses.replace(TRANSFORMER, dropout=0.5)))
+    monkeypatch.setattr(
+        stacks, "drop", lambda x, rate, seed, stream: streams.append(stream) or x
+    )
+    loss_and_gradients(
+        tf, make_inputs(tf, dataclasses.replace(TRANSFORMER, dropout=0.5))
+    )
     assert sorted(streams) == list(range(2 + 2 * 2 + 2 * 3))
 
 
 @pytest.mark.parametrize(
     "preset, width, filters, count",
-    [(configs.TRANSFORMER_BASE, 512, 2048, 60_485_632), (configs.TRANSFORMER_BIG, 1024, 4096, 209_051_648)],
+    [
+        (configs.TRANSFORMER_BASE, 512, 2048, 60_485_632),
+        (configs.TRANSFORMER_BIG, 1024, 4096, 209_051_648),
+    ],
 )
-def test_the_presets_have_their_numbers_of_parameters(tf, preset, width, filters, count):
+def test_the_presets_have_their_numbers_of_parameters(
+    tf, preset, width, filters, count
+):
     """The table; of each layer attention without biases, a feed-forward network with two, and the norms."""
     layers, feed_forward, norm = 6, 2 * width * filters + filters + width, 2 * width
     encoder = 4 * width**2 + feed_forward + 2 * norm
     decoder = 8 * width**2 + feed_forward + 3 * norm
-    sizes = [int(np.prod(spec.shape)) for spec in workload_of(ModelConfig(**preset)).variables]
+    sizes = [
+        int(np.prod(spec.shape))
+        for spec in workload_of(ModelConfig(**preset)).variables
+    ]
     assert sum(sizes) == count == 32_000 * width + layers * (encoder + decoder)
 
 
@@ -139,18 +181,27 @@ def test_first_values_are_those_of_the_authors_program(tf):
 
     config = dataclasses.replace(TRANSFORMER, num_units=64, filter_size=128)
     values = first_values(workload_of(config).variables, seed=1)
-    assert np.linalg.norm(values["embedding"], axis=1).mean() == pytest.approx(1.0, abs=0.1)
+    assert np.linalg.norm(values["embedding"], axis=1).mean() == pytest.approx(
+        1.0, abs=0.1
+    )
     inner = values["encoder/layer_0/feed_forward/inner"]
     assert np.abs(inner).max() == pytest.approx((6 / (64 + 128)) ** 0.5, rel=0.01)
-    assert {float(value.min()) for name, value in values.items() if name.endswith("/gain")} == {1.0}
-    assert not any(value.any() for name, value in values.items() if name.endswith("/bias"))
+    assert {
+        float(value.min()) for name, value in values.items() if name.endswith("/gain")
+    } == {1.0}
+    assert not any(
+        value.any() for name, value in values.items() if name.endswith("/bias")
+    )
 
 
 def test_rows_of_the_table_get_the_gradients_of_all_their_readers(tf):
     """A word that comes twice adds up, on top of the projection's gradient."""
     from rnn_scaling.models import transformer
 
-    table, ids = tf.constant(np.random.default_rng(0).normal(size=(5, 3)), tf.float32), tf.constant([2, 0, 2], tf.int64)
+    table, ids = (
+        tf.constant(np.random.default_rng(0).normal(size=(5, 3)), tf.float32),
+        tf.constant([2, 0, 2], tf.int64),
+    )
 
     def loss(look_up):
         def of(dense, rows):
@@ -160,4 +211,7 @@ def test_rows_of_the_table_get_the_gradients_of_all_their_readers(tf):
         return gradients_of(tf, of, {"table": table}, {})
 
     plain = loss(lambda table, ids: (tf.gather(table, ids), table))
-    assert_equal(loss(transformer._look_up), (plain[0], {"table": tf.convert_to_tensor(plain[1]["table"])}))
+    assert_equal(
+        loss(transformer._look_up),
+        (plain[0], {"table": tf.convert_to_tensor(plain[1]["table"])}),
+    )

@@ -59,12 +59,18 @@ def test_a_process_waits_for_its_turn_and_measures_when_the_next_has_loaded(tmp_
     assert log(tmp_path)[-2:] == ["b begins", "b measures"]
 
 
-def test_nobody_waits_for_a_process_that_ends_before_its_turn_and_its_end_is_told_in_its_turn(tmp_path):
+def test_nobody_waits_for_a_process_that_ends_before_its_turn_and_its_end_is_told_in_its_turn(
+    tmp_path,
+):
     (tmp_path / "load").touch()
     first = EarlyProcess(command(tmp_path, "a"))
-    second = first.begin(command(tmp_path, "b", "import sys; sys.exit('error: no such luck')"))
+    second = first.begin(
+        command(tmp_path, "b", "import sys; sys.exit('error: no such luck')")
+    )
     assert end_of(first) == (0, []) and log(tmp_path)[-1] == "a measures"
-    assert second.begin(command(tmp_path, "c")) is None, "what has ended has no follower"
+    assert second.begin(command(tmp_path, "c")) is None, (
+        "what has ended has no follower"
+    )
     assert end_of(second) == (1, ["error: no such luck"])
     assert not any(event.startswith("c") for event in log(tmp_path))
 

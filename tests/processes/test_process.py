@@ -30,7 +30,11 @@ def test_exit_status_and_lines():
         "import sys; print('out'); print('a\\rb', file=sys.stderr); print('c', file=sys.stderr, end=''); sys.exit(7)",
         said=heard.append,
     )
-    assert (ended.returncode, ended.timed_out, ended.lines) == (7, False, ["a", "b", "c"])
+    assert (ended.returncode, ended.timed_out, ended.lines) == (
+        7,
+        False,
+        ["a", "b", "c"],
+    )
     assert [line for line in heard if line] == ["a", "b", "c"]
 
 
@@ -41,7 +45,9 @@ def test_a_signal():
 
 def test_a_command_that_does_not_exist():
     ended = process.run_together([Task(["/no/such/program"])], 0.0)
-    assert ended.returncode == 1 and ended.lines[0].startswith("error: /no/such/program: ")
+    assert ended.returncode == 1 and ended.lines[0].startswith(
+        "error: /no/such/program: "
+    )
 
 
 def test_a_flood_without_end_of_line_is_read_and_bounded():
@@ -75,7 +81,9 @@ def test_closed_stderr_does_not_end_the_wait():
     assert ended.returncode == 5
 
 
-def test_the_limit_ends_the_whole_group_also_when_it_ignores_signals(tmp_path, monkeypatch):
+def test_the_limit_ends_the_whole_group_also_when_it_ignores_signals(
+    tmp_path, monkeypatch
+):
     jump(monkeypatch, lambda: (tmp_path / "pids").exists())
     monkeypatch.setattr(process, "TIMEOUT_GRACE_S", 0.2)
     code = f"""
@@ -109,7 +117,9 @@ def test_a_child_dies_with_its_parent():
         "'import os, time; print(os.getpid(), file=__import__(\"sys\").stderr, flush=True); time.sleep(600)'])], 0, "
         "lambda line: line and print(line, flush=True))"
     )
-    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
     child = int(parent.stdout.readline())
     assert alive(child)
     parent.kill()
@@ -119,22 +129,37 @@ def test_a_child_dies_with_its_parent():
 
 
 def test_a_child_whose_parent_died_before_it_was_tethered_does_not_start(tmp_path):
-    command = [sys.executable, str(process.TETHER), str(os.getppid()), "touch", str(tmp_path / "ran")]
+    command = [
+        sys.executable,
+        str(process.TETHER),
+        str(os.getppid()),
+        "touch",
+        str(tmp_path / "ran"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr == "error: the sweep has ended\n"
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("is_alive", [None, lambda line: line.startswith("measuring: ")])
+@pytest.mark.parametrize(
+    "is_alive", [None, lambda line: line.startswith("measuring: ")]
+)
 def test_a_limit_that_counts_anew_from_each_sign_of_life(monkeypatch, is_alive):
     """Every line takes a hundred seconds; a child that would go on for ever after its limit is ended all the same."""
     lines: list[str] = []
-    clock = types.SimpleNamespace(monotonic=lambda: 100.0 * len(lines), sleep=time.sleep)
+    clock = types.SimpleNamespace(
+        monotonic=lambda: 100.0 * len(lines), sleep=time.sleep
+    )
     monkeypatch.setattr(process, "time", clock)
     then = "" if is_alive else "; time.sleep(60)"
     code = f"import time; [print('measuring:', i, file=__import__('sys').stderr) for i in range(5)]{then}"
     command = [sys.executable, "-c", code]
-    ended = process.run_together([Task(command)], 150.0, lambda line: lines.append(line) if line else None, is_alive)
+    ended = process.run_together(
+        [Task(command)],
+        150.0,
+        lambda line: lines.append(line) if line else None,
+        is_alive,
+    )
     assert ended.timed_out == (is_alive is None) and len(lines) <= 5
 
 
@@ -151,8 +176,15 @@ def test_nothing_that_a_run_says_after_its_limit_prolongs_its_life(monkeypatch):
         "while True: print('x', file=sys.stderr, flush=True); time.sleep(0.01)"
     )
     alive = iter([True] * 5)
-    ended = process.run_together([Task([sys.executable, "-c", code])], 20.0, said, lambda line: next(alive, False))
-    assert ended.timed_out and ended.returncode == -signal.SIGKILL and 20 <= beats[0] < 500
+    ended = process.run_together(
+        [Task([sys.executable, "-c", code])],
+        20.0,
+        said,
+        lambda line: next(alive, False),
+    )
+    assert (
+        ended.timed_out and ended.returncode == -signal.SIGKILL and 20 <= beats[0] < 500
+    )
 
 
 AT = "measuring: 3/9 batches, 1 words/s, loss 1, 5 s left"
@@ -161,7 +193,13 @@ AT = "measuring: 3/9 batches, 1 words/s, loss 1, 5 s left"
 @pytest.mark.parametrize(
     "returncode,timed_out,lines,kind,message",
     [
-        (-9, False, [AT], "Signal", "killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg"),
+        (
+            -9,
+            False,
+            [AT],
+            "Signal",
+            "killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg",
+        ),
         (
             -11,
             False,
@@ -178,8 +216,20 @@ AT = "measuring: 3/9 batches, 1 words/s, loss 1, 5 s left"
             "killed after 60 s, the limit of --run_timeout (last output: measuring: 3/9 batches)",
         ),
         (-9, True, [], "Timeout", "killed after 60 s, the limit of --run_timeout"),
-        (2, False, ["error: --x", "y", AT], "NoRecord", "ended with exit status 2 and no result: --x"),
-        (0, False, [AT], "NoRecord", "ended with exit status 0 and no result: nothing on stderr"),
+        (
+            2,
+            False,
+            ["error: --x", "y", AT],
+            "NoRecord",
+            "ended with exit status 2 and no result: --x",
+        ),
+        (
+            0,
+            False,
+            [AT],
+            "NoRecord",
+            "ended with exit status 0 and no result: nothing on stderr",
+        ),
         (
             130,
             False,
@@ -190,23 +240,35 @@ AT = "measuring: 3/9 batches, 1 words/s, loss 1, 5 s left"
     ],
 )
 def test_reasons(returncode, timed_out, lines, kind, message):
-    assert failure.reason(returncode, timed_out, lines, given_limit(60.0)) == RunError(type=kind, message=message)
+    assert failure.reason(returncode, timed_out, lines, given_limit(60.0)) == RunError(
+        type=kind, message=message
+    )
 
 
 @pytest.mark.parametrize("name", ["models", "rnn_scaling", "numpy", "types", "runpy"])
 @pytest.mark.parametrize("on_path", [False, True])
-def test_a_child_is_of_this_package_whatever_folder_the_caller_stands_in(tmp_path, monkeypatch, name, on_path):
+def test_a_child_is_of_this_package_whatever_folder_the_caller_stands_in(
+    tmp_path, monkeypatch, name, on_path
+):
     if on_path and name in ("types", "runpy"):
-        pytest.skip("no Python starts, or runs a module, with such a file on PYTHONPATH")
+        pytest.skip(
+            "no Python starts, or runs a module, with such a file on PYTHONPATH"
+        )
     monkeypatch.chdir(tmp_path)
     (tmp_path / f"{name}.py").write_text("raise RuntimeError('of the caller')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path) if on_path else "")
-    ended = process.run_together([Task([*process.our_module("rnn_scaling.train"), "--batch_size=0"])], 60.0)
-    assert (ended.returncode, len(ended.lines)) == (2, 1) and ended.lines[0].startswith("error: --batch_size=0 ")
+    ended = process.run_together(
+        [Task([*process.our_module("rnn_scaling.train"), "--batch_size=0"])], 60.0
+    )
+    assert (ended.returncode, len(ended.lines)) == (2, 1) and ended.lines[0].startswith(
+        "error: --batch_size=0 "
+    )
 
 
 def task(code, **how):
-    return process.Task([sys.executable, "-c", f"import os, signal, sys, time\n{code}"], **how)
+    return process.Task(
+        [sys.executable, "-c", f"import os, signal, sys, time\n{code}"], **how
+    )
 
 
 @pytest.fixture
@@ -215,7 +277,9 @@ def short_graces(monkeypatch):
         monkeypatch.setattr(process, name, 0.2)
 
 
-def test_the_first_of_several_that_fails_is_told_and_the_others_end(tmp_path, short_graces):
+def test_the_first_of_several_that_fails_is_told_and_the_others_end(
+    tmp_path, short_graces
+):
     killed, told = tmp_path / "killed", tmp_path / "told"
     heard = []
     ended = process.run_together(
@@ -224,7 +288,10 @@ def test_the_first_of_several_that_fails_is_told_and_the_others_end(tmp_path, sh
                 f"while not os.path.exists({str(killed)!r}): time.sleep(0.01)\n"
                 f"time.sleep(0.2); open({str(told)!r}, 'w'); print('error: lost', file=sys.stderr); sys.exit(1)"
             ),
-            task(f"print('a', file=sys.stderr); open({str(killed)!r}, 'w'); os.kill(os.getpid(), 9)", prefix="[w 1] "),
+            task(
+                f"print('a', file=sys.stderr); open({str(killed)!r}, 'w'); os.kill(os.getpid(), 9)",
+                prefix="[w 1] ",
+            ),
             task("signal.signal(15, signal.SIG_IGN); time.sleep(600)", prefix="[w 2] "),
         ],
         0.0,
@@ -232,20 +299,33 @@ def test_the_first_of_several_that_fails_is_told_and_the_others_end(tmp_path, sh
     )
     assert (ended.task, ended.returncode, ended.returncodes) == (1, -9, (1, -9, -9))
     assert told.exists()  # the first has the time to say why
-    assert set(ended.lines) == {"[w 1] a", "error: lost"} == {line for line in heard if line}
+    assert (
+        set(ended.lines)
+        == {"[w 1] a", "error: lost"}
+        == {line for line in heard if line}
+    )
 
 
 def test_one_of_several_that_stands_still_is_not_waited_for(short_graces, monkeypatch):
     monkeypatch.setattr(process, "TELLING_GRACE_S", 1e9)
     ended = process.run_together(
-        [task("os.kill(os.getpid(), signal.SIGSTOP)"), task("time.sleep(0.2); sys.exit(3)")], 0.0
+        [
+            task("os.kill(os.getpid(), signal.SIGSTOP)"),
+            task("time.sleep(0.2); sys.exit(3)"),
+        ],
+        0.0,
     )
     assert (ended.task, ended.returncode, ended.returncodes) == (1, 3, (-9, 3))
 
 
 def test_one_that_may_fail_ends_nothing_and_one_that_fails_at_the_end_is_told():
     go_on = task("time.sleep(0.5)")
-    assert process.run_together([go_on, task("sys.exit(3)", may_fail=True)], 0.0).returncode == 0
+    assert (
+        process.run_together(
+            [go_on, task("sys.exit(3)", may_fail=True)], 0.0
+        ).returncode
+        == 0
+    )
     ended = process.run_together([task(""), task("time.sleep(0.3); sys.exit(3)")], 0.0)
     assert (ended.task, ended.returncode) == (1, 3)
 
@@ -256,7 +336,9 @@ def test_all_end_when_the_last_cannot_be_started(tmp_path):
         def command(self):
             raise OSError("no more processes")
 
-    started = task(f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)")
+    started = task(
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    )
     last = object.__new__(Unstartable)
     with pytest.raises(OSError, match="no more processes"):
         process.run_together([started, started, last], 0.0)
@@ -299,5 +381,11 @@ def test_the_first_of_several_can_have_the_streams_of_this_process():
         "two = process.Task([sys.executable, '-c', 'import os; print(os.environ[\"A\"])'], {'A': 'b'}); "
         "print(process.run_together([one, two], 0.0).lines)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert (done.stdout, done.stderr) == ("1\n[]\n", "2\n")

@@ -36,10 +36,19 @@ def run_sh(tmp_path):
         (venv / name).symlink_to(Path(sys.prefix, name))
     files = [
         ROOT / name
-        for name in ("requirements.txt", "requirements-dev.txt", "requirements-mlperf.txt", "constraints.txt")
+        for name in (
+            "requirements.txt",
+            "requirements-dev.txt",
+            "requirements-mlperf.txt",
+            "constraints.txt",
+        )
     ]
-    version = subprocess.run([sys.executable, "--version"], capture_output=True, text=True).stdout
-    (venv / ".installed").write_text("".join(file.read_text() for file in files) + version.strip())
+    version = subprocess.run(
+        [sys.executable, "--version"], capture_output=True, text=True
+    ).stdout
+    (venv / ".installed").write_text(
+        "".join(file.read_text() for file in files) + version.strip()
+    )
     return clone / "run.sh"
 
 
@@ -48,12 +57,20 @@ def test_by_run_sh(users, run_sh):
     users.lookalike("numpy", "types", "rnn_scaling", "profile")
     for name in ("train.py", "helper.py", "models"):
         (users.folder / name).rename(users.folder / "here" / name)
-    assert users.run([run_sh], "sweep", "here/train.py", PYTHONPATH="", PYTHONSAFEPATH="") == {}
+    assert (
+        users.run([run_sh], "sweep", "here/train.py", PYTHONPATH="", PYTHONSAFEPATH="")
+        == {}
+    )
 
 
 def test_by_run_sh_and_ab(users, run_sh):
     words = ["--a=--axis:how=1", "--b=--axis:how=2"]
-    assert users.run([run_sh], "ab", "-m my_package {how}", words, PYTHONPATH=str(users.folder)) == {}
+    assert (
+        users.run(
+            [run_sh], "ab", "-m my_package {how}", words, PYTHONPATH=str(users.folder)
+        )
+        == {}
+    )
 
 
 def test_by_the_name_of_the_package(users):

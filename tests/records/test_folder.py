@@ -41,7 +41,10 @@ def bad(path, kind):
         (b"", "not JSON (Expecting value at line 1); expected a run record"),
         (b"\xff\xfe", "not UTF-8 text; expected a run record"),
         (b"[" * 100_000, "nested too deeply; expected a run record"),
-        (b"[" + b"9" * 5000 + b"]", "a number of thousands of digits; expected a run record"),
+        (
+            b"[" + b"9" * 5000 + b"]",
+            "a number of thousands of digits; expected a run record",
+        ),
         (b"[1, 2]", "expected schema 'rnn_scaling.run/1', got 'list'"),
     ],
 )
@@ -57,7 +60,11 @@ def test_names_that_are_no_text_are_told_apart(tmp_path):
     for name in (b"\xff.json", b"\xfe.json", b"a\nb.json"):
         with open(os.fsencode(tmp_path) + b"/" + name, "w") as file:
             file.write(make_record(seconds=[0.1, 1.0 + name[0]]).to_json())
-    assert {run.name for run in folder.read(tmp_path).runs} == {r"\xff.json", r"\xfe.json", r"a\nb.json"}
+    assert {run.name for run in folder.read(tmp_path).runs} == {
+        r"\xff.json",
+        r"\xfe.json",
+        r"a\nb.json",
+    }
 
 
 def test_an_edited_record_is_named_with_what_to_do(tmp_path):
@@ -65,7 +72,10 @@ def test_an_edited_record_is_named_with_what_to_do(tmp_path):
     fields["throughput"]["items_per_second"] *= 2
     write(tmp_path / "a.json", fields)
     (line,) = folder.read(tmp_path).left_out
-    assert line.startswith(f"{tmp_path}/a.json: ") and "throughput.items_per_second is 923.07" in line
+    assert (
+        line.startswith(f"{tmp_path}/a.json: ")
+        and "throughput.items_per_second is 923.07" in line
+    )
     assert line.endswith("sweep makes the run again")
 
 
@@ -73,8 +83,14 @@ def test_an_edited_record_is_named_with_what_to_do(tmp_path):
     "change, copies",
     [
         ({}, 1),
-        ({"config": {"num_devices": 2}}, 1),  # the start says it: no two runs have both in common
-        ({"environment": {"started": "2026-01-02"}}, 1),  # all batches the same to the last digit
+        (
+            {"config": {"num_devices": 2}},
+            1,
+        ),  # the start says it: no two runs have both in common
+        (
+            {"environment": {"started": "2026-01-02"}},
+            1,
+        ),  # all batches the same to the last digit
         ({"environment": {"started": "2026-01-02"}, "config": {"num_devices": 2}}, 0),
         ({"batches": {"seconds": [0.1, 0.2]}}, 0),
     ],
@@ -96,6 +112,9 @@ def test_a_copy_counts_once_however_it_was_edited(tmp_path, change, copies):
 
 def test_one_batch_may_take_the_same_time_by_chance(tmp_path):
     for name, started in (("a", None), ("b", None), ("c", "2026"), ("d", "2026")):
-        record.write(make_record(seconds=[0.5], environment={"started": started}), tmp_path / f"{name}.json")
+        record.write(
+            make_record(seconds=[0.5], environment={"started": started}),
+            tmp_path / f"{name}.json",
+        )
     found = folder.read(tmp_path)
     assert [run.name for run in found.runs] == ["a.json", "b.json", "c.json"]

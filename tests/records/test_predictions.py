@@ -18,7 +18,11 @@ MADE = KeptPrediction(
     unit="words",
     scaling="weak",
     fitted=(Fitted(devices=1, rates=(100.0, 101.0)), Fitted(devices=2, rates=(190.0,))),
-    predicted=(Predicted(devices=4, rate=350.0, low=300.0, high=400.0, parts={"exchange": 0.1}),),
+    predicted=(
+        Predicted(
+            devices=4, rate=350.0, low=300.0, high=400.0, parts={"exchange": 0.1}
+        ),
+    ),
     models={"ring": 1.0},
     statements=({"kind": "x"},),
 )
@@ -36,11 +40,15 @@ def test_what_was_written_is_read(tmp_path):
 
 def test_the_same_at_another_time_is_nothing_new(tmp_path):
     predictions.keep(MADE, tmp_path)
-    predictions.keep(dataclasses.replace(MADE, date="2027-01-01T00:00:00Z", version="2"), tmp_path)
+    predictions.keep(
+        dataclasses.replace(MADE, date="2027-01-01T00:00:00Z", version="2"), tmp_path
+    )
     predictions.keep(dataclasses.replace(MADE, predicted=()), tmp_path)
     assert predictions.read(tmp_path) == ([MADE], [])
     for k in range(5):
-        predictions.keep(dataclasses.replace(MADE, date=f"200{9 - k}", name=f"series {k}"), tmp_path)
+        predictions.keep(
+            dataclasses.replace(MADE, date=f"200{9 - k}", name=f"series {k}"), tmp_path
+        )
     names = [kept.name for kept in predictions.read(tmp_path)[0]]
     assert names == [*(f"series {k}" for k in reversed(range(5))), "a"], "by date"
 
@@ -76,5 +84,7 @@ def test_a_field_of_a_newer_version_is_kept(tmp_path):
 
 def test_runs_are_known_by_their_rates():
     again = dataclasses.replace(MADE.fitted[0], rates=(101.0, 100.0 * (1 + 1e-14)))
-    assert again.keys == MADE.fitted[0].keys, "the order and the last digits say nothing"
+    assert again.keys == MADE.fitted[0].keys, (
+        "the order and the last digits say nothing"
+    )
     assert Fitted(devices=3, rates=(100.0,)).keys.isdisjoint(MADE.runs)

@@ -52,7 +52,9 @@ def test_a_folder_may_be_a_link(tmp_path):
 
 
 def test_numbers_that_json_has_not_become_null():
-    text = dataclasses.replace(make_record(), batches=Batches(loss=(math.nan, math.inf, 1.0))).to_json()
+    text = dataclasses.replace(
+        make_record(), batches=Batches(loss=(math.nan, math.inf, 1.0))
+    ).to_json()
     assert json.loads(text)["batches"]["loss"] == [None, None, 1.0]
 
 
@@ -85,7 +87,10 @@ def test_write_replaces_the_file_whole_or_leaves_it(tmp_path, monkeypatch):
         (f"[{'1' * 5000}]", "a number of thousands of digits"),
         ('{"schema": "rnn_scaling.run/2"}', "rnn_scaling.run/2"),
         ('{"schema": "rnn_scaling.run/1", "status": "ok"}', "config, error missing"),
-        ('{"schema": "rnn_scaling.run/1", "status": "fine", "error": null, "config": {}}', "fine"),
+        (
+            '{"schema": "rnn_scaling.run/1", "status": "fine", "error": null, "config": {}}',
+            "fine",
+        ),
     ],
 )
 def test_foreign_and_truncated_files_are_refused_by_name(text, reason, tmp_path):
@@ -125,7 +130,13 @@ def test_phases_sum_to_the_total_and_throughput_is_that_of_the_measured_batches(
     state.enter("teardown")
     result = state.record("ok")
     assert result.phases == Phases(
-        start=1.0, build=2.0, first_batch=7.0, warmup=1.0, measured=1.5, teardown=7.5, total=20.0
+        start=1.0,
+        build=2.0,
+        first_batch=7.0,
+        warmup=1.0,
+        measured=1.5,
+        teardown=7.5,
+        total=20.0,
     )
     assert sum(result.phases.parts.values()) == result.phases.total
     assert result.throughput == Throughput(items=60, seconds=1.5, items_per_second=40.0)
@@ -142,7 +153,9 @@ def test_a_failed_run_has_no_throughput():
 
 
 def test_record_can_be_made_before_anything_happened():
-    result = _state([0.0, 2.0]).record("interrupted", RunError(type="KeyboardInterrupt", message="interrupted"))
+    result = _state([0.0, 2.0]).record(
+        "interrupted", RunError(type="KeyboardInterrupt", message="interrupted")
+    )
     assert result.phases.total == 2.0
     assert result.batches.seconds == ()
 
@@ -150,14 +163,23 @@ def test_record_can_be_made_before_anything_happened():
 def older(fields):
     """The record as it stood in a file before items had a unit."""
     batches, rate = fields["batches"], fields["throughput"]
-    batches["words"], batches["tower_words"] = batches.pop("items"), batches.pop("tower_items")
-    rate["words"], rate["words_per_second"] = rate.pop("items"), rate.pop("items_per_second")
+    batches["words"], batches["tower_words"] = (
+        batches.pop("items"),
+        batches.pop("tower_items"),
+    )
+    rate["words"], rate["words_per_second"] = (
+        rate.pop("items"),
+        rate.pop("items_per_second"),
+    )
     del fields["unit"], fields["flops_per_item"]
     return fields
 
 
 def towers(warmup=0, **batches):
-    return make_record(warmup=warmup, batches={"tower_items": [[100]] * 2, "tower_positions": [[120]] * 2, **batches})
+    return make_record(
+        warmup=warmup,
+        batches={"tower_items": [[100]] * 2, "tower_positions": [[120]] * 2, **batches},
+    )
 
 
 def test_an_older_record_that_counts_words_is_its_new_form():
@@ -175,8 +197,17 @@ def faults_of(fields, **arguments):
 def test_every_fault_is_named_at_once_with_its_path():
     fields = fields_of(towers())
     fields["config"]["num_devices"] = 0
-    fields["batches"] |= {"seconds": [0, "x"], "warmup": 2, "tower_items": [[99]] * 2, "loss": [None, 1e39]}
-    fields["environment"] = {"load": {"others": "all"}, "gpus": [{"name": 7}], "newer": [1]}
+    fields["batches"] |= {
+        "seconds": [0, "x"],
+        "warmup": 2,
+        "tower_items": [[99]] * 2,
+        "loss": [None, 1e39],
+    }
+    fields["environment"] = {
+        "load": {"others": "all"},
+        "gpus": [{"name": 7}],
+        "newer": [1],
+    }
     fields["resolved"] = {"all_reduce": [{"algorithm": "xring"}], "onednn": 1}
     fields["phases"] = {"total": -1.0}
     fields["error"] = "no"
@@ -193,8 +224,13 @@ def test_every_fault_is_named_at_once_with_its_path():
         "phases.total is -1.0",
         "error is 'no'",
     }
-    assert "1 more" in faults["batches.seconds[0] is 0"] and "null" in faults["error is 'no'"]
-    assert str(record.RecordError("x", [f"fault {n}" for n in range(7)])).endswith("fault 4. 2 more faults")
+    assert (
+        "1 more" in faults["batches.seconds[0] is 0"]
+        and "null" in faults["error is 'no'"]
+    )
+    assert str(record.RecordError("x", [f"fault {n}" for n in range(7)])).endswith(
+        "fault 4. 2 more faults"
+    )
 
 
 def test_faults_of_an_older_record_have_the_names_that_stand_in_it():
@@ -202,11 +238,22 @@ def test_faults_of_an_older_record_have_the_names_that_stand_in_it():
     fields["batches"]["tower_words"][1] = [99]
     fields["throughput"]["words_per_second"] = 1.0
     words, rate = faults_of(fields)
-    assert "batches.tower_words[1] sum to 99" in words and "batches.words[1] is 100" in words
-    assert rate.startswith("throughput.words_per_second is 1, ") and rate.endswith("461.5384615")
+    assert (
+        "batches.tower_words[1] sum to 99" in words
+        and "batches.words[1] is 100" in words
+    )
+    assert rate.startswith("throughput.words_per_second is 1, ") and rate.endswith(
+        "461.5384615"
+    )
 
 
-POSSIBLE = {"start": 1.0, "build": 0.5, "first_batch": 0.1, "measured": 1 / 3, "total": 1.0 + 0.5 + 0.1 + 1 / 3}
+POSSIBLE = {
+    "start": 1.0,
+    "build": 0.5,
+    "first_batch": 0.1,
+    "measured": 1 / 3,
+    "total": 1.0 + 0.5 + 0.1 + 1 / 3,
+}
 
 
 @pytest.mark.parametrize(
@@ -222,7 +269,11 @@ POSSIBLE = {"start": 1.0, "build": 0.5, "first_batch": 0.1, "measured": 1 / 3, "
             {"seconds": [900.0, 1 / 3]},
             "batches.seconds sum to 900.333333 s, more than phases.total, 1.93333333",
         ),
-        ("batches", {"seconds": [0.1, 0.2]}, "phases.measured is 0.333333333 s, and the measured batches make 0.2"),
+        (
+            "batches",
+            {"seconds": [0.1, 0.2]},
+            "phases.measured is 0.333333333 s, and the measured batches make 0.2",
+        ),
         ("phases", {"total": 9.0}, "phases sum to 1.93333333 s and phases.total is 9"),
         ("phases", {"total": 1.0}, "phases sum to 1.93333333 s and phases.total is 1"),
         (
@@ -230,10 +281,26 @@ POSSIBLE = {"start": 1.0, "build": 0.5, "first_batch": 0.1, "measured": 1 / 3, "
             {"measured": 0.3, "build": 0.2 + 1 / 3},
             "phases.measured is 0.3 s, and the measured batches make 0.",
         ),
-        ("phases", {"further": 0.25}, "phases sum to 2.18333333 s and phases.total is 1.93333333"),
-        ("config", {"learning_rate": math.inf}, "config.learning_rate is inf; expected a finite number"),
-        ("config", {"forget_bias": math.nan}, "config.forget_bias is nan; expected a finite number"),
-        ("config", {"of_a_newer_version": 10**400}, "config.of_a_newer_version is 1000000"),
+        (
+            "phases",
+            {"further": 0.25},
+            "phases sum to 2.18333333 s and phases.total is 1.93333333",
+        ),
+        (
+            "config",
+            {"learning_rate": math.inf},
+            "config.learning_rate is inf; expected a finite number",
+        ),
+        (
+            "config",
+            {"forget_bias": math.nan},
+            "config.forget_bias is nan; expected a finite number",
+        ),
+        (
+            "config",
+            {"of_a_newer_version": 10**400},
+            "config.of_a_newer_version is 1000000",
+        ),
     ],
 )
 def test_what_no_run_can_leave_is_named(part, change, fault):
@@ -246,11 +313,15 @@ def test_what_no_run_can_leave_is_named(part, change, fault):
     assert found.startswith(fault)
 
 
-@pytest.mark.parametrize("name", [n for n, f in OPTIONS.items() if flags.kind_of(f) == "float"])
+@pytest.mark.parametrize(
+    "name", [n for n, f in OPTIONS.items() if flags.kind_of(f) == "float"]
+)
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e999"])
 def test_no_record_is_begun_with_an_option_that_it_could_not_hold(name, text):
     given = flags.parse([f"--{name}={text}"], OPTIONS)
-    lines = conflicts.problems(configs.resolve(given, num_gpus=0, num_cores=2), given, num_gpus=0)
+    lines = conflicts.problems(
+        configs.resolve(given, num_gpus=0, num_cores=2), given, num_gpus=0
+    )
     assert f"--{name}={given[name]} must be a finite number" in lines
 
 
@@ -260,7 +331,9 @@ def test_what_drives_a_terminal_never_comes_out_of_a_record():
         "topology": "GPU0\x1b[4m\tGPU1\nGPU0\x1b[0m X",
         "new": {"\x07": ["\x9b2J"]},
     }
-    fields = fields_of(make_record("failed", error={"type": "X", "message": "a\nb\x1b]0;title\x07"}))
+    fields = fields_of(
+        make_record("failed", error={"type": "X", "message": "a\nb\x1b]0;title\x07"})
+    )
     fields["environment"] = environment
     run = record.from_json(json.dumps(fields))
     assert run.error.message == "a b" and run.environment.cpu == "X | y "
@@ -268,8 +341,14 @@ def test_what_drives_a_terminal_never_comes_out_of_a_record():
     assert run.environment.further == {"new": {" ": [""]}}
     raw = json.dumps(fields, ensure_ascii=False)
     assert record.from_json(raw) == run
-    deleted = {**fields_of(make_record()), "environment": {"cpu": "a\x7fb"}}  # ASCII that JSON holds as it is
-    assert record.from_json(json.dumps(deleted, ensure_ascii=False)).environment.cpu == "a b"
+    deleted = {
+        **fields_of(make_record()),
+        "environment": {"cpu": "a\x7fb"},
+    }  # ASCII that JSON holds as it is
+    assert (
+        record.from_json(json.dumps(deleted, ensure_ascii=False)).environment.cpu
+        == "a b"
+    )
 
 
 def test_what_is_derived_need_not_be_judged():
@@ -286,43 +365,71 @@ def test_what_a_newer_writer_added_to_a_part_is_kept():
     read = record.from_json(json.dumps(fields))
     assert read.phases.parts["pause"] == 0.5
     again = fields_of(read)
-    assert again["environment"] == fields["environment"] and again["phases"] == fields["phases"]
+    assert (
+        again["environment"] == fields["environment"]
+        and again["phases"] == fields["phases"]
+    )
 
 
 def test_what_a_newer_writer_added_has_numbers_that_can_be():
     fields = fields_of(make_record(phases={"total": 1.5}))
     fields["environment"] = {"water": math.nan}
-    assert fields_of(record.from_json(json.dumps(fields)))["environment"] == {"water": None}
+    assert fields_of(record.from_json(json.dumps(fields)))["environment"] == {
+        "water": None
+    }
     fields["phases"]["pause"] = "long"
     (fault,) = faults_of(fields)
     assert fault.startswith("phases.pause is 'long'; ")
 
 
-@pytest.mark.parametrize("model, unit", [("lm", "words"), ("nmt", "tokens"), ("nmt", "")])
+@pytest.mark.parametrize(
+    "model, unit", [("lm", "words"), ("nmt", "tokens"), ("nmt", "")]
+)
 def test_a_unit_that_the_workload_does_not_count_is_named(model, unit):
     fields = {**fields_of(make_record(config={"model": model})), "unit": unit}
     (fault,) = faults_of(fields)
     of_no_model = faults_of({**fields, "config": {**fields["config"], "model": []}})
-    assert len(of_no_model) == 2 and all(line.startswith("config.model is []; ") for line in of_no_model)
-    assert fault.startswith(f"unit is {unit!r}; expected '") and fault.endswith(f"', which --model={model} counts")
+    assert len(of_no_model) == 2 and all(
+        line.startswith("config.model is []; ") for line in of_no_model
+    )
+    assert fault.startswith(f"unit is {unit!r}; expected '") and fault.endswith(
+        f"', which --model={model} counts"
+    )
 
 
 def test_a_name_that_is_no_utf_8_can_be_printed():
-    run = make_record("failed", error={"type": "X", "message": "no file a\udcffb, Gr\u00fc\u00dfe \U0001f642"})
-    assert record.from_json(run.to_json()).error.message == "no file a?b, Gr\u00fc\u00dfe \U0001f642"
+    run = make_record(
+        "failed",
+        error={"type": "X", "message": "no file a\udcffb, Gr\u00fc\u00dfe \U0001f642"},
+    )
+    assert (
+        record.from_json(run.to_json()).error.message
+        == "no file a?b, Gr\u00fc\u00dfe \U0001f642"
+    )
 
 
 def test_what_an_older_record_lacks_is_known_to_be_missing():
     read = changed(make_record(), environment={"cpu": None})
-    assert "cpu" not in read.environment.missing and {"python", "load"} <= read.environment.missing
+    assert (
+        "cpu" not in read.environment.missing
+        and {"python", "load"} <= read.environment.missing
+    )
 
 
 def test_what_records_have_in_common_is_kept_once():
     machine = {"cpu": "X", "packages": {"numpy": "2"}, "started": "2026-01-01"}
-    texts = [make_record(environment={**machine, "load": {"others": n / 10, "steal": 0.0}}).to_json() for n in (1, 2)]
+    texts = [
+        make_record(
+            environment={**machine, "load": {"others": n / 10, "steal": 0.0}}
+        ).to_json()
+        for n in (1, 2)
+    ]
     kept = {}
     one, two = [record.from_json(text, kept=kept) for text in texts]
-    assert one.config is two.config and one.environment.packages is two.environment.packages
+    assert (
+        one.config is two.config
+        and one.environment.packages is two.environment.packages
+    )
     assert (one.environment.load.others, two.environment.load.others) == (0.1, 0.2)
 
 
@@ -330,12 +437,20 @@ def test_a_log_may_tell_the_rate_alone_and_nothing_else_may():
     """Nothing stands for what is not known: no batches, no items, no seconds."""
     told = Throughput(items=None, seconds=None, items_per_second=12.5)
     alone = dataclasses.replace(
-        make_record(), batches=Batches(), throughput=told, phases=Phases(total=3.0), log_format="seed_trainer"
+        make_record(),
+        batches=Batches(),
+        throughput=told,
+        phases=Phases(total=3.0),
+        log_format="seed_trainer",
     )
     assert record.from_json(alone.to_json()) == alone
-    with_batches = dataclasses.replace(make_record(), throughput=told, log_format="seed_trainer")
+    with_batches = dataclasses.replace(
+        make_record(), throughput=told, log_format="seed_trainer"
+    )
     for wrong in (dataclasses.replace(alone, log_format=None), with_batches):
-        with pytest.raises(record.RecordError, match="throughput.items is null; expected a number"):
+        with pytest.raises(
+            record.RecordError, match="throughput.items is null; expected a number"
+        ):
             record.from_json(wrong.to_json())
     assert '"log_format"' not in make_record().to_json()
 
@@ -355,7 +470,9 @@ def test_an_error_of_a_check_is_a_fault_of_the_record(monkeypatch):
 
 @pytest.mark.parametrize("value", [[1], {"a": 1}, "1", None, True, -1.0, math.nan])
 def test_a_phase_of_a_newer_writer_is_seconds(value):
-    fields = json.loads((ROOT / "docs/results/netlab/alone-2-1000mbit.r1.json").read_text())
+    fields = json.loads(
+        (ROOT / "docs/results/netlab/alone-2-1000mbit.r1.json").read_text()
+    )
     for phases in (fields["phases"], fields["workers"]["ranks"][1]["phases"]):
         phases["newer"] = value
         with pytest.raises(record.RecordError, match=r"phases\.newer is "):

@@ -19,7 +19,10 @@ def answer(value=None, low=None, high=None, reason="", pairs=3, unlike=()):
     ratio = value and Interval(value, low, high, "", error, 2.0, (pairs, pairs))
     comparison = ratio and SimpleNamespace(ratio=ratio)
     result = SimpleNamespace(comparison=comparison, reason=reason, runs=(pairs, pairs))
-    found = [SimpleNamespace(difference=Difference(what, "", "", "", severity)) for what, severity in unlike]
+    found = [
+        SimpleNamespace(difference=Difference(what, "", "", "", severity))
+        for what, severity in unlike
+    ]
     (statement,) = ab_answer(SimpleNamespace(results=(result,), found=found))
     return statement
 
@@ -46,9 +49,19 @@ def test_what_could_not_be_compared_says_why():
 
 
 def test_runs_that_may_differ_otherwise_have_no_answer():
-    unlike = [("CPU model", INCOMPARABLE), ("kernel", CAUTION), ("CPU model", INCOMPARABLE)]
+    unlike = [
+        ("CPU model", INCOMPARABLE),
+        ("kernel", CAUTION),
+        ("CPU model", INCOMPARABLE),
+    ]
     statement = answer(1.27, 1.24, 1.30, unlike=unlike)
-    assert statement.kind == "ab-unlike" and statement.values == {"facts": ["CPU model"]}
+    assert statement.kind == "ab-unlike" and statement.values == {
+        "facts": ["CPU model"]
+    }
     assert answer(1.27, 1.24, 1.30, unlike=unlike[1:2]).kind == "ab-faster"
-    statement = answer(1.27, 1.24, 1.30, unlike=[*unlike, ("--num_units", INCOMPARABLE)])
-    assert statement.kind == "ab-other-work" and statement.values == {"options": ["--num_units"]}
+    statement = answer(
+        1.27, 1.24, 1.30, unlike=[*unlike, ("--num_units", INCOMPARABLE)]
+    )
+    assert statement.kind == "ab-other-work" and statement.values == {
+        "options": ["--num_units"]
+    }

@@ -17,21 +17,48 @@ from rnn_scaling.analysis.metrics import METRICS
 from rnn_scaling.analysis.rows import with_baselines
 from rnn_scaling.analysis.series_titles import by_series
 from rnn_scaling.audit.auditing import audit
-from rnn_scaling.reports import cautions, cluster, conclusions, csv_table, json_report, repeat_commands, start_up, table
+from rnn_scaling.reports import (
+    cautions,
+    cluster,
+    conclusions,
+    csv_table,
+    json_report,
+    repeat_commands,
+    start_up,
+    table,
+)
 from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.series_statements import sentence
 from tests.support.records import changed, fields_of
 from tests.support.scaling_runs import cluster as run
 from tests.support.scaling_runs import of, timed, write_folder
 
-SYNC, ALONE, ASYNC = "collective_all_reduce", "distributed_independent", "async_parameter_server"
+SYNC, ALONE, ASYNC = (
+    "collective_all_reduce",
+    "distributed_independent",
+    "async_parameter_server",
+)
 
 
 def folder(**config):
     """Three runs each on 1, 2 and 4 workers with and without exchange, rank 2 of 4 late where gradients meet."""
-    rates = {(SYNC, 1): 1000, (SYNC, 2): 1900, (SYNC, 4): 3400, (ALONE, 1): 1000, (ALONE, 2): 1960, (ALONE, 4): 3800}
+    rates = {
+        (SYNC, 1): 1000,
+        (SYNC, 2): 1900,
+        (SYNC, 4): 3400,
+        (ALONE, 1): 1000,
+        (ALONE, 2): 1960,
+        (ALONE, 4): 3800,
+    }
     return [
-        run(n, rate, k, late=2 if (mode, n) == (SYNC, 4) else None, variable_update=mode, **config)
+        run(
+            n,
+            rate,
+            k,
+            late=2 if (mode, n) == (SYNC, 4) else None,
+            variable_update=mode,
+            **config,
+        )
         for (mode, n), rate in rates.items()
         for k in range(3)
     ]
@@ -39,13 +66,25 @@ def folder(**config):
 
 def test_workers_are_the_axis_and_their_devices_the_number():
     """Two devices a worker are a series of their own, beside the same run on one device of one worker."""
-    runs = [*(run(n, 990 * n) for n in (1, 2, 4)), *(run(n, 1800 * n, devices=2) for n in (1, 2))]
-    one_each, two_each = by_series(with_baselines([*runs, timed(2, 1900, variable_update="replicated")]))[:2]
-    assert [(row.num_workers, row.num_devices) for row in one_each] == [(1, 1), (2, 2), (4, 4)]
+    runs = [
+        *(run(n, 990 * n) for n in (1, 2, 4)),
+        *(run(n, 1800 * n, devices=2) for n in (1, 2)),
+    ]
+    one_each, two_each = by_series(
+        with_baselines([*runs, timed(2, 1900, variable_update="replicated")])
+    )[:2]
+    assert [(row.num_workers, row.num_devices) for row in one_each] == [
+        (1, 1),
+        (2, 2),
+        (4, 4),
+    ]
     assert [(row.num_workers, row.num_devices) for row in two_each] == [(1, 2), (2, 4)]
     assert {row.baseline for row in (*one_each, *two_each)} == {one_each[0]}
     made = of(runs)
-    assert [each.title for each in made.series] == [f"cudnn_lstm, {SYNC}", f"cudnn_lstm, {SYNC}, num_devices=2"]
+    assert [each.title for each in made.series] == [
+        f"cudnn_lstm, {SYNC}",
+        f"cudnn_lstm, {SYNC}, num_devices=2",
+    ]
     assert made.series[1].largest.devices == "2 workers of 2 devices each"
     assert repeat_commands.commands(made.series[1])[1].startswith(
         f"./run.sh sweep --num_devices=1 --num_workers=1 --encoder_type=cudnn_lstm --variable_update={ALONE},{SYNC}"
@@ -53,7 +92,9 @@ def test_workers_are_the_axis_and_their_devices_the_number():
 
 
 def test_a_mode_of_one_process_reads_no_workers():
-    rows = with_baselines([timed(2, 1900, num_workers=7), timed(2, 1900, 2), timed(1, 1000)])
+    rows = with_baselines(
+        [timed(2, 1900, num_workers=7), timed(2, 1900, 2), timed(1, 1000)]
+    )
     assert [(row.num_devices, len(row.records)) for row in rows] == [(2, 2), (1, 1)]
     assert "num_workers" not in rows[0].devices and "Workers" not in table.table(rows)
 
@@ -62,7 +103,10 @@ def test_the_loss_is_split_against_workers_that_exchange_nothing():
     made = of(folder())
     loss = made.series[0].largest.loss
     assert {part.name for part in loss.told} == {"contention", EXCHANGE}
-    assert f"{next(part for part in loss.parts if part.name == EXCHANGE).points.value:.0f}" == "10"
+    assert (
+        f"{next(part for part in loss.parts if part.name == EXCHANGE).points.value:.0f}"
+        == "10"
+    )
     alone = of([each for each in folder() if each.config["variable_update"] == SYNC])
     assert conclusions.missing(alone.series[0]) == [
         f"./run.sh sweep --num_devices=1 --num_workers={n} --encoder_type=cudnn_lstm --variable_update={ALONE} "
@@ -74,13 +118,24 @@ def test_the_loss_is_split_against_workers_that_exchange_nothing():
 def test_the_answer_names_workers_and_what_they_trained():
     stale = {"staleness": {"0": 100, "1": 100, "3": 100}}
     lost = {"lost": [{"rank": 3, "host": "d", "error": "no sign of life for 10 s."}]}
-    runs = [run(n, 900 * n, k, workers=stale, variable_update=ASYNC) for n in (1, 4) for k in range(3)]
+    runs = [
+        run(n, 900 * n, k, workers=stale, variable_update=ASYNC)
+        for n in (1, 4)
+        for k in range(3)
+    ]
     runs[-1] = changed(runs[-1], workers={**fields_of(runs[-1])["workers"], **lost})
     said = conclusions.lead(of(runs))
     assert "4 workers of one device" in said
     assert "gradients were 1.3 updates old" in said
     assert "3 runs on 4 workers" in said
-    both = conclusions.lead(of([*runs, *(each for each in folder() if each.config["variable_update"] == SYNC)]))
+    both = conclusions.lead(
+        of(
+            [
+                *runs,
+                *(each for each in folder() if each.config["variable_update"] == SYNC),
+            ]
+        )
+    )
     assert both.startswith("cudnn_lstm, async_parameter_server")
     assert "gradients were 1.3 updates old" in both
 
@@ -108,7 +163,9 @@ def test_initialisation_and_training_add_up_and_give_three_speedups():
     (statement,) = start_up.section(_rows(of(folder()).series[0]), "").notes
     values = statement.values
     assert values["by_training"] == pytest.approx(one.training / most.training)
-    assert values["by_whole"] == pytest.approx((4.5 + 44 + 0.5) / (6 + most.training + 0.5), rel=1e-3)
+    assert values["by_whole"] == pytest.approx(
+        (4.5 + 44 + 0.5) / (6 + most.training + 0.5), rel=1e-3
+    )
     assert values["by_rate"]["value"] > values["by_training"] > values["by_whole"] > 1
     assert start_up.of(_rows(of([timed(2, 1800)]).series[0])) == []
 
@@ -119,22 +176,34 @@ def test_every_file_of_the_report_has_workers_ranks_and_phases(tmp_path):
     for said in ("start-up", "late ranks: 2.", "common window: "):
         assert said in text.lower() and said in page.lower()
     lines = list(csv.DictReader(io.StringIO(csv_table.render(made).decode())))
-    assert [(line["num_workers"], line["num_devices"]) for line in lines[:3]] == [("1", "1"), ("2", "2"), ("4", "4")]
+    assert [(line["num_workers"], line["num_devices"]) for line in lines[:3]] == [
+        ("1", "1"),
+        ("2", "2"),
+        ("4", "4"),
+    ]
     first = json.loads(json_report.render(made))["series"][0]
     assert first["initialisation"][-1]["num_workers"] == 4
     assert first["rows"][2]["workers"]["runs"][0]["late"]["ranks"] == [2]
     rows = folder_rows.load(write_folder(tmp_path / "runs", folder())).to_records()
-    assert {(row["num_workers"], row["num_devices"]) for row in rows} == {(1, 1), (2, 2), (4, 4)}
+    assert {(row["num_workers"], row["num_devices"]) for row in rows} == {
+        (1, 1),
+        (2, 2),
+        (4, 4),
+    }
 
 
 def test_metrics_of_workers_are_of_all_of_them():
     """FLOP/s against the peak of all workers' devices; memory of the worker that has the most."""
-    made = changed(run(4, 4000), flops_per_item=1e6, memory={"peak_process_bytes": 2**30})
+    made = changed(
+        run(4, 4000), flops_per_item=1e6, memory={"peak_process_bytes": 2**30}
+    )
     made = changed(made, resolved={"devices": ["/cpu:0"], "peak_flops_per_second": 2e9})
     ranks = fields_of(made)["workers"]["ranks"]
     ranks[2]["peak_process_bytes"] = 3 * 2**30
     row = of([changed(made, workers={"ranks": ranks})]).rows[0]
-    assert row.metric(METRICS["share_of_peak"]).value == pytest.approx(4e9 / 8e9, rel=0.01)
+    assert row.metric(METRICS["share_of_peak"]).value == pytest.approx(
+        4e9 / 8e9, rel=0.01
+    )
     assert row.metric(METRICS["peak_memory_gib"]).value == pytest.approx(3)
 
 
@@ -143,41 +212,81 @@ def test_many_ranks_are_folded():
     told = cluster.lateness(many)
     grid = cluster.ranks_grid(told, "words")
     head, lines = grid.head, grid.lines
-    assert told.late == (40,) and [line[0].split(", ")[1] for line in lines] == ["slowest", "median", "fastest"]
-    assert lines[0][0] == "40, slowest" and lines[0][head.index("Last in batches")] == "10"
-    assert [line[0].split()[0] for line in cluster.phases_grid(many).lines] == ["0", "32", "63", "the"]
+    assert told.late == (40,) and [line[0].split(", ")[1] for line in lines] == [
+        "slowest",
+        "median",
+        "fastest",
+    ]
+    assert (
+        lines[0][0] == "40, slowest" and lines[0][head.index("Last in batches")] == "10"
+    )
+    assert [line[0].split()[0] for line in cluster.phases_grid(many).lines] == [
+        "0",
+        "32",
+        "63",
+        "the",
+    ]
 
 
 @pytest.mark.parametrize("render", [table.render, csv_table.render, json_report.render])
 def test_the_audit_has_nothing_against_a_consistent_report(render, tmp_path):
-    name = {table.render: "table.md", csv_table.render: "table.csv", json_report.render: "report.json"}[render]
+    name = {
+        table.render: "table.md",
+        csv_table.render: "table.csv",
+        json_report.render: "report.json",
+    }[render]
     (tmp_path / name).write_bytes(
-        render(of([*folder(), *(run(n, 1700 * n, k, devices=2) for n in (1, 2) for k in (0, 1))]))
+        render(
+            of(
+                [
+                    *folder(),
+                    *(run(n, 1700 * n, k, devices=2) for n in (1, 2) for k in (0, 1)),
+                ]
+            )
+        )
     )
     assert not audit(tmp_path / name).findings
 
 
 def test_the_audit_compares_a_record_with_what_its_ranks_timed(tmp_path):
-    assert not audit(write_folder(tmp_path / "good", folder(data_source="text"))).findings
+    assert not audit(
+        write_folder(tmp_path / "good", folder(data_source="text"))
+    ).findings
     wrong = run(2, 1900, data_source="text")
     fields = fields_of(wrong)["workers"]
     fields["ranks"][1]["items"][12] += 500
     found = audit(
-        write_folder(tmp_path / "bad", [run(1, 1000, data_source="text"), changed(wrong, workers=fields)])
+        write_folder(
+            tmp_path / "bad",
+            [run(1, 1000, data_source="text"), changed(wrong, workers=fields)],
+        )
     ).findings
     places = [place for finding in found for place in finding.places]
-    assert [(place.column, place.low) for place in places] == [("throughput.words", 60500)]
+    assert [(place.column, place.low) for place in places] == [
+        ("throughput.words", 60500)
+    ]
 
 
-def test_two_workers_of_one_device_are_compared_with_two_devices_of_one_process(tmp_path):
+def test_two_workers_of_one_device_are_compared_with_two_devices_of_one_process(
+    tmp_path,
+):
     one, two = (
         [timed(2, 1900, k, variable_update="replicated") for k in range(3)],
         [run(2, 1880, k) for k in range(3)],
     )
-    sides = judgement.read(*(write_folder(tmp_path / name, runs) for name, runs in (("a", one), ("b", two))))
+    sides = judgement.read(
+        *(
+            write_folder(tmp_path / name, runs)
+            for name, runs in (("a", one), ("b", two))
+        )
+    )
     question = Question(accepted=frozenset({"cpu_model"}))
     told = judgement.judge(*sides, question)
-    assert {each.name for each in told.changes} >= {"variable_update", "num_devices", "num_workers"}
+    assert {each.name for each in told.changes} >= {
+        "variable_update",
+        "num_devices",
+        "num_workers",
+    }
     assert [each.gate for each in told.results] == ["ok"], told.found
     four = write_folder(tmp_path / "four", [run(4, 3700, k) for k in range(3)])
     told = judgement.judge(*judgement.read(tmp_path / "a", four), question)
@@ -186,7 +295,10 @@ def test_two_workers_of_one_device_are_compared_with_two_devices_of_one_process(
 
 def test_compare_takes_runs_of_as_many_workers_for_alike(tmp_path):
     before, after = (
-        write_folder(tmp_path / name, [run(n, rate * n, k, batches=b) for n in (1, 2, 4) for k in range(3)])
+        write_folder(
+            tmp_path / name,
+            [run(n, rate * n, k, batches=b) for n in (1, 2, 4) for k in range(3)],
+        )
         for name, rate, b in (("before", 1000, 40), ("after", 990, 41))
     )
     sides = judgement.read(before, after)
@@ -206,9 +318,16 @@ def test_what_makes_workers_no_machines_is_a_caution():
     """Workers of one host, a network that was made, and a window that rank 0's clock saw 20 % longer; none of one."""
     together = fields_of(run(2, 1900))["workers"]
     together["ranks"][1]["host"] = "host0"
-    made = changed(run(2, 1900), workers={**together, "link": "200mbit, <5 ms>", "window_seconds": 38.0})
+    made = changed(
+        run(2, 1900),
+        workers={**together, "link": "200mbit, <5 ms>", "window_seconds": 38.0},
+    )
     found = cautions.lines(of([run(1, 1000), made]))
-    said = ("In 1 run of 2 several workers ran on one host", "made for the runs, on one machine: 200mbit", "up to 20.")
+    said = (
+        "In 1 run of 2 several workers ran on one host",
+        "made for the runs, on one machine: 200mbit",
+        "up to 20.",
+    )
     for words in said:
         assert sum(words in line for line in found) == 1, found
     assert not cautions.lines(of([run(1, 1000), run(2, 1900)]))
@@ -221,17 +340,29 @@ def test_what_makes_workers_no_machines_is_a_caution():
 def test_runs_that_failed_or_lost_their_window_are_still_told():
     """No table of ranks without batches of several; a mode whose client drives all ranks has none at all."""
     bare = changed(run(2, 1900), workers={"ranks": [{"rank": k} for k in range(2)]})
-    text = table.text(of([run(1, 1000), bare, changed(run(4, 3000), status="failed", throughput={})]))
-    asked = [{"rank": 0, "role": "coordinator", "seconds": [1.0] * 40, "items": [2000] * 40}]
-    asked += [{"rank": k, "items": [1000] * 40 * k, "error": f"rank {k} (host b) ended."} for k in (1, 3)]
+    text = table.text(
+        of([run(1, 1000), bare, changed(run(4, 3000), status="failed", throughput={})])
+    )
+    asked = [
+        {"rank": 0, "role": "coordinator", "seconds": [1.0] * 40, "items": [2000] * 40}
+    ]
+    asked += [
+        {"rank": k, "items": [1000] * 40 * k, "error": f"rank {k} (host b) ended."}
+        for k in (1, 3)
+    ]
     parts = {"ranks": asked, "lost": asked[2:], "staleness": {"2": 80}}
     driven = changed(run(2, 1900, variable_update=ASYNC), workers=parts)
     told = table.text(of([driven]))
     assert "Gradients were 2.0 updates old" in told
-    assert "| 3 | n/a | 120 | 75.0 |" in re.sub(" +", " ", told) and "Steps (of 160)" in told
+    assert (
+        "| 3 | n/a | 120 | 75.0 |" in re.sub(" +", " ", told)
+        and "Steps (of 160)" in told
+    )
     assert "Lost: rank 3 (host b) ended.\n" in told
     assert "(rank 3 (host b) ended)" in conclusions.lead(of([driven]))
     assert "By rank" not in text and "Start-up" in text
     assert "no run succeeded on 4 workers" in sentence(
-        of([run(1, 1000), bare, changed(run(4, 3000), status="failed", throughput={})]).series[0]
+        of(
+            [run(1, 1000), bare, changed(run(4, 3000), status="failed", throughput={})]
+        ).series[0]
     )

@@ -29,7 +29,9 @@ def traced(tf, places):
     @tf.function(autograph=False)
     def step():
         with tf.device(places[1]), tf.name_scope("tower_1/forward/"):
-            _, result = tf.while_loop(lambda i, _: i < 3, body, (0, variable.read_value()))
+            _, result = tf.while_loop(
+                lambda i, _: i < 3, body, (0, variable.read_value())
+            )
             variable.assign_add(result)
             return result + variable
 
@@ -55,22 +57,46 @@ def test_devices_are_those_where_the_operators_ran(traced, drawn, places):
     both = [name for name in ran if name in drawn and drawn[name].device]
     assert len(both) >= 4 and {ran[name] for name in both} == set(places)
     assert [name for name in both if drawn[name].device != ran[name]] == []
-    moved = [drawn[name].op for name in both if requested[name] and requested[name] != ran[name]]
-    assert set(moved) >= {"ReadVariableOp", "AssignAddVariableOp"}, "the trial needs operators that were moved"
+    moved = [
+        drawn[name].op
+        for name in both
+        if requested[name] and requested[name] != ran[name]
+    ]
+    assert set(moved) >= {"ReadVariableOp", "AssignAddVariableOp"}, (
+        "the trial needs operators that were moved"
+    )
 
 
 def test_loops_and_branches_are_below_their_own_names_on_their_devices(drawn, places):
     loop = "tower_1/forward/while"
     assert drawn[loop].op in ("While", "StatelessWhile")
-    inside = {name: node for name, node in drawn.items() if name.startswith(f"{loop}/body/")}
-    (branch,) = [name for name, node in inside.items() if node.op in ("If", "StatelessIf")]
-    (inner,) = [name for name, node in inside.items() if node.op in ("While", "StatelessWhile")]
-    below = collections.Counter(node.op for name, node in drawn.items() if name.startswith(f"{branch}/then_branch/"))
-    assert below["Mul"] == 1 and any(name.startswith(f"{inner}/body/") for name in drawn)
+    inside = {
+        name: node for name, node in drawn.items() if name.startswith(f"{loop}/body/")
+    }
+    (branch,) = [
+        name for name, node in inside.items() if node.op in ("If", "StatelessIf")
+    ]
+    (inner,) = [
+        name for name, node in inside.items() if node.op in ("While", "StatelessWhile")
+    ]
+    below = collections.Counter(
+        node.op
+        for name, node in drawn.items()
+        if name.startswith(f"{branch}/then_branch/")
+    )
+    assert below["Mul"] == 1 and any(
+        name.startswith(f"{inner}/body/") for name in drawn
+    )
     uses = {name for name, node in inside.items() if node.op == "ReadVariableOp"}
-    assert len(uses) == 1 and {inside[name].device for name in uses} == {places[0]}, "it is read where it is"
-    assert {node.device for name, node in inside.items() if name not in uses} == {places[1]}
-    assert not any(name.count("tower_1") > 1 for name in drawn), "a loop's name stands once in those of its operators"
+    assert len(uses) == 1 and {inside[name].device for name in uses} == {places[0]}, (
+        "it is read where it is"
+    )
+    assert {node.device for name, node in inside.items() if name not in uses} == {
+        places[1]
+    }
+    assert not any(name.count("tower_1") > 1 for name in drawn), (
+        "a loop's name stands once in those of its operators"
+    )
 
 
 def test_every_edge_leads_somewhere_and_no_name_stands_twice(traced, drawn):
@@ -79,6 +105,10 @@ def test_every_edge_leads_somewhere_and_no_name_stands_twice(traced, drawn):
     definition = event_files.view(traced[0])
     assert len(definition.node) == len(drawn) and not definition.library.function
     assert len(drawn) > len(traced[0].as_graph_def().node)
-    producers = {each.removeprefix("^").split(":")[0] for node in drawn.values() for each in node.input}
+    producers = {
+        each.removeprefix("^").split(":")[0]
+        for node in drawn.values()
+        for each in node.input
+    }
     assert producers <= drawn.keys()
     assert all(each.count("^") <= 1 for node in drawn.values() for each in node.input)

@@ -25,11 +25,26 @@ PARAMETERS = {"trainable": 1000, "bytes": 4000, "moving": 20, "optimizer": 2000}
 
 
 def run_of(model, mode, num_devices, repeat=0):
-    given = {"model": model, "variable_update": mode, "num_devices": num_devices, "device": "cpu"}
+    given = {
+        "model": model,
+        "variable_update": mode,
+        "num_devices": num_devices,
+        "device": "cpu",
+    }
     flat = configs.resolve(given, num_gpus=0, num_cores=2).flat()
-    step_s = MODELS[model] * (1 + 0.1 * (mode == "replicated") * (num_devices - 1)) * (1 + 0.01 * repeat)
+    step_s = (
+        MODELS[model]
+        * (1 + 0.1 * (mode == "replicated") * (num_devices - 1))
+        * (1 + 0.01 * repeat)
+    )
     seconds = [step_s] * 12
-    return make_record(config=flat, seconds=seconds, items=[8 * num_devices] * 12, warmup=2, parameters=PARAMETERS)
+    return make_record(
+        config=flat,
+        seconds=seconds,
+        items=[8 * num_devices] * 12,
+        warmup=2,
+        parameters=PARAMETERS,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +62,9 @@ def folder(tmp_path_factory):
 def test_series_are_called_by_their_model_and_counted_in_images(folder):
     told = summarise(folders.read(folder), "images")
     titles = [series.title for series in told.series]
-    assert titles == [f"{model}, {mode}" for model in MODELS for mode in ("independent", "replicated")]
+    assert titles == [
+        f"{model}, {mode}" for model in MODELS for mode in ("independent", "replicated")
+    ]
     text = table.text(told)
     assert "Images/s on 2 devices" in text and "images/s" in text
     for word in ("words", "encoder", "cudnn", "dynamic_rnn", "LSTM"):
@@ -62,9 +79,14 @@ def test_the_operations_of_images_follow_from_their_rate(folder, tmp_path):
     peak, flops = 4e11, {"resnet50": 22_911_811_584, "vgg16": 92_648_177_664}
     for path in folder.glob("*-2.r*.json"):
         run = record.read(path)
-        assert WORKLOADS[run.config["model"]].flops_a_sample(run.config) == flops[run.config["model"]]
+        assert (
+            WORKLOADS[run.config["model"]].flops_a_sample(run.config)
+            == flops[run.config["model"]]
+        )
         resolved = dataclasses.replace(run.resolved, peak_flops_per_second=peak)
-        changed = dataclasses.replace(run, flops_per_item=flops[run.config["model"]], resolved=resolved)
+        changed = dataclasses.replace(
+            run, flops_per_item=flops[run.config["model"]], resolved=resolved
+        )
         record.write(changed, tmp_path / path.name)
     told = summarise(folders.read(tmp_path), "images")
     for row in csv.DictReader(io.StringIO(csv_table.render(told).decode())):
@@ -75,22 +97,45 @@ def test_the_operations_of_images_follow_from_their_rate(folder, tmp_path):
 
 
 def test_an_option_that_a_model_does_not_read_has_an_empty_cell(folder):
-    rows = list(csv.DictReader(io.StringIO(csv_table.render(summarise(folders.read(folder), "images")).decode())))
-    assert {(row["encoder_type"], row["kernel"], row["unit"]) for row in rows} == {("", "", "images")}
+    rows = list(
+        csv.DictReader(
+            io.StringIO(
+                csv_table.render(summarise(folders.read(folder), "images")).decode()
+            )
+        )
+    )
+    assert {(row["encoder_type"], row["kernel"], row["unit"]) for row in rows} == {
+        ("", "", "images")
+    }
 
 
 def test_a_run_is_repeated_by_its_model_alone_and_its_page_names_it():
     run = run_of("resnet50", "replicated", 2)
     words = command(run.config).split()
-    assert {"--model=resnet50", "--variable_update=replicated", "--num_devices=2"} <= set(words)
-    assert not [word for word in words if word.startswith(("--encoder", "--batch_size", "--dataset", "--unit"))]
+    assert {
+        "--model=resnet50",
+        "--variable_update=replicated",
+        "--num_devices=2",
+    } <= set(words)
+    assert not [
+        word
+        for word in words
+        if word.startswith(("--encoder", "--batch_size", "--dataset", "--unit"))
+    ]
     text = run_text.markdown(run)
-    assert text.startswith("## resnet50, replicated, 2 devices\n") and "--model=resnet50" in text
+    assert (
+        text.startswith("## resnet50, replicated, 2 devices\n")
+        and "--model=resnet50" in text
+    )
 
 
 def test_a_sweep_of_images_has_no_axis_of_encoders():
-    runs = plan({"model": ["resnet50", "vgg16"], "num_devices": [1, 2]}, num_gpus=0, num_cores=2)
+    runs = plan(
+        {"model": ["resnet50", "vgg16"], "num_devices": [1, 2]}, num_gpus=0, num_cores=2
+    )
     assert len(runs) == 2 * 2 * 3  # models, devices, modes
     assert "parameter_server-2-model=vgg16" in {run.name for run in runs}
-    mixed = plan({"model": ["lm", "vgg16"], "num_devices": [1]}, num_gpus=0, num_cores=2)
+    mixed = plan(
+        {"model": ["lm", "vgg16"], "num_devices": [1]}, num_gpus=0, num_cores=2
+    )
     assert len(mixed) == 2 * 3 + 3  # lm has two encoders

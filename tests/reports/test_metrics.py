@@ -23,12 +23,16 @@ from tests.support.scaling_runs import of, run, series
 
 
 def on_several(measured: metrics.Measured):
-    return over_processes([3.25e9]) if measured.rate and measured.num_devices > 1 else None
+    return (
+        over_processes([3.25e9]) if measured.rate and measured.num_devices > 1 else None
+    )
 
 
 @pytest.fixture
 def added(monkeypatch):
-    monkeypatch.setitem(METRICS, "heat", Metric("heat", "heat", "GW", 1e-9, 1, on_several))
+    monkeypatch.setitem(
+        METRICS, "heat", Metric("heat", "heat", "GW", 1e-9, 1, on_several)
+    )
 
 
 @pytest.mark.usefixtures("added")
@@ -39,7 +43,9 @@ def test_a_row_of_the_table_is_in_every_view():
     first, second = json.loads(json_report.render(made))["series"][0]["rows"][:2]
     assert first["heat"] is None and second["heat"]["value"] == 3.25e9
     text = table.text(made)
-    assert re.search(r"\| Device number \|.* Heat \(GW\) \|\n", text) and re.search(r"\| +2 \|.*\| +3.2 \|\n", text)
+    assert re.search(r"\| Device number \|.* Heat \(GW\) \|\n", text) and re.search(
+        r"\| +2 \|.*\| +3.2 \|\n", text
+    )
     assert re.search(r"\| +1 \|.*\| +n/a \|\n", text)
     page = scaling.render(made).decode()
     assert "Heat (GW)</th>" in page and ">heat, GW</title>" in page
@@ -51,14 +57,24 @@ def test_a_row_of_the_table_is_in_every_view():
 @pytest.mark.usefixtures("added")
 def test_a_metric_that_no_row_has_is_in_no_view():
     made = of([run(1, 1000.0)])
-    assert not any(b"heat" in render(made).lower() for render in (csv_table.render, json_report.render, table.render))
+    assert not any(
+        b"heat" in render(made).lower()
+        for render in (csv_table.render, json_report.render, table.render)
+    )
     assert b"eat (GW)" not in scaling.render(made)
 
 
 def told(num_devices, rate, gib=2.0, **parts):
     """A run that tells everything: 5 MFLOP an item, on devices that reach 50 GFLOP/s each."""
-    memory = {"peak_process_bytes": round(gib * 2**30), "peak_device_bytes": [2**30, 3 * 2**29]}
-    made = {"flops_per_item": 5e6, "resolved": {"peak_flops_per_second": 5e10 * num_devices}, "memory": memory}
+    memory = {
+        "peak_process_bytes": round(gib * 2**30),
+        "peak_device_bytes": [2**30, 3 * 2**29],
+    }
+    made = {
+        "flops_per_item": 5e6,
+        "resolved": {"peak_flops_per_second": 5e10 * num_devices},
+        "memory": memory,
+    }
     return changed(run(num_devices, rate), **{**made, **parts})
 
 
@@ -70,15 +86,28 @@ def values(records):
 def test_flops_and_their_share_follow_from_the_rate():
     found = values([told(2, 1000.0), told(2, 1100.0)])
     rate = found["items_per_second"]
-    assert found["flops_per_second"].ends == pytest.approx([5e6 * end for end in rate.ends])
-    assert found["share_of_peak"].ends == pytest.approx([5e6 * end / 1e11 for end in rate.ends])
-    assert found["peak_memory_gib"].value == 2.0 and not found["peak_memory_gib"].half_width
+    assert found["flops_per_second"].ends == pytest.approx(
+        [5e6 * end for end in rate.ends]
+    )
+    assert found["share_of_peak"].ends == pytest.approx(
+        [5e6 * end / 1e11 for end in rate.ends]
+    )
+    assert (
+        found["peak_memory_gib"].value == 2.0
+        and not found["peak_memory_gib"].half_width
+    )
     assert found["peak_device_memory_gib"].value == 1.5  # of the device that had most
 
 
 def test_memory_of_several_processes_is_their_mean_with_its_interval():
-    memory = values([told(1, 1000.0, gib=2.0), told(1, 1000.0, gib=2.2)])["peak_memory_gib"]
-    assert memory.value == pytest.approx((2.0 * 2.2) ** 0.5) and memory.ends and "2 processes" in memory.kind
+    memory = values([told(1, 1000.0, gib=2.0), told(1, 1000.0, gib=2.2)])[
+        "peak_memory_gib"
+    ]
+    assert (
+        memory.value == pytest.approx((2.0 * 2.2) ** 0.5)
+        and memory.ends
+        and "2 processes" in memory.kind
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,14 +116,26 @@ def test_memory_of_several_processes_is_their_mean_with_its_interval():
         ({"flops_per_item": None}, {"flops_per_second", "share_of_peak"}),
         ({"resolved": {}}, {"share_of_peak"}),
         ({"memory": {}}, {"peak_memory_gib", "peak_device_memory_gib"}),
-        ({"memory": {"peak_process_bytes": 2**30, "peak_device_bytes": None}}, {"peak_device_memory_gib"}),
+        (
+            {"memory": {"peak_process_bytes": 2**30, "peak_device_bytes": None}},
+            {"peak_device_memory_gib"},
+        ),
     ],
 )
 def test_what_one_of_the_runs_does_not_tell_is_not_known(part, missing):
     found = values([told(1, 1000.0), told(1, 1000.0, **part)])
-    unknown = {name for name, value in found.items() if value is None and not METRICS[name].of_models}
+    unknown = {
+        name
+        for name, value in found.items()
+        if value is None and not METRICS[name].of_models
+    }
     of_machines = {"items_per_money", "money_per_billion_items", "energy_per_item_j"}
-    assert unknown == missing | of_machines | {"accuracy", "sentences_per_second", "step_p95_s", "step_p99_s"}
+    assert unknown == missing | of_machines | {
+        "accuracy",
+        "sentences_per_second",
+        "step_p95_s",
+        "step_p99_s",
+    }
 
 
 @pytest.mark.parametrize("batches", [1, 2, 19, 20, 99, 100])
@@ -105,9 +146,15 @@ def test_a_percentile_needs_a_batch_above_it(batches):
     shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
     for name, share in shares.items():
         quantiles = [np.quantile(seconds[1:], share) for seconds in runs]
-        wanted = np.sqrt(quantiles[0] * quantiles[1]) if batches * (1 - share) >= 0.999 or name == "max" else None
+        wanted = (
+            np.sqrt(quantiles[0] * quantiles[1])
+            if batches * (1 - share) >= 0.999 or name == "max"
+            else None
+        )
         value = found[f"step_{name}_s"]
-        assert (value and value.value) == (wanted if wanted is None else pytest.approx(wanted)), name
+        assert (value and value.value) == (
+            wanted if wanted is None else pytest.approx(wanted)
+        ), name
 
 
 def test_the_lines_of_a_log_are_no_steps():
@@ -147,41 +194,75 @@ def tokens(num_devices, rate):
 
 def test_the_unit_of_the_runs_is_in_every_view():
     made = of([tokens(1, 1000.0), tokens(2, 1900.0)])
-    assert "tokens_per_second,tokens_per_second_low" in csv_table.render(made).decode().splitlines()[0]
-    assert json.loads(json_report.render(made))["series"][0]["rows"][0]["tokens_per_second"]["value"] == 1000.0
-    everything = [table.text(made), scaling.render(made).decode(), json_report.render(made).decode()]
+    assert (
+        "tokens_per_second,tokens_per_second_low"
+        in csv_table.render(made).decode().splitlines()[0]
+    )
+    assert (
+        json.loads(json_report.render(made))["series"][0]["rows"][0][
+            "tokens_per_second"
+        ]["value"]
+        == 1000.0
+    )
+    everything = [
+        table.text(made),
+        scaling.render(made).decode(),
+        json_report.render(made).decode(),
+    ]
     assert all("tokens/s" in text or "tokens_per_second" in text for text in everything)
     definition = "Tokens: words and the end of each sentence without padding"
     assert definition in everything[0]
-    texts = [text.replace(definition, "").lower().replace("words_of", "") for text in everything]
+    texts = [
+        text.replace(definition, "").lower().replace("words_of", "")
+        for text in everything
+    ]
     assert not any("words" in text for text in texts[:1] + texts[2:])
 
 
 def test_runs_of_different_units_are_never_one_series_and_never_compared():
-    made = of([*(run(n, 900.0 * n) for n in (1, 2)), *(tokens(n, 1000.0 * n) for n in (1, 2))])
-    assert [name for name, _ in made.scalings] == ["Weak scaling, words", "Weak scaling, tokens"]
+    made = of(
+        [*(run(n, 900.0 * n) for n in (1, 2)), *(tokens(n, 1000.0 * n) for n in (1, 2))]
+    )
+    assert [name for name, _ in made.scalings] == [
+        "Weak scaling, words",
+        "Weak scaling, tokens",
+    ]
     lines = list(csv.DictReader(io.StringIO(csv_table.render(made).decode())))
-    assert [(line["unit"], line["items_per_second"]) for line in lines if line["num_devices"] == "1"] == [
+    assert [
+        (line["unit"], line["items_per_second"])
+        for line in lines
+        if line["num_devices"] == "1"
+    ] == [
         ("words", "900.0"),
         ("tokens", "1000.0"),
     ]
     series_ = json.loads(json_report.render(made))["series"]
     assert [each["unit"] for each in series_] == ["words", "tokens"]
-    assert conclusions.lead(made).startswith("Weak scaling, words: ") and "Weak scaling, tokens: " in conclusions.lead(
-        made
-    )
+    assert conclusions.lead(made).startswith(
+        "Weak scaling, words: "
+    ) and "Weak scaling, tokens: " in conclusions.lead(made)
     assert "words/s" in table.text(made) and "tokens/s" in table.text(made)
 
 
 def test_names_and_titles_say_what_is_counted():
     rate = metrics.RATE.named_after("tokens")
-    assert (rate.name, rate.title, rate.column) == ("tokens_per_second", "tokens/s", "Processing speed (tokens/s)")
+    assert (rate.name, rate.title, rate.column) == (
+        "tokens_per_second",
+        "tokens/s",
+        "Processing speed (tokens/s)",
+    )
     assert metrics.EFFICIENCY.named_after("tokens") == metrics.EFFICIENCY
     assert metrics.common_unit(["words", "words"]) == "words"
-    assert metrics.common_unit(["words", "tokens"]) == metrics.common_unit([]) == "items"
+    assert (
+        metrics.common_unit(["words", "tokens"]) == metrics.common_unit([]) == "items"
+    )
 
 
 def test_a_picture_of_many_metrics_has_three_beside_each_other():
-    few, many = (curves.render(of([make(1, 1000.0), make(2, 1900.0)])) for make in (run, told))
+    few, many = (
+        curves.render(of([make(1, 1000.0), make(2, 1900.0)])) for make in (run, told)
+    )
     sizes = [struct.unpack(">II", picture[16:24]) for picture in (few, many)]
-    assert sizes[0][0] == sizes[1][0] and sizes[1][1] > 2.5 * sizes[0][1]  # as wide, in three lines instead of one
+    assert (
+        sizes[0][0] == sizes[1][0] and sizes[1][1] > 2.5 * sizes[0][1]
+    )  # as wide, in three lines instead of one

@@ -30,9 +30,20 @@ MODELS = {
 
 def trained(model, num_devices, rate, megabytes, repeat=0, **config):
     """A run of a model whose variables, all dense, have so many MB."""
-    made = timed(num_devices, rate, repeat, model=model, **{"variable_update": "replicated", **config})
+    made = timed(
+        num_devices,
+        rate,
+        repeat,
+        model=model,
+        **{"variable_update": "replicated", **config},
+    )
     size = round(1e6 * megabytes)
-    counted = {"trainable": size // 4, "bytes": size, "embedding_bytes": 0, "row_bytes": 0}
+    counted = {
+        "trainable": size // 4,
+        "bytes": size,
+        "embedding_bytes": 0,
+        "row_bytes": 0,
+    }
     return changed(made, parameters=counted, flops_per_item=5e6)
 
 
@@ -52,16 +63,23 @@ def first(count):
 
 
 def by_kind(summary):
-    return {statement.kind: statement for statement in conclusions.lead_statements(summary)}
+    return {
+        statement.kind: statement for statement in conclusions.lead_statements(summary)
+    }
 
 
 def lines_of(section):
-    return {line[0]: dict(zip(section.grids[0].head[1:], line[1:])) for line in section.grids[0].lines}
+    return {
+        line[0]: dict(zip(section.grids[0].head[1:], line[1:]))
+        for line in section.grids[0].lines
+    }
 
 
 def test_each_model_is_a_line_with_its_work_and_what_it_exchanges():
     (section,) = series_table.sections(of(runs_of(MODELS)))
-    assert [line[0] for line in section.grids[0].lines] == [*reversed(MODELS)]  # most work per exchanged MB first
+    assert [line[0] for line in section.grids[0].lines] == [
+        *reversed(MODELS)
+    ]  # most work per exchanged MB first
     lines = lines_of(section)
     assert section.grids[0].head[0] == "Model" and "Words/s" not in str(section.grids)
     assert lines["nmt"].pop("Efficiency on 2 devices (%)").startswith("60.0 ± 0.")
@@ -80,22 +98,42 @@ def test_each_model_is_a_line_with_its_work_and_what_it_exchanges():
 def test_csv_and_json_have_the_numbers_of_each_row():
     made = of(runs_of(MODELS))
     rows = list(csv.DictReader(io.StringIO(csv_table.render(made).decode())))
-    (row,) = [row for row in rows if (row["model"], row["num_devices"]) == ("resnet110", "2")]
+    (row,) = [
+        row for row in rows if (row["model"], row["num_devices"]) == ("resnet110", "2")
+    ]
     values = {metric.name: float(row[metric.name]) for metric in OF_MODELS}
-    known = {"parameters": 250_000, "exchanged_bytes_per_step": 2e6, "flops_per_step": 5e9}
+    known = {
+        "parameters": 250_000,
+        "exchanged_bytes_per_step": 2e6,
+        "flops_per_step": 5e9,
+    }
     assert values == pytest.approx({**known, "flops_per_exchanged_byte": 2500})
-    assert float(row["efficiency"]) == pytest.approx(0.9, rel=1e-3) and row["unit"] == "images"
-    (alone,) = [row for row in rows if (row["model"], row["num_devices"]) == ("resnet110", "1")]
-    assert (alone["exchanged_bytes_per_step"], alone["flops_per_exchanged_byte"]) == ("0.0", "")
-    series = {each["title"]: each for each in json.loads(json_report.render(made))["series"]}
+    assert (
+        float(row["efficiency"]) == pytest.approx(0.9, rel=1e-3)
+        and row["unit"] == "images"
+    )
+    (alone,) = [
+        row for row in rows if (row["model"], row["num_devices"]) == ("resnet110", "1")
+    ]
+    assert (alone["exchanged_bytes_per_step"], alone["flops_per_exchanged_byte"]) == (
+        "0.0",
+        "",
+    )
+    series = {
+        each["title"]: each for each in json.loads(json_report.render(made))["series"]
+    }
     found = series["resnet110, replicated"]["rows"][1]
     assert {name: found[name]["value"] for name in values} == pytest.approx(values)
 
 
 def test_two_models_are_reported_as_before():
     made = of(runs_of(first(2)))
-    assert not any(metric.name in csv_table.render(made).decode() for metric in OF_MODELS)
-    assert made.tables == made.scalings and [len(series) for _, series in made.tables] == [1, 1]
+    assert not any(
+        metric.name in csv_table.render(made).decode() for metric in OF_MODELS
+    )
+    assert made.tables == made.scalings and [
+        len(series) for _, series in made.tables
+    ] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +141,11 @@ def test_two_models_are_reported_as_before():
     [
         (MODELS, "efficiency-follows", 1.0),
         (dict(zip(MODELS, reversed(MODELS.values()))), "efficiency-falls", -1.0),
-        (dict(zip(MODELS, (0.6, 0.9, 0.7, 0.65, 0.8, 0.75, 0.85))), "efficiency-does-not-follow", 1 - 6 * 34 / 336),
+        (
+            dict(zip(MODELS, (0.6, 0.9, 0.7, 0.65, 0.8, 0.75, 0.85))),
+            "efficiency-does-not-follow",
+            1 - 6 * 34 / 336,
+        ),
         (dict.fromkeys(MODELS, 0.8), "efficiency-does-not-follow", 0.0),
     ],
     ids=["rises", "falls", "mixed", "equal"],
@@ -111,64 +153,113 @@ def test_two_models_are_reported_as_before():
 def test_whether_efficiency_follows_the_ratio(efficiencies, kind, value):
     statement = by_kind(of(runs_of(efficiencies, repeats=1)))[kind]
     assert statement.values["value"] == pytest.approx(value)
-    assert statement.values["models"] == 7 and statement.values["low"] <= value <= statement.values["high"]
+    assert (
+        statement.values["models"] == 7
+        and statement.values["low"] <= value <= statement.values["high"]
+    )
 
 
 def test_few_models_do_not_tell_and_have_their_answers_as_well():
     stated = by_kind(of(runs_of(first(3))))
-    assert stated["too-few-models"].values == {"models": 3, "fewest": 6} and stated["reaches"]
+    assert (
+        stated["too-few-models"].values == {"models": 3, "fewest": 6}
+        and stated["reaches"]
+    )
     stated = by_kind(of(runs_of(first(5))))
     assert stated["too-few-models"].values["models"] == 5 and "reaches" not in stated
     assert stated["efficiency-range"].values["series"] == 5
 
 
 def test_a_model_without_a_run_on_one_device_has_no_efficiency_and_is_not_counted():
-    runs = [run for run in runs_of(MODELS) if (run.config["model"], run.config["num_devices"]) != ("lm", 1)]
+    runs = [
+        run
+        for run in runs_of(MODELS)
+        if (run.config["model"], run.config["num_devices"]) != ("lm", 1)
+    ]
     made = of(runs)
     line = lines_of(series_table.sections(made)[0])["lm"]
-    assert line["Efficiency on 2 devices (%)"] == "n/a" and line["Exchanged per step (MB)"] == "12.00"
+    assert (
+        line["Efficiency on 2 devices (%)"] == "n/a"
+        and line["Exchanged per step (MB)"] == "12.00"
+    )
     assert by_kind(made)["efficiency-follows"].values["models"] == 6
 
 
 def test_a_model_whose_runs_failed_has_a_line_and_is_named():
     runs = [
-        changed(run, status="failed", throughput={}) if run.config["model"] == "lm" else run for run in runs_of(MODELS)
+        changed(run, status="failed", throughput={})
+        if run.config["model"] == "lm"
+        else run
+        for run in runs_of(MODELS)
     ]
     made = of(runs)
-    assert set(lines_of(series_table.sections(made)[0])["lm"].values()) == {"n/a", "none succeeded"}
-    assert by_kind(made)["not-ranked-failed"].values["names"] == ["cudnn_lstm, replicated, model=lm"]
+    assert set(lines_of(series_table.sections(made)[0])["lm"].values()) == {
+        "n/a",
+        "none succeeded",
+    }
+    assert by_kind(made)["not-ranked-failed"].values["names"] == [
+        "cudnn_lstm, replicated, model=lm"
+    ]
     assert by_kind(made)["efficiency-follows"].values["models"] == 6
     scaling.render(made)
 
 
 def test_the_fastest_series_stands_for_its_model_and_modes_are_apart():
-    slower = [trained("nmt", n, 400 * n, 70, encoder_type="dynamic_rnn") for n in (1, 2)]
+    slower = [
+        trained("nmt", n, 400 * n, 70, encoder_type="dynamic_rnn") for n in (1, 2)
+    ]
     alone = runs_of(MODELS, variable_update="independent")
     made = of([*runs_of(MODELS), *slower, *alone])
-    assert [name for name, _ in made.tables] == ["Weak scaling, independent", "Weak scaling, replicated"]
-    independent, replicated = (lines_of(section) for section in series_table.sections(made))
+    assert [name for name, _ in made.tables] == [
+        "Weak scaling, independent",
+        "Weak scaling, replicated",
+    ]
+    independent, replicated = (
+        lines_of(section) for section in series_table.sections(made)
+    )
     assert replicated["nmt"]["Exchanged per step (MB)"] == "14.00"
     assert independent["nmt"]["Exchanged per step (MB)"] == "0.00"
     assert independent["nmt"]["Work per exchanged MB (GFLOP)"] == "n/a"
     kinds = [statement.kind for statement in conclusions.lead_statements(made)]
-    assert kinds == ["scaling", "efficiency-range", "scaling", "efficiency-range", "efficiency-follows"]
+    assert kinds == [
+        "scaling",
+        "efficiency-range",
+        "scaling",
+        "efficiency-range",
+        "efficiency-follows",
+    ]
 
 
 def test_pictures_have_all_models_and_no_rates_of_different_units():
     made = of(runs_of(MODELS))
     (_, series), *others = figures.groups(made)
     assert not others and len(series) == 7
-    assert [metric.name for metric in figures.drawn(series)] == ["speedup", "efficiency", "flops_per_second"]
+    assert [metric.name for metric in figures.drawn(series)] == [
+        "speedup",
+        "efficiency",
+        "flops_per_second",
+    ]
     images = [member for member in series if member.unit == "images"]
     for drawn in (series, images):
-        assert len({(look["color"], look["marker"]) for look in figures.looks(drawn)}) == len(drawn)
+        assert len(
+            {(look["color"], look["marker"]) for look in figures.looks(drawn)}
+        ) == len(drawn)
     assert [name for name in files_of(made) if name.endswith(".svg")] == [
         "speedup.svg",
         "efficiency.svg",
         "flops_per_second.svg",
     ]
-    points = [(member.model, ratio, efficiency.value) for member, ratio, efficiency in curves.work_points(series)]
-    assert points[0] == ("resnet110", pytest.approx(2.5), pytest.approx(90, rel=1e-3)) and len(points) == 7
+    points = [
+        (member.model, ratio, efficiency.value)
+        for member, ratio, efficiency in curves.work_points(series)
+    ]
+    assert (
+        points[0] == ("resnet110", pytest.approx(2.5), pytest.approx(90, rel=1e-3))
+        and len(points) == 7
+    )
     page = scaling.render(made).decode()
-    assert '"title":"work per exchanged MB"' in page and "Exchanged per step (MB)</th>" in page
+    assert (
+        '"title":"work per exchanged MB"' in page
+        and "Exchanged per step (MB)</th>" in page
+    )
     assert "| Model " in table.text(made)

@@ -29,13 +29,23 @@ def interval(value, low, high):
         (20000.0, 1.0, 1645000.0, 1, "20,000 [0, 1,645,000]"),
     ],
 )
-def test_an_interval_says_how_many_digits_its_number_has(value, low, high, digits, text):
+def test_an_interval_says_how_many_digits_its_number_has(
+    value, low, high, digits, text
+):
     assert numbers.plus_minus(interval(value, low, high), digits) == text
 
 
 def test_a_number_without_an_interval_has_four_digits():
-    assert [numbers.plain(value, 1) for value in (13831.26, 88.31, 0.0, 100.0)] == ["13,830", "88.3", "0.0", "100.0"]
-    assert numbers.plus_minus(over_processes([13831.26]), 1) == "13,830" and numbers.plus_minus(None, 1) == "n/a"
+    assert [numbers.plain(value, 1) for value in (13831.26, 88.31, 0.0, 100.0)] == [
+        "13,830",
+        "88.3",
+        "0.0",
+        "100.0",
+    ]
+    assert (
+        numbers.plus_minus(over_processes([13831.26]), 1) == "13,830"
+        and numbers.plus_minus(None, 1) == "n/a"
+    )
 
 
 def value_of(cell):
@@ -50,29 +60,52 @@ def half_unit(cell):
 def test_every_printed_ratio_holds_within_the_printed_rounding():
     random_ = random.Random(3)
     for _ in range(2000):
-        scatter, n, mean = 10 ** random_.uniform(-3, 0.5), random_.choice([2, 3, 8]), 10 ** random_.uniform(1.5, 6)
+        scatter, n, mean = (
+            10 ** random_.uniform(-3, 0.5),
+            random_.choice([2, 3, 8]),
+            10 ** random_.uniform(1.5, 6),
+        )
         k = random_.randint(1, 4)
         one, many = (
-            over_processes([mean * grown * 10 ** random_.gauss(0, scatter / 4) for _ in range(k)])
+            over_processes(
+                [mean * grown * 10 ** random_.gauss(0, scatter / 4) for _ in range(k)]
+            )
             for grown in (1, n * random_.uniform(0.4, 1.1))
         )
         speedup = ratio(many, one)
         rates = [numbers.plus_minus(rate, 1) for rate in (one, many)]
         printed, efficiency = (
-            numbers.plus_minus(value, digits) for value, digits in ((speedup, 2), (speedup.scaled(100 / n), 1))
+            numbers.plus_minus(value, digits)
+            for value, digits in ((speedup, 2), (speedup.scaled(100 / n), 1))
         )
         found = value_of(rates[1]) / value_of(rates[0])
         # Each number is right to 0.5 %: a reader cannot tell whether zeros at its end are digits.
-        assert abs(found - value_of(printed)) <= 0.0101 * found + half_unit(printed), (rates, printed)
+        assert abs(found - value_of(printed)) <= 0.0101 * found + half_unit(printed), (
+            rates,
+            printed,
+        )
         off = 100 / n * half_unit(printed) + half_unit(efficiency)
-        assert abs(100 / n * value_of(printed) - value_of(efficiency)) <= off + 1e-9, (printed, efficiency)
+        assert abs(100 / n * value_of(printed) - value_of(efficiency)) <= off + 1e-9, (
+            printed,
+            efficiency,
+        )
 
 
 def test_runs_that_differ_by_a_factor_get_that_factor_and_no_interval_that_says_nothing():
-    one, many = over_processes([14342 * 1.9, 14342 / 1.9]), over_processes([16656 * 2.3, 16656 / 2.3])
-    cells = [numbers.plus_minus(value, digits) for value, digits in ((one, 1), (many, 1), (ratio(many, one), 2))]
+    one, many = (
+        over_processes([14342 * 1.9, 14342 / 1.9]),
+        over_processes([16656 * 2.3, 16656 / 2.3]),
+    )
+    cells = [
+        numbers.plus_minus(value, digits)
+        for value, digits in ((one, 1), (many, 1), (ratio(many, one), 2))
+    ]
     assert [value_of(cell) for cell in cells] == [14342, 16656, 1.16]
-    assert [re.findall(r"[\d.]+", cell)[-1] for cell in cells] == ["3.61", "5.29", "5.29"]
+    assert [re.findall(r"[\d.]+", cell)[-1] for cell in cells] == [
+        "3.61",
+        "5.29",
+        "5.29",
+    ]
     assert many.high > 1e8  # as data the interval stays
     assert "[" in numbers.plus_minus(over_processes([100, 130]), 1)
     shared = ratio(one, over_processes([10.0, 10.0])).scaled(50)
@@ -82,9 +115,14 @@ def test_runs_that_differ_by_a_factor_get_that_factor_and_no_interval_that_says_
 def test_a_number_and_its_complement_are_printed_alike():
     for low, high in ((67.1, 117.2), (80, 97), (85, 92), (20, 400)):
         value = (low * high) ** 0.5
-        efficiency, loss = interval(value, low, high), interval(100 - value, 100 - high, 100 - low)
+        efficiency, loss = (
+            interval(value, low, high),
+            interval(100 - value, 100 - high, 100 - low),
+        )
         assert numbers.has_ends(efficiency) == numbers.has_ends(loss)
 
 
 def test_points_are_rounded_up_to_what_can_be_remembered():
-    assert [series_statements.rounded_up(points) for points in (3.2, 0.31, 12.01, 2.0)] == ["4", "0.4", "13", "2"]
+    assert [
+        series_statements.rounded_up(points) for points in (3.2, 0.31, 12.01, 2.0)
+    ] == ["4", "0.4", "13", "2"]

@@ -15,7 +15,11 @@ from tests.support.records import changed
 from tests.support.scaling_runs import of, run
 
 MODES = ("independent", "parameter_server", "replicated", "mirrored")
-OF_WORKERS = ("distributed_independent", "collective_all_reduce", "async_parameter_server")
+OF_WORKERS = (
+    "distributed_independent",
+    "collective_all_reduce",
+    "async_parameter_server",
+)
 ONE_MODEL = (*MODES[1:], *OF_WORKERS[1:])
 DEVICES = "(?:devices?|workers of one device each)"
 NUMBER = r"-?[\d,]+(?:\.\d+)?"
@@ -29,7 +33,11 @@ def folder(random_):
     encoders = random_.choice([("cudnn_lstm",), ("cudnn_lstm", "dynamic_rnn")])
     scatter, tie = random_.choice([0.0005, 0.01, 0.1]), random_.random() < 0.3
     totals = random_.choice([(0,), (0,), (64,), (0, 64)])
-    most_repeats, lm, disturbed = random_.randint(1, 5), random_.random() < 0.15, random_.random() < 0.4
+    most_repeats, lm, disturbed = (
+        random_.randint(1, 5),
+        random_.random() < 0.15,
+        random_.random() < 0.4,
+    )
     runs = []
     for mode in modes:
         for encoder in encoders:
@@ -39,14 +47,36 @@ def folder(random_):
                     if random_.random() < 0.12:
                         continue
                     for _ in range(random_.randint(1, most_repeats)):
-                        loss = 0.0 if tie else random_.uniform(-0.1, 0.5) * math.log2(count)
-                        rate = base * count * max(0.1, 1 - loss) * math.exp(random_.gauss(0, scatter))
+                        loss = (
+                            0.0
+                            if tie
+                            else random_.uniform(-0.1, 0.5) * math.log2(count)
+                        )
+                        rate = (
+                            base
+                            * count
+                            * max(0.1, 1 - loss)
+                            * math.exp(random_.gauss(0, scatter))
+                        )
                         status = "failed" if random_.random() < 0.05 else "ok"
-                        names = {"variable_update": mode, "encoder_type": encoder, "global_batch_size": total}
+                        names = {
+                            "variable_update": mode,
+                            "encoder_type": encoder,
+                            "global_batch_size": total,
+                        }
                         workers = {"num_workers": count} if mode in OF_WORKERS else {}
-                        made = run(1 if workers else count, rate, status, seconds=20_000 / rate, **names, **workers)
+                        made = run(
+                            1 if workers else count,
+                            rate,
+                            status,
+                            seconds=20_000 / rate,
+                            **names,
+                            **workers,
+                        )
                         made = beside(made, count, disturbed, random_)
-                        made = among(made, count, disturbed, random_) if workers else made
+                        made = (
+                            among(made, count, disturbed, random_) if workers else made
+                        )
                         if lm:
                             made = changed(made, unit="tokens")
                             made.config["model"] = "lm"
@@ -58,21 +88,34 @@ def beside(made, count, disturbed, random_):
     """The run on a machine of two cores, sometimes beside other load, or on another machine."""
     if not disturbed:
         return made
-    load = {"others": random_.choice([0.0, 0.04, 0.06, 0.58]), "steal": 0.0, "seconds": 9.0}
+    load = {
+        "others": random_.choice([0.0, 0.04, 0.06, 0.58]),
+        "steal": 0.0,
+        "seconds": 9.0,
+    }
     own = min(2, made.config["num_devices"])  # of several workers each has a core
     resolved = {"cpu_affinity": [0, 1][:own], "oversubscribed": count > 2}
     cpu = "B" if random_.random() < 0.1 else "A"
-    return changed(made, resolved=resolved, environment={"cpu": cpu, "cpu_cores": 2, "load": load})
+    return changed(
+        made, resolved=resolved, environment={"cpu": cpu, "cpu_cores": 2, "load": load}
+    )
 
 
 def among(made, count, disturbed, random_):
     """The run of several workers, some of them disturbed, or lost, or training with old gradients."""
-    loads = [random_.choice([None, 0.03, 0.07]) if disturbed else None for _ in range(count)]
-    own = [{"rank": k, "host": "a", "cpu_affinity": [k % 2], "load_others": load} for k, load in enumerate(loads)]
+    loads = [
+        random_.choice([None, 0.03, 0.07]) if disturbed else None for _ in range(count)
+    ]
+    own = [
+        {"rank": k, "host": "a", "cpu_affinity": [k % 2], "load_others": load}
+        for k, load in enumerate(loads)
+    ]
     told = {"ranks": own}
     if made.config["variable_update"] == "async_parameter_server":
         told["staleness"] = {"0": 5, str(count - 1): 5}
-        told["lost"] = [{"rank": count, "error": "killed"}] if random_.random() < 0.3 else []
+        told["lost"] = (
+            [{"rank": count, "error": "killed"}] if random_.random() < 0.3 else []
+        )
     return changed(made, workers=told)
 
 
@@ -82,10 +125,19 @@ def lines_of(made):
     for line in csv.DictReader(io.StringIO(csv_table.render(made).decode())):
         numbers = {}
         for name in ("rate", "efficiency"):
-            column = name if name == "efficiency" else next(c for c in line if c.endswith("_per_second"))
-            ends = [float(line[f"{column}{end}"] or "nan") for end in ("", "_low", "_high")]
+            column = (
+                name
+                if name == "efficiency"
+                else next(c for c in line if c.endswith("_per_second"))
+            )
+            ends = [
+                float(line[f"{column}{end}"] or "nan") for end in ("", "_low", "_high")
+            ]
             numbers[name] = ends
-        lines[line["series"], int(line["num_devices"])] = {**numbers, "runs": int(line["runs_ok"])}
+        lines[line["series"], int(line["num_devices"])] = {
+            **numbers,
+            "runs": int(line["runs_ok"]),
+        }
     return lines
 
 
@@ -93,9 +145,14 @@ def above(first, second, degrees, series):
     """By the ends of both: t of their ratio's logarithm, 5 % over all pairs of series; nan is above nothing."""
     if not degrees:
         return False
-    errors = [math.log(high / low) / 2 / t_quantile(0.975, degrees) for _, low, high in (first, second)]
+    errors = [
+        math.log(high / low) / 2 / t_quantile(0.975, degrees)
+        for _, low, high in (first, second)
+    ]
     level = 0.05 / (series * (series - 1) / 2)
-    return math.log(first[0] / second[0]) > t_quantile(1 - level / 2, degrees) * math.hypot(*errors)
+    return math.log(first[0] / second[0]) > t_quantile(
+        1 - level / 2, degrees
+    ) * math.hypot(*errors)
 
 
 def taken(row):
@@ -105,7 +162,18 @@ def taken(row):
         load, cores = made.environment.load, len(made.resolved.cpu_affinity or ()) or 1
         own = [load.others * cores] if load and load.others * cores > 0.05 else [0.0]
         ranks = made.workers.ranks if made.workers else ()
-        shares.append(max([*own, *(rank.load_others for rank in ranks if (rank.load_others or 0) > 0.05)]))
+        shares.append(
+            max(
+                [
+                    *own,
+                    *(
+                        rank.load_others
+                        for rank in ranks
+                        if (rank.load_others or 0) > 0.05
+                    ),
+                ]
+            )
+        )
     return min(1.0, sum(min(1.0, share) for share in shares) / len(shares))
 
 
@@ -113,31 +181,68 @@ def judge_lead(made, lines):
     """What the sentence on the fastest series says, against the numbers of the table."""
     kind = "strong" if made.series[0].strong else "weak"
     titles = [each.title for each in made.series]
-    modes = {each.title: each.rows[0].row.config["variable_update"] for each in made.series}
+    modes = {
+        each.title: each.rows[0].row.config["variable_update"] for each in made.series
+    }
     stated = {each.kind: each for each in conclusions.lead_statements(made)}
     fastest, is_one_model = stated.get("fastest"), "ranked-one-model" in stated
     match = fastest or stated.get("fastest-unclear")
     if not match:
         return ""
     count = int(match.values["devices"].split()[0])
-    several = [title for title in titles if any(lines.get((title, n), {}).get("rate", [0.0])[0] > 0 for n in (2, 4))]
-    rivals = [title for title in several if modes[title] in ONE_MODEL] if is_one_model else several
+    several = [
+        title
+        for title in titles
+        if any(lines.get((title, n), {}).get("rate", [0.0])[0] > 0 for n in (2, 4))
+    ]
+    rivals = (
+        [title for title in several if modes[title] in ONE_MODEL]
+        if is_one_model
+        else several
+    )
     if not several:  # none was measured on several devices
-        rivals = [title for title in titles if lines.get((title, 1), {}).get("rate", [0.0])[0] > 0]
+        rivals = [
+            title
+            for title in titles
+            if lines.get((title, 1), {}).get("rate", [0.0])[0] > 0
+        ]
     assert (count > 1) == bool(several) and is_one_model == (
         0 < sum(modes[title] in ONE_MODEL for title in several) < len(several)
     ), kind
     rates = {title: lines[title, count]["rate"] for title in rivals}
     best = max(rates, key=lambda title: rates[title][0])
-    degrees = sum(each["runs"] - 1 for (_, n), each in lines.items() if n == count and each["runs"])
-    rows = {each.title: each.at(count).row for each in made.series if each.title in rates}
-    lost = {title for title, row in rows.items() if any(run.workers and run.workers.lost for run in row.good)}
-    raised = {title: [rate / max(1e-9, 1 - taken(rows[title])) for rate in rates[title]] for title in rates}
-    tied = [t for t in rates if t == best or t in lost or not above(rates[best], raised[t], degrees, len(rates))]
+    degrees = sum(
+        each["runs"] - 1
+        for (_, n), each in lines.items()
+        if n == count and each["runs"]
+    )
+    rows = {
+        each.title: each.at(count).row for each in made.series if each.title in rates
+    }
+    lost = {
+        title
+        for title, row in rows.items()
+        if any(run.workers and run.workers.lost for run in row.good)
+    }
+    raised = {
+        title: [rate / max(1e-9, 1 - taken(rows[title])) for rate in rates[title]]
+        for title in rates
+    }
+    tied = [
+        t
+        for t in rates
+        if t == best
+        or t in lost
+        or not above(rates[best], raised[t], degrees, len(rates))
+    ]
     if fastest:
         assert fastest.subject == best and tied == [best]
     else:
-        slowed = stated["slowed-by-load"].values["slowed"] if "slowed-by-load" in stated else []
+        slowed = (
+            stated["slowed-by-load"].values["slowed"]
+            if "slowed-by-load" in stated
+            else []
+        )
         named = [each["name"] for each in (*match.values["tied"], *slowed)]
         assert len(tied) > 1 and sorted(named) == sorted(tied)
     return "fastest" if fastest else "untold"
@@ -150,17 +255,28 @@ def test_no_sentence_says_more_than_the_tables():
         if not made.measured:
             continue
         lead, lines, text = conclusions.lead(made), lines_of(made), table.text(made)
-        everything = [lead, conclusions.overview(made), *(sentence(each) for each in made.series)]
+        everything = [
+            lead,
+            conclusions.overview(made),
+            *(sentence(each) for each in made.series),
+        ]
         for said in everything:
-            assert "can be judged" not in said.replace("cannot be judged", "") and " only series" not in said
-            assert not re.search(r"\bnan\b|\binf\b|\bNone\b(?! of)|  |, ,|\.\.", said), said
+            assert (
+                "can be judged" not in said.replace("cannot be judged", "")
+                and " only series" not in said
+            )
+            assert not re.search(
+                r"\bnan\b|\binf\b|\bNone\b(?! of)|  |, ,|\.\.", said
+            ), said
             assert said == "" or said.endswith("."), said
             for number in WITH_INTERVAL.findall(said):
                 assert number in text or number in answer_of_parts(made), (number, said)
         for each in made.series:
             section = text.split(f"### {each.title}\n")[1].split("\n### ")[0]
             for number in WITH_INTERVAL.findall(sentence(each)):
-                assert number in section or number in map(turned, part_lines(each)[-1]), (number, section)
+                assert number in section or number in map(
+                    turned, part_lines(each)[-1]
+                ), (number, section)
             judge_sentence(sentence(each), each, lines)
             judge_conditions(sentence(each), each)
         judge_conditions_of_all(lead, made)
@@ -186,7 +302,11 @@ def part_lines(series):
 def turned(cell):
     """ "-8.0 ± 2.0" as "8.0 ± 2.0", "-47 [-102, -7]" as "47 [7, 102]"."""
     if match := re.fullmatch(r"-(\S+) \[(-?)(\S+), (-?)(\S+)\]", cell):
-        value, low, high = match[1], f"{'' if match[2] else '-'}{match[3]}", f"{'' if match[4] else '-'}{match[5]}"
+        value, low, high = (
+            match[1],
+            f"{'' if match[2] else '-'}{match[3]}",
+            f"{'' if match[4] else '-'}{match[5]}",
+        )
         return f"{value} [{high}, {low}]".replace("-0]", "0]")
     return cell.removeprefix("-")
 
@@ -199,7 +319,11 @@ def judge_sentence(said, series, lines):
     if math.isnan(value):
         assert "run on 1 device is missing" in said
     elif math.isnan(low):
-        assert "about" in said and "--repeats=" in said and "points" not in said.split("--repeats=")[0]
+        assert (
+            "about" in said
+            and "--repeats=" in said
+            and "points" not in said.split("--repeats=")[0]
+        )
     elif high - low < value:
         assert "reaches" in said and "about" not in said
         assert ("difference from the ideal is" in said) <= (low <= 1 <= high)
@@ -213,35 +337,58 @@ def judge_conditions(said, series):
     if row is None:
         return
     base = row.row.baseline
-    named = re.search("contention|exchange|fixed cost", said.lower())  # parts are made of other series' rows, too
+    named = re.search(
+        "contention|exchange|fixed cost", said.lower()
+    )  # parts are made of other series' rows, too
     rows = [row.row, base, *(row.loss.rows if named else ())]
-    records = {id(record): record for each in rows if each for record in each.good}.values()
+    records = {
+        id(record): record for each in rows if each for record in each.good
+    }.values()
     loads = [
-        (record.environment.load.others, min(2, record.config["num_devices"]))  # of two cores, one a device
+        (
+            record.environment.load.others,
+            min(2, record.config["num_devices"]),
+        )  # of two cores, one a device
         for record in records
         if record.environment.load
     ]
-    loads += [(rank.load_others or 0, 1) for run in records if run.workers for rank in run.workers.ranks]
+    loads += [
+        (rank.load_others or 0, 1)
+        for run in records
+        if run.workers
+        for rank in run.workers.ranks
+    ]
     most = max([load for load, cores in loads if load * cores > 0.05], default=None)
     assert ("Other processes used up to" in said) == (most is not None)
-    assert most is None or f"up to {100 * most:.0f} % of the cores" in said.replace(".0 %", " %")
-    crowded = base is not None and any(record.resolved.oversubscribed for record in row.row.good)
+    assert most is None or f"up to {100 * most:.0f} % of the cores" in said.replace(
+        ".0 %", " %"
+    )
+    crowded = base is not None and any(
+        record.resolved.oversubscribed for record in row.row.good
+    )
     assert (f"{row.devices} share 2 cores" in said) == crowded
     workers = [run.workers for run in row.row.good if run.workers]
     assert ("lost workers" in said) == any(each.lost for each in workers)
-    assert ("updates old" in said) == any(int(age) for each in workers for age in each.staleness or {})
+    assert ("updates old" in said) == any(
+        int(age) for each in workers for age in each.staleness or {}
+    )
     if "at most 50 % of the ideal" in said:
         assert row.efficiency.value <= 50
 
 
 def judge_conditions_of_all(lead, made):
     """No series mixes machines, and the first line names them; one sentence compares series of one machine."""
-    machines = [{record.environment.cpu for row in each.rows for record in row.row.records} for each in made.series]
+    machines = [
+        {record.environment.cpu for row in each.rows for record in row.row.records}
+        for each in made.series
+    ]
     assert all(len(own) <= 1 for own in machines)
     several = len({cpu for own in machines for cpu in own}) > 1
     assert table.text(made).startswith("Runs of 2 machines") == several
     firsts = {each.strong for each in made.series if each.machine == "machine 1"}
-    assert not several or len(re.findall("(?:Weak|Strong) scaling, machine 1: ", lead)) == len(firsts)
+    assert not several or len(
+        re.findall("(?:Weak|Strong) scaling, machine 1: ", lead)
+    ) == len(firsts)
 
 
 def judge_overview(made, lines):
@@ -252,7 +399,9 @@ def judge_overview(made, lines):
     known = {}
     for each in made.series:
         if each.largest and each.largest.row.num_devices > 1:
-            value, low, high = lines[each.title, each.largest.row.num_devices]["efficiency"]
+            value, low, high = lines[each.title, each.largest.row.num_devices][
+                "efficiency"
+            ]
             if not math.isnan(low) and high - low <= value:
                 known[each.title] = value
     assert span["series"] == len(known)
@@ -263,4 +412,6 @@ def judge_overview(made, lines):
 
 
 def devices_of(made, title):
-    return next(each.largest.row.num_devices for each in made.series if each.title == title)
+    return next(
+        each.largest.row.num_devices for each in made.series if each.title == title
+    )

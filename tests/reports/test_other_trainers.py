@@ -46,8 +46,12 @@ def repeated(rate, devices=1, **options):
 
 def judged(*sides):
     """The comparison of two lists of runs."""
-    files = [tuple(RunFile(f"{k}.json", run) for k, run in enumerate(side)) for side in sides]
-    named = [matching.ComparedRuns(Path(name), side, ()) for name, side in zip("ab", files)]
+    files = [
+        tuple(RunFile(f"{k}.json", run) for k, run in enumerate(side)) for side in sides
+    ]
+    named = [
+        matching.ComparedRuns(Path(name), side, ()) for name, side in zip("ab", files)
+    ]
     return judgement.judge(*named, judgement.Question())
 
 
@@ -56,20 +60,42 @@ def titles(*records):
 
 
 def test_their_own_options_tell_series_apart_as_any_option_does():
-    runs = [theirs(100 * n, n, hidden=size, lr=0.1) for size in (256, 512) for n in (1, 2)]
+    runs = [
+        theirs(100 * n, n, hidden=size, lr=0.1) for size in (256, 512) for n in (1, 2)
+    ]
     made = of(runs)
-    assert [each.title for each in made.series] == ["mine, hidden=256", "mine, hidden=512"]
+    assert [each.title for each in made.series] == [
+        "mine, hidden=256",
+        "mine, hidden=512",
+    ]
     lines = list(csv.DictReader(io.StringIO(csv_table.render(made).decode())))
-    assert [line["hidden"] for line in lines] == ["256", "256", "512", "512"] and "lr" not in lines[0]
-    rows = [row for each in json.loads(json_report.render(made))["series"] for row in each["rows"]]
-    assert rows[-1]["options"]["hidden"] == 512 and rows[-1]["options"]["trainer"] == "mine"
-    assert "mine, hidden=512" in scaling.render(made).decode() and "### mine, hidden=512" in table.text(made)
+    assert [line["hidden"] for line in lines] == [
+        "256",
+        "256",
+        "512",
+        "512",
+    ] and "lr" not in lines[0]
+    rows = [
+        row
+        for each in json.loads(json_report.render(made))["series"]
+        for row in each["rows"]
+    ]
+    assert (
+        rows[-1]["options"]["hidden"] == 512
+        and rows[-1]["options"]["trainer"] == "mine"
+    )
+    assert "mine, hidden=512" in scaling.render(
+        made
+    ).decode() and "### mine, hidden=512" in table.text(made)
 
 
 def test_their_options_have_columns_beside_ours_of_the_same_name():
     made = of([theirs(100, kernel=each, seconds=each) for each in ("a", "b")])
     lines = list(csv.DictReader(io.StringIO(csv_table.render(made).decode())))
-    assert [(line["option_kernel"], line["option_seconds"], line["kernel"]) for line in lines] == [
+    assert [
+        (line["option_kernel"], line["option_seconds"], line["kernel"])
+        for line in lines
+    ] == [
         ("a", "a", ""),
         ("b", "b", ""),
     ]
@@ -91,20 +117,32 @@ def test_what_they_do_not_tell_is_not_made_up():
         "other, num_units=64",
     ]
     lines = list(csv.DictReader(io.StringIO(csv_table.render(made).decode())))
-    told = [(line["trainer"], line["model"], line["num_units"], line["batch_size"]) for line in lines]
-    assert told == [("", "nmt", "512", "32"), ("mine", "", "", ""), ("other", "", "64", "")]
+    told = [
+        (line["trainer"], line["model"], line["num_units"], line["batch_size"])
+        for line in lines
+    ]
+    assert told == [
+        ("", "nmt", "512", "32"),
+        ("mine", "", "", ""),
+        ("other", "", "64", ""),
+    ]
 
 
 def test_the_page_does_not_say_how_much_a_device_does_where_its_trainer_does_not():
     page = scaling.render(of([theirs(100), theirs(190, 2)])).decode()
     assert "Treated as weak scaling" in page
     assert "every device processes" not in page
-    page = scaling.render(of([theirs(100, batch_size=7), theirs(190, 2, batch_size=7)])).decode()
+    page = scaling.render(
+        of([theirs(100, batch_size=7), theirs(190, 2, batch_size=7)])
+    ).decode()
     assert "every device processes 7 samples" in page
 
 
 def test_an_option_of_ours_that_they_tell_is_read_by_them():
-    assert titles(theirs(100, num_units=8), theirs(90, num_units=16)) == ["mine, num_units=8", "mine, num_units=16"]
+    assert titles(theirs(100, num_units=8), theirs(90, num_units=16)) == [
+        "mine, num_units=8",
+        "mine, num_units=16",
+    ]
     assert titles(theirs(1, encoder_type="gru"), theirs(2, encoder_type="lstm")) == [
         "mine, encoder_type=gru",
         "mine, encoder_type=lstm",
@@ -119,9 +157,16 @@ def test_values_of_any_kind_of_an_option_of_ours_are_put_in_an_order():
 
 
 def test_a_preset_that_they_tell_is_work_of_its_own_and_ours_is_not():
-    ours = [changed(timed(1, 90, preset=preset), environment={"cpu": "A"}) for preset in ("small", "seed")]
+    ours = [
+        changed(timed(1, 90, preset=preset), environment={"cpu": "A"})
+        for preset in ("small", "seed")
+    ]
     runs = [theirs(100, preset="small"), theirs(50, preset="big"), *ours]
-    assert titles(*runs) == ["cudnn_lstm, independent", "mine, preset=small", "mine, preset=big"]
+    assert titles(*runs) == [
+        "cudnn_lstm, independent",
+        "mine, preset=small",
+        "mine, preset=big",
+    ]
     lines = list(csv.DictReader(io.StringIO(csv_table.render(of(runs)).decode())))
     assert [line["preset"] for line in lines] == ["", "small", "big"]
     assert "preset" not in csv_table.render(of(ours)).decode()
@@ -135,16 +180,35 @@ def test_what_counts_something_else_is_another_row_with_another_baseline():
     made = of([theirs(100), theirs(7, unit="sentences"), theirs(190, 2)])
     assert [each.title for each in made.series] == ["mine, tokens", "mine, sentences"]
     (tokens, sentences) = made.series
-    assert tokens.largest.efficiency.value == pytest.approx(95) and len(sentences.rows) == 1
-    assert [name for name, _ in made.scalings] == ["Weak scaling, tokens", "Weak scaling, sentences"]
-    sides = [[RunFile("1.json", run)] for run in (theirs(100), theirs(7, unit="sentences"))]
-    assert matching._by_key([*sides[0], *sides[1]]).keys() == {matching.key_of(file.record) for (file,) in sides}
+    assert (
+        tokens.largest.efficiency.value == pytest.approx(95)
+        and len(sentences.rows) == 1
+    )
+    assert [name for name, _ in made.scalings] == [
+        "Weak scaling, tokens",
+        "Weak scaling, sentences",
+    ]
+    sides = [
+        [RunFile("1.json", run)] for run in (theirs(100), theirs(7, unit="sentences"))
+    ]
+    assert matching._by_key([*sides[0], *sides[1]]).keys() == {
+        matching.key_of(file.record) for (file,) in sides
+    }
     assert len(matching._by_key([*sides[0], *sides[1]])) == 2
 
 
 def test_the_loss_is_split_as_ours_where_they_have_runs_that_exchange_nothing():
-    rates = {("independent", 1): 100, ("independent", 2): 180, ("replicated", 1): 100, ("replicated", 2): 140}
-    runs = [run for (mode, n), rate in rates.items() for run in repeated(rate, n, variable_update=mode)]
+    rates = {
+        ("independent", 1): 100,
+        ("independent", 2): 180,
+        ("replicated", 1): 100,
+        ("replicated", 2): 140,
+    }
+    runs = [
+        run
+        for (mode, n), rate in rates.items()
+        for run in repeated(rate, n, variable_update=mode)
+    ]
     split = next(each for each in of(runs).series if "replicated" in each.title)
     assert "are exchange" in sentence(split) and "are contention" in sentence(split)
     for run in runs:  # a mode that is told by independent runs alone
@@ -158,19 +222,31 @@ def test_runs_that_would_split_a_loss_are_asked_only_of_our_trainer_and_where_so
     advice = ("variable_update=independent", "are missing", "not split")
     for rate in (140, 200, 230):
         made = of([*repeated(100), *repeated(rate, 2)])
-        texts = [conclusions.lead(made), *(view.render(made).decode() for view in (table, json_report, scaling))]
+        texts = [
+            conclusions.lead(made),
+            *(view.render(made).decode() for view in (table, json_report, scaling)),
+        ]
         assert not [word for text in texts for word in advice if word in text], rate
     for rate, is_lost in ((140, True), (200, False), (230, False)):
-        runs = [timed(n, r, k, variable_update="replicated") for n, r in ((1, 100), (2, rate)) for k in range(3)]
+        runs = [
+            timed(n, r, k, variable_update="replicated")
+            for n, r in ((1, 100), (2, rate))
+            for k in range(3)
+        ]
         made = of(runs)
         said = f"{conclusions.lead(made)} {table.text(made)}"
-        assert ("are missing." in said) == is_lost == bool(conclusions.all_missing(made)), rate
+        assert (
+            ("are missing." in said) == is_lost == bool(conclusions.all_missing(made))
+        ), rate
 
 
 def test_the_fastest_of_several_programs_is_named_on_one_device_and_on_the_most():
     work = {"model": "lm", "batch_size": 8}
     runs = [*repeated(100, **work), *repeated(190, 2, **work)]
-    runs += [*repeated(120, trainer="yours", **work), *repeated(170, 2, trainer="yours", **work)]
+    runs += [
+        *repeated(120, trainer="yours", **work),
+        *repeated(170, 2, trainer="yours", **work),
+    ]
     lead = conclusions.lead(of(runs))
     assert lead.startswith("yours, model=lm is the")
     assert "on 2 devices: 190.0 ±" in lead
@@ -181,19 +257,36 @@ def test_the_fastest_of_several_programs_is_named_on_one_device_and_on_the_most(
 
 def test_trainers_that_a_sweep_ran_by_other_commands_are_ranked():
     work = {"model": "lm", "batch_size": 8, "device": "cpu", "cpu_cores_per_device": 1}
-    one, other = {"trainer_command": "one {model}", "log_format": "auto"}, {"trainer_command": "other {model}"}
-    made = of([*repeated(100, **work, **one), *repeated(150, trainer="yours", **work, **other, log_format="gnmt")])
+    one, other = (
+        {"trainer_command": "one {model}", "log_format": "auto"},
+        {"trainer_command": "other {model}"},
+    )
+    made = of(
+        [
+            *repeated(100, **work, **one),
+            *repeated(150, trainer="yours", **work, **other, log_format="gnmt"),
+        ]
+    )
     assert [name for name, _ in made.scalings] == ["Weak scaling, batch_size=8"]
     assert conclusions.lead_statements(made)[0].subject == "yours, model=lm"
 
 
 def test_trainers_that_may_do_other_work_are_not_called_faster():
-    runs = [*repeated(100), *repeated(190, 2), *repeated(300, trainer="yours"), *repeated(900, 2, trainer="yours")]
+    runs = [
+        *repeated(100),
+        *repeated(190, 2),
+        *repeated(300, trainer="yours"),
+        *repeated(900, 2, trainer="yours"),
+    ]
     lead = conclusions.lead(of(runs))
     assert "fastest" not in lead
     assert "and yours are not compared" in lead
     known = {"model": "lm", "batch_size": 8}
-    sizes = [(100, {"hidden": 1}), (200, {"trainer": "yours", "hidden": 1}), (900, {"trainer": "yours", "hidden": 2})]
+    sizes = [
+        (100, {"hidden": 1}),
+        (200, {"trainer": "yours", "hidden": 1}),
+        (900, {"trainer": "yours", "hidden": 2}),
+    ]
     made = of([run for rate, own in sizes for run in repeated(rate, **known, **own)])
     assert [(name, len(series)) for name, series in made.scalings] == [
         ("Weak scaling, batch_size=8, hidden=1", 2),
@@ -203,7 +296,9 @@ def test_trainers_that_may_do_other_work_are_not_called_faster():
 
 def test_a_comparison_of_two_trainers_asks_whether_they_do_the_same_work():
     def said(**options):
-        report = judged(repeated(100, **options), repeated(120, trainer="yours", **options))
+        report = judged(
+            repeated(100, **options), repeated(120, trainer="yours", **options)
+        )
         return comparison.render_text(report), sentences(comparison.ab_answer(report))
 
     text, which = said()
@@ -217,7 +312,9 @@ def test_a_comparison_of_one_trainer_that_tells_its_work_on_one_side_alone_is_no
     told = {"model": "lm", "batch_size": 8}
 
     def said(before, after):
-        return comparison.render_text(judged(repeated(100, **before), repeated(120, **after)))
+        return comparison.render_text(
+            judged(repeated(100, **before), repeated(120, **after))
+        )
 
     text = said(told, {})
     assert "changed: --batch_size=8 -> not told," in text
@@ -228,8 +325,12 @@ def test_a_comparison_of_one_trainer_that_tells_its_work_on_one_side_alone_is_no
 
 def test_runs_of_equal_options_that_count_different_things_are_compared_apart():
     tokens = theirs(100)
-    sentences = dataclasses.replace(theirs(7, unit="sentences"), config=tokens.config)  # shared, as by a folder's runs
-    side = matching.ComparedRuns(Path("a"), (RunFile("0.json", tokens), RunFile("1.json", sentences)), ())
+    sentences = dataclasses.replace(
+        theirs(7, unit="sentences"), config=tokens.config
+    )  # shared, as by a folder's runs
+    side = matching.ComparedRuns(
+        Path("a"), (RunFile("0.json", tokens), RunFile("1.json", sentences)), ()
+    )
     labels = [each.label for each in matching.match(side, side)[1]]
     assert [label.rpartition(", ")[2] for label in labels] == ["tokens", "sentences"]
 
@@ -238,7 +339,14 @@ def of_log(rate, devices=1, **options):
     """A run of which only a rate was read, from its program's log."""
     run = theirs(rate, devices, **options)
     rate_alone = {"items": None, "seconds": None, "items_per_second": rate}
-    return changed(run, batches={}, throughput=rate_alone, phases={}, steady_state={}, log_format="seed_trainer")
+    return changed(
+        run,
+        batches={},
+        throughput=rate_alone,
+        phases={},
+        steady_state={},
+        log_format="seed_trainer",
+    )
 
 
 def test_a_log_without_batches_gives_rates_and_says_what_is_not_known():
@@ -246,7 +354,9 @@ def test_a_log_without_batches_gives_rates_and_says_what_is_not_known():
     made = of(runs)
     text = table.text(made)
     assert "are from logs" in text and "Log formats: seed_trainer." in text
-    assert "| Total time (s) |" in text and "to process" not in text and "101.0 ± " in text
+    assert (
+        "| Total time (s) |" in text and "to process" not in text and "101.0 ± " in text
+    )
     (series,) = made.series
     assert series.largest.efficiency.ends and "95 % CI over 3 processes" in text
     assert series.largest.steady == () and made.unjudged == 0
@@ -254,12 +364,19 @@ def test_a_log_without_batches_gives_rates_and_says_what_is_not_known():
     assert "have intervals of 0" in table.text(of([of_log(100), of_log(100)]))
     page = scaling.render(made).decode()
     assert "from logs" in page and "When was it steady?" not in page
-    assert json.loads(json_report.render(made))["series"][0]["rows"][0]["within_run"] is None
-    assert folder_rows.Rows(tuple(made.rows), (), ("",) * 2).to_records()[0]["items_per_second"] == pytest.approx(
-        101, 0.01
+    assert (
+        json.loads(json_report.render(made))["series"][0]["rows"][0]["within_run"]
+        is None
     )
+    assert folder_rows.Rows(tuple(made.rows), (), ("",) * 2).to_records()[0][
+        "items_per_second"
+    ] == pytest.approx(101, 0.01)
     work = {"model": "lm", "batch_size": 8}
-    same = [of_log(100 * n, n, trainer=name, **work) for name in ("a", "b") for n in (1, 1, 2, 2)]
+    same = [
+        of_log(100 * n, n, trainer=name, **work)
+        for name in ("a", "b")
+        for n in (1, 1, 2, 2)
+    ]
     assert conclusions.lead_statements(of(same))[-1].kind == "same-rates"
     with_steps = of([*runs, theirs(100, trainer="timed")])
     assert "The rates of 6 of 7 runs" in table.text(with_steps)
@@ -267,23 +384,40 @@ def test_a_log_without_batches_gives_rates_and_says_what_is_not_known():
 
 def test_copies_of_runs_that_were_read_from_logs_are_on_both_sides():
     def side(*process_s):
-        runs = [changed(of_log(100.0), phases={"total": seconds}) for seconds in process_s]
-        return matching.Runs(tuple(RunFile(f"{k}.json", run) for k, run in enumerate(runs)))
+        runs = [
+            changed(of_log(100.0), phases={"total": seconds}) for seconds in process_s
+        ]
+        return matching.Runs(
+            tuple(RunFile(f"{k}.json", run) for k, run in enumerate(runs))
+        )
 
     assert matching.on_both_sides(side(9.1, 9.2), side(9.2, 9.3)) == 1
-    assert matching.on_both_sides(side(9.1), side(9.2)) == 0, "logs often tell the same rate"
-    assert matching.on_both_sides(side(0.0), side(0.0)) == 0, "nobody knows how long these took"
-    printed = [changed(theirs(100), phases={"total": 900.0 + k}, log_format="regex:x") for k in range(2)]
+    assert matching.on_both_sides(side(9.1), side(9.2)) == 0, (
+        "logs often tell the same rate"
+    )
+    assert matching.on_both_sides(side(0.0), side(0.0)) == 0, (
+        "nobody knows how long these took"
+    )
+    printed = [
+        changed(theirs(100), phases={"total": 900.0 + k}, log_format="regex:x")
+        for k in range(2)
+    ]
     sides = [matching.Runs((RunFile("0.json", run),)) for run in printed]
     assert matching.on_both_sides(*sides) == 0, "and milliseconds of few digits"
     originals = Originals()
-    assert [originals.of(str(k), run) for k, run in enumerate([*printed, printed[1]])] == [None, None, "1"]
+    assert [
+        originals.of(str(k), run) for k, run in enumerate([*printed, printed[1]])
+    ] == [None, None, "1"]
 
 
 def test_words_of_ours_are_names_of_their_own_in_every_report():
     words = dict.fromkeys(THEIRS, "its_own")
     runs = [run for n in (1, 2) for run in repeated(100 * n, n, **words)]
-    runs += [run for n in (1, 2) for run in repeated(90 * n, n, **{**words, "optimizer": "adamw"})]
+    runs += [
+        run
+        for n in (1, 2)
+        for run in repeated(90 * n, n, **{**words, "optimizer": "adamw"})
+    ]
     assert all(record.from_json(run.to_json()).config == run.config for run in runs)
     made = of(runs)
     assert [each.title for each in made.series] == [
@@ -291,13 +425,20 @@ def test_words_of_ours_are_names_of_their_own_in_every_report():
         "mine, its_own, model=its_own, optimizer=adamw",
     ]
     assert "its_own" in conclusions.lead(made)
-    assert all("its_own" in view.render(made).decode() for view in (table, scaling, csv_table))
+    assert all(
+        "its_own" in view.render(made).decode() for view in (table, scaling, csv_table)
+    )
     assert comparison.render_text(judged(runs, runs))
 
 
 def test_a_rate_of_few_digits_is_no_surer_than_its_log():
     def printed(rate, n, trainer="mine"):
-        return [changed(of_log(rate, n, trainer=trainer, model="m", batch_size=1), log_rounding=0.5 / rate)] * 3
+        return [
+            changed(
+                of_log(rate, n, trainer=trainer, model="m", batch_size=1),
+                log_rounding=0.5 / rate,
+            )
+        ] * 3
 
     rates = [*printed(2.0, 1), *printed(3.0, 2)]
     made = of([*rates, *printed(3.0, 1, "yours"), *printed(5.0, 2, "yours")])
@@ -306,15 +447,29 @@ def test_a_rate_of_few_digits_is_no_surer_than_its_log():
     mine = next(each for each in made.series if each.title.startswith("mine"))
     low, high = mine.largest.efficiency.ends
     assert low <= 100 * 2.5 / 2.5 / 2 and high >= 100 * 3.5 / 1.5 / 2
-    assert "fastest on 1 device is" in conclusions.lead(made) and "intervals of 0" not in text
+    assert (
+        "fastest on 1 device is" in conclusions.lead(made)
+        and "intervals of 0" not in text
+    )
     assert sentence(mine).endswith("within the noise."), "more repeats would not tell"
-    alone = [changed(run, config={**run.config, "variable_update": "independent"}) for run in rates]
-    split = next(each for each in of([*rates, *alone]).series if "independent" not in each.title)
+    alone = [
+        changed(run, config={**run.config, "variable_update": "independent"})
+        for run in rates
+    ]
+    split = next(
+        each for each in of([*rates, *alone]).series if "independent" not in each.title
+    )
     assert series_statements.unmeasured(split.rows[1].loss)[-1].kind == "few-digits"
     (once,) = of([alone[0], alone[-1]]).series
-    assert series_statements.unmeasured(once.rows[1].loss)[-1].kind == "repeats-would-show-spread"
+    assert (
+        series_statements.unmeasured(once.rows[1].loss)[-1].kind
+        == "repeats-would-show-spread"
+    )
     fine = of([changed(run, log_rounding=1e-4) for run in printed(2.0, 1)])
-    assert "known to" not in table.text(fine) and 0 < fine.series[0].largest.row.rate.half_width < 1e-3
+    assert (
+        "known to" not in table.text(fine)
+        and 0 < fine.series[0].largest.row.rate.half_width < 1e-3
+    )
 
 
 def test_digits_too_few_to_tell_how_it_scales_are_no_runs_that_vary():
@@ -329,8 +484,18 @@ def test_digits_too_few_to_tell_how_it_scales_are_no_runs_that_vary():
 
 def test_what_failed_before_it_told_all_stays_in_its_series():
     told = {"batch_size": 8, "hidden": 3, "device": "cpu"}
-    early = {"status": "failed", "throughput": {}, "batches": {}, "unit": "items", "environment": {}}
-    crashed = changed(theirs(1, 4, hidden=3), config={"trainer": "mine", "num_devices": 4, "hidden": 3}, **early)
+    early = {
+        "status": "failed",
+        "throughput": {},
+        "batches": {},
+        "unit": "items",
+        "environment": {},
+    }
+    crashed = changed(
+        theirs(1, 4, hidden=3),
+        config={"trainer": "mine", "num_devices": 4, "hidden": 3},
+        **early,
+    )
     other = changed(crashed, config={"trainer": "mine", "num_devices": 4, "hidden": 5})
 
     def summary(*runs):
@@ -343,7 +508,9 @@ def test_what_failed_before_it_told_all_stays_in_its_series():
         ("mine, hidden=3", 3),
         ("mine, hidden=5", 1),
     ]
-    several = summary(theirs(100, 1, **told), theirs(90, 1, **{**told, "batch_size": 16}), crashed)
+    several = summary(
+        theirs(100, 1, **told), theirs(90, 1, **{**told, "batch_size": 16}), crashed
+    )
     assert len(several.series) == 3, "of which it would be nobody knows"
     assert folder.completed([crashed]) == [crashed]
 
@@ -351,20 +518,41 @@ def test_what_failed_before_it_told_all_stays_in_its_series():
 def test_a_program_that_ended_badly_after_its_record_is_named():
     made = of([changed(run, ended="exit status 3") for run in repeated(100)])
     assert "failed after they wrote" in table.text(made)
-    assert "(exit status 3)" in cautions.lines(made)[-1] and made.series[0].largest.row.rate.ends
+    assert (
+        "(exit status 3)" in cautions.lines(made)[-1]
+        and made.series[0].largest.row.rate.ends
+    )
 
 
 def test_every_workload_has_pictures_of_its_own_whatever_letters_its_name_has():
     names = ("plain", "\u6a21\u578b", "\u8bad\u7ec3")
-    made = of([theirs(100 * n, n, model=name, batch_size=4) for name in names for n in (1, 2)])
-    pictures = [name for name in report_files.files_of(made) if name.startswith("speedup") and name.endswith(".svg")]
+    made = of(
+        [theirs(100 * n, n, model=name, batch_size=4) for name in names for n in (1, 2)]
+    )
+    pictures = [
+        name
+        for name in report_files.files_of(made)
+        if name.startswith("speedup") and name.endswith(".svg")
+    ]
     assert len(pictures) == 3
 
 
 def test_frameworks_are_options_like_any_other():
-    rates = {("tensorflow", 1): 100, ("tensorflow", 2): 190, ("torch", 1): 120, ("torch", 2): 170}
+    rates = {
+        ("tensorflow", 1): 100,
+        ("tensorflow", 2): 190,
+        ("torch", 1): 120,
+        ("torch", 2): 170,
+    }
     runs = [
-        timed(n, rate, k, framework=framework, data_source="constant", variable_update=mode)
+        timed(
+            n,
+            rate,
+            k,
+            framework=framework,
+            data_source="constant",
+            variable_update=mode,
+        )
         for (framework, n), rate in rates.items()
         for mode in ("independent", "replicated")
         for k in range(3)
@@ -377,5 +565,7 @@ def test_frameworks_are_options_like_any_other():
     lead = conclusions.lead(made)
     assert lead.startswith("torch, replicated is the fastest")
     assert "2 series on 2 devices" in lead
-    assert all(not row.loss.missing for each in made.series for row in each.rows if row.loss), "no input to be split"
+    assert all(
+        not row.loss.missing for each in made.series for row in each.rows if row.loss
+    ), "no input to be split"
     assert ",torch," in csv_table.render(made).decode()

@@ -37,27 +37,49 @@ def test_the_plot_is_a_png_and_needs_a_rate():
 
 
 def test_a_run_is_compared_with_the_mean_of_its_repeats():
-    explorer = scaling_data.explorer(of([timed(1, 100, 0), timed(1, 100, 1), timed(2, 180, 0)]))
+    explorer = scaling_data.explorer(
+        of([timed(1, 100, 0), timed(1, 100, 1), timed(2, 180, 0)])
+    )
     first, second, single = (run.values.get("apart") for run in explorer.runs)
     assert first == pytest.approx(-second, abs=0.1) and first != 0 and single is None
     assert "apart" in [metric.name for metric in explorer.metrics]
 
 
 def test_the_page_says_where_load_hides_a_part():
-    rates = {("independent", 1): 100, ("independent", 2): 190, ("replicated", 1): 100, ("replicated", 2): 120}
+    rates = {
+        ("independent", 1): 100,
+        ("independent", 2): 190,
+        ("replicated", 1): 100,
+        ("replicated", 2): 120,
+    }
     plain = _plain(scaling.render(of(beside_load(0.08, rates))).decode())
     assert "within the noise or the" in plain
     assert "the rest: within the noise" in plain
 
 
 def test_the_page_is_one_file_with_every_number_and_escapes_names(tmp_path):
-    hostile = timed(2, 140, 0, variable_update="replicated", all_reduce_spec="<script>alert(1)</script>")
+    hostile = timed(
+        2,
+        140,
+        0,
+        variable_update="replicated",
+        all_reduce_spec="<script>alert(1)</script>",
+    )
     failed = {"variable_update": "replicated", "all_reduce_spec": "<b>"}
     made = of(
-        [*attributed(), hostile, run(4, 1.0, "failed", variable_update="replicated"), run(2, 1.0, "failed", **failed)]
+        [
+            *attributed(),
+            hostile,
+            run(4, 1.0, "failed", variable_update="replicated"),
+            run(2, 1.0, "failed", **failed),
+        ]
     )
     text = scaling.render(made).decode()
-    assert "<script>alert" not in text and "&lt;script&gt;alert" in text and "<b>" not in text
+    assert (
+        "<script>alert" not in text
+        and "&lt;script&gt;alert" in text
+        and "<b>" not in text
+    )
     assert not re.search(r"(?:src|href)=[\"'](?!#|data:,)", text)
     assert not re.search(r"url\((?!#)", text)
     plain = _plain(text)
@@ -70,27 +92,44 @@ def test_the_page_is_one_file_with_every_number_and_escapes_names(tmp_path):
 
 def data_of(text):
     """What the script draws."""
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text)[1])
+    return json.loads(
+        re.search(r'<script type="application/json" id="data">(.*?)</script>', text)[1]
+    )
 
 
 def test_the_script_gets_the_numbers_of_the_report_and_every_run():
     made = of([*attributed(), run(4, 1.0, "failed", variable_update="replicated")])
     data = data_of(scaling.render(made).decode())
-    assert data["metrics"][0]["name"] == "efficiency" and data["axes"][0]["name"] == "devices"
+    assert (
+        data["metrics"][0]["name"] == "efficiency"
+        and data["axes"][0]["name"] == "devices"
+    )
     line = next(each for each in data["lines"] if each["title"].endswith("replicated"))
     point = next(each for each in line["points"] if each["x"]["devices"] == 2)
-    wanted = next(each for each in made.series if each.title == line["title"]).at(2).efficiency
-    assert point["values"]["efficiency"] == pytest.approx([wanted.value, *wanted.ends], rel=1e-5)
-    assert sum(point["values"][name][0] for name in data["parts"] if name in point["values"]) == pytest.approx(
-        30, abs=0.01
+    wanted = (
+        next(each for each in made.series if each.title == line["title"])
+        .at(2)
+        .efficiency
     )
+    assert point["values"]["efficiency"] == pytest.approx(
+        [wanted.value, *wanted.ends], rel=1e-5
+    )
+    assert sum(
+        point["values"][name][0] for name in data["parts"] if name in point["values"]
+    ) == pytest.approx(30, abs=0.01)
     runs = [data["runs"][k] for k in point["runs"]]
     assert [each["name"] for each in runs] == list(made.series[1].at(2).files)
-    assert all(len(each["step_ms"]) == 40 and each["warmup"] == 10 and each["command"] for each in runs)
+    assert all(
+        len(each["step_ms"]) == 40 and each["warmup"] == 10 and each["command"]
+        for each in runs
+    )
     (failed,) = [each for each in data["runs"] if each["status"] == "failed"]
     assert not failed["values"] and "out of memory" in failed["log"]
     assert data["shared"]["options"]["device"] == "cpu"
-    assert not {name for each in data["runs"] for name in each["options"]} - {"num_devices", "variable_update"}
+    assert not {name for each in data["runs"] for name in each["options"]} - {
+        "num_devices",
+        "variable_update",
+    }
 
 
 def test_long_runs_are_thinned_to_the_least_and_the_most_of_each_bucket():
@@ -100,20 +139,36 @@ def test_long_runs_are_thinned_to_the_least_and_the_most_of_each_bucket():
     assert scaling_data._thinned(times, 1000)[1] == 0
 
 
-def test_a_thinned_run_has_its_number_of_steps_and_another_one_its_exact_times(monkeypatch):
+def test_a_thinned_run_has_its_number_of_steps_and_another_one_its_exact_times(
+    monkeypatch,
+):
     made = of([timed(1, 123.4567, batches=41)])
     [exact] = data_of(scaling.render(made).decode())["runs"]
-    assert exact["step_ms"] == pytest.approx([1000 * s for s in made.rows[0].records[0].batches.seconds], rel=1e-5)
+    assert exact["step_ms"] == pytest.approx(
+        [1000 * s for s in made.rows[0].records[0].batches.seconds], rel=1e-5
+    )
     monkeypatch.setattr(scaling_data, "MOST_STEPS", 10)
     monkeypatch.setattr(scaling_data, "LEAST_STEPS", 10)
     [thinned] = data_of(scaling.render(made).decode())["runs"]
-    assert thinned["bucket"] and len(thinned["step_ms"]) < 41 and thinned["steps"] == exact["steps"] == 41
+    assert (
+        thinned["bucket"]
+        and len(thinned["step_ms"]) < 41
+        and thinned["steps"] == exact["steps"] == 41
+    )
 
 
 def test_a_run_has_the_cost_of_its_machine():
-    prices = PriceList(chosen=PricedMachine(name="m", price_per_hour=0.36, currency="USD", power_w=50.0))
+    prices = PriceList(
+        chosen=PricedMachine(
+            name="m", price_per_hour=0.36, currency="USD", power_w=50.0
+        )
+    )
     files = folder.Folder((folder.RunFile("a.json", timed(1, 100.0)),), ())
-    data = data_of(scaling.render(summary_builder.summarise(files, "results", prices=prices)).decode())
+    data = data_of(
+        scaling.render(
+            summary_builder.summarise(files, "results", prices=prices)
+        ).decode()
+    )
     [run_of_one], [line] = data["runs"], data["lines"]
     [point] = line["points"]
     for name in ("usd_per_billion_words", "words_per_usd", "energy_per_word_j"):
@@ -122,8 +177,17 @@ def test_a_run_has_the_cost_of_its_machine():
 
 def test_the_libraries_are_the_files_that_their_table_says_and_the_only_script_has_its_hash():
     folder = document.FOLDER / "vendor"
-    digests = dict(re.findall(r"^\| `([\w.]+)` \|.*`(\w{64})` \|$", (folder / "README.md").read_text(), re.M))
-    assert digests == {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in document.LIBRARIES}
+    digests = dict(
+        re.findall(
+            r"^\| `([\w.]+)` \|.*`(\w{64})` \|$",
+            (folder / "README.md").read_text(),
+            re.M,
+        )
+    )
+    assert digests == {
+        name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        for name in document.LIBRARIES
+    }
     assert sum(path.stat().st_size for path in folder.iterdir()) < 600_000
     text = scaling.render(of(attributed())).decode()
     (script,) = re.findall(r"<script>(.*?)</script>", text, re.S)
@@ -137,9 +201,17 @@ def _plain(text):
 
 
 def test_the_overview_has_a_line_for_each_series_with_its_speedup_first():
-    made = of([*weak_and_strong(), run(2, 1.0, "failed", variable_update="parameter_server")])
-    tables = [(section.title, section.grids[0]) for section in series_table.sections(made)]
-    assert tables[0][1].head[:3] == ["Series", "Speedup on 2 devices", "Efficiency on 2 devices (%)"]
+    made = of(
+        [*weak_and_strong(), run(2, 1.0, "failed", variable_update="parameter_server")]
+    )
+    tables = [
+        (section.title, section.grids[0]) for section in series_table.sections(made)
+    ]
+    assert tables[0][1].head[:3] == [
+        "Series",
+        "Speedup on 2 devices",
+        "Efficiency on 2 devices (%)",
+    ]
     lines = {title: cells for _, grid in tables for title, *cells in grid.lines}
     assert list(lines) and set(lines) == {each.title for each in made.series}
     numbers = [cell.split(" ± ")[0] for cell in lines["cudnn_lstm, replicated"]]
@@ -148,19 +220,38 @@ def test_the_overview_has_a_line_for_each_series_with_its_speedup_first():
     assert [title for title, _ in tables] == ["Weak scaling", "Strong scaling"]
     several = [
         timed(n, 90 * n, k, variable_update=m)
-        for m, n in (("independent", 1), ("independent", 2), ("replicated", 1), ("replicated", 4))
+        for m, n in (
+            ("independent", 1),
+            ("independent", 2),
+            ("replicated", 1),
+            ("replicated", 4),
+        )
         for k in range(2)
     ]
-    assert series_table.sections(of(several))[0].grids[0].head[1:3] == ["Devices", "Speedup"]
+    assert series_table.sections(of(several))[0].grids[0].head[1:3] == [
+        "Devices",
+        "Speedup",
+    ]
 
 
 def test_a_picture_says_its_numbers_to_who_does_not_see_it():
     text = _plain(scaling.render(of(attributed())).decode())
     described = re.findall(r"<desc[^>]*>(.*?)</desc>", text)
-    assert any(re.search(r"replicated: [\d.± ]+ on 1, 70.0 ± 0.\d+ on 2\. Axis from \d\d", each) for each in described)
-    assert any(re.search(r"cudnn_lstm, replicated: 1.00 on 1, 1.40 ± 0.0\d on 2\.", each) for each in described)
     assert any(
-        re.search(r"replicated: 30.0 ± [\d.]+ \(exchange 20.0 ± [\d.]+, contention 10.0 ± [\d.]+\)", each)
+        re.search(
+            r"replicated: [\d.± ]+ on 1, 70.0 ± 0.\d+ on 2\. Axis from \d\d", each
+        )
+        for each in described
+    )
+    assert any(
+        re.search(r"cudnn_lstm, replicated: 1.00 on 1, 1.40 ± 0.0\d on 2\.", each)
+        for each in described
+    )
+    assert any(
+        re.search(
+            r"replicated: 30.0 ± [\d.]+ \(exchange 20.0 ± [\d.]+, contention 10.0 ± [\d.]+\)",
+            each,
+        )
         for each in described
     )
     assert all(re.search(r"\d", each) for each in described)
@@ -168,9 +259,17 @@ def test_a_picture_says_its_numbers_to_who_does_not_see_it():
 
 def test_what_cannot_be_told_is_one_sentence_and_no_picture():
     text = scaling.render(
-        of([timed(n, rate, variable_update="replicated") for n, rate in ((1, 90.0), (2, 150.0))])
+        of(
+            [
+                timed(n, rate, variable_update="replicated")
+                for n, rate in ((1, 90.0), (2, 150.0))
+            ]
+        )
     ).decode()
-    assert 'id="losses-t"' not in text and 'data-view="bars"' not in text.split("<script")[0]
+    assert (
+        'id="losses-t"' not in text
+        and 'data-view="bars"' not in text.split("<script")[0]
+    )
     losses = text[text.index('id="loss"') : text.index('id="rates"')]
     assert losses.count("<p>") == 1
 
@@ -180,15 +279,27 @@ def test_every_id_on_the_page_is_unique_and_every_reference_has_one():
     ids = re.findall(r' id="([^"]+)"', text)
     assert len(ids) == len(set(ids))
     used = re.findall(r'href="#([^"]+)"', text) + re.findall(r"url\(#([^)]+)\)", text)
-    used += [name for names in re.findall(r'aria-labelledby="([^"]+)"', text) for name in names.split()]
+    used += [
+        name
+        for names in re.findall(r'aria-labelledby="([^"]+)"', text)
+        for name in names.split()
+    ]
     ids.append("run-h")  # the script's, in the panel of a run
     assert used and set(used) <= set(ids)
 
 
 def test_more_series_than_are_drawn_are_still_in_the_tables():
-    runs = [timed(n, 90 * n + 10, k, batch_size=size) for size in range(1, 31) for n in (1, 2) for k in range(3)]
+    runs = [
+        timed(n, 90 * n + 10, k, batch_size=size)
+        for size in range(1, 31)
+        for n in (1, 2)
+        for k in range(3)
+    ]
     text = scaling.render(of(runs)).decode()
-    assert text.split("<script")[0].count('role="img"') == 1 + 2 + 1 and text.count('<div id="series-') == 30
+    assert (
+        text.split("<script")[0].count('role="img"') == 1 + 2 + 1
+        and text.count('<div id="series-') == 30
+    )
     assert "the tables have 18 more" in text
 
 
@@ -202,8 +313,13 @@ def test_weak_and_strong_scaling_have_an_answer_and_pictures_of_their_own(tmp_pa
     ) and "strong" not in conclusions.overview(made)
     text = scaling.render(made).decode()
     assert text.count('id="fig-speedup-t"') == text.count('id="fig-speedup-1-t"') == 1
-    assert text.count("<h3>Strong scaling</h3>") == 2, "in the overview and over the curves"
-    assert {line["group"] for line in data_of(text)["lines"]} == {"Weak scaling", "Strong scaling"}
+    assert text.count("<h3>Strong scaling</h3>") == 2, (
+        "in the overview and over the curves"
+    )
+    assert {line["group"] for line in data_of(text)["lines"]} == {
+        "Weak scaling",
+        "Strong scaling",
+    }
     assert report.main([str(write_folder(tmp_path, weak_and_strong()))]) == 0
     assert "replicated" not in (tmp_path / "speedup_strong.svg").read_text()
     assert "strong" not in (tmp_path / "speedup.svg").read_text()
@@ -211,10 +327,16 @@ def test_weak_and_strong_scaling_have_an_answer_and_pictures_of_their_own(tmp_pa
 
 def test_runs_that_are_too_short_to_judge_are_not_called_unsteady():
     def counts(*batches):
-        runs = [timed(1 + k % 2, 100.0, k, batches=count) for k, count in enumerate(batches)]
+        runs = [
+            timed(1 + k % 2, 100.0, k, batches=count) for k, count in enumerate(batches)
+        ]
         made = scaling._steady(of(runs))
-        return {statement.kind: list(statement.values.values())[0] for statement in made}
+        return {
+            statement.kind: list(statement.values.values())[0] for statement in made
+        }
 
-    assert counts(20) == {"steady-too-short": 1} and counts(20, 25) == {"steady-too-short": 2}
+    assert counts(20) == {"steady-too-short": 1} and counts(20, 25) == {
+        "steady-too-short": 2
+    }
     assert counts(40)["steady-runs"] == 1 and "steady-too-short" not in counts(40, 50)
     assert counts(20, 40)["steady-runs"] == counts(20, 40)["steady-too-short"] == 1

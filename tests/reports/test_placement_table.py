@@ -11,7 +11,10 @@ from rnn_scaling.records.step_parts import Graph, Slicing
 from rnn_scaling.reports import placement_table
 from tests.support.records import make_record
 
-CPU_0, CPU_1 = "/job:localhost/replica:0/task:0/device:CPU:0", "/job:localhost/replica:0/task:0/device:CPU:1"
+CPU_0, CPU_1 = (
+    "/job:localhost/replica:0/task:0/device:CPU:0",
+    "/job:localhost/replica:0/task:0/device:CPU:1",
+)
 
 
 def variable(name, tower, device, num_bytes, gradients, slots=2):
@@ -21,7 +24,10 @@ def variable(name, tower, device, num_bytes, gradients, slots=2):
         "device": device,
         "bytes": num_bytes,
         "slots": [{"device": device, "bytes": num_bytes}] * slots,
-        "gradients": [{"tower": t, "kind": kind, "device": where, "bytes": b} for t, kind, where, b in gradients],
+        "gradients": [
+            {"tower": t, "kind": kind, "device": where, "bytes": b}
+            for t, kind, where, b in gradients
+        ],
         "update": {"device": device, "types": ["ResourceApplyAdam"]},
     }
 
@@ -30,7 +36,11 @@ def graph(variables, copies=(), by_type=None):
     fields = {
         "python": {"operators": 1},
         "optimized": {"operators": 1},
-        "partitions": {"operators": 2900, "by_type": by_type or {}, "by_device": {CPU_0: 1500, CPU_1: 1400}},
+        "partitions": {
+            "operators": 2900,
+            "by_type": by_type or {},
+            "by_device": {CPU_0: 1500, CPU_1: 1400},
+        },
         "placement": {"variables": variables},
         "copies": list(copies),
     }
@@ -40,7 +50,15 @@ def graph(variables, copies=(), by_type=None):
 def test_a_run_that_does_not_train_has_no_updates():
     still = variable("kernel", 0, CPU_0, 1024, [], slots=0)
     still["update"]["types"] = []
-    assert placement_table.devices_grid(graph([still])).lines[0] == ["CPU:0", "1 KiB", "0", "0", "0", "0", "1,500"]
+    assert placement_table.devices_grid(graph([still])).lines[0] == [
+        "CPU:0",
+        "1 KiB",
+        "0",
+        "0",
+        "0",
+        "0",
+        "1,500",
+    ]
     moved = variable("embedding", 0, CPU_0, 1024, [], slots=0)
     (line, _) = placement_table.devices_grid(graph([still, moved])).lines
     assert line[5] == "1 ResourceApplyAdam, 1 of unknown type"
@@ -58,7 +76,15 @@ def test_a_device_holds_its_copies_slots_and_gradients():
     assert grid.head[0] == "Device" and len(grid.head) == len(grid.lines[0])
     assert grid.lines == [
         ["CPU:0", "3 KiB", "6 KiB", "1 KiB", "100 B", "2 ResourceApplyAdam", "1,500"],
-        ["CPU:1", "2 KiB", "4 KiB", "0", "1 of unknown size", "1 ResourceApplyAdam", "1,400"],
+        [
+            "CPU:1",
+            "2 KiB",
+            "4 KiB",
+            "0",
+            "1 of unknown size",
+            "1 ResourceApplyAdam",
+            "1,400",
+        ],
     ]
     assert placement_table.variables_grid(found).lines == [
         [
@@ -69,26 +95,68 @@ def test_a_device_holds_its_copies_slots_and_gradients():
             "rows, 100 B + 1 of unknown size on CPU:0 CPU:1",
             "CPU:0 CPU:1",
         ],
-        ["kernel", "CPU:0", "1 KiB", "2 KiB on CPU:0", "dense, 1 KiB on CPU:0", "CPU:0"],
+        [
+            "kernel",
+            "CPU:0",
+            "1 KiB",
+            "2 KiB on CPU:0",
+            "dense, 1 KiB on CPU:0",
+            "CPU:0",
+        ],
     ]
 
 
 def test_a_variable_in_parts_has_each_towers_gradient_once():
     gradients = [(0, "dense", CPU_0, 2048), (1, "dense", CPU_1, 2048)]
-    parts = [variable("kernel", None, device, 1024, gradients, slots=0) for device in (CPU_0, CPU_1)]
+    parts = [
+        variable("kernel", None, device, 1024, gradients, slots=0)
+        for device in (CPU_0, CPU_1)
+    ]
     lines = placement_table.variables_grid(graph(parts)).lines
-    assert lines == [["kernel", "CPU:0 CPU:1", "2 KiB", "none", "dense, 4 KiB on CPU:0 CPU:1", "CPU:0 CPU:1"]]
-    assert [line[3] for line in placement_table.devices_grid(graph(parts)).lines] == ["2 KiB", "2 KiB"]
+    assert lines == [
+        [
+            "kernel",
+            "CPU:0 CPU:1",
+            "2 KiB",
+            "none",
+            "dense, 4 KiB on CPU:0 CPU:1",
+            "CPU:0 CPU:1",
+        ]
+    ]
+    assert [line[3] for line in placement_table.devices_grid(graph(parts)).lines] == [
+        "2 KiB",
+        "2 KiB",
+    ]
 
 
 def test_copies_are_told_by_direction_with_the_largest():
     largest = [{"name": f"t{n}", "bytes": 1000 - n} for n in range(5)]
     copies = [
-        {"from": CPU_0, "to": CPU_1, "pairs": 7, "bytes": 4990, "of_unknown_size": 2, "largest": largest},
-        {"from": CPU_1, "to": CPU_0, "pairs": 1, "bytes": 0, "of_unknown_size": 0, "largest": []},
+        {
+            "from": CPU_0,
+            "to": CPU_1,
+            "pairs": 7,
+            "bytes": 4990,
+            "of_unknown_size": 2,
+            "largest": largest,
+        },
+        {
+            "from": CPU_1,
+            "to": CPU_0,
+            "pairs": 1,
+            "bytes": 0,
+            "of_unknown_size": 0,
+            "largest": [],
+        },
     ]
     assert placement_table.copies_grid(graph([], copies)).lines == [
-        ["CPU:0", "CPU:1", "7", "4.87 KiB + 2 of unknown size", "t0 1000 B, t1 999 B, t2 998 B"],
+        [
+            "CPU:0",
+            "CPU:1",
+            "7",
+            "4.87 KiB + 2 of unknown size",
+            "t0 1000 B, t1 999 B, t2 998 B",
+        ],
         ["CPU:1", "CPU:0", "1", "0", ""],
     ]
 
@@ -100,11 +168,20 @@ def test_slices_of_a_batch_are_told_as_predicted_and_as_counted():
         {"from": CPU_1, "to": CPU_0, "predicted": None, "counted": 0},
     ]
     traced = dataclasses.replace(
-        graph([]), slicing=build(Slicing, {"on": "device", "parts": [part, {**part, "bytes": None}], "moves": moves})
+        graph([]),
+        slicing=build(
+            Slicing,
+            {"on": "device", "parts": [part, {**part, "bytes": None}], "moves": moves},
+        ),
     )
-    section = placement_table.section("run", dataclasses.replace(make_record(), graph=traced), variables=False)
+    section = placement_table.section(
+        "run", dataclasses.replace(make_record(), graph=traced), variables=False
+    )
     (note,) = [note for note in section.notes if note.kind == "slicing"]
-    assert note.values["parts"] == ["ids 15,360 B (lookup)", "ids of varying size (lookup)"]
+    assert note.values["parts"] == [
+        "ids 15,360 B (lookup)",
+        "ids of varying size (lookup)",
+    ]
     assert section.grids[-1].lines == [
         ["CPU:0", "CPU:1", "15,360 B", "15,360 B"],
         ["CPU:1", "CPU:0", "of varying size", "0 B"],

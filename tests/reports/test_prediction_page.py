@@ -18,14 +18,18 @@ TABLE = "| GPUs | words/s |\n|--|--|\n| 1 | 42953 |\n| 2 | 80945 |\n| 4 | 145385
 
 
 def curve(name="a", first=1, unit="words"):
-    points = [MeasuredPoint(first * n, first * 100.0 * n**0.95, 0.01, 3) for n in (1, 2, 4)]
+    points = [
+        MeasuredPoint(first * n, first * 100.0 * n**0.95, 0.01, 3) for n in (1, 2, 4)
+    ]
     return Curve(name, unit, WEAK, tuple(points))
 
 
 def drawn(predictions):
     """The figure of the PNG."""
     with matplotlib.rc_context():
-        return pictures._figure(predictions, [pictures._draw_rates, pictures._draw_losses])
+        return pictures._figure(
+            predictions, [pictures._draw_rates, pictures._draw_losses]
+        )
 
 
 @pytest.fixture
@@ -36,7 +40,9 @@ def out(tmp_path, monkeypatch):
 
 
 def data_of(page):
-    return json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1])
+    return json.loads(
+        re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1]
+    )
 
 
 def test_every_point_and_interval_is_in_the_data_of_the_page(out):
@@ -47,36 +53,78 @@ def test_every_point_and_interval_is_in_the_data_of_the_page(out):
     assert [*points] == [2**k for k in range(13)]
     for point in series["measured"]:
         shown = points[point["devices"]]
-        assert shown["values"]["words"][0] == point["value"] and not shown["is_predicted"]
+        assert (
+            shown["values"]["words"][0] == point["value"] and not shown["is_predicted"]
+        )
     for point in series["predicted"]:
         shown, n = points[point["devices"]], point["devices"]
         ends = [point[name] for name in ("rate", "low", "high")]
-        assert shown["values"]["words"] == pytest.approx(ends, 1e-5) and shown["is_predicted"]
-        assert shown["values"]["efficiency"][0] == pytest.approx(100 * point["efficiency"], 1e-5)
-        assert shown["values"]["speedup"] == pytest.approx([end / 42953 for end in ends], 1e-5)
-        assert {part: shown["values"][part][0] / 100 for part in point["parts"]} == pytest.approx(point["parts"])
+        assert (
+            shown["values"]["words"] == pytest.approx(ends, 1e-5)
+            and shown["is_predicted"]
+        )
+        assert shown["values"]["efficiency"][0] == pytest.approx(
+            100 * point["efficiency"], 1e-5
+        )
+        assert shown["values"]["speedup"] == pytest.approx(
+            [end / 42953 for end in ends], 1e-5
+        )
+        assert {
+            part: shown["values"][part][0] / 100 for part in point["parts"]
+        } == pytest.approx(point["parts"])
         assert f"{n:,}" in (out / "prediction.html").read_text()
 
 
 def test_a_simulation_is_drawn_without_intervals_and_not_as_measured(out):
-    words = ["--step_ms=10", "--exchange_mb=1", "--link_gbit=25", "--num_devices=2,8", "--steps=40"]
+    words = [
+        "--step_ms=10",
+        "--exchange_mb=1",
+        "--link_gbit=25",
+        "--num_devices=2,8",
+        "--steps=40",
+    ]
     assert simulate.main([*words, f"--output={out}"]) == 0
     [line] = data_of(out / "simulation.html")["lines"]
-    assert [point["label"].split(", ")[1] for point in line["points"]] == ["stated", "simulated", "simulated"]
+    assert [point["label"].split(", ")[1] for point in line["points"]] == [
+        "stated",
+        "simulated",
+        "simulated",
+    ]
     new = [point["values"] for point in line["points"] if point["is_predicted"]]
-    assert {len(values[name]) for values in new for name in ("steps", "speedup", "efficiency")} == {1}
+    assert {
+        len(values[name])
+        for values in new
+        for name in ("steps", "speedup", "efficiency")
+    } == {1}
 
 
 def test_files_are_replaced_by_the_next_call(out):
     for command, words in (
         (predict, ["t.md", "--num_devices=8"]),
         (whatif, ["t.md", "--num_devices=8", "--exchange=half"]),
-        (simulate, ["--step_ms=10", "--exchange_mb=1", "--link_gbit=25", "--num_devices=2,8", "--steps=40"]),
+        (
+            simulate,
+            [
+                "--step_ms=10",
+                "--exchange_mb=1",
+                "--link_gbit=25",
+                "--num_devices=2,8",
+                "--steps=40",
+            ],
+        ),
     ):
-        assert command.main([*words, f"--output={out}"]) == 0 == command.main([*words, f"--output={out}"])
+        assert (
+            command.main([*words, f"--output={out}"])
+            == 0
+            == command.main([*words, f"--output={out}"])
+        )
     names = {path.name for path in out.glob("*.*")}
     assert names == {
-        *(f"{name}.{kind}" for name in ("prediction", "simulation") for kind in ("html", "png", "json")),
+        *(
+            f"{name}.{kind}"
+            for name in ("prediction", "simulation")
+            for kind in ("html", "png", "json")
+        ),
         *("whatif.json", "whatif.png"),
     }
     assert all(is_own(out / name) for name in names)
@@ -87,7 +135,10 @@ def test_an_interval_over_decades_does_not_squash_the_picture():
     axes, _ = drawn([found]).axes
     rates = [point.rate.value for point in found.points]
     assert found.points[-1].rate.low < axes.get_ylim()[0] < 100
-    assert max(rates) < axes.get_ylim()[1] < 3 * 4096 * 100 and "beyond" in axes.get_xlabel()
+    assert (
+        max(rates) < axes.get_ylim()[1] < 3 * 4096 * 100
+        and "beyond" in axes.get_xlabel()
+    )
     band = axes.collections[0].get_paths()[0].get_extents()
     assert axes.get_ylim()[0] <= band.y0 and band.y1 <= axes.get_ylim()[1]
 
@@ -95,7 +146,9 @@ def test_an_interval_over_decades_does_not_squash_the_picture():
 def test_bars_of_efficiency_and_losses_add_up_to_all(out):
     found = predicting.predict(curve(), [1, 8, 64])
     _, axes = drawn([found]).axes
-    tops = {round(bar.get_x(), 3): bar.get_y() + bar.get_height() for bar in axes.patches}
+    tops = {
+        round(bar.get_x(), 3): bar.get_y() + bar.get_height() for bar in axes.patches
+    }
     assert [*tops.values()] == pytest.approx([100.0] * 3, abs=2)
 
 

@@ -30,36 +30,69 @@ TEXT = dict.fromkeys(TEXT_FILES, "x")
         {"mode": "collective_all_reduce", "data": "host", "global_batch_size": 64},
     ],
 )
-def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(options, tmp_path, monkeypatch):
+def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(
+    options, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x").write_text("a b\n")
     axis = scale.axis({"variable_update": options["mode"]})
     measured = of([resolved(100.0 * n, **{axis: n}, **options) for n in (1, 2, 4)])
-    assert any(part.points is None for part in measured.series[0].largest.loss.parts), "alone it needs more runs"
+    assert any(part.points is None for part in measured.series[0].largest.loss.parts), (
+        "alone it needs more runs"
+    )
     records = []
     for command in repeat_commands.commands(measured.series[0]):
-        program, sweep, *words = shlex.split(command.replace("python -m rnn_scaling", "./run.sh"))
-        assert (program, sweep, words[-1]) == ("./run.sh", "sweep", "--out=results/again")
-        lists = flags.parse([word for word in words if not word.startswith(SWEEPS_OWN)], configs.OPTIONS, lists=True)
+        program, sweep, *words = shlex.split(
+            command.replace("python -m rnn_scaling", "./run.sh")
+        )
+        assert (program, sweep, words[-1]) == (
+            "./run.sh",
+            "sweep",
+            "--out=results/again",
+        )
+        lists = flags.parse(
+            [word for word in words if not word.startswith(SWEEPS_OWN)],
+            configs.OPTIONS,
+            lists=True,
+        )
         for run in plan(lists, num_gpus=0, num_cores=8):
             flat = run.config.flat()
             items = [1000 * scale.num_devices(flat)] * 40
-            records.append(make_record(config=flat, seconds=[0.1] * 40, items=items, warmup=10))
+            records.append(
+                make_record(config=flat, seconds=[0.1] * 40, items=items, warmup=10)
+            )
     key = series_key(measured.rows[0])
-    (series,) = (each for each in of(records).series if series_key(each.rows[0].row) == key)
+    (series,) = (
+        each for each in of(records).series if series_key(each.rows[0].row) == key
+    )
     assert [each.row.num_devices for each in series.rows] == [1, 2, 4]
-    assert [part.name for part in series.largest.loss.parts if part.points is None] == []
+    assert [
+        part.name for part in series.largest.loss.parts if part.points is None
+    ] == []
 
 
 def test_a_series_without_a_loss_is_measured_as_it_was():
-    (command,) = repeat_commands.commands(of([resolved(100.0), resolved(101.0)]).series[0])
-    assert " --num_devices=1 " in command and command.endswith(" --repeats=2 --out=results/again")
+    (command,) = repeat_commands.commands(
+        of([resolved(100.0), resolved(101.0)]).series[0]
+    )
+    assert " --num_devices=1 " in command and command.endswith(
+        " --repeats=2 --out=results/again"
+    )
 
 
 def test_workers_of_several_devices_are_measured_beside_one_device_of_one():
     runs = [
-        resolved(100.0 * n * d, num_devices=d, num_workers=n, mode="collective_all_reduce") for n, d in ((1, 1), (2, 2))
+        resolved(
+            100.0 * n * d, num_devices=d, num_workers=n, mode="collective_all_reduce"
+        )
+        for n, d in ((1, 1), (2, 2))
     ]
     first, second = repeat_commands.commands(of(runs).series[1])
-    assert " --num_devices=2 --num_workers=2 " in first and " --num_devices=1 --num_workers=1 " in second
-    assert all(" --variable_update=distributed_independent,collective_all_reduce" in each for each in (first, second))
+    assert (
+        " --num_devices=2 --num_workers=2 " in first
+        and " --num_devices=1 --num_workers=1 " in second
+    )
+    assert all(
+        " --variable_update=distributed_independent,collective_all_reduce" in each
+        for each in (first, second)
+    )

@@ -16,11 +16,19 @@ from rnn_scaling.reports.wording import sentence as sentence_of
 from tests.support.records import changed as altered
 from tests.support.scaling_runs import attributed, of, run, timed
 
-BATCHES = {"warmup": 1, "measured": 2, "seconds": [9.0, 1.0, 1.0], "items": [1, 100, 100]}
+BATCHES = {
+    "warmup": 1,
+    "measured": 2,
+    "seconds": [9.0, 1.0, 1.0],
+    "items": [1, 100, 100],
+}
 
 
 def test_load_and_differences_stand_before_the_numbers():
-    quiet, busy = ({"load": {"others": share, "steal": 0.0, "seconds": 9.0}} for share in (0.01, 0.4))
+    quiet, busy = (
+        {"load": {"others": share, "steal": 0.0, "seconds": 9.0}}
+        for share in (0.01, 0.4)
+    )
     runs = attributed()
     known = [altered(r, environment={**quiet, "cpu": "X"}) for r in runs[:-1]]
     other = altered(runs[-1], environment={**busy, "cpu": "Y"})
@@ -32,7 +40,13 @@ def test_load_and_differences_stand_before_the_numbers():
 
 def test_load_of_all_runs_is_said_of_all_runs():
     load = {"load": {"others": 0.4, "steal": 0.0, "seconds": 9.0}}
-    (line,) = [c for c in cautions.lines(of([altered(r, environment=load) for r in attributed()])) if "Load" in c]
+    (line,) = [
+        c
+        for c in cautions.lines(
+            of([altered(r, environment=load) for r in attributed()])
+        )
+        if "Load" in c
+    ]
     assert line.startswith("Load of other processes (all") and "0 runs" not in line
 
 
@@ -46,14 +60,19 @@ def test_the_three_speedups_differ_by_what_is_spent_once():
     assert found["total"]["value"] == pytest.approx(2 * whole[0] / whole[1], rel=1e-3)
     once = 60 + 4.5
     words = 39_000  # the first batch is in what is spent once
-    assert found["same_work"] == pytest.approx((once + words / 100) / (once + words / 180), rel=1e-3)
+    assert found["same_work"] == pytest.approx(
+        (once + words / 100) / (once + words / 180), rel=1e-3
+    )
     assert 1 < found["same_work"] < found["steady"]["value"]
 
 
 def test_strong_scaling_made_by_hand_is_pointed_to_its_option():
     runs = [timed(n, 100 * n, batch_size=64 // n) for n in (1, 2, 4)]
     (statement,) = cautions.hand_made(of(runs))
-    assert "--batch_size=16 on 4 devices" in statement.values["sizes"] and statement.values["total"] == 64
+    assert (
+        "--batch_size=16 on 4 devices" in statement.values["sizes"]
+        and statement.values["total"] == 64
+    )
     assert statement in cautions.statements(of(runs))
     assert not cautions.hand_made(of([*runs, timed(1, 100, batch_size=32)])), (
         "a sweep over batch sizes is no such thing"
@@ -61,16 +80,27 @@ def test_strong_scaling_made_by_hand_is_pointed_to_its_option():
     assert not cautions.hand_made(of(runs[1:2]))
     alike = [run(1, 200.0, variable_update="collective_all_reduce", num_workers=2)]
     alike += [run(2, 200.0, variable_update="collective_all_reduce", num_workers=1)]
-    assert not cautions.hand_made(of(alike)), "two devices in two processes or in one are one batch size"
-    assert not cautions.hand_made(of([*on("A", runs[:1]), *on("B", runs[1:2])])), "on two machines they are no series"
+    assert not cautions.hand_made(of(alike)), (
+        "two devices in two processes or in one are one batch size"
+    )
+    assert not cautions.hand_made(of([*on("A", runs[:1]), *on("B", runs[1:2])])), (
+        "on two machines they are no series"
+    )
 
 
 def on(cpu, runs, cores=8):
-    return [altered(each, environment={"cpu": cpu, "cpu_cores": cores}) for each in runs]
+    return [
+        altered(each, environment={"cpu": cpu, "cpu_cores": cores}) for each in runs
+    ]
 
 
 def test_runs_of_two_machines_are_never_averaged_and_the_first_line_says_so():
-    made = of([*on("Small", attributed()), *on("Large", [timed(n, 400 * n, 0) for n in (1, 2)])])
+    made = of(
+        [
+            *on("Small", attributed()),
+            *on("Large", [timed(n, 400 * n, 0) for n in (1, 2)]),
+        ]
+    )
     first = table.text(made).splitlines()[0]
     assert "machine 1 is Small (8" in first
     assert [(each.title, len(each.rows[0].row.records)) for each in made.series] == [
@@ -79,7 +109,10 @@ def test_runs_of_two_machines_are_never_averaged_and_the_first_line_says_so():
         ("cudnn_lstm, independent, machine 2", 1),
     ]
     lead = conclusions.lead(made)
-    assert lead.startswith("Weak scaling, machine 1: ") and "Weak scaling, machine 2: " in lead
+    assert (
+        lead.startswith("Weak scaling, machine 1: ")
+        and "Weak scaling, machine 2: " in lead
+    )
     assert "speedup_weak_machine_2.svg" in report_files.files_of(made)
     sizes = of([*on("A", [timed(1, 100)]), *on("B", [timed(1, 100, num_units=512)])])
     assert [each.title.split(", ")[2:] for each in sizes.series] == [
@@ -88,13 +121,22 @@ def test_runs_of_two_machines_are_never_averaged_and_the_first_line_says_so():
     ], "what tells the runs of one machine from those of another is in their names"
     one = of([*on("Small", attributed()), timed(4, 300)])
     assert len(one.machines) == 1 and "machines" not in table.text(one)
-    untold = of([*on("A", [timed(1, 100)]), *on("B", [timed(1, 100)]), timed(1, 90), run(1, 1.0, "failed")])
+    untold = of(
+        [
+            *on("A", [timed(1, 100)]),
+            *on("B", [timed(1, 100)]),
+            timed(1, 90),
+            run(1, 1.0, "failed"),
+        ]
+    )
     assert [count for _, count in untold.machines] == [2, 1, 1]
 
 
 def test_a_run_that_goes_on_is_no_failure_and_is_not_counted():
     started = {"type": "Killed", "message": "the process ended without a result"}
-    ended, ours = ({**started, "process": process} for process in ("1 2 3", alive.this_process()))
+    ended, ours = (
+        {**started, "process": process} for process in ("1 2 3", alive.this_process())
+    )
     parent = alive._of(str(os.getppid()), os.getppid(), "/proc")
     going, dead, own = (
         altered(run(4, 1.0, "failed"), error=build(RunError, error))
@@ -110,19 +152,36 @@ def test_a_run_that_goes_on_is_no_failure_and_is_not_counted():
 
 
 def test_a_loss_of_many_times_its_start_is_named():
-    losses = {"calm": [9.2, 8.1], "grown": [9.2, 920_000.0], "unknown": [None, 920_000.0]}
-    runs = [altered(run(1, 100.0), batches={**BATCHES, "loss": [9.2, *each]}) for each in losses.values()]
+    losses = {
+        "calm": [9.2, 8.1],
+        "grown": [9.2, 920_000.0],
+        "unknown": [None, 920_000.0],
+    }
+    runs = [
+        altered(run(1, 100.0), batches={**BATCHES, "loss": [9.2, *each]})
+        for each in losses.values()
+    ]
     (grown,) = cautions.losses(of(runs))
     assert grown.kind == "loss-grew" and grown.values["files"] == ["1.json", "2.json"]
     line = sentence_of(grown)
-    brief = [report_files.brief_text(of(some), Path("out")) for some in (runs, runs[:1])]
+    brief = [
+        report_files.brief_text(of(some), Path("out")) for some in (runs, runs[:1])
+    ]
     assert [line in text for text in brief] == [True, False] and "loss" not in brief[1]
     assert not of([runs[0]]).diverged
 
 
 def test_a_loss_that_ends_is_named():
-    losses = {"ends": [9.0, 8.0, None], "at times": [9.0, None, None], "never": [None] * 3, "gap": [9.0, None, 8.0]}
-    runs = [altered(run(1, 100.0), batches={**BATCHES, "loss": each}) for each in losses.values()]
+    losses = {
+        "ends": [9.0, 8.0, None],
+        "at times": [9.0, None, None],
+        "never": [None] * 3,
+        "gap": [9.0, None, 8.0],
+    }
+    runs = [
+        altered(run(1, 100.0), batches={**BATCHES, "loss": each})
+        for each in losses.values()
+    ]
     for made in runs:  # of another trainer, which may tell a loss now and then
         made.config["trainer"] = "mine"
     (ended,) = cautions.losses(of(runs))
@@ -132,7 +191,10 @@ def test_a_loss_that_ends_is_named():
 def test_cores_of_one_cpu_are_said_of_runs_on_cpus_alone():
     kinds = {"GPU": False, "CPU": True}
     runs = [
-        altered(run(n, 100.0 * n), resolved={"device_type": kind, "logical_devices": logical})
+        altered(
+            run(n, 100.0 * n),
+            resolved={"device_type": kind, "logical_devices": logical},
+        )
         for n, (kind, logical) in enumerate(kinds.items(), 1)
     ]
     (line,) = [line for line in cautions.lines(of(runs)) if "one CPU" in line]
@@ -147,12 +209,17 @@ def test_cores_of_one_cpu_are_said_of_runs_on_cpus_alone():
 
 def test_networks_are_not_compared_with_each_other():
     runs = [
-        altered(timed(n, 100 * n * (k + 1), model=f"resnet{20 + 12 * k}"), unit="images")
+        altered(
+            timed(n, 100 * n * (k + 1), model=f"resnet{20 + 12 * k}"), unit="images"
+        )
         for n in (1, 2)
         for k in (0, 1)
     ]
     told = of(runs)
-    assert [name for name, _ in told.scalings] == ["Weak scaling, resnet20", "Weak scaling, resnet32"]
+    assert [name for name, _ in told.scalings] == [
+        "Weak scaling, resnet20",
+        "Weak scaling, resnet32",
+    ]
     assert "fastest" not in conclusions.lead(told)
 
 
@@ -161,9 +228,15 @@ def test_a_title_names_the_kernel_that_ran():
     cpu = [altered(timed(n, 100 * n), resolved=resolved) for n in (1, 2)]
     (series,) = of(cpu).series
     assert series.title == "cudnn_lstm (BlockLSTM), independent"
-    gpu = [altered(each, resolved={"device_type": "GPU", "encoder_kernel": "CudnnRNNV3"}) for each in cpu]
+    gpu = [
+        altered(each, resolved={"device_type": "GPU", "encoder_kernel": "CudnnRNNV3"})
+        for each in cpu
+    ]
     loop = [timed(1, 100, encoder_type="dynamic_rnn")]
-    for records, title in ((gpu, "cudnn_lstm, independent"), (loop, "dynamic_rnn, independent")):
+    for records, title in (
+        (gpu, "cudnn_lstm, independent"),
+        (loop, "dynamic_rnn, independent"),
+    ):
         assert [each.title for each in of(records).series] == [title]
 
 

@@ -12,13 +12,24 @@ import pytest
 from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import over_processes
 from rnn_scaling.records.own_files import is_own
-from rnn_scaling.reports import csv_table, environment, json_report, report_files, summary, table
+from rnn_scaling.reports import (
+    csv_table,
+    environment,
+    json_report,
+    report_files,
+    summary,
+    table,
+)
 from rnn_scaling.reports.page import scaling
 from tests.support.paths import GOLDEN
 from tests.support.records import make_record
 from tests.support.scaling_runs import attributed, of, series, timed
 
-GOLDENS = {"table.md": table.render, "table.csv": csv_table.render, "report.json": json_report.render}
+GOLDENS = {
+    "table.md": table.render,
+    "table.csv": csv_table.render,
+    "report.json": json_report.render,
+}
 
 
 @pytest.mark.parametrize("name", GOLDENS)
@@ -29,10 +40,24 @@ def test_text_is_exact(name):
 def test_the_json_has_every_number_of_the_table_with_its_kind():
     made = json.loads(json_report.render(of(attributed())))
     assert made["schema"] == "rnn_scaling.report/1"
-    (row,) = [r for s in made["series"] if "replicated" in s["title"] for r in s["rows"] if r["num_devices"] == 2]
-    assert row["efficiency"]["value"] == pytest.approx(0.7, rel=0.02) and "3 processes" in row["efficiency"]["kind"]
-    parts = {part["name"]: part["words_per_second"] for part in row["attribution"]["parts"]}
-    total = sum(part["value"] for part in parts.values()) + row["attribution"]["residual"]["value"]
+    (row,) = [
+        r
+        for s in made["series"]
+        if "replicated" in s["title"]
+        for r in s["rows"]
+        if r["num_devices"] == 2
+    ]
+    assert (
+        row["efficiency"]["value"] == pytest.approx(0.7, rel=0.02)
+        and "3 processes" in row["efficiency"]["kind"]
+    )
+    parts = {
+        part["name"]: part["words_per_second"] for part in row["attribution"]["parts"]
+    }
+    total = (
+        sum(part["value"] for part in parts.values())
+        + row["attribution"]["residual"]["value"]
+    )
     assert total == pytest.approx(row["attribution"]["loss"]["value"])
     assert [steady["kind"] for steady in row["steady_state"]] == ["cyclic"] * 3
     assert row["speedups"]["steady"] == row["speedup"]
@@ -45,18 +70,27 @@ def test_seconds_times_rate_are_the_words_of_a_run():
     assert summary.seconds(row.row) * row.row.rate.value == pytest.approx(30 * 2000)
     header, line = csv_table.render(made).decode().splitlines()
     cells = dict(zip(header.split(","), next(csv.reader([line]))))
-    assert float(cells["seconds"]) * float(cells["words_per_second"]) == pytest.approx(30 * 2000)
+    assert float(cells["seconds"]) * float(cells["words_per_second"]) == pytest.approx(
+        30 * 2000
+    )
 
 
 def test_repeats_of_one_row_show_their_interval_and_a_single_run_keeps_the_seeds_form():
     repeats = table.render(of([timed(2, 140, k) for k in range(3)])).decode()
-    assert re.search("± words/s, .*: 95 % CI over 3 processes.", repeats) and re.search(r"140\.0 ± 1\.7 \|", repeats)
+    assert re.search("± words/s, .*: 95 % CI over 3 processes.", repeats) and re.search(
+        r"140\.0 ± 1\.7 \|", repeats
+    )
     alone = table.render(of([timed(2, 140)])).decode()
     assert "±" not in alone and "Efficiency" not in alone
 
 
 @pytest.mark.parametrize(
-    "rates,text", [((100, 101, 102), "101.0 ± 2.5"), ((100, 130), "114 [22, 604]"), ((1.0, 1.3), "1.1 [0.2, 6.0]")]
+    "rates,text",
+    [
+        ((100, 101, 102), "101.0 ± 2.5"),
+        ((100, 130), "114 [22, 604]"),
+        ((1.0, 1.3), "1.1 [0.2, 6.0]"),
+    ],
 )
 def test_an_interval_that_lies_unevenly_is_given_by_its_ends(rates, text):
     assert table.plus_minus(over_processes(rates), 1) == text
@@ -65,16 +99,22 @@ def test_an_interval_that_lies_unevenly_is_given_by_its_ends(rates, text):
 def test_parts_of_every_number_of_devices_are_shown_where_they_can_be_told():
     runs = [timed(n, r, k) for n, r in ((1, 100), (2, 180), (4, 300)) for k in range(3)]
     text = table.render(of(runs)).decode().split("Points of efficiency lost")[1]
-    assert re.search(r"\|\s+2 \| 10\.0 ± .*\|\s+0 \|", text) and re.search(r"\|\s+4 \| 25\.0 ± .*\|\s+0 \|", text)
+    assert re.search(r"\|\s+2 \| 10\.0 ± .*\|\s+0 \|", text) and re.search(
+        r"\|\s+4 \| 25\.0 ± .*\|\s+0 \|", text
+    )
     assert "the rest:" not in text
     assert "by number of devices" in scaling.render(of(runs)).decode()
 
 
 def test_a_kind_of_report_is_a_row(monkeypatch):
-    row = registry.ReportFile("rnn_scaling.reports.csv_table", "the same again", file="again.csv")
+    row = registry.ReportFile(
+        "rnn_scaling.reports.csv_table", "the same again", file="again.csv"
+    )
     monkeypatch.setitem(registry.REPORTS, "again", row)
     files = report_files.files_of(of(series()))
-    assert {report.file for report in registry.REPORTS.values()} <= files.keys() and "again.csv" in files
+    assert {
+        report.file for report in registry.REPORTS.values()
+    } <= files.keys() and "again.csv" in files
     assert files["again.csv"](of(series())) == files["table.csv"](of(series()))
 
 
@@ -93,23 +133,46 @@ def test_the_csv_has_a_column_for_each_option_and_part():
     ]
     made = of(runs)
     lines = list(csv.DictReader(io.StringIO(csv_table.render(made).decode())))
-    assert {(line["num_units"], line["global_batch_size"], line["scaling"]) for line in lines} == {
+    assert {
+        (line["num_units"], line["global_batch_size"], line["scaling"])
+        for line in lines
+    } == {
         ("16", "", "weak"),
         ("32", "64", "strong"),
     }
-    assert {line["unit"] for line in lines} == {"words"} and {line["interval_over"] for line in lines} == {
-        "pooled processes"
-    }
-    (weak,) = [line for line in lines if line["scaling"] == "weak" and line["num_devices"] == "2"]
+    assert {line["unit"] for line in lines} == {"words"} and {
+        line["interval_over"] for line in lines
+    } == {"pooled processes"}
+    (weak,) = [
+        line
+        for line in lines
+        if line["scaling"] == "weak" and line["num_devices"] == "2"
+    ]
     names = [name for name in weak if name.endswith("_points")]
-    assert names == ["contention_points", "fixed_cost_points", "not_split_points", "loss_points"]
+    assert names == [
+        "contention_points",
+        "fixed_cost_points",
+        "not_split_points",
+        "loss_points",
+    ]
     sums = [float(weak[name] or 0) for name in names]
-    assert sum(sums[:-1]) == pytest.approx(sums[-1]) == pytest.approx(100 - 100 * float(weak["efficiency"]))
-    assert float(weak["loss_points_low"]) == pytest.approx(100 - 100 * float(weak["efficiency_high"]))
+    assert (
+        sum(sums[:-1])
+        == pytest.approx(sums[-1])
+        == pytest.approx(100 - 100 * float(weak["efficiency"]))
+    )
+    assert float(weak["loss_points_low"]) == pytest.approx(
+        100 - 100 * float(weak["efficiency_high"])
+    )
     row = json.loads(json_report.render(made))["series"][0]["rows"][0]
     assert (
         row["options"]
-        == {"model": "nmt", "encoder_type": "cudnn_lstm", "num_units": 16, "variable_update": "independent"}
+        == {
+            "model": "nmt",
+            "encoder_type": "cudnn_lstm",
+            "num_units": 16,
+            "variable_update": "independent",
+        }
         and row["kernel"] == ""
     )
 
@@ -119,8 +182,15 @@ def test_a_training_says_what_a_word_is():
 
 
 def test_a_training_says_how_many_updates_float16_skipped():
-    skipped = make_record(config={"compute_dtype": "float16"}, batches={"skipped_updates": 3})
-    (statement,) = environment.skipped_updates([skipped, make_record(batches={"skipped_updates": 0}), make_record()])
-    assert (statement.kind, statement.values) == ("updates-skipped", {"runs": 1, "total": 3, "most": 3})
+    skipped = make_record(
+        config={"compute_dtype": "float16"}, batches={"skipped_updates": 3}
+    )
+    (statement,) = environment.skipped_updates(
+        [skipped, make_record(batches={"skipped_updates": 0}), make_record()]
+    )
+    assert (statement.kind, statement.values) == (
+        "updates-skipped",
+        {"runs": 1, "total": 3, "most": 3},
+    )
     assert "3 updates were skipped" in table.render_runs([skipped])
     assert "skipped" not in table.render_runs([make_record()])

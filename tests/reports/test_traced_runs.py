@@ -29,22 +29,34 @@ def test_the_report_shows_where_a_step_goes(tmp_path):
     table = (tmp_path / "table.md").read_text()
     assert "Where a step goes on 2 devices" in table and "exchange, exposed" in table
     (row,) = json.loads((tmp_path / "report.json").read_text())["series"][0]["rows"]
-    assert row["step"]["steps"] == 5 and row["step"]["step_s"]["mean"] == pytest.approx(0.1)
+    assert row["step"]["steps"] == 5 and row["step"]["step_s"]["mean"] == pytest.approx(
+        0.1
+    )
     assert row["step"]["straggler"]["tower"] == 1
 
 
 def test_the_report_counts_operators_and_kernels(tmp_path):
-    record.write(traced(*THREE, encoder_type="cudnn_lstm", decoder_type="cudnn_lstm"), tmp_path / "fused.json")
-    loops = traced(*THREE, encoder_type="dynamic_rnn", decoder_type="dynamic_rnn", loss=2.0)
+    record.write(
+        traced(*THREE, encoder_type="cudnn_lstm", decoder_type="cudnn_lstm"),
+        tmp_path / "fused.json",
+    )
+    loops = traced(
+        *THREE, encoder_type="dynamic_rnn", decoder_type="dynamic_rnn", loss=2.0
+    )
     fields = fields_of(loops)["trace"]
     fields["kernels"]["by_type"] = {"MatMul": 4188}
-    fields["kernels"]["steps"] = [{"host": 4188, "device": 0, "copies": 0, "dispatched": 0}] * 2
+    fields["kernels"]["steps"] = [
+        {"host": 4188, "device": 0, "copies": 0, "dispatched": 0}
+    ] * 2
     record.write(changed(loops, trace=fields), tmp_path / "loops.json")
     assert report.main([str(tmp_path)]) == 0
     page = (tmp_path / "report.html").read_text()
     assert "<td>1,047 [1,047 / 0]</td><td>4,188 [4,188" in page
     (group,) = json.loads((tmp_path / "report.json").read_text())["counts"]["groups"]
-    assert [(each["encoder"], each["operators"], each["kernels"]) for each in group["counts"]] == [
+    assert [
+        (each["encoder"], each["operators"], each["kernels"])
+        for each in group["counts"]
+    ] == [
         ("cudnn_lstm", 720, 1047),
         ("dynamic_rnn", 720, 4188),
     ]
@@ -52,7 +64,12 @@ def test_the_report_counts_operators_and_kernels(tmp_path):
 
 def test_the_report_names_counts_that_differ(tmp_path):
     fields = fields_of(traced(*THREE))["trace"]
-    fields["kernels"]["steps"][1] = {"host": 1048, "device": 0, "copies": 0, "dispatched": 0}
+    fields["kernels"]["steps"][1] = {
+        "host": 1048,
+        "device": 0,
+        "copies": 0,
+        "dispatched": 0,
+    }
     fields["kernels"]["by_type"] = {"MatMul": 1048}
     record.write(changed(traced(*THREE), trace=fields), tmp_path / "a.json")
     assert report.main([str(tmp_path)]) == 0
@@ -63,25 +80,38 @@ def test_the_report_names_counts_that_differ(tmp_path):
 def test_a_report_without_traces_says_nothing_of_them(tmp_path):
     record.write(traced(), tmp_path / "a.json")
     assert report.main([str(tmp_path)]) == 0
-    assert "Where a step goes" not in (tmp_path / "report.html").read_text() + (tmp_path / "table.md").read_text()
+    assert (
+        "Where a step goes"
+        not in (tmp_path / "report.html").read_text()
+        + (tmp_path / "table.md").read_text()
+    )
     fields = json.loads((tmp_path / "report.json").read_text())
     assert "counts" not in fields and "step" not in fields["series"][0]["rows"][0]
 
 
 def test_independent_runs_have_no_straggler():
     parts = step_parts.split_steps([traced(*THREE, variable_update="independent")])
-    assert (parts.straggler[0], parts.straggler[1].kind) == (None, "straggler-no-exchange")
+    assert (parts.straggler[0], parts.straggler[1].kind) == (
+        None,
+        "straggler-no-exchange",
+    )
 
 
 def test_towers_whose_gradients_are_exchanged_a_step_later_do_not_wait():
     parts = step_parts.split_steps([traced(*THREE, variable_consistency="relaxed")])
-    assert (parts.straggler[0], parts.straggler[1].kind) == (None, "straggler-no-exchange")
+    assert (parts.straggler[0], parts.straggler[1].kind) == (
+        None,
+        "straggler-no-exchange",
+    )
 
 
 def test_clusters_of_xla_have_no_tower_and_it_is_said():
     parts = step_parts.split_steps([traced(*THREE, xla=True)])
     kinds = [statement.kind for statement in step_parts.statements(parts)]
-    assert parts.concurrency is None and kinds[1:3] == ["concurrency-unknown-clusters", "straggler-clusters"]
+    assert parts.concurrency is None and kinds[1:3] == [
+        "concurrency-unknown-clusters",
+        "straggler-clusters",
+    ]
     assert kinds[-1] == "xla-clusters"
     (alone,) = dispatch_threads.probes([traced(*THREE, xla=True)], {2: 3})
     assert alone.settings[0].concurrency is None

@@ -11,7 +11,13 @@ import pytest
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.reports import wording
 
-INTERVAL = {"value": 120.34, "low": 118.8, "high": 121.9, "spread": 1.0, "is_wide": False}
+INTERVAL = {
+    "value": 120.34,
+    "low": 118.8,
+    "high": 121.9,
+    "spread": 1.0,
+    "is_wide": False,
+}
 
 
 def sample(spec: str, count: int):
@@ -19,7 +25,10 @@ def sample(spec: str, count: int):
     if spec.startswith("interval"):
         return INTERVAL
     if spec == "rates":
-        return [{"name": f"name{i}", "rate": INTERVAL, "unit": "words"} for i in range(count)]
+        return [
+            {"name": f"name{i}", "rate": INTERVAL, "unit": "words"}
+            for i in range(count)
+        ]
     if spec in ("list", "List"):
         return [f"name{i}" for i in range(count)]
     if spec.startswith("count") or "|" in spec:
@@ -36,11 +45,18 @@ def strictness(spec):
 @pytest.mark.parametrize("kind", sorted(wording.all_templates()))
 def test_every_template_makes_a_sentence(kind, count):
     template = wording.all_templates()[kind]
-    fields = [(name, spec) for _, name, spec, _ in string.Formatter().parse(template) if name and name != "subject"]
+    fields = [
+        (name, spec)
+        for _, name, spec, _ in string.Formatter().parse(template)
+        if name and name != "subject"
+    ]
     specs: dict[str, list[str]] = {}
     for name, spec in fields:
         specs.setdefault(name, []).append(spec)
-    values = {name: sample(max(of_name, key=strictness), count) for name, of_name in specs.items()}
+    values = {
+        name: sample(max(of_name, key=strictness), count)
+        for name, of_name in specs.items()
+    }
     statement = Statement(kind, "series", values)
     text = wording.sentence(statement)
     assert text and not re.search(r"[{}]|  |\bnan\b", text)

@@ -35,7 +35,9 @@ def errors(*words):
     return error.value.lines
 
 
-@pytest.mark.parametrize("name", [n for n, f in OPTIONS.items() if flags.kind_of(f) == "bool"])
+@pytest.mark.parametrize(
+    "name", [n for n, f in OPTIONS.items() if flags.kind_of(f) == "bool"]
+)
 def test_booleans_are_strict(name):
     assert parse(f"--{name}=false") == {name: False}
     assert parse(f"--{name}=true") == {name: True}
@@ -46,7 +48,9 @@ def test_booleans_are_strict(name):
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_option_is_a_flag_and_is_explained(name):
-    text = {"int": "3", "float": "0.5", "bool": "true", "str": "word"}[flags.kind_of(OPTIONS[name])]
+    text = {"int": "3", "float": "0.5", "bool": "true", "str": "word"}[
+        flags.kind_of(OPTIONS[name])
+    ]
     assert list(parse(f"--{name}={text}")) == [name]
     page = flags.help_page("usage", configs.GROUPS, "train").text("all")
     assert f"--{name}=" in page
@@ -60,39 +64,63 @@ def test_num_gpus_is_num_devices():
 
 
 def test_every_mistake_is_named_at_once():
-    lines = errors("--num_devics=3", "--num_units=many", "--xla=2", "word", "--learning_rate=fast")
+    lines = errors(
+        "--num_devics=3", "--num_units=many", "--xla=2", "word", "--learning_rate=fast"
+    )
     units, xla, rate, devices, stray = lines
-    assert units == "--num_units=many must be a whole number" and xla == f"--xla=2 {BOOLEAN}"
+    assert (
+        units == "--num_units=many must be a whole number"
+        and xla == f"--xla=2 {BOOLEAN}"
+    )
     assert rate == "--learning_rate=fast must be a number"
-    assert devices.startswith("--num_devics is not a flag; ") and devices.endswith(" --num_devices?")
+    assert devices.startswith("--num_devics is not a flag; ") and devices.endswith(
+        " --num_devices?"
+    )
     assert stray.startswith("unexpected word 'word'; ")
 
 
 def test_a_flag_without_its_value_is_an_error():
     units, xla = errors("--xla=2", "--num_units")
-    assert units.startswith("--num_units needs a value: ") and xla == f"--xla=2 {BOOLEAN}"
+    assert (
+        units.startswith("--num_units needs a value: ") and xla == f"--xla=2 {BOOLEAN}"
+    )
 
 
 def test_flagfile_is_read_and_later_flags_win(tmp_path):
     path = tmp_path / "flags.txt"
     path.write_text("# comment\n--num_units=12\n--xla=true\n")
-    assert parse(f"--flagfile={path}", "--num_units=13") == {"num_units": 13, "xla": True}
+    assert parse(f"--flagfile={path}", "--num_units=13") == {
+        "num_units": 13,
+        "xla": True,
+    }
     (line,) = errors("--flagfile=missing.txt")
     assert line.startswith("--flagfile=missing.txt: No such")
 
 
-def test_a_flagfile_may_name_another_but_not_itself_and_must_be_a_file(tmp_path, monkeypatch):
+def test_a_flagfile_may_name_another_but_not_itself_and_must_be_a_file(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    Path("outer").write_bytes(b"\xef\xbb\xbf--num_units=1\r\n--flagfile=inner\n// --xla=x\n")
+    Path("outer").write_bytes(
+        b"\xef\xbb\xbf--num_units=1\r\n--flagfile=inner\n// --xla=x\n"
+    )
     Path("inner").write_bytes(b"--src_file_name=\xff\n--num_units=2")
-    assert parse("--flagfile", "outer", "--xla=true") == {"num_units": 2, "src_file_name": "\udcff", "xla": True}
+    assert parse("--flagfile", "outer", "--xla=true") == {
+        "num_units": 2,
+        "src_file_name": "\udcff",
+        "xla": True,
+    }
     Path("inner").write_text("--flagfile=./outer")
     (line,) = errors("--flagfile=outer")
     assert line.startswith("--flagfile=./outer names itself")
     os.mkfifo("pipe")
     (line,) = errors("--flagfile=pipe")
     assert line.startswith("--flagfile=pipe: a named pipe")
-    assert errors("--flagfile") == errors("--flagfile=") == ["--flagfile needs a value: --flagfile=..."]
+    assert (
+        errors("--flagfile")
+        == errors("--flagfile=")
+        == ["--flagfile needs a value: --flagfile=..."]
+    )
     (line,) = errors("--", "--flagfile=pipe")
     assert line.startswith("unexpected word '--flagfile=pipe'")
 
@@ -107,7 +135,11 @@ def test_how_large_files_may_be_is_told_to_the_door(tmp_path):
 
 
 def test_lists_for_sweeps():
-    lists = flags.parse(["--num_units=1,2", "--xla=true,false", "--encoder_type=uni"], OPTIONS, lists=True)
+    lists = flags.parse(
+        ["--num_units=1,2", "--xla=true,false", "--encoder_type=uni"],
+        OPTIONS,
+        lists=True,
+    )
     assert lists == {"num_units": [1, 2], "xla": [True, False], "encoder_type": ["uni"]}
     with pytest.raises(flags.FlagErrors, match="--num_units=x must be a whole number"):
         flags.parse(["--num_units=1,x"], OPTIONS, lists=True)
@@ -135,7 +167,9 @@ class Copy:
 class Count:
     """Count."""
 
-    files: tuple[Path, ...] = flags.positional("what is counted", shown="FILE", several=True)
+    files: tuple[Path, ...] = flags.positional(
+        "what is counted", shown="FILE", several=True
+    )
 
 
 def refused(group, *words):
@@ -145,27 +179,53 @@ def refused(group, *words):
 
 
 def test_plain_words_are_positionals_in_order():
-    made = flags.read(["a", "--from=3", "--bits", "16b", "b", "--only", "--mode=safe"], "", Copy, "copy")
+    made = flags.read(
+        ["a", "--from=3", "--bits", "16b", "b", "--only", "--mode=safe"],
+        "",
+        Copy,
+        "copy",
+    )
     assert made == Copy(Path("a"), Path("b"), 3, 16, "true", "safe")
-    assert flags.read(["a", "--", "--from"], "", Copy, "copy") == Copy(Path("a"), Path("--from"))
-    assert flags.read(["a", "b", "-"], "", Count, "count") == Count((Path("a"), Path("b"), Path("-")))
+    assert flags.read(["a", "--", "--from"], "", Copy, "copy") == Copy(
+        Path("a"), Path("--from")
+    )
+    assert flags.read(["a", "b", "-"], "", Count, "count") == Count(
+        (Path("a"), Path("b"), Path("-"))
+    )
 
 
 def test_missing_and_stray_words_are_named_with_everything_else():
     lines = refused(Copy, "a", "--form=1", "--from=100", "--bits=x", "--mode=slow")
     bits, form, words, number, mode = lines
     assert bits == "--bits=x must be a number of bits, as 8b"  # as its parser says
-    assert form.startswith("--form ") and form.endswith(" --from?") and words.startswith("expected FROM TO, got a; ")
-    assert number == "--from=100 must be at most 99" and mode.startswith("--mode=slow ") and mode.endswith("fast, safe")
+    assert (
+        form.startswith("--form ")
+        and form.endswith(" --from?")
+        and words.startswith("expected FROM TO, got a; ")
+    )
+    assert (
+        number == "--from=100 must be at most 99"
+        and mode.startswith("--mode=slow ")
+        and mode.endswith("fast, safe")
+    )
     mode, words = refused(Copy, "a", "b", "c", "--mode")
-    assert mode.startswith("--mode needs a value") and words.startswith("expected FROM TO, got a b c")
-    assert [line.split(",")[0] for line in refused(Count)] == ["expected FILE [FILE ...]"]
+    assert mode.startswith("--mode needs a value") and words.startswith(
+        "expected FROM TO, got a b c"
+    )
+    assert [line.split(",")[0] for line in refused(Count)] == [
+        "expected FILE [FILE ...]"
+    ]
 
 
 def test_the_help_page_is_made_of_the_declarations(monkeypatch):
     monkeypatch.setattr(entry, "_program", "rnn-scaling")
     with pytest.raises(entry.Answer) as answer:
-        flags.read(["a", "--help"], "Copies.\n\n    ./run.sh copy a b\n\nExit status: 0.", Copy, "copy")
+        flags.read(
+            ["a", "--help"],
+            "Copies.\n\n    ./run.sh copy a b\n\nExit status: 0.",
+            Copy,
+            "copy",
+        )
     assert str(answer.value).splitlines()[:-3] == [
         "rnn-scaling copy FROM TO [--name=value ...]",
         "",
@@ -196,7 +256,9 @@ def test_the_help_page_is_made_of_the_declarations(monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("text, value", [("5%", 0.05), ("0.05", 0.05), (" 2.5 % ", 0.025), ("0", 0.0)])
+@pytest.mark.parametrize(
+    "text, value", [("5%", 0.05), ("0.05", 0.05), (" 2.5 % ", 0.025), ("0", 0.0)]
+)
 def test_a_share_is_a_percentage_or_a_fraction(text, value):
     assert flags.share(text) == pytest.approx(value)
 
@@ -221,6 +283,8 @@ def test_the_first_screen_of_help_fits_a_terminal():
 
 def test_help_explains_a_group_or_a_flag():
     assert "--num_batches=" in topic("measure") and "--model=" not in topic("measure")
-    assert topic("xla").startswith("  --xla=true|false\n") and topic("--xla") == topic("xla")
+    assert topic("xla").startswith("  --xla=true|false\n") and topic("--xla") == topic(
+        "xla"
+    )
     with pytest.raises(entry.Refusal, match=r"encodr_type.* encoder_type"):
         topic("encodr_type")

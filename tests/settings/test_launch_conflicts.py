@@ -27,13 +27,19 @@ def config_of(**options) -> configs.RunConfig:
 def started(size: int | None, **options) -> list[str]:
     """What is wrong with options of a run of which so many processes were started; None: one, without a launcher."""
     given = options if size is None else configs.as_started(options, size)
-    return [*started_otherwise(config_of(**given), None if size is None else launch(size))]
+    return [
+        *started_otherwise(config_of(**given), None if size is None else launch(size))
+    ]
 
 
 @pytest.mark.parametrize("size", [2, 3, 17])
 def test_as_many_workers_as_were_started_where_the_user_does_not_say(size):
     assert configs.as_started(COLLECTIVE, size)["num_workers"] == size
-    assert started(size, **COLLECTIVE) == [] == started(size, **COLLECTIVE, num_workers=size)
+    assert (
+        started(size, **COLLECTIVE)
+        == []
+        == started(size, **COLLECTIVE, num_workers=size)
+    )
 
 
 def test_one_worker_alone_needs_no_launcher():
@@ -64,22 +70,46 @@ def test_a_mode_of_one_process_does_not_run_several_times():
             {**COLLECTIVE, "variable_consistency": "relaxed"},
             "--variable_consistency=relaxed over --num_workers=2 needs --sparse_gradients=densify",
         ),
-        ({**COLLECTIVE, "until_steady": True}, "--until_steady=true ends each of --num_workers=2 by its own clock"),
+        (
+            {**COLLECTIVE, "until_steady": True},
+            "--until_steady=true ends each of --num_workers=2 by its own clock",
+        ),
         (
             {**COLLECTIVE, "stop_at_loss": 1.5},
             "--stop_at_loss=1.5 ends each of --num_workers=2 by its own clock or loss",
         ),
-        ({**COLLECTIVE, "all_reduce_spec": "xring#2"}, "xring works within one process, but --num_workers=2; use auto"),
-        ({**COLLECTIVE, "global_batch_size": 3, "num_devices": 2}, "--num_devices=2 x --num_workers=2: every tower"),
+        (
+            {**COLLECTIVE, "all_reduce_spec": "xring#2"},
+            "xring works within one process, but --num_workers=2; use auto",
+        ),
+        (
+            {**COLLECTIVE, "global_batch_size": 3, "num_devices": 2},
+            "--num_devices=2 x --num_workers=2: every tower",
+        ),
         (
             {"variable_update": "multi_worker_mirrored", "num_devices": 2},
             "--num_devices=2: MultiWorkerMirroredStrategy",
         ),
-        ({**ASYNC, "num_devices": 3}, "a step has one tower; use --num_devices=1 --num_workers=6"),
-        ({**ASYNC, "global_batch_size": 3}, "--global_batch_size=3 must be a multiple of --num_workers=2"),
-        ({**ASYNC, "data_source": "host"}, "--data_source=host: with --variable_update=async_parameter_server a step"),
-        ({**ASYNC, "trace_batches": 1}, "trace --variable_update=distributed_parameter_server"),
-        ({"variable_update": "replicated"}, "--num_workers=2 would be ignored here; it needs --variable_update="),
+        (
+            {**ASYNC, "num_devices": 3},
+            "a step has one tower; use --num_devices=1 --num_workers=6",
+        ),
+        (
+            {**ASYNC, "global_batch_size": 3},
+            "--global_batch_size=3 must be a multiple of --num_workers=2",
+        ),
+        (
+            {**ASYNC, "data_source": "host"},
+            "--data_source=host: with --variable_update=async_parameter_server a step",
+        ),
+        (
+            {**ASYNC, "trace_batches": 1},
+            "trace --variable_update=distributed_parameter_server",
+        ),
+        (
+            {"variable_update": "replicated"},
+            "--num_workers=2 would be ignored here; it needs --variable_update=",
+        ),
     ],
 )
 def test_what_several_workers_cannot_is_refused(options, phrase):
@@ -91,8 +121,19 @@ def test_what_several_workers_cannot_is_refused(options, phrase):
 @pytest.mark.parametrize(
     "options",
     [
-        {**COLLECTIVE, "num_devices": 2, "all_reduce_spec": "collective", "gradient_repacking": 2},
-        {**SERVED, "num_devices": 2, "data_source": "host", "until_steady": True, "partition_large_variables": True},
+        {
+            **COLLECTIVE,
+            "num_devices": 2,
+            "all_reduce_spec": "collective",
+            "gradient_repacking": 2,
+        },
+        {
+            **SERVED,
+            "num_devices": 2,
+            "data_source": "host",
+            "until_steady": True,
+            "partition_large_variables": True,
+        },
         {**ASYNC, "global_batch_size": 4, "until_steady": True, "num_ps": 3},
     ],
 )
@@ -102,7 +143,11 @@ def test_what_several_workers_can_is_not(options):
 
 
 def test_processes_are_counted_with_servers_and_coordinator():
-    assert started(4, **SERVED, num_workers=3, num_ps=1) == [] == started(5, **ASYNC, num_workers=3, num_ps=1)
+    assert (
+        started(4, **SERVED, num_workers=3, num_ps=1)
+        == []
+        == started(5, **ASYNC, num_workers=3, num_ps=1)
+    )
     (line,) = started(4, **ASYNC, num_workers=3, num_ps=1)
     assert "need 5 processes (one of" in line
 
@@ -114,7 +159,11 @@ def test_processes_are_counted_with_servers_and_coordinator():
 def test_a_launcher_that_names_parameter_servers_has_its_way(mode, num_ps, roles):
     given = configs.as_started({"variable_update": mode}, 4, num_ps)
     assert config_of(**given).roles() == roles
-    assert [*started_otherwise(config_of(**given), dataclasses.replace(launch(4), num_ps=num_ps))] == []
+    assert [
+        *started_otherwise(
+            config_of(**given), dataclasses.replace(launch(4), num_ps=num_ps)
+        )
+    ] == []
 
 
 @pytest.mark.parametrize("options, num_ps, line", [
@@ -124,5 +173,7 @@ def test_a_launcher_that_names_parameter_servers_has_its_way(mode, num_ps, roles
 ])  # fmt: skip
 def test_servers_that_the_launcher_does_not_name_are_refused(options, num_ps, line):
     config = config_of(**configs.as_started(options, 4, num_ps))
-    (refusal,) = started_otherwise(config, dataclasses.replace(launch(4), num_ps=num_ps))
+    (refusal,) = started_otherwise(
+        config, dataclasses.replace(launch(4), num_ps=num_ps)
+    )
     assert line in refusal

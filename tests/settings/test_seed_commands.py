@@ -42,7 +42,9 @@ def problems(name: str, num_gpus: int, *more: str) -> list[str]:
 def test_a_printed_command_line_lacks_nothing_but_gpus(name, num_gpus):
     lines = [*problems(name, num_gpus), *problems(name, num_gpus, "--num_devices=0")]
     if name == "all-reduce" and not num_gpus:
-        assert len(lines) == 2 and all("nccl needs --device=gpu" in line for line in lines)
+        assert len(lines) == 2 and all(
+            "nccl needs --device=gpu" in line for line in lines
+        )
     else:
         assert not lines
 
@@ -50,17 +52,36 @@ def test_a_printed_command_line_lacks_nothing_but_gpus(name, num_gpus):
 @pytest.mark.parametrize("value", [True, False])
 def test_prefetching_without_a_data_source_means_the_hosts(value):
     def source(**given):
-        return configs.resolve({"prefetch_data_to_device": value, **given}, num_gpus=0, num_cores=1).data.data_source
+        return configs.resolve(
+            {"prefetch_data_to_device": value, **given}, num_gpus=0, num_cores=1
+        ).data.data_source
 
     assert source() == "host" and source(data_source="constant") == "constant"
-    assert source(use_synthetic_data=True) == "device" and source(framework="torch") == "constant"
+    assert (
+        source(use_synthetic_data=True) == "device"
+        and source(framework="torch") == "constant"
+    )
 
 
 def test_one_of_them_trains_and_says_what_it_assumes(tmp_path):
-    words = [*words_of("parameter server, dynamic rnn"), *TINY, "--direction=bi", "--num_encoder_layers=2"]
-    words += ["--num_decoder_layers=2", "--progress=false", f"--result_file={tmp_path}/run.json"]
+    words = [
+        *words_of("parameter server, dynamic rnn"),
+        *TINY,
+        "--direction=bi",
+        "--num_encoder_layers=2",
+    ]
+    words += [
+        "--num_decoder_layers=2",
+        "--progress=false",
+        f"--result_file={tmp_path}/run.json",
+    ]
     done = Trainer(words, tmp_path, {"HOME": str(tmp_path)}, prepare=(as_built,)).end()
     assert done.returncode == 0, done.stderr
-    assert sum("--data_source=host is assumed" in line for line in done.stderr.splitlines()) == 1
+    assert (
+        sum(
+            "--data_source=host is assumed" in line for line in done.stderr.splitlines()
+        )
+        == 1
+    )
     config = record.read(tmp_path / "run.json").config
     assert (config["data_source"], config["prefetch_data_to_device"]) == ("host", True)

@@ -29,6 +29,9 @@ def read(folder: Path) -> list[Document]:
         for part in path.read_text(encoding="utf-8").split("\n%% "):
             head, _, text = part.partition("\n----\n")
             name = head.removeprefix("%% ").splitlines()[0].strip()
-            due, odd = (tuple(set(place["lines"]) for place in verdicts[name][kind]) for kind in ("due", "odd"))
+            due, odd = (
+                tuple(set(place["lines"]) for place in verdicts[name][kind])
+                for kind in ("due", "odd")
+            )
             documents.append(Document(name, text, due, odd))
     return documents

@@ -13,15 +13,30 @@ HEADER = ("GPUs", "Batch size", "Time (s)", "words/s", "Speedup", "Efficiency")
 def make(seed: int) -> list[list[str]]:
     """The cells of a weak scaling whose efficiency falls, every column rounded to decimals of its own."""
     rng = random.Random(seed)
-    counts = [1, *sorted(rng.sample([2, 3, 4, 5, 6, 7, 8, 12, 16, 32, 64], rng.randint(4, 8)))]
-    digits = [rng.randint(1, 3), rng.randint(0, 3), rng.randint(1, 3), rng.randint(0, 2)]
+    counts = [
+        1,
+        *sorted(rng.sample([2, 3, 4, 5, 6, 7, 8, 12, 16, 32, 64], rng.randint(4, 8))),
+    ]
+    digits = [
+        rng.randint(1, 3),
+        rng.randint(0, 3),
+        rng.randint(1, 3),
+        rng.randint(0, 2),
+    ]
     seconds, efficiency, suffix = rng.uniform(2, 60), 1.0, rng.choice(["", "x"])
     cells = []
     for n in counts:
         rate, speedup = 80_000 * n * efficiency / seconds, n * efficiency
         shown = f"{rate:,.{digits[1]}f}" if seed % 2 else f"{rate:.{digits[1]}f}"
         time = f"{seconds / efficiency:.{digits[0]}f}"
-        row = [str(n), "384", time, shown, f"{speedup:.{digits[2]}f}{suffix}", f"{100 * efficiency:.{digits[3]}f} %"]
+        row = [
+            str(n),
+            "384",
+            time,
+            shown,
+            f"{speedup:.{digits[2]}f}{suffix}",
+            f"{100 * efficiency:.{digits[3]}f} %",
+        ]
         cells.append(row)
         efficiency *= rng.uniform(0.86, 0.985)
     return cells
@@ -29,8 +44,21 @@ def make(seed: int) -> list[list[str]]:
 
 def markdown(rows) -> str:
     """A Markdown table below a heading."""
-    lines = ["| " + " | ".join(row) + " |" for row in (HEADER, ["---"] * len(HEADER), *rows)]
-    return "\n".join(["# A table", "", "Some words | with a pipe.", "", *lines, "", "More words.", ""])
+    lines = [
+        "| " + " | ".join(row) + " |" for row in (HEADER, ["---"] * len(HEADER), *rows)
+    ]
+    return "\n".join(
+        [
+            "# A table",
+            "",
+            "Some words | with a pipe.",
+            "",
+            *lines,
+            "",
+            "More words.",
+            "",
+        ]
+    )
 
 
 def forms(rows) -> dict[str, str]:
@@ -53,11 +81,17 @@ def found(text: str):
     """The findings in a Markdown text."""
     return [
         made
-        for table in auditing.joined(documents.of_text("x.md", enumerate(text.splitlines(), 1)))
+        for table in auditing.joined(
+            documents.of_text("x.md", enumerate(text.splitlines(), 1))
+        )
         for made in auditing.check(table)[1]
     ]
 
 
 def places(text: str):
     """(line, column) of every cell that is blamed."""
-    return [(place.line, place.column) for finding in found(text) for place in finding.places]
+    return [
+        (place.line, place.column)
+        for finding in found(text)
+        for place in finding.places
+    ]

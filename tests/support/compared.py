@@ -76,7 +76,12 @@ def run(
     flat = configs.resolve({"device": "cpu", **config}, num_gpus=8, num_cores=8).flat()
     return make_record(
         status,
-        error=None if status == "ok" else {"type": "ResourceExhaustedError", "message": "out of memory\nof the device"},
+        error=None
+        if status == "ok"
+        else {
+            "type": "ResourceExhaustedError",
+            "message": "out of memory\nof the device",
+        },
         config=flat,
         resolved={**copy.deepcopy(RESOLVED), **dict(resolved)},
         seconds=[9.0] + [seconds] * batches,
@@ -88,10 +93,20 @@ def run(
 
 def gpu_run(gpu=(), after=(), **changes: Any) -> RunRecord:
     """A run on one GPU whose description, before and after the run, differs by `gpu`, and by `after` at its end."""
-    cards = {"gpus": [{**GPU, **dict(gpu)}], "gpus_after": [{**GPU, **dict(gpu), **dict(after)}], "topology": "GPU0 X"}
+    cards = {
+        "gpus": [{**GPU, **dict(gpu)}],
+        "gpus_after": [{**GPU, **dict(gpu), **dict(after)}],
+        "topology": "GPU0 X",
+    }
     environment = {**cards, **dict(changes.pop("environment", ()))}
-    resolved = {"device_type": "GPU", "encoder_kernel": "cudnn", "decoder_kernel": "cudnn"}
-    return run(environment=environment, resolved=resolved, **{"device": "gpu", **changes})
+    resolved = {
+        "device_type": "GPU",
+        "encoder_kernel": "cudnn",
+        "decoder_kernel": "cudnn",
+    }
+    return run(
+        environment=environment, resolved=resolved, **{"device": "gpu", **changes}
+    )
 
 
 def write(folder: Path, rates: list[float], name: str = "run", **changes: Any) -> None:

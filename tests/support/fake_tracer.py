@@ -18,7 +18,13 @@ from rnn_scaling.settings import flags
 from tests.support.records import make_record
 
 CELLS, BATCHES, WARMUP = 4, 6, 2
-PER_ITERATION = {"Merge": 10, "Switch": 10, "NextIteration": 8, "MatMul": 1, "TensorListPushBack": 5}
+PER_ITERATION = {
+    "Merge": 10,
+    "Switch": 10,
+    "NextIteration": 8,
+    "MatMul": 1,
+    "TensorListPushBack": 5,
+}
 FASTER_WITH = {1: 0.5, 2: 0.9, 3: 1.0, 4: 0.99}  # words/s by threads, of the fastest
 
 
@@ -27,13 +33,24 @@ def record_of(given: dict[str, Any], repeat: int = 1, **changes: Any) -> RunReco
     config = configs.resolve({"device": "cpu", **given}, num_gpus=0, num_cores=4)
     flat = config.flat()
     loops = 8 if flat["encoder_type"] == "dynamic_rnn" else 4
-    towers, iterations = flat["num_devices"], loops // 4 * (flat["src_max_len"] + flat["tgt_max_len"])
+    towers, iterations = (
+        flat["num_devices"],
+        loops // 4 * (flat["src_max_len"] + flat["tgt_max_len"]),
+    )
     operators = {"LoopCond": loops, "Enter": loops, "Exit": loops, "Const": 100}
     operators |= {kind: loops * number for kind, number in PER_ITERATION.items()}
-    kernels = {"LoopCond": loops + iterations, "Enter": loops, "Exit": loops, "_Send": 3}
+    kernels = {
+        "LoopCond": loops + iterations,
+        "Enter": loops,
+        "Exit": loops,
+        "_Send": 3,
+    }
     kernels |= {kind: number * iterations for kind, number in PER_ITERATION.items()}
     by_type = {kind: number * towers for kind, number in kernels.items()} | changes
-    total, first = sum(by_type.values()), sum(number * towers for number in kernels.values())
+    total, first = (
+        sum(by_type.values()),
+        sum(number * towers for number in kernels.values()),
+    )
     batches = _batches(flat, repeat)
     idle = phases.split(TracedStep(0, 100_000_000, []), towers)
     return make_record(
@@ -46,8 +63,13 @@ def record_of(given: dict[str, Any], repeat: int = 1, **changes: Any) -> RunReco
             "optimized": {"operators": 900 * towers},
             "partitions": {
                 "operators": sum(operators.values()) * towers,
-                "by_type": {kind: number * towers for kind, number in operators.items()},
-                "by_device": {f"device:CPU:{tower}": sum(operators.values()) for tower in range(towers)},
+                "by_type": {
+                    kind: number * towers for kind, number in operators.items()
+                },
+                "by_device": {
+                    f"device:CPU:{tower}": sum(operators.values())
+                    for tower in range(towers)
+                },
             },
             "placement": {"variables": []},
             "copies": [],
@@ -55,22 +77,49 @@ def record_of(given: dict[str, Any], repeat: int = 1, **changes: Any) -> RunReco
         trace={
             "items": 60 * towers,
             "kernels": {
-                "steps": [{"host": n, "device": 0, "copies": 0, "dispatched": 0} for n in (first, total)],
+                "steps": [
+                    {"host": n, "device": 0, "copies": 0, "dispatched": 0}
+                    for n in (first, total)
+                ],
                 "by_type": by_type,
                 "by_phase": [{"tower": 0, "phase": "forward", "kernels": total}],
                 "input_pipeline": 0.0,
             },
-            "cost": {"untraced_s": 0.1, "timed_s": [0.1] * 2, "counted_s": [0.1] * 2, "start_s": 0.0, "stop_s": 0.0},
-            "steps": [{**idle, "concurrency": float(min(flat["inter_op_parallelism_threads"] or towers, towers))}] * 2,
+            "cost": {
+                "untraced_s": 0.1,
+                "timed_s": [0.1] * 2,
+                "counted_s": [0.1] * 2,
+                "start_s": 0.0,
+                "stop_s": 0.0,
+            },
+            "steps": [
+                {
+                    **idle,
+                    "concurrency": float(
+                        min(flat["inter_op_parallelism_threads"] or towers, towers)
+                    ),
+                }
+            ]
+            * 2,
         },
     )
 
 
 def _batches(flat: dict[str, Any], repeat: int) -> dict[str, Any]:
-    share = FASTER_WITH.get(flat["inter_op_parallelism_threads"], 1.0) if flat["num_devices"] > 1 else 1.0
+    share = (
+        FASTER_WITH.get(flat["inter_op_parallelism_threads"], 1.0)
+        if flat["num_devices"] > 1
+        else 1.0
+    )
     seconds = [0.1 / share * (1 + 0.002 * repeat)] * (WARMUP + BATCHES)
     words = [60 * flat["num_devices"]] * len(seconds)
-    return {"warmup": WARMUP, "measured": BATCHES, "seconds": seconds, "items": words, "loss": [1.0] * len(seconds)}
+    return {
+        "warmup": WARMUP,
+        "measured": BATCHES,
+        "seconds": seconds,
+        "items": words,
+        "loss": [1.0] * len(seconds),
+    }
 
 
 def main(words: list[str]) -> int:

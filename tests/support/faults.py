@@ -41,12 +41,22 @@ def trainer(folder: Path) -> list[str]:
 
 def command(folder: Path, name: str, *words: str, die_at: str = "never") -> list[str]:
     """A sweep or an ab as a process of its own."""
-    return [sys.executable, "-m", "tests.support.faults", str(folder), name, die_at, *words]
+    return [
+        sys.executable,
+        "-m",
+        "tests.support.faults",
+        str(folder),
+        name,
+        die_at,
+        *words,
+    ]
 
 
 def forked() -> types.SimpleNamespace:
     """What `process` is to have for `subprocess`, so that this trainer is forked."""
-    return as_subprocess(faults=lambda words: _Trainer(Path(words[0]), list(words[2:])).run())
+    return as_subprocess(
+        faults=lambda words: _Trainer(Path(words[0]), list(words[2:])).run()
+    )
 
 
 def plant(folder: Path, **faults: str) -> Path:
@@ -58,20 +68,27 @@ def plant(folder: Path, **faults: str) -> Path:
 
 def logged(folder: Path, event: str) -> list[str]:
     """Labels of the runs that started or finished, in order."""
-    lines = (folder / "log").read_text().splitlines() if (folder / "log").exists() else []
+    lines = (
+        (folder / "log").read_text().splitlines() if (folder / "log").exists() else []
+    )
     return [line.split()[1] for line in lines if line.split()[0] == event]
 
 
 def started_pids(folder: Path) -> list[int]:
     """Process numbers of every run that started, and of their children ("child" lines)."""
-    lines = (folder / "log").read_text().splitlines() if (folder / "log").exists() else []
+    lines = (
+        (folder / "log").read_text().splitlines() if (folder / "log").exists() else []
+    )
     return [int(line.split()[2]) for line in lines]
 
 
 def alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+        return (
+            Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+            not in "ZX"
+        )
     except OSError:
         return False
 
@@ -87,7 +104,11 @@ def wait_until(condition, what: str) -> None:
 def jump(monkeypatch, happened) -> None:
     """Lets a million seconds pass for limits whenever the number that `happened` returns grows by one."""
     monkeypatch.setattr(
-        process, "time", types.SimpleNamespace(monotonic=lambda: time.monotonic() + 1e6 * happened(), sleep=time.sleep)
+        process,
+        "time",
+        types.SimpleNamespace(
+            monotonic=lambda: time.monotonic() + 1e6 * happened(), sleep=time.sleep
+        ),
     )
 
 
@@ -112,7 +133,11 @@ class _Trainer:
     def __init__(self, folder: Path, words: list[str]) -> None:
         given = flags.parse(words, config.OPTIONS)
         self._folder, self._path = folder, Path(given["result_file"])
-        side = f"{self._path.parent.name}/" if self._path.parent.name in ("a", "b", FOLDER) else ""
+        side = (
+            f"{self._path.parent.name}/"
+            if self._path.parent.name in ("a", "b", FOLDER)
+            else ""
+        )
         self._certifies = self._path.parent.name == FOLDER
         self._label = side + self._path.stem
         self._config = config.resolve(given, num_gpus=0, num_cores=2).flat()
@@ -126,15 +151,23 @@ class _Trainer:
         self._log("start")
         self._kill_sweep_at("first")
         self._write("failed", error={"type": "Killed", "message": "no result yet"})
-        print("warm-up: 2/5 batches, 1 words/s, loss 1, 9 s left", file=sys.stderr, flush=True)
+        print(
+            "warm-up: 2/5 batches, 1 words/s, loss 1, 9 s left",
+            file=sys.stderr,
+            flush=True,
+        )
         self._kill_sweep_at("middle")
         if self._fault in ("hang", "interrupt", "stubborn"):
             self._hang()
         if self._fault.startswith("signal_"):
             os.kill(os.getpid(), int(self._fault.removeprefix("signal_")))
         if self._fault == "rank_dies":
-            wait_until(lambda: self._label in logged(self._folder, "dead"), "rank 1 dies")
-            self._write("failed", error={"type": "ClusterError", "message": "worker 1 is lost"})
+            wait_until(
+                lambda: self._label in logged(self._folder, "dead"), "rank 1 dies"
+            )
+            self._write(
+                "failed", error={"type": "ClusterError", "message": "worker 1 is lost"}
+            )
             return 1
         if self._fault in ("crash", "full", "junk", "silent"):
             return self._end_without_result()
@@ -145,15 +178,31 @@ class _Trainer:
         if self._fault == "leaves_child":
             self._log("child", subprocess.Popen(["sleep", "600"]).pid)
         if self._fault == "fails":
-            self._write("failed", error={"type": "ValueError", "message": "no such luck"})
+            self._write(
+                "failed", error={"type": "ValueError", "message": "no such luck"}
+            )
         else:
             # No two processes take the same time.
             own = (4.0 if self._fault == "slow" else 1.0) + os.getpid() / 1e9
-            certificate = {"verdict": "sum", "holds": False, "sentence": "WRONG: it sums."}
+            certificate = {
+                "verdict": "sum",
+                "holds": False,
+                "sentence": "WRONG: it sums.",
+            }
             if self._fault != "wrong":
-                certificate = {"verdict": "equal within 1e-5", "holds": True, "sentence": "Equal."}
+                certificate = {
+                    "verdict": "equal within 1e-5",
+                    "holds": True,
+                    "sentence": "Equal.",
+                }
             certified = {"certificate": certificate} if self._certifies else {}
-            self._write("ok", seconds=[own, own], items=[5, 5], phases={"total": 30.0}, **certified)
+            self._write(
+                "ok",
+                seconds=[own, own],
+                items=[5, 5],
+                phases={"total": 30.0},
+                **certified,
+            )
         self._log("finish")
         self._kill_sweep_at("last")
         return int(self._fault == "fails")
@@ -164,11 +213,16 @@ class _Trainer:
             self._log("dead")
             os.kill(os.getpid(), signal.SIGKILL)
         ends = ("finish", "dead")
-        wait_until(lambda: any(self._label in logged(self._folder, end) for end in ends), "rank 0 or 1 is done")
+        wait_until(
+            lambda: any(self._label in logged(self._folder, end) for end in ends),
+            "rank 0 or 1 is done",
+        )
         return 0
 
     def _hang(self) -> None:
-        if self._fault == "stubborn":  # hears no signal, and has a child that holds stderr open
+        if (
+            self._fault == "stubborn"
+        ):  # hears no signal, and has a child that holds stderr open
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)
             self._log("child", subprocess.Popen(["sleep", "600"]).pid)
@@ -182,7 +236,14 @@ class _Trainer:
 
     def _interrupted(self, number: int, frame: types.FrameType | None) -> None:
         error = {"type": "KeyboardInterrupt", "message": "x"}
-        self._write("interrupted", error=error, seconds=[1.0, 1.0], items=[5, 5], warmup=1, throughput=HALF)
+        self._write(
+            "interrupted",
+            error=error,
+            seconds=[1.0, 1.0],
+            items=[5, 5],
+            warmup=1,
+            throughput=HALF,
+        )
         os._exit(130)
 
     def _end_without_result(self) -> int:
@@ -232,11 +293,18 @@ def of_words(words: Sequence[str]) -> int:
     if words[0] != "never":
         _die(words[0])
     process.subprocess = forked()
-    from rnn_scaling.commands import ab, sweep  # here: most processes are trainers, which need neither
+    from rnn_scaling.commands import (
+        ab,
+        sweep,
+    )  # here: most processes are trainers, which need neither
 
-    return {"sweep": sweep, "ab": ab}[role].main(words[1:], trainer=trainer(Path(folder)))
+    return {"sweep": sweep, "ab": ab}[role].main(
+        words[1:], trainer=trainer(Path(folder))
+    )
 
 
 if __name__ == "__main__":
-    os.fsync = lambda descriptor: None  # as in conftest.py: no process under test waits for the disk
+    os.fsync = lambda descriptor: (
+        None
+    )  # as in conftest.py: no process under test waits for the disk
     entry.leave(lambda: of_words(sys.argv[1:]))

@@ -29,15 +29,31 @@ from rnn_scaling.training import progress
 
 # Flags of a run of one cell a side and five batches.
 TINY = [
-    *("--num_encoder_layers=1", "--num_decoder_layers=1", "--direction=uni", "--num_units=8", "--embedding_dim=8"),
-    *("--src_vocab_size=50", "--tgt_vocab_size=40", "--src_max_len=4", "--tgt_max_len=3", "--batch_size=2"),
+    *(
+        "--num_encoder_layers=1",
+        "--num_decoder_layers=1",
+        "--direction=uni",
+        "--num_units=8",
+        "--embedding_dim=8",
+    ),
+    *(
+        "--src_vocab_size=50",
+        "--tgt_vocab_size=40",
+        "--src_max_len=4",
+        "--tgt_max_len=3",
+        "--batch_size=2",
+    ),
     *("--num_warmup_batches=2", "--num_batches=3"),
 ]
 NOBODY = "nobody"
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
-        *("tensorflow", "rnn_scaling.training.benchmark", "rnn_scaling.inspection.observe"),
+        *(
+            "tensorflow",
+            "rnn_scaling.training.benchmark",
+            "rnn_scaling.inspection.observe",
+        ),
         *("tests.support.forked", "tests.support.preloaded"),
     ]
 )
@@ -57,7 +73,9 @@ def call(function: Callable[..., Any], *args: Any, timeout_s: float = 180) -> An
     sending.close()
     try:
         if not receiving.poll(timeout_s):
-            raise TimeoutError(f"{function.__name__}{args} took more than {timeout_s} s")
+            raise TimeoutError(
+                f"{function.__name__}{args} took more than {timeout_s} s"
+            )
         result, error = receiving.recv()
     finally:
         process.kill()
@@ -67,7 +85,9 @@ def call(function: Callable[..., Any], *args: Any, timeout_s: float = 180) -> An
     return result
 
 
-def _call(sending: Connection, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def _call(
+    sending: Connection, function: Callable[..., Any], args: tuple[Any, ...]
+) -> None:
     try:
         sending.send((function(*args), ""))
     except BaseException:
@@ -102,16 +122,27 @@ class Trainer:
         stdout: another file for its stdout; NOBODY: a pipe whose reader has gone.
         prepare: a function of a module's top level, and its arguments, to be called in the process before.
         """
-        self._out, self._err = Path(stdout or folder / "stdout.txt"), folder / "stderr.txt"
+        self._out, self._err = (
+            Path(stdout or folder / "stdout.txt"),
+            folder / "stderr.txt",
+        )
         self._words = list(words)
-        arguments = (self._words, str(self._out), str(self._err), dict(env), prepare or ())
+        arguments = (
+            self._words,
+            str(self._out),
+            str(self._err),
+            dict(env),
+            prepare or (),
+        )
         self._process = CONTEXT.Process(target=_train, args=arguments, daemon=True)
         self._process.start()
 
     def wait_for(self, *starts: str, timeout_s: float = 300) -> None:
         """Returns once a line on stderr begins with one of these words."""
         deadline = time.monotonic() + timeout_s
-        while not any(line.startswith(starts) for line in self._read(self._err).splitlines()):
+        while not any(
+            line.startswith(starts) for line in self._read(self._err).splitlines()
+        ):
             assert self._process.exitcode is None, self._read(self._err)
             assert time.monotonic() < deadline, self._read(self._err)
             time.sleep(0.02)
@@ -138,7 +169,9 @@ class Trainer:
             self._process.kill()
             raise TimeoutError(f"{self._words} took more than {timeout_s} s")
         out, err = self._read(self._out), self._read(self._err)
-        return subprocess.CompletedProcess(self._words, self._process.exitcode, out, err)
+        return subprocess.CompletedProcess(
+            self._words, self._process.exitcode, out, err
+        )
 
     @staticmethod
     def _read(path: Path) -> str:
@@ -154,12 +187,16 @@ def _opened(path: str) -> int:
     return writer
 
 
-def _train(words: list[str], out: str, err: str, env: dict[str, str], prepare: tuple[Any, ...]) -> None:
+def _train(
+    words: list[str], out: str, err: str, env: dict[str, str], prepare: tuple[Any, ...]
+) -> None:
     os.environ.clear()
     os.environ.update(env)
     for number, path in ((1, out), (2, err)):
         os.dup2(_opened(path), number)
-    sys.stdout = os.fdopen(1, "w", closefd=False)  # the server's knows where its file stood
+    sys.stdout = os.fdopen(
+        1, "w", closefd=False
+    )  # the server's knows where its file stood
     sys.argv = ["rnn_scaling.train", *words]
     if prepare:
         function, *args = prepare
@@ -170,21 +207,36 @@ def _train(words: list[str], out: str, err: str, env: dict[str, str], prepare: t
 class LocalCluster(Trainer):
     """python -m rnn_scaling local-cluster, whose ranks start with TensorFlow loaded; with a fault in one of them."""
 
-    def __init__(self, words: Sequence[str], folder: Path, faults: Mapping[int, Callable[[], None]] = {}) -> None:  # noqa: B006
+    def __init__(
+        self,
+        words: Sequence[str],
+        folder: Path,
+        faults: Mapping[int, Callable[[], None]] = {},
+    ) -> None:  # noqa: B006
         """faults: by rank, what it does before the trainer begins: a function of a module's top level."""
-        self._out, self._err, self._words = folder / "stdout.txt", folder / "stderr.txt", list(words)
+        self._out, self._err, self._words = (
+            folder / "stdout.txt",
+            folder / "stderr.txt",
+            list(words),
+        )
         arguments = (self._words, str(self._out), str(self._err), dict(faults))
         # Not a daemon, which may have no children.
         self._process = CONTEXT.Process(target=_local_cluster, args=arguments)
         self._process.start()
 
 
-def _local_cluster(words: list[str], out: str, err: str, faults: dict[int, Callable[[], None]]) -> None:
-    ctypes.CDLL(None).prctl(tether.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # the fork server ends with the tests
+def _local_cluster(
+    words: list[str], out: str, err: str, faults: dict[int, Callable[[], None]]
+) -> None:
+    ctypes.CDLL(None).prctl(
+        tether.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0
+    )  # the fork server ends with the tests
     for number, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600), number)
     process.subprocess = types.SimpleNamespace(
-        Popen=functools.partial(_ForkedRank, faults=faults), PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL
+        Popen=functools.partial(_ForkedRank, faults=faults),
+        PIPE=subprocess.PIPE,
+        DEVNULL=subprocess.DEVNULL,
     )
     entry.leave(lambda: local_cluster.main(words))
 
@@ -205,7 +257,12 @@ class _ForkedRank:
         reading, writing = os.pipe() if stderr is not None else (None, None)
         self.pid = os.fork()
         if self.pid == 0:
-            _be_rank(list(command[command.index("rnn_scaling.train") + 1 :]), env, writing, faults)
+            _be_rank(
+                list(command[command.index("rnn_scaling.train") + 1 :]),
+                env,
+                writing,
+                faults,
+            )
         if writing is not None:
             os.close(writing)
         self.stderr = None if reading is None else os.fdopen(reading, "rb", buffering=0)
@@ -218,7 +275,10 @@ class _ForkedRank:
 
 
 def _be_rank(
-    words: list[str], env: Mapping[str, str], writing: int | None, faults: Mapping[int, Callable[[], None]]
+    words: list[str],
+    env: Mapping[str, str],
+    writing: int | None,
+    faults: Mapping[int, Callable[[], None]],
 ) -> None:
     """Does not return."""
     try:
@@ -228,12 +288,17 @@ def _be_rank(
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             os.dup2(writing, 2)
             # The present objects remember of their files that one can seek in them.
-            sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+            sys.stdout, sys.stderr = (
+                open(1, "w", closefd=False),
+                open(2, "w", closefd=False),
+            )  # noqa: SIM115
         os.environ.clear()
         os.environ.update(env)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.default_int_handler)
-        progress.PLAIN_INTERVAL_S = clusters.REPORT_S = 0.2  # so that a test need not wait for either
+        progress.PLAIN_INTERVAL_S = clusters.REPORT_S = (
+            0.2  # so that a test need not wait for either
+        )
         as_built()  # of whom a fault is asked how it ends, and no number
         faults.get(int(env["RNN_SCALING_RANK"]), lambda: None)()
         sys.argv = ["rnn_scaling.train", *words]

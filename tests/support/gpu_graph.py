@@ -8,7 +8,14 @@ from rnn_scaling.settings import config as configs
 
 GPUS = tuple(f"/job:localhost/replica:0/task:0/device:GPU:{i}" for i in range(2))
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
-GIVEN = {"num_devices": 2, "device": "gpu", "num_units": 4, "embedding_dim": 4, "batch_size": 2, "dropout": 0.3}
+GIVEN = {
+    "num_devices": 2,
+    "device": "gpu",
+    "num_units": 4,
+    "embedding_dim": 4,
+    "batch_size": 2,
+    "dropout": 0.3,
+}
 
 
 def trace(tf: Any, **options: Any) -> tuple[list[Any], set[str]]:
@@ -24,7 +31,9 @@ def trace(tf: Any, **options: Any) -> tuple[list[Any], set[str]]:
 
         def next_batches(number):
             batches = given(number)
-            ids.update(part.name for batch in batches for part in batch if part.shape.rank == 2)
+            ids.update(
+                part.name for batch in batches for part in batch if part.shape.rank == 2
+            )
             return batches
 
         step._source.next_batches = next_batches

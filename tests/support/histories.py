@@ -22,26 +22,55 @@ def commit_of(number: int) -> str:
 
 
 def entry(
-    number: int, rates: Sequence[float] = (1000.0,), commit: str | None = "", machine: str = "A", **changes: Any
+    number: int,
+    rates: Sequence[float] = (1000.0,),
+    commit: str | None = "",
+    machine: str = "A",
+    **changes: Any,
 ) -> Entry:
     """Entry number n of n days after the first; `commit`: None is unknown, "" one of its own."""
     day = f"2026-{1 + number // 28:02}-{1 + number % 28:02}T00:00:00Z"
-    options = {"device": "cpu", "encoder_type": "cudnn_lstm", "decoder_type": "cudnn_lstm"}
-    part = history.Configuration(options=options, unit="words", num_devices=1, rates=tuple(rates))
-    known = None if commit is None else history.Commit(hash=commit or commit_of(number), date=day, subject="change")
-    fields = {"measured": day, "commit": known, "machine": history.Machine(name=machine), "configurations": (part,)}
+    options = {
+        "device": "cpu",
+        "encoder_type": "cudnn_lstm",
+        "decoder_type": "cudnn_lstm",
+    }
+    part = history.Configuration(
+        options=options, unit="words", num_devices=1, rates=tuple(rates)
+    )
+    known = (
+        None
+        if commit is None
+        else history.Commit(
+            hash=commit or commit_of(number), date=day, subject="change"
+        )
+    )
+    fields = {
+        "measured": day,
+        "commit": known,
+        "machine": history.Machine(name=machine),
+        "configurations": (part,),
+    }
     return Entry(**{**fields, **changes})
 
 
-def scattered(levels: Sequence[float], seed: int = 0, processes: int = 3) -> list[tuple[float, ...]]:
+def scattered(
+    levels: Sequence[float], seed: int = 0, processes: int = 3
+) -> list[tuple[float, ...]]:
     """Rates of the processes of each entry about these levels."""
     generator = np.random.default_rng(seed)
     logs = np.log(levels)[:, None] + generator.normal(0, ENTRY, (len(levels), 1))
-    return [tuple(map(math.exp, row)) for row in logs + generator.normal(0, PROCESS, (len(levels), processes))]
+    return [
+        tuple(map(math.exp, row))
+        for row in logs + generator.normal(0, PROCESS, (len(levels), processes))
+    ]
 
 
 def write(folder: Path, levels: Sequence[float], **changes: Any) -> list[Entry]:
-    entries = [entry(number, rates, **changes) for number, rates in enumerate(scattered(levels))]
+    entries = [
+        entry(number, rates, **changes)
+        for number, rates in enumerate(scattered(levels))
+    ]
     for made in entries:
         history.write(made, folder)
     return entries
@@ -50,17 +79,34 @@ def write(folder: Path, levels: Sequence[float], **changes: Any) -> list[Entry]:
 def repository(folder: Path, commits: int) -> list[str]:
     """A git repository with so many commits; their hashes, parents first. Later commits have earlier dates."""
     run_git(folder, "init", "-q")
-    return [commit(folder, f"change {number}", 2_000_000_000 - number) for number in range(commits)]
+    return [
+        commit(folder, f"change {number}", 2_000_000_000 - number)
+        for number in range(commits)
+    ]
 
 
 def commit(folder: Path, subject: str, seconds: int) -> str:
     author = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
-    when = {"GIT_COMMITTER_DATE": f"{seconds} +0000", "GIT_AUTHOR_DATE": f"{seconds} +0000"}
-    run_git(folder, *author, "commit", "-q", "--allow-empty", "-m", subject, environment=when)
+    when = {
+        "GIT_COMMITTER_DATE": f"{seconds} +0000",
+        "GIT_AUTHOR_DATE": f"{seconds} +0000",
+    }
+    run_git(
+        folder,
+        *author,
+        "commit",
+        "-q",
+        "--allow-empty",
+        "-m",
+        subject,
+        environment=when,
+    )
     return run_git(folder, "rev-parse", "HEAD").strip()
 
 
-def run_git(folder: Path, *words: str, environment: dict[str, str] | None = None) -> str:
+def run_git(
+    folder: Path, *words: str, environment: dict[str, str] | None = None
+) -> str:
     done = subprocess.run(
         ["git", *words],
         cwd=folder,

@@ -13,14 +13,28 @@ TF_CNN = raw("tf_cnn_benchmarks")
 def tf_cnn_horovod(ranks: int, per_rank: float, tag: str = "") -> str:
     """Every rank's output line by line, rank after rank, with `tag` (a format of the rank) before each line."""
     listed = ", ".join(f"'horovod/gpu:{rank}'" for rank in range(ranks))
-    head = ["Model:       resnet101", f"Batch size:  {64 * ranks} global", "             64 per device"]
-    head += [f"Devices:     [{listed}]", "Variables:   horovod", "==========", "Step\tImg/sec\ttotal_loss"]
-    steps = [f"{step}\timages/sec: {per_rank:.1f} +/- 0.5 (jitter = 1.0)\t9.1" for step in (1, 10)]
+    head = [
+        "Model:       resnet101",
+        f"Batch size:  {64 * ranks} global",
+        "             64 per device",
+    ]
+    head += [
+        f"Devices:     [{listed}]",
+        "Variables:   horovod",
+        "==========",
+        "Step\tImg/sec\ttotal_loss",
+    ]
+    steps = [
+        f"{step}\timages/sec: {per_rank:.1f} +/- 0.5 (jitter = 1.0)\t9.1"
+        for step in (1, 10)
+    ]
     lines = []
     for line in [*head, *steps]:
         lines += [tag.format(rank) + line for rank in range(ranks)]
     for rank in range(ranks):
-        lines.append(tag.format(rank) + f"total images/sec: {ranks * per_rank - 0.01 * rank:.2f}")
+        lines.append(
+            tag.format(rank) + f"total images/sec: {ranks * per_rank - 0.01 * rank:.2f}"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -46,15 +60,28 @@ HOROVOD_SYNTHETIC = horovod_synthetic(4)
 HOROVOD_TIMELINE = raw("horovod_timeline")
 NCCL_TESTS, NCCL_TESTS_JSON = raw("nccl_tests"), raw("nccl_tests_json")
 MLPERF = raw("mlperf")
-BANDWIDTH_TEST, P2P, TOPO = raw("bandwidth_test"), raw("p2p_bandwidth_latency"), raw("nvidia_smi_topo")
+BANDWIDTH_TEST, P2P, TOPO = (
+    raw("bandwidth_test"),
+    raw("p2p_bandwidth_latency"),
+    raw("nvidia_smi_topo"),
+)
 SEED_TRAINER = raw("seed_trainer")
 
 
 def mllog(key: str, ms: int, value: object = None, **metadata: object) -> str:
     """One line of an MLPerf log."""
-    event = {"namespace": "", "time_ms": 1700000000000 + ms, "event_type": "POINT_IN_TIME", "key": key}
+    event = {
+        "namespace": "",
+        "time_ms": 1700000000000 + ms,
+        "event_type": "POINT_IN_TIME",
+        "key": key,
+    }
     return ":::MLLOG " + json.dumps(
-        {**event, "value": value, "metadata": {"file": "train.py", "lineno": 7, **metadata}}
+        {
+            **event,
+            "value": value,
+            "metadata": {"file": "train.py", "lineno": 7, **metadata},
+        }
     )
 
 
@@ -71,7 +98,10 @@ ALL = {
     "p2p_bandwidth_latency": P2P,
     "nvidia_smi_topo": TOPO,
     "seed_trainer": SEED_TRAINER,
-    "hugging_face": raw("hugging_face").rpartition("\r")[0].rpartition("\r")[0].rpartition("\r")[2],
+    "hugging_face": raw("hugging_face")
+    .rpartition("\r")[0]
+    .rpartition("\r")[0]
+    .rpartition("\r")[2],
     "keras": raw("keras"),
     "lightning": raw("lightning_rich"),
     "tqdm": raw("tqdm_slow"),

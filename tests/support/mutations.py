@@ -8,16 +8,85 @@ from typing import Any
 
 # What may stand in the place of a value, as JSON.
 VALUES = (
-    *("null", "true", "false", "0", "-1", "-0.0", "1.5", "1e308", "-1e308", "1e-320", "1e999", "NaN", "Infinity"),
-    *("9" * 400, "9" * 5000, '""', '"2"', '"nan"', f'"{"x" * 3000}"', r'"\u001b[31m\u0000\u202e"', r'"\ud800|\n# x"'),
-    *("[]", "[[]]", "{}", '{"": {}}', "[null]", '["x"]', "[1, 2, 3]", "[1e308, 1e308]", "[" * 90 + "]" * 90),
+    *(
+        "null",
+        "true",
+        "false",
+        "0",
+        "-1",
+        "-0.0",
+        "1.5",
+        "1e308",
+        "-1e308",
+        "1e-320",
+        "1e999",
+        "NaN",
+        "Infinity",
+    ),
+    *(
+        "9" * 400,
+        "9" * 5000,
+        '""',
+        '"2"',
+        '"nan"',
+        f'"{"x" * 3000}"',
+        r'"\u001b[31m\u0000\u202e"',
+        r'"\ud800|\n# x"',
+    ),
+    *(
+        "[]",
+        "[[]]",
+        "{}",
+        '{"": {}}',
+        "[null]",
+        '["x"]',
+        "[1, 2, 3]",
+        "[1e308, 1e308]",
+        "[" * 90 + "]" * 90,
+    ),
     *("[" * 3000 + "]" * 3000, '{"a":' * 300 + "1" + "}" * 300),
 )
 # What may stand anywhere in a text.
 PIECES = (
-    *(b"\x00", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\x1b[2J", b"\xe2\x80\xae", b" \xc2\xb1 "),
-    *(b"nan", b"inf", b"-1", b"0", b"1e999", b"-1e308", b"9" * 400, b"9" * 5000, b"1,5", b"1.2.3", b"%"),
-    *(b"\r", b"\n", b"\t", b"\t", b"|", b"|", b'"', b",", b":", b"\\", b"#", b"", b"", b""),
+    *(
+        b"\x00",
+        b"\xff",
+        b"\xc3",
+        b"\xed\xa0\x80",
+        b"\xef\xbb\xbf",
+        b"\x1b[2J",
+        b"\xe2\x80\xae",
+        b" \xc2\xb1 ",
+    ),
+    *(
+        b"nan",
+        b"inf",
+        b"-1",
+        b"0",
+        b"1e999",
+        b"-1e308",
+        b"9" * 400,
+        b"9" * 5000,
+        b"1,5",
+        b"1.2.3",
+        b"%",
+    ),
+    *(
+        b"\r",
+        b"\n",
+        b"\t",
+        b"\t",
+        b"|",
+        b"|",
+        b'"',
+        b",",
+        b":",
+        b"\\",
+        b"#",
+        b"",
+        b"",
+        b"",
+    ),
     *(b"[" * 2000, b"{" * 2000, b"x" * 5000, b"| " * 500, b"1 " * 500),
 )
 
@@ -39,7 +108,11 @@ def places(value: Any, path: tuple = ()) -> list[tuple]:
         inner = enumerate(value)
     else:
         return []
-    return [found for name, each in inner for found in ((*path, name), *places(each, (*path, name)))]
+    return [
+        found
+        for name, each in inner
+        for found in ((*path, name), *places(each, (*path, name)))
+    ]
 
 
 class Document:
@@ -116,7 +189,11 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
         kind = rng.randrange(7)
         if kind == 0 and size:
             at = rng.randrange(size)
-            content = content[:at] + bytes([content[at] ^ 1 << rng.randrange(8)]) + content[at + 1 :]
+            content = (
+                content[:at]
+                + bytes([content[at] ^ 1 << rng.randrange(8)])
+                + content[at + 1 :]
+            )
         elif kind == 1:
             content = content[:at] if rng.random() < 0.5 else content[at:]
         elif kind == 2:
@@ -128,5 +205,9 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
             rng.shuffle(lines)
             content = b"\n".join(lines)
         else:
-            content = content[:at] + rng.choice(PIECES) + content[min(size, at + rng.randrange(4)) :]
+            content = (
+                content[:at]
+                + rng.choice(PIECES)
+                + content[min(size, at + rng.randrange(4)) :]
+            )
     return content

@@ -25,7 +25,9 @@ def main(folder: str, fault: str = "", faulty: str = "") -> int:
     told = launch.of(os.environ, host_name=socket.gethostname())
     assert told is not None, "no launcher has started this"
     Path(folder, f"{told.rank}.pid").write_text(str(os.getpid()))
-    member = Member(told, Hello("worker", {}, {}, told.engine_address()), PATIENCE_S, PATIENCE_S)
+    member = Member(
+        told, Hello("worker", {}, {}, told.engine_address()), PATIENCE_S, PATIENCE_S
+    )
     peers = member.join()
     if fault and told.rank == int(faulty):
         os._exit(3) if fault == "exit" else os.kill(os.getpid(), signal.SIGKILL)
@@ -36,7 +38,10 @@ def main(folder: str, fault: str = "", faulty: str = "") -> int:
     knows = [told.launcher, told.rank, told.local_rank, told.local_size]
     all_know = member.gather("known", knows)
     if all_know:
-        print(json.dumps({"size": told.size, "peers": len(peers), "known": all_know}), flush=True)
+        print(
+            json.dumps({"size": told.size, "peers": len(peers), "known": all_know}),
+            flush=True,
+        )
     member.leave()
     return 0
 

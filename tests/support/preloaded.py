@@ -3,6 +3,8 @@
 import gc
 import os
 
-os.fsync = lambda descriptor: None  # as in conftest.py: no process under test waits for the disk
+os.fsync = lambda descriptor: (
+    None
+)  # as in conftest.py: no process under test waits for the disk
 gc.collect()
 gc.freeze()

@@ -42,7 +42,11 @@ class Ranks:
         rewrites: whether TensorFlow rewrites graphs, as it does for users; a step's start takes twice as long.
         """
         self._words, self._folder, self._size = list(words), folder, size
-        self._prepare, self._words_of, self._env = prepare or {}, words_of or {}, env or {}
+        self._prepare, self._words_of, self._env = (
+            prepare or {},
+            words_of or {},
+            env or {},
+        )
         self._addresses, self._rewrites = list(addresses), rewrites
         self.trainers: list[forked.Trainer] = []
 
@@ -51,12 +55,22 @@ class Ranks:
             probe.bind(("127.0.0.1", 0))
             meeting = f"127.0.0.1:{probe.getsockname()[1]}"
         for rank in range(self._size):
-            place: dict[str, Any] = {"RNN_SCALING_RANK": rank, "RNN_SCALING_SIZE": self._size}
+            place: dict[str, Any] = {
+                "RNN_SCALING_RANK": rank,
+                "RNN_SCALING_SIZE": self._size,
+            }
             place["RNN_SCALING_MEETING"] = meeting
             if self._addresses:
-                task = {"cluster": {"worker": self._addresses}, "task": {"type": "worker", "index": rank}}
+                task = {
+                    "cluster": {"worker": self._addresses},
+                    "task": {"type": "worker", "index": rank},
+                }
                 place = {"TF_CONFIG": json.dumps(task)}
-            env = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+            env = {
+                name: value
+                for name, value in os.environ.items()
+                if name != "TF_CPP_MIN_LOG_LEVEL"
+            }
             env |= {**self._env, **{name: str(value) for name, value in place.items()}}
             folder = self._folder / f"rank_{rank}"
             folder.mkdir(parents=True, exist_ok=True)
@@ -72,10 +86,15 @@ class Ranks:
     def end(self, timeout_s: float = 300) -> list[subprocess.CompletedProcess[str]]:
         """Waits until all have ended; TimeoutError if one takes longer."""
         deadline = time.monotonic() + timeout_s
-        return [trainer.end(max(0.1, deadline - time.monotonic())) for trainer in self.trainers]
+        return [
+            trainer.end(max(0.1, deadline - time.monotonic()))
+            for trainer in self.trainers
+        ]
 
 
-def _prepare(rewrites: bool, function: Callable[..., None] | None = None, *args: Any) -> None:
+def _prepare(
+    rewrites: bool, function: Callable[..., None] | None = None, *args: Any
+) -> None:
     if not rewrites:
         forked.as_built()
     if function:
@@ -146,7 +165,11 @@ def signal_others(*signals: tuple[int, int, int]) -> None:
         return found
 
     Cluster.place = keep  # type: ignore[method-assign]
-    _before_each_step(lambda at: [os.kill(pids[rank], number) for step, rank, number in signals if step == at])
+    _before_each_step(
+        lambda at: [
+            os.kill(pids[rank], number) for step, rank, number in signals if step == at
+        ]
+    )
 
 
 def _before_each_step(do: Callable[[int], Any]) -> None:

@@ -17,7 +17,11 @@ def raw(name: str) -> str:
 # github.com/mlcommons/training_results_v0.7, NVIDIA/results/dgx1_ngc20.06_pytorch/gnmt/result_0.txt; some of its TRAIN
 # lines, most events and all of epochs 1 and 2 left out.
 GNMT_MLPERF = raw("gnmt_mlperf")
-GNMT = "".join(line for line in GNMT_MLPERF.splitlines(keepends=True) if not line.startswith(":::MLLOG"))
+GNMT = "".join(
+    line
+    for line in GNMT_MLPERF.splitlines(keepends=True)
+    if not line.startswith(":::MLLOG")
+)
 # The same repository, NVIDIA/systems/dgx1_ngc20.06_pytorch.json; versions of the software left out.
 MLPERF_SYSTEM = raw("mlperf_system")
 # github.com/tensorpack/tensorpack/issues/442, comment of 2017-10-16; step lines left out.

@@ -33,7 +33,12 @@ def make_record(
       parts: parts of the record as they stand in a file, and its other fields. `batches` adds to those above.
     """
     items = [100] * len(seconds) if items is None else items
-    measured = {"warmup": warmup, "measured": len(seconds) - warmup, "seconds": [*seconds], "items": [*items]}
+    measured = {
+        "warmup": warmup,
+        "measured": len(seconds) - warmup,
+        "seconds": [*seconds],
+        "items": [*items],
+    }
     batches = {**measured, **parts.pop("batches", {})}
     error = parts.pop("error", None if status == "ok" else ERROR)
     if status == "ok":
@@ -41,26 +46,40 @@ def make_record(
     workload = WORKLOADS.get((config or {}).get("model", ModelConfig.model))
     if workload:
         parts.setdefault("unit", workload.unit)
-    resolved = {"encoder_type": "cudnn_lstm", **(config or {})}  # what the others leave open no report shows
-    empty = RunRecord(status, error and build(RunError, error), {**RunConfig().flat(), **resolved})
+    resolved = {
+        "encoder_type": "cudnn_lstm",
+        **(config or {}),
+    }  # what the others leave open no report shows
+    empty = RunRecord(
+        status, error and build(RunError, error), {**RunConfig().flat(), **resolved}
+    )
     return changed(empty, batches=batches, **parts)
 
 
 def throughput(batches: Mapping[str, Any]) -> dict[str, float]:
     """What follows from batches in the form of a file."""
-    seconds, items = (sum(batches[name][batches["warmup"] :]) for name in ("seconds", "items"))
+    seconds, items = (
+        sum(batches[name][batches["warmup"] :]) for name in ("seconds", "items")
+    )
     return {"items": items, "seconds": seconds, "items_per_second": items / seconds}
 
 
 def changed(run: RunRecord, **parts: Any) -> RunRecord:
     """The record with other parts, given as they stand in a file ({}: the run did not get so far)."""
-    made = {name: value if name not in PARTS else _part(name, value) for name, value in parts.items()}
+    made = {
+        name: value if name not in PARTS else _part(name, value)
+        for name, value in parts.items()
+    }
     return dataclasses.replace(run, **made)
 
 
 def _part(name: str, value: Any) -> Any:
     if not value:
-        return next(field.default for field in dataclasses.fields(RunRecord) if field.name == name)
+        return next(
+            field.default
+            for field in dataclasses.fields(RunRecord)
+            if field.name == name
+        )
     return build(PARTS[name], value, name) if isinstance(value, Mapping) else value
 
 

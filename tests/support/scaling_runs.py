@@ -41,7 +41,13 @@ def timed(num_devices, rate, repeat=0, batches=40, **config):
     words, actual = 1000 * num_devices, rate * (1 + 0.005 * (repeat - 1))
     seconds = [words / actual * (1 + 0.002 * (-1) ** k) for k in range(batches)]
     measured = sum(seconds[10:])
-    phases = {"start": 3.0, "build": 1.0, "first_batch": 60.0, "warmup": sum(seconds[1:10]), "measured": measured}
+    phases = {
+        "start": 3.0,
+        "build": 1.0,
+        "first_batch": 60.0,
+        "warmup": sum(seconds[1:10]),
+        "measured": measured,
+    }
     return make_record(
         config={"device": "cpu", "num_devices": num_devices, **config},
         seconds=seconds,
@@ -51,22 +57,47 @@ def timed(num_devices, rate, repeat=0, batches=40, **config):
     )
 
 
-def cluster(num_workers, rate, repeat=0, batches=40, devices=1, late=None, workers=None, **config):
+def cluster(
+    num_workers,
+    rate,
+    repeat=0,
+    batches=40,
+    devices=1,
+    late=None,
+    workers=None,
+    **config,
+):
     """A run of several workers at about `rate` words/s; each rank's clock is its own, and rank `late` is 20 % late."""
     config = {"device": "cpu", "variable_update": "collective_all_reduce", **config}
-    towers, noise = num_workers * devices, random.Random(f"{num_workers} {repeat} {rate}")
+    towers, noise = (
+        num_workers * devices,
+        random.Random(f"{num_workers} {repeat} {rate}"),
+    )
     step = 1000 * towers / rate * (1 + 0.004 * (repeat - 1))
     steps = [step * (1 + 0.002 * (-1) ** k) for k in range(batches)]
     own = {"start": 3.0, "cluster": 0.5 * num_workers, "build": 1.0, "first_batch": 5.0}
     ranks = []
     for rank in range(num_workers):
         seconds = [step_s + noise.gauss(0, 1e-5) * step for step_s in steps]
-        ready = [(0.9 if rank == late else 0.7) * step_s * (1 + noise.gauss(0, 0.01)) for step_s in steps]
-        spent = {**own, "warmup": sum(seconds[1:10]), "measured": sum(seconds[10:]), "teardown": 0.1 * rank}
+        ready = [
+            (0.9 if rank == late else 0.7) * step_s * (1 + noise.gauss(0, 0.01))
+            for step_s in steps
+        ]
+        spent = {
+            **own,
+            "warmup": sum(seconds[1:10]),
+            "measured": sum(seconds[10:]),
+            "teardown": 0.1 * rank,
+        }
         shares = [[1000] * devices] * batches
         ranks.append(
             {
-                **{"rank": rank, "host": f"host{rank}", "seconds": seconds, "items": [1000 * devices] * batches},
+                **{
+                    "rank": rank,
+                    "host": f"host{rank}",
+                    "seconds": seconds,
+                    "items": [1000 * devices] * batches,
+                },
                 **{
                     "loss": [2.0] * batches,
                     "loss_items": [500 * devices] * batches,
@@ -77,10 +108,23 @@ def cluster(num_workers, rate, repeat=0, batches=40, devices=1, late=None, worke
                 "phases": {**spent, "total": sum(spent.values())},
             }
         )
-    made = build(Workers, {"launcher": "local-cluster", "window": WINDOW, "ranks": ranks, **(workers or {})})
+    made = build(
+        Workers,
+        {
+            "launcher": "local-cluster",
+            "window": WINDOW,
+            "ranks": ranks,
+            **(workers or {}),
+        },
+    )
     joined = join_batches(made.ranks, 10)
     measured = sum(joined.seconds[10:])
-    phases = {**own, "warmup": sum(joined.seconds[1:10]), "measured": measured, "teardown": 0.5}
+    phases = {
+        **own,
+        "warmup": sum(joined.seconds[1:10]),
+        "measured": measured,
+        "teardown": 0.5,
+    }
     run = make_record(
         config={"num_workers": num_workers, "num_devices": devices, **config},
         seconds=joined.seconds,
@@ -89,13 +133,24 @@ def cluster(num_workers, rate, repeat=0, batches=40, devices=1, late=None, worke
         batches=encode(joined),
         phases={**phases, "total": sum(phases.values())},
     )
-    return changed(run, workers=dataclasses.replace(made, window_seconds=measured * 1.001))
+    return changed(
+        run, workers=dataclasses.replace(made, window_seconds=measured * 1.001)
+    )
 
 
 def attributed():
     """Three runs each of independent and replicated on one and two devices; replicated loses 20 + 10 points."""
-    rates = {("independent", 1): 100, ("independent", 2): 180, ("replicated", 1): 100, ("replicated", 2): 140}
-    return [timed(n, rate, k, variable_update=mode) for (mode, n), rate in rates.items() for k in range(3)]
+    rates = {
+        ("independent", 1): 100,
+        ("independent", 2): 180,
+        ("replicated", 1): 100,
+        ("replicated", 2): 140,
+    }
+    return [
+        timed(n, rate, k, variable_update=mode)
+        for (mode, n), rate in rates.items()
+        for k in range(3)
+    ]
 
 
 def beside_load(share, rates):
@@ -105,12 +160,18 @@ def beside_load(share, rates):
         taken = share if (mode, n) == ("independent", 1) else 0.0
         load = {"load": {"others": taken, "steal": 0.0, "seconds": 9.0}}
         parts = {"environment": load, "resolved": {"cpu_affinity": [*range(n)]}}
-        runs += [changed(timed(n, rate * (1 - taken), k, variable_update=mode), **parts) for k in range(3)]
+        runs += [
+            changed(timed(n, rate * (1 - taken), k, variable_update=mode), **parts)
+            for k in range(3)
+        ]
     return runs
 
 
 def weak_and_strong():
-    return [*attributed(), *(timed(n, 90 * n, k, global_batch_size=64) for n in (1, 2) for k in range(3))]
+    return [
+        *attributed(),
+        *(timed(n, 90 * n, k, global_batch_size=64) for n in (1, 2) for k in range(3)),
+    ]
 
 
 def of(records, target=None):
@@ -128,14 +189,21 @@ def write_folder(path, records):
 def resolved(rate, n=1, mode="independent", data="device", positions=None, **options):
     """A run at about `rate` words/s whose batches vary a little."""
     given = {"num_devices": n, "variable_update": mode, "data_source": data, **options}
-    given |= {name: "x" for name in ("src_file_name", "tgt_file_name") if data == "text"}
+    given |= {
+        name: "x" for name in ("src_file_name", "tgt_file_name") if data == "text"
+    }
     config = configs.resolve(given, num_gpus=0, num_cores=8)
     words = [1000] * 40
     seconds = [1000 / rate * (1 + 0.01 * (-1) ** k) for k in range(40)]
     towers = {}
     if positions:
-        towers = {"tower_positions": [positions] * 40, "tower_items": [[p - 1 for p in positions]] * 40}
-    return make_record(config=config.flat(), seconds=seconds, items=words, warmup=10, batches=towers)
+        towers = {
+            "tower_positions": [positions] * 40,
+            "tower_items": [[p - 1 for p in positions]] * 40,
+        }
+    return make_record(
+        config=config.flat(), seconds=seconds, items=words, warmup=10, batches=towers
+    )
 
 
 def without_pictures():
@@ -144,5 +212,7 @@ def without_pictures():
     return mock.patch.object(
         report_files,
         "files_of",
-        lambda summary: {name: render for name, render in files_of(summary).items() if name in kept},
+        lambda summary: {
+            name: render for name, render in files_of(summary).items() if name in kept
+        },
     )

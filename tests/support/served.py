@@ -16,17 +16,24 @@ Addresses = Mapping[str, tuple[str, ...]]
 
 
 @contextlib.contextmanager
-def servers(engine: str, **tasks: int) -> Iterator[tuple[Addresses, dict[tuple[str, int], Any]]]:
+def servers(
+    engine: str, **tasks: int
+) -> Iterator[tuple[Addresses, dict[tuple[str, int], Any]]]:
     """Addresses of a cluster whose servers run, and their processes by (role, index); all are gone afterwards.
 
     tasks: how many of each role, the client's first; its first task is not started.
     """
     with contextlib.ExitStack() as held:
         ports = iter([held.enter_context(_bound()) for _ in range(sum(tasks.values()))])
-        addresses = {role: tuple(f"127.0.0.1:{next(ports)}" for _ in range(count)) for role, count in tasks.items()}
+        addresses = {
+            role: tuple(f"127.0.0.1:{next(ports)}" for _ in range(count))
+            for role, count in tasks.items()
+        }
     client = (next(iter(tasks)), 0)
     processes = {
-        (role, index): forked.CONTEXT.Process(target=_serve, args=(engine, addresses, role, index), daemon=True)
+        (role, index): forked.CONTEXT.Process(
+            target=_serve, args=(engine, addresses, role, index), daemon=True
+        )
         for role, count in tasks.items()
         for index in range(count)
         if (role, index) != client
@@ -58,6 +65,8 @@ def _bound() -> Iterator[int]:
 
 
 def _serve(engine: str, addresses: Addresses, role: str, index: int) -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what TensorFlow says when the client is gone
+    os.dup2(
+        os.open(os.devnull, os.O_WRONLY), 2
+    )  # what TensorFlow says when the client is gone
     registry.load(registry.ENGINES, engine).start(request(addresses, role, index, 2))
     multiprocessing.parent_process().join()

@@ -47,7 +47,9 @@ def missing() -> str:
     if os.geteuid() != 0:
         return "root, as which slurmd runs"
     path = f"{os.environ.get('PATH', '')}:{SBIN}"
-    lacking = [name for name in (*PROGRAMS, *DAEMONS) if shutil.which(name, path=path) is None]
+    lacking = [
+        name for name in (*PROGRAMS, *DAEMONS) if shutil.which(name, path=path) is None
+    ]
     return f"{', '.join(lacking)} (Debian: slurm-wlm, munge)" if lacking else ""
 
 
@@ -57,12 +59,18 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
 
     folder: of configuration, state and logs; its path must be short enough for a socket.
     """
-    environment = {**os.environ, "SLURM_CONF": str(_configure(folder)), "PATH": f"{os.environ['PATH']}:{SBIN}"}
+    environment = {
+        **os.environ,
+        "SLURM_CONF": str(_configure(folder)),
+        "PATH": f"{os.environ['PATH']}:{SBIN}",
+    }
     started: list[subprocess.Popen[bytes]] = []
     try:
         for command in _daemons(folder):
             log = (folder / f"{len(started)}.out").open("wb")
-            started.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+            started.append(
+                subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+            )
             if len(started) == 1:
                 _wait((folder / "munge.socket").exists, folder, started)
         _wait(lambda: _idle(environment) == len(NODES), folder, started)
@@ -87,22 +95,38 @@ def _configure(folder: Path) -> Path:
         f"NodeName={node} NodeHostname={node} NodeAddr=127.0.0.1 Port={port} CPUs=2 State=UNKNOWN"
         for node, port in zip(NODES, ports)
     ]
-    text = CONFIGURATION.format(host=socket.gethostname(), controller=controller, folder=folder, nodes="\n".join(lines))
+    text = CONFIGURATION.format(
+        host=socket.gethostname(),
+        controller=controller,
+        folder=folder,
+        nodes="\n".join(lines),
+    )
     (folder / "slurm.conf").write_text(text)
     return folder / "slurm.conf"
 
 
 def _daemons(folder: Path) -> list[list[str]]:
     munged = ["munged", "--foreground", "--force", f"--key-file={folder}/munge.key"]
-    files = {"socket": "socket", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+    files = {
+        "socket": "socket",
+        "pid-file": "pid",
+        "log-file": "log",
+        "seed-file": "seed",
+    }
     munged += [f"--{flag}={folder}/munge.{name}" for flag, name in files.items()]
-    return [munged, ["slurmctld", "-D"], *(["slurmd", "-D", "-N", node] for node in NODES)]
+    return [
+        munged,
+        ["slurmctld", "-D"],
+        *(["slurmd", "-D", "-N", node] for node in NODES),
+    ]
 
 
 def _idle(environment: Mapping[str, str]) -> int:
     """Nodes that can run something now."""
     command = ["sinfo", "--noheader", "--Node", "--format=%N", "--states=idle"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60
+    )
     return len(done.stdout.split())
 
 
@@ -111,8 +135,13 @@ def _wait(is_so, folder: Path, started: list[subprocess.Popen[bytes]]) -> None:
     while not is_so():
         ended = [process.args for process in started if process.poll() is not None]
         if ended or time.monotonic() > deadline:
-            logs = [f"{path.name}: {path.read_text(errors='replace')[-1500:]}" for path in folder.glob("*.[lo]*")]
-            raise RuntimeError("\n".join([f"Slurm did not come up; ended: {ended}", *logs]))
+            logs = [
+                f"{path.name}: {path.read_text(errors='replace')[-1500:]}"
+                for path in folder.glob("*.[lo]*")
+            ]
+            raise RuntimeError(
+                "\n".join([f"Slurm did not come up; ended: {ended}", *logs])
+            )
         time.sleep(0.1)
 
 

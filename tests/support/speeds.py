@@ -25,7 +25,9 @@ ERROR = {"type": "ValueError", "message": "no such luck"}
 
 def rate_of(flat):
     """Words/s: replicated 10 % above parameter_server, batch 64 20 % above 32, four threads as good as three."""
-    rate = {"parameter_server": 1000.0, "replicated": 1100.0}.get(flat["variable_update"], 900.0)
+    rate = {"parameter_server": 1000.0, "replicated": 1100.0}.get(
+        flat["variable_update"], 900.0
+    )
     return rate * (1.2 if flat["batch_size"] == 64 else 1.0)
 
 
@@ -46,11 +48,16 @@ def main(words: list[str]) -> int:
     try:
         taken = bytearray(size * MIB) if what == "allocates" else b""
     except MemoryError:
-        error = {"type": "MemoryError", "message": f"out of memory: lower --batch_size={size}"}
+        error = {
+            "type": "MemoryError",
+            "message": f"out of memory: lower --batch_size={size}",
+        }
         record.write(make_record("failed", config=flat, error=error), path)
         return 1
     repeat = int(path.stem.rpartition(".r")[2]) if ".r" in path.stem else 1
-    noise = 1 + 0.001 * ((7 * repeat + len(path.stem)) % 5) + os.getpid() / 1e10  # no two processes take the same time
+    noise = (
+        1 + 0.001 * ((7 * repeat + len(path.stem)) % 5) + os.getpid() / 1e10
+    )  # no two processes take the same time
     memory = {"peak_process_bytes": (50 + size) * MIB + len(taken) % 2}
     seconds = [100 / rate_of(flat) * noise] * 12
     made = make_record(

@@ -11,7 +11,13 @@ import time
 
 def main(how: str, num_devices: int) -> None:
     result_file = os.environ["RNN_SCALING_RESULT_FILE"]
-    print("cores", sorted(os.sched_getaffinity(0)), "devices", os.environ["RNN_SCALING_NUM_DEVICES"], flush=True)
+    print(
+        "cores",
+        sorted(os.sched_getaffinity(0)),
+        "devices",
+        os.environ["RNN_SCALING_NUM_DEVICES"],
+        flush=True,
+    )
     print("on stderr", file=sys.stderr, flush=True)
     if how in ("record", "wrong", "late"):
         from rnn_scaling import Recorder
@@ -19,7 +25,9 @@ def main(how: str, num_devices: int) -> None:
         ticks = iter(range(1000))
         told = 3 if how == "wrong" else num_devices
         counts = {"num_devices": told, "num_warmup_batches": 1, "num_steps": 12}
-        with Recorder(result_file, unit="tokens", clock=lambda: float(next(ticks)), **counts) as recorder:
+        with Recorder(
+            result_file, unit="tokens", clock=lambda: float(next(ticks)), **counts
+        ) as recorder:
             for step in range(12):
                 recorder.step(items=100 * num_devices + step)
         sys.exit(3 if how == "late" else 0)
@@ -32,7 +40,12 @@ def main(how: str, num_devices: int) -> None:
             print(f"step {step}/6", flush=True)
             time.sleep(0.1)
     elif how == "daemon":
-        subprocess.Popen(["sleep", "61"], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.Popen(
+            ["sleep", "61"],
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         print("words/s: 1000")
     elif how == "steps":
         for step in range(1, 9):

@@ -18,18 +18,30 @@ from typing import Any
 
 from rnn_scaling.processes import tether
 
-Main = Callable[[Sequence[str]], object]  # its exit status or what sys.exit takes, from the words after its module's
+Main = Callable[
+    [Sequence[str]], object
+]  # its exit status or what sys.exit takes, from the words after its module's
 
 
 def as_subprocess(**mains: Main) -> types.SimpleNamespace:
     """What `process` is to have for `subprocess`: forks `python -m MODULE` whose last name is given, starts others."""
 
     def popen(command: Sequence[str], **given: Any) -> Any:
-        _, _, _, _, _, is_module, module, *words = (*command, "", "")  # python -I tether.py PID python -m MODULE
+        _, _, _, _, _, is_module, module, *words = (
+            *command,
+            "",
+            "",
+        )  # python -I tether.py PID python -m MODULE
         main = mains.get(module.rpartition(".")[2]) if is_module == "-m" else None
-        return Fork(main, words[:-2], given["env"]) if main else subprocess.Popen(command, **given)
+        return (
+            Fork(main, words[:-2], given["env"])
+            if main
+            else subprocess.Popen(command, **given)
+        )
 
-    numbers = {name: getattr(subprocess, name) for name in ("PIPE", "DEVNULL", "STDOUT")}
+    numbers = {
+        name: getattr(subprocess, name) for name in ("PIPE", "DEVNULL", "STDOUT")
+    }
     return types.SimpleNamespace(Popen=popen, **numbers)
 
 
@@ -68,7 +80,9 @@ class Fork:
         return None, said
 
 
-def _become(main: Main, words: list[str], env: Mapping[str, str], stderr: int, parent: int) -> None:
+def _become(
+    main: Main, words: list[str], env: Mapping[str, str], stderr: int, parent: int
+) -> None:
     """Does not return."""
     try:
         os.setsid()
@@ -79,7 +93,10 @@ def _become(main: Main, words: list[str], env: Mapping[str, str], stderr: int, p
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(stderr, 2)
         os.closerange(3, 1024)  # a lock of the parent's, too
-        sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+        sys.stdout, sys.stderr = (
+            open(1, "w", closefd=False),
+            open(2, "w", closefd=False),
+        )  # noqa: SIM115
         os.environ.clear()
         os.environ.update(env)
         os._exit(_status(main, words) if os.getppid() == parent else 1)

@@ -8,8 +8,19 @@ from typing import Any
 
 from rnn_scaling.inspection.operators import HOST, Node, TracedStep
 
-ONE_CELL = {"num_encoder_layers": 1, "num_decoder_layers": 1, "direction": "uni"}  # a side
-TINY = {"device": "cpu", "num_units": 6, "embedding_dim": 5, "src_vocab_size": 23, "tgt_vocab_size": 17, **ONE_CELL}
+ONE_CELL = {
+    "num_encoder_layers": 1,
+    "num_decoder_layers": 1,
+    "direction": "uni",
+}  # a side
+TINY = {
+    "device": "cpu",
+    "num_units": 6,
+    "embedding_dim": 5,
+    "src_vocab_size": 23,
+    "tgt_vocab_size": 17,
+    **ONE_CELL,
+}
 TINY |= {"batch_size": 3, "src_max_len": 3, "tgt_max_len": 3, "trace_batches": 1}
 # For towers that are to be seen side by side: each kernel of a tower lasts, and there are many of them.
 LONGER = {"model": "lm", "num_units": 64, "batch_size": 16, "tgt_max_len": 12}
@@ -24,11 +35,19 @@ class Probe:
         from rnn_scaling.training import benchmark
         from rnn_scaling.training.engines.local import Engine
 
-        config = configs.resolve({**TINY, "num_devices": len(devices), **options}, num_gpus=0, num_cores=2)
-        self.step = benchmark.build(config, Engine(0, 1, tuple(devices), devices[0], "CPU", 1))
+        config = configs.resolve(
+            {**TINY, "num_devices": len(devices), **options}, num_gpus=0, num_cores=2
+        )
+        self.step = benchmark.build(
+            config, Engine(0, 1, tuple(devices), devices[0], "CPU", 1)
+        )
         for _ in range(3):
             self.step()
-        partitions = [partition for graph in self.step.function_graphs for partition in graph.partition_graphs]
+        partitions = [
+            partition
+            for graph in self.step.function_graphs
+            for partition in graph.partition_graphs
+        ]
         self.nodes = operators.nodes_of(partitions)
 
     def every(self, num_steps: int = 2) -> list[TracedStep]:
@@ -36,11 +55,15 @@ class Probe:
         return every(self.step, self.nodes, num_steps)
 
 
-def every(step: Callable[[], Any], nodes: Mapping[str, Node], num_steps: int) -> list[TracedStep]:
+def every(
+    step: Callable[[], Any], nodes: Mapping[str, Node], num_steps: int
+) -> list[TracedStep]:
     """Steps with all of their kernels. One more is traced: while it runs, events of the others come to their end."""
     from rnn_scaling.inspection import tracing, xplane
 
-    return xplane.read(tracing.trace(step, num_steps + 1, every_kernel=True).space, nodes).steps[:num_steps]
+    return xplane.read(
+        tracing.trace(step, num_steps + 1, every_kernel=True).space, nodes
+    ).steps[:num_steps]
 
 
 def by_type(step: TracedStep) -> Counter[str]:
@@ -57,7 +80,9 @@ def together(steps: list[TracedStep]) -> int:
             others = [k for k in events if k.tower != tower]
             last_end, position = 0, 0
             for kernel in (k for k in events if k.tower == tower):  # by start
-                while position < len(others) and others[position].start_ns < kernel.end_ns:
+                while (
+                    position < len(others) and others[position].start_ns < kernel.end_ns
+                ):
                     last_end = max(last_end, others[position].end_ns)
                     position += 1
                 found += last_end > kernel.start_ns

@@ -9,7 +9,17 @@ from rnn_scaling import entry
 from rnn_scaling.commands import sweep
 from rnn_scaling.processes import process
 from rnn_scaling.records import record
-from tests.support.faults import SMALL, alive, forked, logged, of_words, plant, started_pids, trainer, wait_until
+from tests.support.faults import (
+    SMALL,
+    alive,
+    forked,
+    logged,
+    of_words,
+    plant,
+    started_pids,
+    trainer,
+    wait_until,
+)
 from tests.support.stand_in_forks import Fork
 
 ONE, TWO, THREE = (f"cudnn_lstm-independent-{n}" for n in (1, 2, 3))
@@ -18,13 +28,23 @@ THREE_RUNS = [*SMALL, "--num_devices=1,2,3"]
 
 def once(words):
     """One run of each, but where the test says how many."""
-    return words if any(word.startswith("--repeats") for word in words) else [*words, "--repeats=1"]
+    return (
+        words
+        if any(word.startswith("--repeats") for word in words)
+        else [*words, "--repeats=1"]
+    )
 
 
 def start(tmp_path, *words, name="sweep", die_at="never", **faults):
     """Starts a sweep with the faulty trainer as a process of its own, forked from this one, which has imported it."""
     plant(tmp_path / "faults", **faults)
-    words = [str(tmp_path / "faults"), name, die_at, f"--out={tmp_path}/out", *once(words)]
+    words = [
+        str(tmp_path / "faults"),
+        name,
+        die_at,
+        f"--out={tmp_path}/out",
+        *once(words),
+    ]
     return Fork(lambda words: entry.leave(lambda: of_words(words)), words, os.environ)
 
 
@@ -33,12 +53,17 @@ def go(tmp_path, *words, **faults):
     tmp_path.mkdir(exist_ok=True)
     plant(tmp_path / "faults", **faults)
     with mock.patch.object(process, "subprocess", forked()):
-        return sweep.main([f"--out={tmp_path}/out", *once(words)], trainer=trainer(tmp_path / "faults"))
+        return sweep.main(
+            [f"--out={tmp_path}/out", *once(words)],
+            trainer=trainer(tmp_path / "faults"),
+        )
 
 
 def records(tmp_path):
     paths = sorted((tmp_path / "out").glob("*.json"))
-    return {path.stem: record.read(path) for path in paths if path.name != "report.json"}
+    return {
+        path.stem: record.read(path) for path in paths if path.name != "report.json"
+    }
 
 
 def nothing_is_left_running(tmp_path):
@@ -49,16 +74,24 @@ def nothing_is_left_running(tmp_path):
 def resumes(tmp_path, *words, ran_twice=()):
     """The same command ends well, and every run has finished exactly once."""
     nothing_is_left_running(tmp_path)
-    finished = {label: (tmp_path / "out" / f"{label}.json").read_bytes() for label in ok_labels(tmp_path)}
+    finished = {
+        label: (tmp_path / "out" / f"{label}.json").read_bytes()
+        for label in ok_labels(tmp_path)
+    }
     assert go(tmp_path, *words) == 0
     labels = [ONE, TWO, THREE]
     assert sorted(logged(tmp_path / "faults", "finish")) == labels
     starts = logged(tmp_path / "faults", "start")
     assert {label for label in labels if starts.count(label) > 1} <= set(ran_twice)
-    assert {held.status for held in records(tmp_path).values()} == {"ok"} and list(records(tmp_path)) == labels
+    assert {held.status for held in records(tmp_path).values()} == {"ok"} and list(
+        records(tmp_path)
+    ) == labels
     for label, content in finished.items():
         assert (tmp_path / "out" / f"{label}.json").read_bytes() == content
-    assert sorted(os.listdir(tmp_path / "out")) == [".sweep.lock", *(f"{label}.json" for label in labels)]
+    assert sorted(os.listdir(tmp_path / "out")) == [
+        ".sweep.lock",
+        *(f"{label}.json" for label in labels),
+    ]
 
 
 def ok_labels(tmp_path):

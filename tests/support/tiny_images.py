@@ -28,17 +28,24 @@ class TinyNetwork:
         VariableSpec("norm/moving_variance", (CHANNELS,), "moving", "ones"),
     )
 
-    def logits(self, weights: Mapping[str, Any], images: Any, seed: Any) -> tuple[Any, Mapping[str, Any]]:
+    def logits(
+        self, weights: Mapping[str, Any], images: Any, seed: Any
+    ) -> tuple[Any, Mapping[str, Any]]:
         import tensorflow as tf
 
         x = tf.nn.conv2d(images, weights["conv/kernel"], 1, "VALID")
         mean, variance = tf.nn.moments(x, [0, 1, 2])
-        x = tf.nn.batch_normalization(x, mean, variance, weights["norm/beta"], weights["norm/gamma"], EPSILON)
+        x = tf.nn.batch_normalization(
+            x, mean, variance, weights["norm/beta"], weights["norm/gamma"], EPSILON
+        )
         next_values = {
-            f"norm/moving_{name}": DECAY * weights[f"norm/moving_{name}"] + (1 - DECAY) * value
+            f"norm/moving_{name}": DECAY * weights[f"norm/moving_{name}"]
+            + (1 - DECAY) * value
             for name, value in (("mean", mean), ("variance", variance))
         }
-        return tf.reduce_mean(tf.nn.relu(x), [1, 2]) @ weights["top/kernel"], next_values
+        return tf.reduce_mean(tf.nn.relu(x), [1, 2]) @ weights[
+            "top/kernel"
+        ], next_values
 
 
 def workload() -> ImageClassifier:

@@ -12,9 +12,13 @@ from tests.support.records import make_record
 MS = 1_000_000
 
 
-def kernel(tower: int | None, phase: str, start_ms: float, end_ms: float) -> KernelEvent:
+def kernel(
+    tower: int | None, phase: str, start_ms: float, end_ms: float
+) -> KernelEvent:
     times = (round(start_ms * MS), round(end_ms * MS))
-    return KernelEvent(f"{phase}/x", "MatMul", "/device:CPU:0", tower, phase, *times, "1", HOST)
+    return KernelEvent(
+        f"{phase}/x", "MatMul", "/device:CPU:0", tower, phase, *times, "1", HOST
+    )
 
 
 def step(scale: float = 1.0) -> dict[str, Any]:
@@ -28,12 +32,20 @@ def step(scale: float = 1.0) -> dict[str, Any]:
         (0, "update", 75, 85),
         (1, "update", 75, 90),
     ]
-    kernels = [kernel(tower, phase, scale * start, scale * end) for tower, phase, start, end in spans]
+    kernels = [
+        kernel(tower, phase, scale * start, scale * end)
+        for tower, phase, start, end in spans
+    ]
     return phases.split(TracedStep(0, round(100 * MS * scale), kernels), 2)
 
 
 def trace(*steps: dict[str, Any], untraced_s: float = 0.08) -> dict[str, Any]:
-    counts = [(0, "forward", 500), (1, "forward", 500), (None, "exchange", 40), (None, "other", 7)]
+    counts = [
+        (0, "forward", 500),
+        (1, "forward", 500),
+        (None, "exchange", 40),
+        (None, "other", 7),
+    ]
     return {
         "batches": len(steps),
         "words": 6000,
@@ -41,7 +53,10 @@ def trace(*steps: dict[str, Any], untraced_s: float = 0.08) -> dict[str, Any]:
             "steps": [{"host": 1047, "device": 0, "copies": 0, "dispatched": 0}] * 2,
             "by_type": {"MatMul": 1047},
             "by_device": {"/device:CPU:0": 1047},
-            "by_phase": [{"tower": tower, "phase": phase, "kernels": n} for tower, phase, n in counts],
+            "by_phase": [
+                {"tower": tower, "phase": phase, "kernels": n}
+                for tower, phase, n in counts
+            ],
             "input_pipeline": 0.0,
         },
         "cost": {
@@ -66,7 +81,12 @@ GRAPH = {
 def traced(*steps: dict[str, Any], loss: float = 1.0, **config: Any) -> RunRecord:
     """A record of two devices; without steps, of a run that was not traced."""
     return make_record(
-        config={"device": "cpu", "num_devices": 2, "variable_update": "replicated", **config},
+        config={
+            "device": "cpu",
+            "num_devices": 2,
+            "variable_update": "replicated",
+            **config,
+        },
         seconds=[0.5, 0.08, 0.08],
         items=[6000] * 3,
         warmup=1,

@@ -24,7 +24,9 @@ MODEL = ModelConfig(
     filter_size=7,
 )
 # One LSTM cell each: traces in half the time, for what does not depend on how many variables there are.
-SMALL = dataclasses.replace(MODEL, num_encoder_layers=1, num_decoder_layers=1, direction="uni")
+SMALL = dataclasses.replace(
+    MODEL, num_encoder_layers=1, num_decoder_layers=1, direction="uni"
+)
 BATCH_SIZE, MAX_LEN = 3, 5
 LM = dataclasses.replace(MODEL, model="lm")
 TRANSFORMER = dataclasses.replace(MODEL, model="transformer")
@@ -39,20 +41,31 @@ def replicas(update: Any) -> list[dict[str, np.ndarray]]:
         for state in update.variable_states():
             parts = towers.setdefault(state.tower, {}).setdefault(state.name, [])
             parts.append(tf.identity(state.variable.read_value()).numpy())
-    return [{name: np.concatenate(parts) for name, parts in whole.items()} for whole in towers.values()]
+    return [
+        {name: np.concatenate(parts) for name, parts in whole.items()}
+        for whole in towers.values()
+    ]
 
 
-def make_batches(num_steps: int, num_towers: int, model: ModelConfig = MODEL) -> list[list[Any]]:
+def make_batches(
+    num_steps: int, num_towers: int, model: ModelConfig = MODEL
+) -> list[list[Any]]:
     """numpy batches `[step][tower]`; towers hold different numbers of words, and words repeat in a batch."""
     random = np.random.default_rng(0)
     layout = workload_of(model).layout
 
     def one(side: Side) -> tuple[np.ndarray, ...]:
-        ids = [random.integers(0, side.vocab_size, (MAX_LEN, BATCH_SIZE)) for _ in range(1 + side.predicted)]
+        ids = [
+            random.integers(0, side.vocab_size, (MAX_LEN, BATCH_SIZE))
+            for _ in range(1 + side.predicted)
+        ]
         ids = ids if layout.time_major else [each.T for each in ids]
         return (*ids, random.integers(1, MAX_LEN + 1, BATCH_SIZE).astype(np.int32))
 
-    return [[layout.batch(map(one, layout.sides)) for _ in range(num_towers)] for _ in range(num_steps)]
+    return [
+        [layout.batch(map(one, layout.sides)) for _ in range(num_towers)]
+        for _ in range(num_steps)
+    ]
 
 
 def workload_of(model: ModelConfig):
@@ -65,7 +78,12 @@ def workload_of(model: ModelConfig):
 def concatenate(batches: list[Any]) -> Any:
     """The towers' batches as one global batch."""
     is_batch_major = batches[0].target_output.shape[1] == MAX_LEN
-    return type(batches[0])(*(np.concatenate(parts, axis=0 if is_batch_major else -1) for parts in zip(*batches)))
+    return type(batches[0])(
+        *(
+            np.concatenate(parts, axis=0 if is_batch_major else -1)
+            for parts in zip(*batches)
+        )
+    )
 
 
 class FixedSource:
@@ -73,7 +91,9 @@ class FixedSource:
 
     def __init__(self, batches: list[list[Any]], devices: list[str]) -> None:
         self._devices = devices
-        self._stacked = [type(tower[0])(*map(np.stack, zip(*tower))) for tower in zip(*batches)]
+        self._stacked = [
+            type(tower[0])(*map(np.stack, zip(*tower))) for tower in zip(*batches)
+        ]
 
     def next_batches(self, step) -> list[Any]:
         import tensorflow as tf
@@ -81,12 +101,19 @@ class FixedSource:
         batches = []
         for device, tower in zip(self._devices, self._stacked):
             with tf.device(device):
-                batches.append(type(tower)(*(tf.gather(part, step % len(part)) for part in tower)))
+                batches.append(
+                    type(tower)(*(tf.gather(part, step % len(part)) for part in tower))
+                )
         return batches
 
 
 def train(
-    devices: list[str], batches: list[list[Any]], model: ModelConfig = MODEL, update=None, engine=None, **options
+    devices: list[str],
+    batches: list[list[Any]],
+    model: ModelConfig = MODEL,
+    update=None,
+    engine=None,
+    **options,
 ) -> dict:
     """Runs the suite's own step on all the batches, `[step][tower]`.
 
@@ -98,7 +125,13 @@ def train(
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines.local import Engine
 
-    given = {"optimizer": "sgd", "learning_rate": 0.5, "num_devices": len(devices), **options, "trace_batches": 0}
+    given = {
+        "optimizer": "sgd",
+        "learning_rate": 0.5,
+        "num_devices": len(devices),
+        **options,
+        "trace_batches": 0,
+    }
     mode = registry.VARIABLE_UPDATES[given.get("variable_update", "independent")]
     source = FixedSource(batches, devices)
     if mode.has_global_batch:  # cut by the step, as evenly as it goes
@@ -109,12 +142,16 @@ def train(
     engine = engine or Engine(0, 1, tuple(devices), devices[0], "CPU", 1)
     workload = workload_of(config.model)
     update = update or benchmark.build_update(config, engine, workload)
-    step = registry.load(registry.STEPS, mode.step).build(workload, source, update, engine, config)
+    step = registry.load(registry.STEPS, mode.step).build(
+        workload, source, update, engine, config
+    )
     results, after = [], []
     for _ in range(len(batches) // config.training.gradient_accumulation_steps):
         results.append(step())
         after.append(replicas(update))
-        assert after[-1] and all(after[-1]), "no variable: whatever is said of each would hold"
+        assert after[-1] and all(after[-1]), (
+            "no variable: whatever is said of each would hold"
+        )
     return {
         "after": after,
         "replicas": after[-1],
@@ -128,27 +165,46 @@ def train(
 class Serial:
     """Plain training on one global batch at a time: gather, loss, dense gradients, `w -= lr * g`."""
 
-    def __init__(self, model: ModelConfig = MODEL, learning_rate: float = 0.5, max_gradient_norm: float = 0.0) -> None:
+    def __init__(
+        self,
+        model: ModelConfig = MODEL,
+        learning_rate: float = 0.5,
+        max_gradient_norm: float = 0.0,
+    ) -> None:
         from rnn_scaling.models.workload import initial_value
 
         self._model = model
-        self.weights = {spec.name: initial_value(spec, 1) for spec in workload_of(model).variables}
+        self.weights = {
+            spec.name: initial_value(spec, 1) for spec in workload_of(model).variables
+        }
         self._learning_rate, self._max_gradient_norm = learning_rate, max_gradient_norm
 
     def gradient(self, batch: Any, weights: dict | None = None) -> tuple[float, dict]:
         """(loss, dense gradients) of the mean cross entropy a target word at `weights`, or at the present ones."""
-        loss, gradients = _gradient_function(self._model)(weights or self.weights, batch)
-        return float(loss), self._clip({name: gradient.numpy() for name, gradient in gradients.items()})
+        loss, gradients = _gradient_function(self._model)(
+            weights or self.weights, batch
+        )
+        return float(loss), self._clip(
+            {name: gradient.numpy() for name, gradient in gradients.items()}
+        )
 
     def apply(self, gradients: dict) -> None:
         """One SGD update."""
-        self.weights = {name: w - self._learning_rate * gradients[name] for name, w in self.weights.items()}
+        self.weights = {
+            name: w - self._learning_rate * gradients[name]
+            for name, w in self.weights.items()
+        }
 
     def _clip(self, gradients: dict) -> dict:
-        norm = np.sqrt(sum((g.astype(np.float64) ** 2).sum() for g in gradients.values()))
+        norm = np.sqrt(
+            sum((g.astype(np.float64) ** 2).sum() for g in gradients.values())
+        )
         if not self._max_gradient_norm or norm <= self._max_gradient_norm:
             return gradients
-        return {name: g * np.float32(self._max_gradient_norm / norm) for name, g in gradients.items()}
+        return {
+            name: g * np.float32(self._max_gradient_norm / norm)
+            for name, g in gradients.items()
+        }
 
 
 @functools.cache
@@ -164,10 +220,16 @@ def _gradient_function(model: ModelConfig) -> Callable:
             tape.watch(weights)
             ids = workload.lookups(batch)
             rows = {name: tf.gather(weights[name], ids[name]) for name in ids}
-            dense = {name: tensor for name, tensor in weights.items() if name not in ids}
-            loss = workload.forward(dense, rows, batch, tf.constant([0, 1])).loss_sum / workload.loss_items(batch)
+            dense = {
+                name: tensor for name, tensor in weights.items() if name not in ids
+            }
+            loss = workload.forward(
+                dense, rows, batch, tf.constant([0, 1])
+            ).loss_sum / workload.loss_items(batch)
         gradients = tape.gradient(loss, weights)
-        return loss, {name: tf.convert_to_tensor(gradient) for name, gradient in gradients.items()}
+        return loss, {
+            name: tf.convert_to_tensor(gradient) for name, gradient in gradients.items()
+        }
 
     def of_arrays(weights, batch):
         tensors = {name: tf.constant(value) for name, value in weights.items()}

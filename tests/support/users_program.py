@@ -14,8 +14,15 @@ from pathlib import Path
 Path(__file__).with_name("environment").write_bytes(Path("/proc/self/environ").read_bytes())
 print("words/s:", helper.RATE)
 """
-DOCUMENTED = {"PYTHONUNBUFFERED", "RNN_SCALING_PROGRESS", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}
-DOCUMENTED |= {f"RNN_SCALING_{name}" for name in ("RESULT_FILE", "NUM_DEVICES", "REPEAT")}
+DOCUMENTED = {
+    "PYTHONUNBUFFERED",
+    "RNN_SCALING_PROGRESS",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+}
+DOCUMENTED |= {
+    f"RNN_SCALING_{name}" for name in ("RESULT_FILE", "NUM_DEVICES", "REPEAT")
+}
 
 
 class UsersFolder:
@@ -36,16 +43,38 @@ class UsersFolder:
     def lookalike(self, *names: str) -> None:
         """Adds modules that fail when they are imported."""
         for name in names:
-            (self.folder / f"{name}.py").write_text("raise RuntimeError('of the caller')\n")
+            (self.folder / f"{name}.py").write_text(
+                "raise RuntimeError('of the caller')\n"
+            )
 
     def run(
-        self, start: Sequence[object], command: str, program: str, words: Sequence[str] = (), **variables: str
+        self,
+        start: Sequence[object],
+        command: str,
+        program: str,
+        words: Sequence[str] = (),
+        **variables: str,
     ) -> dict[str, str]:
         """Runs `program` with a command of the suite; returns how its environment differs from the caller's."""
         # A locale for which Python adds LC_CTYPE, and names that a shell script may use for itself.
-        given = {name: os.environ[name] for name in ("PATH", "HOME")} | {"PWD": str(self.folder), "SHLVL": "1"}
-        given |= {"LANG": "C", "bin": "mine", "command": "mine", "PYTHON": sys.executable, **variables}
-        line = [*start, command, f"--trainer={sys.executable} {program}", "--repeats=1", *words]
+        given = {name: os.environ[name] for name in ("PATH", "HOME")} | {
+            "PWD": str(self.folder),
+            "SHLVL": "1",
+        }
+        given |= {
+            "LANG": "C",
+            "bin": "mine",
+            "command": "mine",
+            "PYTHON": sys.executable,
+            **variables,
+        }
+        line = [
+            *start,
+            command,
+            f"--trainer={sys.executable} {program}",
+            "--repeats=1",
+            *words,
+        ]
         pattern = r"--log_format=regex:words/s: (?P<rate>\d+)"
         done = subprocess.run(
             [*map(str, line), pattern, "--num_devices=1", "--device=cpu"],

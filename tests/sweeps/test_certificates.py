@@ -34,22 +34,43 @@ def test_each_configuration_is_certified_once_and_a_wrong_one_is_named(tmp_path,
     assert go(tmp_path, "--repeats=2", "--certify", **wrong) == 1
     assert "cudnn_lstm-independent-2: WRONG: " in capfd.readouterr().err
     starts = logged(tmp_path / "faults", "start")
-    assert starts[:2] == [f"certificates/{label}" for label in LABELS] and len(starts) == 2 + 4
+    assert (
+        starts[:2] == [f"certificates/{label}" for label in LABELS]
+        and len(starts) == 2 + 4
+    )
     for label, verdict in zip(LABELS, ("equal within 1e-5", "sum")):
         for repeat in ("", ".r2"):
-            assert record.read(tmp_path / f"out/{label}{repeat}.json").certificate.verdict == verdict
+            assert (
+                record.read(tmp_path / f"out/{label}{repeat}.json").certificate.verdict
+                == verdict
+            )
     before = sorted(path.read_bytes() for path in (tmp_path / "out").glob("*.json"))
     assert go(tmp_path, "--repeats=2", "--certify") == 1
     assert len(logged(tmp_path / "faults", "start")) == 6
-    assert sorted(path.read_bytes() for path in (tmp_path / "out").glob("*.json")) == before
+    assert (
+        sorted(path.read_bytes() for path in (tmp_path / "out").glob("*.json"))
+        == before
+    )
 
 
-def test_a_sweep_is_certified_afterwards_and_a_verification_that_fails_leaves_no_certificate(tmp_path, capfd):
+def test_a_sweep_is_certified_afterwards_and_a_verification_that_fails_leaves_no_certificate(
+    tmp_path, capfd
+):
     assert go(tmp_path, "--repeats=1") == 0
     assert record.read(tmp_path / f"out/{LABELS[0]}.json").certificate is None
-    assert go(tmp_path, "--repeats=1", "--certify", certificates_cudnn_lstm_independent_1="fails") == 1
+    assert (
+        go(
+            tmp_path,
+            "--repeats=1",
+            "--certify",
+            certificates_cudnn_lstm_independent_1="fails",
+        )
+        == 1
+    )
     assert "cudnn_lstm-independent-1: no such" in capfd.readouterr().err
-    found = [record.read(tmp_path / f"out/{label}.json").certificate for label in LABELS]
+    found = [
+        record.read(tmp_path / f"out/{label}.json").certificate for label in LABELS
+    ]
     assert found[0] is None and found[1].holds
     assert len(logged(tmp_path / "faults", "start")) == 4
 
@@ -64,14 +85,37 @@ def test_the_learning_rate_grows_where_clipping_would_hide_the_steps():
 
 
 def test_a_verification_has_the_flags_of_the_run_but_those_of_measuring(tmp_path):
-    lists = {"encoder_type": ["cudnn_lstm"], "variable_update": ["replicated"], "num_devices": [2]}
-    lists |= {"learning_rate": [0.001], "num_batches": [200], "trace_batches": [3], "until_steady": [True]}
+    lists = {
+        "encoder_type": ["cudnn_lstm"],
+        "variable_update": ["replicated"],
+        "num_devices": [2],
+    }
+    lists |= {
+        "learning_rate": [0.001],
+        "num_batches": [200],
+        "trace_batches": [3],
+        "until_steady": [True],
+    }
     for optimizer, rate in (([], 0.5), (["adam"], 0.001)):
-        (run,) = plan({**lists, **({"optimizer": optimizer} if optimizer else {})}, num_gpus=0, num_cores=2)
+        (run,) = plan(
+            {**lists, **({"optimizer": optimizer} if optimizer else {})},
+            num_gpus=0,
+            num_cores=2,
+        )
         (job,) = certificates.jobs([run], tmp_path)
         assert job.path == tmp_path / "certificates" / f"{run.label}.json"
         config = job.run.config
-        assert (config.training.optimizer, config.training.learning_rate) == ((optimizer or ["sgd"])[0], rate)
-        assert (config.measure.num_batches, config.measure.until_steady, config.output.trace_batches) == (11, False, 0)
+        assert (config.training.optimizer, config.training.learning_rate) == (
+            (optimizer or ["sgd"])[0],
+            rate,
+        )
+        assert (
+            config.measure.num_batches,
+            config.measure.until_steady,
+            config.output.trace_batches,
+        ) == (11, False, 0)
         given = {**certificates.defaults_of(job.run.flags), **job.run.flags}
-        assert configs.resolve(given, num_gpus=0, num_cores=2).flat() | {"progress": True} == config.flat()
+        assert (
+            configs.resolve(given, num_gpus=0, num_cores=2).flat() | {"progress": True}
+            == config.flat()
+        )

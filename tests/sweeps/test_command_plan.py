@@ -24,7 +24,14 @@ from rnn_scaling.records.environment import Resolved
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import comparison, report_files
 from rnn_scaling.settings.flags import FlagErrors
-from rnn_scaling.sweeps import command_plan, command_trainer, display, early_checks, estimate, failure
+from rnn_scaling.sweeps import (
+    command_plan,
+    command_trainer,
+    display,
+    early_checks,
+    estimate,
+    failure,
+)
 from rnn_scaling.sweeps.command_plan import TrainerOptions
 from tests.support.names_taken import KINDS, put
 from tests.support.paths import ROOT
@@ -45,16 +52,25 @@ def alone(monkeypatch):
 
 
 def go(tmp_path, *words, command=COMMAND):
-    return sweep.main([f"--trainer={command}", f"--out={tmp_path}/out", "--repeats=1", *words])
+    return sweep.main(
+        [f"--trainer={command}", f"--out={tmp_path}/out", "--repeats=1", *words]
+    )
 
 
 def records(tmp_path):
-    return {path.stem: record.read(path) for path in sorted((tmp_path / "out").glob("*.json"))}
+    return {
+        path.stem: record.read(path)
+        for path in sorted((tmp_path / "out").glob("*.json"))
+    }
 
 
-def planned(command="true {num_devices}", axes=None, num_gpus=0, num_cores=2, given=None, **own):
+def planned(
+    command="true {num_devices}", axes=None, num_gpus=0, num_cores=2, given=None, **own
+):
     options = TrainerOptions(trainer=command, **own)
-    return command_plan.plan(options, axes or {}, given or {}, num_gpus=num_gpus, num_cores=num_cores)
+    return command_plan.plan(
+        options, axes or {}, given or {}, num_gpus=num_gpus, num_cores=num_cores
+    )
 
 
 UNREADABLE = "NoRecord: ended with exit status 0, but its record cannot be read: "
@@ -65,18 +81,43 @@ def test_every_end_of_a_trainer_is_a_row(tmp_path, capsys):
     ends = "record,steps,wrong,slow,crash,silent,half,signal,killed,late,folder,link,escapes"
     words = [f"--axis:how={ends}", "--num_devices=2", PATTERN, ITEMS, "--unit=words"]
     assert go(tmp_path, *words) == 1
-    found = {name.removeprefix("stand_in-2-how="): each for name, each in records(tmp_path).items()}
-    assert all(each.config["num_devices"] == 2 and each.config["how"] == how for how, each in found.items())
+    found = {
+        name.removeprefix("stand_in-2-how="): each
+        for name, each in records(tmp_path).items()
+    }
+    assert all(
+        each.config["num_devices"] == 2 and each.config["how"] == how
+        for how, each in found.items()
+    )
     recorded, read = found["record"], found["steps"]
     assert recorded.status == "ok" and "num_batches" not in recorded.config
-    assert (recorded.throughput.items, recorded.log_format) == (11 * 200 + sum(range(1, 12)), None)
-    assert (recorded.ended, found["late"].ended, found["late"].status) == (None, "exit status 3", "ok")
-    assert found["late"].throughput.items == recorded.throughput.items, "its numbers count"
+    assert (recorded.throughput.items, recorded.log_format) == (
+        11 * 200 + sum(range(1, 12)),
+        None,
+    )
+    assert (recorded.ended, found["late"].ended, found["late"].status) == (
+        None,
+        "exit status 3",
+        "ok",
+    )
+    assert found["late"].throughput.items == recorded.throughput.items, (
+        "its numbers count"
+    )
     # A match every ten steps of 0.25 ms and 200 items, the first left out.
     assert (read.batches.warmup, read.batches.measured, read.unit) == (1, 7, "words")
-    assert (read.throughput.items, read.throughput.seconds) == (14_000, pytest.approx(7 * 0.0025))
-    assert read.log_format == PATTERN.removeprefix("--log_format=") and read.batches.loss[0] == 8.0
-    assert read.environment.started and not read.environment.packages and not read.phases.first_batch
+    assert (read.throughput.items, read.throughput.seconds) == (
+        14_000,
+        pytest.approx(7 * 0.0025),
+    )
+    assert (
+        read.log_format == PATTERN.removeprefix("--log_format=")
+        and read.batches.loss[0] == 8.0
+    )
+    assert (
+        read.environment.started
+        and not read.environment.packages
+        and not read.phases.first_batch
+    )
     assert read.resolved.cpu_affinity == tuple(first_cores(2))
     reasons = {
         "wrong": "Contradiction: its record has num_devices=3, ",
@@ -95,25 +136,55 @@ def test_every_end_of_a_trainer_is_a_row(tmp_path, capsys):
         assert f"{error.type}: {error.message}".startswith(reason), how
         assert found[how].status == "failed" and found[how].throughput is None
     assert "on stderr" in found["silent"].error.message
-    assert "\nmeasuring: 12/12 batches, " in (tmp_path / "out" / "stand_in-2-how=record.log.txt").read_text()
+    assert (
+        "\nmeasuring: 12/12 batches, "
+        in (tmp_path / "out" / "stand_in-2-how=record.log.txt").read_text()
+    )
     log = (tmp_path / "out" / "stand_in-2-how=steps.log.txt").read_text()
     assert f"cores {first_cores(2)} devices 2\n" in log and "on stderr\n" in log
     said = capsys.readouterr().err
     assert "counts as a batch" in said and "\x1b" not in said
     assert "how=late: " in said and "(exit status 3)" in said
-    assert not [each for each in (tmp_path / "out").glob(".*") if each.name != ".sweep.lock"], "files of ranks, too"
+    assert not [
+        each for each in (tmp_path / "out").glob(".*") if each.name != ".sweep.lock"
+    ], "files of ranks, too"
     assert go(tmp_path, *words) == 1
     assert "all 13 runs are finished" in capsys.readouterr().err
 
 
 def test_a_log_that_tells_the_rate_alone_is_a_row_with_its_speedup(tmp_path, capsys):
-    assert go(tmp_path, "--axis:how=rate", "--num_devices=1,2", f"--log_format=seed,auto,{RATE.partition('=')[2]}") == 0
+    assert (
+        go(
+            tmp_path,
+            "--axis:how=rate",
+            "--num_devices=1,2",
+            f"--log_format=seed,auto,{RATE.partition('=')[2]}",
+        )
+        == 0
+    )
     one, two = records(tmp_path).values()
     log = (tmp_path / "out" / "stand_in-1.log.txt").read_text()
-    assert f"cores {first_cores(1)} devices 1\n" in log and one.resolved.cpu_affinity == tuple(first_cores(1))
-    assert (two.throughput.items_per_second, two.throughput.items, two.throughput.seconds) == (2000.0, None, None)
-    assert not two.batches.seconds and two.config["log_format"].startswith("seed_trainer,auto,regex:")
-    assert go(tmp_path, "--axis:how=rate", "--num_devices=1,2", f"--log_format=seed,auto,{RATE.partition('=')[2]}") == 0
+    assert (
+        f"cores {first_cores(1)} devices 1\n" in log
+        and one.resolved.cpu_affinity == tuple(first_cores(1))
+    )
+    assert (
+        two.throughput.items_per_second,
+        two.throughput.items,
+        two.throughput.seconds,
+    ) == (2000.0, None, None)
+    assert not two.batches.seconds and two.config["log_format"].startswith(
+        "seed_trainer,auto,regex:"
+    )
+    assert (
+        go(
+            tmp_path,
+            "--axis:how=rate",
+            "--num_devices=1,2",
+            f"--log_format=seed,auto,{RATE.partition('=')[2]}",
+        )
+        == 0
+    )
     assert "all 2 runs are finished" in capsys.readouterr().err
     assert go(tmp_path, "--axis:how=rate", "--num_devices=1", RATE) == 2
     line = "has other flags (--log_format=seed_trainer,auto,"
@@ -122,19 +193,29 @@ def test_a_log_that_tells_the_rate_alone_is_a_row_with_its_speedup(tmp_path, cap
 
 def test_what_a_log_says_of_devices_is_held_against_the_sweep(tmp_path):
     log = tmp_path / "seed.txt"
-    log.write_text("|gpu number|batch_size|total time|speed|speedup ratio|\n|2|64|10.5|1200.0|1.00|\n")
+    log.write_text(
+        "|gpu number|batch_size|total time|speed|speedup ratio|\n|2|64|10.5|1200.0|1.00|\n"
+    )
     assert go(tmp_path, "--num_devices=1,2", command=f"cat {log}") == 1
     wrong, right = (records(tmp_path)[f"cat-{n}"] for n in (1, 2))
     assert wrong.error.message.startswith("its log has num_devices=2, ")
-    assert (right.throughput.items_per_second, right.unit, right.config["batch_size"]) == (1200.0, "words", 64)
+    assert (
+        right.throughput.items_per_second,
+        right.unit,
+        right.config["batch_size"],
+    ) == (1200.0, "words", 64)
     assert right.log_format == "seed_trainer"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_log_of_a_sweep_overwrites_no_other_file_and_waits_for_no_reader(tmp_path, kind, capsys):
+def test_a_log_of_a_sweep_overwrites_no_other_file_and_waits_for_no_reader(
+    tmp_path, kind, capsys
+):
     put(kind, tmp_path / "out" / "echo-1.log.txt", tmp_path / "precious")
     status = go(tmp_path, "--num_devices=1", RATE, command="echo words/s: 5")
-    assert (tmp_path / "precious").read_text() == "mine\n" and not (tmp_path / "nowhere").exists()
+    assert (tmp_path / "precious").read_text() == "mine\n" and not (
+        tmp_path / "nowhere"
+    ).exists()
     if kind == "hard link":
         assert status == 0 and records(tmp_path)["echo-1"].status == "ok"
     else:
@@ -142,9 +223,21 @@ def test_a_log_of_a_sweep_overwrites_no_other_file_and_waits_for_no_reader(tmp_p
 
 
 def test_of_a_flood_of_lines_so_many_are_kept_as_are_read(tmp_path):
-    assert go(tmp_path, "--num_devices=1", RATE, "--max_file_mb=1", command="seq -f %0200g 6000") == 1
+    assert (
+        go(
+            tmp_path,
+            "--num_devices=1",
+            RATE,
+            "--max_file_mb=1",
+            command="seq -f %0200g 6000",
+        )
+        == 1
+    )
     (result,) = records(tmp_path).values()
-    assert "--max_file_mb=1" in result.error.message and "last output: " in result.error.message
+    assert (
+        "--max_file_mb=1" in result.error.message
+        and "last output: " in result.error.message
+    )
     assert (tmp_path / "out" / "seq-1.log.txt").stat().st_size <= 1e6
 
 
@@ -159,7 +252,9 @@ def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
     words = ["--axis:how=x", "--num_devices=1"]
     assert go(tmp_path, *words) == 1
     (result,) = records(tmp_path).values()
-    assert result.error.type == "Timeout" and result.error.message.endswith("7); see stand_in-1.log.txt")
+    assert result.error.type == "Timeout" and result.error.message.endswith(
+        "7); see stand_in-1.log.txt"
+    )
     assert "killed after 1800 s without output" in result.error.message
     assert go(tmp_path, *words, "--run_timeout=5", "--retry_failed") == 1
     assert asked == [(estimate.SILENT_S, True, True), (5.0, False, True)]
@@ -171,44 +266,130 @@ def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
         (["--trainer=no-such-program x"], "no-such-program was not found"),
         (["--trainer=true {"], "{{ for a single {"),
         (["--trainer=true '"], "No closing quotation"),
-        (["--trainer=true {hidden}"], "--trainer: {hidden} is not an option of this sweep; add --axis:hidden="),
+        (
+            ["--trainer=true {hidden}"],
+            "--trainer: {hidden} is not an option of this sweep; add --axis:hidden=",
+        ),
         (["--trainer=true {num_device}"], "(did you mean {num_devices}?); add"),
-        (["--trainer=true", "--axis:hidden=1"], "--axis:hidden: --trainer has no place {hidden}"),
-        (["--trainer=true", "--batch_size=1"], "--batch_size: --trainer has no place {batch_size}"),
+        (
+            ["--trainer=true", "--axis:hidden=1"],
+            "--axis:hidden: --trainer has no place {hidden}",
+        ),
+        (
+            ["--trainer=true", "--batch_size=1"],
+            "--batch_size: --trainer has no place {batch_size}",
+        ),
         (["--trainer={a} x", "--axis:a="], "--trainer={a} x must begin with a program"),
-        (["--trainer=true", "--axis:num_units=big"], "big must be a whole number, like this"),
+        (
+            ["--trainer=true", "--axis:num_units=big"],
+            "big must be a whole number, like this",
+        ),
         (["--trainer=true", "--axis:batch_size=0"], "0 must be at least 1, like this"),
-        (["--trainer=true", "--axis:log_dir=a"], "log_dir is reserved; choose another name"),
-        (["--trainer=true", "--trace_batches=5"], "--trace_batches is for this suite's trainer; rename"),
-        (["--trainer=true {xla}", "--xla=true", "--axis:xla=1"], "--xla and --axis:xla name the same option; give one"),
-        (["--trainer=true", "--axis:cpu_cores_per_device=0x2"], "--cpu_cores_per_device=0x2 must be a whole number"),
-        (["--trainer=true", "--axis:num_devices=4"], "--axis:num_devices=4: num_devices is given twice; give all valu"),
-        (["--trainer=true", "--axis:device=cpu", "--axis:device=gpu"], "--axis:device=gpu: device is given twice; giv"),
-        (["--trainer=true", "--axis:2x=1"], "--axis:2x=1 must be --axis:NAME=VALUE,..."),
-        (["--trainer=true {v}", "--axis:v=1.1,x,1.10"], "--axis:v: 1.1 and 1.10 are the same number"),
+        (
+            ["--trainer=true", "--axis:log_dir=a"],
+            "log_dir is reserved; choose another name",
+        ),
+        (
+            ["--trainer=true", "--trace_batches=5"],
+            "--trace_batches is for this suite's trainer; rename",
+        ),
+        (
+            ["--trainer=true {xla}", "--xla=true", "--axis:xla=1"],
+            "--xla and --axis:xla name the same option; give one",
+        ),
+        (
+            ["--trainer=true", "--axis:cpu_cores_per_device=0x2"],
+            "--cpu_cores_per_device=0x2 must be a whole number",
+        ),
+        (
+            ["--trainer=true", "--axis:num_devices=4"],
+            "--axis:num_devices=4: num_devices is given twice; give all valu",
+        ),
+        (
+            ["--trainer=true", "--axis:device=cpu", "--axis:device=gpu"],
+            "--axis:device=gpu: device is given twice; giv",
+        ),
+        (
+            ["--trainer=true", "--axis:2x=1"],
+            "--axis:2x=1 must be --axis:NAME=VALUE,...",
+        ),
+        (
+            ["--trainer=true {v}", "--axis:v=1.1,x,1.10"],
+            "--axis:v: 1.1 and 1.10 are the same number",
+        ),
         (["--trainer=true", "--axis:repeat=1"], "repeat is reserved"),
         (["--trainer=true {device}", "--device=tpu"], "--device=tpu must be one of "),
-        (["--trainer=true", "--device=gpu"], "--device=gpu needs a visible NVIDIA GPU, found none"),
-        (["--trainer=true", "--log_format=foo"], "--log_format=foo must be of auto, tf_cnn_benchmarks, "),
-        (["--trainer=true", "--log_format=regex:("], "must be a regular expression behind regex:, and it is not: "),
-        (["--trainer=true", "--log_format=regex:(?P<x>.)"], "must be of the groups rate, items, seconds, ms, step, "),
-        (["--trainer=true", "--log_format=regex:loss (?P<loss>.)"], "add --items_per_step=PRODUCT"),
-        (["--trainer=true", "--log_format=regex:(?P<items>.)"], "must be a pattern with (?P<seconds>...) or "),
-        (["--trainer=true", "--log_format=regex:(?P<ms>.)"], "add --items_per_step=PRODUCT"),
-        (["--trainer=true", "--log_format=keras"], "add --items_per_step=PRODUCT"),
-        (["--trainer=true", "--log_format=gnmt", "--items_per_step=7"], "--items_per_step is for a --log_format"),
-        (["--trainer=true", "--log_format=wall"], "--items=PRODUCT and --log_format=wall need each other"),
-        (["--trainer=true", "--items=7"], "--items=PRODUCT and --log_format=wall need each other"),
-        (["--trainer=true", "--items=0", "--log_format=wall"], "--items=0 must be a number above 0"),
-        (["--trainer=true", "--items={n}", "--log_format=wall"], "--items: {n} is not an option"),
-        (["--trainer=true", "--log_format=wall,auto"], "--log_format=wall,auto must be wall alone"),
         (
-            ["--trainer=true {n}", "--axis:n=0", "--log_format=regex:(?P<ms>.)", "--items_per_step=2*{n}"],
+            ["--trainer=true", "--device=gpu"],
+            "--device=gpu needs a visible NVIDIA GPU, found none",
+        ),
+        (
+            ["--trainer=true", "--log_format=foo"],
+            "--log_format=foo must be of auto, tf_cnn_benchmarks, ",
+        ),
+        (
+            ["--trainer=true", "--log_format=regex:("],
+            "must be a regular expression behind regex:, and it is not: ",
+        ),
+        (
+            ["--trainer=true", "--log_format=regex:(?P<x>.)"],
+            "must be of the groups rate, items, seconds, ms, step, ",
+        ),
+        (
+            ["--trainer=true", "--log_format=regex:loss (?P<loss>.)"],
+            "add --items_per_step=PRODUCT",
+        ),
+        (
+            ["--trainer=true", "--log_format=regex:(?P<items>.)"],
+            "must be a pattern with (?P<seconds>...) or ",
+        ),
+        (
+            ["--trainer=true", "--log_format=regex:(?P<ms>.)"],
+            "add --items_per_step=PRODUCT",
+        ),
+        (["--trainer=true", "--log_format=keras"], "add --items_per_step=PRODUCT"),
+        (
+            ["--trainer=true", "--log_format=gnmt", "--items_per_step=7"],
+            "--items_per_step is for a --log_format",
+        ),
+        (
+            ["--trainer=true", "--log_format=wall"],
+            "--items=PRODUCT and --log_format=wall need each other",
+        ),
+        (
+            ["--trainer=true", "--items=7"],
+            "--items=PRODUCT and --log_format=wall need each other",
+        ),
+        (
+            ["--trainer=true", "--items=0", "--log_format=wall"],
+            "--items=0 must be a number above 0",
+        ),
+        (
+            ["--trainer=true", "--items={n}", "--log_format=wall"],
+            "--items: {n} is not an option",
+        ),
+        (
+            ["--trainer=true", "--log_format=wall,auto"],
+            "--log_format=wall,auto must be wall alone",
+        ),
+        (
+            [
+                "--trainer=true {n}",
+                "--axis:n=0",
+                "--log_format=regex:(?P<ms>.)",
+                "--items_per_step=2*{n}",
+            ],
             "--items_per_step=2*{n} is 2*0; it must be above 0",
         ),
-        (["--trainer=true", "--items_per_step=many"], "--items_per_step=many must be a number above 0, or a product"),
+        (
+            ["--trainer=true", "--items_per_step=many"],
+            "--items_per_step=many must be a number above 0, or a product",
+        ),
         (["--trainer=true", "--certify"], "--certify compares this suite's trainer"),
-        (["--trainer=true", "--launch=true"], "--launch is for this suite's trainer; write the launcher into"),
+        (
+            ["--trainer=true", "--launch=true"],
+            "--launch is for this suite's trainer; write the launcher into",
+        ),
         (["--log_format=seed"], "--log_format is for a trainer of your own"),
         (["--axis:hidden=1"], "--axis:hidden is for a trainer of your own"),
     ],
@@ -220,15 +401,31 @@ def test_what_cannot_be_run_is_refused_with_its_remedy(tmp_path, capsys, words, 
 
 def test_a_command_is_words_and_not_a_shell(tmp_path):
     command = "env X={hidden} true '{{}}' {fast} '{hidden} a b' $HOME {repeat}"
-    slow, fast = planned(command, {"hidden": ["a b;c"], "fast": ["", "--fast"]}, given={"num_devices": [2]})
+    slow, fast = planned(
+        command,
+        {"hidden": ["a b;c"], "fast": ["", "--fast"]},
+        given={"num_devices": [2]},
+    )
     place = tmp_path / "x.json"
-    assert command_trainer.command(slow, place) == ["env", "X=a b;c", "true", "{}", "a b;c a b", "$HOME", "1"]
+    assert command_trainer.command(slow, place) == [
+        "env",
+        "X=a b;c",
+        "true",
+        "{}",
+        "a b;c a b",
+        "$HOME",
+        "1",
+    ]
     assert command_trainer.command(fast, place)[4] == "--fast"
     assert (slow.name, fast.name) == ("env-2-fast=", "env-2-fast=_fast")
 
 
 def test_options_are_numbers_where_they_read_as_one_and_names_are_the_programs():
-    (run,) = planned("true x {a} {b} {c}", {"a": ["1"], "b": ["0.5"], "c": ["inf"]}, given={"num_devices": [1]})
+    (run,) = planned(
+        "true x {a} {b} {c}",
+        {"a": ["1"], "b": ["0.5"], "c": ["inf"]},
+        given={"num_devices": [1]},
+    )
     assert [run.config[name] for name in "abc"] == [1, 0.5, "inf"]
     for command, name in (
         ("true -m torch.distributed.run my/train.py", "train"),
@@ -239,20 +436,39 @@ def test_options_are_numbers_where_they_read_as_one_and_names_are_the_programs()
     assert planned(trainer_name="mine")[0].config["trainer"] == "mine"
     assert [run.num_devices for run in planned(num_cores=3)] == [1, 2, 3]
     for option in ("model", "framework", "optimizer", "variable_update"):
-        assert planned(f"true {{{option}}}", given={option: ["its_own"]})[0].config[option] == "its_own"
-        assert planned(f"true {{{option}}}", {option: ["its_own"]})[0].config[option] == "its_own"
-    axes, rest = command_plan.split_axes(["--axis:xla=1,false", "--axis:num_gpus=2", "--axis:learning_rate=1e-3"])
+        assert (
+            planned(f"true {{{option}}}", given={option: ["its_own"]})[0].config[option]
+            == "its_own"
+        )
+        assert (
+            planned(f"true {{{option}}}", {option: ["its_own"]})[0].config[option]
+            == "its_own"
+        )
+    axes, rest = command_plan.split_axes(
+        ["--axis:xla=1,false", "--axis:num_gpus=2", "--axis:learning_rate=1e-3"]
+    )
     assert rest == ["--num_gpus=2"]
     one, two = planned("true {xla} {learning_rate}", axes, given={"num_devices": [2]})
-    assert [(run.texts["xla"], run.config["xla"]) for run in (one, two)] == [("1", True), ("false", False)]
+    assert [(run.texts["xla"], run.config["xla"]) for run in (one, two)] == [
+        ("1", True),
+        ("false", False),
+    ]
     assert (one.texts["learning_rate"], one.config["learning_rate"]) == ("1e-3", 0.001)
-    (strong,) = planned("true {variable_update}", given={"num_devices": [2], "variable_update": ["independent"]})
+    (strong,) = planned(
+        "true {variable_update}",
+        given={"num_devices": [2], "variable_update": ["independent"]},
+    )
     assert strong.config["variable_update"] == "independent"
 
 
 def test_what_a_record_says_may_be_written_otherwise():
-    (run,) = planned("true {a} {b}", {"a": ["256"], "b": ["true"]}, given={"num_devices": [1]})
-    assert command_trainer._contradictions(run, {"a": "256", "b": True}, "its record") == ""
+    (run,) = planned(
+        "true {a} {b}", {"a": ["256"], "b": ["true"]}, given={"num_devices": [1]}
+    )
+    assert (
+        command_trainer._contradictions(run, {"a": "256", "b": True}, "its record")
+        == ""
+    )
     wrong = command_trainer._contradictions(run, {"a": "257", "b": True}, "its record")
     assert wrong.startswith("its record has a=257, ")
 
@@ -260,17 +476,28 @@ def test_what_a_record_says_may_be_written_otherwise():
 def test_gpus_are_the_first_that_are_visible(tmp_path, monkeypatch):
     monkeypatch.setattr(gpus, "gpu_ids", lambda: ["3", "1", "0"])
     one, two = planned(num_gpus=3, given={"num_devices": [1, 2]})
-    assert command_trainer.variables(two, tmp_path / "x.json")["CUDA_VISIBLE_DEVICES"] == "3,1"
+    assert (
+        command_trainer.variables(two, tmp_path / "x.json")["CUDA_VISIBLE_DEVICES"]
+        == "3,1"
+    )
     assert two.num_cores is None and two.config["device"] == "gpu"
     written = RunRecord(
-        "ok", None, {"trainer": "x", "num_devices": 2}, resolved=Resolved(device_type="CPU", cpu_affinity=(0,))
+        "ok",
+        None,
+        {"trainer": "x", "num_devices": 2},
+        resolved=Resolved(device_type="CPU", cpu_affinity=(0,)),
     )
     assert (
-        command_trainer.CommandTrainer()._completed(two, written, process.Ended(0, False, []), "").resolved.device_type
+        command_trainer.CommandTrainer()
+        ._completed(two, written, process.Ended(0, False, []), "")
+        .resolved.device_type
         == "GPU"
     ), "a Recorder's default is no word"
     (on_cpu,) = planned(num_gpus=3, given={"num_devices": [1], "device": ["cpu"]})
-    assert command_trainer.variables(on_cpu, tmp_path / "x.json")["CUDA_VISIBLE_DEVICES"] == ""
+    assert (
+        command_trainer.variables(on_cpu, tmp_path / "x.json")["CUDA_VISIBLE_DEVICES"]
+        == ""
+    )
     with pytest.raises(FlagErrors, match="must be at most the 3 GPUs"):
         planned(num_gpus=3, given={"num_devices": [4]})
 
@@ -282,7 +509,10 @@ def test_a_dry_run_shows_each_command_and_warns_of_what_it_lacks(tmp_path, capsy
     assert f"true {tmp_path}/out/true-2.json" in said.out and "taskset -c 0" in said.out
     assert "2 to run: unknown until" in said.out
     assert "has no place {num_devices}" in said.err
-    assert "--num_devices=2 needs 128 cores" in said.err and not (tmp_path / "out").exists()
+    assert (
+        "--num_devices=2 needs 128 cores" in said.err
+        and not (tmp_path / "out").exists()
+    )
 
 
 def test_two_settings_of_a_trainer_run_in_turns(tmp_path, monkeypatch, capsys):
@@ -291,9 +521,20 @@ def test_two_settings_of_a_trainer_run_in_turns(tmp_path, monkeypatch, capsys):
     sides = ["--a=--axis:how=rate", f"--b=--axis:how=rate --trainer='{COMMAND} '"]
     assert ab.main([*words, f"--trainer={COMMAND}", *sides]) == 2
     assert "--b: --trainer=" in capsys.readouterr().err
-    assert ab.main([*words, f"--trainer={COMMAND}", "--a=--axis:how=rate", "--b=--axis:how=rate --num_devices=2"]) == 7
+    assert (
+        ab.main(
+            [
+                *words,
+                f"--trainer={COMMAND}",
+                "--a=--axis:how=rate",
+                "--b=--axis:how=rate --num_devices=2",
+            ]
+        )
+        == 7
+    )
     rates = [
-        record.read(tmp_path / f"{name}.json").throughput.items_per_second for name in ("a/stand_in-1", "b/stand_in-2")
+        record.read(tmp_path / f"{name}.json").throughput.items_per_second
+        for name in ("a/stand_in-1", "b/stand_in-2")
     ]
     assert rates == [1000.0, 2000.0]
     assert ab.main([*words, "--a=--trainer=true", "--b="]) == 2
@@ -304,35 +545,83 @@ def test_from_python(tmp_path, monkeypatch):
     monkeypatch.setattr(folder_rows, "load", lambda folder: folder)
     with pytest.raises(FlagErrors, match="trainer of your own"):
         rnn_scaling.sweep(tmp_path / "out", axes={"how": ["rate"]})
-    options = {"num_devices": [1, 2], "log_format": RATE.partition("=")[2], "unit": "words"}
-    rnn_scaling.sweep(tmp_path / "out", trainer=COMMAND, axes={"how": "rate"}, **options)
-    assert [each.throughput.items_per_second for each in records(tmp_path).values()] == [1000.0, 2000.0]
+    options = {
+        "num_devices": [1, 2],
+        "log_format": RATE.partition("=")[2],
+        "unit": "words",
+    }
+    rnn_scaling.sweep(
+        tmp_path / "out", trainer=COMMAND, axes={"how": "rate"}, **options
+    )
+    assert [
+        each.throughput.items_per_second for each in records(tmp_path).values()
+    ] == [1000.0, 2000.0]
     assert {each.unit for each in records(tmp_path).values()} == {"words"}
 
 
 def test_a_program_that_prints_no_seconds_is_timed_by_the_sweep(tmp_path, capsys):
     """By the arrival of its lines, or as a whole; the record says which."""
-    by_lines = [r"--log_format=regex:step (?P<step>\d+)/(?P<total>\d+)", "--items_per_step=7*{num_devices}"]
+    by_lines = [
+        r"--log_format=regex:step (?P<step>\d+)/(?P<total>\d+)",
+        "--items_per_step=7*{num_devices}",
+    ]
     assert go(tmp_path, "--axis:how=clock", "--num_devices=2", *by_lines) == 0
     assert "arrival of the lines" in capsys.readouterr().err
     (timed,) = records(tmp_path).values()
-    assert (timed.log_clock, timed.batches.items, timed.batches.warmup) == ("arrival", (14,) * 5, 1)
-    assert 0 < timed.log_rounding < 0.5 and timed.throughput.seconds == sum(timed.batches.seconds[1:])
+    assert (timed.log_clock, timed.batches.items, timed.batches.warmup) == (
+        "arrival",
+        (14,) * 5,
+        1,
+    )
+    assert 0 < timed.log_rounding < 0.5 and timed.throughput.seconds == sum(
+        timed.batches.seconds[1:]
+    )
     whole = ["--log_format=wall", "--items=50*{num_devices}", "--unit=words", "--force"]
     assert go(tmp_path, "--axis:how=clock", "--num_devices=2", *whole) == 0
     (timed,) = records(tmp_path).values()
-    assert (timed.log_clock, timed.log_format, timed.batches.seconds) == ("process", "wall", ())
+    assert (timed.log_clock, timed.log_format, timed.batches.seconds) == (
+        "process",
+        "wall",
+        (),
+    )
     assert timed.throughput.items_per_second >= 100 / timed.phases.total > 0
-    assert go(tmp_path, "--axis:how=cut", "--num_devices=2", RATE.replace(".,", "."), "--force") == 1
+    assert (
+        go(
+            tmp_path,
+            "--axis:how=cut",
+            "--num_devices=2",
+            RATE.replace(".,", "."),
+            "--force",
+        )
+        == 1
+    )
     (cut,) = records(tmp_path).values()
-    assert "(?P<rate>{number})" in cut.error.message and cut.error.message.endswith("; see stand_in-2.log.txt")
+    assert "(?P<rate>{number})" in cut.error.message and cut.error.message.endswith(
+        "; see stand_in-2.log.txt"
+    )
 
 
 def test_a_failed_attempt_gives_way_to_the_corrected_command(tmp_path, capsys):
-    assert go(tmp_path, "--axis:how=rate", "--num_devices=1", "--log_format=regex:wrong (?P<rate>.)") == 1
+    assert (
+        go(
+            tmp_path,
+            "--axis:how=rate",
+            "--num_devices=1",
+            "--log_format=regex:wrong (?P<rate>.)",
+        )
+        == 1
+    )
     assert go(tmp_path, "--axis:how=rate", "--num_devices=1", RATE) == 0
     assert records(tmp_path)["stand_in-1"].throughput.items_per_second == 1000.0
-    assert go(tmp_path, "--axis:how=rate", "--num_devices=1", "--log_format=regex:wrong (?P<rate>.)") == 2
+    assert (
+        go(
+            tmp_path,
+            "--axis:how=rate",
+            "--num_devices=1",
+            "--log_format=regex:wrong (?P<rate>.)",
+        )
+        == 2
+    )
     assert "has other flags" in capsys.readouterr().err, "a run with a number is kept"
     for attempt in ("killed", "wrong"):
         assert go(tmp_path, f"--axis:how={attempt}", "--num_devices=2", RATE) == 1
@@ -341,21 +630,30 @@ def test_a_failed_attempt_gives_way_to_the_corrected_command(tmp_path, capsys):
 
 def test_a_daemon_of_a_trainer_is_named(tmp_path, capsys):
     assert go(tmp_path, "--axis:how=daemon", "--num_devices=1", RATE) == 0
-    found = re.search(r"stand_in-1: process (\d+) \((sleep 61)\)", capsys.readouterr().err)
+    found = re.search(
+        r"stand_in-1: process (\d+) \((sleep 61)\)", capsys.readouterr().err
+    )
     os.kill(int(found[1]), signal.SIGKILL)
 
 
 def test_the_bar_says_how_far_a_run_is(monkeypatch):
     """Its step, its rate and the time that is left, by the share of its steps where nothing else is known."""
     shown = []
-    board = types.SimpleNamespace(has_bar=True, elapsed_s=0.0, columns=200, line=shown.append)
+    board = types.SimpleNamespace(
+        has_bar=True, elapsed_s=0.0, columns=200, line=shown.append
+    )
     board.move = lambda done, postfix: shown.append(postfix)
     monkeypatch.setattr(display, "Board", lambda *args, **options: board)
     watched = display.SweepDisplay(4, 0)
     watched.start("x-1", math.nan)
-    for board.elapsed_s, seen in ((10.0, Seen(5, 20, 35.25)), (11.0, Seen(6, None, None))):
+    for board.elapsed_s, seen in (
+        (10.0, Seen(5, 20, 35.25)),
+        (11.0, Seen(6, None, None)),
+    ):
         watched.output(failure.progress(seen, "words"))
-    assert "5/20 batches, 35.2 words/s" in shown[1] and shown[1].startswith("150 s left".replace("150 s", "2 min"))
+    assert "5/20 batches, 35.2 words/s" in shown[1] and shown[1].startswith(
+        "150 s left".replace("150 s", "2 min")
+    )
     watched.start("x-1.r2", 3.0)
     board.elapsed_s = 30.0
     watched.output(None)

@@ -16,17 +16,29 @@ def resolved(**given):
     return configs.resolve({"device": "cpu", **given}, num_gpus=0, num_cores=2)
 
 
-WORKERS = {"num_devices": 2, "num_workers": 2, "variable_update": "collective_all_reduce"}
+WORKERS = {
+    "num_devices": 2,
+    "num_workers": 2,
+    "variable_update": "collective_all_reduce",
+}
 
 
 @pytest.mark.parametrize(
     "given, start, key",
     [
         ({"num_devices": 4}, "--num_devices=4 needs 4 cores", "at most 50 %"),
-        ({"num_devices": 2, "cpu_cores_per_device": 4}, "--num_devices=2 needs 8 cores", "at most 50 %"),
+        (
+            {"num_devices": 2, "cpu_cores_per_device": 4},
+            "--num_devices=2 needs 8 cores",
+            "at most 50 %",
+        ),
         (WORKERS, "--num_workers=2, --num_devices=2 needs 4 cores", "2 times as long"),
         ({"cpu_cores_per_device": 4}, "--cpu_cores_per_device=4: ", "2 cores"),
-        ({"intra_op_parallelism_threads": 3}, "--intra_op_parallelism_threads=3 is more", "2 cores"),
+        (
+            {"intra_op_parallelism_threads": 3},
+            "--intra_op_parallelism_threads=3 is more",
+            "2 cores",
+        ),
     ],
 )
 def test_runs_that_need_more_cores_than_there_are_give_one_warning(given, start, key):
@@ -35,11 +47,17 @@ def test_runs_that_need_more_cores_than_there_are_give_one_warning(given, start,
 
 
 def test_runs_with_enough_cores_and_runs_on_gpus_give_none():
-    fitting = [resolved(num_devices=2), configs.resolve({"device": "gpu", "num_devices": 4}, num_gpus=4, num_cores=2)]
+    fitting = [
+        resolved(num_devices=2),
+        configs.resolve({"device": "gpu", "num_devices": 4}, num_gpus=4, num_cores=2),
+    ]
     assert early_checks.crowding(fitting, num_cores=2) == []
 
 
-@pytest.mark.parametrize("load, warns", [(Load(0.58, 0.0, 0.3), True), (Load(0.01, 0.02, 0.3), False), (None, False)])
+@pytest.mark.parametrize(
+    "load, warns",
+    [(Load(0.58, 0.0, 0.3), True), (Load(0.01, 0.02, 0.3), False), (None, False)],
+)
 def test_load_of_other_processes_gives_a_warning(load, warns):
     class Meter:
         def __init__(self, cores):
@@ -54,13 +72,23 @@ def test_load_of_other_processes_gives_a_warning(load, warns):
     assert not warns or "58% of the 2 cores" in lines[0]
 
 
-def test_warnings_come_before_the_runs_unless_a_launcher_starts_them_elsewhere(monkeypatch, capsys, tmp_path):
+def test_warnings_come_before_the_runs_unless_a_launcher_starts_them_elsewhere(
+    monkeypatch, capsys, tmp_path
+):
     monkeypatch.setattr(suite_trainer, "available_cores", lambda: [0, 1])
     monkeypatch.setattr(early_checks, "load_now", lambda: ["busy"])
-    words = [f"--out={tmp_path}/out", "--device=cpu", "--num_devices=1,4", "--variable_update=independent"]
+    words = [
+        f"--out={tmp_path}/out",
+        "--device=cpu",
+        "--num_devices=1,4",
+        "--variable_update=independent",
+    ]
     assert sweep.main([*words, "--dry_run"]) == 0
     output = capsys.readouterr()
-    assert output.err.startswith("warning: --num_devices=4 needs") and "busy" not in output.err
+    assert (
+        output.err.startswith("warning: --num_devices=4 needs")
+        and "busy" not in output.err
+    )
     assert any(line.startswith("cudnn_lstm is ") for line in output.out.splitlines())
     run = Run("run", {}, resolved(num_devices=2))
     assert SuiteTrainer().warnings([run], dry_run=False) == ["busy"]

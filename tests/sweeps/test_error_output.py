@@ -7,11 +7,16 @@ import pytest
 from rnn_scaling.sweeps.failure import ErrorOutput
 from tests.support.paths import ROOT
 
-TRACEBACK = 'Traceback (most recent call last):\nFile "a.py", line 1, in <module>\nmain()\n'
+TRACEBACK = (
+    'Traceback (most recent call last):\nFile "a.py", line 1, in <module>\nmain()\n'
+)
 
 
 def said(text: str) -> str:
-    words, lines = ErrorOutput(), [line.strip() for line in text.splitlines() if line.strip()]
+    words, lines = (
+        ErrorOutput(),
+        [line.strip() for line in text.splitlines() if line.strip()],
+    )
     for line in lines:
         words.see(line)
     return words.text(lines[-200:])
@@ -32,6 +37,9 @@ def test_under_torchrun_it_is_the_error_of_the_rank_that_failed_first(name, reas
 def test_without_a_launcher_it_is_the_last_error_and_the_last_lines():
     assert said(f"step 1\n{TRACEBACK}Boom: no\n") == "Boom: no | main()"
     assert said(f"{TRACEBACK}KeyboardInterrupt\nbye\n") == "KeyboardInterrupt | bye"
-    assert said(f"error: first\n{TRACEBACK}a.b.Boom: no\n" + "cleaning up\n" * 300) == "a.b.Boom: no | cleaning up"
+    assert (
+        said(f"error: first\n{TRACEBACK}a.b.Boom: no\n" + "cleaning up\n" * 300)
+        == "a.b.Boom: no | cleaning up"
+    )
     assert said("Epoch: 3\n=====\nloss 7\n") == "Epoch: 3 | loss 7"
     assert said("") == "nothing"

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from rnn_scaling.commands.threads import plan_threads
-from rnn_scaling.sweeps.estimate import Estimator, duration, given_limit, limit_of, rough_s, sharing
+from rnn_scaling.sweeps.estimate import (
+    Estimator,
+    duration,
+    given_limit,
+    limit_of,
+    rough_s,
+    sharing,
+)
 from rnn_scaling.sweeps.plan import identity, plan
 
 
@@ -59,17 +66,24 @@ def test_devices_that_share_cores_are_slower_in_the_estimate():
     assert plenty.total_s(planned) < 0.6 * scarce.total_s(planned)
     assert "on 2 shared cores" in scarce.source(planned)
     assert "share" not in plenty.source(planned)
-    one, four = (Estimator(4).seconds(options(num_devices=4, inter_op_parallelism_threads=n)) for n in (1, 4))
+    one, four = (
+        Estimator(4).seconds(options(num_devices=4, inter_op_parallelism_threads=n))
+        for n in (1, 4)
+    )
     assert one > four  # they take turns
     assert sharing({**dict(options(num_devices=4)), "device": "gpu"}, 2) == 1.0
 
 
 def test_workers_share_the_cores_unless_a_launcher_finds_them_others():
-    one, four = (options(variable_update="collective_all_reduce", num_workers=n) for n in (1, 4))
+    one, four = (
+        options(variable_update="collective_all_reduce", num_workers=n) for n in (1, 4)
+    )
     assert Estimator(2).seconds(four) > 2 * Estimator(2).seconds(one)
     elsewhere = Estimator(2, workers_share=False)
     assert elsewhere.seconds(four) == pytest.approx(elsewhere.seconds(one))
-    assert "shared" in Estimator(2).source([four]) and "shared" not in elsewhere.source([four])
+    assert "shared" in Estimator(2).source([four]) and "shared" not in elsewhere.source(
+        [four]
+    )
     here = Estimator(2)
     here.add(four, 1000.0)
     assert here.seconds(options(num_devices=4)) == pytest.approx(
@@ -78,13 +92,17 @@ def test_workers_share_the_cores_unless_a_launcher_finds_them_others():
 
 
 def test_the_first_finished_run_corrects_the_estimate_of_runs_like_it():
-    four, four_larger, one = (options(num_devices=n, batch_size=b) for n, b in ((4, 32), (4, 64), (1, 32)))
+    four, four_larger, one = (
+        options(num_devices=n, batch_size=b) for n, b in ((4, 32), (4, 64), (1, 32))
+    )
     estimator = Estimator(2)
     before = estimator.seconds(four_larger)
     estimator.add(one, rough_s(dict(one), 2))  # as foretold
     estimator.add(four, 10 * rough_s(dict(four), 2))  # far slower than foretold
     assert estimator.seconds(four_larger) == pytest.approx(10 * before)
-    assert estimator.seconds(options(batch_size=64)) == pytest.approx(rough_s(dict(options(batch_size=64)), 2))
+    assert estimator.seconds(options(batch_size=64)) == pytest.approx(
+        rough_s(dict(options(batch_size=64)), 2)
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,11 +142,14 @@ def test_operations_follow_the_work():
 def test_a_language_model_has_no_encoder_beside_it():
     cells, softmax = 4 * 256 * 512 + 8 * 256**2, 256 * 8000
     flop = 6 * 30 * 32 * 30 * (cells + softmax)
-    assert rough_s(dict(options(model="lm")), 2) == pytest.approx(3.0 + 1.0 + flop / 150e9)
+    assert rough_s(dict(options(model="lm")), 2) == pytest.approx(
+        3.0 + 1.0 + flop / 150e9
+    )
 
 
 @pytest.mark.parametrize(
-    "seconds,text", [(0.2, "0 s"), (89, "89 s"), (90, "2 min"), (5300, "88 min"), (7800, "2 h 10 min")]
+    "seconds,text",
+    [(0.2, "0 s"), (89, "89 s"), (90, "2 min"), (5300, "88 min"), (7800, "2 h 10 min")],
 )
 def test_duration(seconds, text):
     assert duration(seconds) == text

@@ -55,7 +55,11 @@ def test_a_folder_that_was_taken_away_is_noticed(tmp_path, again):
 
 
 def jobs(out, repeats=2):
-    lists = {"encoder_type": ["cudnn_lstm"], "variable_update": ["independent"], "num_devices": [1]}
+    lists = {
+        "encoder_type": ["cudnn_lstm"],
+        "variable_update": ["independent"],
+        "num_devices": [1],
+    }
     (run,) = plan(lists, num_gpus=0, num_cores=1)
     return [folder.Job(each, out, each.label) for each in interleave([run], repeats)]
 
@@ -67,7 +71,11 @@ def surveyed(tmp_path, put):
     record.write(make_record(config=config, environment={"started": "2026"}), one.path)
     put(one.path, two.path)
     survey = folder.survey([one, two], retry_failed=False, force=False)
-    return [*survey.finished], [job.label for job in survey.pending], [what for _, what in survey.unreadable]
+    return (
+        [*survey.finished],
+        [job.label for job in survey.pending],
+        [what for _, what in survey.unreadable],
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,14 +83,28 @@ def surveyed(tmp_path, put):
     [
         (lambda one, two: os.mkfifo(two), "a named pipe; expected a regular file"),
         (lambda one, two: two.mkdir(), "a folder; expected a regular file"),
-        (lambda one, two: two.symlink_to("/dev/zero"), "a device; expected a regular file"),
+        (
+            lambda one, two: two.symlink_to("/dev/zero"),
+            "a device; expected a regular file",
+        ),
         (lambda one, two: two.symlink_to("nowhere"), "No such file or directory"),
-        (lambda one, two: two.write_bytes(one.read_bytes()), "a copy of cudnn_lstm-independent-1.json"),
-        (lambda one, two: two.write_text(one.read_text().replace("0.1", "0.2")), "throughput.seconds is 0.43"),
+        (
+            lambda one, two: two.write_bytes(one.read_bytes()),
+            "a copy of cudnn_lstm-independent-1.json",
+        ),
+        (
+            lambda one, two: two.write_text(one.read_text().replace("0.1", "0.2")),
+            "throughput.seconds is 0.43",
+        ),
     ],
 )
-def test_what_is_no_record_of_its_own_is_set_aside_and_its_run_is_made(tmp_path, put, reason):
+def test_what_is_no_record_of_its_own_is_set_aside_and_its_run_is_made(
+    tmp_path, put, reason
+):
     finished, pending, aside = surveyed(tmp_path, put)
-    assert (finished, pending) == (["cudnn_lstm-independent-1"], ["cudnn_lstm-independent-1.r2"])
+    assert (finished, pending) == (
+        ["cudnn_lstm-independent-1"],
+        ["cudnn_lstm-independent-1.r2"],
+    )
     (what,) = aside
     assert what.startswith(f"{tmp_path}/cudnn_lstm-independent-1.r2.json: {reason}")

@@ -24,16 +24,22 @@ def measured(search, truth=TRUTH, scatter=0.01, minutes=math.inf, most=100):
     while runs := search.choose(records, minutes - len(records), lambda run: 1.0):
         for run in runs[: most - len(records)]:
             rate = truth[search.title(run)]
-            seconds = [100 / (rate * math.exp(rng.gauss(0, scatter)))] * 5 if rate else None
+            seconds = (
+                [100 / (rate * math.exp(rng.gauss(0, scatter)))] * 5 if rate else None
+            )
             status = ("ok",) if rate else ("failed",)
-            records[run.label] = make_record(*status, config=run.options, **({"seconds": seconds} if rate else {}))
+            records[run.label] = make_record(
+                *status, config=run.options, **({"seconds": seconds} if rate else {})
+            )
         if len(records) >= most:
             break
     return records
 
 
 def two_cores(**lists):
-    return candidates({name: list(values) for name, values in lists.items()}, num_gpus=0, num_cores=2)
+    return candidates(
+        {name: list(values) for name, values in lists.items()}, num_gpus=0, num_cores=2
+    )
 
 
 def test_all_modes_that_train_one_model_are_compared_on_all_devices():
@@ -47,15 +53,25 @@ def test_all_modes_that_train_one_model_are_compared_on_all_devices():
 
 
 def test_lists_of_values_are_compared():
-    runs = two_cores(variable_update=["replicated"], all_reduce_spec=["auto", "xring"], batch_size=[32, 64])
-    options = [(run.config.update.all_reduce_spec, run.config.training.batch_size) for run in runs]
+    runs = two_cores(
+        variable_update=["replicated"],
+        all_reduce_spec=["auto", "xring"],
+        batch_size=[32, 64],
+    )
+    options = [
+        (run.config.update.all_reduce_spec, run.config.training.batch_size)
+        for run in runs
+    ]
     assert sorted(options) == [("auto", 32), ("auto", 64), ("xring", 32), ("xring", 64)]
 
 
 @pytest.mark.parametrize(
     ("lists", "words"),
     [
-        ({"variable_update": ["replicated"], "all_reduce_spec": ["nccl"]}, "nccl needs --device=gpu"),
+        (
+            {"variable_update": ["replicated"], "all_reduce_spec": ["nccl"]},
+            "nccl needs --device=gpu",
+        ),
         ({"keras_backend": ["jax"]}, "--keras_backend=jax"),
     ],
 )
@@ -69,13 +85,17 @@ def test_the_fastest_is_found_in_two_rounds():
     search = ModeSearch(two_cores())
     records = measured(search)
     ranking = search.ranking(records)
-    assert len(records) == 6 and ranking.contenders == [ranking.reference] == [COLLECTIVE]
+    assert len(records) == 6 and ranking.contenders == [ranking.reference] == [
+        COLLECTIVE
+    ]
 
 
 def test_a_third_round_is_made_of_those_that_it_could_separate():
     search = ModeSearch(two_cores())
     records = measured(search, {PS: 50.0, AUTO: 97.0, COLLECTIVE: 100.0}, scatter=0.006)
-    assert 6 < len(records) <= 8 and all("parameter" not in label for label in records if label.endswith(".r3"))
+    assert 6 < len(records) <= 8 and all(
+        "parameter" not in label for label in records if label.endswith(".r3")
+    )
 
 
 def test_when_time_is_short_the_first_ones_are_measured_and_the_rest_is_named():
@@ -104,4 +124,6 @@ def test_rounds_have_names_of_their_own():
     search = ModeSearch(two_cores())
     planned = search.planned()
     assert len({run.label for run in planned}) == len(planned) == 6
-    assert dataclasses.replace(planned[0], repeat=2).label in {run.label for run in planned}
+    assert dataclasses.replace(planned[0], repeat=2).label in {
+        run.label for run in planned
+    }

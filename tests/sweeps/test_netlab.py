@@ -26,21 +26,46 @@ def can_make_namespaces() -> bool:
     """Whether this process may: root in a container often may not."""
     if shutil.which("ip") is None or shutil.which("tc") is None or os.geteuid() != 0:
         return False
-    return subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode == 0
+    return (
+        subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode
+        == 0
+    )
 
 
-real = pytest.mark.skipif(not can_make_namespaces(), reason="needs root, iproute2 and the right to make namespaces")
+real = pytest.mark.skipif(
+    not can_make_namespaces(),
+    reason="needs root, iproute2 and the right to make namespaces",
+)
 
 
 @pytest.mark.parametrize(
-    "text, rate", [("200mbit", 2e8), ("1gbit", 1e9), ("1.5Gbit/s", 1.5e9), ("100 kbit", 1e5), ("50MBIT", 5e7)]
+    "text, rate",
+    [
+        ("200mbit", 2e8),
+        ("1gbit", 1e9),
+        ("1.5Gbit/s", 1.5e9),
+        ("100 kbit", 1e5),
+        ("50MBIT", 5e7),
+    ],
 )
 def test_rates_are_bits_a_second(text, rate):
     assert parse_rate(text) == rate
 
 
 @pytest.mark.parametrize(
-    "text", ["", "200", "200mb", "200mbps", "25MB/s", "-1gbit", "1kbit", "1000gbit", "nan", "1e3mbit"]
+    "text",
+    [
+        "",
+        "200",
+        "200mb",
+        "200mbps",
+        "25MB/s",
+        "-1gbit",
+        "1kbit",
+        "1000gbit",
+        "nan",
+        "1e3mbit",
+    ],
 )
 def test_what_is_no_rate_is_told_the_rule(text):
     with pytest.raises(ValueError, match="a number and kbit, mbit or gbit"):
@@ -48,16 +73,19 @@ def test_what_is_no_rate_is_told_the_rule(text):
 
 
 def test_delays():
-    assert [parse_delay(text) for text in ("0", "5ms", "0.5 ms", "200us", "1s")] == pytest.approx(
-        [0, 0.005, 0.0005, 0.0002, 1.0]
-    )
+    assert [
+        parse_delay(text) for text in ("0", "5ms", "0.5 ms", "200us", "1s")
+    ] == pytest.approx([0, 0.005, 0.0005, 0.0002, 1.0])
     for text in ("5", "2s", "-1ms", "1m", ""):
         with pytest.raises(ValueError, match="a number and us, ms or s"):
             parse_delay(text)
 
 
 def test_a_bucket_holds_8_ms_and_a_packet_at_least():
-    assert NetworkLink(1e9).burst_bytes == 1_000_000 and NetworkLink(1e6).burst_bytes == 66_000
+    assert (
+        NetworkLink(1e9).burst_bytes == 1_000_000
+        and NetworkLink(1e6).burst_bytes == 66_000
+    )
     assert NetworkLink(1e9).queue_bytes == 1_000_000 + 6_250_000
     assert [network.megabits(rate) for rate in (2e8, 5e7, 1.5e6, 1e9)] == [
         "200 Mbit/s",
@@ -69,7 +97,9 @@ def test_a_bucket_holds_8_ms_and_a_packet_at_least():
 
 def test_what_iperf3_says_is_read():
     streams = [{"sender": {"min_rtt": 250}}]
-    text = json.dumps({"end": {"sum_received": {"bits_per_second": 1.9e8}, "streams": streams}})
+    text = json.dumps(
+        {"end": {"sum_received": {"bits_per_second": 1.9e8}, "streams": streams}}
+    )
     assert network.parse_iperf3(text) == (1.9e8, 0.00025)
     with pytest.raises(network.CallFailed, match="unable to connect"):
         network.parse_iperf3('{"error": "unable to connect"}')
@@ -81,7 +111,9 @@ def test_what_iperf3_says_is_read():
 def test_the_measured_rate_stands_beside_the_one_that_was_asked_for():
     found = network.Calibration((1.91e8, 1.9e8), 0.0003)
     line = network.description(LINK, found)
-    assert line.startswith("200 Mbit/s asked; 190 Mbit/s to 191") and line.endswith("0.3 ms")
+    assert line.startswith("200 Mbit/s asked; 190 Mbit/s to 191") and line.endswith(
+        "0.3 ms"
+    )
     same = network.Calibration((1.9e8, 1.9e8), 0.0003)
     assert " 190 Mbit/s of payload" in network.description(LINK, same)
     assert network.warnings(LINK, found) == []
@@ -93,7 +125,9 @@ def test_programs_that_are_not_there_are_named_with_their_package(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(shutil, "which", lambda program: None)
     root, packages = network.refusals(False)
-    assert "root" in root and packages.endswith("; apt install iperf3 iproute2 util-linux")
+    assert "root" in root and packages.endswith(
+        "; apt install iperf3 iproute2 util-linux"
+    )
 
 
 def test_a_kernel_that_lacks_something_and_a_process_without_rights():
@@ -102,8 +136,16 @@ def test_a_kernel_that_lacks_something_and_a_process_without_rights():
         ("RTNETLINK answers: Operation not permitted", "netlab needs CAP_SYS_ADMIN"),
     ):
         with pytest.raises(entry.Refusal) as refused:
-            network._need("the token bucket filter (tbf)", "sch_tbf", "sh", "-c", f"echo {said!r} >&2; exit 2")
-        assert refused.value.lines[0].startswith(told) and said in refused.value.lines[0]
+            network._need(
+                "the token bucket filter (tbf)",
+                "sch_tbf",
+                "sh",
+                "-c",
+                f"echo {said!r} >&2; exit 2",
+            )
+        assert (
+            refused.value.lines[0].startswith(told) and said in refused.value.lines[0]
+        )
 
 
 def are_empty(nodes: Sequence[network.Namespace]) -> bool:
@@ -119,17 +161,31 @@ def test_nodes_reach_each_other_through_limited_links_and_nothing_is_left():
             ("ps0", "10.200.0.3"),
         ]
         server = "import socket; s = socket.create_server(('', 7)); print('up', flush=True); s.accept()"
-        listener = subprocess.Popen(nodes[2].command([sys.executable, "-c", server]), stdout=subprocess.PIPE, text=True)
+        listener = subprocess.Popen(
+            nodes[2].command([sys.executable, "-c", server]),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert listener.stdout is not None and listener.stdout.readline() == "up\n"
-        client = f"import socket; socket.create_connection(({nodes[2].address!r}, 7), 10)"
+        client = (
+            f"import socket; socket.create_connection(({nodes[2].address!r}, 7), 10)"
+        )
         for node in (nodes[0], nodes[2]):  # another node, and itself
-            assert subprocess.run(node.command([sys.executable, "-c", client])).returncode == 0 or node == nodes[2]
+            assert (
+                subprocess.run(node.command([sys.executable, "-c", client])).returncode
+                == 0
+                or node == nodes[2]
+            )
         for node in nodes:
-            shown = network.call(*node.command(["tc", "qdisc", "show", "dev", network.DEVICE]))
+            shown = network.call(
+                *node.command(["tc", "qdisc", "show", "dev", network.DEVICE])
+            )
             assert "tbf" in shown and "rate 200Mbit" in shown
         # What still runs in a node at the end, in whatever session, ends with it.
         sleeper = subprocess.Popen(nodes[1].command(["setsid", "sleep", "1000"]))
-        wait_until(lambda: len(nodes[1].processes()) == 2, "the sleeper is in its namespace")
+        wait_until(
+            lambda: len(nodes[1].processes()) == 2, "the sleeper is in its namespace"
+        )
     assert are_empty(nodes)
     assert sleeper.wait(10) == -signal.SIGKILL
     listener.wait(10)
@@ -145,10 +201,15 @@ def test_nothing_of_a_killed_run_is_left():
         "        while len(nodes[0].processes()) < 2: time.sleep(0.01)\n"
         "        print(*(f'{node.holder} {node.identity}' for node in nodes), flush=True); time.sleep(1000)"
     )
-    killed = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    killed = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
     assert killed.stdout is not None
     words = killed.stdout.readline().split()
-    nodes = [network.Namespace(int(holder), identity) for holder, identity in zip(words[::2], words[1::2])]
+    nodes = [
+        network.Namespace(int(holder), identity)
+        for holder, identity in zip(words[::2], words[1::2])
+    ]
     assert [len(node.processes()) for node in nodes] == [2, 1]
     killed.kill()
     killed.wait()
@@ -161,11 +222,15 @@ def test_nothing_of_a_killed_run_is_left():
 @pytest.mark.parametrize("delay_s", [0.0, 0.01])
 def test_the_links_carry_what_was_asked_for(delay_s, monkeypatch):
     """Not more than the rate, not faster than the delay; how far from both is the machine's matter."""
-    monkeypatch.setattr(network, "FULL", ("-t", "1"))  # a second; a full bucket is a tenth of what it carries
+    monkeypatch.setattr(
+        network, "FULL", ("-t", "1")
+    )  # a second; a full bucket is a tenth of what it carries
     if delay_s and shutil.which("wirefilter") is None:
         pytest.skip("needs vde2")
     with network.network(["worker0", "worker1"], NetworkLink(5e6, delay_s)) as nodes:
         found = network.measure(nodes)
-    assert len(found.bits_per_s) == 2 and all(0 < rate < 7e6 for rate in found.bits_per_s), found
+    assert len(found.bits_per_s) == 2 and all(
+        0 < rate < 7e6 for rate in found.bits_per_s
+    ), found
     assert found.round_trip_s > 2 * delay_s * 0.9
     assert are_empty(nodes)

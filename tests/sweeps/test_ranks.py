@@ -14,7 +14,9 @@ from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.estimate import given_limit
 
 MODE = registry.UpdateMode("no.module", engine="far")
-ASYNC = registry.UpdateMode("no.module", engine="far", has_servers=True, has_coordinator=True)
+ASYNC = registry.UpdateMode(
+    "no.module", engine="far", has_servers=True, has_coordinator=True
+)
 SEVERAL = {"variable_update": "collective_all_reduce", "num_workers": 3}
 LOST = Ended(-9, False, ["[worker 2] x", "error: worker 2: gone"], 2, (1, 1, -9))
 
@@ -39,13 +41,27 @@ def test_each_rank_is_told_its_number_and_where_all_meet(with_servers):
     config = resolved(variable_update="of_servers", num_workers=2, num_ps=1)
     tasks = ranks.Starter(["train"]).tasks(config, ["--a=1"], has_streams=True)
     assert [list(task.command) for task in tasks] == [["train", "--a=1"]] * 4
-    assert [task.prefix for task in tasks] == ["", "[worker 0] ", "[worker 1] ", "[ps 0] "]
+    assert [task.prefix for task in tasks] == [
+        "",
+        "[worker 0] ",
+        "[worker 1] ",
+        "[ps 0] ",
+    ]
     assert [task.has_streams for task in tasks] == [True, False, False, False]
     assert [task.may_fail for task in tasks] == [False, True, True, False]
-    assert [task.environment["RNN_SCALING_RANK"] for task in tasks] == ["0", "1", "2", "3"]
+    assert [task.environment["RNN_SCALING_RANK"] for task in tasks] == [
+        "0",
+        "1",
+        "2",
+        "3",
+    ]
     (meeting,) = {task.environment["RNN_SCALING_MEETING"] for task in tasks}
-    assert meeting.startswith("127.0.0.1:") and {task.environment["RNN_SCALING_SIZE"] for task in tasks} == {"4"}
-    assert not any(task.may_fail for task in ranks.Starter().tasks(resolved(**SEVERAL), []))
+    assert meeting.startswith("127.0.0.1:") and {
+        task.environment["RNN_SCALING_SIZE"] for task in tasks
+    } == {"4"}
+    assert not any(
+        task.may_fail for task in ranks.Starter().tasks(resolved(**SEVERAL), [])
+    )
 
 
 def test_the_ranks_of_a_run_have_one_token_in_their_environments_and_not_on_their_command_lines():
@@ -55,7 +71,9 @@ def test_the_ranks_of_a_run_have_one_token_in_their_environments_and_not_on_thei
         return token
 
     config = resolved(**SEVERAL)
-    first, second = (token_of(ranks.Starter().tasks(config, ["--seed=2"])) for _ in range(2))
+    first, second = (
+        token_of(ranks.Starter().tasks(config, ["--seed=2"])) for _ in range(2)
+    )
     assert first != second and min(len(first), len(second)) >= 32
 
 
@@ -75,12 +93,17 @@ def test_a_dry_run_shows_what_a_person_would_type(launch, given, shown):
 
 def test_a_dry_run_shows_the_servers(with_servers):
     config = resolved(variable_update="of_servers", num_workers=2, num_ps=3)
-    assert " local-cluster --workers=2 --ps=3 -- --a=1" in ranks.Starter().shown(config, ["--a=1"])
+    assert " local-cluster --workers=2 --ps=3 -- --a=1" in ranks.Starter().shown(
+        config, ["--a=1"]
+    )
 
 
 def test_a_launcher_is_a_command_that_is_here():
     assert ranks.launcher(f"{sys.executable} -x 'a b'") and ranks.launcher("") == ""
-    for wrong, why in (("no_such_launcher -K", "no_such_launcher was not found"), ('srun "', "No closing quotation")):
+    for wrong, why in (
+        ("no_such_launcher -K", "no_such_launcher was not found"),
+        ('srun "', "No closing quotation"),
+    ):
         with pytest.raises(ValueError, match=why):
             ranks.launcher(wrong)
 
@@ -93,12 +116,19 @@ def test_a_rank_that_was_killed_is_named_beside_what_the_others_say(capsys):
     assert capsys.readouterr().err == f"worker 2 (rank 2) was {remedy}\n"
     assert ranks.answer(Ended(-9, False, [], 0, (-9, 1, 1)), config) == 1
     assert capsys.readouterr().err == f"error: worker 0 (rank 0) was {remedy}\n"
-    assert ranks.reason(LOST, config, given_limit(0)).message == f"worker 2 (rank 2): {remedy} (last output: x)"
+    assert (
+        ranks.reason(LOST, config, given_limit(0)).message
+        == f"worker 2 (rank 2): {remedy} (last output: x)"
+    )
 
 
 def test_a_rank_that_failed_is_told_with_its_own_words_unless_rank_0_has_told(capsys):
     config = resolved(**SEVERAL)
-    said = ["error: of another", "[worker 1] error: no such device", "[worker 2] error: else"]
+    said = [
+        "error: of another",
+        "[worker 1] error: no such device",
+        "[worker 2] error: else",
+    ]
     assert ranks.answer(Ended(3, False, said, 1, (-9, 3, 1)), config) == 3
     line = "worker 1 (rank 1): ended with exit status 3 and no result: no such device"
     assert capsys.readouterr().err == f"error: {line}\n"
@@ -112,15 +142,38 @@ def test_a_rank_that_failed_is_told_with_its_own_words_unless_rank_0_has_told(ca
 
 def test_the_flags_of_all_ranks_are_checked_at_once():
     words, config = ranks.checked(["--seed=2"], {"workers": 3, "ps": None})
-    assert (config.cluster.num_workers, config.update.variable_update) == (3, ranks.DEFAULT_MODE)
-    assert set(words) == {"--seed=2", "--num_workers=3", f"--variable_update={ranks.DEFAULT_MODE}"}
-    assert ranks.checked([], {"workers": None})[1].cluster.num_workers == ranks.DEFAULT_WORKERS
-    assert ranks.checked(["--num_workers=4"], {"workers": 4})[1].cluster.num_workers == 4
+    assert (config.cluster.num_workers, config.update.variable_update) == (
+        3,
+        ranks.DEFAULT_MODE,
+    )
+    assert set(words) == {
+        "--seed=2",
+        "--num_workers=3",
+        f"--variable_update={ranks.DEFAULT_MODE}",
+    }
+    assert (
+        ranks.checked([], {"workers": None})[1].cluster.num_workers
+        == ranks.DEFAULT_WORKERS
+    )
+    assert (
+        ranks.checked(["--num_workers=4"], {"workers": 4})[1].cluster.num_workers == 4
+    )
     with pytest.raises(FlagErrors) as error:
-        ranks.checked(["--num_workers=4", "--num_units=0", "--no=1"], {"workers": 3, "ps": 2}, ["first"])
+        ranks.checked(
+            ["--num_workers=4", "--num_units=0", "--no=1"],
+            {"workers": 3, "ps": 2},
+            ["first"],
+        )
     first, workers, stray, units, servers = error.value.lines
-    assert first == "first" and stray.startswith("--no is not a flag") and units.startswith("--num_units=0 must")
+    assert (
+        first == "first"
+        and stray.startswith("--no is not a flag")
+        and units.startswith("--num_units=0 must")
+    )
     assert workers.startswith("--workers=3 and --num_workers=4 contradict")
     assert servers.startswith("--num_ps=2 would be ignored")
-    with pytest.raises(FlagErrors, match="--variable_update=replicated runs in one process; use .*collective_all_redu"):
+    with pytest.raises(
+        FlagErrors,
+        match="--variable_update=replicated runs in one process; use .*collective_all_redu",
+    ):
         ranks.checked(["--variable_update=replicated"], {"workers": 2})

@@ -52,20 +52,31 @@ def with_that_trainer(monkeypatch):
 
 def sweep(folder, *names, command=COMMAND, run_timeout=None, **given):
     given = {"device": "cpu", "num_devices": 1, **given}
-    runs = [Run(name, given, configs.resolve(given, num_gpus=0, num_cores=2)) for name in names]
+    runs = [
+        Run(name, given, configs.resolve(given, num_gpus=0, num_cores=2))
+        for name in names
+    ]
     trainer = SuiteTrainer(command)
     options = conduct.ConductOptions(run_timeout=run_timeout)
-    outcome = conduct.conduct_sweep(runs, 1, folder, options, again=["sweep"], trainer=trainer)
+    outcome = conduct.conduct_sweep(
+        runs, 1, folder, options, again=["sweep"], trainer=trainer
+    )
     assert trainer._next is None
     return outcome
 
 
 def both_ways(folder, *names):
     """The records with processes that start before their turns, and without."""
-    commands = {"early": COMMAND, "alone": (*COMMAND[:2], f"{TRAINER}\n")}  # the second is not the suite's own
+    commands = {
+        "early": COMMAND,
+        "alone": (*COMMAND[:2], f"{TRAINER}\n"),
+    }  # the second is not the suite's own
     for how, command in commands.items():
         results = sweep(folder / how, *names, command=command).records.values()
-        yield [dataclasses.replace(result, config={**result.config, "result_file": ""}) for result in results]
+        yield [
+            dataclasses.replace(result, config={**result.config, "result_file": ""})
+            for result in results
+        ]
 
 
 def logged(folder):
@@ -82,12 +93,18 @@ def test_each_process_starts_before_its_turn_and_leaves_the_same_record(tmp_path
     early, alone = (events(tmp_path / how) for how in ("early", "alone"))
     for before, after in (("a", "b"), ("b", "c")):
         start, finish = f"start {after}.json", f"finish {before}.json"
-        assert early.index(start) < early.index(finish) and alone.index(start) > alone.index(finish)
+        assert early.index(start) < early.index(finish) and alone.index(
+            start
+        ) > alone.index(finish)
 
 
 def test_a_process_that_ends_before_its_turn_is_a_failed_run_like_any_other(tmp_path):
     early, alone = both_ways(tmp_path, "a", "dies", "c")
-    assert early == alone and [result.status for result in early] == ["ok", "failed", "ok"]
+    assert early == alone and [result.status for result in early] == [
+        "ok",
+        "failed",
+        "ok",
+    ]
     assert early[1].error.message.endswith("--num_devices=3: no such luck")
 
 
@@ -106,24 +123,41 @@ def test_an_end_of_the_sweep_leaves_no_process_and_no_record_of_a_run_whose_turn
     assert not any(alive(int(pid)) for _, _, pid in logged(tmp_path))
 
 
-@pytest.mark.parametrize("command, total_s", [(COMMAND, 26.0), ((*COMMAND[:2], f"{TRAINER}\n"), 30.0)])
+@pytest.mark.parametrize(
+    "command, total_s", [(COMMAND, 26.0), ((*COMMAND[:2], f"{TRAINER}\n"), 30.0)]
+)
 def test_the_time_left_has_no_loading_that_the_run_before_hides(command, total_s):
     config = configs.resolve({"device": "cpu"}, num_gpus=0, num_cores=2)
     run, estimator = Run("a", {}, config), SuiteTrainer(command).estimator()
-    result = make_record(config=config.flat(), phases={"start": 2.0, "measured": 8.0, "total": 10.0})
+    result = make_record(
+        config=config.flat(), phases={"start": 2.0, "measured": 8.0, "total": 10.0}
+    )
     estimator.learn(run.identity, result)
-    assert estimator.total_s([run.identity]) == 10.0 and estimator.total_s([run.identity] * 3) == total_s
+    assert (
+        estimator.total_s([run.identity]) == 10.0
+        and estimator.total_s([run.identity] * 3) == total_s
+    )
     assert estimator.total_s([run.identity] * 2, follow=True) == total_s - 10.0
 
 
-def test_a_process_that_hangs_while_it_loads_early_is_started_anew_in_its_turn(tmp_path, monkeypatch):
+def test_a_process_that_hangs_while_it_loads_early_is_started_anew_in_its_turn(
+    tmp_path, monkeypatch
+):
     def monotonic():
-        return 1000.0 if (tmp_path / "log").exists() and "start hangs.json" in events(tmp_path) else 0.0
+        return (
+            1000.0
+            if (tmp_path / "log").exists() and "start hangs.json" in events(tmp_path)
+            else 0.0
+        )
 
-    monkeypatch.setattr(suite_trainer, "time", types.SimpleNamespace(monotonic=monotonic))
+    monkeypatch.setattr(
+        suite_trainer, "time", types.SimpleNamespace(monotonic=monotonic)
+    )
     results = sweep(tmp_path, "a", "hangs", "c", run_timeout=60.0).records.values()
     assert [result.status for result in results] == ["ok", "ok", "ok"]
-    assert [event for event in events(tmp_path) if "hangs" in event] == ["start hangs.json"] * 2 + ["finish hangs.json"]
+    assert [event for event in events(tmp_path) if "hangs" in event] == [
+        "start hangs.json"
+    ] * 2 + ["finish hangs.json"]
     assert not any(alive(int(pid)) for _, _, pid in logged(tmp_path))
 
 
@@ -135,6 +169,8 @@ def test_a_process_that_hangs_while_it_loads_early_is_started_anew_in_its_turn(t
         ({}, "env"),
     ],
 )
-def test_runs_of_several_processes_of_launchers_and_of_other_frameworks_wait_for_their_turns(given, launch):
+def test_runs_of_several_processes_of_launchers_and_of_other_frameworks_wait_for_their_turns(
+    given, launch
+):
     config = configs.resolve({"device": "cpu", **given}, num_gpus=0, num_cores=2)
     assert ranks.Starter(COMMAND, launch).early_command(config, []) is None

@@ -24,12 +24,16 @@ def alone(tf):
     return results, state
 
 
-@pytest.mark.parametrize("mode", ["replicated", "parameter_server", "mirrored", "keras_slicing"])
+@pytest.mark.parametrize(
+    "mode", ["replicated", "parameter_server", "mirrored", "keras_slicing"]
+)
 def test_towers_that_share_a_global_batch_are_right_as_often_as_one(tf, alone, mode):
     step, _ = build({**GIVEN, "variable_update": mode})
     for want in alone[0]:
         got = step()
-        assert got.loss_items.tolist() == [48.0, 45.0] and want.loss_items.tolist() == [93.0]
+        assert got.loss_items.tolist() == [48.0, 45.0] and want.loss_items.tolist() == [
+            93.0
+        ]
         assert got.correct.sum() == want.correct.sum() and got.accuracy == want.accuracy
         assert got.loss == pytest.approx(want.loss, rel=1e-5)
     assert sum(result.correct.sum() for result in alone[0]) > 0
@@ -70,7 +74,9 @@ def test_images_are_right_where_the_largest_logit_is_the_label(tf, accuracy):
         def logits(self, weights, images, seed):
             return tf.constant([[0.0, 2.0, 1.0], [5.0, 2.0, 1.0], [0.0, 1.0, 1.0]]), {}
 
-    classifier = ImageClassifier(Fixed(), ModelConfig(model="resnet50", accuracy=accuracy))
+    classifier = ImageClassifier(
+        Fixed(), ModelConfig(model="resnet50", accuracy=accuracy)
+    )
     batch = ImageBatch(tf.zeros([3, 2, 2, 3]), tf.constant([1, 1, 1], tf.int64))
     outcome = classifier.forward({}, {}, batch, tf.constant([0, 1]))
     assert outcome.correct is None if not accuracy else float(outcome.correct) == 2.0

@@ -17,13 +17,17 @@ from tests.support import forked
 pytestmark = pytest.mark.usefixtures("as_built")
 
 SHAPES = [(), (1,), (7,), (8,), (0, 4), (2, 3, 4), (257,)]
-VALUES = [("float32", shape) for shape in SHAPES] + [(d, s) for d in ("float16", "bfloat16") for s in ((), (7,))]
+VALUES = [("float32", shape) for shape in SHAPES] + [
+    (d, s) for d in ("float16", "bfloat16") for s in ((), (7,))
+]
 SHARDS = {"xring": [1, 2, 3], "pscpu": [1, 2, 3, 5], "psgpu": [1, 2, 3]}
 CASES = [
     (name, n, shards)
     for name, n in itertools.product(ALL_REDUCES, [1, 2, 3, 4])
     for shards in SHARDS.get(name, [1])
-    if name != "nccl" and (name != "xring" or shards <= n) and ALL_REDUCES[name].ranks[2](n)
+    if name != "nccl"
+    and (name != "xring" or shards <= n)
+    and ALL_REDUCES[name].ranks[2](n)
 ]
 IN_THIS_PROCESS = [case for case in CASES if case[0] != "collective"]
 
@@ -34,8 +38,13 @@ def check(tf, devices, name, num_towers, shards):
     reduce = load(ALL_REDUCES, name).build(devices, shards)
     rng = np.random.default_rng(num_towers)
     # Small whole numbers, whose sums every dtype holds exactly: no tolerance is needed.
-    values = VALUES if shards == 1 else VALUES[: len(SHAPES)]  # which dtype does not matter to how they are cut
-    cases = [(dtype, rng.integers(-8, 9, size=(num_towers, *shape))) for dtype, shape in values]
+    values = (
+        VALUES if shards == 1 else VALUES[: len(SHAPES)]
+    )  # which dtype does not matter to how they are cut
+    cases = [
+        (dtype, rng.integers(-8, 9, size=(num_towers, *shape)))
+        for dtype, shape in values
+    ]
 
     @tf.function(autograph=False)
     def step(factor):
@@ -44,7 +53,9 @@ def check(tf, devices, name, num_towers, shards):
             tensors = []
             for tower, device in enumerate(devices):
                 with tf.device(device):
-                    tensors.append(tf.cast(factor, dtype) * tf.constant(values[tower], dtype))
+                    tensors.append(
+                        tf.cast(factor, dtype) * tf.constant(values[tower], dtype)
+                    )
             outputs = reduce(tensors)
             assert len(outputs) == num_towers
             for output, tensor, device in zip(outputs, tensors, devices, strict=True):
@@ -54,10 +65,14 @@ def check(tf, devices, name, num_towers, shards):
         return summed
 
     for factor in (1, 2, -1):
-        for (dtype, values), outputs in zip(cases, step(tf.constant(factor)), strict=True):
+        for (dtype, values), outputs in zip(
+            cases, step(tf.constant(factor)), strict=True
+        ):
             expected = factor * values.sum(axis=0)
             for output in outputs:
-                np.testing.assert_array_equal(np.asarray(output, np.float64), expected, err_msg=dtype)
+                np.testing.assert_array_equal(
+                    np.asarray(output, np.float64), expected, err_msg=dtype
+                )
 
 
 @pytest.mark.parametrize(("name", "num_towers", "shards"), IN_THIS_PROCESS)
@@ -75,13 +90,17 @@ def _check_collective(inter_op_threads: int) -> None:
 
     tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads)
     cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(4)])
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(4)]
+    )
     devices = [device.name for device in tf.config.list_logical_devices("CPU")]
     _check_build_in_a_function(tf, devices)
     for name, num_towers, shards in CASES:
         if name == "collective":
             check(tf, devices, name, num_towers, shards)
-            check(tf, devices, name, num_towers, shards)  # a second function of the process: keys must not collide
+            check(
+                tf, devices, name, num_towers, shards
+            )  # a second function of the process: keys must not collide
     _check_beside_a_strategy(tf, devices)
 
 
@@ -90,7 +109,9 @@ def _check_build_in_a_function(tf, devices) -> None:
 
     @tf.function(autograph=False)
     def step(num_towers):
-        return load(ALL_REDUCES, "collective").build(devices[:num_towers], 1)([tf.ones([])] * num_towers)
+        return load(ALL_REDUCES, "collective").build(devices[:num_towers], 1)(
+            [tf.ones([])] * num_towers
+        )
 
     for num_towers in (2, 4):
         assert [float(total) for total in step(num_towers)] == [num_towers] * num_towers
@@ -102,7 +123,9 @@ def _check_beside_a_strategy(tf, devices) -> None:
 
     @tf.function(autograph=False)
     def summed():
-        return strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("sum", tf.ones([3])))
+        return strategy.run(
+            lambda: tf.distribute.get_replica_context().all_reduce("sum", tf.ones([3]))
+        )
 
     for _ in range(2):
         for value in strategy.experimental_local_results(summed()):
@@ -118,34 +141,67 @@ def test_every_registered_algorithm_is_tested_or_needs_gpus():
 
 
 def _devices_of(tf, function, op_type):
-    return [op.device[-5:] for op in function.get_concrete_function().graph.get_operations() if op.type == op_type]
+    return [
+        op.device[-5:]
+        for op in function.get_concrete_function().graph.get_operations()
+        if op.type == op_type
+    ]
 
 
 def test_whole_tensors_spread_over_the_devices_by_bytes(tf, devices):
     reduce = load(ALL_REDUCES, "pscpu").build(devices[:2], 1)
-    function = tf.function(lambda: [reduce([tf.zeros([size])] * 2) for size in (100, 10, 10, 10, 100)], autograph=False)
-    assert _devices_of(tf, function, "AddN") == ["CPU:0", "CPU:1", "CPU:1", "CPU:1", "CPU:1"]
+    function = tf.function(
+        lambda: [reduce([tf.zeros([size])] * 2) for size in (100, 10, 10, 10, 100)],
+        autograph=False,
+    )
+    assert _devices_of(tf, function, "AddN") == [
+        "CPU:0",
+        "CPU:1",
+        "CPU:1",
+        "CPU:1",
+        "CPU:1",
+    ]
 
 
 def test_shards_add_on_as_many_devices(tf, devices):
     reduce = load(ALL_REDUCES, "pscpu").build(devices[:4], 4)
     function = tf.function(lambda: reduce([tf.zeros([8])] * 4), autograph=False)
-    assert sorted(_devices_of(tf, function, "AddN")) == ["CPU:0", "CPU:1", "CPU:2", "CPU:3"]
+    assert sorted(_devices_of(tf, function, "AddN")) == [
+        "CPU:0",
+        "CPU:1",
+        "CPU:2",
+        "CPU:3",
+    ]
 
 
 def test_hierarchical_takes_turns_and_keeps_its_groups(tf, devices):
     reduce = load(ALL_REDUCES, "hierarchical").build(devices[:4], 1)
-    function = tf.function(lambda: [reduce([tf.zeros([2])] * 4) for _ in range(4)], autograph=False)
+    function = tf.function(
+        lambda: [reduce([tf.zeros([2])] * 4) for _ in range(4)], autograph=False
+    )
     # Three sums a tensor: in a group, in the other, of the two; the last on the first's device.
-    assert _devices_of(tf, function, "AddN")[::3] == ["CPU:0", "CPU:1", "CPU:2", "CPU:3"]
-    assert _devices_of(tf, function, "AddN")[1::3] == ["CPU:2", "CPU:3", "CPU:0", "CPU:1"]
+    assert _devices_of(tf, function, "AddN")[::3] == [
+        "CPU:0",
+        "CPU:1",
+        "CPU:2",
+        "CPU:3",
+    ]
+    assert _devices_of(tf, function, "AddN")[1::3] == [
+        "CPU:2",
+        "CPU:3",
+        "CPU:0",
+        "CPU:1",
+    ]
 
 
 def test_pscpu_adds_on_the_host_of_gpus(tf):
     from rnn_scaling.training.all_reduce import pscpu
 
     assert pscpu._host_cpu("/device:GPU:3").endswith("CPU:0")
-    assert pscpu._host_cpu("/job:worker/replica:0/task:2/device:GPU:1") == "/job:worker/replica:0/task:2/device:CPU:0"
+    assert (
+        pscpu._host_cpu("/job:worker/replica:0/task:2/device:GPU:1")
+        == "/job:worker/replica:0/task:2/device:CPU:0"
+    )
     assert pscpu._host_cpu("/device:CPU:3") == "/device:CPU:3"
 
 
@@ -153,13 +209,19 @@ PACKING = [(0, 0, 10), (1, 0, 10), (3, 0, 10), (0, 64, 3), (0, 10**6, 2)]
 
 
 @pytest.mark.parametrize(("repacking", "max_bytes", "max_group"), PACKING)
-@pytest.mark.parametrize("text", ["pscpu", "pscpu#2:16:xring#2:400:rechd", "hierarchical:100:pscpu"])
-def test_reduce_dense_is_the_sum_under_every_packing(tf, devices, text, repacking, max_bytes, max_group):
+@pytest.mark.parametrize(
+    "text", ["pscpu", "pscpu#2:16:xring#2:400:rechd", "hierarchical:100:pscpu"]
+)
+def test_reduce_dense_is_the_sum_under_every_packing(
+    tf, devices, text, repacking, max_bytes, max_group
+):
     from rnn_scaling.training.all_reduce.exchange import reduce_dense
 
     devices = devices[:2]
     rng = np.random.default_rng(0)
-    values = [rng.integers(-8, 9, size=(2, *shape)).astype(np.float32) for shape in SHAPES]
+    values = [
+        rng.integers(-8, 9, size=(2, *shape)).astype(np.float32) for shape in SHAPES
+    ]
     segments = all_reduce_spec.parse(text)
 
     @tf.function(autograph=False)
@@ -183,8 +245,19 @@ def test_a_pack_goes_to_the_algorithm_of_its_own_size(tf, devices):
     grads = [[tf.zeros([4]), tf.zeros([4])]] * 2
 
     def op_types(max_bytes):
-        function = tf.function(lambda: reduce_dense(grads, devices[:2], segments, 0, max_bytes, 10), autograph=False)
-        return [op.type for op in function.get_concrete_function().graph.get_operations()]
+        function = tf.function(
+            lambda: reduce_dense(grads, devices[:2], segments, 0, max_bytes, 10),
+            autograph=False,
+        )
+        return [
+            op.type for op in function.get_concrete_function().graph.get_operations()
+        ]
 
-    assert (op_types(0).count("AddN"), op_types(0).count("CollectiveReduceV2")) == (2, 0)
-    assert (op_types(16).count("AddN"), op_types(16).count("CollectiveReduceV2")) == (0, 2)
+    assert (op_types(0).count("AddN"), op_types(0).count("CollectiveReduceV2")) == (
+        2,
+        0,
+    )
+    assert (op_types(16).count("AddN"), op_types(16).count("CollectiveReduceV2")) == (
+        0,
+        2,
+    )

@@ -38,7 +38,13 @@ def write(folder, done, *ranks, files=(), **given):
 def saved(folder, *batches, files=(), **given):
     for done in batches:
         told = {"seconds": [0.5] * done, "items": [8] * done, "loss": [1.0] * done}
-        write(folder, done, {"told": told, "resumed": [{"batch": 1, "seconds": 2.0}]}, files=files, **given)
+        write(
+            folder,
+            done,
+            {"told": told, "resumed": [{"batch": 1, "seconds": 2.0}]},
+            files=files,
+            **given,
+        )
     return [path.name for path in sorted(folder.iterdir())]
 
 
@@ -46,12 +52,22 @@ def test_the_newest_two_stay_and_the_last_is_read_whole(tmp_path):
     assert newest(str(tmp_path / "none"), resolved()) is None
     assert saved(tmp_path, 10, 20, 30) == ["batch_00000020", "batch_00000030"]
     (tmp_path / "batch_00000040").mkdir()
-    save(tmp_path / "batch_00000040" / "variables")  # a process was killed while it saved
-    found = newest(str(tmp_path), resolved(num_batches=70, progress=False, save_every=3))
+    save(
+        tmp_path / "batch_00000040" / "variables"
+    )  # a process was killed while it saved
+    found = newest(
+        str(tmp_path), resolved(num_batches=70, progress=False, save_every=3)
+    )
     assert found.batches == 30 and found.columns["items"] == [8] * 30
     assert found.resumed == [{"batch": 1, "seconds": 2.0}]
-    assert Path(f"{checkpoint_folder.variables_in(found.folder, 0)}.index").read_bytes() == b"index"
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["batch_00000020", "batch_00000030"]
+    assert (
+        Path(f"{checkpoint_folder.variables_in(found.folder, 0)}.index").read_bytes()
+        == b"index"
+    )
+    assert [path.name for path in sorted(tmp_path.iterdir())] == [
+        "batch_00000020",
+        "batch_00000030",
+    ]
 
 
 def test_weights_are_used_with_their_own_vocabulary_alone(tmp_path):
@@ -60,20 +76,34 @@ def test_weights_are_used_with_their_own_vocabulary_alone(tmp_path):
     other.write_text("b\na\n")
     saved(tmp_path / "saved", 10, tgt_vocab_file=str(vocabulary))
     folder = str(tmp_path / "saved")
-    for files in ({}, {"tgt_vocab_file": str(vocabulary)}, {"tgt_vocab_file": str(tmp_path / "none")}):
-        assert checkpoint_folder.trained(folder, resolved(decode=True, **files)).name == "batch_00000010"
+    for files in (
+        {},
+        {"tgt_vocab_file": str(vocabulary)},
+        {"tgt_vocab_file": str(tmp_path / "none")},
+    ):
+        assert (
+            checkpoint_folder.trained(folder, resolved(decode=True, **files)).name
+            == "batch_00000010"
+        )
     with pytest.raises(CheckpointError, match=f"--tgt_vocab_file={other}"):
-        checkpoint_folder.trained(folder, resolved(decode=True, tgt_vocab_file=str(other)))
+        checkpoint_folder.trained(
+            folder, resolved(decode=True, tgt_vocab_file=str(other))
+        )
     vocabulary.write_text("a\nc\n")
     with pytest.raises(CheckpointError, match=f"--tgt_vocab_file={vocabulary}"):
-        checkpoint_folder.trained(folder, resolved(decode=True, tgt_vocab_file=str(vocabulary)))
+        checkpoint_folder.trained(
+            folder, resolved(decode=True, tgt_vocab_file=str(vocabulary))
+        )
 
 
 def test_a_run_of_another_configuration_is_told_the_option_that_differs(tmp_path):
     saved(tmp_path, 10, learning_rate=0.5)
     with pytest.raises(CheckpointError) as told:
         newest(str(tmp_path), resolved())
-    assert all(part in str(told.value) for part in ("batch 10", "--learning_rate=0.5", "--learning_rate=0.001"))
+    assert all(
+        part in str(told.value)
+        for part in ("batch 10", "--learning_rate=0.5", "--learning_rate=0.001")
+    )
 
 
 def test_a_worker_more_is_told_the_option_and_not_that_its_own_part_is_lost(tmp_path):
@@ -89,27 +119,47 @@ def test_text_that_changed_is_no_text_to_go_on_with(tmp_path):
     saved(folder, 10, files=[str(text)])
     assert newest(str(folder), resolved(), [str(text)]).batches == 10
     os.utime(text, ns=(1, 1))
-    with pytest.raises(CheckpointError, match=f"read {text} before it changed; give another folder"):
+    with pytest.raises(
+        CheckpointError, match=f"read {text} before it changed; give another folder"
+    ):
         newest(str(folder), resolved(), [str(text)])
 
 
 def test_a_file_more_or_less_is_other_data(tmp_path):
-    images, more, folder = tmp_path / "data_batch_1.bin", tmp_path / "data_batch_2.bin", tmp_path / "saved"
+    images, more, folder = (
+        tmp_path / "data_batch_1.bin",
+        tmp_path / "data_batch_2.bin",
+        tmp_path / "saved",
+    )
     images.write_bytes(b"1")
     saved(folder, 10, files=[str(images)])
     more.write_bytes(b"2")
-    with pytest.raises(CheckpointError, match=f"of a run that lacked {more}; give another folder"):
+    with pytest.raises(
+        CheckpointError, match=f"of a run that lacked {more}; give another folder"
+    ):
         newest(str(folder), resolved(), [str(images), str(more)])
-    with pytest.raises(CheckpointError, match=f"read {images} before it was removed; give another folder"):
+    with pytest.raises(
+        CheckpointError,
+        match=f"read {images} before it was removed; give another folder",
+    ):
         newest(str(folder), resolved(), [])
 
 
 def test_a_folder_has_one_run_at_a_time_and_a_killed_one_leaves_it(tmp_path):
     holding = f"with checkpoint_folder.held({str(tmp_path / 'saved')!r}): print(flush=True), input()"
-    program = [sys.executable, "-c", f"from rnn_scaling.training import checkpoint_folder\n{holding}"]
-    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as other:
+    program = [
+        sys.executable,
+        "-c",
+        f"from rnn_scaling.training import checkpoint_folder\n{holding}",
+    ]
+    with subprocess.Popen(
+        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+    ) as other:
         other.stdout.readline()
-        with pytest.raises(CheckpointError) as told, checkpoint_folder.held(str(tmp_path / "saved")):
+        with (
+            pytest.raises(CheckpointError) as told,
+            checkpoint_folder.held(str(tmp_path / "saved")),
+        ):
             pass
         other.kill()
     assert f"(pid {other.pid} on {socket.gethostname()})" in str(told.value)
@@ -128,7 +178,10 @@ def test_a_folder_that_cannot_be_held_is_named(tmp_path):
     "given, needed",
     [
         ({"num_batches": 17}, "--num_batches=17 ends before it; give 20 or more"),
-        ({"max_batches": 29, "until_steady": True}, "--max_batches=29 ends before it; give 30 or more"),
+        (
+            {"max_batches": 29, "until_steady": True},
+            "--max_batches=29 ends before it; give 30 or more",
+        ),
     ],
 )
 def test_a_run_that_would_end_before_the_checkpoint_is_refused(tmp_path, given, needed):
@@ -142,24 +195,51 @@ def test_a_run_that_would_end_before_the_checkpoint_is_refused(tmp_path, given, 
 @pytest.mark.parametrize(
     "damage, reason",
     [
-        (lambda folder: os.truncate(folder / "variables.data-00000-of-00001", 7), "has 7 of 400 bytes"),
-        (lambda folder: (folder / "variables.index").unlink(), "No such file or directory"),
+        (
+            lambda folder: os.truncate(folder / "variables.data-00000-of-00001", 7),
+            "has 7 of 400 bytes",
+        ),
+        (
+            lambda folder: (folder / "variables.index").unlink(),
+            "No such file or directory",
+        ),
         (lambda folder: os.truncate(folder / "run.json", 40), "JSON"),
-        (lambda folder: (folder / "run.json").write_text("{}"), "run.json is no rnn_scaling.checkpoint/2"),
+        (
+            lambda folder: (folder / "run.json").write_text("{}"),
+            "run.json is no rnn_scaling.checkpoint/2",
+        ),
         (lambda folder: _change_run(folder, ranks=[]), "run.json has no rank"),
-        (lambda folder: _change(folder, told={"seconds": [1.0], "items": [1], "loss": [1.0]}), "of the 20 batches"),
+        (
+            lambda folder: _change(
+                folder, told={"seconds": [1.0], "items": [1], "loss": [1.0]}
+            ),
+            "of the 20 batches",
+        ),
         (lambda folder: _change(folder, told=[1]), ""),
-        (lambda folder: _change(folder, told={"seconds": [-1.0]}), "seconds[0] is -1.0"),
-        (lambda folder: _change(folder, resumed=[{"batch": 1, "seconds": float("nan")}]), "seconds is nan"),
+        (
+            lambda folder: _change(folder, told={"seconds": [-1.0]}),
+            "seconds[0] is -1.0",
+        ),
+        (
+            lambda folder: _change(
+                folder, resumed=[{"batch": 1, "seconds": float("nan")}]
+            ),
+            "seconds is nan",
+        ),
     ],
 )
-def test_a_damaged_checkpoint_is_refused_in_one_line_with_what_to_do(tmp_path, damage, reason):
+def test_a_damaged_checkpoint_is_refused_in_one_line_with_what_to_do(
+    tmp_path, damage, reason
+):
     saved(tmp_path, 10, 20)
     damage(tmp_path / "batch_00000020")
     with pytest.raises(CheckpointError) as told:
         newest(str(tmp_path), resolved())
     line = str(told.value)
-    assert line.startswith(f"--checkpoint_dir: {tmp_path}/batch_00000020 is damaged (") and reason in line
+    assert (
+        line.startswith(f"--checkpoint_dir: {tmp_path}/batch_00000020 is damaged (")
+        and reason in line
+    )
     assert line.endswith(": batch_00000010 comes before it") and "\n" not in line
 
 
@@ -174,8 +254,18 @@ def _change_run(folder, **fields):
 
 
 def test_a_rank_reads_what_it_had_done_itself(tmp_path):
-    write(tmp_path, 1, *({"told": {"seconds": [k + 1], "items": [8], "loss": [1.0]}, "resumed": []} for k in range(2)))
-    assert [newest(str(tmp_path), resolved(), rank=rank).columns["seconds"] for rank in range(2)] == [[1], [2]]
+    write(
+        tmp_path,
+        1,
+        *(
+            {"told": {"seconds": [k + 1], "items": [8], "loss": [1.0]}, "resumed": []}
+            for k in range(2)
+        ),
+    )
+    assert [
+        newest(str(tmp_path), resolved(), rank=rank).columns["seconds"]
+        for rank in range(2)
+    ] == [[1], [2]]
     (tmp_path / "batch_00000001" / "variables_1.index").unlink()
     with pytest.raises(CheckpointError, match="is damaged"):
         newest(str(tmp_path), resolved())
@@ -184,5 +274,9 @@ def test_a_rank_reads_what_it_had_done_itself(tmp_path):
 def test_no_option_is_forgotten_in_the_comparison():
     """What may differ says nothing about what is trained; HOW_RUN is of other trainers."""
     assert configs.OPTIONS.keys() >= checkpoint_folder.MAY_DIFFER.difference(HOW_RUN)
-    model_and_data = {name for name, group in configs.GROUP_OF.items() if group in ("model", "training", "data")}
+    model_and_data = {
+        name
+        for name, group in configs.GROUP_OF.items()
+        if group in ("model", "training", "data")
+    }
     assert checkpoint_folder.MAY_DIFFER & model_and_data == {"use_synthetic_data"}

@@ -24,9 +24,24 @@ KILLED_AT, SAVE_EVERY = 17, 5
 OF_TWO_SIDES = ("vocab", "src", "decoder", "direction", "num_batches")
 WORDS = [
     *(word for word in TINY if not any(part in word for part in OF_TWO_SIDES)),
-    *("--model=lm", "--num_batches=20", "--num_devices=2", "--variable_update=replicated"),
-    *("--variable_consistency=relaxed", "--compress_gradients=int8", "--dropout=0.2", "--data_source=text"),
-    *("--accuracy", "--progress=false", f"--tgt_file_name={SAMPLE}/train.tgt", f"--tgt_vocab_file={SAMPLE}/vocab.tgt"),
+    *(
+        "--model=lm",
+        "--num_batches=20",
+        "--num_devices=2",
+        "--variable_update=replicated",
+    ),
+    *(
+        "--variable_consistency=relaxed",
+        "--compress_gradients=int8",
+        "--dropout=0.2",
+        "--data_source=text",
+    ),
+    *(
+        "--accuracy",
+        "--progress=false",
+        f"--tgt_file_name={SAMPLE}/train.tgt",
+        f"--tgt_vocab_file={SAMPLE}/vocab.tgt",
+    ),
     *("--tgt_vocab_size=1266", "--learning_rate=0.01", "--optimizer=rmsprop"),
     *("--gradient_accumulation_steps=2", "--weight_decay=0.01"),
     *("--lr_schedule=piecewise", "--lr_steps=12:0.1,16:0.02"),
@@ -48,7 +63,12 @@ def kill_in_the_middle():
 def train(folder, *words, prepare=(as_built,)):
     folder.mkdir(exist_ok=True)
     env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
-    return Trainer([*WORDS, f"--result_file={folder}/run.json", *words], folder, env, prepare=prepare).end()
+    return Trainer(
+        [*WORDS, f"--result_file={folder}/run.json", *words],
+        folder,
+        env,
+        prepare=prepare,
+    ).end()
 
 
 def test_a_run_that_was_killed_goes_on_with_the_same_losses(tmp_path):
@@ -56,19 +76,40 @@ def test_a_run_that_was_killed_goes_on_with_the_same_losses(tmp_path):
     assert train(tmp_path / "whole").returncode == 0
     killed = train(tmp_path / "killed", *saving, prepare=(kill_in_the_middle,))
     assert killed.returncode == -signal.SIGKILL
-    assert sorted(os.listdir(tmp_path / "saved")) == [".run.lock", "batch_00000010", "batch_00000015"]
+    assert sorted(os.listdir(tmp_path / "saved")) == [
+        ".run.lock",
+        "batch_00000010",
+        "batch_00000015",
+    ]
     ended = train(tmp_path / "killed", *saving)
     assert ended.returncode == 0, ended.stderr
-    assert f"resumed after batch 15, from {tmp_path}/saved/batch_00000015" in ended.stderr
-    whole, resumed = (record.read(tmp_path / name / "run.json") for name in ("whole", "killed"))
-    for name in ("loss", "correct", "items", "tower_items", "tower_positions", "loss_items", "warmup", "measured"):
+    assert (
+        f"resumed after batch 15, from {tmp_path}/saved/batch_00000015" in ended.stderr
+    )
+    whole, resumed = (
+        record.read(tmp_path / name / "run.json") for name in ("whole", "killed")
+    )
+    for name in (
+        "loss",
+        "correct",
+        "items",
+        "tower_items",
+        "tower_positions",
+        "loss_items",
+        "warmup",
+        "measured",
+    ):
         assert getattr(resumed.batches, name) == getattr(whole.batches, name), name
     assert whole.batches.resumed is None and whole.phases.resume is None
     (again,) = resumed.batches.resumed
     assert again.batch == 15 and again.seconds > resumed.phases.resume > 0
     seconds = resumed.batches.seconds
-    assert resumed.throughput.seconds == pytest.approx(sum(seconds[resumed.batches.warmup :]))
-    assert max(seconds[15:]) < resumed.phases.resume, "what it took to go on is in no batch"
+    assert resumed.throughput.seconds == pytest.approx(
+        sum(seconds[resumed.batches.warmup :])
+    )
+    assert max(seconds[15:]) < resumed.phases.resume, (
+        "what it took to go on is in no batch"
+    )
 
     other = train(tmp_path / "other", *saving, "--seed=2")
     with checkpoint_folder.held(f"{tmp_path}/saved"):
@@ -85,14 +126,24 @@ def test_a_run_that_was_killed_goes_on_with_the_same_losses(tmp_path):
 MODES = [
     {"variable_update": "independent", "optimizer": "momentum"},
     {"variable_update": "replicated", "variable_consistency": "relaxed"},
-    {"variable_update": "replicated", "compress_gradients": "int8", "compute_dtype": "float16"},
+    {
+        "variable_update": "replicated",
+        "compress_gradients": "int8",
+        "compute_dtype": "float16",
+    },
     {"variable_update": "parameter_server", "staged_vars": True},
-    {"variable_update": "parameter_server", "variable_consistency": "relaxed", "data_source": "host"},
+    {
+        "variable_update": "parameter_server",
+        "variable_consistency": "relaxed",
+        "data_source": "host",
+    },
     {"variable_update": "mirrored", "data_source": "constant"},
 ]
 
 
-@pytest.mark.parametrize("given", MODES, ids=lambda given: "-".join(map(str, given.values())))
+@pytest.mark.parametrize(
+    "given", MODES, ids=lambda given: "-".join(map(str, given.values()))
+)
 def test_no_variable_of_a_step_is_forgotten(tf, given):
     from rnn_scaling.training import checkpoints
 
@@ -101,7 +152,9 @@ def test_no_variable_of_a_step_is_forgotten(tf, given):
     slots = [slot for each in step.variable_states() for slot in each.slots]
     known = {id(variable) for variable in checkpoints.variables_of(step).values()}
     assert slots and {id(slot) for slot in slots} <= known
-    assert list(checkpoints.variables_of(step)) == sorted(checkpoints.variables_of(step), key=by_way)
+    assert list(checkpoints.variables_of(step)) == sorted(
+        checkpoints.variables_of(step), key=by_way
+    )
 
 
 def by_way(way):
@@ -113,7 +166,9 @@ def test_a_variable_that_no_object_leads_to_is_missed(tf, tmp_path):
 
     step, state = build({}, checkpoint_dir=str(tmp_path))
     hidden, plain = tf.Variable(1.0), step._build
-    step._function = tf.function(lambda: (hidden.assign_add(1.0), plain())[1], autograph=False)
+    step._function = tf.function(
+        lambda: (hidden.assign_add(1.0), plain())[1], autograph=False
+    )
     assert len(checkpoints.forgotten(step)) == 1
     state.timer.start()
     state.timer.end_step(1, 1.0)
@@ -136,7 +191,10 @@ def test_a_disk_that_is_full_ends_no_run(tf, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(checkpoints, "_write_variables", full)
     checkpoints.Saver(state._config, state, ()).save(step)
     warning = capsys.readouterr().err
-    assert warning.startswith(f"warning: --checkpoint_dir={tmp_path}: No space left") and "batch 1 was not" in warning
+    assert (
+        warning.startswith(f"warning: --checkpoint_dir={tmp_path}: No space left")
+        and "batch 1 was not" in warning
+    )
 
 
 @pytest.mark.parametrize("other", [["", 5], ["pid 7 on a", 0]])
@@ -155,7 +213,10 @@ def test_ranks_that_see_other_folders_do_not_go_on(tf, tmp_path, other):
     config = configs.resolve({"checkpoint_dir": str(tmp_path)}, num_gpus=0, num_cores=2)
     state = RunState(config)
     state.checkpoint = checkpoint_folder.Checkpoint(tmp_path, 5, {}, [])
-    with pytest.raises(checkpoint_folder.CheckpointError, match="rank 1 does not see there what rank 0 wrote; give a"):
+    with pytest.raises(
+        checkpoint_folder.CheckpointError,
+        match="rank 1 does not see there what rank 0 wrote; give a",
+    ):
         checkpoints.Saver(config, state, (), Two()).agree()
     Two.others = ["pid 7 on a", 5]
     checkpoints.Saver(config, state, (), Two()).agree()
@@ -171,9 +232,28 @@ def build(given, **options):
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines.local import Engine
 
-    tiny = {"num_encoder_layers": 1, "num_decoder_layers": 1, "direction": "uni", "num_units": 4, "embedding_dim": 4}
-    sizes = {"src_vocab_size": 9, "tgt_vocab_size": 9, "src_max_len": 3, "tgt_max_len": 3, "batch_size": 2}
-    config = configs.resolve({"num_devices": 2, **tiny, **sizes, **given, **options}, num_gpus=0, num_cores=2)
-    names = tuple(f"/job:localhost/replica:0/task:0/device:CPU:{k}" for k in range(config.devices.num_devices))
+    tiny = {
+        "num_encoder_layers": 1,
+        "num_decoder_layers": 1,
+        "direction": "uni",
+        "num_units": 4,
+        "embedding_dim": 4,
+    }
+    sizes = {
+        "src_vocab_size": 9,
+        "tgt_vocab_size": 9,
+        "src_max_len": 3,
+        "tgt_max_len": 3,
+        "batch_size": 2,
+    }
+    config = configs.resolve(
+        {"num_devices": 2, **tiny, **sizes, **given, **options}, num_gpus=0, num_cores=2
+    )
+    names = tuple(
+        f"/job:localhost/replica:0/task:0/device:CPU:{k}"
+        for k in range(config.devices.num_devices)
+    )
     state = RunState(config)
-    return benchmark.build(config, Engine(0, 1, names, names[0], "CPU", 1), state), state
+    return benchmark.build(
+        config, Engine(0, 1, names, names[0], "CPU", 1), state
+    ), state

@@ -20,13 +20,33 @@ from tests.support.ranks import Ranks
 STEPS, WARMUP = 20, 2
 TOLERANCE = 1e-5  # absolute, weights after 20 SGD steps
 MODEL = [
-    *("--num_encoder_layers=1", "--num_decoder_layers=1", "--direction=uni", "--num_units=6", "--embedding_dim=5"),
-    *("--src_vocab_size=60", "--tgt_vocab_size=60", "--src_max_len=9", "--tgt_max_len=8", "--progress=false"),
-    *("--optimizer=sgd", "--learning_rate=0.5", f"--num_warmup_batches={WARMUP}", f"--num_batches={STEPS - WARMUP}"),
+    *(
+        "--num_encoder_layers=1",
+        "--num_decoder_layers=1",
+        "--direction=uni",
+        "--num_units=6",
+        "--embedding_dim=5",
+    ),
+    *(
+        "--src_vocab_size=60",
+        "--tgt_vocab_size=60",
+        "--src_max_len=9",
+        "--tgt_max_len=8",
+        "--progress=false",
+    ),
+    *(
+        "--optimizer=sgd",
+        "--learning_rate=0.5",
+        f"--num_warmup_batches={WARMUP}",
+        f"--num_batches={STEPS - WARMUP}",
+    ),
 ]
 # Of other processes: a machine that runs tests is slow.
 PATIENT = ["--cluster_heartbeat=100", "--cluster_timeout=200"]
-COLLECTIVE, ALONE = "--variable_update=collective_all_reduce", "--variable_update=distributed_independent"
+COLLECTIVE, ALONE = (
+    "--variable_update=collective_all_reduce",
+    "--variable_update=distributed_independent",
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +57,21 @@ def text(tmp_path_factory) -> list[str]:
         (folder / name).write_bytes(content)
     files = {"src_file_name": "train.src", "tgt_file_name": "train.tgt"}
     files |= {"src_vocab_file": "vocab.src", "tgt_vocab_file": "vocab.tgt"}
-    return ["--data_source=text", *(f"--{flag}={folder / name}" for flag, name in files.items())]
+    return [
+        "--data_source=text",
+        *(f"--{flag}={folder / name}" for flag, name in files.items()),
+    ]
 
 
 def run(folder: Path, size: int, *words: str, **options: Any) -> list[Any]:
     """What each rank's process gave; the record is run.json, the weights are weights_RANK."""
     result = [f"--result_file={folder}/run.json", *(PATIENT if size > 1 else ())]
-    keep = {rank: (ranks.keep_weights, f"{folder}/weights_{rank}") for rank in range(size)}
-    with Ranks([*words, *result], folder, size, **{"prepare": keep, **options}) as started:
+    keep = {
+        rank: (ranks.keep_weights, f"{folder}/weights_{rank}") for rank in range(size)
+    }
+    with Ranks(
+        [*words, *result], folder, size, **{"prepare": keep, **options}
+    ) as started:
         return started.end()
 
 
@@ -52,10 +79,14 @@ def the_record(folder: Path) -> record.RunRecord:
     return record.read(folder / "run.json")
 
 
-def assert_equal_weights(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+def assert_equal_weights(
+    one: dict[str, np.ndarray], other: dict[str, np.ndarray]
+) -> None:
     assert one.keys() == other.keys()
     for name, values in one.items():
-        np.testing.assert_allclose(values, other[name], rtol=0, atol=TOLERANCE, err_msg=name)
+        np.testing.assert_allclose(
+            values, other[name], rtol=0, atol=TOLERANCE, err_msg=name
+        )
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +104,21 @@ def alone(text, tmp_path_factory):
 
 
 TWO_DEVICES = ("--variable_update=replicated", "--num_devices=2")
-LATE = ("--variable_consistency=relaxed", "--sparse_gradients=densify", "--gradient_repacking=3")
+LATE = (
+    "--variable_consistency=relaxed",
+    "--sparse_gradients=densify",
+    "--gradient_repacking=3",
+)
 WEAK = ["--batch_size=3"]
 CASES = {  # mode, words of all, towers a worker, words of one process that trains the same
     "weak": (COLLECTIVE, WEAK, 1, TWO_DEVICES),
     "mirrored": ("--variable_update=multi_worker_mirrored", WEAK, 1, TWO_DEVICES),
-    "strong with a remainder": (COLLECTIVE, ["--global_batch_size=7", "--max_gradient_norm=0.5"], 2, ()),
+    "strong with a remainder": (
+        COLLECTIVE,
+        ["--global_batch_size=7", "--max_gradient_norm=0.5"],
+        2,
+        (),
+    ),
     "relaxed and densified": (COLLECTIVE, [*WEAK, *LATE], 1, TWO_DEVICES),
     "quantised": (COLLECTIVE, [*WEAK, "--compress_gradients=int8"], 1, TWO_DEVICES),
 }
@@ -90,12 +130,23 @@ def test_two_workers_train_what_one_process_trains(case, text, alone, tmp_path):
     one = alone(*words, *words_of_one)
     # Each mode's order of reads and updates is tested as TensorFlow rewrites the step.
     rewrites = case in ("weak", "mirrored")
-    for done in run(tmp_path, 2, *MODEL, *text, *words, mode, f"--num_devices={towers}", rewrites=rewrites):
+    for done in run(
+        tmp_path,
+        2,
+        *MODEL,
+        *text,
+        *words,
+        mode,
+        f"--num_devices={towers}",
+        rewrites=rewrites,
+    ):
         assert done.returncode == 0, done.stderr
     expected = ranks.weights(one / "weights_0")
     for rank in range(2):
         for tower in range(towers):
-            assert_equal_weights(ranks.weights(tmp_path / f"weights_{rank}", tower), expected)
+            assert_equal_weights(
+                ranks.weights(tmp_path / f"weights_{rank}", tower), expected
+            )
     batches, reference = the_record(tmp_path).batches, the_record(one).batches
     np.testing.assert_allclose(batches.loss, reference.loss, rtol=1e-4)
     assert batches.items == reference.items
@@ -109,7 +160,9 @@ def test_the_record_counts_what_all_did_over_the_common_window(tmp_path):
     flags = ["--num_warmup_batches=2", "--num_batches=20", "--progress=false"]
     words = [*(word for word in TINY if "batches" not in word), *flags]
     rank_0, rank_1 = run(tmp_path, 2, *words, ALONE, prepare={1: (ranks.slow, 0.1)})
-    assert (rank_0.returncode, rank_1.returncode) == (0, 0), rank_0.stderr + rank_1.stderr
+    assert (rank_0.returncode, rank_1.returncode) == (0, 0), (
+        rank_0.stderr + rank_1.stderr
+    )
     assert (rank_1.stdout, rank_1.stderr) == ("", "")
     assert "words" in rank_0.stdout
     result = the_record(tmp_path)
@@ -120,25 +173,52 @@ def test_the_record_counts_what_all_did_over_the_common_window(tmp_path):
     assert own[1] > 2.0 > own[0], own
     assert result.throughput is not None and workers.window_seconds is not None
     assert result.throughput.seconds == pytest.approx(own[1])
-    assert own[1] <= workers.window_seconds + 0.1  # the ranks leave the barrier one after the other
+    assert (
+        own[1] <= workers.window_seconds + 0.1
+    )  # the ranks leave the barrier one after the other
     assert result.throughput.items == sum(sum(rank.items[2:]) for rank in workers.ranks)
-    assert result.throughput.items_per_second < 0.9 * 2 * sum(workers.ranks[0].items[2:]) / own[0]
+    assert (
+        result.throughput.items_per_second
+        < 0.9 * 2 * sum(workers.ranks[0].items[2:]) / own[0]
+    )
     assert [len(rank.ready) for rank in workers.ranks] == [22, 22]
     assert result.phases.cluster > 0
     for rank in workers.ranks:
-        assert rank.pid and rank.host and rank.cpu_affinity and rank.peak_process_bytes and rank.phases
+        assert (
+            rank.pid
+            and rank.host
+            and rank.cpu_affinity
+            and rank.peak_process_bytes
+            and rank.phases
+        )
         assert len(rank.tower_items) == len(rank.seconds) == 22
-    assert result.batches.tower_items[0] == workers.ranks[0].tower_items[0] + workers.ranks[1].tower_items[0]
-    (one,) = run(tmp_path / "one", 1, *words, "--variable_update=independent", "--num_devices=2", prepare={})
+    assert (
+        result.batches.tower_items[0]
+        == workers.ranks[0].tower_items[0] + workers.ranks[1].tower_items[0]
+    )
+    (one,) = run(
+        tmp_path / "one",
+        1,
+        *words,
+        "--variable_update=independent",
+        "--num_devices=2",
+        prepare={},
+    )
     assert one.returncode == 0, one.stderr
     reference = the_record(tmp_path / "one").batches
-    np.testing.assert_allclose(result.batches.loss, reference.loss, rtol=1e-5)  # the same random words
+    np.testing.assert_allclose(
+        result.batches.loss, reference.loss, rtol=1e-5
+    )  # the same random words
     assert result.batches.tower_items == reference.tower_items
 
 
 FAULTS = {  # what rank 1 does, its exit status, and what rank 0 says of it; tests/test_faults.py has those from outside
     "out of memory": ((ranks.run_out_of_memory, 3), 1, "out of memory"),
-    "terminated": ((ranks.kill_itself, 3, signal.SIGTERM), 130, "interrupted by SIGTERM"),
+    "terminated": (
+        (ranks.kill_itself, 3, signal.SIGTERM),
+        130,
+        "interrupted by SIGTERM",
+    ),
 }
 FAULTY = [*TINY, COLLECTIVE, "--progress=false", *PATIENT]
 
@@ -150,7 +230,12 @@ def errors_of(done: Any) -> list[str]:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_rank_that_fails_ends_the_run_of_all(fault, tmp_path):
     prepare, status, said = FAULTS[fault]
-    with Ranks([*FAULTY, f"--result_file={tmp_path}/run.json"], tmp_path, 2, prepare={1: prepare}) as started:
+    with Ranks(
+        [*FAULTY, f"--result_file={tmp_path}/run.json"],
+        tmp_path,
+        2,
+        prepare={1: prepare},
+    ) as started:
         rank_0 = started.trainers[0].end()
         assert started.trainers[1].end().returncode == status
     (error,) = errors_of(rank_0)
@@ -165,18 +250,43 @@ def test_a_rank_that_fails_ends_the_run_of_all(fault, tmp_path):
 
 def test_a_run_whose_worker_was_killed_goes_on_with_the_same_losses(tmp_path):
     """Each rank keeps what is its own: deferred gradients, and what int8 lost."""
-    own = ["--num_batches=20", "--variable_consistency=relaxed", "--sparse_gradients=densify", "--progress=false"]
-    words = [*(word for word in TINY if "num_batches" not in word), COLLECTIVE, "--compress_gradients=int8", *own]
+    own = [
+        "--num_batches=20",
+        "--variable_consistency=relaxed",
+        "--sparse_gradients=densify",
+        "--progress=false",
+    ]
+    words = [
+        *(word for word in TINY if "num_batches" not in word),
+        COLLECTIVE,
+        "--compress_gradients=int8",
+        *own,
+    ]
     saving = [f"--checkpoint_dir={tmp_path}/saved", "--save_every=5"]
     for done in run(tmp_path / "whole", 2, *words, prepare={}):
         assert done.returncode == 0, done.stderr
-    with Ranks([*words, *saving, *PATIENT], tmp_path / "killed", 2, prepare={1: (ranks.kill_itself, 17)}) as started:
+    with Ranks(
+        [*words, *saving, *PATIENT],
+        tmp_path / "killed",
+        2,
+        prepare={1: (ranks.kill_itself, 17)},
+    ) as started:
         assert started.trainers[0].end().returncode == 1
     ended = run(tmp_path / "ended", 2, *words, *saving, prepare={})
     assert [done.returncode for done in ended] == [0, 0], ended[0].stderr
-    assert f"resumed after batch 15, from {tmp_path}/saved/batch_00000015" in ended[0].stderr
+    assert (
+        f"resumed after batch 15, from {tmp_path}/saved/batch_00000015"
+        in ended[0].stderr
+    )
     whole, resumed = the_record(tmp_path / "whole"), the_record(tmp_path / "ended")
-    for name in ("loss", "items", "tower_items", "tower_positions", "warmup", "measured"):
+    for name in (
+        "loss",
+        "items",
+        "tower_items",
+        "tower_positions",
+        "warmup",
+        "measured",
+    ):
         assert getattr(resumed.batches, name) == getattr(whole.batches, name), name
     (again,) = resumed.batches.resumed
     assert again.batch == 15 and again.seconds > resumed.phases.resume > 0

@@ -61,9 +61,15 @@ def test_a_target_must_be_met_by_a_window_for_as_long_as_a_window():
     falling = [3.0] * 12 + [1.0]
     assert ended(falling, stop_at_loss=1.0) == ("stop_at_loss", 12 + 20)
     assert ended(falling, stop_at_loss=0.9) == ("num_batches", MOST)
-    assert ended([*falling, *[1.0] * 12, 9.0, 1.0], stop_at_loss=1.0) == ("stop_at_loss", 26 + 20)
+    assert ended([*falling, *[1.0] * 12, 9.0, 1.0], stop_at_loss=1.0) == (
+        "stop_at_loss",
+        26 + 20,
+    )
     right = [0] * 7 + [9]
-    assert ended([1.0], right, stop_at_accuracy=0.9, accuracy=True) == ("stop_at_accuracy", 7 + 20)
+    assert ended([1.0], right, stop_at_accuracy=0.9, accuracy=True) == (
+        "stop_at_accuracy",
+        7 + 20,
+    )
 
 
 def test_the_report_accepts_a_target_that_ended_a_run():
@@ -73,14 +79,26 @@ def test_the_report_accepts_a_target_that_ended_a_run():
 
 
 def test_a_target_that_is_met_in_the_warm_up_ends_the_run_after_a_measured_batch():
-    assert ended([1.0], stop_at_loss=2.0, num_warmup_batches=30, num_batches=30) == ("stop_at_loss", 31)
+    assert ended([1.0], stop_at_loss=2.0, num_warmup_batches=30, num_batches=30) == (
+        "stop_at_loss",
+        31,
+    )
 
 
 def text(tmp_path, lines):
     """Options of a run on text with these lines, some of them without words."""
     (tmp_path / "train.tgt").write_text("".join(f"{line}\n" for line in lines))
-    files = {"tgt_file_name": f"{tmp_path}/train.tgt", "tgt_vocab_file": f"{SAMPLE}/vocab.tgt"}
-    return {"model": "lm", "data_source": "text", "batch_size": 2, "num_devices": 2, **files}
+    files = {
+        "tgt_file_name": f"{tmp_path}/train.tgt",
+        "tgt_vocab_file": f"{SAMPLE}/vocab.tgt",
+    }
+    return {
+        "model": "lm",
+        "data_source": "text",
+        "batch_size": 2,
+        "num_devices": 2,
+        **files,
+    }
 
 
 def test_epochs_are_counted_in_samples_that_are_trained(tmp_path):
@@ -88,25 +106,43 @@ def test_epochs_are_counted_in_samples_that_are_trained(tmp_path):
     given = text(tmp_path, ["a", "", "b b"] * 10 + ["c"])
     assert ended([1.0], **given, num_epochs=1.0) == ("num_epochs", 6)
     assert ended([1.0], **given, num_epochs=2.5) == ("num_epochs", 14)
-    assert ended([1.0], **given, num_epochs=3.0, gradient_accumulation_steps=3) == ("num_epochs", 6)
-    with pytest.raises(corpus.DataError, match="--num_epochs=0.7 of 21 samples are 4 batches of 4, all in"):
+    assert ended([1.0], **given, num_epochs=3.0, gradient_accumulation_steps=3) == (
+        "num_epochs",
+        6,
+    )
+    with pytest.raises(
+        corpus.DataError,
+        match="--num_epochs=0.7 of 21 samples are 4 batches of 4, all in",
+    ):
         ended([1.0], **given, num_epochs=0.7)
 
 
 def test_a_share_of_an_epoch_is_no_batch_longer_than_written(tmp_path):
     """2.2 epochs of 100 lines are 55 batches of 4; in floating point they are 220.00000000000003 lines."""
     assert 2.2 * 100 > 220
-    assert ended([1.0], **text(tmp_path, ["a b"] * 100), num_epochs=2.2) == ("num_epochs", 55)
+    assert ended([1.0], **text(tmp_path, ["a b"] * 100), num_epochs=2.2) == (
+        "num_epochs",
+        55,
+    )
 
 
 @pytest.mark.parametrize("done, epochs", [(6, 1.0), (7, 1.0), (7, 2.0)])
-def test_a_checkpoint_beyond_the_last_epoch_is_refused_and_one_at_its_end_is_said(tmp_path, capsys, done, epochs):
-    given = {**text(tmp_path, ["a", "b b"] * 12), "num_epochs": epochs, "num_warmup_batches": WARMUP}
+def test_a_checkpoint_beyond_the_last_epoch_is_refused_and_one_at_its_end_is_said(
+    tmp_path, capsys, done, epochs
+):
+    given = {
+        **text(tmp_path, ["a", "b b"] * 12),
+        "num_epochs": epochs,
+        "num_warmup_batches": WARMUP,
+    }
     config = configs.resolve(given, num_gpus=0, num_cores=2)
     state = RunState(config)
     state.timer.step_s = [1.0] * done
     if done == 7 and epochs == 1.0:
-        with pytest.raises(CheckpointError, match="holds batch 7, and --num_epochs=1.0 ends with batch 6"):
+        with pytest.raises(
+            CheckpointError,
+            match="holds batch 7, and --num_epochs=1.0 ends with batch 6",
+        ):
             Ending(config, state)
     else:
         Ending(config, state)
@@ -116,15 +152,39 @@ def test_a_checkpoint_beyond_the_last_epoch_is_refused_and_one_at_its_end_is_sai
 def test_epochs_of_images(tmp_path):
     for number in (1, 2):
         (tmp_path / f"data_batch_{number}.bin").write_bytes(bytes(3073 * 20))
-    given = {"model": "resnet20", "data_source": "cifar10", "data_dir": str(tmp_path), "batch_size": 8}
+    given = {
+        "model": "resnet20",
+        "data_source": "cifar10",
+        "data_dir": str(tmp_path),
+        "batch_size": 8,
+    }
     assert ended([1.0], **given, num_epochs=2.0) == ("num_epochs", 10)
 
 
 def test_the_record_and_a_line_say_why_a_run_ended(tmp_path):
-    saving = [f"--checkpoint_dir={tmp_path}/saved", f"--result_file={tmp_path}/run.json"]
-    words = [*TINY, "--num_batches=100", "--stop_at_loss=9", "--progress=false", *saving]
+    saving = [
+        f"--checkpoint_dir={tmp_path}/saved",
+        f"--result_file={tmp_path}/run.json",
+    ]
+    words = [
+        *TINY,
+        "--num_batches=100",
+        "--stop_at_loss=9",
+        "--progress=false",
+        *saving,
+    ]
     for _ in range(2):  # the second time nothing is left to be trained
-        done = Trainer(words, tmp_path, {"TF_CPP_MIN_LOG_LEVEL": "2"}, prepare=(as_built,)).end()
-        assert done.returncode == 0 and "--stop_at_loss=9 " in done.stderr and "20 batches" in done.stderr, done.stderr
+        done = Trainer(
+            words, tmp_path, {"TF_CPP_MIN_LOG_LEVEL": "2"}, prepare=(as_built,)
+        ).end()
+        assert (
+            done.returncode == 0
+            and "--stop_at_loss=9 " in done.stderr
+            and "20 batches" in done.stderr
+        ), done.stderr
         batches = record.read(tmp_path / "run.json").batches
-        assert (len(batches.seconds), batches.ended_by, batches.skipped_updates) == (20, "stop_at_loss", None)
+        assert (len(batches.seconds), batches.ended_by, batches.skipped_updates) == (
+            20,
+            "stop_at_loss",
+            None,
+        )

@@ -10,30 +10,56 @@ import pytest
 
 from tests.support.gpu_graph import CPU, GPUS, trace
 
-ON_THE_DEVICE = ("Shape", "Size", "Unique")  # of words, their results may be int32: two know shapes, one has a kernel
+ON_THE_DEVICE = (
+    "Shape",
+    "Size",
+    "Unique",
+)  # of words, their results may be int32: two know shapes, one has a kernel
 
 
 @pytest.mark.parametrize(
     "mode, encoder_type",
     [
         ("replicated", "dynamic_rnn"),
-        *((mode, "cudnn_lstm") for mode in ("parameter_server", "replicated", "independent", "keras_slicing")),
+        *(
+            (mode, "cudnn_lstm")
+            for mode in (
+                "parameter_server",
+                "replicated",
+                "independent",
+                "keras_slicing",
+            )
+        ),
     ],
 )
 def test_what_is_made_of_words_is_never_int32(tf, mode, encoder_type):
     cut = {"slice_on": "device"} if mode == "keras_slicing" else {}
-    operations, made_of_words = trace(tf, variable_update=mode, encoder_type=encoder_type, max_gradient_norm=1.0, **cut)
+    operations, made_of_words = trace(
+        tf,
+        variable_update=mode,
+        encoder_type=encoder_type,
+        max_gradient_norm=1.0,
+        **cut,
+    )
     assert made_of_words
     for op in operations:  # in the order of their making, which is that of the data
-        if op.type in ON_THE_DEVICE or not any(t.name in made_of_words for t in op.inputs):
+        if op.type in ON_THE_DEVICE or not any(
+            t.name in made_of_words for t in op.inputs
+        ):
             continue
-        assert not [t for t in op.outputs if t.dtype == tf.int32 and "GPU" in op.device], op.name
+        assert not [
+            t for t in op.outputs if t.dtype == tf.int32 and "GPU" in op.device
+        ], op.name
         made_of_words.update(t.name for t in op.outputs if t.dtype.is_integer)
 
 
 def test_generators_on_gpus_get_their_seed_from_the_host(tf):
     operations, _ = trace(tf)
-    generators = [op for op in operations if op.type == "StatelessRandomGetKeyCounter" and "GPU" in op.device]
+    generators = [
+        op
+        for op in operations
+        if op.type == "StatelessRandomGetKeyCounter" and "GPU" in op.device
+    ]
     assert generators
     for op in generators:
         assert "CPU" in op.inputs[0].device, op.name

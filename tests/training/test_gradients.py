@@ -46,8 +46,13 @@ def test_repack_then_unpack_is_the_identity(tf, gradients, seed, pieces):
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize(("max_bytes", "max_group"), [(0, 10), (4, 2), (64, 3), (400, 1), (400, 10), (10**6, 4)])
-def test_pack_small_then_unpack_is_the_identity(tf, gradients, seed, max_bytes, max_group):
+@pytest.mark.parametrize(
+    ("max_bytes", "max_group"),
+    [(0, 10), (4, 2), (64, 3), (400, 1), (400, 10), (10**6, 4)],
+)
+def test_pack_small_then_unpack_is_the_identity(
+    tf, gradients, seed, max_bytes, max_group
+):
     grads = _tensors(tf, seed, dtypes=("float32", "float16"))
     packed, unpack = gradients.pack_small(grads, max_bytes, max_group)
     _assert_same(grads, unpack(packed))
@@ -55,15 +60,31 @@ def test_pack_small_then_unpack_is_the_identity(tf, gradients, seed, max_bytes, 
 
 def test_pack_small_joins_small_ones_of_a_dtype_in_order(tf, gradients):
     half = tf.zeros([2], tf.float16)
-    grads = [tf.zeros([2]), tf.zeros([9]), tf.ones([1, 2]), half, tf.fill([2], 2.0), tf.fill([1], 3.0)]
+    grads = [
+        tf.zeros([2]),
+        tf.zeros([9]),
+        tf.ones([1, 2]),
+        half,
+        tf.fill([2], 2.0),
+        tf.fill([1], 3.0),
+    ]
     packed, _ = gradients.pack_small(grads, max_bytes=8, max_group=3)
-    assert [p.numpy().tolist() for p in packed] == [[0, 0, 1, 1, 2, 2], [0] * 9, [0, 0], [3]]
+    assert [p.numpy().tolist() for p in packed] == [
+        [0, 0, 1, 1, 2, 2],
+        [0] * 9,
+        [0, 0],
+        [3],
+    ]
     assert len(gradients.pack_small(grads, max_bytes=0, max_group=3)[0]) == len(grads)
 
 
 def _slices(tf, values, indices, rows):
     values = np.asarray(values, np.float32)
-    return tf.IndexedSlices(tf.constant(values), tf.constant(indices), tf.constant([rows, *values.shape[1:]]))
+    return tf.IndexedSlices(
+        tf.constant(values),
+        tf.constant(indices),
+        tf.constant([rows, *values.shape[1:]]),
+    )
 
 
 def _dense(slices, rows):
@@ -77,8 +98,12 @@ def test_densify_and_norm_add_rows_of_equal_index(tf, gradients):
     slices = _slices(tf, values, [4, 1, 4, 0, 4], 6)
     dense = _dense(slices, 6)
     np.testing.assert_allclose(gradients.densify(slices), dense, rtol=1e-6)
-    np.testing.assert_allclose(gradients.squared_norm(slices), np.sum(dense**2), rtol=1e-6)
-    np.testing.assert_allclose(gradients.squared_norm(tf.constant(dense)), np.sum(dense**2), rtol=1e-6)
+    np.testing.assert_allclose(
+        gradients.squared_norm(slices), np.sum(dense**2), rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        gradients.squared_norm(tf.constant(dense)), np.sum(dense**2), rtol=1e-6
+    )
     assert gradients.densify(tf.constant(1.0)).numpy() == 1.0
 
 
@@ -97,20 +122,34 @@ def test_densify_has_a_static_shape_in_a_function(tf, gradients):
 
 
 def test_norm_of_half_precision_does_not_overflow(tf, gradients):
-    assert gradients.squared_norm(tf.fill([4], tf.constant(300.0, tf.float16))).numpy() == 360_000.0
+    assert (
+        gradients.squared_norm(tf.fill([4], tf.constant(300.0, tf.float16))).numpy()
+        == 360_000.0
+    )
 
 
 def test_gathered_slices_are_the_sum_on_every_tower(tf, gradients, devices):
-    slices = [_slices(tf, [[1, 2]], [3], 5), _slices(tf, [[10, 20], [30, 40]], [3, 0], 5)]
-    gathered = tf.function(lambda: gradients.on_each(devices[:2], lambda: gradients.add(slices)), autograph=False)()
+    slices = [
+        _slices(tf, [[1, 2]], [3], 5),
+        _slices(tf, [[10, 20], [30, 40]], [3, 0], 5),
+    ]
+    gathered = tf.function(
+        lambda: gradients.on_each(devices[:2], lambda: gradients.add(slices)),
+        autograph=False,
+    )()
     assert len(gathered) == 2
     for result in gathered:
         assert result.indices.numpy().tolist() == [3, 3, 0]
         assert result.values.numpy().tolist() == [[1, 2], [10, 20], [30, 40]]
-        np.testing.assert_array_equal(gradients.densify(result), _dense(slices[0], 5) + _dense(slices[1], 5))
+        np.testing.assert_array_equal(
+            gradients.densify(result), _dense(slices[0], 5) + _dense(slices[1], 5)
+        )
 
 
-@pytest.mark.parametrize(("norm", "scale"), [(0.0, 1.0), (1.9, 1.0), (2.0, 1.0), (8.0, 0.25), (float("inf"), 0.0)])
+@pytest.mark.parametrize(
+    ("norm", "scale"),
+    [(0.0, 1.0), (1.9, 1.0), (2.0, 1.0), (8.0, 0.25), (float("inf"), 0.0)],
+)
 def test_clip_scale(tf, gradients, norm, scale):
     assert gradients.clip_scale(tf.constant(norm), 2.0).numpy() == scale
 

@@ -14,11 +14,18 @@ import pytest
 from tests.support import ranks
 from tests.support.forked import TINY
 from tests.support.ranks import Ranks
-from tests.training.test_cluster import MODEL, assert_equal_weights, run, text, the_record  # noqa: F401, a fixture
+from tests.training.test_cluster import (
+    MODEL,
+    assert_equal_weights,
+    run,
+    text,
+    the_record,
+)  # noqa: F401, a fixture
 
 HOROVOD = "--variable_update=horovod"
 built = pytest.mark.skipif(
-    importlib.util.find_spec("horovod") is None, reason="no Horovod; ./run.sh setup-horovod builds it"
+    importlib.util.find_spec("horovod") is None,
+    reason="no Horovod; ./run.sh setup-horovod builds it",
 )
 
 
@@ -29,9 +36,15 @@ def test_workers_are_numbered_among_those_of_their_host_and_across_hosts(tf):
         said = slots(hosts, rank)
         assert said["HOROVOD_HOSTNAME"] == hosts[rank]
         names = ("", "LOCAL_", "CROSS_")
-        return [f"{said[f'HOROVOD_{name}RANK']}/{said[f'HOROVOD_{name}SIZE']}" for name in names]
+        return [
+            f"{said[f'HOROVOD_{name}RANK']}/{said[f'HOROVOD_{name}SIZE']}"
+            for name in names
+        ]
 
-    assert [numbers(["a", "a"], rank) for rank in range(2)] == [["0/2", "0/2", "0/1"], ["1/2", "1/2", "0/1"]]
+    assert [numbers(["a", "a"], rank) for rank in range(2)] == [
+        ["0/2", "0/2", "0/1"],
+        ["1/2", "1/2", "0/1"],
+    ]
     uneven = ["a", "b", "a"]
     assert [numbers(uneven, rank) for rank in range(3)] == [
         ["0/3", "0/2", "0/2"],
@@ -53,7 +66,10 @@ def test_a_worker_waits_for_the_table_by_which_gloo_finds_the_others(tf, monkeyp
         place = Place("worker", 1, {"worker": (address, "127.0.0.1:1")}, timeout_s=0.3)
         with pytest.raises(DeviceError, match=rf"{address} .*--cluster_timeout"):
             horovod._prepare_gloo(place)
-        waiting = threading.Thread(target=horovod._prepare_gloo, args=(dataclasses.replace(place, timeout_s=60.0),))
+        waiting = threading.Thread(
+            target=horovod._prepare_gloo,
+            args=(dataclasses.replace(place, timeout_s=60.0),),
+        )
         waiting.start()
         waiting.join(0.3)
         assert waiting.is_alive()
@@ -63,9 +79,17 @@ def test_a_worker_waits_for_the_table_by_which_gloo_finds_the_others(tf, monkeyp
 
 
 CASES = {  # words of all, towers a worker, words of one process that trains the same
-    "weak": (["--batch_size=3"], 1, ["--variable_update=replicated", "--num_devices=2"]),
+    "weak": (
+        ["--batch_size=3"],
+        1,
+        ["--variable_update=replicated", "--num_devices=2"],
+    ),
     "strong with a remainder, two towers a worker": (
-        ["--global_batch_size=7", "--max_gradient_norm=0.5", "--sparse_gradients=densify"],
+        [
+            "--global_batch_size=7",
+            "--max_gradient_norm=0.5",
+            "--sparse_gradients=densify",
+        ],
         2,
         ["--variable_update=replicated"],
     ),
@@ -86,7 +110,9 @@ def test_two_workers_train_what_one_process_trains(case, text, tmp_path):  # noq
     expected = ranks.weights(one / "weights_0")
     for rank in range(2):
         for tower in range(towers):
-            assert_equal_weights(ranks.weights(both / f"weights_{rank}", tower), expected)
+            assert_equal_weights(
+                ranks.weights(both / f"weights_{rank}", tower), expected
+            )
     batches, reference = the_record(both).batches, the_record(one).batches
     np.testing.assert_allclose(batches.loss, reference.loss, rtol=1e-4)
     assert batches.items == reference.items
@@ -94,9 +120,20 @@ def test_two_workers_train_what_one_process_trains(case, text, tmp_path):  # noq
 
 @built
 def test_a_worker_that_is_killed_ends_the_run(tmp_path):
-    words = [*TINY, HOROVOD, "--progress=false", "--cluster_heartbeat=2", f"--result_file={tmp_path}/run.json"]
+    words = [
+        *TINY,
+        HOROVOD,
+        "--progress=false",
+        "--cluster_heartbeat=2",
+        f"--result_file={tmp_path}/run.json",
+    ]
     with Ranks(words, tmp_path, 2, prepare={1: (ranks.kill_itself, 3)}) as started:
         rank_0, rank_1 = started.end()
     errors = [line for line in rank_0.stderr.splitlines() if line.startswith("error:")]
-    assert (rank_0.returncode, rank_1.returncode, len(errors)) == (1, -9, 1), rank_0.stderr
-    assert errors[0].startswith("error: rank 1 ") and the_record(tmp_path).status == "failed"
+    assert (rank_0.returncode, rank_1.returncode, len(errors)) == (1, -9, 1), (
+        rank_0.stderr
+    )
+    assert (
+        errors[0].startswith("error: rank 1 ")
+        and the_record(tmp_path).status == "failed"
+    )

@@ -14,7 +14,9 @@ from tests.support.training import FixedSource, replicas
 
 pytestmark = pytest.mark.usefixtures("as_built")
 
-MODES = [name for name, mode in registry.VARIABLE_UPDATES.items() if mode.engine == "local"]
+MODES = [
+    name for name, mode in registry.VARIABLE_UPDATES.items() if mode.engine == "local"
+]
 BATCH_SIZES, NUM_STEPS, LEARNING_RATE = (3, 2), 3, 0.5
 
 
@@ -23,10 +25,15 @@ def make_batches():
     random = np.random.default_rng(0)
 
     def one(tower, size):
-        images = random.normal(tower, 1 + tower, (size, tiny_images.SIZE, tiny_images.SIZE, 3)).astype(np.float32)
+        images = random.normal(
+            tower, 1 + tower, (size, tiny_images.SIZE, tiny_images.SIZE, 3)
+        ).astype(np.float32)
         return ImageBatch(images, random.integers(0, tiny_images.NUM_CLASSES, size))
 
-    return [[one(tower, size) for tower, size in enumerate(BATCH_SIZES)] for _ in range(NUM_STEPS)]
+    return [
+        [one(tower, size) for tower, size in enumerate(BATCH_SIZES)]
+        for _ in range(NUM_STEPS)
+    ]
 
 
 def serial(tf, batches, groups):
@@ -50,10 +57,17 @@ def serial(tf, batches, groups):
                 tensors = {name: tf.constant(value) for name, value in copy.items()}
                 with tf.GradientTape() as tape:
                     tape.watch(tensors)
-                    outcome = workload.forward({**tensors, **moving[tower]}, {}, step[tower], tf.constant([0, 0]))
+                    outcome = workload.forward(
+                        {**tensors, **moving[tower]},
+                        {},
+                        step[tower],
+                        tf.constant([0, 0]),
+                    )
                 for name, gradient in tape.gradient(outcome.loss_sum, tensors).items():
                     sums[name] = sums[name] + gradient.numpy()
-                moving[tower] = {name: value.numpy() for name, value in outcome.moving.items()}
+                moving[tower] = {
+                    name: value.numpy() for name, value in outcome.moving.items()
+                }
             images = sum(len(step[tower].labels) for tower in towers)
             for name in copy:
                 copy[name] = copy[name] - LEARNING_RATE * sums[name] / images
@@ -61,12 +75,19 @@ def serial(tf, batches, groups):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_towers_normalise_by_their_own_batch_and_keep_their_own_averages(tf, devices, mode):
+def test_towers_normalise_by_their_own_batch_and_keep_their_own_averages(
+    tf, devices, mode
+):
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines.local import Engine
 
     row = registry.VARIABLE_UPDATES[mode]
-    given = {"variable_update": mode, "optimizer": "sgd", "learning_rate": LEARNING_RATE, "num_devices": 2}
+    given = {
+        "variable_update": mode,
+        "optimizer": "sgd",
+        "learning_rate": LEARNING_RATE,
+        "num_devices": 2,
+    }
     given |= {"global_batch_size": sum(BATCH_SIZES), "model": "resnet50"}
     config = configs.resolve(given, num_gpus=0, num_cores=4)
     engine = Engine(0, 1, tuple(devices[:2]), devices[0], "CPU", 1)
@@ -74,8 +95,13 @@ def test_towers_normalise_by_their_own_batch_and_keep_their_own_averages(tf, dev
     update = benchmark.build_update(config, engine, workload)
     source = FixedSource(batches, devices[:2])
     if row.has_global_batch:
-        source = FixedSource([[ImageBatch(*map(np.concatenate, zip(*step)))] for step in batches], devices[:1])
-    step = registry.load(registry.STEPS, row.step).build(workload, source, update, engine, config)
+        source = FixedSource(
+            [[ImageBatch(*map(np.concatenate, zip(*step)))] for step in batches],
+            devices[:1],
+        )
+    step = registry.load(registry.STEPS, row.step).build(
+        workload, source, update, engine, config
+    )
     results = [step() for _ in batches]
     assert [list(result.items) for result in results] == [list(BATCH_SIZES)] * NUM_STEPS
 
@@ -83,26 +109,42 @@ def test_towers_normalise_by_their_own_batch_and_keep_their_own_averages(tf, dev
     weights, moving = serial(tf, batches, [(0, 1)] if trains_one else [(0,), (1,)])
     for replica, want in zip(replicas(update), weights * 2 if trains_one else weights):
         for name, value in replica.items():
-            np.testing.assert_allclose(value, want[name], rtol=0, atol=1e-6, err_msg=name)
+            np.testing.assert_allclose(
+                value, want[name], rtol=0, atol=1e-6, err_msg=name
+            )
     for variables, want in zip(step._moving, moving):
         for name, variable in variables.items():
             np.testing.assert_allclose(variable, want[name], rtol=1e-5, err_msg=name)
     means = [variables["norm/moving_mean"].numpy() for variables in step._moving]
-    assert np.abs(means[0] - means[1]).max() > 0.01  # else nothing tells the towers' averages apart
+    assert (
+        np.abs(means[0] - means[1]).max() > 0.01
+    )  # else nothing tells the towers' averages apart
 
 
 def test_the_record_counts_trained_moving_and_optimizer_numbers_apart(devices):
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines.local import Engine
 
-    workload, engine = tiny_images.workload(), Engine(0, 1, tuple(devices[:2]), devices[0], "CPU", 1)
+    workload, engine = (
+        tiny_images.workload(),
+        Engine(0, 1, tuple(devices[:2]), devices[0], "CPU", 1),
+    )
     for optimizer, slots in (("sgd", 0), ("momentum", 1), ("rmsprop", 2)):
         for mode in ("independent", "parameter_server"):
-            config = configs.resolve({"variable_update": mode, "optimizer": optimizer}, num_gpus=0, num_cores=4)
+            config = configs.resolve(
+                {"variable_update": mode, "optimizer": optimizer},
+                num_gpus=0,
+                num_cores=4,
+            )
             update = benchmark.build_update(config, engine, workload)
             numbers = benchmark._parameters(workload, update.variable_states())
             trainable = 27 * 4 + 4 + 4 + 4 * 5
             assert numbers == {
-                **{"trainable": trainable, "bytes": 4 * trainable, "moving": 8, "optimizer": slots * trainable},
+                **{
+                    "trainable": trainable,
+                    "bytes": 4 * trainable,
+                    "moving": 8,
+                    "optimizer": slots * trainable,
+                },
                 **{"embedding_bytes": 0, "row_bytes": 0},
             }

@@ -20,10 +20,19 @@ print("of Python", file=sys.stderr, flush=True)
 
 
 def run(end: str, **variables: str) -> subprocess.CompletedProcess:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_CPP")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("TF_CPP")
+    }
     command = [sys.executable, "-c", PROGRAM.format(end=end)]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=60, start_new_session=True, env={**environment, **variables}
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        start_new_session=True,
+        env={**environment, **variables},
     )
 
 
@@ -42,7 +51,10 @@ def test_a_signal_to_the_process_group_leaves_the_waiting_process_alive():
     ignored = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.killpg(0, signal.SIGTERM)"
     done = run(f"{ignored}; os.kill(os.getpid(), signal.SIGSEGV)")
     assert done.returncode == -signal.SIGSEGV
-    assert "Check failed: offset >= 0" in done.stderr and "Segmentation fault" in done.stderr
+    assert (
+        "Check failed: offset >= 0" in done.stderr
+        and "Segmentation fault" in done.stderr
+    )
 
 
 def test_an_end_without_a_crash_shows_nothing_and_leaves_no_process():

@@ -14,7 +14,9 @@ pytestmark = pytest.mark.usefixtures("as_built")
 RATE = 0.1
 STEPS = 5
 ROWS, WIDTH = 6, 3
-INDICES = np.array([[4, 1, 4, 0], [2, 2, 2, 2], [5, 0, 1, 0], [3, 3, 5, 5], [1, 4, 1, 4]])
+INDICES = np.array(
+    [[4, 1, 4, 0], [2, 2, 2, 2], [5, 0, 1, 0], [3, 3, 5, 5], [1, 4, 1, 4]]
+)
 
 
 def _sgd(w, slots, g, step):
@@ -40,7 +42,12 @@ def _rmsprop(w, slots, g, step):
     return w - a, [s, a]
 
 
-RULES = {"sgd": (_sgd, []), "momentum": (_momentum, [0]), "rmsprop": (_rmsprop, [1, 0]), "adam": (_adam, [0, 0])}
+RULES = {
+    "sgd": (_sgd, []),
+    "momentum": (_momentum, [0]),
+    "rmsprop": (_rmsprop, [1, 0]),
+    "adam": (_adam, [0, 0]),
+}
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +58,11 @@ def optimizers(tf):
 
 
 def _rows():
-    return np.random.default_rng(1).normal(size=(STEPS, INDICES.shape[1], WIDTH)).astype(np.float32)
+    return (
+        np.random.default_rng(1)
+        .normal(size=(STEPS, INDICES.shape[1], WIDTH))
+        .astype(np.float32)
+    )
 
 
 def _dense_gradients():
@@ -75,7 +86,9 @@ def _expected(name, scale, decay=0.0):
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("scale, decay", [(None, 0.0), (0.25, 0.0), (0.25, 0.3)])
-def test_five_steps_match_the_formula(tf, devices, optimizers, name, sparse, scale, decay):
+def test_five_steps_match_the_formula(
+    tf, devices, optimizers, name, sparse, scale, decay
+):
     """Adam's weight decay is AdamW's; the others add it to the gradient, after clipping."""
     optimizer = optimizers.build(name, RATE, decay)
     device = devices[1]
@@ -87,11 +100,19 @@ def test_five_steps_match_the_formula(tf, devices, optimizers, name, sparse, sca
 
     @tf.function(autograph=False)
     def update(gradient, step):
-        optimizer.apply(variable, slots, gradient, None if scale is None else tf.constant(scale), step)
+        optimizer.apply(
+            variable,
+            slots,
+            gradient,
+            None if scale is None else tf.constant(scale),
+            step,
+        )
 
     for step in range(STEPS):
         if sparse:
-            gradient = tf.IndexedSlices(*map(tf.constant, (_rows()[step], INDICES[step], [ROWS, WIDTH])))
+            gradient = tf.IndexedSlices(
+                *map(tf.constant, (_rows()[step], INDICES[step], [ROWS, WIDTH]))
+            )
         else:
             gradient = tf.constant(_dense_gradients()[step], tf.float32)
         update(gradient, tf.constant(step, tf.int64))
@@ -106,7 +127,13 @@ def test_weight_decay_leaves_vectors_and_scalars_alone(tf, optimizers, name):
     for shape in ([2], []):
         variable = tf.Variable(tf.ones(shape))
         optimizer = optimizers.build(name, RATE, weight_decay=0.5)
-        optimizer.apply(variable, optimizer.slots(variable, "CPU:0"), tf.zeros(shape), None, tf.constant(0, tf.int64))
+        optimizer.apply(
+            variable,
+            optimizer.slots(variable, "CPU:0"),
+            tf.zeros(shape),
+            None,
+            tf.constant(0, tf.int64),
+        )
         assert variable.numpy().tolist() == np.ones(shape).tolist()
 
 
@@ -133,7 +160,9 @@ def test_every_optimizer_of_the_flag_is_tested():
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_a_learning_rate_that_rises_is_that_of_each_update(tf, optimizers, name, monkeypatch):
+def test_a_learning_rate_that_rises_is_that_of_each_update(
+    tf, optimizers, name, monkeypatch
+):
     """0.1, 0.2, 0.3, 0.4, and 0.4 from then on."""
     rising = LearningRate(0.1, 4, 3)
     variable = tf.Variable(tf.ones([2]))
@@ -154,11 +183,25 @@ def test_a_learning_rate_that_rises_is_that_of_each_update(tf, optimizers, name,
 
 def test_the_learning_rate_is_times_the_towers_where_that_is_asked_for():
     def of(**given):
-        rate = learning_rate.of(configs.resolve({"learning_rate": 0.5, **given}, num_gpus=0, num_cores=4))
+        rate = learning_rate.of(
+            configs.resolve({"learning_rate": 0.5, **given}, num_gpus=0, num_cores=4)
+        )
         return rate.first, rate.last, rate.is_constant
 
-    several = {"num_devices": 2, "variable_update": "collective_all_reduce", "num_workers": 2}
-    assert of(**several) == (0.5, 0.5, True) == of(lr_scaling="linear", lr_warmup_batches=9)
+    several = {
+        "num_devices": 2,
+        "variable_update": "collective_all_reduce",
+        "num_workers": 2,
+    }
+    assert (
+        of(**several)
+        == (0.5, 0.5, True)
+        == of(lr_scaling="linear", lr_warmup_batches=9)
+    )
     assert of(**several, lr_scaling="linear") == (0.5, 2.0, True)
     assert of(**several, lr_scaling="linear", lr_warmup_batches=9) == (0.5, 2.0, False)
-    assert of(**several, lr_scaling="linear", gradient_accumulation_steps=3) == (0.5, 6.0, True)
+    assert of(**several, lr_scaling="linear", gradient_accumulation_steps=3) == (
+        0.5,
+        6.0,
+        True,
+    )

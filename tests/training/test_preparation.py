@@ -43,5 +43,7 @@ def test_modules_of_names_load_when_they_are_used_and_the_rest_at_once(tmp_path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(source)
     checks = f"import sys; sys.path.insert(0, {str(tmp_path)!r}){CHECKS}"
-    done = subprocess.run([sys.executable, "-c", checks], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", checks], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr

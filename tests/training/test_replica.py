@@ -13,7 +13,10 @@ pytestmark = pytest.mark.usefixtures("as_built")
 
 
 def _specs(**shapes):
-    return [types.SimpleNamespace(name=name, shape=shape, kind="dense") for name, shape in shapes.items()]
+    return [
+        types.SimpleNamespace(name=name, shape=shape, kind="dense")
+        for name, shape in shapes.items()
+    ]
 
 
 @pytest.fixture
@@ -25,7 +28,9 @@ def updater(tf):
     return variable, replica.Updater({"v": variable}, rule, "CPU:0")
 
 
-def test_gradients_that_are_not_finite_skip_the_update_and_halve_the_loss_scale(updater, tf):
+def test_gradients_that_are_not_finite_skip_the_update_and_halve_the_loss_scale(
+    updater, tf
+):
     variable, update = updater
     step = tf.function(lambda g: update.apply({"v": g}), autograph=False)
     before = float(update.loss_scale())
@@ -50,11 +55,15 @@ def test_a_static_loss_scale_stays_and_its_skipped_updates_are_counted(tf):
         step(tf.constant([gradient]))
         assert float(update.loss_scale()) == 128
     assert (variable.numpy().tolist(), int(update.skipped)) == ([0.5], 2)
-    unscaled = replica.Updater({}, replica.UpdateRule(optimizers.build("sgd", 1.0)), "CPU:0")
+    unscaled = replica.Updater(
+        {}, replica.UpdateRule(optimizers.build("sgd", 1.0)), "CPU:0"
+    )
     assert unscaled.skipped is None
 
 
-def test_loss_scale_doubles_after_as_many_finite_steps_as_documented(updater, tf, monkeypatch):
+def test_loss_scale_doubles_after_as_many_finite_steps_as_documented(
+    updater, tf, monkeypatch
+):
     from rnn_scaling.training import replica
 
     monkeypatch.setattr(replica, "LOSS_SCALE_GROWTH_STEPS", 3)
@@ -70,24 +79,40 @@ def test_loss_scale_doubles_after_as_many_finite_steps_as_documented(updater, tf
 
 @pytest.mark.parametrize("mode", ["replicated", "parameter_server"])
 def test_a_step_tells_the_updates_that_it_skipped(mode):
-    given = {"model": "lm", "variable_update": mode, "compute_dtype": "float16", "loss_scale": "999999999"}
+    given = {
+        "model": "lm",
+        "variable_update": mode,
+        "compute_dtype": "float16",
+        "loss_scale": "999999999",
+    }
     step, _ = build(given)
     before = [state.variable.numpy() for state in step.variable_states()]
     assert (step(), step())[1].loss > 0 and step.skipped_updates() == 2
-    assert all(np.array_equal(old, state.variable) for old, state in zip(before, step.variable_states(), strict=True))
+    assert all(
+        np.array_equal(old, state.variable)
+        for old, state in zip(before, step.variable_states(), strict=True)
+    )
 
 
 def test_variables_are_spread_by_bytes(tf):
     from rnn_scaling.training.variable_update.parameter_server import place_parts
 
-    parts = place_parts(_specs(b=(50, 4), c=(50, 4), a=(100, 4)), ["d0", "d1"], partition=False)
-    assert [part.device for part in (parts["a"][0], parts["b"][0], parts["c"][0])] == ["d0", "d1", "d1"]
+    parts = place_parts(
+        _specs(b=(50, 4), c=(50, 4), a=(100, 4)), ["d0", "d1"], partition=False
+    )
+    assert [part.device for part in (parts["a"][0], parts["b"][0], parts["c"][0])] == [
+        "d0",
+        "d1",
+        "d1",
+    ]
 
 
 def test_large_variables_are_split_into_consecutive_rows_no_larger_than_a_share(tf):
     from rnn_scaling.training.variable_update.parameter_server import place_parts
 
-    parts = place_parts(_specs(big=(101, 4), small=(3, 4)), ["d0", "d1", "d2"], partition=True)
+    parts = place_parts(
+        _specs(big=(101, 4), small=(3, 4)), ["d0", "d1", "d2"], partition=True
+    )
     rows = [(part.start, part.stop) for part in parts["big"]]
     assert rows[0][0] == 0 and rows[-1][1] == 101
     assert all(a[1] == b[0] for a, b in zip(rows, rows[1:]))
@@ -107,11 +132,19 @@ def test_deferred_gradients_come_out_one_step_later_zeros_first(tf):
 
     @tf.function(autograph=False)
     def step(dense, rows, indices):
-        held = deferred.swap({"dense": dense, "table": tf.IndexedSlices(rows, indices, tf.constant([4, 2]))})
+        held = deferred.swap(
+            {
+                "dense": dense,
+                "table": tf.IndexedSlices(rows, indices, tf.constant([4, 2])),
+            }
+        )
         return held["dense"], tf.convert_to_tensor(held["table"])
 
     outputs = []
     for k in (1.0, 2.0):
         dense, table = step(tf.fill([2], k), tf.fill([3, 2], k), tf.constant([1, 1, 3]))
         outputs.append((dense.numpy().tolist(), table.numpy()[:, 0].tolist()))
-    assert outputs == [([0.0, 0.0], [0.0, 0.0, 0.0, 0.0]), ([1.0, 1.0], [0.0, 2.0, 0.0, 1.0])]
+    assert outputs == [
+        ([0.0, 0.0], [0.0, 0.0, 0.0, 0.0]),
+        ([1.0, 1.0], [0.0, 2.0, 0.0, 1.0]),
+    ]

@@ -24,7 +24,9 @@ def on_disk(tf, folder):
     for path in folder.glob("*tfevents*"):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             for value in event.summary.value:
-                values.setdefault(value.tag, []).append((event.step, value.simple_value))
+                values.setdefault(value.tag, []).append(
+                    (event.step, value.simple_value)
+                )
     return values
 
 
@@ -47,8 +49,12 @@ def test_batches_are_written_every_few_seconds_and_each_once(tf, event_files, tm
     assert on_disk(tf, tmp_path)["batch/accuracy"] == [(2, 0.75)]
 
 
-def test_a_disk_that_is_full_ends_the_writing_and_not_the_run(tf, event_files, tmp_path, monkeypatch, capsys):
-    scalars = event_files.Scalars(str(tmp_path), "words", clock=itertools.count(0, 100).__next__)
+def test_a_disk_that_is_full_ends_the_writing_and_not_the_run(
+    tf, event_files, tmp_path, monkeypatch, capsys
+):
+    scalars = event_files.Scalars(
+        str(tmp_path), "words", clock=itertools.count(0, 100).__next__
+    )
 
     def full():
         raise OSError("No space left on device")
@@ -59,16 +65,26 @@ def test_a_disk_that_is_full_ends_the_writing_and_not_the_run(tf, event_files, t
     assert not scalars.due()
     scalars.write([1.0, 1.0], [1, 1], [1.0, 1.0])
     scalars.close()
-    assert not event_files.Scalars("", "words", clock=itertools.count(0, 100).__next__).due()
+    assert not event_files.Scalars(
+        "", "words", clock=itertools.count(0, 100).__next__
+    ).due()
 
 
-def test_writing_between_two_batches_is_in_neithers_seconds(tf, event_files, tmp_path, monkeypatch):
+def test_writing_between_two_batches_is_in_neithers_seconds(
+    tf, event_files, tmp_path, monkeypatch
+):
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.checkpoints import Saver
     from rnn_scaling.training.cluster import Alone
     from rnn_scaling.training.towers import StepResult, TrainStep
 
-    given = {"log_dir": str(tmp_path), "num_batches": 4, "num_warmup_batches": 1, "device": "cpu", "progress": False}
+    given = {
+        "log_dir": str(tmp_path),
+        "num_batches": 4,
+        "num_warmup_batches": 1,
+        "device": "cpu",
+        "progress": False,
+    }
     config, now, seen = configs.resolve(given, num_gpus=0, num_cores=1), [0.0], []
     write = event_files.Scalars.write
 

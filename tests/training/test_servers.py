@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from tests.support import forked, served
-from tests.support.training import SMALL, Serial, concatenate, largest_difference, make_batches
+from tests.support.training import (
+    SMALL,
+    Serial,
+    concatenate,
+    largest_difference,
+    make_batches,
+)
 
 STEPS, TOLERANCE, RANGE = 20, 1e-5, 1.0
 # Its embedding is larger than a server's share.
@@ -18,7 +24,12 @@ LARGE = dataclasses.replace(SMALL, model="lm", tgt_vocab_size=100, embedding_dim
 REWRITTEN = "dense"  # the variant whose step TensorFlow rewrites, as it does for users
 VARIANTS = {  # network, steps, which of the four towers, options
     "split": (LARGE, STEPS, slice(0, 4), {"partition_large_variables": True}),
-    "dense": (SMALL, STEPS, slice(1, 3), {"sparse_gradients": "densify", "max_gradient_norm": 0.05}),
+    "dense": (
+        SMALL,
+        STEPS,
+        slice(1, 3),
+        {"sparse_gradients": "densify", "max_gradient_norm": 0.05},
+    ),
 }
 
 
@@ -45,21 +56,38 @@ def _drive(addresses):
     forked.as_built()
     engine = grpc_cluster.start(served.request(addresses, "worker", 0, 2))
     one_each = dataclasses.replace(engine, devices=engine.devices[1:3])
-    inputs = {"variable_update": "distributed_parameter_server", "num_workers": 2, "trace_batches": 1}
-    synthetic = config.resolve({**inputs, **vars(SMALL), "batch_size": 2}, num_gpus=0, num_cores=4)
+    inputs = {
+        "variable_update": "distributed_parameter_server",
+        "num_workers": 2,
+        "trace_batches": 1,
+    }
+    synthetic = config.resolve(
+        {**inputs, **vars(SMALL), "batch_size": 2}, num_gpus=0, num_cores=4
+    )
     step = benchmark.build(synthetic, one_each)
     step()
-    partitions = [each for graphs in step.function_graphs for each in graphs.partition_graphs]
-    drawn = [op for op in step.graph().get_operations() if op.type.startswith("StatelessRandomUniformInt")]
+    partitions = [
+        each for graphs in step.function_graphs for each in graphs.partition_graphs
+    ]
+    drawn = [
+        op
+        for op in step.graph().get_operations()
+        if op.type.startswith("StatelessRandomUniformInt")
+    ]
     result = {
         "engine": dataclasses.asdict(engine),
         "pids": _pids((*engine.devices, *engine.servers)),
         "drawn_on": sorted({op.device for op in drawn}),
-        "copies": {(each["from"], each["to"]): each for each in placement.copies(partitions, step.graph())},
+        "copies": {
+            (each["from"], each["to"]): each
+            for each in placement.copies(partitions, step.graph())
+        },
     }
     workload.INITIAL_RANGE = RANGE
     for name, (model, steps, towers, options) in VARIANTS.items():
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": name != REWRITTEN})
+        tf.config.optimizer.set_experimental_options(
+            {"disable_meta_optimizer": name != REWRITTEN}
+        )
         part = dataclasses.replace(engine, devices=engine.devices[towers])
         batches = make_batches(steps, len(part.devices), model)
         trained = train(part.devices, batches, model, engine=part, **inputs, **options)
@@ -107,7 +135,9 @@ def large_weights(tf):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_towers_of_all_workers_train_as_one_on_the_global_batch(name, driven):
     model, steps, towers, options = VARIANTS[name]
-    clipped = {key: value for key, value in options.items() if key == "max_gradient_norm"}
+    clipped = {
+        key: value for key, value in options.items() if key == "max_gradient_norm"
+    }
     weights, losses = _serial(model, steps, towers.stop - towers.start, **clipped)
     (replica,) = driven[name]["replicas"]
     assert largest_difference(replica, weights) < TOLERANCE
@@ -117,8 +147,12 @@ def test_towers_of_all_workers_train_as_one_on_the_global_batch(name, driven):
 def test_variables_lie_on_the_servers_balanced_by_bytes_and_split_where_told(driven):
     for name in VARIANTS:
         placed = driven[name]["bytes"]
-        assert sorted(placed) == [f"/job:ps/replica:0/task:{server}/device:CPU:0" for server in range(2)]
-    assert max(driven["split"]["bytes"].values()) < 1.1 * min(driven["split"]["bytes"].values())
+        assert sorted(placed) == [
+            f"/job:ps/replica:0/task:{server}/device:CPU:0" for server in range(2)
+        ]
+    assert max(driven["split"]["bytes"].values()) < 1.1 * min(
+        driven["split"]["bytes"].values()
+    )
 
 
 def test_each_device_is_a_process_of_its_own_task(driven):
@@ -129,9 +163,14 @@ def test_each_device_is_a_process_of_its_own_task(driven):
     assert servers == [processes["ps", 0], processes["ps", 1]]
 
 
-def test_words_are_drawn_where_they_are_used_and_variables_go_straight_to_the_workers(driven):
+def test_words_are_drawn_where_they_are_used_and_variables_go_straight_to_the_workers(
+    driven,
+):
     assert driven["drawn_on"] == list(driven["engine"]["devices"][1:3])
-    tasks = {pair: re.findall(r"/job:(\w+)/replica:0/task:(\d)", " ".join(pair)) for pair in driven["copies"]}
+    tasks = {
+        pair: re.findall(r"/job:(\w+)/replica:0/task:(\d)", " ".join(pair))
+        for pair in driven["copies"]
+    }
     between = {}
     for pair, copied in driven["copies"].items():
         between.setdefault(tuple("".join(task) for task in tasks[pair]), 0)
@@ -139,7 +178,10 @@ def test_words_are_drawn_where_they_are_used_and_variables_go_straight_to_the_wo
     for worker in ("worker0", "worker1"):
         for server in ("ps0", "ps1"):
             assert between[server, worker] > 500 and between[worker, server] > 500
-    assert between.get(("worker0", "worker1"), 0) < 200 and between.get(("worker1", "worker0"), 0) < 200
+    assert (
+        between.get(("worker0", "worker1"), 0) < 200
+        and between.get(("worker1", "worker0"), 0) < 200
+    )
 
 
 GROUPS, NUM_BATCHES = 20, 200
@@ -149,9 +191,14 @@ PATIENCE_S = 120.0  # for a worker that is late with its first step
 @pytest.fixture(scope="module")
 def coordinated():
     """What a coordinator, two workers and two servers did, one of the workers killed after GROUPS groups of steps."""
-    with served.servers("coordinator", coordinator=1, worker=2, ps=2) as (addresses, processes):
+    with served.servers("coordinator", coordinator=1, worker=2, ps=2) as (
+        addresses,
+        processes,
+    ):
         pids = {task: process.pid for task, process in processes.items()}
-        return forked.call(_coordinate, addresses, pids["worker", 1]) | {"processes": pids}
+        return forked.call(_coordinate, addresses, pids["worker", 1]) | {
+            "processes": pids
+        }
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +243,9 @@ def _coordinate(addresses, victim):
 def _took_turns(done):
     """Whether both workers did steps, of which some were fresh and some stale."""
     staleness = [step.staleness for step in done]
-    return {step.worker for step in done} == {0, 1} and 0 == min(staleness) < max(staleness)
+    return {step.worker for step in done} == {0, 1} and 0 == min(staleness) < max(
+        staleness
+    )
 
 
 def _update(engine, model, **options):
@@ -204,8 +253,14 @@ def _update(engine, model, **options):
     from rnn_scaling.training import benchmark
     from tests.support.training import workload_of
 
-    given = {"variable_update": "async_parameter_server", "optimizer": "sgd", "learning_rate": 0.5}
-    resolved = config.resolve({**given, **vars(model), **options}, num_gpus=0, num_cores=4)
+    given = {
+        "variable_update": "async_parameter_server",
+        "optimizer": "sgd",
+        "learning_rate": 0.5,
+    }
+    resolved = config.resolve(
+        {**given, **vars(model), **options}, num_gpus=0, num_cores=4
+    )
     return benchmark.build_update(resolved, engine, workload_of(model)), resolved
 
 
@@ -227,16 +282,26 @@ def _where(engine):
 def test_one_worker_alone_trains_as_serial_and_is_never_stale(coordinated_alone):
     done = coordinated_alone["done"]
     weights, losses = _serial(SMALL, len(done), 1)
-    assert [step.number for step in done] == list(range(len(done))) and len(done) >= GROUPS
+    assert [step.number for step in done] == list(range(len(done))) and len(
+        done
+    ) >= GROUPS
     assert largest_difference(coordinated_alone["replicas"][0], weights) < TOLERANCE
     np.testing.assert_allclose(coordinated_alone["losses"], losses[:GROUPS], rtol=1e-5)
-    assert {step.staleness for step in done} == {0} and coordinated_alone["surplus"] == 0
+    assert {step.staleness for step in done} == {0} and coordinated_alone[
+        "surplus"
+    ] == 0
 
 
 def test_each_step_is_done_once_also_when_a_worker_dies(coordinated):
     done = coordinated["done"]
-    assert sorted(step.number for step in done) == list(range(len(done))) and len(done) >= 4 * GROUPS
-    assert coordinated["surplus"] in (0, 1)  # 1: the killed worker had counted a step that another ran again
+    assert (
+        sorted(step.number for step in done) == list(range(len(done)))
+        and len(done) >= 4 * GROUPS
+    )
+    assert coordinated["surplus"] in (
+        0,
+        1,
+    )  # 1: the killed worker had counted a step that another ran again
     batches = make_batches(NUM_BATCHES, 1, SMALL)
     for step in done:
         (batch,) = batches[step.number % NUM_BATCHES]
@@ -252,4 +317,6 @@ def test_workers_take_turns_and_after_a_death_the_other_goes_on(coordinated):
 
 def test_staleness_counts_the_updates_of_others_since_a_step_began(coordinated):
     staleness = [step.staleness for step in coordinated["done"]]
-    assert 0 == min(staleness) < max(staleness) < len(staleness) and set(staleness[-GROUPS:]) == {0}
+    assert 0 == min(staleness) < max(staleness) < len(staleness) and set(
+        staleness[-GROUPS:]
+    ) == {0}

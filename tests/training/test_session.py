@@ -46,12 +46,16 @@ def _session(monkeypatch, others, work=lambda self: None):
     monkeypatch.setattr(sessions, "prepare_process", lambda *_: None)
     monkeypatch.setattr(sessions, "NativeLog", lambda: None)
     monkeypatch.setattr(Session, "_work", work)
-    session = Session(configs.resolve({}, num_gpus=0, num_cores=1), 0.0, lambda *_: None, None)
+    session = Session(
+        configs.resolve({}, num_gpus=0, num_cores=1), 0.0, lambda *_: None, None
+    )
     session._cluster = others
     return session
 
 
-def test_the_rank_that_failed_is_named_where_the_launcher_then_ends_the_others(monkeypatch, capsys):
+def test_the_rank_that_failed_is_named_where_the_launcher_then_ends_the_others(
+    monkeypatch, capsys
+):
     others = Others(has_failed=True)
     session = _session(monkeypatch, others)
     others.failure = "rank 1 (host b, process 7) ended: killed or crashed"
@@ -63,7 +67,9 @@ def test_the_rank_that_failed_is_named_where_the_launcher_then_ends_the_others(m
 def test_a_rank_that_is_lost_just_before_the_end_is_reported(monkeypatch, capsys):
     others = Others(has_failed=False)
     lost = "rank 1 (host b, process 7) has ended: killed or crashed"
-    monkeypatch.setattr(others, "lost", lambda: [lost] if session._finished.is_set() else [])
+    monkeypatch.setattr(
+        others, "lost", lambda: [lost] if session._finished.is_set() else []
+    )
     session = _session(monkeypatch, others, work=lambda self: self._finished.set())
     session.run()
     assert capsys.readouterr().err.startswith(f"warning: {lost};")
@@ -85,7 +91,9 @@ def test_a_trace_that_ends_with_another_rank_blames_nobody_else(has_failed, caps
 
 
 @pytest.mark.parametrize("fails", ["trace", "logs", "record with the trace", "none"])
-def test_a_full_disk_after_the_record_leaves_a_good_record_and_a_good_exit_status(tmp_path, fails, monkeypatch, capsys):
+def test_a_full_disk_after_the_record_leaves_a_good_record_and_a_good_exit_status(
+    tmp_path, fails, monkeypatch, capsys
+):
     """The step is no step: what is written of it is what is looked at."""
 
     def full(*_):
@@ -93,10 +101,16 @@ def test_a_full_disk_after_the_record_leaves_a_good_record_and_a_good_exit_statu
 
     path = tmp_path / "run.json"
     monkeypatch.setattr(benchmark, "run", lambda *_: mock.Mock())
-    monkeypatch.setattr(event_files, "write", full if fails == "logs" else lambda *_: None)
+    monkeypatch.setattr(
+        event_files, "write", full if fails == "logs" else lambda *_: None
+    )
     monkeypatch.setattr(Session, "_record", lambda self, status: make_record())
     monkeypatch.setattr(Session, "_tell", lambda *_: None)
-    given = {"trace_batches": 2, "log_dir": str(tmp_path / "logs"), "result_file": str(path)}
+    given = {
+        "trace_batches": 2,
+        "log_dir": str(tmp_path / "logs"),
+        "result_file": str(path),
+    }
 
     def look_inside(*_):
         if fails == "trace":
@@ -104,52 +118,105 @@ def test_a_full_disk_after_the_record_leaves_a_good_record_and_a_good_exit_statu
         if fails == "record with the trace":
             monkeypatch.setattr(os, "fsync", full)
 
-    session = Session(configs.resolve(given, num_gpus=0, num_cores=1), 0.0, look_inside, None)
-    assert session._run_and_report() == 0
-    flag = {"trace": "--trace_batches=2", "logs": "--log_dir=", "record with the trace": "--result_file="}.get(
-        fails, ""
+    session = Session(
+        configs.resolve(given, num_gpus=0, num_cores=1), 0.0, look_inside, None
     )
+    assert session._run_and_report() == 0
+    flag = {
+        "trace": "--trace_batches=2",
+        "logs": "--log_dir=",
+        "record with the trace": "--result_file=",
+    }.get(fails, "")
     run, err = record.read(path), capsys.readouterr().err
-    assert run.status == "ok" and run.throughput and ("warning: " in err) == bool(flag) and flag in err
-    assert (run.missing_output or "").startswith(flag if fails in ("trace", "logs") else "")
+    assert (
+        run.status == "ok"
+        and run.throughput
+        and ("warning: " in err) == bool(flag)
+        and flag in err
+    )
+    assert (run.missing_output or "").startswith(
+        flag if fails in ("trace", "logs") else ""
+    )
 
 
 def test_a_rank_whose_trace_fails_ends_the_others_without_an_error(capsys):
-    session = Session(configs.resolve({"trace_batches": 2}, num_gpus=0, num_cores=1), 0.0, lambda *_: None, None)
+    session = Session(
+        configs.resolve({"trace_batches": 2}, num_gpus=0, num_cores=1),
+        0.0,
+        lambda *_: None,
+        None,
+    )
     session._cluster = others = Others(has_failed=True)
-    others.failure, session._is_recorded = "rank 1: --trace_batches=2: No space left on device", True
+    others.failure, session._is_recorded = (
+        "rank 1: --trace_batches=2: No space left on device",
+        True,
+    )
     session._record = lambda status: make_record()
     assert session._give_up() == 0 and "error:" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("timeout_s, silence_s", [(60.0, 10.0), (4.0, 4.0)])
-def test_a_silent_rank_is_lost_within_the_time_in_which_a_fault_ends_the_run(timeout_s, silence_s):
-    wanted = {"variable_update": "distributed_independent", "num_workers": 2, "cluster_timeout": timeout_s}
-    launch = Launch(1, 2, "test", "127.0.0.1:20000", "127.0.0.1", 1, 2, addresses=("127.0.0.1:1", "127.0.0.1:2"))
-    assert Cluster(launch, configs.resolve(wanted, num_gpus=0, num_cores=2))._heartbeat_s == silence_s
+def test_a_silent_rank_is_lost_within_the_time_in_which_a_fault_ends_the_run(
+    timeout_s, silence_s
+):
+    wanted = {
+        "variable_update": "distributed_independent",
+        "num_workers": 2,
+        "cluster_timeout": timeout_s,
+    }
+    launch = Launch(
+        1,
+        2,
+        "test",
+        "127.0.0.1:20000",
+        "127.0.0.1",
+        1,
+        2,
+        addresses=("127.0.0.1:1", "127.0.0.1:2"),
+    )
+    assert (
+        Cluster(launch, configs.resolve(wanted, num_gpus=0, num_cores=2))._heartbeat_s
+        == silence_s
+    )
 
 
 @pytest.mark.parametrize(
-    "rule", ["MaxPoolingOp only supports NHWC on device type CPU", "only supports the NHWC tensor"]
+    "rule",
+    [
+        "MaxPoolingOp only supports NHWC on device type CPU",
+        "only supports the NHWC tensor",
+    ],
 )
-def test_an_order_of_axes_without_operators_is_one_line_and_no_fault_of_the_program(rule):
+def test_an_order_of_axes_without_operators_is_one_line_and_no_fault_of_the_program(
+    rule,
+):
     class InvalidArgumentError(Exception):
         pass
 
     def describe(**model):
-        config = configs.resolve({"model": "resnet20", **model}, num_gpus=0, num_cores=1)
+        config = configs.resolve(
+            {"model": "resnet20", **model}, num_gpus=0, num_cores=1
+        )
         several = f"2 root error(s) found.\n  {rule}.\nmore"
-        told = [sessions.describe(InvalidArgumentError(text), config) for text in (f"{rule}.\nmore", several)]
+        told = [
+            sessions.describe(InvalidArgumentError(text), config)
+            for text in (f"{rule}.\nmore", several)
+        ]
         assert told[0][2] == told[1][2] and (told[0] == told[1] or not told[0][2])
         return told[0]
 
     _, line, expected = describe(data_format="NCHW")
-    assert line.startswith(f"--data_format=NCHW: unsupported here ({rule})") and "--data_format=NHWC" in line
+    assert (
+        line.startswith(f"--data_format=NCHW: unsupported here ({rule})")
+        and "--data_format=NHWC" in line
+    )
     assert expected and not describe(data_format="NHWC")[2]
 
 
 def test_a_session_before_its_turn_loads_and_writes_nothing(tmp_path, monkeypatch):
-    session = _session(monkeypatch, Others(has_failed=False), work=lambda self: self._finished.set())
+    session = _session(
+        monkeypatch, Others(has_failed=False), work=lambda self: self._finished.set()
+    )
     path = tmp_path / "run.json"
     output = dataclasses.replace(session._config.output, result_file=str(path))
     session._config = dataclasses.replace(session._config, output=output)
@@ -166,7 +233,10 @@ def test_a_session_before_its_turn_loads_and_writes_nothing(tmp_path, monkeypatc
     monkeypatch.setattr(early_start, "wait_for_turn", wait)
     session.run()
     result = record.read(path)
-    assert result.error.type == "Killed" and "TF_NUM_INTEROP_THREADS" not in result.environment.variables
+    assert (
+        result.error.type == "Killed"
+        and "TF_NUM_INTEROP_THREADS" not in result.environment.variables
+    )
 
 
 def test_waiting_for_a_turn_and_for_the_next_process_belongs_to_no_phase(monkeypatch):
@@ -192,7 +262,11 @@ def test_waiting_for_a_turn_and_for_the_next_process_belongs_to_no_phase(monkeyp
 
 def test_a_run_in_its_turn_measures_when_the_next_process_has_loaded(tf, monkeypatch):
     """What the next one used of the cores until then is no load of the measured batches."""
-    config = configs.resolve({"num_batches": 3, "num_warmup_batches": 2, "progress": False}, num_gpus=0, num_cores=1)
+    config = configs.resolve(
+        {"num_batches": 3, "num_warmup_batches": 2, "progress": False},
+        num_gpus=0,
+        num_cores=1,
+    )
     state, events = RunState(config), []
 
     class Step(TrainStep):
@@ -210,9 +284,20 @@ def test_a_run_in_its_turn_measures_when_the_next_process_has_loaded(tf, monkeyp
 
     for module in (states, recording):
         monkeypatch.setattr(module, "LoadMeter", Meter)
-    monkeypatch.setattr(early_start, "wait_for_following", lambda: events.append("wait"))
+    monkeypatch.setattr(
+        early_start, "wait_for_following", lambda: events.append("wait")
+    )
     state.resolved["cpu_affinity"] = [0]
     monkeypatch.setattr(early_start, "wait_for_turn", lambda: None)
     state.wait_for_turn()
     benchmark._train(config, Step(), state, Alone(), Saver(config, state, ()))
-    assert events == ["meter", "batch", "batch", "wait", "meter", "batch", "batch", "batch"]
+    assert events == [
+        "meter",
+        "batch",
+        "batch",
+        "wait",
+        "meter",
+        "batch",
+        "batch",
+        "batch",
+    ]

@@ -8,7 +8,12 @@ import pytest
 
 from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.rows import with_baselines
-from rnn_scaling.records.workers import Rank, Workers, sharing_a_core, without_each_other
+from rnn_scaling.records.workers import (
+    Rank,
+    Workers,
+    sharing_a_core,
+    without_each_other,
+)
 from rnn_scaling.training import cluster
 from tests.support.records import changed, make_record
 
@@ -31,7 +36,9 @@ def test_a_rank_that_shares_its_core_with_another_does_not_take_it_for_load():
     (None, set(), "", 3),
     ("50 Mbit/s asked", {0, 1}, "ranks 0 and 1 share core 0: the run is slower than with a core for each", 2),
 ])  # fmt: skip
-def test_nodes_of_a_network_that_was_made_for_the_run_are_one_machine(link, sharing, line, num_cores):
+def test_nodes_of_a_network_that_was_made_for_the_run_are_one_machine(
+    link, sharing, line, num_cores
+):
     told = workers(("10.200.0.1", 0), ("10.200.0.2", 0), ("10.200.0.3", 1), link=link)
     assert (sharing_a_core(told), cluster.shared_cores(told)) == (sharing, line)
     crowded = {"resolved": {"cpu_affinity": [0], "oversubscribed": True}}

@@ -13,7 +13,14 @@ from rnn_scaling.records.step_parts import SlicedPart
 from rnn_scaling.settings import config as configs
 from tests.support import tiny_images
 from tests.support.gpu_graph import CPU, GPUS, trace
-from tests.support.training import MAX_LEN, SMALL, FixedSource, concatenate, make_batches, workload_of
+from tests.support.training import (
+    MAX_LEN,
+    SMALL,
+    FixedSource,
+    concatenate,
+    make_batches,
+    workload_of,
+)
 
 BATCH_SIZES = {2: (4, 3), 3: (3, 2, 2)}  # of 7 samples
 SAMPLES = 7
@@ -24,7 +31,9 @@ MODEL = dataclasses.replace(SMALL, model="lm")
 
 def of_sentences():
     batches = [batch for [batch] in make_batches(3, 1, MODEL)]
-    return workload_of(MODEL), type(batches[0])(*(part[..., :SAMPLES] for part in concatenate(batches)))
+    return workload_of(MODEL), type(batches[0])(
+        *(part[..., :SAMPLES] for part in concatenate(batches))
+    )
 
 
 def of_images():
@@ -41,12 +50,19 @@ def stepped(devices, workload, batch, slice_on):
     from rnn_scaling.training.engines.local import Engine
     from rnn_scaling.training.sliced_step import SlicedStep
 
-    given = {"num_devices": len(devices), "variable_update": "keras_slicing", "optimizer": "sgd", "trace_batches": 1}
+    given = {
+        "num_devices": len(devices),
+        "variable_update": "keras_slicing",
+        "optimizer": "sgd",
+        "trace_batches": 1,
+    }
     given |= {"global_batch_size": SAMPLES, "slice_on": slice_on}
     config = configs.resolve(given, num_gpus=0, num_cores=4)
     engine = Engine(0, 1, tuple(devices), devices[0], "CPU", 1)
     update = benchmark.build_update(config, engine, workload)
-    step = SlicedStep(workload, FixedSource([[batch]], devices[:1]), update, engine, config)
+    step = SlicedStep(
+        workload, FixedSource([[batch]], devices[:1]), update, engine, config
+    )
     result = step()
     return observe.graph(step), result
 
@@ -54,24 +70,41 @@ def stepped(devices, workload, batch, slice_on):
 @pytest.mark.parametrize("num_towers", BATCH_SIZES)
 @pytest.mark.parametrize("slice_on", ["host", "device"])
 @pytest.mark.parametrize("of_samples", [of_sentences, of_images])
-def test_the_bytes_that_move_for_slices_are_those_predicted(tf, devices, of_samples, slice_on, num_towers):
+def test_the_bytes_that_move_for_slices_are_those_predicted(
+    tf, devices, of_samples, slice_on, num_towers
+):
     """Ids are looked up on the host: cut on a device they come back from there. Labels stay."""
     workload, batch = of_samples()
-    names = [f"/job:localhost/replica:0/task:0{device}" for device in devices[:num_towers]]
+    names = [
+        f"/job:localhost/replica:0/task:0{device}" for device in devices[:num_towers]
+    ]
     graph, result = stepped(names, workload, batch, slice_on)
     others = BATCH_SIZES[num_towers][1:]  # the first tower's device is the host
-    read, looked_up = (IMAGE, 0) if of_samples is of_images else (WORDS + LENGTH, WORDS)  # bytes of a sample
-    there = {"host": [n * read for n in others], "device": [SAMPLES * read for _ in others]}
+    read, looked_up = (
+        (IMAGE, 0) if of_samples is of_images else (WORDS + LENGTH, WORDS)
+    )  # bytes of a sample
+    there = {
+        "host": [n * read for n in others],
+        "device": [SAMPLES * read for _ in others],
+    }
     back = {"host": [0 for _ in others], "device": [n * looked_up for n in others]}
     moves = graph.slicing.moves
-    assert [move.predicted for move in moves if move.source == names[0]] == there[slice_on]
-    assert [move.predicted for move in moves if move.target == names[0]] == back[slice_on]
+    assert [move.predicted for move in moves if move.source == names[0]] == there[
+        slice_on
+    ]
+    assert [move.predicted for move in moves if move.target == names[0]] == back[
+        slice_on
+    ]
     assert [move.counted for move in moves] == [move.predicted for move in moves]
 
     samples = np.ones(SAMPLES) if of_samples is of_images else batch.target_length
     pieces = np.split(samples, np.cumsum(BATCH_SIZES[num_towers])[:-1])
-    assert result.loss_items.tolist() == [piece.sum() for piece in pieces]  # the remainder, too
-    for variable in graph.placement.variables:  # one copy, on the host; each tower's gradient is where the tower is
+    assert result.loss_items.tolist() == [
+        piece.sum() for piece in pieces
+    ]  # the remainder, too
+    for variable in (
+        graph.placement.variables
+    ):  # one copy, on the host; each tower's gradient is where the tower is
         assert (variable.tower, variable.device) == (None, names[0])
         assert [gradient.device for gradient in variable.gradients] == names
 
@@ -81,15 +114,26 @@ def shifted(of_tower):
     return lambda self, tower: of_tower(self, 0)
 
 
-@pytest.mark.parametrize("planted, verdict", [(None, "equal within 1e-5"), (shifted, "unequal loss")])
-def test_a_certificate_says_whether_each_tower_trained_its_own_slice(tf, devices, planted, verdict, monkeypatch):
+@pytest.mark.parametrize(
+    "planted, verdict", [(None, "equal within 1e-5"), (shifted, "unequal loss")]
+)
+def test_a_certificate_says_whether_each_tower_trained_its_own_slice(
+    tf, devices, planted, verdict, monkeypatch
+):
     from rnn_scaling.training import benchmark, sliced_step
     from rnn_scaling.training.engines.local import Engine
     from rnn_scaling.verification.certifier import Certifier
 
     if planted:
-        monkeypatch.setattr(sliced_step.Slices, "of_tower", planted(sliced_step.Slices.of_tower))
-    given = {**vars(MODEL), "variable_update": "keras_slicing", "num_devices": 2, "global_batch_size": 4}
+        monkeypatch.setattr(
+            sliced_step.Slices, "of_tower", planted(sliced_step.Slices.of_tower)
+        )
+    given = {
+        **vars(MODEL),
+        "variable_update": "keras_slicing",
+        "num_devices": 2,
+        "global_batch_size": 4,
+    }
     given |= {"optimizer": "sgd", "learning_rate": 0.5, "tgt_max_len": 4}
     config = configs.resolve(given, num_gpus=0, num_cores=4)
     engine = Engine(0, 1, tuple(devices[:2]), devices[0], "CPU", 1)
@@ -98,7 +142,9 @@ def test_a_certificate_says_whether_each_tower_trained_its_own_slice(tf, devices
     for _ in range(2):
         watch.batch(step())
     certificate = watch.end()
-    assert (certificate.verdict, certificate.holds) == (verdict, not planted), certificate.sentence
+    assert (certificate.verdict, certificate.holds) == (verdict, not planted), (
+        certificate.sentence
+    )
 
 
 def test_bytes_of_slices_in_closed_form():
@@ -112,24 +158,49 @@ def test_bytes_of_slices_in_closed_form():
         cut = slicing.Cut(on, tuple(parts), (3, 2, 1))
         return [slicing.predicted(cut, tower) for tower in range(3)]
 
-    assert bytes_of("host", images) == [(600, 0), (400, 0), (200, 0)]  # each its own: 1 batch in all
-    assert bytes_of("device", images) == [(1200, 0)] * 3  # each the whole: as many batches as devices
+    assert bytes_of("host", images) == [
+        (600, 0),
+        (400, 0),
+        (200, 0),
+    ]  # each its own: 1 batch in all
+    assert (
+        bytes_of("device", images) == [(1200, 0)] * 3
+    )  # each the whole: as many batches as devices
     assert bytes_of("host", text) == [(240, 0), (160, 0), (80, 0)]
     assert bytes_of("device", text) == [(480, 240), (480, 160), (480, 80)]
-    assert bytes_of("host", [part("ids", None, slicing.LOOKUP)]) == [None] * 3  # of sentences of any length
+    assert (
+        bytes_of("host", [part("ids", None, slicing.LOOKUP)]) == [None] * 3
+    )  # of sentences of any length
     assert bytes_of("host", [part("ids", 480, slicing.ELSEWHERE)]) == [None] * 3
 
 
 @pytest.mark.parametrize("slice_on", ["host", "device"])
-def test_on_gpus_the_host_has_the_batch_and_the_loss_and_each_gpu_its_tower(tf, slice_on):
-    operations, _ = trace(tf, variable_update="keras_slicing", slice_on=slice_on, param_server_device="cpu")
+def test_on_gpus_the_host_has_the_batch_and_the_loss_and_each_gpu_its_tower(
+    tf, slice_on
+):
+    operations, _ = trace(
+        tf,
+        variable_update="keras_slicing",
+        slice_on=slice_on,
+        param_server_device="cpu",
+    )
 
     def devices_of(scope, *types):
-        return {op.device for op in operations if op.name.startswith(scope) and op.type in types}
+        return {
+            op.device
+            for op in operations
+            if op.name.startswith(scope) and op.type in types
+        }
 
     assert devices_of("input/slice/", "SplitV") == {CPU}
-    assert devices_of("exchange/loss/", "ConcatV2", "SparseSoftmaxCrossEntropyWithLogits", "Sum") == {CPU}
+    assert devices_of(
+        "exchange/loss/", "ConcatV2", "SparseSoftmaxCrossEntropyWithLogits", "Sum"
+    ) == {CPU}
     for tower, gpu in enumerate(GPUS):
-        assert devices_of(f"tower_{tower}/input/slice/", "StridedSlice") == ({gpu} if slice_on == "device" else set())
+        assert devices_of(f"tower_{tower}/input/slice/", "StridedSlice") == (
+            {gpu} if slice_on == "device" else set()
+        )
         assert devices_of(f"tower_{tower}/forward/", "MatMul", "CudnnRNNV3") == {gpu}
-        assert devices_of(f"tower_{tower}/backward/", "MatMul", "CudnnRNNBackpropV3") == {gpu}
+        assert devices_of(
+            f"tower_{tower}/backward/", "MatMul", "CudnnRNNBackpropV3"
+        ) == {gpu}

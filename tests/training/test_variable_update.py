@@ -24,7 +24,9 @@ from tests.support.training import (
     workload_of,
 )
 
-OF_ONE_PROCESS = sorted(mode for mode in registry.VARIABLE_UPDATES if not registry.is_distributed(mode))
+OF_ONE_PROCESS = sorted(
+    mode for mode in registry.VARIABLE_UPDATES if not registry.is_distributed(mode)
+)
 OF_SEVERAL = {  # mode -> the file whose test trains it in several processes; in one it is a mode of above
     "collective_all_reduce": "test_cluster.py",
     "distributed_independent": "test_cluster.py",
@@ -40,16 +42,25 @@ TOLERANCE = 1e-5  # absolute, weights after 20 SGD steps
 
 SMALL_LM = dataclasses.replace(SMALL, model="lm")
 SMALL_ATTENTION = dataclasses.replace(
-    SMALL, model="nmt_attention", share_embedding=True, src_vocab_size=SMALL.tgt_vocab_size
+    SMALL,
+    model="nmt_attention",
+    share_embedding=True,
+    src_vocab_size=SMALL.tgt_vocab_size,
 )
 SMALL_GRU = dataclasses.replace(SMALL_LM, unit_type="gru")
 FOUR_CELLS = dataclasses.replace(MODEL, direction="uni")
-SMALL_TRANSFORMER = dataclasses.replace(TRANSFORMER, num_encoder_layers=1, num_decoder_layers=1)
+SMALL_TRANSFORMER = dataclasses.replace(
+    TRANSFORMER, num_encoder_layers=1, num_decoder_layers=1
+)
 # What each all-reduce sums is compared with numpy in test_all_reduce; here are those of several rounds, of shards, by
 # size, and TensorFlow's own.
 BY_SIZE = "pscpu#2:100:xring:500:rechd"  # biases of 96 bytes, a projection of 408, kernels of 1,056
 # Packs of three gradients and of one: the biases of FOUR_CELLS.
-AGGREGATED = {"variable_update": "replicated", "agg_small_grads_max_bytes": 200, "agg_small_grads_max_group": 3}
+AGGREGATED = {
+    "variable_update": "replicated",
+    "agg_small_grads_max_bytes": 200,
+    "agg_small_grads_max_group": 3,
+}
 PARAMETER_SERVER = {"variable_update": "parameter_server"}
 REPLICATED = {"variable_update": "replicated"}
 REPLICATED_DENSE = {"variable_update": "replicated", "sparse_gradients": "densify"}
@@ -93,7 +104,9 @@ def trained(devices):
 
     @functools.cache
     def run(model, num_towers, **options):
-        return train(devices[:num_towers], batches_of(model, num_towers), model, **options)
+        return train(
+            devices[:num_towers], batches_of(model, num_towers), model, **options
+        )
 
     return run
 
@@ -102,7 +115,10 @@ def batches_of(model, num_towers):
     """`[step][tower]`; of FOUR_CELLS and SMALL_LM the first tower has twice as many sentences as each other."""
     if model not in (FOUR_CELLS, SMALL_LM):
         return make_batches(STEPS, num_towers, model)
-    return [[concatenate([a, b]), *rest] for a, b, *rest in make_batches(STEPS, num_towers + 1, model)]
+    return [
+        [concatenate([a, b]), *rest]
+        for a, b, *rest in make_batches(STEPS, num_towers + 1, model)
+    ]
 
 
 def serial_weights(model, batches, **options):
@@ -121,7 +137,10 @@ def serial(model, num_towers):
         loss, gradients = plain.gradient(concatenate(towers))
         plain.apply(gradients)
         losses.append(loss)
-    moved = {name: np.abs(w - Serial(model).weights[name]).max() for name, w in plain.weights.items()}
+    moved = {
+        name: np.abs(w - Serial(model).weights[name]).max()
+        for name, w in plain.weights.items()
+    }
     # The scores of so few words differ little, and what makes them moves less than the rest.
     assert min(moved.values()) > (300 if model == SMALL_ATTENTION else 1000) * TOLERANCE
     return plain.weights, losses
@@ -138,12 +157,19 @@ def serial(model, num_towers):
     ],
     ids=_name,
 )
-def test_synchronous_update_equals_serial_update_on_global_batch(workload, options, trained, request):
+def test_synchronous_update_equals_serial_update_on_global_batch(
+    workload, options, trained, request
+):
     """Also of towers with different numbers of words, and of sentences."""
     if (workload, options) not in REWRITTEN:
         request.getfixturevalue("as_built")
     num_towers = 4 if options.get("all_reduce_spec") == BY_SIZE else 2
-    small = {"nmt": SMALL, "lm": SMALL_LM, "nmt_attention": SMALL_ATTENTION, "gru": SMALL_GRU}.get(workload)
+    small = {
+        "nmt": SMALL,
+        "lm": SMALL_LM,
+        "nmt_attention": SMALL_ATTENTION,
+        "gru": SMALL_GRU,
+    }.get(workload)
     small = small or SMALL_TRANSFORMER
     model = FOUR_CELLS if options is AGGREGATED else small
     result = trained(model, num_towers, **options)
@@ -163,7 +189,9 @@ def test_one_tower_equals_serial_training(mode, trained):
 def test_independent_replicas_equal_serial_runs_on_their_own_data(trained):
     result = trained(SMALL_LM, 2, variable_update="independent")
     for tower, replica in enumerate(result["replicas"]):
-        weights = serial_weights(SMALL_LM, [[towers[tower]] for towers in batches_of(SMALL_LM, 2)])
+        weights = serial_weights(
+            SMALL_LM, [[towers[tower]] for towers in batches_of(SMALL_LM, 2)]
+        )
         assert largest_difference(replica, weights) < TOLERANCE
 
 
@@ -192,11 +220,18 @@ def test_staged_variables_are_exactly_one_step_stale(trained):
 
 
 @as_built
-@pytest.mark.parametrize("options", [PARAMETER_SERVER, REPLICATED, REPLICATED_DENSE, SLICED_ON_DEVICE], ids=_name)
+@pytest.mark.parametrize(
+    "options",
+    [PARAMETER_SERVER, REPLICATED, REPLICATED_DENSE, SLICED_ON_DEVICE],
+    ids=_name,
+)
 def test_gradient_norm_is_that_of_the_global_batch(options, devices):
     batches = make_batches(5, 2, SMALL_LM)
     result = train(devices[:2], batches, SMALL_LM, max_gradient_norm=0.05, **options)
-    clipped, unclipped = serial_weights(SMALL_LM, batches, max_gradient_norm=0.05), serial_weights(SMALL_LM, batches)
+    clipped, unclipped = (
+        serial_weights(SMALL_LM, batches, max_gradient_norm=0.05),
+        serial_weights(SMALL_LM, batches),
+    )
     for replica in result["replicas"]:
         assert largest_difference(replica, clipped) < TOLERANCE
         assert largest_difference(replica, unclipped) > 10 * TOLERANCE
@@ -204,17 +239,30 @@ def test_gradient_norm_is_that_of_the_global_batch(options, devices):
 
 @as_built
 @pytest.mark.parametrize(
-    "optimizer, modes", [("momentum", ["replicated"]), ("adam", ["parameter_server", "replicated", "mirrored"])]
+    "optimizer, modes",
+    [
+        ("momentum", ["replicated"]),
+        ("adam", ["parameter_server", "replicated", "mirrored"]),
+    ],
 )
 def test_optimizers_with_state_agree_between_modes(optimizer, modes, devices):
     """Adam's two arrays and its number of steps are all that a mode may lose; momentum has one array."""
     batches = make_batches(5, 2, SMALL_LM)
     options = {"optimizer": optimizer, "learning_rate": 0.01}
-    runs = [train(devices[:2], batches, SMALL_LM, variable_update=mode, **options)["replicas"] for mode in modes]
-    one = train(devices[:1], [[concatenate(towers)] for towers in batches], SMALL_LM, **options)["replicas"][0]
+    runs = [
+        train(devices[:2], batches, SMALL_LM, variable_update=mode, **options)[
+            "replicas"
+        ]
+        for mode in modes
+    ]
+    one = train(
+        devices[:1], [[concatenate(towers)] for towers in batches], SMALL_LM, **options
+    )["replicas"][0]
     for replicas in runs:
         for replica in replicas:
-            assert largest_difference(replica, one) < 1e-4  # Adam divides by the root of a tiny square
+            assert (
+                largest_difference(replica, one) < 1e-4
+            )  # Adam divides by the root of a tiny square
 
 
 @as_built
@@ -225,36 +273,61 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
     from rnn_scaling.training import optimizers
     from rnn_scaling.training.engines.local import Engine
     from rnn_scaling.training.replica import UpdateRule, bytes_by_device
-    from rnn_scaling.training.variable_update.parameter_server import ParameterServer, place_parts
+    from rnn_scaling.training.variable_update.parameter_server import (
+        ParameterServer,
+        place_parts,
+    )
 
-    model = dataclasses.replace(SMALL_LM, tgt_vocab_size=300)  # embedding and projection are larger than a share
+    model = dataclasses.replace(
+        SMALL_LM, tgt_vocab_size=300
+    )  # embedding and projection are larger than a share
     batches = make_batches(STEPS, 2, model)
     specs = workload_of(model).variables
     update = ParameterServer(
         specs,
         {spec.name: workload.initial_value(spec, 1) for spec in specs},
-        Engine(0, 1, tuple(devices[:2]), devices[0], "CPU", 1, servers=tuple(devices[:4])),
-        UpdateOptions(variable_update="parameter_server", partition_large_variables=partition),
+        Engine(
+            0, 1, tuple(devices[:2]), devices[0], "CPU", 1, servers=tuple(devices[:4])
+        ),
+        UpdateOptions(
+            variable_update="parameter_server", partition_large_variables=partition
+        ),
         UpdateRule(optimizers.build("sgd", 0.5)),
     )
     result = train(devices[:2], batches, model, update=update)
-    assert largest_difference(result["replicas"][0], serial_weights(model, batches)) < TOLERANCE
+    assert (
+        largest_difference(result["replicas"][0], serial_weights(model, batches))
+        < TOLERANCE
+    )
     assert len(bytes_by_device(update.variable_states())) == 4
-    split = {name for name, parts in place_parts(specs, devices[:4], partition).items() if len(parts) > 1}
+    split = {
+        name
+        for name, parts in place_parts(specs, devices[:4], partition).items()
+        if len(parts) > 1
+    }
     assert split == ({"embedding", "projection"} if partition else set())
 
 
 @pytest.mark.parametrize(
     "model, options, lengths",
-    [(FOUR_CELLS, AGGREGATED, ("source_length", "target_length")), (SMALL_LM, REPLICATED_DENSE, ("target_length",))],
+    [
+        (FOUR_CELLS, AGGREGATED, ("source_length", "target_length")),
+        (SMALL_LM, REPLICATED_DENSE, ("target_length",)),
+    ],
 )
-def test_items_are_counted_from_the_lengths_the_towers_consumed(model, options, lengths, trained):
+def test_items_are_counted_from_the_lengths_the_towers_consumed(
+    model, options, lengths, trained
+):
     result = trained(model, 2, **options)
     for step, towers in enumerate(batches_of(model, 2)):
-        expected = [sum(int(getattr(batch, name).sum()) for name in lengths) for batch in towers]
+        expected = [
+            sum(int(getattr(batch, name).sum()) for name in lengths) for batch in towers
+        ]
         assert result["items"][step].tolist() == expected
         sentences = [batch.target_length.size for batch in towers]
-        assert result["positions"][step].tolist() == [len(lengths) * MAX_LEN * number for number in sentences]
+        assert result["positions"][step].tolist() == [
+            len(lengths) * MAX_LEN * number for number in sentences
+        ]
 
 
 def test_every_mode_is_covered():
@@ -262,7 +335,9 @@ def test_every_mode_is_covered():
     assert covered == set(OF_ONE_PROCESS)
     assert OF_SEVERAL.keys() == registry.VARIABLE_UPDATES.keys() - covered
     for mode, file in OF_SEVERAL.items():
-        assert mode in Path(__file__).with_name(file).read_text(), f"{file} does not test {mode}"
+        assert mode in Path(__file__).with_name(file).read_text(), (
+            f"{file} does not test {mode}"
+        )
 
 
 @as_built
@@ -270,18 +345,34 @@ def test_a_second_strategy_of_a_process_trains_on_other_shapes(devices, trained)
     assert len(trained(SMALL_LM, 2, variable_update="mirrored")["losses"]) == STEPS
     length = 2
     cut = [
-        [TargetBatch(*(part[:length] if part.ndim > 1 else part.clip(max=length) for part in tower)) for tower in step]
+        [
+            TargetBatch(
+                *(
+                    part[:length] if part.ndim > 1 else part.clip(max=length)
+                    for part in tower
+                )
+            )
+            for tower in step
+        ]
         for step in make_batches(2, 2, SMALL_LM)
     ]
-    assert len(train(devices[:2], cut, SMALL_LM, variable_update="mirrored")["losses"]) == 2
+    assert (
+        len(train(devices[:2], cut, SMALL_LM, variable_update="mirrored")["losses"])
+        == 2
+    )
 
 
 @as_built
 @pytest.mark.parametrize(
     "mode, dtype, tolerance",
-    [*((mode, "float16", 0.02) for mode in OF_ONE_PROCESS), ("replicated", "bfloat16", 0.1)],
+    [
+        *((mode, "float16", 0.02) for mode in OF_ONE_PROCESS),
+        ("replicated", "bfloat16", 0.1),
+    ],
 )
-def test_reduced_precision_trains_close_to_float32_in_every_mode(mode, dtype, tolerance, devices):
+def test_reduced_precision_trains_close_to_float32_in_every_mode(
+    mode, dtype, tolerance, devices
+):
     """Weights after 5 steps, which move by about 1.
 
     float16 gradients are scaled and unscaled on the way, by each mode; of bfloat16 only the network knows.

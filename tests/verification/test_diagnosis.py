@@ -18,16 +18,26 @@ KERNEL = np.float32([3.0, -4.0])
 def explained(bias_gradient, bias_change, bias=0.0):
     """What is said of a bias, beside a kernel that does what it should."""
     config = configs.resolve(
-        {"variable_update": "replicated", "num_devices": 2, "optimizer": "sgd", "learning_rate": RATE},
+        {
+            "variable_update": "replicated",
+            "num_devices": 2,
+            "optimizer": "sgd",
+            "learning_rate": RATE,
+        },
         num_gpus=0,
         num_cores=2,
     )
     half = {"kernel": KERNEL / 2, "bias": np.float32(bias_gradient) / 2}
     parts = {tower: GradientPart(1.0, half, {}) for tower in range(2)}
     change = {"kernel": -np.float32(RATE) * KERNEL, "bias": np.float32(bias_change)}
-    before = {"kernel": np.zeros_like(KERNEL), "bias": np.zeros_like(change["bias"]) + np.float32(bias)}
+    before = {
+        "kernel": np.zeros_like(KERNEL),
+        "bias": np.zeros_like(change["bias"]) + np.float32(bias),
+    }
     update = diagnosis.ReplicaUpdate(None, parts, {0: 0.5, 1: 0.5}, change, before)
-    evidence = diagnosis.Evidence(update, guarantee_of(config), UpdateRule(config.training), None, parts)
+    evidence = diagnosis.Evidence(
+        update, guarantee_of(config), UpdateRule(config.training), None, parts
+    )
     return [statement.subject for statement in diagnosis.explain(evidence)["bias"]]
 
 
@@ -46,7 +56,9 @@ def test_weight_decay_is_named():
     before = np.linspace(-1, 1, 9, dtype=np.float32)
     gradient = np.float32([0.2, -0.1, 0.4, 0.3, 0.1, -0.5, 0.2, 0.6, -0.3])
     right = -np.float32(RATE) * gradient
-    assert explained(gradient, right - np.float32(0.01) * before, before) == ["weight decay"]
+    assert explained(gradient, right - np.float32(0.01) * before, before) == [
+        "weight decay"
+    ]
     assert explained(gradient, right, before) == ["right"]
 
 
@@ -61,4 +73,8 @@ def test_a_tower_that_goes_too_far_alone_has_another_learning_rate():
     summed = Statement("update-summed", "sum", {"factor": 2.0})
     findings = diagnosis.Findings({(0, "w"): [diagnosis.RIGHT], (1, "w"): [summed]})
     fault, where = findings.statements(["tower 0", "tower 1"])
-    assert (fault.subject, fault.values["factor"], where.values["towers"]) == ("learning rate", 2.0, ["tower 1"])
+    assert (fault.subject, fault.values["factor"], where.values["towers"]) == (
+        "learning rate",
+        2.0,
+        ["tower 1"],
+    )

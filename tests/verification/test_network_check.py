@@ -14,7 +14,9 @@ from tests.conftest import unrewritten
 from tests.support.training import LM, MODEL, SMALL, TRANSFORMER
 
 pytestmark = pytest.mark.usefixtures("as_built")
-BAHDANAU = dataclasses.replace(SMALL, model="nmt_attention", attention="bahdanau", normalize_attention=True)
+BAHDANAU = dataclasses.replace(
+    SMALL, model="nmt_attention", attention="bahdanau", normalize_attention=True
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,41 +39,72 @@ def verdicts(comparisons):
     return [fault.subject for comparison in comparisons for fault in comparison.faults]
 
 
-NORMALIZED = {"attention": "bahdanau", "normalize_attention": True, "biases_per_gate": 2}
-GNMT = {"attention_architecture": "gnmt_v2", "num_encoder_layers": 3, "num_decoder_layers": 3}
+NORMALIZED = {
+    "attention": "bahdanau",
+    "normalize_attention": True,
+    "biases_per_gate": 2,
+}
+GNMT = {
+    "attention_architecture": "gnmt_v2",
+    "num_encoder_layers": 3,
+    "num_decoder_layers": 3,
+}
 BATCH_MAJOR_LOOP = {"encoder_type": "dynamic_rnn", "time_major": False}
 RIGHT = [
     *(MODEL, TRANSFORMER),
     dataclasses.replace(TRANSFORMER, num_decoder_layers=1, label_smoothing=0.2),
     dataclasses.replace(SMALL, **BATCH_MAJOR_LOOP),
     dataclasses.replace(SMALL, decoder_type="dynamic_rnn", time_major=False),
-    *(dataclasses.replace(SMALL, unit_type=cell, encoder_type="dynamic_rnn") for cell in ("gru", "layer_norm_lstm")),
+    *(
+        dataclasses.replace(SMALL, unit_type=cell, encoder_type="dynamic_rnn")
+        for cell in ("gru", "layer_norm_lstm")
+    ),
     dataclasses.replace(LM, encoder_type="cudnn_lstm"),
     dataclasses.replace(SMALL, model="lm", encoder_type="dynamic_rnn"),
     dataclasses.replace(SMALL, model="lm", unit_type="nas", **BATCH_MAJOR_LOOP),
-    dataclasses.replace(SMALL, model="lm", unit_type="gru", encoder_type="cudnn_gru", time_major=False),
+    dataclasses.replace(
+        SMALL, model="lm", unit_type="gru", encoder_type="cudnn_gru", time_major=False
+    ),
     dataclasses.replace(MODEL, model="nmt_attention"),
     *(
         dataclasses.replace(SMALL, model="nmt_attention", **options)
         for options in (
             {**BATCH_MAJOR_LOOP, "attention": "bahdanau", "decoder_type": "cudnn_lstm"},
-            {**NORMALIZED, "share_embedding": True, "src_vocab_size": MODEL.tgt_vocab_size},
+            {
+                **NORMALIZED,
+                "share_embedding": True,
+                "src_vocab_size": MODEL.tgt_vocab_size,
+            },
             {"decoder_type": "dynamic_rnn", "time_major": False},
             {**NORMALIZED, "decoder_type": "dynamic_rnn"},
             {"unit_type": "gru", "encoder_type": "cudnn_gru"},
-            {**NORMALIZED, **GNMT, "direction": "bi", "share_embedding": True, "src_vocab_size": MODEL.tgt_vocab_size},
+            {
+                **NORMALIZED,
+                **GNMT,
+                "direction": "bi",
+                "share_embedding": True,
+                "src_vocab_size": MODEL.tgt_vocab_size,
+            },
             {**GNMT, "time_major": False},
-            {"attention": "bahdanau", "unit_type": "layer_norm_lstm", "encoder_type": "dynamic_rnn"},
+            {
+                "attention": "bahdanau",
+                "unit_type": "layer_norm_lstm",
+                "encoder_type": "dynamic_rnn",
+            },
         )
     ),
 ]
 
 
 def test_every_network_of_text_is_compared():
-    assert {model.model for model in RIGHT} == {name for name, entry in WORKLOADS.items() if not entry.datasets}
+    assert {model.model for model in RIGHT} == {
+        name for name, entry in WORKLOADS.items() if not entry.datasets
+    }
 
 
-@pytest.mark.parametrize("model", RIGHT, ids=lambda model: f"{model.model}-{model.unit_type}")
+@pytest.mark.parametrize(
+    "model", RIGHT, ids=lambda model: f"{model.model}-{model.unit_type}"
+)
 def test_loss_and_gradients_of_a_network_are_those_of_its_formulas(model):
     assert words_of(model) == []
 
@@ -80,14 +113,20 @@ def test_padding_in_the_loss_is_a_wrong_loss(monkeypatch):
     from rnn_scaling.models import cross_entropy
 
     real = cross_entropy.word_weights
-    monkeypatch.setattr(cross_entropy, "word_weights", lambda labels, lengths, first: real(labels, lengths + 1, first))
+    monkeypatch.setattr(
+        cross_entropy,
+        "word_weights",
+        lambda labels, lengths, first: real(labels, lengths + 1, first),
+    )
     assert words_of(SMALL) == ["wrong loss"]
 
 
 def test_padding_that_is_attended_to_is_a_wrong_attention(tf, monkeypatch):
     from rnn_scaling.models.attention import scores
 
-    monkeypatch.setattr(scores, "mask", lambda lengths, words: tf.zeros([tf.size(lengths), words]))
+    monkeypatch.setattr(
+        scores, "mask", lambda lengths, words: tf.zeros([tf.size(lengths), words])
+    )
     assert words_of(BAHDANAU) == ["wrong attention"]
 
 
@@ -95,7 +134,11 @@ def test_a_gradient_that_is_not_that_of_the_loss_is_named(tf, monkeypatch):
     from rnn_scaling.models.encoders import block_lstm
 
     real = block_lstm._large_products
-    monkeypatch.setattr(block_lstm, "_large_products", lambda *given: (*real(*given)[:2], 0.5 * real(*given)[2]))
+    monkeypatch.setattr(
+        block_lstm,
+        "_large_products",
+        lambda *given: (*real(*given)[:2], 0.5 * real(*given)[2]),
+    )
     assert words_of(SMALL) == ["wrong gradient"]
 
 
@@ -104,7 +147,9 @@ def test_the_loss_of_images_has_the_label_smoothing_of_the_run():
     from rnn_scaling.models.images.network import ImageClassifier
     from rnn_scaling.verification import network_check
 
-    network = types.SimpleNamespace(image_size=1, num_classes=10, variables=(), moving=())
+    network = types.SimpleNamespace(
+        image_size=1, num_classes=10, variables=(), moving=()
+    )
     workload = ImageClassifier(network, ModelConfig(label_smoothing=0.2))
     assert verdicts(network_check._images(workload, 0.2)) == []
     assert verdicts(network_check._images(workload, 0.0)) == ["wrong loss"]
@@ -114,28 +159,48 @@ def test_a_moving_variance_that_stays_is_named(tf, monkeypatch):
     from rnn_scaling.models.images import layers
     from rnn_scaling.verification import network_check
 
-    monkeypatch.delitem(sys.modules, "rnn_scaling.models.images.keras_applications", raising=False)  # of other tests
+    monkeypatch.delitem(
+        sys.modules, "rnn_scaling.models.images.keras_applications", raising=False
+    )  # of other tests
     assert verdicts(network_check._normalization(np.random.default_rng(1))) == []
     real = layers.Layers.batch_normalization
 
     def frozen(self, x):
         y = real(self, x)
-        self.moving["moving_variance"] = self._variable("moving_variance", (3,), "ones", "moving")
+        self.moving["moving_variance"] = self._variable(
+            "moving_variance", (3,), "ones", "moving"
+        )
         return y
 
     monkeypatch.setattr(layers.Layers, "batch_normalization", frozen)
-    assert verdicts(network_check._normalization(np.random.default_rng(1))) == ["other averages"]
+    assert verdicts(network_check._normalization(np.random.default_rng(1))) == [
+        "other averages"
+    ]
 
 
 def test_a_batch_that_comes_twice_is_named_unless_files_repeat():
     from rnn_scaling.verification.gradients import BatchCheck
 
     def towers(*seeds):
-        return types.SimpleNamespace(batches=[[np.random.default_rng(seed).normal(size=(5, 4))] for seed in seeds])
+        return types.SimpleNamespace(
+            batches=[
+                [np.random.default_rng(seed).normal(size=(5, 4))] for seed in seeds
+            ]
+        )
 
     check = BatchCheck("device")
     assert not check.fault(0, towers(0, 1)) and not check.fault(1, towers(2, 3))
-    assert check.fault(2, towers(4, 4)).values == {"tower": 1, "instead": 0, "step": 2, "earlier": 2}
-    assert check.fault(3, towers(0, 5)).values == {"tower": 0, "instead": 0, "step": 3, "earlier": 0}
+    assert check.fault(2, towers(4, 4)).values == {
+        "tower": 1,
+        "instead": 0,
+        "step": 2,
+        "earlier": 2,
+    }
+    assert check.fault(3, towers(0, 5)).values == {
+        "tower": 0,
+        "instead": 0,
+        "step": 3,
+        "earlier": 0,
+    }
     endless = BatchCheck("text")
     assert not endless.fault(0, towers(0, 1)) and not endless.fault(1, towers(0, 1))

@@ -15,7 +15,13 @@ from tests.support.paths import ROOT
 from tests.support.training import SMALL, workload_of
 
 TOWERS, BATCHES = 3, 3
-OPTIONS = {"optimizer": "sgd", "learning_rate": 0.5, "num_devices": TOWERS, "src_max_len": 4, "tgt_max_len": 4}
+OPTIONS = {
+    "optimizer": "sgd",
+    "learning_rate": 0.5,
+    "num_devices": TOWERS,
+    "src_max_len": 4,
+    "tgt_max_len": 4,
+}
 OPTIONS |= {**vars(SMALL), "variable_update": "replicated", "batch_size": 3}
 EMBEDDING, DENSE = "tgt_embedding", "projection"
 
@@ -63,8 +69,12 @@ class Mixed:
 
     def __init__(self, tf, update, specs, towers):
         self._tf, self._update, self._names = tf, update, [spec.name for spec in specs]
-        self.now, self.before = (tf.Variable(tf.zeros([len(specs), towers, towers])) for _ in range(2))
-        self._held = [[tf.Variable(tf.zeros(spec.shape)) for _ in range(towers)] for spec in specs]
+        self.now, self.before = (
+            tf.Variable(tf.zeros([len(specs), towers, towers])) for _ in range(2)
+        )
+        self._held = [
+            [tf.Variable(tf.zeros(spec.shape)) for _ in range(towers)] for spec in specs
+        ]
 
     def __getattr__(self, name):
         return getattr(self._update, name)
@@ -102,7 +112,10 @@ class Dealt:
     def next_batches(self, step):
         batches = self._source.next_batches(step)
         parts = [self._tf.stack(fields) for fields in zip(*batches)]
-        return [type(batches[0])(*(part[self.order[tower]] for part in parts)) for tower in range(len(batches))]
+        return [
+            type(batches[0])(*(part[self.order[tower]] for part in parts))
+            for tower in range(len(batches))
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -114,11 +127,15 @@ def planted(tf, devices):
 
     config, engine = resolve(), engine_of(devices[:TOWERS])
     workload = workload_of(config.model)
-    update = Mixed(tf, benchmark.build_update(config, engine, workload), workload.variables, TOWERS)
+    update = Mixed(
+        tf, benchmark.build_update(config, engine, workload), workload.variables, TOWERS
+    )
     source = Dealt(tf, source_of(config, engine, workload), TOWERS)
     step = TrainStep(workload, source, update, engine, config)
     gradients = SerialGradients(config, engine)
-    first = [(state.variable, state.variable.numpy()) for state in step.variable_states()]
+    first = [
+        (state.variable, state.variable.numpy()) for state in step.variable_states()
+    ]
     names = [spec.name for spec in workload.variables]
 
     def certify(now=None, before=None, order=range(TOWERS), **options):
@@ -127,7 +144,9 @@ def planted(tf, devices):
         step._step.assign(0)
         source.order.assign(list(order))
         right = np.ones((len(names), TOWERS, TOWERS), np.float32)
-        update.plant(right if now is None else now(right, names), before and before(right))
+        update.plant(
+            right if now is None else now(right, names), before and before(right)
+        )
         return watched(resolve(**options), engine, step, gradients)
 
     return certify
@@ -158,33 +177,67 @@ def only_on_tower_2(factors):
 
 ALL = {"variables": ["every variable"]}
 FAULTS = {
-    "sum for mean": ({"now": lambda right, _: TOWERS * right}, "sum", {"factor": 3.0, **ALL}),
-    "mean for sum": ({"now": lambda right, _: right / TOWERS}, "mean", {"factor": 0.333, **ALL}),
-    "stale": ({"now": lambda right, _: 0 * right, "before": lambda right: right}, "stale by 1 step", ALL),
-    "left out": ({"now": lambda right, _: without(right)}, "tower left out", {"tower": 1, **ALL}),
+    "sum for mean": (
+        {"now": lambda right, _: TOWERS * right},
+        "sum",
+        {"factor": 3.0, **ALL},
+    ),
+    "mean for sum": (
+        {"now": lambda right, _: right / TOWERS},
+        "mean",
+        {"factor": 0.333, **ALL},
+    ),
+    "stale": (
+        {"now": lambda right, _: 0 * right, "before": lambda right: right},
+        "stale by 1 step",
+        ALL,
+    ),
+    "left out": (
+        {"now": lambda right, _: without(right)},
+        "tower left out",
+        {"tower": 1, **ALL},
+    ),
     "rows twice": (
         {"now": of(EMBEDDING, lambda factors: 2 * factors)},
         "factor 2",
         {"variables": [EMBEDDING], "factor": 2.0},
     ),
-    "not exchanged": ({"now": of(DENSE, lambda factors: np.eye(TOWERS))}, "not exchanged", {"variables": [DENSE]}),
+    "not exchanged": (
+        {"now": of(DENSE, lambda factors: np.eye(TOWERS))},
+        "not exchanged",
+        {"variables": [DENSE]},
+    ),
     "not updated": (
         {"now": of(DENSE, only_on_tower_2)},
         "not updated",
         {"variables": [DENSE], "towers": ["tower 2"]},
     ),
-    "another's batch": ({"order": [0, 0, 2]}, "another's batch", {"tower": 1, "instead": 0}),
+    "another's batch": (
+        {"order": [0, 0, 2]},
+        "another's batch",
+        {"tower": 1, "instead": 0},
+    ),
 }
 
 
 def values_of(certificate):
     """The values of all statements, a factor to three digits."""
-    values = {name: value for statement in certificate.statements for name, value in statement["values"].items()}
-    return values | ({"factor": round(values["factor"], 3)} if values.get("factor") else {})
+    values = {
+        name: value
+        for statement in certificate.statements
+        for name, value in statement["values"].items()
+    }
+    return values | (
+        {"factor": round(values["factor"], 3)} if values.get("factor") else {}
+    )
 
 
 def test_every_fault_of_the_benchmark_fits_the_code():
-    lost = [each.name for each in fault_table.FAULTS if each.old not in (ROOT / each.file).read_text()]
+    lost = [
+        each.name
+        for each in fault_table.FAULTS
+        if each.old not in (ROOT / each.file).read_text()
+    ]
     assert not lost
 
 
@@ -192,19 +245,27 @@ def test_every_fault_of_the_benchmark_fits_the_code():
 def test_a_fault_is_named(fault, planted):
     plant, verdict, values = FAULTS[fault]
     certificate = planted(**plant)
-    assert (certificate.verdict, certificate.holds) == (verdict, False), certificate.sentence
+    assert (certificate.verdict, certificate.holds) == (verdict, False), (
+        certificate.sentence
+    )
     found = values_of(certificate)
     assert found["batch"] == 0 and {name: found[name] for name in values} == values
 
 
-def test_what_is_not_wrong_is_certified_and_what_other_modes_promise_is_not_kept(planted):
+def test_what_is_not_wrong_is_certified_and_what_other_modes_promise_is_not_kept(
+    planted,
+):
     certificate = planted()
-    assert (certificate.verdict, certificate.holds) == ("equal within 1e-5", True), certificate.sentence
+    assert (certificate.verdict, certificate.holds) == ("equal within 1e-5", True), (
+        certificate.sentence
+    )
     assert certificate.replicas == TOWERS and len(certificate.batches) == BATCHES
     assert certificate.weights_difference < 1e-6 < 1e-3 < certificate.weights_moved
     late = planted(variable_consistency="relaxed")
     assert (late.verdict, late.holds) == ("not stale", False), late.sentence
-    kept = planted(lambda right, _: 0 * right, lambda right: right, variable_consistency="relaxed")
+    kept = planted(
+        lambda right, _: 0 * right, lambda right: right, variable_consistency="relaxed"
+    )
     assert (kept.verdict, kept.holds) == ("stale by 1 step", True), kept.sentence
     alone = planted(variable_update="independent")
     assert (alone.verdict, alone.holds) == ("exchanged", False), alone.sentence
@@ -217,23 +278,38 @@ def grown(step):
         steps = step(self, number, towers)
         for each in steps:
             for tower, part in each.parts.items():
-                each.parts[tower] = dataclasses.replace(part, loss_sum=part.loss_sum * 1.001)
+                each.parts[tower] = dataclasses.replace(
+                    part, loss_sum=part.loss_sum * 1.001
+                )
         return steps
 
     return off
 
 
-def test_roundings_that_grow_are_no_fault_where_each_update_is_right(planted, monkeypatch):
+def test_roundings_that_grow_are_no_fault_where_each_update_is_right(
+    planted, monkeypatch
+):
     from rnn_scaling.verification.certifier import Certifier
     from rnn_scaling.verification.serial import Serial
 
-    monkeypatch.setattr(Certifier, "_allowed", lambda self, training, name, value, number: 1.0 if number < 1 else -1.0)
+    monkeypatch.setattr(
+        Certifier,
+        "_allowed",
+        lambda self, training, name, value, number: 1.0 if number < 1 else -1.0,
+    )
     # As of a network whose loss shows the rounding of its weights: serial training's loss is another one.
     monkeypatch.setattr(Serial, "step", grown(Serial.step))
-    late = {"now": lambda right, _: 0 * right, "before": lambda right: right, "variable_consistency": "relaxed"}
+    late = {
+        "now": lambda right, _: 0 * right,
+        "before": lambda right: right,
+        "variable_consistency": "relaxed",
+    }
     for plant in ({}, late):
         certificate = planted(**plant)
-        assert (certificate.verdict, certificate.holds) == ("right step by step", True), certificate.sentence
+        assert (certificate.verdict, certificate.holds) == (
+            "right step by step",
+            True,
+        ), certificate.sentence
         assert values_of(certificate)["batch"] == 1
     wrong = planted(lambda right, names: of(DENSE, only_on_tower_2)(right, names))
     assert (wrong.verdict, wrong.holds) == ("not updated", False), wrong.sentence
@@ -267,27 +343,42 @@ class EqualDropout:
         return getattr(self._workload, name)
 
     def forward(self, weights, rows, batch, seed):
-        return self._workload.forward(weights, rows, batch, [seed[0] // TOWERS * TOWERS, seed[1]])
+        return self._workload.forward(
+            weights, rows, batch, [seed[0] // TOWERS * TOWERS, seed[1]]
+        )
 
 
 @pytest.mark.parametrize(
     "options, word, values",
     [
-        ({"global_batch_size": 8, "batch_size": 3}, "items left out", {"tower": 0, "got": 8, "expected": 12}),
+        (
+            {"global_batch_size": 8, "batch_size": 3},
+            "items left out",
+            {"tower": 0, "got": 8, "expected": 12},
+        ),
         ({"dropout": 0.5, "seed": 2}, "another's dropout", {"tower": 1, "instead": 0}),
     ],
 )
-def test_a_tower_that_misses_a_sample_or_draws_anothers_dropout_is_named(options, word, values, devices):
+def test_a_tower_that_misses_a_sample_or_draws_anothers_dropout_is_named(
+    options, word, values, devices
+):
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.towers import TrainStep
 
     config, engine = resolve(**options), engine_of(devices[:TOWERS])
     workload = workload_of(config.model)
-    update, source = benchmark.build_update(config, engine, workload), source_of(config, engine, workload)
+    update, source = (
+        benchmark.build_update(config, engine, workload),
+        source_of(config, engine, workload),
+    )
     planted = EqualDropout(workload) if config.model.dropout else workload
     source = source if config.model.dropout else WithoutTheLast(source)
-    certificate = watched(config, engine, TrainStep(planted, source, update, engine, config))
-    assert (certificate.verdict, certificate.holds) == (word, False), certificate.sentence
+    certificate = watched(
+        config, engine, TrainStep(planted, source, update, engine, config)
+    )
+    assert (certificate.verdict, certificate.holds) == (word, False), (
+        certificate.sentence
+    )
     assert values.items() <= values_of(certificate).items()
 
 
@@ -295,9 +386,17 @@ def test_averages_that_are_not_those_of_a_towers_own_batches_are_named(tf):
     from rnn_scaling.verification.certifier import Certifier
 
     watch = Certifier.__new__(Certifier)
-    watch._towers, watch._checks, watch._guarantee = range(2), {}, types.SimpleNamespace(share=2.0**-10)
-    watch._gradients = types.SimpleNamespace(first_moving={"mean": np.zeros(3, np.float32)})
-    serial = {tower: {"mean": np.full(3, 0.5 + tower, np.float32)} for tower in range(2)}
+    watch._towers, watch._checks, watch._guarantee = (
+        range(2),
+        {},
+        types.SimpleNamespace(share=2.0**-10),
+    )
+    watch._gradients = types.SimpleNamespace(
+        first_moving={"mean": np.zeros(3, np.float32)}
+    )
+    serial = {
+        tower: {"mean": np.full(3, 0.5 + tower, np.float32)} for tower in range(2)
+    }
     watch._serial = types.SimpleNamespace(moving=serial)
     towers = [{"mean": tf.Variable(values["mean"])} for values in serial.values()]
     watch._wrong, watch._step = None, types.SimpleNamespace(moving=lambda: towers)
@@ -305,4 +404,7 @@ def test_averages_that_are_not_those_of_a_towers_own_batches_are_named(tf):
     assert watch._wrong is None
     towers[1]["mean"].assign(serial[0]["mean"])
     watch._check_moving(0)
-    assert (watch._wrong.subject, watch._wrong.values) == ("other averages", {"variable": "mean", "tower": 1})
+    assert (watch._wrong.subject, watch._wrong.values) == (
+        "other averages",
+        {"variable": "mean", "tower": 1},
+    )

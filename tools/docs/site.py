@@ -14,7 +14,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = {"README.md": "index.md", "BUILD_NOTES.md": "BUILD_NOTES.md", "CHANGELOG.md": "CHANGELOG.md"}
+PAGES = {
+    "README.md": "index.md",
+    "BUILD_NOTES.md": "BUILD_NOTES.md",
+    "CHANGELOG.md": "CHANGELOG.md",
+}
 FLAGS = """# Flags
 
 This page is written from the help of each command. `--help` prints the most important flags, `--help=GROUP` or
@@ -34,7 +38,9 @@ sentence that it becomes; braces are values.
 
 def _python(*words: str) -> str:
     python = os.environ.get("RNN_SCALING_PYTHON", sys.executable)
-    return subprocess.run([python, *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        [python, *words], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
 
 
 def _program(*words: str) -> str:
@@ -44,7 +50,10 @@ def _program(*words: str) -> str:
 def _statements_page() -> str:
     code = "import json; from rnn_scaling.reports import wording; print(json.dumps(dict(wording.all_templates())))"
     templates = json.loads(_python("-c", code)).items()
-    rows = [(kind, " ".join(text.replace("|", "/").split())) for kind, text in sorted(templates)]
+    rows = [
+        (kind, " ".join(text.replace("|", "/").split()))
+        for kind, text in sorted(templates)
+    ]
     return STATEMENTS + "".join(f"| `{kind}` | `{text}` |\n" for kind, text in rows)
 
 
@@ -60,11 +69,15 @@ def _group(text: str) -> str:
 
 
 def _flags_page() -> str:
-    commands = re.findall(r"^  ([a-z_-]+) {2,}\S", _program("--help"), flags=re.MULTILINE)
+    commands = re.findall(
+        r"^  ([a-z_-]+) {2,}\S", _program("--help"), flags=re.MULTILINE
+    )
     sections, shown = [FLAGS], set()
     for command in commands:
         paragraphs = _program(command, "--help=all").strip().split("\n\n")
-        new = [text for text in paragraphs if text not in shown]  # verify and others repeat the groups of train
+        new = [
+            text for text in paragraphs if text not in shown
+        ]  # verify and others repeat the groups of train
         shown.update(new)
         sections.append(f"## {command}\n\n" + "\n\n".join(map(_group, new)) + "\n")
     return "\n".join(sections)
@@ -79,7 +92,10 @@ def _links_inside_docs(text: str) -> str:
 def on_files(files, config):
     from mkdocs.structure.files import File
 
-    made = {page: _links_inside_docs((ROOT / name).read_text()) for name, page in PAGES.items()}
+    made = {
+        page: _links_inside_docs((ROOT / name).read_text())
+        for name, page in PAGES.items()
+    }
     made["flags.md"] = _flags_page()
     made["statements.md"] = _statements_page()
     for page, text in made.items():
@@ -89,5 +105,7 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, config, files):
     """Pages in docs/ link to ../BUILD_NOTES.md and the like, which are pages of the site, one folder nearer."""
-    markdown = re.sub(r"\]\(\.\./((?:\.\./)*(?:BUILD_NOTES|CHANGELOG)\.md)", r"](\1", markdown)
+    markdown = re.sub(
+        r"\]\(\.\./((?:\.\./)*(?:BUILD_NOTES|CHANGELOG)\.md)", r"](\1", markdown
+    )
     return re.sub(r"\]\(\.\./((?:\.\./)*)README\.md", r"](\1index.md", markdown)

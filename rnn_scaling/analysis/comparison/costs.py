@@ -3,7 +3,12 @@
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
-from rnn_scaling.analysis.comparison.matching import ALL_DEVICES, ComparedRuns, Configuration, good
+from rnn_scaling.analysis.comparison.matching import (
+    ALL_DEVICES,
+    ComparedRuns,
+    Configuration,
+    good,
+)
 from rnn_scaling.analysis.comparison.verdicts import TOO_FEW, Result
 from rnn_scaling.analysis.confidence import Interval, ratio
 from rnn_scaling.analysis.machines import nodes
@@ -38,9 +43,14 @@ def of_sides(
 ) -> Iterator[MachineCost]:
     """The costs of each comparable series, on each side whose machine has a price."""
     for configuration, result in zip(common, results):
-        if ALL_DEVICES not in configuration.scopes or result.reason not in ("", TOO_FEW):
+        if ALL_DEVICES not in configuration.scopes or result.reason not in (
+            "",
+            TOO_FEW,
+        ):
             continue
-        for side, runs, rate, listed in zip(sides, configuration.sides, (result.before, result.after), prices):
+        for side, runs, rate, listed in zip(
+            sides, configuration.sides, (result.before, result.after), prices
+        ):
             run = good(runs.files)[0].record
             priced, count = listed.match(run), nodes(run)
             if rate and priced and priced.price_per_hour:
@@ -63,38 +73,77 @@ def statements(costs: Sequence[MachineCost]) -> list[Statement]:
     names = {cost.folder: cost.machine for cost in costs}
     by_series: dict[str, list[MachineCost]] = {}
     for cost in costs:
-        name = f"{cost.machine} ({cost.folder})" if [*names.values()].count(cost.machine) > 1 else cost.machine
-        by_series.setdefault(cost.series, []).append(dataclasses.replace(cost, machine=name))
-    complete = [members for members in by_series.values() if len(members) == len(names) > 1]
+        name = (
+            f"{cost.machine} ({cost.folder})"
+            if [*names.values()].count(cost.machine) > 1
+            else cost.machine
+        )
+        by_series.setdefault(cost.series, []).append(
+            dataclasses.replace(cost, machine=name)
+        )
+    complete = [
+        members for members in by_series.values() if len(members) == len(names) > 1
+    ]
     if not complete:
         return []
     shown = max(complete, key=lambda members: max(cost.rate.value for cost in members))
-    made = [Statement("machines-series", shown[0].series, {"series": len(complete)})] if len(complete) > 1 else []
+    made = (
+        [Statement("machines-series", shown[0].series, {"series": len(complete)})]
+        if len(complete) > 1
+        else []
+    )
     if any(cost.rate.ends is None for cost in shown):
         return [*made, Statement("machines-without-interval")]
-    cheapest = [min(members, key=lambda cost: cost.cost.value).folder for members in complete]
+    cheapest = [
+        min(members, key=lambda cost: cost.cost.value).folder for members in complete
+    ]
     if differing := len(complete) - cheapest.count(cheapest[complete.index(shown)]):
-        made.append(Statement("machines-series-differ", values={"others": differing, "series": len(complete)}))
+        made.append(
+            Statement(
+                "machines-series-differ",
+                values={"others": differing, "series": len(complete)},
+            )
+        )
     return [*made, *_cheapest(shown), _fastest(shown)]
 
 
 def _cheapest(costs: Sequence[MachineCost]) -> list[Statement]:
     """The cheapest machine, and the price at which the second-best costs the same."""
     first, second, tied = _ranked(costs, lambda cost: cost.cost.inverse())
-    money = {"currency": first.currency, "second": second.machine, "unit": first.unit, "tied": tied}
-    values = {**money, "cost": interval_values(first.cost), "second_cost": interval_values(second.cost)}
+    money = {
+        "currency": first.currency,
+        "second": second.machine,
+        "unit": first.unit,
+        "tied": tied,
+    }
+    values = {
+        **money,
+        "cost": interval_values(first.cost),
+        "second_cost": interval_values(second.cost),
+    }
     if tied:
         return [Statement("machines-cheapest-unclear", first.machine, values)]
-    price = ratio(first.rate, second.rate).scaled(second.price * second.nodes / first.nodes)
-    break_even = Statement("machines-break-even", first.machine, {**money, "price": interval_values(price)})
+    price = ratio(first.rate, second.rate).scaled(
+        second.price * second.nodes / first.nodes
+    )
+    break_even = Statement(
+        "machines-break-even", first.machine, {**money, "price": interval_values(price)}
+    )
     return [Statement("machines-cheapest", first.machine, values), break_even]
 
 
 def _fastest(costs: Sequence[MachineCost]) -> Statement:
     first, second, tied = _ranked(costs, lambda cost: cost.rate)
-    speed = {"rate": interval_values(first.rate), "ratio": interval_values(ratio(first.rate, second.rate))}
+    speed = {
+        "rate": interval_values(first.rate),
+        "ratio": interval_values(ratio(first.rate, second.rate)),
+    }
     values = {**speed, "second": second.machine, "unit": first.unit, "tied": tied}
-    return Statement("machines-fastest-unclear" if tied else "machines-fastest", first.machine, values)
+    return Statement(
+        "machines-fastest-unclear" if tied else "machines-fastest",
+        first.machine,
+        values,
+    )
 
 
 def _ranked(
@@ -102,5 +151,9 @@ def _ranked(
 ) -> tuple[MachineCost, MachineCost, list[str]]:
     """The best and second-best machine, and the names of all machines that tie for best (empty if there is no tie)."""
     first, *others = sorted(costs, key=lambda cost: -worth(cost).value)
-    tied = [cost.machine for cost in others if not is_above(worth(first), worth(cost), len(costs))]
+    tied = [
+        cost.machine
+        for cost in others
+        if not is_above(worth(first), worth(cost), len(costs))
+    ]
     return first, others[0], [first.machine, *tied] if tied else []

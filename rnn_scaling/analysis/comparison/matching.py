@@ -23,7 +23,14 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.conditions import CONDITIONS
-from rnn_scaling.settings.naming import NAMED, TRAINER, distinguishing, network, told_apart, without_network
+from rnn_scaling.settings.naming import (
+    NAMED,
+    TRAINER,
+    distinguishing,
+    network,
+    told_apart,
+    without_network,
+)
 
 ABSENT, NOT_TOLD = "not used", "not told"
 PER_DEVICE, ALL_DEVICES = "per_device", "all_devices"
@@ -112,20 +119,37 @@ def match(before: ComparedRuns, after: ComparedRuns) -> Matched:
     short = [{rows.without(key, changed): key for key in side} for side in sides]
     keys = list(dict.fromkeys([*short[0], *short[1]]))
     configurations = [
-        Configuration(label, runs[0].get(short[0].get(key, ())), runs[1].get(short[1].get(key, ())))
+        Configuration(
+            label,
+            runs[0].get(short[0].get(key, ())),
+            runs[1].get(short[1].get(key, ())),
+        )
         for key, label in zip(keys, labels_of(keys))
     ]
     return _changes(sides, changed), tuple(configurations)
 
 
-def _changes(sides: Sequence[Mapping[Key, Sequence[RunFile]]], changed: Collection[str]) -> tuple[Change, ...]:
-    raw = [[rows.full_config(files[0].record) for files in side.values()] for side in sides]
-    values = {name: [{repr(config.get(name)) for config in side} for side in raw] for name in sorted(changed)}
+def _changes(
+    sides: Sequence[Mapping[Key, Sequence[RunFile]]], changed: Collection[str]
+) -> tuple[Change, ...]:
+    raw = [
+        [rows.full_config(files[0].record) for files in side.values()] for side in sides
+    ]
+    values = {
+        name: [{repr(config.get(name)) for config in side} for side in raw]
+        for name in sorted(changed)
+    }
     # What only follows, since the other mode does not read an option, need not be said.
     named = [name for name, (before, after) in values.items() if not before & after]
-    absent = NOT_TOLD if any(TRAINER in options for side in raw for options in side) else ABSENT
+    absent = (
+        NOT_TOLD
+        if any(TRAINER in options for side in raw for options in side)
+        else ABSENT
+    )
     firsts = [dict(next(iter(side))) for side in sides]
-    return tuple(Change(name, *(first.get(name, absent) for first in firsts)) for name in named)
+    return tuple(
+        Change(name, *(first.get(name, absent) for first in firsts)) for name in named
+    )
 
 
 def match_machines(before: ComparedRuns, after: ComparedRuns) -> Matched:
@@ -133,41 +157,68 @@ def match_machines(before: ComparedRuns, after: ComparedRuns) -> Matched:
     sides = [_by_key(side.runs) for side in (before, after)]
     changed = _changed(*sides)
     series: dict[Key, tuple[list[Runs], list[Runs]]] = {}
-    for number, (side, groups) in enumerate(zip((before, after), _apart(sides, changed))):
-        several = {what: {dict(key)[what] for key in groups if what in dict(key)} for what in OF_MACHINES}
+    for number, (side, groups) in enumerate(
+        zip((before, after), _apart(sides, changed))
+    ):
+        several = {
+            what: {dict(key)[what] for key in groups if what in dict(key)}
+            for what in OF_MACHINES
+        }
         if unlike := [what for what, values in several.items() if len(values) > 1]:
-            raise InputError(f"{side.path} holds runs of several machines, by {unlike[0]}; use one folder per machine")
+            raise InputError(
+                f"{side.path} holds runs of several machines, by {unlike[0]}; use one folder per machine"
+            )
         for key, runs in _with_baselines(groups).items():
             axis = scale.axis(rows.full_config(runs.files[0].record))
-            series.setdefault(rows.without(key, {*changed, axis, *OF_MACHINES}), ([], []))[number].append(runs)
+            series.setdefault(
+                rows.without(key, {*changed, axis, *OF_MACHINES}), ([], [])
+            )[number].append(runs)
     labels = labels_of([rows.without(options, scale.AXES) for options in series])
     changes = _changes(sides, changed - {"device", *scale.AXES})
     return changes, tuple(_on_machines(list(series.values()), labels))
 
 
-def _on_machines(series: Sequence[tuple[list[Runs], list[Runs]]], labels: Sequence[str]) -> Iterator[Configuration]:
+def _on_machines(
+    series: Sequence[tuple[list[Runs], list[Runs]]], labels: Sequence[str]
+) -> Iterator[Configuration]:
     for label, sides in zip(labels, series):
-        a, b = ({runs.num_devices: runs for runs in side if good(runs.files)} for side in sides)
+        a, b = (
+            {runs.num_devices: runs for runs in side if good(runs.files)}
+            for side in sides
+        )
         if not a or not b:
-            yield Configuration(label, next(iter(sides[0]), None), next(iter(sides[1]), None))
+            yield Configuration(
+                label, next(iter(sides[0]), None), next(iter(sides[1]), None)
+            )
             continue
         scopes: dict[tuple[int, int], list[str]] = {}
         if both := a.keys() & b.keys():
             scopes.setdefault((min(both), min(both)), []).append(PER_DEVICE)
         scopes.setdefault((max(a), max(b)), []).append(ALL_DEVICES)
         for (in_a, in_b), of_pair in scopes.items():
-            devices = f"{in_a} and {in_b} devices" if in_a != in_b else scale.in_words(1, in_a)
-            yield Configuration(f"{label}, {devices}", a[in_a], b[in_b], tuple(of_pair), label)
+            devices = (
+                f"{in_a} and {in_b} devices"
+                if in_a != in_b
+                else scale.in_words(1, in_a)
+            )
+            yield Configuration(
+                f"{label}, {devices}", a[in_a], b[in_b], tuple(of_pair), label
+            )
 
 
 def good(files: Iterable[RunFile]) -> list[RunFile]:
     """The runs that measured something."""
-    return [file for file in files if file.record.status == "ok" and file.record.throughput]
+    return [
+        file for file in files if file.record.status == "ok" and file.record.throughput
+    ]
 
 
 def two_sittings(before: ComparedRuns, after: ComparedRuns) -> bool:
     """Whether all good runs of one side started before those of the other; False where the records do not tell."""
-    starts = [[file.record.environment.started for file in good(side.runs)] for side in (before, after)]
+    starts = [
+        [file.record.environment.started for file in good(side.runs)]
+        for side in (before, after)
+    ]
     known = [[start for start in side if start] for side in starts]
     if known != starts or not all(known):
         return False
@@ -176,7 +227,10 @@ def two_sittings(before: ComparedRuns, after: ComparedRuns) -> bool:
 
 def on_both_sides(before: Runs, after: Runs) -> int:
     """Runs of one side that are copies of the other's: no two processes take the same times to the last digit."""
-    before_s, after_s = ({_own_seconds(file.record) for file in good(side.files)} for side in (before, after))
+    before_s, after_s = (
+        {_own_seconds(file.record) for file in good(side.files)}
+        for side in (before, after)
+    )
     return sum(len(set(seconds)) > 1 for seconds in before_s & after_s)
 
 
@@ -184,7 +238,11 @@ def _own_seconds(run: RunRecord) -> tuple[float, ...]:
     """Of the measured batches; of a run that was read from a log, which prints few digits, those of its process."""
     if run.log_format is None:
         return run.batches.seconds[run.batches.warmup :]
-    return (run.throughput.items_per_second, run.phases.total) if run.throughput and run.phases.total else ()
+    return (
+        (run.throughput.items_per_second, run.phases.total)
+        if run.throughput and run.phases.total
+        else ()
+    )
 
 
 def repeat(name: str) -> int:
@@ -194,7 +252,9 @@ def repeat(name: str) -> int:
 
 
 def _by_key(files: Sequence[RunFile]) -> dict[Key, list[RunFile]]:
-    keys: dict[tuple[int, str], Key] = {}  # by identity: records of the same configuration share the object
+    keys: dict[
+        tuple[int, str], Key
+    ] = {}  # by identity: records of the same configuration share the object
     groups: dict[Key, list[RunFile]] = {}
     for file in files:
         known = (id(file.record.config), file.record.unit)
@@ -204,19 +264,37 @@ def _by_key(files: Sequence[RunFile]) -> dict[Key, list[RunFile]]:
     return groups
 
 
-def _apart(sides: Sequence[Mapping[Key, Sequence[RunFile]]], changed: set[str]) -> list[dict[Key, list[RunFile]]]:
+def _apart(
+    sides: Sequence[Mapping[Key, Sequence[RunFile]]], changed: set[str]
+) -> list[dict[Key, list[RunFile]]]:
     """The runs by their options, and by the facts that tell runs of the same options apart on any side."""
-    works: dict[Key, list[list[tuple[Key, RunFile]]]] = {}  # of each side: runs on any number of devices
+    works: dict[
+        Key, list[list[tuple[Key, RunFile]]]
+    ] = {}  # of each side: runs on any number of devices
     for number, side in enumerate(sides):
         for key, files in side.items():
-            work = works.setdefault(rows.without(key, {*changed, *scale.AXES}), [[] for _ in sides])
+            work = works.setdefault(
+                rows.without(key, {*changed, *scale.AXES}), [[] for _ in sides]
+            )
             work[number] += [(key, file) for file in files]
     parted: list[dict[Key, list[RunFile]]] = [{} for _ in sides]
     for work in works.values():
-        args = [([file.record for _, file in pairs], [key for key, _ in pairs]) for pairs in work]
-        names = {what for runs, keys in args for facts in separation.separating_facts(runs, keys) for what, _ in facts}
+        args = [
+            ([file.record for _, file in pairs], [key for key, _ in pairs])
+            for pairs in work
+        ]
+        names = {
+            what
+            for runs, keys in args
+            for facts in separation.separating_facts(runs, keys)
+            for what, _ in facts
+        }
         for groups, pairs, (runs, keys) in zip(parted, work, args):
-            facts_of_runs = separation.separating_facts(runs, keys, names) if names else [()] * len(runs)
+            facts_of_runs = (
+                separation.separating_facts(runs, keys, names)
+                if names
+                else [()] * len(runs)
+            )
             for (key, file), facts in zip(pairs, facts_of_runs):
                 groups.setdefault(key + facts, []).append(file)
     return parted
@@ -228,13 +306,22 @@ def _with_baselines(side: Mapping[Key, Sequence[RunFile]]) -> dict[Key, Runs]:
     for key in side:
         options, facts = _parted(key)
         ones.setdefault(options, []).append((facts, key))
-    scatters = rows.scatters_of([rows.Row(tuple(file.record for file in side[key]), key) for key in side])
+    scatters = rows.scatters_of(
+        [rows.Row(tuple(file.record for file in side[key]), key) for key in side]
+    )
     runs = {}
     for key, files in side.items():
         options, facts = _parted(key)
-        on_one = tuple((name, "1" if name in scale.AXES else value) for name, value in options)
+        on_one = tuple(
+            (name, "1" if name in scale.AXES else value) for name, value in options
+        )
         base = separation.on_one_device(facts, ones.get(on_one, [])) or ()
-        runs[key] = Runs(tuple(files), tuple(side.get(base, ())), scatters.get(key), scatters.get(base))
+        runs[key] = Runs(
+            tuple(files),
+            tuple(side.get(base, ())),
+            scatters.get(key),
+            scatters.get(base),
+        )
     return runs
 
 
@@ -251,8 +338,15 @@ def key_of(run: RunRecord) -> Key:
 def _changed(before: Mapping[Key, Any], after: Mapping[Key, Any]) -> set[str]:
     sides = [[dict(key) for key in side] for side in (before, after)]
     names = {name for side in sides for options in side for name in options}
-    values = {name: [{options.get(name, ABSENT) for options in side} for side in sides] for name in names}
-    return {name for name, (a, b) in values.items() if len(a) == 1 and len(b) == 1 and a != b}
+    values = {
+        name: [{options.get(name, ABSENT) for options in side} for side in sides]
+        for name in names
+    }
+    return {
+        name
+        for name, (a, b) in values.items()
+        if len(a) == 1 and len(b) == 1 and a != b
+    }
 
 
 def labels_of(keys: Sequence[Key]) -> list[str]:
@@ -260,26 +354,39 @@ def labels_of(keys: Sequence[Key]) -> list[str]:
     # "None" stands where an option is not read, and has no value of its own.
     read = [{name: value for name, value in key if value != "None"} for key in keys]
     left_out = (*NAMED, *scale.AXES, TRAINER, rows.UNIT, "decoder_type")
-    names = dict.fromkeys(name for key in keys for name, _ in key if name not in left_out)
+    names = dict.fromkeys(
+        name for key in keys for name, _ in key if name not in left_out
+    )
     varied = distinguishing(names, read)
-    if any(dict(key).get("decoder_type") != dict(key).get("encoder_type") for key in keys):
+    if any(
+        dict(key).get("decoder_type") != dict(key).get("encoder_type") for key in keys
+    ):
         varied += distinguishing(["decoder_type"], [dict(key) for key in keys])
     labels = []
     for key in keys:
         options = dict(key)
         plain = {name: value.strip("'") for name, value in options.items()}
-        words = [name for name in [network(plain)] if name != "None"]  # a changed model is no part of a key
+        words = [
+            name for name in [network(plain)] if name != "None"
+        ]  # a changed model is no part of a key
         words += [plain["variable_update"]] if plain.get("variable_update") else []
         words += _places(options)
         shown = without_network(varied, plain) if words else varied
-        words += [f"{n}={plain[n]}" for n in shown if n in options and not _is_unread(n, options)]
+        words += [
+            f"{n}={plain[n]}"
+            for n in shown
+            if n in options and not _is_unread(n, options)
+        ]
         labels.append(", ".join(words))
     return told_apart(labels, [dict(key).get(rows.UNIT, "").strip("'") for key in keys])
 
 
 def _places(options: Mapping[str, str]) -> list[str]:
     """How many devices and workers, as far as the key says: what was changed is not in it."""
-    workers, devices = (int(options[name]) if name in options else None for name in ("num_workers", "num_devices"))
+    workers, devices = (
+        int(options[name]) if name in options else None
+        for name in ("num_workers", "num_devices")
+    )
     if devices is not None:
         return [scale.in_words(workers or 1, devices)]
     return [f"{workers} workers"] if workers and workers > 1 else []

@@ -29,13 +29,19 @@ LEAST_CHANGE = 0.01  # a share; a smaller change is not stated
 class StepTimeChange:
     percentile: int
     ratio: Interval | None = None  # after / before; None if a run has too few batches
-    p_adjusted: float | None = None  # p-value after Holm's correction over all configurations and percentiles
+    p_adjusted: float | None = (
+        None  # p-value after Holm's correction over all configurations and percentiles
+    )
 
     @property
     def is_shown(self) -> bool:
         """Whether the change is significant and large enough to be stated."""
         is_large = self.ratio is not None and abs(self.ratio.value - 1) >= LEAST_CHANGE
-        return is_large and self.p_adjusted is not None and self.p_adjusted < 1 - confidence.LEVEL
+        return (
+            is_large
+            and self.p_adjusted is not None
+            and self.p_adjusted < 1 - confidence.LEVEL
+        )
 
     @property
     def p_value(self) -> float | None:
@@ -43,7 +49,9 @@ class StepTimeChange:
         return significance.judged(self.ratio).p_value if self.ratio else None
 
 
-def of_configuration(configuration: Configuration, paired: bool, drifting: bool) -> tuple[StepTimeChange, ...]:
+def of_configuration(
+    configuration: Configuration, paired: bool, drifting: bool
+) -> tuple[StepTimeChange, ...]:
     """The changes of all percentiles; empty if a run has no step times.
 
     Args:
@@ -52,31 +60,56 @@ def of_configuration(configuration: Configuration, paired: bool, drifting: bool)
     """
     sides = [matching.good(side.files) for side in configuration.sides]
     if paired:
-        numbered = [{matching.repeat(file.name): file for file in side} for side in sides]
+        numbered = [
+            {matching.repeat(file.name): file for file in side} for side in sides
+        ]
         both = sorted(numbered[0].keys() & numbered[1].keys())
         sides = [[side[number] for number in both] for side in numbered]
     elif drifting:
-        sides = [sorted(side, key=lambda file: file.record.environment.started or "") for side in sides]
-    seconds = [[np.asarray(step_times(file.record), float) for file in side] for side in sides]
+        sides = [
+            sorted(side, key=lambda file: file.record.environment.started or "")
+            for side in sides
+        ]
+    seconds = [
+        [np.asarray(step_times(file.record), float) for file in side] for side in sides
+    ]
     return changes(seconds, paired, drifting)
 
 
-def changes(seconds: Sequence[Sequence[np.ndarray]], paired: bool, drifting: bool) -> tuple[StepTimeChange, ...]:
+def changes(
+    seconds: Sequence[Sequence[np.ndarray]], paired: bool, drifting: bool
+) -> tuple[StepTimeChange, ...]:
     """The changes of all percentiles from seconds `[2][k][n]`, before and after."""
     fewest = min(len(process) for side in seconds for process in side)
-    known = [percentile for percentile, needed in BATCHES_NEEDED.items() if fewest >= needed]
+    known = [
+        percentile for percentile, needed in BATCHES_NEEDED.items() if fewest >= needed
+    ]
     if not fewest:
         return ()
     random = np.random.default_rng(SEED)
-    logs = [np.array([_log_percentiles(process, known) for process in side]) for side in seconds]  # [2][k, P]
-    within = [np.array([_variances(process, known, random) for process in side]) for side in seconds]
-    if paired:  # the logarithm of a pair's ratio is one number, whose variance is that of both
+    logs = [
+        np.array([_log_percentiles(process, known) for process in side])
+        for side in seconds
+    ]  # [2][k, P]
+    within = [
+        np.array([_variances(process, known, random) for process in side])
+        for side in seconds
+    ]
+    if (
+        paired
+    ):  # the logarithm of a pair's ratio is one number, whose variance is that of both
         logs, within = [logs[1] - logs[0]], [within[0] + within[1]]
     found = {}
     for i, percentile in enumerate(known):
-        sides = [_over_processes(log[:, i], float(var[:, i].mean()), drifting) for log, var in zip(logs, within)]
+        sides = [
+            _over_processes(log[:, i], float(var[:, i].mean()), drifting)
+            for log, var in zip(logs, within)
+        ]
         found[percentile] = sides[0] if paired else confidence.ratio(sides[1], sides[0])
-    return tuple(StepTimeChange(percentile, found.get(percentile)) for percentile in BATCHES_NEEDED)
+    return tuple(
+        StepTimeChange(percentile, found.get(percentile))
+        for percentile in BATCHES_NEEDED
+    )
 
 
 def _over_processes(logs: np.ndarray, within: float, drifting: bool) -> Interval:
@@ -85,7 +118,9 @@ def _over_processes(logs: np.ndarray, within: float, drifting: bool) -> Interval
     between = Scatter(confidence.scatter(logs.tolist()), k - 1) if k > 1 else None
     if drifting:
         between = confidence.drifting_scatter(values)
-    scatter = between and dataclasses.replace(between, deviation=max(between.deviation, math.sqrt(within)))
+    scatter = between and dataclasses.replace(
+        between, deviation=max(between.deviation, math.sqrt(within))
+    )
     return confidence.over_processes(values, scatter)
 
 
@@ -94,7 +129,9 @@ def _log_percentiles(seconds: np.ndarray, percentiles: Sequence[int]) -> Any:
     return np.log(np.percentile(seconds, percentiles, axis=-1))
 
 
-def _variances(seconds: np.ndarray, percentiles: Sequence[int], random: np.random.Generator) -> np.ndarray:
+def _variances(
+    seconds: np.ndarray, percentiles: Sequence[int], random: np.random.Generator
+) -> np.ndarray:
     """Variances `[P]` of a process's log percentiles, by a block bootstrap, because neighbouring batches correlate.
 
     Source: Politis and Romano, "A Circular Block-Resampling Procedure for Stationary Data", 1992.
@@ -104,4 +141,6 @@ def _variances(seconds: np.ndarray, percentiles: Sequence[int], random: np.rando
     length = max(1, round(2 * n ** (1 / 3)))
     starts = random.integers(n, size=(resamples, math.ceil(n / length), 1))
     batches = ((starts + np.arange(length)) % n).reshape(resamples, -1)[:, :n]
-    return np.asarray(_log_percentiles(seconds[batches], percentiles).var(axis=-1, ddof=1))
+    return np.asarray(
+        _log_percentiles(seconds[batches], percentiles).var(axis=-1, ddof=1)
+    )

@@ -27,7 +27,12 @@ def _is_recorded(record: RunRecord, *fields: str) -> bool:
 
 
 @_with_arguments
-def environment(name: str, record: RunRecord, convert: Callable[[Any], Any] = str, null: str = NOT_TOLD) -> Any:
+def environment(
+    name: str,
+    record: RunRecord,
+    convert: Callable[[Any], Any] = str,
+    null: str = NOT_TOLD,
+) -> Any:
     """A field of `environment`; `null`: what null in the record means, by default that the system did not tell."""
     if not _is_recorded(record, name):
         return None
@@ -36,7 +41,9 @@ def environment(name: str, record: RunRecord, convert: Callable[[Any], Any] = st
 
 
 @_with_arguments
-def resolved(name: str, record: RunRecord, convert: Callable[[Any], str] = str) -> str | None:
+def resolved(
+    name: str, record: RunRecord, convert: Callable[[Any], str] = str
+) -> str | None:
     """A field of `resolved` as text."""
     value = getattr(record.resolved, name)
     return None if value is None else convert(value)
@@ -44,7 +51,9 @@ def resolved(name: str, record: RunRecord, convert: Callable[[Any], str] = str) 
 
 def operators(record: RunRecord) -> str | None:
     """Instruction set of our own operators for CPUs, or "stock"; older records do not name the set: AVX-512."""
-    of_older = {True: "avx512", False: "stock", None: None}[record.resolved.own_operators]
+    of_older = {True: "avx512", False: "stock", None: None}[
+        record.resolved.own_operators
+    ]
     return record.resolved.operators or of_older
 
 
@@ -56,14 +65,20 @@ def certificate(record: RunRecord) -> str:
 def training(record: RunRecord) -> str:
     """What came of that comparison, where it is wrong."""
     certificate = record.certificate
-    return "not found wrong" if certificate is None or certificate.holds else certificate.sentence
+    return (
+        "not found wrong"
+        if certificate is None or certificate.holds
+        else certificate.sentence
+    )
 
 
 @_with_arguments
 def package(names: Sequence[str], record: RunRecord) -> str | None:
     """Version of the first of these packages that is installed."""
     packages = record.environment.packages
-    version = next((packages[name] for name in names if name in packages), "not installed")
+    version = next(
+        (packages[name] for name in names if name in packages), "not installed"
+    )
     return version if _is_recorded(record, "packages") else None
 
 
@@ -75,23 +90,36 @@ def cuda(part: str, record: RunRecord) -> str | None:
 
 
 memory = environment("memory_bytes", convert=float)
-cpu_vector_units = environment("cpu_vector_units", convert=lambda units: " ".join(units) or "none")
-cores = resolved("cpu_affinity", convert=lambda bound: str(len(bound)))  # how many the process was bound to
+cpu_vector_units = environment(
+    "cpu_vector_units", convert=lambda units: " ".join(units) or "none"
+)
+cores = resolved(
+    "cpu_affinity", convert=lambda bound: str(len(bound))
+)  # how many the process was bound to
 core_numbers = resolved("cpu_affinity", convert=lambda bound: ",".join(map(str, bound)))
-cpu_limit = environment("cpu_limit", convert="{:g} cores".format, null="none")  # what control groups grant
+cpu_limit = environment(
+    "cpu_limit", convert="{:g} cores".format, null="none"
+)  # what control groups grant
 # The fastest core's, in MHz: the one that the program runs on while the others idle.
 highest_clock = environment("cpu_mhz", convert=lambda mhz: max(mhz, default=NOT_TOLD))
 # When the kernel backs memory with huge pages: always, madvise or never.
-huge_pages = environment("huge_pages", convert=partial(re.sub, r"(?s).*\[(\w+)\].*", r"\1"))
+huge_pages = environment(
+    "huge_pages", convert=partial(re.sub, r"(?s).*\[(\w+)\].*", r"\1")
+)
 
 
 def cpu_topology(record: RunRecord) -> str | None:
     topology = record.environment.cpu_topology
     if topology is None:
         return None
-    counts = [f"{getattr(topology, part) or '?'} {part}" for part in ("sockets", "cores", "threads")]
+    counts = [
+        f"{getattr(topology, part) or '?'} {part}"
+        for part in ("sockets", "cores", "threads")
+    ]
     nodes = topology.numa_nodes
-    return ", ".join([*counts, f"NUMA nodes {' | '.join(nodes)}" if nodes else "NUMA not known"])
+    return ", ".join(
+        [*counts, f"NUMA nodes {' | '.join(nodes)}" if nodes else "NUMA not known"]
+    )
 
 
 def turbo(record: RunRecord) -> str | None:
@@ -105,7 +133,11 @@ def turbo(record: RunRecord) -> str | None:
 
 
 def oversubscribed(record: RunRecord) -> str | None:
-    return "of CPU devices alone" if record.config.get("device") == "gpu" else resolved("oversubscribed")(record)
+    return (
+        "of CPU devices alone"
+        if record.config.get("device") == "gpu"
+        else resolved("oversubscribed")(record)
+    )
 
 
 @_with_arguments
@@ -115,7 +147,11 @@ def gpus(names: Sequence[str], record: RunRecord) -> str | None:
     if not cards or any(name not in card for card in cards for name in names):
         return None
     words = [" and ".join(card[name] for name in names) for card in cards]
-    return f"{len(words)} x {words[0]}" if len(words) > 1 and len(set(words)) == 1 else ", ".join(words)
+    return (
+        f"{len(words)} x {words[0]}"
+        if len(words) > 1 and len(set(words)) == 1
+        else ", ".join(words)
+    )
 
 
 @_with_arguments
@@ -124,7 +160,9 @@ def gpu_clock(name: str, when: str, record: RunRecord) -> float | None:
     cards = getattr(record.environment, when)
     matches = [re.match(r"[\d.]+", card.get(name, "")) for card in cards]
     numbers = [float(match[0]) for match in matches if match]
-    return sum(numbers) / len(numbers) if numbers and len(numbers) == len(cards) else None
+    return (
+        sum(numbers) / len(numbers) if numbers and len(numbers) == len(cards) else None
+    )
 
 
 @_with_arguments
@@ -132,9 +170,16 @@ def held_down(among: int, record: RunRecord) -> str | None:
     """Why clocks were held down before or after the run, on any GPU; `among`: bits of the reasons asked for."""
     cards = (*record.environment.gpus, *record.environment.gpus_after)
     masks = [throttling.parse(card.get(throttling.FIELD, "")) for card in cards]
-    if None in masks or not _is_recorded(record, "gpus", "gpus_after"):  # or "[N/A]": the card does not tell
+    if None in masks or not _is_recorded(
+        record, "gpus", "gpus_after"
+    ):  # or "[N/A]": the card does not tell
         return None
-    held = {why: None for mask in masks for bit, why in throttling.REASONS.items() if (mask or 0) & bit & among}
+    held = {
+        why: None
+        for mask in masks
+        for bit, why in throttling.REASONS.items()
+        if (mask or 0) & bit & among
+    }
     return ", ".join(held) or "nothing"
 
 
@@ -144,8 +189,13 @@ def gpu_topology(record: RunRecord) -> str | None:
         return "one device"
     if record.environment.topology is None:
         return None
-    lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in record.environment.topology.splitlines()]
-    return "; ".join(" ".join(line.split()) for line in lines if re.match(r"(GPU|NIC|mlx)", line))  # not the head
+    lines = [
+        re.sub(r"\x1b\[[\d;]*m", "", line)
+        for line in record.environment.topology.splitlines()
+    ]
+    return "; ".join(
+        " ".join(line.split()) for line in lines if re.match(r"(GPU|NIC|mlx)", line)
+    )  # not the head
 
 
 def all_reduce(record: RunRecord) -> str | None:
@@ -153,7 +203,10 @@ def all_reduce(record: RunRecord) -> str | None:
     segments = record.resolved.all_reduce
     if segments is None:
         return None
-    return ":".join(f"{segment.algorithm}#{segment.shards}" for segment in segments) or "none"
+    return (
+        ":".join(f"{segment.algorithm}#{segment.shards}" for segment in segments)
+        or "none"
+    )
 
 
 def hosts(record: RunRecord) -> str | None:
@@ -164,12 +217,18 @@ def hosts(record: RunRecord) -> str | None:
 
 def link(record: RunRecord) -> str:
     """The network that was made between the workers of a run: as it was asked for, since each run measures it anew."""
-    return ((record.workers.link if record.workers else None) or "none made for the run").partition(" asked;")[0]
+    return (
+        (record.workers.link if record.workers else None) or "none made for the run"
+    ).partition(" asked;")[0]
 
 
 @_with_arguments
 def variable(name: str, record: RunRecord) -> str | None:
-    return record.environment.variables.get(name, "not set") if _is_recorded(record, "variables") else None
+    return (
+        record.environment.variables.get(name, "not set")
+        if _is_recorded(record, "variables")
+        else None
+    )
 
 
 def launcher(record: RunRecord) -> str | None:

@@ -13,7 +13,12 @@ from rnn_scaling.analysis import significance
 from rnn_scaling.analysis.comparison import judgement, matching, verdicts
 from rnn_scaling.analysis.comparison.judgement import Report
 from rnn_scaling.analysis.comparison.verdicts import Result
-from rnn_scaling.analysis.confidence import Interval, Scatter, over_processes, shared_scatters
+from rnn_scaling.analysis.confidence import (
+    Interval,
+    Scatter,
+    over_processes,
+    shared_scatters,
+)
 from rnn_scaling.analysis.history.steps import Levels, levels
 from rnn_scaling.analysis.metrics import RATE, common_unit
 from rnn_scaling.analysis.student import t_cdf
@@ -21,7 +26,12 @@ from rnn_scaling.machine import commits
 from rnn_scaling.records.history import Configuration, Entry
 from rnn_scaling.records.record import RunRecord
 
-UNKNOWN, SAME, ONE, SEVERAL = "unknown", "same", "one", "several"  # number of commits in a step's range
+UNKNOWN, SAME, ONE, SEVERAL = (
+    "unknown",
+    "same",
+    "one",
+    "several",
+)  # number of commits in a step's range
 TOO_FEW = "fewer than 3 entries"
 
 
@@ -40,7 +50,11 @@ class Point:
         known = [value for value in values if value is not None]
         if not known or len(known) < len(values):
             return None
-        return over_processes(known).value if min(known) > 0 else math.fsum(known) / len(known)
+        return (
+            over_processes(known).value
+            if min(known) > 0
+            else math.fsum(known) / len(known)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +65,9 @@ class Step:
     before: Entry
     after: Entry
     commits: int | None  # in the range; None if the repository lacks one of its ends
-    versions: Mapping[str, tuple[str, str]]  # package -> (before, after), if they differ
+    versions: Mapping[
+        str, tuple[str, str]
+    ]  # package -> (before, after), if they differ
 
     @property
     def range(self) -> str:
@@ -69,7 +85,9 @@ class Curve:
     machine: str
     points: tuple[Point, ...]
     levels: Levels
-    process_deviation: float  # standard deviation of the log rates of one entry's processes
+    process_deviation: (
+        float  # standard deviation of the log rates of one entry's processes
+    )
 
     @property
     def unit(self) -> str:
@@ -82,7 +100,9 @@ class Curve:
     @property
     def entry_deviation(self) -> float:
         """Standard deviation of the entries beyond what their processes explain."""
-        return math.sqrt(max(self.levels.error()[0] ** 2 - self.levels.least_variance, 0.0))
+        return math.sqrt(
+            max(self.levels.error()[0] ** 2 - self.levels.least_variance, 0.0)
+        )
 
     @functools.cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -91,11 +111,20 @@ class Curve:
     def _step(self, i: int) -> Step:
         edges = [0, *self.levels.cuts, len(self.points)]
         before, after = (self.points[edges[i + 1] + k].entry for k in (-1, 0))
-        count = commits.between(before.commit.hash, after.commit.hash) if before.commit and after.commit else None
+        count = (
+            commits.between(before.commit.hash, after.commit.hash)
+            if before.commit and after.commit
+            else None
+        )
         names = {**before.versions, **after.versions}
-        both = {name: (before.versions.get(name, "none"), after.versions.get(name, "none")) for name in names}
+        both = {
+            name: (before.versions.get(name, "none"), after.versions.get(name, "none"))
+            for name in names
+        }
         versions = {name: pair for name, pair in both.items() if pair[0] != pair[1]}
-        change = self.levels.change((edges[i], edges[i + 1]), (edges[i + 1], edges[i + 2]))
+        change = self.levels.change(
+            (edges[i], edges[i + 1]), (edges[i + 1], edges[i + 2])
+        )
         return Step(change, before, after, count, versions)
 
 
@@ -113,15 +142,28 @@ def timeline(entries: Sequence[Entry]) -> Timeline:
     groups: dict[tuple, list[tuple[int, Configuration]]] = {}
     for place, entry in enumerate(in_order):
         for configuration in entry.configurations:
-            record = RunRecord("ok", None, dict(configuration.options), unit=configuration.unit)
-            key, host = (matching.key_of(record), tuple(sorted(configuration.facts.items()))), entry.machine
-            groups.setdefault((key, host.name, (host.cpu, host.cores, host.gpus)), []).append((place, configuration))
+            record = RunRecord(
+                "ok", None, dict(configuration.options), unit=configuration.unit
+            )
+            key, host = (
+                (matching.key_of(record), tuple(sorted(configuration.facts.items()))),
+                entry.machine,
+            )
+            groups.setdefault(
+                (key, host.name, (host.cpu, host.cores, host.gpus)), []
+            ).append((place, configuration))
     labels = dict(zip(groups, matching.labels_of([key for (key, _), _, _ in groups])))
     names = list(dict.fromkeys(machine for _, machine, _ in groups))
     curves = []
-    for group, members in sorted(groups.items(), key=lambda item: names.index(item[0][1])):
+    for group, members in sorted(
+        groups.items(), key=lambda item: names.index(item[0][1])
+    ):
         (_, facts), machine, _ = group
-        words = [labels[group], *(f"{name} {text}" for name, text in facts), *([machine] if len(names) > 1 else [])]
+        words = [
+            labels[group],
+            *(f"{name} {text}" for name, text in facts),
+            *([machine] if len(names) > 1 else []),
+        ]
         curves.append(_curve(", ".join(words), machine, in_order, members, len(groups)))
     return Timeline(tuple(in_order), tuple(curves))
 
@@ -131,27 +173,47 @@ def ordered(entries: Sequence[Entry]) -> list[Entry]:
     known = commits.known([entry.commit.hash for entry in entries if entry.commit])
     dates, latest = {}, ""
     for name, fact in sorted(known.items(), key=lambda item: item[1].place):
-        latest = max(latest, fact.date)  # a child may have an older date than its parent
+        latest = max(
+            latest, fact.date
+        )  # a child may have an older date than its parent
         dates[name] = (latest, fact.place)
 
     def when(entry: Entry) -> tuple[str, int, str]:
         measured = entry.measured or ""
         if entry.commit is None:
             return measured, -1, measured
-        return *dates.get(entry.commit.hash, (entry.commit.date or measured, -1)), measured
+        return *dates.get(
+            entry.commit.hash, (entry.commit.date or measured, -1)
+        ), measured
 
     return sorted(entries, key=when)
 
 
 def _curve(
-    title: str, machine: str, entries: Sequence[Entry], members: Sequence[tuple[int, Configuration]], num_curves: int
+    title: str,
+    machine: str,
+    entries: Sequence[Entry],
+    members: Sequence[tuple[int, Configuration]],
+    num_curves: int,
 ) -> Curve:
     rates = [configuration.rates for _, configuration in members]
     scatters = shared_scatters(rates)
-    pooled = next((scatter.pool or scatter for scatter in scatters if scatter), Scatter(0.0, 0))
-    means = [over_processes(of_entry, scatter) for of_entry, scatter in zip(rates, scatters)]
-    points = [Point(place, entries[place], of_entry, mean) for (place, of_entry), mean in zip(members, means)]
-    found = levels([math.log(mean.value) for mean in means], [*map(len, rates)], pooled.deviation, num_curves)
+    pooled = next(
+        (scatter.pool or scatter for scatter in scatters if scatter), Scatter(0.0, 0)
+    )
+    means = [
+        over_processes(of_entry, scatter) for of_entry, scatter in zip(rates, scatters)
+    ]
+    points = [
+        Point(place, entries[place], of_entry, mean)
+        for (place, of_entry), mean in zip(members, means)
+    ]
+    found = levels(
+        [math.log(mean.value) for mean in means],
+        [*map(len, rates)],
+        pooled.deviation,
+        num_curves,
+    )
     return Curve(title, machine, tuple(points), found, pooled.deviation)
 
 
@@ -162,12 +224,17 @@ def check(history: str, shown: Timeline, max_regression: float) -> Report:
     return Report(
         before=f"the level in {history}",
         after=f"the latest entry, {shown.entries[-1].name}",
-        runs=(sum(result.runs[0] for result in results), sum(result.runs[1] for result in results)),
+        runs=(
+            sum(result.runs[0] for result in results),
+            sum(result.runs[1] for result in results),
+        ),
         metric=RATE.named_after(common_unit(curve.unit for curve in current)),
         max_regression=max_regression,
         results=tuple(results),
         exit_status=judgement.exit_status_of(results),
-        only_before=tuple(curve.title for curve in shown.curves if curve not in current),
+        only_before=tuple(
+            curve.title for curve in shown.curves if curve not in current
+        ),
         is_history=True,
     )
 
@@ -175,7 +242,9 @@ def check(history: str, shown: Timeline, max_regression: float) -> Report:
 def _is_current(curve: Curve, shown: Timeline) -> bool:
     """Whether the latest commit of its machine has the curve; a curve that is no longer measured is not judged."""
     place, last = curve.points[-1].place, curve.points[-1].entry
-    later = [entry for entry in shown.entries[place + 1 :] if entry.machine == last.machine]
+    later = [
+        entry for entry in shown.entries[place + 1 :] if entry.machine == last.machine
+    ]
     return all(entry.commit and entry.source == last.source for entry in later)
 
 
@@ -196,4 +265,10 @@ def _measure(curve: Curve) -> Result:
     p_value = 2 * (1 - t_cdf(abs(math.log(ratio)) / error, change.degrees))
     detectable = -math.expm1(-significance.detectable_effect(error, change.degrees))
     comparison = significance.Comparison(change, p_value, detectable, False, "")
-    return Result(curve.title, runs, levels.rate(before, stop), levels.rate(after, stop), comparison)
+    return Result(
+        curve.title,
+        runs,
+        levels.rate(before, stop),
+        levels.rate(after, stop),
+        comparison,
+    )

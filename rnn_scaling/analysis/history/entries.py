@@ -17,20 +17,31 @@ from rnn_scaling.settings.naming import TRAINER
 VERSIONS = ("tensorflow", "torch", "jax", "keras")  # packages that affect the speed
 
 
-def entries(records: Sequence[RunRecord], label: str = "", commit: str | None = None) -> list[Entry]:
+def entries(
+    records: Sequence[RunRecord], label: str = "", commit: str | None = None
+) -> list[Entry]:
     """An entry for each commit and machine of these runs.
 
     Args:
       commit: hash of the commit that was measured, instead of the one in the records.
     """
     groups: dict[tuple, list[RunRecord]] = {}
-    for name, of_machine in by_machine([run for run in records if run.status == "ok" and run.throughput]).items():
+    for name, of_machine in by_machine(
+        [run for run in records if run.status == "ok" and run.throughput]
+    ).items():
         for run in of_machine:
             made_of = _recorded(run)
             source = (made_of.hash, made_of.diff) if made_of else None
             groups.setdefault((name, commit or source), []).append(run)
-    known = commits.known([commit] if commit else [made_of.hash for made_of in map(_recorded, records) if made_of])
-    return [_entry(sorted(runs, key=_started), label, commit, known) for runs in groups.values()]
+    known = commits.known(
+        [commit]
+        if commit
+        else [made_of.hash for made_of in map(_recorded, records) if made_of]
+    )
+    return [
+        _entry(sorted(runs, key=_started), label, commit, known)
+        for runs in groups.values()
+    ]
 
 
 def _recorded(run: RunRecord) -> environment.Commit | None:
@@ -41,43 +52,71 @@ def _recorded(run: RunRecord) -> environment.Commit | None:
 def _started(run: RunRecord) -> str:
     """When a run started, in UTC; "" if unknown."""
     try:
-        time = datetime.datetime.fromisoformat((run.environment.started or "").replace("Z", "+00:00"))
+        time = datetime.datetime.fromisoformat(
+            (run.environment.started or "").replace("Z", "+00:00")
+        )
         return f"{time.astimezone(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
     except (ValueError, OverflowError):
         return ""
 
 
-def _entry(runs: Sequence[RunRecord], label: str, commit: str | None, known: Mapping[str, commits.Known]) -> Entry:
+def _entry(
+    runs: Sequence[RunRecord],
+    label: str,
+    commit: str | None,
+    known: Mapping[str, commits.Known],
+) -> Entry:
     first = runs[0].environment
     of_run, packages = machine(runs[0]), first.packages
     versions = {name: packages[name] for name in VERSIONS if name in packages}
     return Entry(
         label=entry.printable(label),
         measured=next(filter(None, map(_started, runs)), None),
-        commit=_commit(environment.Commit(hash=commit) if commit else _recorded(runs[0]), known),
-        machine=history.Machine(name=of_run.name, cpu=of_run.cpu, cores=of_run.cores, gpus=of_run.gpus),
+        commit=_commit(
+            environment.Commit(hash=commit) if commit else _recorded(runs[0]), known
+        ),
+        machine=history.Machine(
+            name=of_run.name, cpu=of_run.cpu, cores=of_run.cores, gpus=of_run.gpus
+        ),
         versions={**({"python": first.python} if first.python else {}), **versions},
         configurations=tuple(_configuration(row) for row in with_baselines(runs)),
     )
 
 
-def _commit(made_of: environment.Commit | None, known: Mapping[str, commits.Known]) -> history.Commit | None:
+def _commit(
+    made_of: environment.Commit | None, known: Mapping[str, commits.Known]
+) -> history.Commit | None:
     if made_of is None or not HASH.fullmatch(made_of.hash):
         return None
     facts = known.get(made_of.hash)
-    date, subject = (facts.date, entry.printable(facts.subject)) if facts else (None, None)
-    return history.Commit(hash=made_of.hash, modified=made_of.modified, diff=made_of.diff, date=date, subject=subject)
+    date, subject = (
+        (facts.date, entry.printable(facts.subject)) if facts else (None, None)
+    )
+    return history.Commit(
+        hash=made_of.hash,
+        modified=made_of.modified,
+        diff=made_of.diff,
+        date=date,
+        subject=subject,
+    )
 
 
 def _configuration(row: Row) -> Configuration:
     facts = dict(row.facts)
     names = [name for name, _ in row.key if name != UNIT and name not in facts]
-    options = {name: row.known[name] for name in names if row.known.get(name) is not None}
+    options = {
+        name: row.known[name] for name in names if row.known.get(name) is not None
+    }
     metrics = {}
     for metric in METRICS.values():
         if metric.name not in CHOICES and not metric.of_models:
-            values = [metric.compute(Measured((run,), row.num_devices, None, None)) for run in row.good]
-            metrics[metric.name] = tuple(value.value if value else None for value in values)
+            values = [
+                metric.compute(Measured((run,), row.num_devices, None, None))
+                for run in row.good
+            ]
+            metrics[metric.name] = tuple(
+                value.value if value else None for value in values
+            )
     return Configuration(
         options=options,
         facts=facts,

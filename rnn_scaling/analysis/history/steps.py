@@ -38,14 +38,19 @@ class Levels:
     def level(self, start: int, stop: int) -> tuple[float, float]:
         """(mean log rate, sum of the weights) of these entries."""
         weights = self.weights[start:stop]
-        return float(weights @ self.values[start:stop] / weights.sum()), float(weights.sum())
+        return float(weights @ self.values[start:stop] / weights.sum()), float(
+            weights.sum()
+        )
 
     def error(self, stop: int | None = None) -> tuple[float, int]:
         """(standard deviation of the average entry, degrees of freedom), from the entries before `stop`."""
         stop = len(self.values) if stop is None else stop
         edges = [0, *(cut for cut in self.cuts if cut < stop), stop]
         free = int((~self.bad[:stop]).sum()) - len(edges) + 1
-        squares = math.fsum(_squares(self.values[a:b], self.weights[a:b]) for a, b in itertools.pairwise(edges))
+        squares = math.fsum(
+            _squares(self.values[a:b], self.weights[a:b])
+            for a, b in itertools.pairwise(edges)
+        )
         return math.sqrt(max(squares / max(free, 1), self.least_variance)), free
 
     def rate(self, entries: tuple[int, int], stop: int | None = None) -> Interval:
@@ -53,7 +58,9 @@ class Levels:
         mean, weight = self.level(*entries)
         return _interval(mean, self.error(stop), 1 / weight)
 
-    def change(self, before: tuple[int, int], after: tuple[int, int], stop: int | None = None) -> Interval:
+    def change(
+        self, before: tuple[int, int], after: tuple[int, int], stop: int | None = None
+    ) -> Interval:
         """The rate of the entries `after` / that of `before`; its interval uses all entries before `stop`."""
         (a, weight_a), (b, weight_b) = self.level(*before), self.level(*after)
         return _interval(b - a, self.error(stop), 1 / weight_a + 1 / weight_b)
@@ -64,12 +71,19 @@ def _interval(log_value: float, error: tuple[float, int], share: float) -> Inter
     value, (deviation, free) = math.exp(log_value), error
     if free < 1:
         return Interval(value, kind="too few entries")
-    made = Interval(value, standard_error=value * deviation * math.sqrt(share), degrees=free)
+    made = Interval(
+        value, standard_error=value * deviation * math.sqrt(share), degrees=free
+    )
     margin = t_quantile((1 + LEVEL) / 2, free) * deviation * math.sqrt(share)
     return made.with_margin(margin, "95 % CI over entries")
 
 
-def levels(values: Sequence[float], processes: Sequence[int], process_deviation: float, num_curves: int = 1) -> Levels:
+def levels(
+    values: Sequence[float],
+    processes: Sequence[int],
+    process_deviation: float,
+    num_curves: int = 1,
+) -> Levels:
     """Finds the steps of a curve.
 
     Args:
@@ -78,7 +92,10 @@ def levels(values: Sequence[float], processes: Sequence[int], process_deviation:
       process_deviation: standard deviation of the log rates of one entry's processes.
       num_curves: curves of the history, over which FALSE_ALARMS holds.
     """
-    y, of_processes = np.asarray(values, float), process_deviation**2 / np.asarray(processes, float)
+    y, of_processes = (
+        np.asarray(values, float),
+        process_deviation**2 / np.asarray(processes, float),
+    )
     differences = np.diff(y)
     centred = differences - np.median(differences) if len(differences) else differences
     of_entries = max(robust_scale(centred) ** 2 / 2 - of_processes.mean(), FLOOR**2)
@@ -95,14 +112,21 @@ def levels(values: Sequence[float], processes: Sequence[int], process_deviation:
             start = cuts[-2] if len(cuts) > 1 else 0
             cuts[-1] = start + _best_cut(y[start:stop], weights[start:stop])[0]
             edges = [0, *cuts]
-            closed = math.fsum(_squares(y[a:b], weights[a:b]) for a, b in itertools.pairwise(edges))
+            closed = math.fsum(
+                _squares(y[a:b], weights[a:b]) for a, b in itertools.pairwise(edges)
+            )
         start = cuts[-1] if cuts else 0
         free = int((~bad[:stop]).sum()) - len(cuts) - 2
         if stop - start < 2 * FEWEST or free < 1:
             continue
         cut, gain, squares = _best_cut(y[start:stop], weights[start:stop])
-        is_seen = gain > max((closed + squares) / free, least) * t_quantile(probability, free) ** 2
-        parts = [y[a:b][~bad[a:b]] for a, b in ((start, start + cut), (start + cut, stop))]
+        is_seen = (
+            gain
+            > max((closed + squares) / free, least) * t_quantile(probability, free) ** 2
+        )
+        parts = [
+            y[a:b][~bad[a:b]] for a, b in ((start, start + cut), (start + cut, stop))
+        ]
         if is_seen and _holds_without_one(*parts):
             closed += _squares(y[start : start + cut], weights[start : start + cut])
             cuts.append(start + cut)
@@ -116,7 +140,9 @@ def _bad_days(y: np.ndarray, deviation: float) -> np.ndarray:
     if len(y) > 5:
         neighbours = [np.median([y[:-5], y[1:-4], y[2:-3]], axis=0), y[4:-1], y[5:]]
         apart = y[3:-2] - np.array(neighbours)
-        bad[3:-2] = (np.abs(apart).min(axis=0) > FAR * deviation) & (np.abs(np.sign(apart).sum(axis=0)) == 3)
+        bad[3:-2] = (np.abs(apart).min(axis=0) > FAR * deviation) & (
+            np.abs(np.sign(apart).sum(axis=0)) == 3
+        )
     return bad
 
 
@@ -139,6 +165,12 @@ def _best_cut(y: np.ndarray, weights: np.ndarray) -> tuple[int, float, float]:
     cuts = np.arange(FEWEST, len(y) - FEWEST + 1)
     weight, total = weights.cumsum(), (weights * (y - y.mean())).cumsum()
     left, right = weight[cuts - 1], weight[-1] - weight[cuts - 1]
-    gains = (total[cuts - 1] / left - (total[-1] - total[cuts - 1]) / right) ** 2 / (1 / left + 1 / right)
+    gains = (total[cuts - 1] / left - (total[-1] - total[cuts - 1]) / right) ** 2 / (
+        1 / left + 1 / right
+    )
     best = int(gains.argmax())
-    return int(cuts[best]), float(gains[best]), max(_squares(y, weights) - float(gains[best]), 0.0)
+    return (
+        int(cuts[best]),
+        float(gains[best]),
+        max(_squares(y, weights) - float(gains[best]), 0.0),
+    )

@@ -29,7 +29,9 @@ from rnn_scaling.analysis.prediction.curves import WEAK, Curve, Knowledge, Measu
 
 DRAWS = 20_000
 # Calibrated on simulated curves and on the development half of docs/results/prediction/public.csv.
-LOSS_PER_DOUBLING = 0.07  # prior: half of all curves lose less than this share of a device's step
+LOSS_PER_DOUBLING = (
+    0.07  # prior: half of all curves lose less than this share of a device's step
+)
 DRIFT = 0.01  # scale of log(rate) that no model has, one doubling beyond the largest measured n; grows as the root
 DRIFT_OF_LOSS = 0.1  # the same, as a share of log y
 DRIFT_DEGREES = 4.0  # of its t distribution
@@ -38,8 +40,12 @@ CROSSED_CHANCE = 0.5  # that leaving a machine makes steps longer, where it is k
 STEP_LOSS = 0.1  # half of these make a step longer by less than this share, some by several times (Cauchy)
 NOISE = 0.012  # prior scale of s: how far log(rate) of a table is from a smooth curve
 NOISE_DEGREES = 2.0  # its degrees of freedom
-KNOWN_SPREAD = 0.25  # standard deviation of the logarithm of the known cost's coefficient
-SHARES = np.linspace(0, 1, 13)  # of the loss at the largest n that is the first of two terms'
+KNOWN_SPREAD = (
+    0.25  # standard deviation of the logarithm of the known cost's coefficient
+)
+SHARES = np.linspace(
+    0, 1, 13
+)  # of the loss at the largest n that is the first of two terms'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +57,9 @@ class Average:
     offset: np.ndarray  # [S], -a, and the error of a measured point
     drift: np.ndarray  # [S], standard normal
     step_place: np.ndarray  # [S], uniform in 0 to 1
-    step_size: np.ndarray  # [S], log of how much longer a step takes, if the exchange leaves a machine
+    step_size: (
+        np.ndarray
+    )  # [S], log of how much longer a step takes, if the exchange leaves a machine
     curve: Curve
     weights: dict[str, float]  # of each model, largest first
 
@@ -69,9 +77,17 @@ class Average:
         """[S], of what would be measured."""
         largest = self.curve.points[-1].devices
         log_y, doublings = self.log_y(n), max(0.0, math.log2(n / largest))
-        unsure = log_y - math.log(self.curve.crowding(n))  # that cores are shared is certain
-        drift = self.drift * math.sqrt(doublings) * np.hypot(DRIFT, DRIFT_OF_LOSS * unsure)
-        step = np.where(self.step_place < step_chance(self.curve.knowledge, largest, n), self.step_size, 0.0)
+        unsure = log_y - math.log(
+            self.curve.crowding(n)
+        )  # that cores are shared is certain
+        drift = (
+            self.drift * math.sqrt(doublings) * np.hypot(DRIFT, DRIFT_OF_LOSS * unsure)
+        )
+        step = np.where(
+            self.step_place < step_chance(self.curve.knowledge, largest, n),
+            self.step_size,
+            0.0,
+        )
         return math.log(n) + self.offset - log_y + drift - step
 
 
@@ -82,7 +98,9 @@ def step_chance(known: Knowledge, largest: float, n: float) -> float:
     if not known.links:
         return 1 - (1 - STEP_CHANCE) ** math.log2(n / largest)
     for link, outer in zip(known.links, (*known.links[1:], None)):
-        has_cost = outer and math.isfinite(outer.bytes_per_s) and models.knows_exchange(known)
+        has_cost = (
+            outer and math.isfinite(outer.bytes_per_s) and models.knows_exchange(known)
+        )
         if link.devices and largest <= link.devices < n and not has_cost:
             return CROSSED_CHANCE
     return 0.0
@@ -90,31 +108,63 @@ def step_chance(known: Knowledge, largest: float, n: float) -> float:
 
 def average(curve: Curve) -> Average:
     """Fits every candidate to the curve's points, two or more with positive rates."""
-    n, w, known = [point.devices for point in curve.points], variances(curve.points), known_terms(curve)
-    z = np.log([point.devices / point.rate / curve.crowding(point.devices) for point in curve.points])
+    n, w, known = (
+        [point.devices for point in curve.points],
+        variances(curve.points),
+        known_terms(curve),
+    )
+    z = np.log(
+        [
+            point.devices / point.rate / curve.crowding(point.devices)
+            for point in curve.points
+        ]
+    )
     cost = shapes_at(known, n).sum(axis=0)
     loss = LOSS_PER_DOUBLING * max(1.0, math.log2(n[-1] / n[0]))
     candidates = models.candidates(curve, bool(known))
-    free = [*dict.fromkeys(term for candidate in candidates for term in candidate.terms)]
+    free = [
+        *dict.fromkeys(term for candidate in candidates for term in candidate.terms)
+    ]
     fits, blocks = [], []
     for candidate in candidates:
-        shapes, known_cost = shapes_at(candidate.terms, n), cost if candidate.uses_known else None
+        shapes, known_cost = (
+            shapes_at(candidate.terms, n),
+            cost if candidate.uses_known else None,
+        )
         fitted = _fit(z, w, shapes, known_cost, loss)
         block = np.zeros((len(fitted.weights), len(free) + len(known)))
-        block[:, [free.index(term) for term in candidate.terms]] = fitted.coefficients[:, :-1]
-        block[:, len(free) :] = fitted.coefficients[:, -1:]  # which the known terms share
+        block[:, [free.index(term) for term in candidate.terms]] = fitted.coefficients[
+            :, :-1
+        ]
+        block[:, len(free) :] = fitted.coefficients[
+            :, -1:
+        ]  # which the known terms share
         fits.append(fitted)
         blocks.append(block)
-    scores = np.array([math.log(candidate.weight) + fitted.score for candidate, fitted in zip(candidates, fits)])
+    scores = np.array(
+        [
+            math.log(candidate.weight) + fitted.score
+            for candidate, fitted in zip(candidates, fits)
+        ]
+    )
     shares = np.exp(scores - scores.max())
     shares /= shares.sum()
-    likely = np.cumsum(np.concatenate([share * fitted.weights for share, fitted in zip(shares, fits)]))
-    rows = np.minimum(np.searchsorted(likely, (np.arange(DRAWS) + 0.5) / DRAWS), len(likely) - 1)
+    likely = np.cumsum(
+        np.concatenate([share * fitted.weights for share, fitted in zip(shares, fits)])
+    )
+    rows = np.minimum(
+        np.searchsorted(likely, (np.arange(DRAWS) + 0.5) / DRAWS), len(likely) - 1
+    )
     random, degrees = np.random.default_rng(0), NOISE_DEGREES + len(n) - 1
-    s = np.concatenate([fitted.scale for fitted in fits])[rows] * np.sqrt(degrees / random.chisquare(degrees, DRAWS))
+    s = np.concatenate([fitted.scale for fitted in fits])[rows] * np.sqrt(
+        degrees / random.chisquare(degrees, DRAWS)
+    )
     a = np.concatenate([fitted.location for fitted in fits])[rows]
     a += s / math.sqrt(float((1 / w).sum())) * random.standard_normal(DRAWS)
-    weights = sorted(zip((candidate.name for candidate in candidates), shares.tolist()), key=lambda item: -item[1])
+    weights = sorted(
+        zip((candidate.name for candidate in candidates), shares.tolist()),
+        key=lambda item: -item[1],
+    )
     return Average(
         [*free, *known],
         np.concatenate(blocks)[rows],
@@ -131,10 +181,19 @@ def known_terms(curve: Curve) -> list[models.Term]:
     """`models.exchange_terms`, and what independent replicas lose besides sharing cores."""
     terms, known = models.exchange_terms(curve), curve.knowledge
     if len(known.independent) > 1:
-        alone = average(dataclasses.replace(curve, points=known.independent, knowledge=Knowledge(cores=known.cores)))
+        alone = average(
+            dataclasses.replace(
+                curve, points=known.independent, knowledge=Knowledge(cores=known.cores)
+            )
+        )
 
         def contention(n: np.ndarray) -> np.ndarray:
-            return np.array([np.median(alone.losses(curve.sharing(int(count))).sum(axis=1)) for count in n])
+            return np.array(
+                [
+                    np.median(alone.losses(curve.sharing(int(count))).sum(axis=1))
+                    for count in n
+                ]
+            )
 
         terms.append(models.Term("contention", models.CONTENTION, contention))
     return terms
@@ -145,14 +204,21 @@ def variances(points: Sequence[MeasuredPoint]) -> np.ndarray:
 
     An error of few degrees of freedom counts for more, as its t distribution is wider.
     """
-    errors = [(point.error or 0.0) ** 2 * (1 + 3 / max(point.degrees, 1.0)) for point in points]
-    return 1 + (np.array(errors) + [point.rounding**2 / 3 for point in points]) / NOISE**2
+    errors = [
+        (point.error or 0.0) ** 2 * (1 + 3 / max(point.degrees, 1.0))
+        for point in points
+    ]
+    return (
+        1 + (np.array(errors) + [point.rounding**2 / 3 for point in points]) / NOISE**2
+    )
 
 
 def shapes_at(terms: Sequence[models.Term], n: Sequence[float]) -> np.ndarray:
     """[J, N]."""
     devices = np.asarray(n, float)
-    return np.array([term.shape(devices) for term in terms]).reshape(len(terms), len(devices))
+    return np.array([term.shape(devices) for term in terms]).reshape(
+        len(terms), len(devices)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +232,13 @@ class Posterior:
     score: float  # mean of the log densities of all points: each from those before it, and each from all others
 
 
-def _fit(z: np.ndarray, w: np.ndarray, shapes: np.ndarray, known: np.ndarray | None, loss: float) -> Posterior:
+def _fit(
+    z: np.ndarray,
+    w: np.ndarray,
+    shapes: np.ndarray,
+    known: np.ndarray | None,
+    loss: float,
+) -> Posterior:
     """Fits one model.
 
     Args:
@@ -182,7 +254,9 @@ def _fit(z: np.ndarray, w: np.ndarray, shapes: np.ndarray, known: np.ndarray | N
         factors, known = np.zeros(1), np.zeros(len(z))
     blocks, priors = [], []
     for factor, factor_weight in zip(factors, factor_weights / factor_weights.sum()):
-        block, mass = _grid(math.exp(z[-1] - z[0]), factor * known[-1], shapes[:, -1:], loss)
+        block, mass = _grid(
+            math.exp(z[-1] - z[0]), factor * known[-1], shapes[:, -1:], loss
+        )
         blocks.append(np.column_stack([block, np.full(len(block), factor)]))
         priors.append(np.log(factor_weight * mass + 1e-300))
     coefficients, log_prior = np.concatenate(blocks), np.concatenate(priors)
@@ -201,7 +275,9 @@ def _fit(z: np.ndarray, w: np.ndarray, shapes: np.ndarray, known: np.ndarray | N
     return Posterior(coefficients, weights / weights.sum(), location, scale, score)
 
 
-def _grid(observed: float, known: float, largest: np.ndarray, loss: float) -> tuple[np.ndarray, np.ndarray]:
+def _grid(
+    observed: float, known: float, largest: np.ndarray, loss: float
+) -> tuple[np.ndarray, np.ndarray]:
     """(coefficients [rows, J], their prior): fine where the largest n's point is met, coarse elsewhere.
 
     The prior of the loss at the largest n is half a Cauchy distribution, that of two terms' shares in it uniform.
@@ -214,23 +290,41 @@ def _grid(observed: float, known: float, largest: np.ndarray, loss: float) -> tu
     if not len(largest):
         return np.zeros((1, 0)), np.ones(1)
     near = observed * np.linspace(-0.2, 0.2, 121) + observed - 1 - known
-    totals = np.unique(np.concatenate([[0.0], np.geomspace(1e-4, 300, 60), near[near > 0]]))
+    totals = np.unique(
+        np.concatenate([[0.0], np.geomspace(1e-4, 300, 60), near[near > 0]])
+    )
     edges = np.concatenate([[0.0], (totals[1:] + totals[:-1]) / 2, [np.inf]])
     mass = np.diff(np.arctan(edges / loss)) * 2 / math.pi
-    split = np.stack([SHARES, 1 - SHARES]) if len(largest) == 2 else np.ones((1, 1))  # [J, shares]
+    split = (
+        np.stack([SHARES, 1 - SHARES]) if len(largest) == 2 else np.ones((1, 1))
+    )  # [J, shares]
     rows = totals[:, None, None] * (split / largest).T  # [totals, shares, J]
-    return rows.reshape(-1, len(largest)), np.repeat(mass, split.shape[1]) / split.shape[1]
+    return rows.reshape(-1, len(largest)), np.repeat(
+        mass, split.shape[1]
+    ) / split.shape[1]
 
 
-def _integrated(d: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _integrated(
+    d: np.ndarray, w: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(log density of the points with a and s integrated, a, squares about it), each [G]."""
     precision = float((1 / w).sum())
     location = (d / w).sum(axis=1) / precision
     squares = ((d - location[:, None]) ** 2 / w).sum(axis=1)
     free, prior = d.shape[1] - 1, NOISE_DEGREES * NOISE**2
-    constant = math.lgamma((NOISE_DEGREES + free) / 2) - math.lgamma(NOISE_DEGREES / 2) - free / 2 * math.log(math.pi)
-    constant += NOISE_DEGREES / 2 * math.log(prior) - 0.5 * (math.log(precision) + float(np.log(w).sum()))
-    return constant - (NOISE_DEGREES + free) / 2 * np.log(prior + squares), location, squares
+    constant = (
+        math.lgamma((NOISE_DEGREES + free) / 2)
+        - math.lgamma(NOISE_DEGREES / 2)
+        - free / 2 * math.log(math.pi)
+    )
+    constant += NOISE_DEGREES / 2 * math.log(prior) - 0.5 * (
+        math.log(precision) + float(np.log(w).sum())
+    )
+    return (
+        constant - (NOISE_DEGREES + free) / 2 * np.log(prior + squares),
+        location,
+        squares,
+    )
 
 
 def _log_sum(logs: np.ndarray) -> float:

@@ -16,7 +16,11 @@ from rnn_scaling.analysis.prediction.curves import Link
 
 
 def exchange_s(
-    algorithm: str, devices: int, summed_bytes: float, gathered_bytes: float, links: Sequence[Link]
+    algorithm: str,
+    devices: int,
+    summed_bytes: float,
+    gathered_bytes: float,
+    links: Sequence[Link],
 ) -> float:
     """Seconds of the exchange of one step, without what overlaps with computation.
 
@@ -41,7 +45,11 @@ def exchange_s(
     if algorithm == "ring" and summed_bytes:
         seconds += 2 * (devices - 1) * slowest_s(summed_bytes / devices)
     for link, groups in levels if algorithm != "ring" and summed_bytes else ():
-        messages, parts = (math.ceil(math.log2(groups)), 1) if algorithm == "tree" else (groups - 1, groups)
+        messages, parts = (
+            (math.ceil(math.log2(groups)), 1)
+            if algorithm == "tree"
+            else (groups - 1, groups)
+        )
         seconds += 2 * messages * link.message_s(summed_bytes / parts)
     return seconds
 
@@ -54,14 +62,18 @@ def joined_groups(devices: int, links: Sequence[Link]) -> list[tuple[Link, int]]
     levels, groups, inside = [], devices, 1
     for position, link in enumerate(links):
         is_last = position == len(links) - 1 or link.devices is None
-        joined = groups if is_last else min(groups, max(1, (link.devices or 1) // inside))
+        joined = (
+            groups if is_last else min(groups, max(1, (link.devices or 1) // inside))
+        )
         if joined > 1:
             levels.append((link, joined))
         groups, inside = math.ceil(groups / joined), inside * joined
     return levels
 
 
-def _servers_s(levels: Sequence[tuple[Link, int]], devices: int, num_bytes: float) -> float:
+def _servers_s(
+    levels: Sequence[tuple[Link, int]], devices: int, num_bytes: float
+) -> float:
     """All other devices send to the first one at once, which then sends to all; links work at the same time."""
     longest, inside = 0.0, 1
     for link, groups in levels:

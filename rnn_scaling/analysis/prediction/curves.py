@@ -23,17 +23,26 @@ class MeasuredPoint:
 
     devices: int
     rate: float
-    error: float | None = None  # standard error of log(rate) between processes; None: unknown (one run, or a table)
+    error: float | None = (
+        None  # standard error of log(rate) between processes; None: unknown (one run, or a table)
+    )
     degrees: float = 0.0  # of freedom of that error
-    rounding: float = 0.0  # by how much log(rate) may be off for the digits that were printed
+    rounding: float = (
+        0.0  # by how much log(rate) may be off for the digits that were printed
+    )
 
     @property
     def interval(self) -> Interval:
         """The rate with the 95 % interval of its error; without ends where that is not known."""
         if self.error is None:
             return Interval(self.rate)
-        margin = t_quantile((1 + LEVEL) / 2, max(1.0, self.degrees)) * self.error + self.rounding
-        return Interval(self.rate, standard_error=self.error * self.rate).with_margin(margin, "repeats")
+        margin = (
+            t_quantile((1 + LEVEL) / 2, max(1.0, self.degrees)) * self.error
+            + self.rounding
+        )
+        return Interval(self.rate, standard_error=self.error * self.rate).with_margin(
+            margin, "repeats"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +51,9 @@ class Link:
 
     alpha_s: float
     bytes_per_s: float  # infinite: not known, as where it is stated only where the exchange leaves a machine
-    devices: int | None = None  # that such links connect, in one machine or at one switch; None: any number
+    devices: int | None = (
+        None  # that such links connect, in one machine or at one switch; None: any number
+    )
 
     def message_s(self, num_bytes: float) -> float:
         return self.alpha_s + num_bytes / self.bytes_per_s
@@ -54,15 +65,31 @@ class Knowledge:
 
     step_s: float | None = None  # of one device, mean
     algorithm: str = ""  # one of ALGORITHMS
-    summed_bytes: float | None = None  # of the gradient that all devices sum in a step; 0: none
-    gathered_bytes: float | None = None  # that each device sends to every other one in a step (sparse gradients)
+    summed_bytes: float | None = (
+        None  # of the gradient that all devices sum in a step; 0: none
+    )
+    gathered_bytes: float | None = (
+        None  # that each device sends to every other one in a step (sparse gradients)
+    )
     links: tuple[Link, ...] = ()  # innermost first: in a machine, between machines
-    servers: int = 0  # parameter servers on nodes of their own; 0: a device is the server
-    hidden: float | None = None  # share of the exchange that overlaps with computation, from traces
-    step_times: Sequence[float] = ()  # of one device after the warm-up, in s: the jitter
-    independent: tuple[MeasuredPoint, ...] = ()  # rates of independent replicas: what is lost without any exchange
-    cores: int | None = None  # that devices of a CPU share; None: devices do not share cores
-    devices_per_machine: int | None = None  # as stated; each machine has cores and memory of its own
+    servers: int = (
+        0  # parameter servers on nodes of their own; 0: a device is the server
+    )
+    hidden: float | None = (
+        None  # share of the exchange that overlaps with computation, from traces
+    )
+    step_times: Sequence[
+        float
+    ] = ()  # of one device after the warm-up, in s: the jitter
+    independent: tuple[
+        MeasuredPoint, ...
+    ] = ()  # rates of independent replicas: what is lost without any exchange
+    cores: int | None = (
+        None  # that devices of a CPU share; None: devices do not share cores
+    )
+    devices_per_machine: int | None = (
+        None  # as stated; each machine has cores and memory of its own
+    )
     # Mean seconds of a step until a device's gradients are computed, by the number of devices that exchange them.
     gradients_s: Mapping[int, float] = dataclasses.field(default_factory=dict)
 
@@ -80,7 +107,11 @@ class Curve:
 
     def sharing(self, devices: int) -> int:
         """How many of n devices share a machine; up to the most measured ones, as when they were measured."""
-        size = devices if devices <= self.points[-1].devices else self.knowledge.devices_per_machine
+        size = (
+            devices
+            if devices <= self.points[-1].devices
+            else self.knowledge.devices_per_machine
+        )
         return min(devices, size or devices)
 
     def crowding(self, devices: int) -> float:
@@ -93,7 +124,9 @@ class PredictedPoint:
     devices: int
     rate: Interval
     efficiency: Interval | None  # None if the curve has no point on one device
-    parts: Mapping[str, float]  # share of the ideal that each of PARTS loses; they add up to 1 - efficiency
+    parts: Mapping[
+        str, float
+    ]  # share of the ideal that each of PARTS loses; they add up to 1 - efficiency
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,8 +135,12 @@ class Prediction:
 
     curve: Curve
     points: tuple[PredictedPoint, ...]
-    weights: Mapping[str, float]  # of each of the averaged models, largest first; they add up to 1
-    statements: tuple[Statement, ...] = ()  # assumptions and limits: unknown topology, growth that stops
+    weights: Mapping[
+        str, float
+    ]  # of each of the averaged models, largest first; they add up to 1
+    statements: tuple[
+        Statement, ...
+    ] = ()  # assumptions and limits: unknown topology, growth that stops
 
     @property
     def is_simulated(self) -> bool:

@@ -10,7 +10,13 @@ from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.exchange import exchanged_bytes
 from rnn_scaling.analysis.machines import nodes
 from rnn_scaling.analysis.prediction import curves, predicting
-from rnn_scaling.analysis.prediction.curves import Curve, Knowledge, Link, MeasuredPoint, Prediction
+from rnn_scaling.analysis.prediction.curves import (
+    Curve,
+    Knowledge,
+    Link,
+    MeasuredPoint,
+    Prediction,
+)
 from rnn_scaling.analysis.rows import Row, measured_batches, row_key
 from rnn_scaling.analysis.series_titles import by_series, titles
 from rnn_scaling.analysis.statements import Statement
@@ -20,12 +26,16 @@ from rnn_scaling.machine import topology
 SERVER = "parameter_server"
 # The algorithm of an exchange, by the all-reduce that ran, else by the mode.
 ALGORITHM = {
-    **dict.fromkeys(("nccl", "collective", "xring", "horovod", "multi_worker_mirrored"), "ring"),
+    **dict.fromkeys(
+        ("nccl", "collective", "xring", "horovod", "multi_worker_mirrored"), "ring"
+    ),
     **{"rechd": "tree", "hierarchical": "hierarchical"},
     **dict.fromkeys(("pscpu", "psgpu"), SERVER),
 }
 # What a record says of a network that was made for its run.
-_MADE = re.compile(r"([\d.]+) Mbit/s(?: to ([\d.]+) Mbit/s)? of payload measured.*round trip ([\d.]+) ms")
+_MADE = re.compile(
+    r"([\d.]+) Mbit/s(?: to ([\d.]+) Mbit/s)? of payload measured.*round trip ([\d.]+) ms"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +49,14 @@ class Links:
 
     def used_by(self, row: Row) -> tuple[Link, ...]:
         """The links of a row's exchange, innermost first; empty where nothing is known."""
-        is_inside = row.num_workers == 1 or row.config["num_devices"] > 1  # else it never is inside of a process
-        inside = self.measured.get(_all_reduce(row), self.measured.get("")) if is_inside else None
+        is_inside = (
+            row.num_workers == 1 or row.config["num_devices"] > 1
+        )  # else it never is inside of a process
+        inside = (
+            self.measured.get(_all_reduce(row), self.measured.get(""))
+            if is_inside
+            else None
+        )
         outside = self.stated or _made_link(row)
         if size := self.devices_per_machine or _joined_devices(row):
             inside = dataclasses.replace(inside or Link(0.0, math.inf), devices=size)
@@ -72,15 +88,34 @@ class MeasuredSeries:
 def series(rows: Sequence[Row], links: Links = NO_LINKS) -> list[MeasuredSeries]:
     """The series of one machine's rows; rows without a good run are left out."""
     by_key = {row.key: row for row in rows if row.rate}
-    kept = [good for members in by_series(rows) if (good := [row for row in members if row.rate])]
+    kept = [
+        good
+        for members in by_series(rows)
+        if (good := [row for row in members if row.rate])
+    ]
     made = []
     for members, title in zip(kept, titles(kept)):
         first = members[0]
-        every = (*filter(None, [first.one_device]), *members)  # which may lack a fact of the others, as their network
+        every = (
+            *filter(None, [first.one_device]),
+            *members,
+        )  # which may lack a fact of the others, as their network
         scaling = curves.STRONG if first.config["global_batch_size"] else curves.WEAK
-        curve = Curve(title, first.unit, scaling, tuple(map(point, every)), _knowledge(every, by_key, links))
+        curve = Curve(
+            title,
+            first.unit,
+            scaling,
+            tuple(map(point, every)),
+            _knowledge(every, by_key, links),
+        )
         is_unknown = links.stated and curve.knowledge.summed_bytes is None
-        made.append(MeasuredSeries(curve, every, Statement("predict-unknown-bytes", title) if is_unknown else None))
+        made.append(
+            MeasuredSeries(
+                curve,
+                every,
+                Statement("predict-unknown-bytes", title) if is_unknown else None,
+            )
+        )
     return made
 
 
@@ -88,39 +123,61 @@ def point(row: Row) -> MeasuredPoint:
     """The rate of a row that has one."""
     rate = row.rate
     assert rate is not None
-    return MeasuredPoint(row.num_devices, rate.value, rate.relative_error, rate.degrees, row.rounding)
+    return MeasuredPoint(
+        row.num_devices, rate.value, rate.relative_error, rate.degrees, row.rounding
+    )
 
 
-def _knowledge(members: Sequence[Row], by_key: Mapping[tuple, Row], links: Links) -> Knowledge:
+def _knowledge(
+    members: Sequence[Row], by_key: Mapping[tuple, Row], links: Links
+) -> Knowledge:
     largest, base = members[-1], members[0].baseline
     runs = [run for run in (base.good if base else ()) if run.batches.seconds]
     steps = [measured_batches(run)[0] for run in runs]
     summed, gathered = _exchanged(largest)
-    alone = [by_key[key] for row in members if (key := _alone(row)) in by_key] if _algorithm(largest) != "none" else []
+    alone = (
+        [by_key[key] for row in members if (key := _alone(row)) in by_key]
+        if _algorithm(largest) != "none"
+        else []
+    )
     return Knowledge(
-        step_s=math.fsum(map(math.fsum, steps)) / sum(map(len, steps)) if steps else None,
+        step_s=math.fsum(map(math.fsum, steps)) / sum(map(len, steps))
+        if steps
+        else None,
         summed_bytes=summed,
         gathered_bytes=gathered,
         algorithm=_algorithm(largest),
-        servers=largest.config["num_ps"] if largest.is_distributed and _algorithm(largest) == SERVER else 0,
+        servers=largest.config["num_ps"]
+        if largest.is_distributed and _algorithm(largest) == SERVER
+        else 0,
         links=links.used_by(largest),
         hidden=_hidden(members),
         step_times=max(steps, key=len, default=()),
         independent=tuple(point(row) for row in alone),
         cores=_cores(largest),
         devices_per_machine=links.devices_per_machine,
-        gradients_s={row.num_devices: mean for row in members if (mean := _gradients_s(row))},
+        gradients_s={
+            row.num_devices: mean for row in members if (mean := _gradients_s(row))
+        },
     )
 
 
 def _exchanged(row: Row) -> tuple[float | None, float | None]:
     """(bytes that are summed, bytes that every other device gets): twice the first, and n times the second, cross."""
     two, three = (exchanged_bytes(row.good[-1], devices) for devices in (2, 3))
-    return (None, None) if two is None or three is None else (two - three + two / 2, three - two)
+    return (
+        (None, None)
+        if two is None or three is None
+        else (two - three + two / 2, three - two)
+    )
 
 
 def _algorithm(row: Row) -> str:
-    mode = registry.VARIABLE_UPDATES.get(str(row.config["variable_update"])) if row.is_ours else None
+    mode = (
+        registry.VARIABLE_UPDATES.get(str(row.config["variable_update"]))
+        if row.is_ours
+        else None
+    )
     if mode is None:
         return ""
     if not mode.trains_one_model:
@@ -144,21 +201,35 @@ def _hidden(members: Sequence[Row]) -> float | None:
     """Share of the exchange that overlaps with computation, on the most devices that were traced."""
     for row in reversed(members):
         traced = split_steps(row.good) if row.num_devices > 1 else None
-        if traced and traced.synchronous and traced.steps and (busy := traced.exchange("busy").mean):
+        if (
+            traced
+            and traced.synchronous
+            and traced.steps
+            and (busy := traced.exchange("busy").mean)
+        ):
             return min(1.0, traced.exchange("hidden").mean / busy)
     return None
 
 
 def _gradients_s(row: Row) -> float | None:
     """Mean seconds until the gradients of a worker are computed; None of one worker and where it is not recorded."""
-    workers = [(run.batches.warmup, rank) for run in row.good if run.workers for rank in run.workers.workers]
+    workers = [
+        (run.batches.warmup, rank)
+        for run in row.good
+        if run.workers
+        for rank in run.workers.workers
+    ]
     ready = [seconds for warmup, rank in workers for seconds in rank.ready[warmup:]]
     return math.fsum(ready) / len(ready) if ready and row.num_workers > 1 else None
 
 
 def _cores(row: Row) -> int | None:
     """The cores of the machine whose CPU is the devices of all workers; None where they share none."""
-    counts = {run.environment.cpu_cores for run in row.good if run.resolved.device_type == "CPU" and nodes(run) == 1}
+    counts = {
+        run.environment.cpu_cores
+        for run in row.good
+        if run.resolved.device_type == "CPU" and nodes(run) == 1
+    }
     return disturbance.shared_cores(row) or (counts.pop() if len(counts) == 1 else None)
 
 
@@ -180,5 +251,9 @@ def _made_link(row: Row) -> Link | None:
     workers = row.good[-1].workers
     if not (found := _MADE.search((workers and workers.link) or "")):
         return None
-    low, high, round_trip_ms = float(found[1]), float(found[2] or found[1]), float(found[3])
+    low, high, round_trip_ms = (
+        float(found[1]),
+        float(found[2] or found[1]),
+        float(found[3]),
+    )
     return Link(1e-3 * round_trip_ms / 2, 1e6 * math.sqrt(low * high) / 8)

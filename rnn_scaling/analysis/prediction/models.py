@@ -41,7 +41,12 @@ class Model:
 
     @property
     def name(self) -> str:
-        return " + ".join([term.name for term in self.terms] + ["known cost"] * self.uses_known) or "ideal"
+        return (
+            " + ".join(
+                [term.name for term in self.terms] + ["known cost"] * self.uses_known
+            )
+            or "ideal"
+        )
 
 
 def _by_name(*terms: Term) -> dict[str, Term]:
@@ -105,7 +110,9 @@ def candidates(curve: Curve, has_known_cost: bool) -> list[Model]:
     steps = step_terms([point.devices for point in curve.points], is_strong)
     models = []
     for names, weight in (STRONG_MODELS if is_strong else WEAK_MODELS).items():
-        chosen = tuple(terms[name] for name in names.split(", ") if name and name != STEP)
+        chosen = tuple(
+            terms[name] for name in names.split(", ") if name and name != STEP
+        )
         variants = [(*chosen, step) for step in steps] if STEP in names else [chosen]
         for variant in variants:
             models.append(Model(variant, False, weight / len(variants)))
@@ -122,10 +129,18 @@ def step_terms(devices: Sequence[int], is_strong: bool) -> list[Term]:
 
     def term(first: int) -> Term:
         name = f"{STEP} at {first}"
-        return Term(name, EXCHANGE, lambda n: np.where(n >= first, n / first if is_strong else 1.0, 0.0))
+        return Term(
+            name,
+            EXCHANGE,
+            lambda n: np.where(n >= first, n / first if is_strong else 1.0, 0.0),
+        )
 
     pairs = zip(devices, devices[1:])
-    return [term(n) for below, n in pairs if below > 1 and 2 ** math.floor(math.log2(n - 1)) >= below]
+    return [
+        term(n)
+        for below, n in pairs
+        if below > 1 and 2 ** math.floor(math.log2(n - 1)) >= below
+    ]
 
 
 def part_of(term: Term, known: Knowledge) -> str:
@@ -147,19 +162,36 @@ def exchange_terms(curve: Curve) -> list[Term]:
 
     def exchange(n: np.ndarray) -> np.ndarray:
         sizes = (known.summed_bytes or 0.0, known.gathered_bytes or 0.0)
-        seconds = np.array([costs.exchange_s(known.algorithm, int(count), *sizes, known.links) for count in n])
-        return (1 - (known.hidden or 0.0)) / (known.step_s or 1.0) * seconds * (n if curve.scaling == STRONG else 1.0)
+        seconds = np.array(
+            [
+                costs.exchange_s(known.algorithm, int(count), *sizes, known.links)
+                for count in n
+            ]
+        )
+        return (
+            (1 - (known.hidden or 0.0))
+            / (known.step_s or 1.0)
+            * seconds
+            * (n if curve.scaling == STRONG else 1.0)
+        )
 
     terms = [Term("exchange", EXCHANGE, exchange)] if knows_exchange(known) else []
     if len(known.step_times) >= ENOUGH_STEPS and known.algorithm != "none":
-        terms.append(Term("jitter", JITTER, lambda n: longest_share(known.step_times, n)))
+        terms.append(
+            Term("jitter", JITTER, lambda n: longest_share(known.step_times, n))
+        )
     return terms
 
 
 def knows_exchange(known: Knowledge) -> bool:
     """True if the seconds of an exchange can be calculated, at least between machines."""
     has_speed = any(math.isfinite(link.bytes_per_s) for link in known.links)
-    return bool(has_speed and known.step_s and known.algorithm not in ("", "none") and known.summed_bytes is not None)
+    return bool(
+        has_speed
+        and known.step_s
+        and known.algorithm not in ("", "none")
+        and known.summed_bytes is not None
+    )
 
 
 def longest_share(times: Sequence[float], n: np.ndarray) -> np.ndarray:

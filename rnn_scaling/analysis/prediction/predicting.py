@@ -10,8 +10,21 @@ from typing import Any
 import numpy as np
 
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.prediction.averaging import NOISE, Average, average, step_chance, variances
-from rnn_scaling.analysis.prediction.curves import PARTS, CannotPredict, Curve, Knowledge, PredictedPoint, Prediction
+from rnn_scaling.analysis.prediction.averaging import (
+    NOISE,
+    Average,
+    average,
+    step_chance,
+    variances,
+)
+from rnn_scaling.analysis.prediction.curves import (
+    PARTS,
+    CannotPredict,
+    Curve,
+    Knowledge,
+    PredictedPoint,
+    Prediction,
+)
 from rnn_scaling.analysis.prediction.models import part_of
 from rnn_scaling.analysis.statements import Statement, interval_values
 
@@ -46,12 +59,20 @@ def predict(curve: Curve, devices: Sequence[int]) -> Prediction:
 
 def _check(curve: Curve, devices: Sequence[int]) -> None:
     measured = [point.devices for point in curve.points]
-    wrong = [point.devices for point in curve.points if not (point.rate > 0 and math.isfinite(point.rate))]
+    wrong = [
+        point.devices
+        for point in curve.points
+        if not (point.rate > 0 and math.isfinite(point.rate))
+    ]
     below = [n for n in devices if measured and n < measured[0]]
     if wrong:
-        raise CannotPredict(Statement("prediction-bad-rate", curve.name, {"devices": wrong}))
+        raise CannotPredict(
+            Statement("prediction-bad-rate", curve.name, {"devices": wrong})
+        )
     if len(measured) < 2:
-        raise CannotPredict(Statement("prediction-few-points", curve.name, {"devices": measured}))
+        raise CannotPredict(
+            Statement("prediction-few-points", curve.name, {"devices": measured})
+        )
     if below:
         values = {"devices": below, "smallest": measured[0]}
         raise CannotPredict(Statement("prediction-below-measured", curve.name, values))
@@ -64,19 +85,36 @@ def _check_growth(curve: Curve, fitted: Average) -> None:
     doubling. A measured gain below GAIN times the predicted one contradicts the models, unless noise explains it.
     """
     last = curve.points[-1]
-    before = [point for point in curve.points if point.devices <= WINDOW * last.devices][-1:] or [curve.points[0]]
+    before = [
+        point for point in curve.points if point.devices <= WINDOW * last.devices
+    ][-1:] or [curve.points[0]]
     span = last.devices - before[0].devices
     measured = (last.rate - before[0].rate) / span
-    expected = (float(np.exp(np.median(fitted.log_rates(2 * last.devices)))) - last.rate) / last.devices
-    noise = NOISE * math.sqrt(float(variances([last, before[0]]).sum())) * last.rate / span
-    if expected > 0 and measured < GAIN * expected and expected - measured > SIGNIFICANT * noise:
-        values = {"devices": last.devices, "rate": last.rate, "unit": curve.unit, "expected": expected * span}
+    expected = (
+        float(np.exp(np.median(fitted.log_rates(2 * last.devices)))) - last.rate
+    ) / last.devices
+    noise = (
+        NOISE * math.sqrt(float(variances([last, before[0]]).sum())) * last.rate / span
+    )
+    if (
+        expected > 0
+        and measured < GAIN * expected
+        and expected - measured > SIGNIFICANT * noise
+    ):
+        values = {
+            "devices": last.devices,
+            "rate": last.rate,
+            "unit": curve.unit,
+            "expected": expected * span,
+        }
         raise CannotPredict(Statement("prediction-stops-growing", curve.name, values))
 
 
 def _point(curve: Curve, fitted: Average, n: int) -> PredictedPoint:
     logs = fitted.log_rates(n)
-    low, value, high = (float(x) for x in np.exp(np.quantile(logs, (0.025, 0.5, 0.975))))
+    low, value, high = (
+        float(x) for x in np.exp(np.quantile(logs, (0.025, 0.5, 0.975)))
+    )
     rate = Interval(value, low, high, KIND, float(logs.std()) * value)
     first = curve.points[0]
     if first.devices != 1:
@@ -92,7 +130,9 @@ def _parts(fitted: Average, n: int, lost: float) -> dict[str, float]:
     shared = y / (1 + losses.sum(axis=1))
     parts["contention"] = float(np.mean((shared - 1) / y))
     for term, loss in zip(fitted.terms, losses.T):
-        parts[part_of(term, fitted.curve.knowledge)] += float(np.mean(loss * shared / y))
+        parts[part_of(term, fitted.curve.knowledge)] += float(
+            np.mean(loss * shared / y)
+        )
     parts[PARTS[-1]] = lost - sum(parts[part] for part in PARTS[:-1])
     return parts
 
@@ -103,36 +143,69 @@ def _statements(curve: Curve, points: Sequence[PredictedPoint]) -> list[Statemen
     fastest = max(point.rate for point in curve.points)
     beyond = [point.devices for point in points if point.devices > last]
     unknown = [n for n in beyond if step_chance(curve.knowledge, last, n) > 0]
-    falling = [point.devices for point in points if point.devices > last and point.rate.value < fastest]
+    falling = [
+        point.devices
+        for point in points
+        if point.devices > last and point.rate.value < fastest
+    ]
     lists = {
-        "prediction-topology-unknown" if not curve.knowledge.links else "prediction-crossing-unknown": unknown,
+        "prediction-topology-unknown"
+        if not curve.knowledge.links
+        else "prediction-crossing-unknown": unknown,
         "prediction-far": [n for n in beyond if n > FAR * last],
         "prediction-cores": [n for n in beyond if cores and curve.sharing(n) > cores],
-        "prediction-two-points": [point.devices for point in curve.points] if len(curve.points) == 2 else [],
+        "prediction-two-points": [point.devices for point in curve.points]
+        if len(curve.points) == 2
+        else [],
     }
     values = {"largest": last, "cores": cores}
-    made = [Statement(kind, curve.name, {**values, "devices": n}) for kind, n in lists.items() if n]
+    made = [
+        Statement(kind, curve.name, {**values, "devices": n})
+        for kind, n in lists.items()
+        if n
+    ]
     if falling:
-        made.append(Statement("prediction-falls", curve.name, {"devices": min(falling)}))
+        made.append(
+            Statement("prediction-falls", curve.name, {"devices": min(falling)})
+        )
     return made
 
 
 def answer(prediction: Prediction) -> list[Statement]:
     """The rate on the most devices whose interval is not WIDE, what would make them EFFICIENT, and on the most."""
-    curve, measured = prediction.curve, {point.devices for point in prediction.curve.points}
-    if not (new := [point for point in prediction.points if point.devices not in measured]):
+    curve, measured = (
+        prediction.curve,
+        {point.devices for point in prediction.curve.points},
+    )
+    if not (
+        new := [point for point in prediction.points if point.devices not in measured]
+    ):
         return [Statement("predict-measured", curve.name)]
     point = ([point for point in new if not _is_wide(point.rate)] or new)[-1]
     made = [_rate(curve, point)]
     if point.efficiency:
-        percent = {"devices": point.devices, "efficiency": interval_values(point.efficiency.scaled(100))}
-        made += [Statement("predict-efficiency", curve.name, percent), _needed(point, point.efficiency.value)]
+        percent = {
+            "devices": point.devices,
+            "efficiency": interval_values(point.efficiency.scaled(100)),
+        }
+        made += [
+            Statement("predict-efficiency", curve.name, percent),
+            _needed(point, point.efficiency.value),
+        ]
     return made if point is new[-1] else [*made, _rate(curve, new[-1])]
 
 
 def _rate(curve: Curve, point: PredictedPoint) -> Statement:
-    values = {"devices": point.devices, "unit": curve.unit, "rate": interval_values(point.rate)}
-    return Statement("predict-speedup" if curve.unit == SPEEDUP else "predict-rate", curve.name, values)
+    values = {
+        "devices": point.devices,
+        "unit": curve.unit,
+        "rate": interval_values(point.rate),
+    }
+    return Statement(
+        "predict-speedup" if curve.unit == SPEEDUP else "predict-rate",
+        curve.name,
+        values,
+    )
 
 
 def _is_wide(rate: Interval) -> bool:
@@ -143,15 +216,26 @@ def _is_wide(rate: Interval) -> bool:
 def _needed(point: PredictedPoint, efficiency: float) -> Statement:
     """What would have to change on these devices for an efficiency of EFFICIENT."""
     missing, part = EFFICIENT - efficiency, largest_part(point.parts)
-    values: dict[str, Any] = {"devices": point.devices, "wanted": EFFICIENT, "part": part}
+    values: dict[str, Any] = {
+        "devices": point.devices,
+        "wanted": EFFICIENT,
+        "part": part,
+    }
     if missing <= 0:
         return Statement("predict-is-efficient", values=values)
     if part is None or part == PARTS[-1]:
-        return Statement("predict-needs-unsplit", values={**values, "factor": (1 - efficiency) / (1 - EFFICIENT)})
+        return Statement(
+            "predict-needs-unsplit",
+            values={**values, "factor": (1 - efficiency) / (1 - EFFICIENT)},
+        )
     lost = point.parts[part]
     if lost <= missing:
-        return Statement("predict-needs-more", values={**values, "without": efficiency + lost})
-    return Statement("predict-needs", values={**values, "factor": lost / (lost - missing)})
+        return Statement(
+            "predict-needs-more", values={**values, "without": efficiency + lost}
+        )
+    return Statement(
+        "predict-needs", values={**values, "factor": lost / (lost - missing)}
+    )
 
 
 def largest_part(parts: Mapping[str, float]) -> str | None:
@@ -172,8 +256,17 @@ def assumptions(prediction: Prediction) -> list[Statement]:
     curve = prediction.curve
     if prediction.is_simulated:
         return [*_known(curve.knowledge), *prediction.statements]
-    models = [f"{name} ({100 * share:.0f} %)" for name, share in [*prediction.weights.items()][:MOST_MODELS]]
-    made = [Statement("predict-models", curve.name, {"models": models, "count": len(prediction.weights)})]
+    models = [
+        f"{name} ({100 * share:.0f} %)"
+        for name, share in [*prediction.weights.items()][:MOST_MODELS]
+    ]
+    made = [
+        Statement(
+            "predict-models",
+            curve.name,
+            {"models": models, "count": len(prediction.weights)},
+        )
+    ]
     if all(point.error is None for point in curve.points):
         made.append(Statement("predict-no-repeats", curve.name))
     return [*made, *_known(curve.knowledge), *prediction.statements]
@@ -182,13 +275,29 @@ def assumptions(prediction: Prediction) -> list[Statement]:
 def _known(known: Knowledge) -> list[Statement]:
     made = []
     if sent := (known.summed_bytes or 0.0) + (known.gathered_bytes or 0.0):
-        made.append(Statement("predict-bytes", values={"mb": interval_values(Interval(sent / 1e6))}))
-    elif known.summed_bytes is None and any(math.isfinite(link.bytes_per_s) for link in known.links):
+        made.append(
+            Statement(
+                "predict-bytes", values={"mb": interval_values(Interval(sent / 1e6))}
+            )
+        )
+    elif known.summed_bytes is None and any(
+        math.isfinite(link.bytes_per_s) for link in known.links
+    ):
         return [Statement("predict-links-unused")]
-    kinds = ["predict-link-inside", "predict-link-between"] if len(known.links) > 1 else ["predict-link"]
+    kinds = (
+        ["predict-link-inside", "predict-link-between"]
+        if len(known.links) > 1
+        else ["predict-link"]
+    )
     for link, kind in zip(known.links, kinds):
         speeds = {"gbit": 8e-9 * link.bytes_per_s, "latency_us": 1e6 * link.alpha_s}
-        values = {name: interval_values(Interval(value)) for name, value in speeds.items()}
+        values = {
+            name: interval_values(Interval(value)) for name, value in speeds.items()
+        }
         is_known = math.isfinite(link.bytes_per_s)
-        made.append(Statement(kind, values=values) if is_known else Statement("predict-links-unknown"))
+        made.append(
+            Statement(kind, values=values)
+            if is_known
+            else Statement("predict-links-unknown")
+        )
     return made

@@ -32,17 +32,32 @@ class Case:
     def statement(self) -> Statement:
         """Hit or miss, with the numbers."""
         predicted = Interval(self.point.rate, self.point.low, self.point.high)
-        values: dict[str, Any] = {"devices": self.point.devices, "fitted": self.prediction.fitted[-1].devices}
-        values |= {"predicted": interval_values(predicted), "measured": interval_values(self.measured)}
-        return Statement("predict-hit" if self.is_hit else "predict-miss", self.prediction.name, values)
+        values: dict[str, Any] = {
+            "devices": self.point.devices,
+            "fitted": self.prediction.fitted[-1].devices,
+        }
+        values |= {
+            "predicted": interval_values(predicted),
+            "measured": interval_values(self.measured),
+        }
+        return Statement(
+            "predict-hit" if self.is_hit else "predict-miss",
+            self.prediction.name,
+            values,
+        )
 
 
 def fitted_runs(rows: Sequence[Row]) -> tuple[Fitted, ...]:
     """The runs of the rows of a series, by rising number of devices."""
-    return tuple(Fitted(devices=row.num_devices, rates=tuple(process_rates(row.good))) for row in rows)
+    return tuple(
+        Fitted(devices=row.num_devices, rates=tuple(process_rates(row.good)))
+        for row in rows
+    )
 
 
-def as_kept(prediction: Prediction, rows: Sequence[Row] = (), date: str = "", version: str = "") -> KeptPrediction:
+def as_kept(
+    prediction: Prediction, rows: Sequence[Row] = (), date: str = "", version: str = ""
+) -> KeptPrediction:
     """A prediction from rows, or from a table, as it is kept and written, without points that are measured."""
     curve, points = prediction.curve, []
     measured = {point.devices for point in curve.points}
@@ -50,7 +65,13 @@ def as_kept(prediction: Prediction, rows: Sequence[Row] = (), date: str = "", ve
         if point.devices not in measured and point.rate.ends:
             low, high = point.rate.ends
             share = point.efficiency.value if point.efficiency else None
-            rate = Predicted(devices=point.devices, rate=point.rate.value, low=low, high=high, efficiency=share)
+            rate = Predicted(
+                devices=point.devices,
+                rate=point.rate.value,
+                low=low,
+                high=high,
+                efficiency=share,
+            )
             points.append(dataclasses.replace(rate, parts=point.parts))
     return KeptPrediction(
         date=date,
@@ -62,7 +83,13 @@ def as_kept(prediction: Prediction, rows: Sequence[Row] = (), date: str = "", ve
         fitted=fitted_runs(rows),
         predicted=tuple(points),
         models=prediction.weights,
-        statements=tuple(s.data() for s in (*predicting.answer(prediction), *predicting.assumptions(prediction))),
+        statements=tuple(
+            s.data()
+            for s in (
+                *predicting.answer(prediction),
+                *predicting.assumptions(prediction),
+            )
+        ),
     )
 
 
@@ -73,15 +100,23 @@ def of_folder(folder: Path, every: Iterable[Sequence[Row]]) -> dict[object, Case
     return judge(kept, every)
 
 
-def judge(made: Sequence[KeptPrediction], every: Iterable[Sequence[Row]]) -> dict[object, Case]:
+def judge(
+    made: Sequence[KeptPrediction], every: Iterable[Sequence[Row]]
+) -> dict[object, Case]:
     """The predicted points that were measured since, by a key that copies of a prediction share.
 
     A prediction belongs to the series that has all runs that it was fitted to.
     """
     cases: dict[object, Case] = {}
     for series in every:
-        rows = {row.num_devices: row for row in (series[0].one_device, *series) if row and row.good}
-        runs = frozenset().union(*(fitted.keys for fitted in fitted_runs([*rows.values()])))
+        rows = {
+            row.num_devices: row
+            for row in (series[0].one_device, *series)
+            if row and row.good
+        }
+        runs = frozenset().union(
+            *(fitted.keys for fitted in fitted_runs([*rows.values()]))
+        )
         for prediction in made:
             for point in prediction.predicted if prediction.runs <= runs else ():
                 if point.devices in rows and (rate := rows[point.devices].rate):
@@ -94,6 +129,10 @@ def tally(cases: Collection[Case]) -> Statement:
     """How often intervals held, and the median error."""
     if not cases:
         return Statement("track-record-none")
-    error = statistics.median(abs(case.point.rate / case.measured.value - 1) for case in cases)
+    error = statistics.median(
+        abs(case.point.rate / case.measured.value - 1) for case in cases
+    )
     held = sum(case.is_hit for case in cases)
-    return Statement("track-record", values={"cases": len(cases), "held": held, "error": error})
+    return Statement(
+        "track-record", values={"cases": len(cases), "held": held, "error": error}
+    )

@@ -24,7 +24,14 @@ JOBS = 20  # parts of a run, each with other stragglers, whose rates give the st
 BLOCK = 1 << 20  # random numbers that are drawn at once
 LINK_SHARING = 0.75  # of a server's link that answers: 0 first come first served, 1 all get the same share
 Exchange = Callable[[np.ndarray], np.ndarray]  # start -> finish
-PARTS = ("contention", "jitter", "stragglers", "failures", "exchange latency", "exchange bandwidth")
+PARTS = (
+    "contention",
+    "jitter",
+    "stragglers",
+    "failures",
+    "exchange latency",
+    "exchange bandwidth",
+)
 KIND = "no interval: the standard error is that of the random numbers, and says nothing about what was assumed"
 
 
@@ -37,10 +44,14 @@ class System(Knowledge):
     summed_bytes: float = 0.0
     gathered_bytes: float = 0.0
     is_strong: bool = False  # constant total work: n devices compute an n-th of it each
-    slowdown: Mapping[int, float] = dataclasses.field(default_factory=lambda: {1: 1.0})  # of computing, by devices
+    slowdown: Mapping[int, float] = dataclasses.field(
+        default_factory=lambda: {1: 1.0}
+    )  # of computing, by devices
     exchange_slowdown: float = 1.0  # of computing where devices exchange
     exchange_every: int = 1  # local SGD: steps between two exchanges
-    overlap_s: float = 0.0  # by how much an exchange begins before the computation of its step ends
+    overlap_s: float = (
+        0.0  # by how much an exchange begins before the computation of its step ends
+    )
     jitter: float = 0.0  # of lognormal step times, if there are no `step_times`: standard deviation over mean
     stragglers: float = 0.0  # share of the devices
     straggler_factor: float = 1.0  # by which a straggler computes longer
@@ -58,13 +69,26 @@ class System(Knowledge):
         devices of each core where there are more devices than cores.
         """
         counts = sorted(self.slowdown)
-        inside = devices if devices <= counts[-1] else min(devices, self.devices_per_machine or devices)
-        factor = float(np.interp(inside, counts, [self.slowdown[count] for count in counts]))
+        inside = (
+            devices
+            if devices <= counts[-1]
+            else min(devices, self.devices_per_machine or devices)
+        )
+        factor = float(
+            np.interp(inside, counts, [self.slowdown[count] for count in counts])
+        )
         crowded = max(1.0, inside / max(counts[-1], self.cores)) if self.cores else 1.0
-        return self.ideal_s(devices) * factor * crowded * (self.exchange_slowdown if devices > 1 else 1.0)
+        return (
+            self.ideal_s(devices)
+            * factor
+            * crowded
+            * (self.exchange_slowdown if devices > 1 else 1.0)
+        )
 
 
-def simulate(system: System, devices: int, steps: int, seed: int, one_rate: float = 1.0) -> PredictedPoint:
+def simulate(
+    system: System, devices: int, steps: int, seed: int, one_rate: float = 1.0
+) -> PredictedPoint:
     """Simulates a run of n devices, and again without one more cause of loss after the other.
 
     `one_rate`: of one device, which is the ideal of each of n.
@@ -76,7 +100,11 @@ def simulate(system: System, devices: int, steps: int, seed: int, one_rate: floa
         "failures": {"link_failures": 0.0},
         "stragglers": {"stragglers": 0.0},
         "jitter": {"jitter": 0.0, "step_times": ()},
-        "exchange latency": {"links": tuple(dataclasses.replace(link, alpha_s=0.0) for link in system.links)},
+        "exchange latency": {
+            "links": tuple(
+                dataclasses.replace(link, alpha_s=0.0) for link in system.links
+            )
+        },
     }
     for cause, changes in without.items():
         before, system = system, dataclasses.replace(system, **changes)
@@ -87,7 +115,9 @@ def simulate(system: System, devices: int, steps: int, seed: int, one_rate: floa
     parts |= {"contention": 1 - computing, "exchange bandwidth": computing - reached}
     error = float(efficiencies.std(ddof=1)) / math.sqrt(len(efficiencies))
     efficiency = Interval(mean, mean, mean, KIND, error)
-    return PredictedPoint(devices, efficiency.scaled(devices * one_rate), efficiency, parts)
+    return PredictedPoint(
+        devices, efficiency.scaled(devices * one_rate), efficiency, parts
+    )
 
 
 def job_efficiencies(system: System, devices: int, steps: int, seed: int) -> np.ndarray:
@@ -98,60 +128,105 @@ def job_efficiencies(system: System, devices: int, steps: int, seed: int) -> np.
     clock, passed = np.zeros(devices), np.zeros((jobs + 1, devices))
     exchange, failed_until = exchange_of(system, devices), np.zeros(devices)
     failing = np.random.default_rng([seed, 3])
-    for number, computing_s in enumerate(_computing(system, devices, jobs, length, seed), start=1):
+    for number, computing_s in enumerate(
+        _computing(system, devices, jobs, length, seed), start=1
+    ):
         done = clock + computing_s
         if exchange is None or number % every:
             clock = done
         else:
-            start = _with_failures(system, np.maximum(clock, done - system.overlap_s), failed_until, failing)
+            start = _with_failures(
+                system,
+                np.maximum(clock, done - system.overlap_s),
+                failed_until,
+                failing,
+            )
             clock = np.maximum(done, exchange(start))
         if number % length == 0:
             passed[number // length] = clock
-    return np.asarray(length * system.ideal_s(devices) * (1 / np.diff(passed, axis=0)).mean(axis=1))
+    return np.asarray(
+        length * system.ideal_s(devices) * (1 / np.diff(passed, axis=0)).mean(axis=1)
+    )
 
 
-def _computing(system: System, devices: int, jobs: int, length: int, seed: int) -> Iterator[np.ndarray]:
+def _computing(
+    system: System, devices: int, jobs: int, length: int, seed: int
+) -> Iterator[np.ndarray]:
     """Seconds that each device computes, `[devices]`, step by step."""
     draws, lots = (np.random.default_rng([seed, stream]) for stream in (1, 2))
     mean, times = system.computing_s(devices), np.asarray(system.step_times, float)
     deviation = math.sqrt(math.log1p(system.jitter**2))
     block = max(1, BLOCK // devices)
     for _ in range(jobs):
-        factor = np.where(lots.random(devices) < system.stragglers, system.straggler_factor, 1.0) * mean
+        factor = (
+            np.where(
+                lots.random(devices) < system.stragglers, system.straggler_factor, 1.0
+            )
+            * mean
+        )
         for first in range(0, length, block):
             shape = (min(block, length - first), devices)
             if len(times):
-                yield from factor * (times / times.mean())[draws.integers(len(times), size=shape)]
+                yield from (
+                    factor
+                    * (times / times.mean())[draws.integers(len(times), size=shape)]
+                )
             else:
-                yield from factor * np.exp(deviation * draws.standard_normal(shape) - deviation**2 / 2)
+                yield from factor * np.exp(
+                    deviation * draws.standard_normal(shape) - deviation**2 / 2
+                )
 
 
-def _with_failures(system: System, start: np.ndarray, until: np.ndarray, random: np.random.Generator) -> np.ndarray:
+def _with_failures(
+    system: System, start: np.ndarray, until: np.ndarray, random: np.random.Generator
+) -> np.ndarray:
     """The starts of an exchange, those behind failed links after retries. Updates `until`, when each works again."""
     if not system.link_failures:
         return start
     new = (random.random(len(start)) < system.link_failures) & (until <= start)
     until[new] = start[new] + system.failure_s
-    retries = np.ceil(np.maximum(0.0, until - start) / system.retry_s - 1e-6)  # not one more for a rounding error
+    retries = np.ceil(
+        np.maximum(0.0, until - start) / system.retry_s - 1e-6
+    )  # not one more for a rounding error
     return np.asarray(start + retries * system.retry_s)
 
 
-def exchange_of(known: Knowledge, devices: int, sharing: float = LINK_SHARING) -> Exchange | None:
+def exchange_of(
+    known: Knowledge, devices: int, sharing: float = LINK_SHARING
+) -> Exchange | None:
     """The exchange of n devices; None if they exchange nothing, or if bytes or links are unknown."""
-    summed, gathered, links = known.summed_bytes or 0.0, known.gathered_bytes or 0.0, known.links
-    if known.algorithm == "none" or not summed + gathered or not links or (devices == 1 and not known.servers):
+    summed, gathered, links = (
+        known.summed_bytes or 0.0,
+        known.gathered_bytes or 0.0,
+        known.links,
+    )
+    if (
+        known.algorithm == "none"
+        or not summed + gathered
+        or not links
+        or (devices == 1 and not known.servers)
+    ):
         return None
     if known.algorithm == "parameter_server":
         link = links[-1] if known.servers else joined_groups(devices, links)[-1][0]
         own_s = (summed + gathered) / link.bytes_per_s
         return lambda start: _served(start, own_s, link.alpha_s, known.servers, sharing)
-    if known.algorithm == "ring":  # 2(n-1) rounds that sum and n-1 that gather, of the same mean size
+    if (
+        known.algorithm == "ring"
+    ):  # 2(n-1) rounds that sum and n-1 that gather, of the same mean size
         sums, gathers, inside = 2 * (summed > 0), int(gathered > 0), 1
-        num_bytes, message_s = (sums * summed / devices + gathers * gathered) / (sums + gathers), np.zeros(devices)
+        num_bytes, message_s = (
+            (sums * summed / devices + gathers * gathered) / (sums + gathers),
+            np.zeros(devices),
+        )
         for link, groups in joined_groups(devices, links):
-            message_s[::inside] = link.message_s(num_bytes)  # the outermost link from the device before each one
+            message_s[::inside] = link.message_s(
+                num_bytes
+            )  # the outermost link from the device before each one
             inside *= groups
-        return lambda start: ring_finish(start, message_s, (sums + gathers) * (devices - 1))
+        return lambda start: ring_finish(
+            start, message_s, (sums + gathers) * (devices - 1)
+        )
     seconds = exchange_s(known.algorithm, devices, summed, gathered, links)
     return lambda start: np.full(devices, start.max() + seconds)
 
@@ -169,19 +244,26 @@ def ring_finish(start: np.ndarray, message_s: np.ndarray, rounds: int) -> np.nda
         return np.full(n, start.max() + rounds * slowest)
     saved = np.cumsum(np.tile(message_s - slowest, 3))
     latest = np.maximum.accumulate(np.tile(start, 3) - saved)
-    stay = np.maximum.accumulate(np.where(np.tile(message_s == slowest, 3), np.arange(3 * n), 0))
+    stay = np.maximum.accumulate(
+        np.where(np.tile(message_s == slowest, 3), np.arange(3 * n), 0)
+    )
     return (latest[stay] + saved)[2 * n :] + rounds * slowest
 
 
 def queue_finish(arrival: np.ndarray, service_s: float) -> np.ndarray:
     """When a queue that serves one after the other, first come first served, has finished each one (Lindley)."""
-    order, served = np.argsort(arrival, kind="stable"), service_s * np.arange(len(arrival))
+    order, served = (
+        np.argsort(arrival, kind="stable"),
+        service_s * np.arange(len(arrival)),
+    )
     finish = np.empty_like(arrival)
     finish[order] = np.maximum.accumulate(arrival[order] - served) + served + service_s
     return finish
 
 
-def _served(start: np.ndarray, own_s: float, alpha_s: float, servers: int, sharing: float) -> np.ndarray:
+def _served(
+    start: np.ndarray, own_s: float, alpha_s: float, servers: int, sharing: float
+) -> np.ndarray:
     """Gradients queue at the link of each server; then every device gets the new values over the same link.
 
     Without servers of their own, the first device is the server. All messages are in the queue of the outermost link,
@@ -189,7 +271,12 @@ def _served(start: np.ndarray, own_s: float, alpha_s: float, servers: int, shari
     """
     back, here = np.zeros(len(start)), slice(0 if servers else 1, None)
     service_s = own_s / max(1, servers)
-    summed = np.maximum(queue_finish(start[here], service_s), start[here] + own_s).max() + alpha_s
+    summed = (
+        np.maximum(queue_finish(start[here], service_s), start[here] + own_s).max()
+        + alpha_s
+    )
     turn = np.arange(1, len(start[here]) + 1)
-    back[here] = alpha_s + np.maximum(service_s * (sharing * len(turn) + (1 - sharing) * turn), own_s)
+    back[here] = alpha_s + np.maximum(
+        service_s * (sharing * len(turn) + (1 - sharing) * turn), own_s
+    )
     return np.asarray(max(start.max(), summed) + back)

@@ -31,7 +31,9 @@ class Setting:
     failed: int
     rate: Interval | None
     of_best: Interval | None  # its rate / that of the fastest number of threads
-    against_best: Comparison | None  # the test of that; None for the fastest itself and without two runs of each
+    against_best: (
+        Comparison | None
+    )  # the test of that; None for the fastest itself and without two runs of each
     # Towers that compute at once while any does, median over the traced steps; None without a trace or with --xla.
     concurrency: float | None
     # The same with its interval, of at least two runs that had their cores for themselves.
@@ -68,7 +70,9 @@ class Probe:
     num_devices: int
     default: int  # the trainer's own number of threads there
     settings: tuple[Setting, ...]
-    best: int | None  # threads of the fastest setting; None when no run measured anything
+    best: (
+        int | None
+    )  # threads of the fastest setting; None when no run measured anything
     # The smallest number that, with all measured ones up to the fastest, is not distinguishably slower than the
     # fastest; None when runs are too few to tell.
     enough: int | None
@@ -79,18 +83,27 @@ def probes(records: Sequence[RunRecord], defaults: Mapping[int, int]) -> list[Pr
     """An answer for each configuration, machine and number of devices; `defaults`: the trainer's threads on each."""
     machines = by_machine(records)
     return [
-        dataclasses.replace(probe, title=f"{probe.title}, {machine}") if len(machines) > 1 else probe
+        dataclasses.replace(probe, title=f"{probe.title}, {machine}")
+        if len(machines) > 1
+        else probe
         for machine, machine_records in machines.items()
         for probe in _of_one_machine(machine_records, defaults)
     ]
 
 
-def _of_one_machine(records: Sequence[RunRecord], defaults: Mapping[int, int]) -> list[Probe]:
+def _of_one_machine(
+    records: Sequence[RunRecord], defaults: Mapping[int, int]
+) -> list[Probe]:
     groups: dict[tuple, dict[int, list[Row]]] = {}
     for row in with_baselines(records):
         left_out = {"num_devices": 1, OPTION: 0}
-        groups.setdefault(work_key(row.config, **left_out), {}).setdefault(row.num_devices, []).append(row)
-    series = [[row for members in by_count.values() for row in members] for by_count in groups.values()]
+        groups.setdefault(work_key(row.config, **left_out), {}).setdefault(
+            row.num_devices, []
+        ).append(row)
+    series = [
+        [row for members in by_count.values() for row in members]
+        for by_count in groups.values()
+    ]
     probed = []
     for title, by_count in zip(titles(series), groups.values()):
         for number in sorted(by_count):
@@ -101,24 +114,49 @@ def _of_one_machine(records: Sequence[RunRecord], defaults: Mapping[int, int]) -
 def _probe(title: str, num_devices: int, default: int, rows: Sequence[Row]) -> Probe:
     rows = sorted(rows, key=lambda row: row.config[OPTION])
     measured = [row for row in rows if row.rate is not None]
-    best = max(measured, key=lambda row: row.rate.value if row.rate else 0.0, default=None)
+    best = max(
+        measured, key=lambda row: row.rate.value if row.rate else 0.0, default=None
+    )
     settings = tuple(_setting(row, best) for row in rows)
     if best is None:
         return Probe(title, rows[0].unit, num_devices, default, settings, None, None)
     fastest = best.config[OPTION]
-    judged = all(setting.against_best for setting in settings if setting.rate and setting.threads != fastest)
-    fewer = [setting for setting in settings if setting.rate and setting.threads < fastest]
-    as_fast = [*itertools.takewhile(lambda setting: not setting.is_slower, reversed(fewer))]
-    enough = min([fastest, *(setting.threads for setting in as_fast)]) if judged and len(measured) > 1 else None
+    judged = all(
+        setting.against_best
+        for setting in settings
+        if setting.rate and setting.threads != fastest
+    )
+    fewer = [
+        setting for setting in settings if setting.rate and setting.threads < fastest
+    ]
+    as_fast = [
+        *itertools.takewhile(lambda setting: not setting.is_slower, reversed(fewer))
+    ]
+    enough = (
+        min([fastest, *(setting.threads for setting in as_fast)])
+        if judged and len(measured) > 1
+        else None
+    )
     runs = tuple(record for row in measured for record in row.good)
-    return Probe(title, rows[0].unit, num_devices, default, settings, fastest, enough, runs)
+    return Probe(
+        title, rows[0].unit, num_devices, default, settings, fastest, enough, runs
+    )
 
 
 def _setting(row: Row, best: Row | None) -> Setting:
     compared = None
-    if best is not None and row is not best and len(row.good) > 1 and len(best.good) > 1:
+    if (
+        best is not None
+        and row is not best
+        and len(row.good) > 1
+        and len(best.good) > 1
+    ):
         compared = compare(process_rates(best.good), process_rates(row.good))
-    of_best = ratio(row.rate, best.rate) if row.rate and best and best.rate and row is not best else None
+    of_best = (
+        ratio(row.rate, best.rate)
+        if row.rate and best and best.rate and row is not best
+        else None
+    )
     return Setting(
         threads=row.config[OPTION],
         runs=len(row.good),
@@ -133,15 +171,30 @@ def _setting(row: Row, best: Row | None) -> Setting:
 
 def _concurrency(records: Sequence[RunRecord]) -> float | None:
     # XLA's clusters of operators do not name their tower.
-    traces = [record.trace for record in records if record.trace and not record.config.get("xla")]
-    known = [step.concurrency for trace in traces for step in trace.steps if step.concurrency is not None]
+    traces = [
+        record.trace
+        for record in records
+        if record.trace and not record.config.get("xla")
+    ]
+    known = [
+        step.concurrency
+        for trace in traces
+        for step in trace.steps
+        if step.concurrency is not None
+    ]
     return statistics.median(known) if known else None
 
 
 def _concurrency_over_runs(records: Sequence[RunRecord]) -> Interval | None:
     # Towers that wait for a core look as if they waited for a thread.
-    alone = [record for record in records if not (disturbance.load(record) or record.resolved.oversubscribed)]
-    known = [median for record in alone if (median := _concurrency([record])) is not None]
+    alone = [
+        record
+        for record in records
+        if not (disturbance.load(record) or record.resolved.oversubscribed)
+    ]
+    known = [
+        median for record in alone if (median := _concurrency([record])) is not None
+    ]
     return over_processes(known) if len(known) > 1 else None
 
 
@@ -150,7 +203,13 @@ def statements(probe: Probe) -> list[Statement]:
         return [_about(probe, "threads-not-measured"), *_disturbances(probe)]
     failed = [setting for setting in probe.settings if setting.rate is None]
     lost = [_about(probe, "threads-failed", threads=_names(failed))] if failed else []
-    return [*_bound(probe, probe.best), *lost, *_towers(probe), _default(probe), *_disturbances(probe)]
+    return [
+        *_bound(probe, probe.best),
+        *lost,
+        *_towers(probe),
+        _default(probe),
+        *_disturbances(probe),
+    ]
 
 
 def _about(probe: Probe, kind: str, **values: Any) -> Statement:
@@ -166,26 +225,45 @@ def _bound(probe: Probe, best: int) -> list[Statement]:
     enough = probe.enough
     if enough is None:
         return [_about(probe, "threads-one-run-each")]
-    slow = [setting for setting in probe.settings if setting.threads < enough and setting.of_best]
+    slow = [
+        setting
+        for setting in probe.settings
+        if setting.threads < enough and setting.of_best
+    ]
     if not slow:
         return _no_bound(probe, best)
-    slower = [_about(probe, "threads-slower", threads=setting.threads, share=setting.percent) for setting in slow]
-    between = [setting for setting in probe.settings if enough <= setting.threads < best]
+    slower = [
+        _about(probe, "threads-slower", threads=setting.threads, share=setting.percent)
+        for setting in slow
+    ]
+    between = [
+        setting for setting in probe.settings if enough <= setting.threads < best
+    ]
     if noisy := [setting for setting in between if setting.detectable > TOO_NOISY]:
         limit = max(setting.detectable for setting in noisy)
-        return [_about(probe, "threads-unclear", best=best, threads=_names(noisy), limit=limit), *slower]
+        return [
+            _about(
+                probe, "threads-unclear", best=best, threads=_names(noisy), limit=limit
+            ),
+            *slower,
+        ]
     return [_about(probe, "threads-enough", enough=enough, best=best), *slower]
 
 
 def _no_bound(probe: Probe, best: int) -> list[Statement]:
     """Even the fewest threads are as fast as any: which slow-down the runs could have shown."""
     fewest = next(setting.threads for setting in probe.settings if setting.rate)
-    limit = max((setting.detectable for setting in probe.settings if setting.threads != best), default=0.0)
+    limit = max(
+        (setting.detectable for setting in probe.settings if setting.threads != best),
+        default=0.0,
+    )
     if limit > TOO_NOISY:
         return [_about(probe, "threads-too-noisy", best=best, limit=limit)]
     kind = "threads-fewest-fastest" if best == fewest else "threads-fewest-enough"
     found = [_about(probe, kind, best=best, fewest=fewest)]
-    return [*found, _about(probe, "threads-detectable", limit=limit)] if limit else found
+    return (
+        [*found, _about(probe, "threads-detectable", limit=limit)] if limit else found
+    )
 
 
 def _towers(probe: Probe) -> list[Statement]:
@@ -193,18 +271,31 @@ def _towers(probe: Probe) -> list[Statement]:
     traced = [setting for setting in probe.settings if setting.concurrency is not None]
     if probe.num_devices == 1 or not traced:
         return []
-    most = max(traced, key=lambda setting: (setting.concurrency_over_runs is not None, setting.concurrency or 0.0))
+    most = max(
+        traced,
+        key=lambda setting: (
+            setting.concurrency_over_runs is not None,
+            setting.concurrency or 0.0,
+        ),
+    )
     at_once = {"at_once": most.concurrency, "most": most.threads}
-    if serial := [setting for setting in traced if setting.concurrency_ends[1] <= SERIAL]:
+    if serial := [
+        setting for setting in traced if setting.concurrency_ends[1] <= SERIAL
+    ]:
         return [_about(probe, "towers-in-turn", threads=_names(serial), **at_once)]
-    if unclear := [setting for setting in traced if setting.concurrency_ends[0] <= SERIAL]:
+    if unclear := [
+        setting for setting in traced if setting.concurrency_ends[0] <= SERIAL
+    ]:
         return [_about(probe, "towers-unclear", threads=_names(unclear))]
     return [_about(probe, "towers-at-once", **at_once)]
 
 
 def _default(probe: Probe) -> Statement:
     """How fast the trainer's own number of threads is."""
-    setting = next((setting for setting in probe.settings if setting.threads == probe.default), None)
+    setting = next(
+        (setting for setting in probe.settings if setting.threads == probe.default),
+        None,
+    )
     if setting is None or setting.rate is None:
         return _about(probe, "default-not-measured", default=probe.default)
     if probe.default == probe.best:
@@ -217,9 +308,21 @@ def _default(probe: Probe) -> Statement:
 
 def _disturbances(probe: Probe) -> list[Statement]:
     """What else is in the rates: devices that share cores, and other processes."""
-    shared = [len(disturbance.cores_of(record)) for record in probe.runs if record.resolved.oversubscribed]
+    shared = [
+        len(disturbance.cores_of(record))
+        for record in probe.runs
+        if record.resolved.oversubscribed
+    ]
     found = [_about(probe, "threads-shared-cores", cores=max(shared))] if shared else []
     loads = [load for record in probe.runs if (load := disturbance.load(record))]
     if loads:
-        found.append(_about(probe, "threads-load", load=max(loads), loaded=len(loads), runs=len(probe.runs)))
+        found.append(
+            _about(
+                probe,
+                "threads-load",
+                load=max(loads),
+                loaded=len(loads),
+                runs=len(probe.runs),
+            )
+        )
     return found

@@ -7,7 +7,12 @@ from fractions import Fraction
 from typing import Any
 
 from rnn_scaling.analysis.rows import work_key
-from rnn_scaling.analysis.steps.counts import HOW_MEASURED, CountGroup, own_decoder, varies
+from rnn_scaling.analysis.steps.counts import (
+    HOW_MEASURED,
+    CountGroup,
+    own_decoder,
+    varies,
+)
 
 LENGTHS = ("src_max_len", "tgt_max_len")
 PARTS = ("all", "forward", "backward")
@@ -30,12 +35,17 @@ class Line:
     @property
     def slope(self) -> Fraction:
         """Kernels a position between the first and the last length."""
-        return Fraction(self.values[-1] - self.values[0], self.lengths[-1] - self.lengths[0])
+        return Fraction(
+            self.values[-1] - self.values[0], self.lengths[-1] - self.lengths[0]
+        )
 
     @property
     def exact(self) -> bool:
         """Whether every count lies on the line."""
-        return all(v == self.values[0] + self.slope * (n - self.lengths[0]) for n, v in zip(self.lengths, self.values))
+        return all(
+            v == self.values[0] + self.slope * (n - self.lengths[0])
+            for n, v in zip(self.lengths, self.values)
+        )
 
     @property
     def formula(self) -> str:
@@ -57,9 +67,13 @@ def lines(groups: Sequence[CountGroup]) -> list[Line]:
     for option, group in itertools.product(LENGTHS, groups):
         if varies(group.config):
             continue  # then sentences have not exactly these lengths
-        for encoder, number, phase in itertools.product(group.encoders, group.device_counts, PARTS):
+        for encoder, number, phase in itertools.product(
+            group.encoders, group.device_counts, PARTS
+        ):
             if counts := group.find(encoder, number):
-                at = grown.setdefault((option, _family(group.config, option), encoder, number, phase), {})
+                at = grown.setdefault(
+                    (option, _family(group.config, option), encoder, number, phase), {}
+                )
                 kernels = {"all": counts.kernels, **counts.kernels_by_phase}
                 at[group.config[option]] = group, kernels.get(phase, 0)
     made = []
@@ -67,14 +81,20 @@ def lines(groups: Sequence[CountGroup]) -> list[Line]:
         if len(at) >= FEWEST:
             members, values = zip(*(at[length] for length in sorted(at)))
             words = members[0].title.split(", ")
-            title = ", ".join(word for word in words if not word.startswith(f"{option}="))
-            made.append(Line(title, encoder, number, phase, option, tuple(sorted(at)), values))
+            title = ", ".join(
+                word for word in words if not word.startswith(f"{option}=")
+            )
+            made.append(
+                Line(title, encoder, number, phase, option, tuple(sorted(at)), values)
+            )
     return made
 
 
 def _family(config: Mapping[str, Any], option: str) -> tuple:
     """What groups that differ in this length alone have in common."""
-    key = work_key(dict(config), encoder_type="", decoder_type="", num_devices=1, **{option: 0})
+    key = work_key(
+        dict(config), encoder_type="", decoder_type="", num_devices=1, **{option: 0}
+    )
     return (own_decoder(config), *(item for item in key if item[0] not in HOW_MEASURED))
 
 

@@ -64,26 +64,41 @@ class StepParts:
 
     def compute(self, tower: int | None = None) -> Spread:
         """Seconds a step in which a tower computes, whatever phase."""
-        return self._over_towers(lambda timed: math.fsum(timed.parts[phase] for phase in OWN), tower)
+        return self._over_towers(
+            lambda timed: math.fsum(timed.parts[phase] for phase in OWN), tower
+        )
 
     def at(self, name: str, tower: int) -> Spread | None:
         """When it happens after the step's start: "first_s" or "arrival_s"; None where a step does not show it."""
         values = [getattr(step.towers[tower], name) for step in self.steps]
         return None if None in values else spread(values)
 
-    def _over_towers(self, value: Callable[[TowerStep], float], tower: int | None) -> Spread:
+    def _over_towers(
+        self, value: Callable[[TowerStep], float], tower: int | None
+    ) -> Spread:
         towers = range(self.num_towers) if tower is None else [tower]
-        return spread([math.fsum(value(step.towers[i]) for i in towers) / len(towers) for step in self.steps])
+        return spread(
+            [
+                math.fsum(value(step.towers[i]) for i in towers) / len(towers)
+                for step in self.steps
+            ]
+        )
 
     @property
     def shown(self) -> list[str]:
         """The parts that take any time, in the order of precedence."""
-        return [name for name in PARTS if any(t.parts[name] for step in self.steps for t in step.towers)]
+        return [
+            name
+            for name in PARTS
+            if any(t.parts[name] for step in self.steps for t in step.towers)
+        ]
 
     @functools.cached_property
     def concurrency(self) -> float | None:
         """Towers that compute at once, the mean while any does: 1 is one after the other. None: it cannot be said."""
-        values = [step.concurrency for step in self.steps if step.concurrency is not None]
+        values = [
+            step.concurrency for step in self.steps if step.concurrency is not None
+        ]
         if self.clustered or len(values) < len(self.steps):
             return None
         return spread(values).mean
@@ -95,15 +110,32 @@ class StepParts:
     @functools.cached_property
     def cost(self) -> Cost:
         costs = [run.cost for run in self.runs]
-        timed = over_processes([s / cost.untraced_s for cost in costs for s in cost.timed_s])
-        counted = over_processes([s / cost.untraced_s for cost in costs for s in cost.counted_s])
-        start_s, stop_s = spread([cost.start_s for cost in costs]).mean, spread([cost.stop_s for cost in costs]).mean
-        return Cost(timed.value, timed.low, timed.high, sum(timed.processes), counted.value, start_s, stop_s)
+        timed = over_processes(
+            [s / cost.untraced_s for cost in costs for s in cost.timed_s]
+        )
+        counted = over_processes(
+            [s / cost.untraced_s for cost in costs for s in cost.counted_s]
+        )
+        start_s, stop_s = (
+            spread([cost.start_s for cost in costs]).mean,
+            spread([cost.stop_s for cost in costs]).mean,
+        )
+        return Cost(
+            timed.value,
+            timed.low,
+            timed.high,
+            sum(timed.processes),
+            counted.value,
+            start_s,
+            stop_s,
+        )
 
     @property
     def kernels(self) -> tuple[float, float]:
         """(kernels of a step, those among them that the timed steps hold), means."""
-        every = [step.host + step.device for run in self.runs for step in run.kernels.steps]
+        every = [
+            step.host + step.device for run in self.runs for step in run.kernels.steps
+        ]
         return spread(every).mean, spread([step.kernels for step in self.steps]).mean
 
     @property
@@ -121,14 +153,31 @@ class StepParts:
 def statements(parts: StepParts) -> list[Statement]:
     """The scatter, which tower others wait for, what tracing cost, and what the trace does not hold."""
     steps, cost, (kernels, timed) = len(parts.steps), parts.cost, parts.kernels
-    scattered = Statement("traced-steps", values={"steps": steps, "runs": len(parts.runs)})
+    scattered = Statement(
+        "traced-steps", values={"steps": steps, "runs": len(parts.runs)}
+    )
     paid = {**vars(cost), "steps": cost.count}
-    found = [scattered if steps > 1 else Statement("one-traced-step"), _concurrency(parts), parts.straggler[1]]
-    found.append(Statement("tracing-ratio-interval" if cost.low and cost.high else "tracing-ratio", values=paid))
+    found = [
+        scattered if steps > 1 else Statement("one-traced-step"),
+        _concurrency(parts),
+        parts.straggler[1],
+    ]
+    found.append(
+        Statement(
+            "tracing-ratio-interval" if cost.low and cost.high else "tracing-ratio",
+            values=paid,
+        )
+    )
     if cost.low and cost.high and cost.low <= 1:
-        found.append(Statement("tracing-faster" if cost.high < 1 else "tracing-no-cost"))
+        found.append(
+            Statement("tracing-faster" if cost.high < 1 else "tracing-no-cost")
+        )
     found.append(Statement("tracing-seconds", values=paid))
-    found.append(Statement("coverage", values={"timed": timed, "kernels": kernels, "idle": parts.idle}))
+    found.append(
+        Statement(
+            "coverage", values={"timed": timed, "kernels": kernels, "idle": parts.idle}
+        )
+    )
     return [*found, *([Statement("xla-clusters")] if parts.clustered else [])]
 
 
@@ -139,7 +188,9 @@ def _concurrency(parts: StepParts) -> Statement:
         return Statement("concurrency-unknown-clusters")
     if parts.concurrency is None:
         return Statement("concurrency-none")
-    return Statement("concurrency", values={"at_once": parts.concurrency, "towers": parts.num_towers})
+    return Statement(
+        "concurrency", values={"at_once": parts.concurrency, "towers": parts.num_towers}
+    )
 
 
 def split_steps(records: Sequence[RunRecord]) -> StepParts | None:

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rnn_scaling.analysis.confidence import MIN_BATCHES, cosines, long_run_variance, scatter
+from rnn_scaling.analysis.confidence import (
+    MIN_BATCHES,
+    cosines,
+    long_run_variance,
+    scatter,
+)
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.records.step_parts import BACKWARD, FORWARD, IDLE, TimedStep, TowerStep
@@ -36,8 +41,13 @@ def name_straggler(
     last = [max(step.towers, key=_arrival) for step in steps]
     tower = last[0].tower
     if any(latest.tower != tower for latest in last):
-        return None, Statement("straggler-changes", values={"towers": [str(latest.tower) for latest in last]})
-    late, took, compute = zip(*(_lateness(step, latest) for step, latest in zip(steps, last)))
+        return None, Statement(
+            "straggler-changes",
+            values={"towers": [str(latest.tower) for latest in last]},
+        )
+    late, took, compute = zip(
+        *(_lateness(step, latest) for step, latest in zip(steps, last))
+    )
     mean_late = math.fsum(late) / len(late)
     late_share = mean_late / (math.fsum(step.seconds for step in steps) / len(steps))
     values = {"tower": tower, "late": in_ms(late), "late_share": late_share}
@@ -56,13 +66,19 @@ def name_straggler(
     return tower, Statement("straggler", values=values)
 
 
-def _missing_evidence(steps: Sequence[TimedStep], synchronous: bool, clustered: bool) -> Statement | None:
+def _missing_evidence(
+    steps: Sequence[TimedStep], synchronous: bool, clustered: bool
+) -> Statement | None:
     """Why arrival times of these steps cannot name a tower; None if they can."""
     count = len(steps[0].towers) if steps else 0
     if not count:
         return Statement("straggler-no-steps")
-    unseen = sorted({t.tower for s in steps for t in s.towers if None in (t.first_s, t.arrival_s)})
-    idle = math.fsum(step.towers[0].parts[IDLE] / step.seconds for step in steps) / len(steps)
+    unseen = sorted(
+        {t.tower for s in steps for t in s.towers if None in (t.first_s, t.arrival_s)}
+    )
+    idle = math.fsum(step.towers[0].parts[IDLE] / step.seconds for step in steps) / len(
+        steps
+    )
     concurrency = math.fsum(step.concurrency or 0.0 for step in steps) / len(steps)
     reasons = [
         (count == 1, Statement("straggler-one-tower")),
@@ -70,11 +86,23 @@ def _missing_evidence(steps: Sequence[TimedStep], synchronous: bool, clustered: 
         (clustered, Statement("straggler-clusters")),
         (
             len(steps) < LEAST_STEPS,
-            Statement("straggler-few-steps", values={"steps": len(steps), "least": LEAST_STEPS}),
+            Statement(
+                "straggler-few-steps",
+                values={"steps": len(steps), "least": LEAST_STEPS},
+            ),
         ),
-        (bool(unseen), Statement("straggler-unseen", values={"towers": [f"tower {tower}" for tower in unseen]})),
+        (
+            bool(unseen),
+            Statement(
+                "straggler-unseen",
+                values={"towers": [f"tower {tower}" for tower in unseen]},
+            ),
+        ),
         (idle > MOST_IDLE, Statement("straggler-idle", values={"idle": idle})),
-        (concurrency <= 1 + SERIAL * (count - 1), Statement("straggler-serial", values={"concurrency": concurrency})),
+        (
+            concurrency <= 1 + SERIAL * (count - 1),
+            Statement("straggler-serial", values={"concurrency": concurrency}),
+        ),
     ]
     return next((statement for holds, statement in reasons if holds), None)
 
@@ -85,7 +113,10 @@ def _lateness(step: TimedStep, last: TowerStep) -> tuple[float, float, float]:
     second = max(others, key=_arrival)
     late = _arrival(last) - _arrival(second)
     took = late - ((last.first_s or 0.0) - (second.first_s or 0.0))
-    compute = [math.fsum(tower.busy[phase] for phase in (FORWARD, BACKWARD)) for tower in (last, second)]
+    compute = [
+        math.fsum(tower.busy[phase] for phase in (FORWARD, BACKWARD))
+        for tower in (last, second)
+    ]
     # To the nanosecond: the error of floating point has no scatter, and would be above 0 in every step.
     return round(late, 9), round(took, 9), round(compute[0] - compute[1], 9)
 
@@ -97,7 +128,9 @@ def _arrival(tower: TowerStep) -> float:
 def _lower_end(values: Sequence[float]) -> float:
     """Lower end of the one-sided 95 % interval of their mean."""
     mean = math.fsum(values) / len(values)
-    return mean - t_quantile(LEVEL, len(values) - 1) * scatter(values) / math.sqrt(len(values))
+    return mean - t_quantile(LEVEL, len(values) - 1) * scatter(values) / math.sqrt(
+        len(values)
+    )
 
 
 def in_ms(values: Sequence[float]) -> str:
@@ -109,12 +142,16 @@ def in_ms(values: Sequence[float]) -> str:
 class RankTimes:
     rank: Rank
     seconds: tuple[float, ...]  # of each, by its own clock
-    ready: tuple[float, ...]  # until its gradients were there, empty where that is not recorded
+    ready: tuple[
+        float, ...
+    ]  # until its gradients were there, empty where that is not recorded
     last: int = 0  # batches in which it was the last of all, by `ready` or without exchange by `seconds`
 
     @property
     def items_per_second(self) -> float:
-        return math.fsum(self.rank.items[-len(self.seconds) :]) / math.fsum(self.seconds)
+        return math.fsum(self.rank.items[-len(self.seconds) :]) / math.fsum(
+            self.seconds
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +173,9 @@ def judge_ranks(workers: Workers, warmup: int, exchanges: bool) -> Lateness | No
     more, and exceeds its standard deviation.
     """
     beyond = [rank for rank in workers.ranks if len(rank.seconds) > warmup]
-    timed = [RankTimes(rank, rank.seconds[warmup:], rank.ready[warmup:]) for rank in beyond]
+    timed = [
+        RankTimes(rank, rank.seconds[warmup:], rank.ready[warmup:]) for rank in beyond
+    ]
     if len(timed) < 2:
         return None
     has_ready = all(len(times.ready) == len(timed[0].ready) > 0 for times in timed)
@@ -146,9 +185,13 @@ def judge_ranks(workers: Workers, warmup: int, exchanges: bool) -> Lateness | No
     if count < MIN_BATCHES:
         why = Statement("ranks-few-batches", values={"least": MIN_BATCHES})
         return Lateness(tuple(timed), (), why, exchanges)
-    at = np.asarray([(times.ready if exchanges else times.seconds)[:count] for times in timed])
+    at = np.asarray(
+        [(times.ready if exchanges else times.seconds)[:count] for times in timed]
+    )
     lasts = np.bincount(at.argmax(axis=0), minlength=len(timed))
-    ranks = tuple(dataclasses.replace(times, last=int(last)) for times, last in zip(timed, lasts))
+    ranks = tuple(
+        dataclasses.replace(times, last=int(last)) for times, last in zip(timed, lasts)
+    )
     whole = float(np.mean([times.seconds[:count] for times in timed]))
     late, why = _named(ranks, at, whole, exchanges)
     return Lateness(ranks, late, why, exchanges)
@@ -166,9 +209,18 @@ def _named(
         if not _is_late(behind.tolist(), whole):
             continue
         named = sorted(ranks[i].rank.rank for i in late)
-        values: dict[str, object] = {"ranks": [str(number) for number in named], "behind": in_ms(behind.tolist())}
-        values |= {"behind_share": float(behind.mean()) / whole, "batches": int((behind > 0).sum()), "measured": count}
-        return tuple(named), Statement("ranks-late" if exchanges else "ranks-slower", values=values)
+        values: dict[str, object] = {
+            "ranks": [str(number) for number in named],
+            "behind": in_ms(behind.tolist()),
+        }
+        values |= {
+            "behind_share": float(behind.mean()) / whole,
+            "batches": int((behind > 0).sum()),
+            "measured": count,
+        }
+        return tuple(named), Statement(
+            "ranks-late" if exchanges else "ranks-slower", values=values
+        )
     often = max(ranks, key=lambda times: times.last)
     values = {"rank": often.rank.rank, "batches": often.last, "measured": count}
     return (), Statement("ranks-not-late", values=values)
@@ -176,5 +228,7 @@ def _named(
 
 def _is_late(behind: list[float], whole: float) -> bool:
     mean, count = math.fsum(behind) / len(behind), len(behind)
-    low = mean - t_quantile(RANK_LEVEL, cosines(count)) * math.sqrt(long_run_variance(np.asarray(behind)) / count)
+    low = mean - t_quantile(RANK_LEVEL, cosines(count)) * math.sqrt(
+        long_run_variance(np.asarray(behind)) / count
+    )
     return low > 0 and mean >= LEAST_SHARE * whole and mean > scatter(behind)

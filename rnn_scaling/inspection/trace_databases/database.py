@@ -32,7 +32,10 @@ class TraceDatabase:
         sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
         tables = [name for (name,) in connection.execute(sql)]
         self.columns = {
-            table: tuple(row[1] for row in connection.execute(f"PRAGMA table_info({quoted(table)})"))
+            table: tuple(
+                row[1]
+                for row in connection.execute(f"PRAGMA table_info({quoted(table)})")
+            )
             for table in tables
         }
 
@@ -40,7 +43,9 @@ class TraceDatabase:
         """Whether the table exists and has all of the columns."""
         return table in self.columns and set(columns) <= set(self.columns[table])
 
-    def rows(self, table: str, sql: str, parameters: Mapping[str, object] | None = None) -> Iterator[tuple]:
+    def rows(
+        self, table: str, sql: str, parameters: Mapping[str, object] | None = None
+    ) -> Iterator[tuple]:
         """Streams the rows of a query; a damaged page ends them and is noted."""
         try:
             yield from self._connection.execute(sql, parameters or {})
@@ -50,7 +55,9 @@ class TraceDatabase:
     def select(self, table: str, *columns: str, rest: str = "") -> Iterator[tuple]:
         """Streams columns of a table; nothing if the file lacks one of them. `rest`: further clauses."""
         if self.has(table, *columns):
-            yield from self.rows(table, f"SELECT {', '.join(columns)} FROM {table} {rest}")
+            yield from self.rows(
+                table, f"SELECT {', '.join(columns)} FROM {table} {rest}"
+            )
 
     def note(self, problem: str) -> None:
         """Notes a problem once, in one line."""
@@ -74,16 +81,26 @@ def opened(file: Path) -> Iterator[TraceDatabase]:
     with input_files.open_regular(file, input_files.UNLIMITED) as f:
         head, size = f.read(20), os.fstat(f.fileno()).st_size
     if not head.startswith(MAGIC):
-        raise TraceDbError(file, "not an SQLite database; export reports with `nsys export --type=sqlite REPORT`")
+        raise TraceDbError(
+            file,
+            "not an SQLite database; export reports with `nsys export --type=sqlite REPORT`",
+        )
     if size % (int.from_bytes(head[16:18], "big") or 1):
-        raise TraceDbError(file, "cut short: the last page is not complete")  # SQLite misses only complete pages
+        raise TraceDbError(
+            file, "cut short: the last page is not complete"
+        )  # SQLite misses only complete pages
     target = file.resolve()
     for log in (Path(f"{target}-wal"), Path(f"{target}-journal")):
         if log.is_file() and log.stat().st_size > 0:
-            raise TraceDbError(file, f"has unfinished changes in {log.name}; open it once with sqlite3 to merge them")
+            raise TraceDbError(
+                file,
+                f"has unfinished changes in {log.name}; open it once with sqlite3 to merge them",
+            )
     # SQLite puts two files next to a database in write-ahead mode, unless it counts as immutable.
     mode = "immutable=1" if head.endswith(WRITE_AHEAD) else "mode=ro"
-    connection = sqlite3.connect(f"{target.as_uri()}?{mode}", uri=True, timeout=WAIT_S, isolation_level=None)
+    connection = sqlite3.connect(
+        f"{target.as_uri()}?{mode}", uri=True, timeout=WAIT_S, isolation_level=None
+    )
     with contextlib.closing(connection):
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         try:

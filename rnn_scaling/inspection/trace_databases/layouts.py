@@ -21,7 +21,11 @@ USABLE = f"""typeof("start") = 'integer' AND typeof("end") = 'integer' AND "end"
     AND "end" - "start" <= {LONGEST_NS} AND NOT ("start" = 0 AND "end" = 0)"""
 
 _NSYS = (
-    ("CUPTI_ACTIVITY_KIND_KERNEL", KERNEL, ("demangledName", "shortName", "mangledName")),
+    (
+        "CUPTI_ACTIVITY_KIND_KERNEL",
+        KERNEL,
+        ("demangledName", "shortName", "mangledName"),
+    ),
     ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", KERNEL, ("graphId",)),
     ("CUPTI_ACTIVITY_KIND_MEMCPY", COPY, ("copyKind",)),
     ("CUPTI_ACTIVITY_KIND_MEMSET", MEMSET, ()),
@@ -34,8 +38,14 @@ _NVPROF = (
     ("CUPTI_ACTIVITY_KIND_MEMCPY2", COPY, ()),
     ("CUPTI_ACTIVITY_KIND_MEMSET", MEMSET, ()),
 )
-HOST_TABLES = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER", "NVTX_EVENTS")  # part of the span alone
-_NO_KERNELS = "no table of kernels: nothing ran on a GPU, or it was profiled without --trace=cuda"
+HOST_TABLES = (
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "CUPTI_ACTIVITY_KIND_DRIVER",
+    "NVTX_EVENTS",
+)  # part of the span alone
+_NO_KERNELS = (
+    "no table of kernels: nothing ran on a GPU, or it was profiled without --trace=cuda"
+)
 _GRAPHS = "CUDA graphs were traced whole: each launch of one counts as one kernel (--cuda-graph-trace=node)"
 COPY_KINDS = {
     0: "unknown", 1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH",
@@ -45,7 +55,9 @@ MEMORY_KINDS = {
     0: "unknown", 1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed", 6: "device static",
     7: "managed static",
 }  # fmt: skip
-_COMMUNICATION = re.compile(r"(?:void\s+)?(?:\w+::)*(?:nccl|rccl|msccl|nvshmem)", re.IGNORECASE)
+_COMMUNICATION = re.compile(
+    r"(?:void\s+)?(?:\w+::)*(?:nccl|rccl|msccl|nvshmem)", re.IGNORECASE
+)
 PEER_TO_PEER = 10  # of COPY_KINDS
 
 
@@ -82,7 +94,9 @@ class EventTable:
     table: str
     kind: str
     name_of: Callable[[Any], str]
-    details: str  # SQL: name, bytes, and kinds of the memories that are copied from and to
+    details: (
+        str  # SQL: name, bytes, and kinds of the memories that are copied from and to
+    )
     owner: str = "NULL, NULL"  # SQL: process and device
 
 
@@ -97,14 +111,20 @@ class Layout:
     memory_kinds: Mapping[int, str]
     models: Mapping[object, str]
     # (process, device) -> number of the GPU, where CUDA_VISIBLE_DEVICES numbers devices anew.
-    gpus: Mapping[tuple[object, object], object] = dataclasses.field(default_factory=dict)
+    gpus: Mapping[tuple[object, object], object] = dataclasses.field(
+        default_factory=dict
+    )
 
     @property
     def notes(self) -> list[str]:
         """What a reader must know about the kernels."""
         kernels = [table.table for table in self.tables if table.kind == KERNEL]
         graphs = any(table.endswith("GRAPH_TRACE") for table in kernels)
-        return [note for note, applies in ((_GRAPHS, graphs), (_NO_KERNELS, not kernels)) if applies]
+        return [
+            note
+            for note, applies in ((_GRAPHS, graphs), (_NO_KERNELS, not kernels))
+            if applies
+        ]
 
 
 def layout_of(db: TraceDatabase) -> Layout | None:
@@ -120,10 +140,18 @@ def _nsys(db: TraceDatabase) -> Layout:
     text = _string_reader(db, "StringIds", "id")
     versions: dict[str, str] = {}
     for table in ("META_DATA_EXPORT", "META_DATA_CAPTURE", "EXPORT_META_DATA"):
-        rows = db.select(table, "name", "value", rest="WHERE name LIKE '%VERSION%' ORDER BY name LIMIT 20")
+        rows = db.select(
+            table,
+            "name",
+            "value",
+            rest="WHERE name LIKE '%VERSION%' ORDER BY name LIMIT 20",
+        )
         versions |= {str(name): str(value) for name, value in rows}
     models: dict[object, str] = {}
-    for table, number in (("TARGET_INFO_CUDA_GPU", "deviceId"), ("TARGET_INFO_GPU", "id")):  # the first until 2021.1
+    for table, number in (
+        ("TARGET_INFO_CUDA_GPU", "deviceId"),
+        ("TARGET_INFO_GPU", "id"),
+    ):  # the first until 2021.1
         models |= dict(db.select(table, number, "name", rest="ORDER BY 1 DESC"))
 
     def name_of(table: str, value: Any) -> str:
@@ -137,11 +165,14 @@ def _nsys(db: TraceDatabase) -> Layout:
         versions=versions,
         tables=_event_tables(db, _NSYS, name_of),
         # Nsight Systems counts memory kinds from 0, CUPTI from 1.
-        memory_kinds={kind - 1: name for kind, name in MEMORY_KINDS.items() if kind} | {7: "unknown"},
+        memory_kinds={kind - 1: name for kind, name in MEMORY_KINDS.items() if kind}
+        | {7: "unknown"},
         models=models,
         gpus={
             (process, cuda): gpu
-            for process, cuda, gpu in db.select("TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId")
+            for process, cuda, gpu in db.select(
+                "TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId"
+            )
         },
     )
 
@@ -151,20 +182,32 @@ def _nvprof(db: TraceDatabase) -> Layout:
     tables = _event_tables(db, _NVPROF, lambda table, value: short_name(text(value)))
     versions = {}
     if db.has("Version", "version"):
-        versions = {"schema": ", ".join(str(number) for (number,) in db.select("Version", "version", rest="LIMIT 5"))}
-    models = {device: text(name) for device, name in db.select("CUPTI_ACTIVITY_KIND_DEVICE", "id", "name")}
+        versions = {
+            "schema": ", ".join(
+                str(number)
+                for (number,) in db.select("Version", "version", rest="LIMIT 5")
+            )
+        }
+    models = {
+        device: text(name)
+        for device, name in db.select("CUPTI_ACTIVITY_KIND_DEVICE", "id", "name")
+    }
     return Layout("nvprof", "nvprof", versions, tables, MEMORY_KINDS, models)
 
 
 def _event_tables(
-    db: TraceDatabase, specifications: tuple[tuple[str, str, tuple[str, ...]], ...], name_of: Callable[..., str]
+    db: TraceDatabase,
+    specifications: tuple[tuple[str, str, tuple[str, ...]], ...],
+    name_of: Callable[..., str],
 ) -> tuple[EventTable, ...]:
     """The tables that the file has; one without times is noted."""
     tables = []
     for table, kind, names in specifications:
         if table not in db.columns:
             continue
-        if lacking := [column for column in ("start", "end") if not db.has(table, column)]:
+        if lacking := [
+            column for column in ("start", "end") if not db.has(table, column)
+        ]:
             db.note(f"{table}: has no column {' or '.join(lacking)}; left out")
             continue
 
@@ -207,7 +250,9 @@ def _string_reader(db: TraceDatabase, table: str, key: str) -> Callable[[object]
     def text(value: object) -> str:
         if value is None:
             return "(no name)"
-        for (content,) in db.rows(table, f"SELECT value FROM {table} WHERE {key} = :id LIMIT 1", {"id": value}):
+        for (content,) in db.rows(
+            table, f"SELECT value FROM {table} WHERE {key} = :id LIMIT 1", {"id": value}
+        ):
             if content is not None:
                 return str(content)
         return f"(string {value} is missing)"

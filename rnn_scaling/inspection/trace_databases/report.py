@@ -53,7 +53,10 @@ def markdown(found: Row, top: int) -> str:
         f" after the trace's first event ({window_ns / 1e9:.6f} s)",
         *(["- Note: no kernel, copy or memset in this time"] if idle else []),
         *(f"- Note: {note}" for note in found["notes"]),
-        *(f"- Could not be used: {shown(_cut(problem))}" for problem in found["problems"]),
+        *(
+            f"- Could not be used: {shown(_cut(problem))}"
+            for problem in found["problems"]
+        ),
     ]
     devices = [_rates(device, window_ns) for device in found["devices"]]
     communicating = [
@@ -69,8 +72,17 @@ def markdown(found: Row, top: int) -> str:
     tables = [{"table": table, "rows": rows} for table, rows in found["tables"].items()]
     sections = [
         _section("Devices", _DEVICES, devices),
-        _section("Communication (nccl* and its like, copies between devices)", _COMMUNICATION, communicating),
-        _section("Kernels by time", {"Device": "device", **_NAMES, "Kernel": "name"}, _shares(found["kernels"]), top),
+        _section(
+            "Communication (nccl* and its like, copies between devices)",
+            _COMMUNICATION,
+            communicating,
+        ),
+        _section(
+            "Kernels by time",
+            {"Device": "device", **_NAMES, "Kernel": "name"},
+            _shares(found["kernels"]),
+            top,
+        ),
         _section("Copies by time", _COPIES, found["copies"], top),
         _section("Largest gaps", _GAPS, sorted(gaps, key=lambda gap: -gap["ns"]), top),
         _section("Tables", {"Table": "table", "Rows": "rows"}, tables),
@@ -86,7 +98,9 @@ def _rates(device: Row, window_ns: int) -> Row:
         "kernels_per_s": _ratio(kernels * 1e9, window_ns),
         "kernel_sum_ns": device["sum_ns"][KERNEL],
         "busy_percent": _ratio(device["busy_ns"] * 100, window_ns),
-        "exposed_percent": _ratio(device["communication"]["exposed_ns"] * 100, window_ns),
+        "exposed_percent": _ratio(
+            device["communication"]["exposed_ns"] * 100, window_ns
+        ),
     }
 
 
@@ -96,16 +110,28 @@ def _shares(rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         sums[row["device"]] += row["ns"]
     return [
-        row | {"mean_ns": row["ns"] / row["calls"], "share": _ratio(row["ns"] * 100, sums[row["device"]])}
+        row
+        | {
+            "mean_ns": row["ns"] / row["calls"],
+            "share": _ratio(row["ns"] * 100, sums[row["device"]]),
+        }
         for row in rows
     ]
 
 
-def _section(title: str, columns: Mapping[str, str], rows: Sequence[Row], limit: int | None = None) -> str:
+def _section(
+    title: str,
+    columns: Mapping[str, str],
+    rows: Sequence[Row],
+    limit: int | None = None,
+) -> str:
     """A table under its title; nothing without rows."""
     if not rows:
         return ""
-    cells = [[_cell(header, row[key]) for header, key in columns.items()] for row in rows[:limit]]
+    cells = [
+        [_cell(header, row[key]) for header, key in columns.items()]
+        for row in rows[:limit]
+    ]
     left = len(rows) - len(cells)
     more = f"\n{left} more; --top={len(rows)} shows them\n" if left else ""
     return f"## {title}\n\n{markdown_table([*columns], cells)}{more}"

@@ -46,7 +46,11 @@ class DeviceSweep:
         self.kernels, self.copies = Union(), Union()
         self.kernels_or_copies, self.any = Union(), Union()
         # Kernels and copies that carry data between devices, the other kernels, and both.
-        self.communication, self.compute, self.compute_or_communication = Union(), Union(), Union()
+        self.communication, self.compute, self.compute_or_communication = (
+            Union(),
+            Union(),
+            Union(),
+        )
         self.communication_count: Counter[str] = Counter()
         self.communication_sum_ns = 0
         self.count: Counter[str] = Counter()
@@ -57,12 +61,21 @@ class DeviceSweep:
         self._keep = largest_gaps
         self._last = ""  # what ends last so far
 
-    def add(self, kind: str, start: int, end: int, label: str = "", communicates: bool = False) -> None:
+    def add(
+        self,
+        kind: str,
+        start: int,
+        end: int,
+        label: str = "",
+        communicates: bool = False,
+    ) -> None:
         last_end = self.any.end
         if last_end is not None and start > last_end:
             self.gaps += 1
             self.gap_ns += start - last_end
-            heapq.heappush(self._largest, Gap(start - last_end, last_end, self._last, label))
+            heapq.heappush(
+                self._largest, Gap(start - last_end, last_end, self._last, label)
+            )
             if len(self._largest) > self._keep:
                 heapq.heappop(self._largest)
         if last_end is None or end >= last_end:
@@ -77,13 +90,20 @@ class DeviceSweep:
         elif kind == KERNEL:
             unions += [self.compute, self.compute_or_communication]
         if kind in (KERNEL, COPY):
-            unions += [self.kernels if kind == KERNEL else self.copies, self.kernels_or_copies]
+            unions += [
+                self.kernels if kind == KERNEL else self.copies,
+                self.kernels_or_copies,
+            ]
         for union in unions:
             union.add(start, end)
 
     def numbers(self, window_ns: int) -> dict[str, Any]:
         """What was added up, in ns; `window_ns`: length of the time that was looked at."""
-        kernels, copies, either = self.kernels.length, self.copies.length, self.kernels_or_copies.length
+        kernels, copies, either = (
+            self.kernels.length,
+            self.copies.length,
+            self.kernels_or_copies.length,
+        )
         compute, communication = self.compute.length, self.communication.length
         both = self.compute_or_communication.length
         return {

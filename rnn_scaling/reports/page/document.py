@@ -131,7 +131,13 @@ def unbroken(text: str) -> Markup:
 
     text = re.sub(r" \[(-?[\d.,]+), (-?[\d.,]+)\]", "\u00a0[\\1,\u00a0\\2]", text)
     text = str(escape(text.replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")))
-    return Markup(re.sub(r"(?<!\S)--[a-z]\w*(?:=[\w.,%]{0,20}\b)?", r'<span class="flag">\g<0></span>', text))  # noqa: S704
+    return Markup(
+        re.sub(
+            r"(?<!\S)--[a-z]\w*(?:=[\w.,%]{0,20}\b)?",
+            r'<span class="flag">\g<0></span>',
+            text,
+        )
+    )  # noqa: S704
 
 
 def figure_of(svg: str, name: str, title: str, description: str) -> Figure:
@@ -140,7 +146,12 @@ def figure_of(svg: str, name: str, title: str, description: str) -> Figure:
 
     names = f'role="img" class="plot" aria-labelledby="{name}-t {name}-d"'
     inside = f'<title id="{name}-t">{escape(title)}</title><desc id="{name}-d">{escape(description)}</desc>'
-    svg = re.sub(r"<svg ([^>]*)>", lambda m: f"<svg {names} {m[1]}>{inside}", figures.themed(svg), count=1)
+    svg = re.sub(
+        r"<svg ([^>]*)>",
+        lambda m: f"<svg {names} {m[1]}>{inside}",
+        figures.themed(svg),
+        count=1,
+    )
     return Figure(Markup(svg), name, title, description)  # noqa: S704 - made here, with titles escaped
 
 
@@ -149,7 +160,9 @@ class Overview:
     """The table on the first screen. All groups have the same head; each line is a link."""
 
     head: Sequence[str]
-    groups: Sequence[tuple[str, Sequence[tuple[str, Sequence[str]]]]]  # title, (address, cells) of each line
+    groups: Sequence[
+        tuple[str, Sequence[tuple[str, Sequence[str]]]]
+    ]  # title, (address, cells) of each line
     caption: str = ""
     style: str = ""
 
@@ -181,10 +194,20 @@ def page(
 
     loader = jinja2.FileSystemLoader(FOLDER / "template")
     environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=loader,
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    environment.filters |= {"unbroken": unbroken, "kind": lambda block: type(block).__name__}
-    paths = [*(FOLDER / "vendor" / name for name in LIBRARIES), *(FOLDER / "template" / name for name in SCRIPTS)]
+    environment.filters |= {
+        "unbroken": unbroken,
+        "kind": lambda block: type(block).__name__,
+    }
+    paths = [
+        *(FOLDER / "vendor" / name for name in LIBRARIES),
+        *(FOLDER / "template" / name for name in SCRIPTS),
+    ]
     script = "\n".join(path.read_text("utf-8") for path in paths)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     context = {

@@ -25,7 +25,9 @@ class Axis:
 
     name: str  # a key of `x`, and in the address
     title: str
-    kind: str = "number"  # or "log"; "time": x is an ISO 8601 date; "order": x is any text
+    kind: str = (
+        "number"  # or "log"; "time": x is an ISO 8601 date; "order": x is any text
+    )
     order: Sequence[str] = ()  # the texts in order; empty: as the points have them
 
 
@@ -34,7 +36,9 @@ class Point:
     """One mark of a line."""
 
     x: Mapping[str, float | str]  # axis -> position
-    values: Mapping[str, Sequence[float | None]]  # metric -> value, low, high (None: no interval)
+    values: Mapping[
+        str, Sequence[float | None]
+    ]  # metric -> value, low, high (None: no interval)
     runs: Sequence[int] = ()  # indices in `Explorer.runs`
     label: str = ""  # after the line's title: "2 devices"
     href: str = ""  # link of a point without runs
@@ -67,14 +71,22 @@ class Run:
     title: str
     options: Mapping[str, str]  # columns of the table if runs differ in them
     status: str
-    values: Mapping[str, float] = dataclasses.field(default_factory=dict)  # metric -> value
-    step_ms: Sequence[float] = ()  # of every step, or the minimum and maximum of each `bucket` steps
+    values: Mapping[str, float] = dataclasses.field(
+        default_factory=dict
+    )  # metric -> value
+    step_ms: Sequence[
+        float
+    ] = ()  # of every step, or the minimum and maximum of each `bucket` steps
     steps: int = 0  # number of steps
     bucket: int = 0  # 0: every step
     warmup: int = 0  # steps that the rate excludes
     steady: int | None = None  # first steady step; None without one, or if not judged
-    phases: Mapping[str, float] = dataclasses.field(default_factory=dict)  # name -> seconds
-    facts: Mapping[str, str] = dataclasses.field(default_factory=dict)  # machine, versions, settings
+    phases: Mapping[str, float] = dataclasses.field(
+        default_factory=dict
+    )  # name -> seconds
+    facts: Mapping[str, str] = dataclasses.field(
+        default_factory=dict
+    )  # machine, versions, settings
     log: str = ""
     command: str = ""  # repeats the run
 
@@ -88,7 +100,9 @@ class Explorer:
     lines: Sequence[Line]
     runs: Sequence[Run] = ()
     marks: Sequence[Mark] = ()
-    parts: Sequence[str] = ()  # metrics that add up to a bar per line, from its last point that has any
+    parts: Sequence[
+        str
+    ] = ()  # metrics that add up to a bar per line, from its last point that has any
 
 
 def to_json(explorer: Explorer) -> str:
@@ -97,9 +111,17 @@ def to_json(explorer: Explorer) -> str:
     runs = [dict(vars(run)) for run in explorer.runs]
     for name in ("options", "facts"):
         first = runs[0][name] if runs else {}
-        shared = {key: text for key, text in first.items() if all(run[name].get(key) == text for run in runs)}
+        shared = {
+            key: text
+            for key, text in first.items()
+            if all(run[name].get(key) == text for run in runs)
+        }
         fields["shared"][name] = shared
         for run in runs:
-            run[name] = {key: text for key, text in run[name].items() if key not in shared}
-    text = json.dumps({**fields, "runs": runs}, default=vars, allow_nan=False, separators=(",", ":"))
+            run[name] = {
+                key: text for key, text in run[name].items() if key not in shared
+            }
+    text = json.dumps(
+        {**fields, "runs": runs}, default=vars, allow_nan=False, separators=(",", ":")
+    )
     return text.replace("<", "\\u003c")

@@ -6,7 +6,15 @@ from rnn_scaling.analysis.prediction import predicting
 from rnn_scaling.analysis.prediction.curves import Prediction
 from rnn_scaling.reports import prediction as report
 from rnn_scaling.reports.page import document, explorer
-from rnn_scaling.reports.page.document import Block, Body, Group, Items, Live, PageSection, figure_of
+from rnn_scaling.reports.page.document import (
+    Block,
+    Body,
+    Group,
+    Items,
+    Live,
+    PageSection,
+    figure_of,
+)
 from rnn_scaling.reports.page.scaling_data import DEVICES, ends
 from rnn_scaling.reports.pictures import prediction as pictures
 from rnn_scaling.reports.sections import Section
@@ -16,15 +24,28 @@ SPEEDUP, EFFICIENCY = "speedup", "efficiency"
 PERCENT = report.PERCENT
 
 
-def render(found: report.PredictionReport, drawn: Sequence[Prediction], title: str) -> bytes:
+def render(
+    found: report.PredictionReport, drawn: Sequence[Prediction], title: str
+) -> bytes:
     """The page as UTF-8; drawn: the predictions on more numbers of devices, for the curves."""
     titles = [prediction.curve.name for prediction in found.predictions]
     lead = sentences(predicting.answer(found.predictions[0]))
     grids = [report.table(prediction) for prediction in found.predictions]
-    head = [name if all(grid.head[k] == name for grid in grids) else "Rate" for k, name in enumerate(grids[0].head)]
-    groups = [(name, [("#assumptions", line) for line in grid.lines]) for name, grid in zip(titles, grids)]
+    head = [
+        name if all(grid.head[k] == name for grid in grids) else "Rate"
+        for k, name in enumerate(grids[0].head)
+    ]
+    groups = [
+        (name, [("#assumptions", line) for line in grid.lines])
+        for name, grid in zip(titles, grids)
+    ]
     svg = pictures.svg(drawn, "rates")
-    first: list[Block] = [Live("chart", [figure_of(svg, "fig-rates", "Rates over the number of devices", lead)])]
+    first: list[Block] = [
+        Live(
+            "chart",
+            [figure_of(svg, "fig-rates", "Rates over the number of devices", lead)],
+        )
+    ]
     losses, refused = [*_losses(drawn)], [Items([*map(sentence, found.refused)])]
     if len(titles) == 1:
         groups, first, losses = [("", groups[0][1])], first + losses, []
@@ -37,7 +58,9 @@ def render(found: report.PredictionReport, drawn: Sequence[Prediction], title: s
         _data(drawn),
         [
             PageSection("assumptions", "Assumptions", [*_assumptions(found)]),
-            PageSection("numbers", "Losses and sizes", [*losses, *_numbers(found, drawn)]),
+            PageSection(
+                "numbers", "Losses and sizes", [*losses, *_numbers(found, drawn)]
+            ),
             PageSection("refused", "Not predicted", refused if found.refused else []),
         ],
         first=first,
@@ -49,37 +72,71 @@ def _losses(drawn: Sequence[Prediction]) -> Iterator[Block]:
     """A picture for each series whose losses are known."""
     for k, prediction in enumerate(drawn[: pictures.MOST]):
         if any(point.parts for point in prediction.points):
-            name, title = f"losses-{k}", "Efficiency and losses on each number of devices"
-            yield figure_of(pictures.svg([prediction], name), f"fig-{name}", title, prediction.curve.name)
+            name, title = (
+                f"losses-{k}",
+                "Efficiency and losses on each number of devices",
+            )
+            yield figure_of(
+                pictures.svg([prediction], name),
+                f"fig-{name}",
+                title,
+                prediction.curve.name,
+            )
 
 
 def _assumptions(found: report.PredictionReport) -> Iterator[Block]:
     for one, sizes in zip(found.predictions, found.sizes):
-        statements = (*predicting.answer(one), *sizes.statements, *predicting.assumptions(one))
+        statements = (
+            *predicting.answer(one),
+            *sizes.statements,
+            *predicting.assumptions(one),
+        )
         yield Body(Section(one.curve.name, notes=statements), has_title=True)
 
 
-def _numbers(found: report.PredictionReport, drawn: Sequence[Prediction]) -> Iterator[Block]:
+def _numbers(
+    found: report.PredictionReport, drawn: Sequence[Prediction]
+) -> Iterator[Block]:
     """The losses on all drawn numbers of devices, and memory, time and cost."""
     for prediction, sizes in zip(drawn, found.sizes):
         shown = (*report.loss_tables(prediction), *report.size_tables(sizes))
         if shown:
-            yield Body(Section(prediction.curve.name, shown), prediction.curve.name, has_title=True)
+            yield Body(
+                Section(prediction.curve.name, shown),
+                prediction.curve.name,
+                has_title=True,
+            )
 
 
 def _data(drawn: Sequence[Prediction]) -> explorer.Explorer:
     lines = [_line(prediction) for prediction in drawn]
     units = dict.fromkeys(prediction.curve.unit for prediction in drawn)
-    parts = dict.fromkeys(part for prediction in drawn for point in prediction.points for part in point.parts)
+    parts = dict.fromkeys(
+        part
+        for prediction in drawn
+        for point in prediction.points
+        for part in point.parts
+    )
     metrics = [
         explorer.Metric(SPEEDUP, "speedup", "", 2, "n"),
         explorer.Metric(EFFICIENCY, "efficiency", "%", 1, "one"),
-        *(explorer.Metric(unit, f"{unit}/s", f"{unit}/s", 1) for unit in units if unit != predicting.SPEEDUP),
+        *(
+            explorer.Metric(unit, f"{unit}/s", f"{unit}/s", 1)
+            for unit in units
+            if unit != predicting.SPEEDUP
+        ),
         *(explorer.Metric(part, f"lost to {part}", "points", 1) for part in parts),
     ]
-    known = dict.fromkeys(name for line in lines for point in line.points for name in point.values)
-    in_first = {name for point in lines[0].points for name in point.values}  # whose answer is the title
-    shown = sorted((metric for metric in metrics if metric.name in known), key=lambda one: one.name not in in_first)
+    known = dict.fromkeys(
+        name for line in lines for point in line.points for name in point.values
+    )
+    in_first = {
+        name for point in lines[0].points for name in point.values
+    }  # whose answer is the title
+    shown = sorted(
+        (metric for metric in metrics if metric.name in known),
+        key=lambda one: one.name not in in_first,
+    )
     return explorer.Explorer(shown, [explorer.Axis(DEVICES, "devices")], lines)
 
 
@@ -87,13 +144,25 @@ def _line(prediction: Prediction) -> explorer.Line:
     curve, points = prediction.curve, []
     measured = {point.devices for point in curve.points}
     rate_name = SPEEDUP if curve.unit == predicting.SPEEDUP else curve.unit
-    (known, new), shown = predicting.sources(prediction), slice(1 if prediction.is_simulated else None)
+    (known, new), shown = (
+        predicting.sources(prediction),
+        slice(1 if prediction.is_simulated else None),
+    )
     for point in report.points(prediction):
-        is_predicted, values = point.devices not in measured, {rate_name: ends(point.rate)[shown]}
+        is_predicted, values = (
+            point.devices not in measured,
+            {rate_name: ends(point.rate)[shown]},
+        )
         if point.efficiency:
             values[SPEEDUP] = ends(point.efficiency.scaled(point.devices))[shown]
             values[EFFICIENCY] = ends(point.efficiency.scaled(PERCENT))[shown]
-        values |= {part: [PERCENT * share, None, None] for part, share in point.parts.items()}
+        values |= {
+            part: [PERCENT * share, None, None] for part, share in point.parts.items()
+        }
         label = f"{point.devices:,} devices, {new if is_predicted else known}"
-        points.append(explorer.Point({DEVICES: point.devices}, values, label=label, is_predicted=is_predicted))
+        points.append(
+            explorer.Point(
+                {DEVICES: point.devices}, values, label=label, is_predicted=is_predicted
+            )
+        )
     return explorer.Line(curve.name, points)

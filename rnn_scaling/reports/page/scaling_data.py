@@ -30,27 +30,57 @@ APART = Metric("apart", "difference from mean of repeats", "%", 1)
 def explorer(summary: Summary) -> Explorer:
     """The page's data. Each group of comparable series is a chart; efficiency comes first if it is known."""
     metrics = shown(summary.rows)
-    scaled = any(row.num_devices > 1 and row.metric(table.EFFICIENCY) for row in summary.rows)
+    scaled = any(
+        row.num_devices > 1 and row.metric(table.EFFICIENCY) for row in summary.rows
+    )
     first = table.EFFICIENCY.name if scaled else metrics[0].name
     metrics.sort(key=lambda metric: metric.name != first)
     places = _places(summary)
-    axes = {name: name.replace("_", " ") for name in summary.options if _is_axis(summary, name)}
+    axes = {
+        name: name.replace("_", " ")
+        for name in summary.options
+        if _is_axis(summary, name)
+    }
     groups = figures.groups(summary)
-    members = [(member, name if len(groups) > 1 else "") for name, series in groups for member in series]
-    lines = [_line(member, group, metrics, list(axes), places) for member, group in members]
+    members = [
+        (member, name if len(groups) > 1 else "")
+        for name, series in groups
+        for member in series
+    ]
+    lines = [
+        _line(member, group, metrics, list(axes), places) for member, group in members
+    ]
     known = {name for line in lines for point in line.points for name in point.values}
-    parts = [Metric(name, f"lost to {name}" if name != REST else "rest of the loss", "points", 1) for name in PARTS]
-    numbers = [Metric(metric.name, metric.title, metric.unit, metric.digits, _ideal(metric)) for metric in metrics]
+    parts = [
+        Metric(
+            name, f"lost to {name}" if name != REST else "rest of the loss", "points", 1
+        )
+        for name in PARTS
+    ]
+    numbers = [
+        Metric(metric.name, metric.title, metric.unit, metric.digits, _ideal(metric))
+        for metric in metrics
+    ]
     return Explorer(
-        [*numbers[:2], APART, *numbers[2:], *(part for part in parts if part.name in known)],
-        [Axis(DEVICES, "devices"), *(Axis(name, title) for name, title in axes.items())],
+        [
+            *numbers[:2],
+            APART,
+            *numbers[2:],
+            *(part for part in parts if part.name in known),
+        ],
+        [
+            Axis(DEVICES, "devices"),
+            *(Axis(name, title) for name, title in axes.items()),
+        ],
         lines,
         [*_run_data(summary, metrics)],
         parts=PARTS,
     )
 
 
-def _runs(summary: Summary) -> Iterator[tuple[SeriesSummary, RowSummary, RunRecord, str]]:
+def _runs(
+    summary: Summary,
+) -> Iterator[tuple[SeriesSummary, RowSummary, RunRecord, str]]:
     for series in summary.series:
         for row in series.rows:
             for record, file in zip(row.row.records, row.files):
@@ -85,21 +115,45 @@ def _line(
 ) -> Line:
     points = []
     for row in series.rows:
-        values = {metric.name: ends(metric.printed(row.row.metric(metric))) for metric in metrics}
-        values |= {part.name: ends(part.points) for part in (row.loss.shown if row.loss else ())}
-        x = {DEVICES: row.row.num_devices, **{name: row.row.told(name) for name in axes}}
+        values = {
+            metric.name: ends(metric.printed(row.row.metric(metric)))
+            for metric in metrics
+        }
+        values |= {
+            part.name: ends(part.points)
+            for part in (row.loss.shown if row.loss else ())
+        }
+        x = {
+            DEVICES: row.row.num_devices,
+            **{name: row.row.told(name) for name in axes},
+        }
         known = {name: value for name, value in values.items() if value}
-        points.append(Point({name: at for name, at in x.items() if at is not None}, known, places[row], row.devices))
+        points.append(
+            Point(
+                {name: at for name, at in x.items() if at is not None},
+                known,
+                places[row],
+                row.devices,
+            )
+        )
     return Line(series.title, points, group)
 
 
 def ends(interval: Interval | None) -> list[float | None]:
     """[value, low, high]; [] if unknown."""
-    return [] if interval is None else [_short(interval.value), *map(_short, interval.ends or (None, None))]
+    return (
+        []
+        if interval is None
+        else [_short(interval.value), *map(_short, interval.ends or (None, None))]
+    )
 
 
 def _short(value: float | None, digits: int = 6) -> float | None:
-    return float(f"{value:.{digits}g}") if value is not None and math.isfinite(value) else None
+    return (
+        float(f"{value:.{digits}g}")
+        if value is not None and math.isfinite(value)
+        else None
+    )
 
 
 def _run_data(summary: Summary, metrics: Sequence[table.Metric]) -> Iterator[Run]:
@@ -110,11 +164,19 @@ def _run_data(summary: Summary, metrics: Sequence[table.Metric]) -> Iterator[Run
         facts = {**environment.facts_of(record), "Started": record.environment.started}
         facts["Batch times"] = steady.state.text if steady else None
         error = f"{record.error.type}: {record.error.message}" if record.error else ""
-        options = {name: value for name, value in row.row.known.items() if name not in NOT_COMPARED}
+        options = {
+            name: value
+            for name, value in row.row.known.items()
+            if name not in NOT_COMPARED
+        }
         yield Run(
             name=file,
             title=f"{series.title}, {row.devices}",
-            options={name: str(value) for name, value in options.items() if value not in (None, "")},
+            options={
+                name: str(value)
+                for name, value in options.items()
+                if value not in (None, "")
+            },
             status=record.status,
             values=_values(row.row, record, metrics),
             step_ms=step_ms,
@@ -122,28 +184,56 @@ def _run_data(summary: Summary, metrics: Sequence[table.Metric]) -> Iterator[Run
             bucket=bucket,
             warmup=record.batches.warmup,
             steady=steady.state.start if steady else None,
-            phases={name: seconds for name, value in record.phases.parts.items() if (seconds := _short(value, 4))},
-            facts={name: str(value) for name, value in facts.items() if value not in (None, "")},
-            log="\n".join(filter(None, [entry.printable(error, lines=True), _log(summary, file)])),
-            command=command(record.config) if row.row.is_ours else str(record.config.get("trainer_command") or ""),
+            phases={
+                name: seconds
+                for name, value in record.phases.parts.items()
+                if (seconds := _short(value, 4))
+            },
+            facts={
+                name: str(value)
+                for name, value in facts.items()
+                if value not in (None, "")
+            },
+            log="\n".join(
+                filter(None, [entry.printable(error, lines=True), _log(summary, file)])
+            ),
+            command=command(record.config)
+            if row.row.is_ours
+            else str(record.config.get("trainer_command") or ""),
         )
 
 
-def _values(row: Row, record: RunRecord, metrics: Sequence[table.Metric]) -> dict[str, float]:
+def _values(
+    row: Row, record: RunRecord, metrics: Sequence[table.Metric]
+) -> dict[str, float]:
     """The metrics of a run, in the printed unit."""
     if record not in row.good:
         return {}
     rate = Interval(process_rates([record])[0])
-    measured = table.Measured((record,), row.num_devices, rate, row.baseline.rate if row.baseline else None, row.priced)
-    values = {metric.name: metric.printed(metric.compute(measured)) for metric in metrics}
+    measured = table.Measured(
+        (record,),
+        row.num_devices,
+        rate,
+        row.baseline.rate if row.baseline else None,
+        row.priced,
+    )
+    values = {
+        metric.name: metric.printed(metric.compute(measured)) for metric in metrics
+    }
     if row.rate and len(row.good) > 1:
         values[APART.name] = Interval(100 * (rate.value / row.rate.value - 1))
-    return {name: short for name, value in values.items() if value and (short := _short(value.value)) is not None}
+    return {
+        name: short
+        for name, value in values.items()
+        if value and (short := _short(value.value)) is not None
+    }
 
 
 def _thinned(seconds: Sequence[float], most: int) -> tuple[list[float], int]:
     """(milliseconds, bucket size): every step; if more than `most`, the minimum and maximum of each bucket."""
-    milliseconds: list[Any] = [_short(1000 * value, 6 if len(seconds) <= most else 4) for value in seconds]
+    milliseconds: list[Any] = [
+        _short(1000 * value, 6 if len(seconds) <= most else 4) for value in seconds
+    ]
     if len(milliseconds) <= most:
         return milliseconds, 0
     size = math.ceil(2 * len(milliseconds) / most)
@@ -154,7 +244,9 @@ def _thinned(seconds: Sequence[float], most: int) -> tuple[list[float], int]:
 def _log(summary: Summary, file: str) -> str:
     """The end of another program's output, which a sweep stores next to the record."""
     try:
-        text = input_files.read_bytes(Path(summary.name) / f"{Path(file).stem}.log.txt").decode(errors="replace")
+        text = input_files.read_bytes(
+            Path(summary.name) / f"{Path(file).stem}.log.txt"
+        ).decode(errors="replace")
     except OSError:
         return ""
     return entry.printable(text[-MOST_LOG:], lines=True)

@@ -42,19 +42,35 @@ LEGEND: dict[str, Any] = {"frameon": False, "handlelength": 3}
 
 def looks(series: Sequence[SeriesSummary]) -> list[dict[str, str]]:
     """Colour, marker and line of each series: colour by update mode, the rest by encoder where these differ."""
-    pairs = [(network(s.rows[0].row.config), s.rows[0].row.config["variable_update"]) for s in series]
-    if len(set(pairs)) < len(pairs) or len({encoder for encoder, _ in pairs}) > len(MARKERS):
-        pairs = [(str(i // len(COLOURS)), str(i % len(COLOURS))) for i in range(len(pairs))]
+    pairs = [
+        (network(s.rows[0].row.config), s.rows[0].row.config["variable_update"])
+        for s in series
+    ]
+    if len(set(pairs)) < len(pairs) or len({encoder for encoder, _ in pairs}) > len(
+        MARKERS
+    ):
+        pairs = [
+            (str(i // len(COLOURS)), str(i % len(COLOURS))) for i in range(len(pairs))
+        ]
     encoders, modes = (list(dict.fromkeys(pair[i] for pair in pairs)) for i in (0, 1))
     return [
-        {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[k % len(MARKERS)], "linestyle": STYLES[k % len(STYLES)]}
-        for i, k in ((modes.index(mode), encoders.index(encoder)) for encoder, mode in pairs)
+        {
+            "color": COLOURS[i % len(COLOURS)],
+            "marker": MARKERS[k % len(MARKERS)],
+            "linestyle": STYLES[k % len(STYLES)],
+        }
+        for i, k in (
+            (modes.index(mode), encoders.index(encoder)) for encoder, mode in pairs
+        )
     ]
 
 
 def groups(summary: Summary) -> list[tuple[str, list[SeriesSummary]]]:
     """(weak or strong scaling, or a mode of many models; its measured series): one picture never holds both."""
-    scalings = [(name, [member for member in series if member.largest]) for name, series in summary.tables]
+    scalings = [
+        (name, [member for member in series if member.largest])
+        for name, series in summary.tables
+    ]
     return [(name, series) for name, series in scalings if series]
 
 
@@ -62,7 +78,11 @@ def drawn(series: Sequence[SeriesSummary]) -> list[Metric]:
     """The metrics of which these series have pictures; of many models none that only one of them gives a meaning."""
     rows = [row.row for member in series for row in member.rows]
     rate = RATE.compute if has_many_models(rows) else None
-    return [metric for metric in shown(rows) if metric.drawn and not metric.of_models and metric.compute != rate]
+    return [
+        metric
+        for metric in shown(rows)
+        if metric.drawn and not metric.of_models and metric.compute != rate
+    ]
 
 
 def standalone(svg: str) -> bytes:
@@ -86,7 +106,9 @@ def style(is_fixed: bool = False) -> Iterator[None]:
     """matplotlib's settings for these figures; `is_fixed`: in the colours of a file that stands alone."""
     import matplotlib
 
-    ink, muted, grid = (THEME[sentinel][1] if is_fixed else sentinel for sentinel in (INK, MUTED, GRID))
+    ink, muted, grid = (
+        THEME[sentinel][1] if is_fixed else sentinel for sentinel in (INK, MUTED, GRID)
+    )
     settings: dict[Any, Any] = {
         "svg.fonttype": "none",
         "svg.hashsalt": REPORT_SCHEMA,
@@ -120,7 +142,12 @@ def in_legend(title: str) -> str:
 
 
 def blank(
-    width: float, height: float, entries: int = 0, left: float = 0.62, top: float = 0.32, bottom: float = 0.45
+    width: float,
+    height: float,
+    entries: int = 0,
+    left: float = 0.62,
+    top: float = 0.32,
+    bottom: float = 0.45,
 ) -> tuple[Figure, Axes]:
     """A figure with one pair of axes, room below for a legend of so many entries, and nothing behind them.
 
@@ -135,22 +162,37 @@ def blank(
     axes = figure.add_subplot()
     axes.patch.set_visible(False)
     whole = height + below
-    figure.subplots_adjust(left / width, (bottom + below) / whole, 1 - 0.2 / width, 1 - top / whole)
+    figure.subplots_adjust(
+        left / width, (bottom + below) / whole, 1 - 0.2 / width, 1 - top / whole
+    )
     return figure, axes
 
 
 def add_legend(figure: Figure, **place: Any) -> None:
     """The names of everything that the first axes show, below them."""
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), **{"loc": "lower left", **LEGEND, **place})
+    figure.legend(
+        *figure.axes[0].get_legend_handles_labels(),
+        **{"loc": "lower left", **LEGEND, **place},
+    )
 
 
-def draw_line(axes: Axes, points: Sequence[tuple[float, Interval]], title: str, look: dict[str, Any]) -> None:
+def draw_line(
+    axes: Axes,
+    points: Sequence[tuple[float, Interval]],
+    title: str,
+    look: dict[str, Any],
+) -> None:
     """Draws (position, number) points in their order, with the intervals that they have."""
     x, values = zip(*points) if points else ((), ())
     ends = [value.ends or (value.value, value.value) for value in values]
-    sides = [[abs(value.value - end[side]) for value, end in zip(values, ends)] for side in (0, 1)]
+    sides = [
+        [abs(value.value - end[side]) for value, end in zip(values, ends)]
+        for side in (0, 1)
+    ]
     style = {"capsize": 2, "elinewidth": 1, "linewidth": 1.4, "markersize": 4.5, **look}
-    axes.errorbar(x, [value.value for value in values], sides, label=in_legend(title), **style)
+    axes.errorbar(
+        x, [value.value for value in values], sides, label=in_legend(title), **style
+    )
 
 
 def as_file(figure: Figure, kind: str = "png", schema: str = REPORT_SCHEMA) -> bytes:
@@ -159,14 +201,19 @@ def as_file(figure: Figure, kind: str = "png", schema: str = REPORT_SCHEMA) -> b
 
     FigureCanvasAgg(figure)
     buffer = io.BytesIO()
-    metadata = {"Software": schema} if kind == "png" else {"Date": None, "Creator": schema}
+    metadata = (
+        {"Software": schema} if kind == "png" else {"Date": None, "Creator": schema}
+    )
     figure.savefig(buffer, format=kind, dpi=130, metadata=metadata)
     return buffer.getvalue()
 
 
 def line_look(k: int) -> dict[str, Any]:
     """Colour and dashes of line number k of a picture without series."""
-    return {"color": COLOURS[k % len(COLOURS)], "linestyle": STYLES[k // len(COLOURS) % len(STYLES)]}
+    return {
+        "color": COLOURS[k % len(COLOURS)],
+        "linestyle": STYLES[k // len(COLOURS) % len(STYLES)],
+    }
 
 
 def as_svg(figure: Figure, name: str) -> str:
@@ -174,13 +221,19 @@ def as_svg(figure: Figure, name: str) -> str:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     text = io.StringIO()
-    FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    FigureCanvasSVG(figure).print_svg(
+        text, metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
+    )
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<defs>\s*<style[^>]*>.*?</style>\s*</defs>", "", svg, flags=re.DOTALL)  # would style the whole page
+    svg = re.sub(
+        r"<defs>\s*<style[^>]*>.*?</style>\s*</defs>", "", svg, flags=re.DOTALL
+    )  # would style the whole page
     used = set(re.findall(r"(?:url\(#|href=\"#)([^\")]+)", svg))
-    svg = re.sub(r' id="([^"]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", svg)
+    svg = re.sub(
+        r' id="([^"]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", svg
+    )
     svg = re.sub(r"(url\(#|href=\"#)", rf"\g<1>{name}-", svg)
     svg = re.sub(r"font-family: [^;\"]*", "font-family: inherit", svg)
     view = re.search(r'viewBox="[^"]+"', svg)

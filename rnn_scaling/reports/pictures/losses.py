@@ -20,12 +20,22 @@ def losses(split: Sequence[tuple[str, Attribution]], name: str) -> str:
     """The bars of (title, loss) pairs in points of efficiency. Gains are left of 0; a mark shows the total loss."""
     from matplotlib.patches import Patch
 
-    look: dict[str, Any] = {"alpha": OPACITY, "edgecolor": figures.INK, "linewidth": 0.4}
+    look: dict[str, Any] = {
+        "alpha": OPACITY,
+        "edgecolor": figures.INK,
+        "linewidth": 0.4,
+    }
     names = {REST: f"{REST}: within {noise_of([loss for _, loss in split])}"}
-    names = {part.name: names.get(part.name, part.name) for _, loss in split for part in loss.shown}
+    names = {
+        part.name: names.get(part.name, part.name)
+        for _, loss in split
+        for part in loss.shown
+    }
     with figures.style():
         size = 7.2, 0.5 + 0.42 * len(split)
-        figure, axes = figures.blank(*size, entries=math.ceil(len(names) / BESIDE), left=0.06, top=0.04)
+        figure, axes = figures.blank(
+            *size, entries=math.ceil(len(names) / BESIDE), left=0.06, top=0.04
+        )
         reach = [0.0, 0.0]
         bars = []
         for y, (_, loss) in enumerate(split):
@@ -42,16 +52,26 @@ def losses(split: Sequence[tuple[str, Attribution]], name: str) -> str:
             colour = COLOURS.get(part_name, figures.MUTED)
             axes.barh(y, width, left=left, height=BAR, facecolor=colour, **look)
             texts = (f"{part_name} {width:.1f}", f"{width:.1f}")
-            text = next((text for text in texts if LETTER * len(text) * span < abs(width)), "")
+            text = next(
+                (text for text in texts if LETTER * len(text) * span < abs(width)), ""
+            )
             axes.text(left + width / 2, y, text, ha="center", va="center", fontsize=8)
         for y, (title, loss) in enumerate(split):
             _draw_whole(axes, y, title, loss)
         axes.axvline(0, color=figures.MUTED, linewidth=0.8)
-        axes.set(xlim=(reach[0] - 0.01 * span, reach[0] + span), ylim=(len(split) - 0.5, -0.75), yticks=[])
+        axes.set(
+            xlim=(reach[0] - 0.01 * span, reach[0] + span),
+            ylim=(len(split) - 0.5, -0.75),
+            yticks=[],
+        )
         axes.set_xlabel("points of efficiency lost")
         axes.spines["left"].set_visible(False)
         axes.grid(axis="y", visible=False)
-        patches = [Patch(label=names[name], facecolor=COLOURS[name], **look) for name in COLOURS if name in names]
+        patches = [
+            Patch(label=names[name], facecolor=COLOURS[name], **look)
+            for name in COLOURS
+            if name in names
+        ]
         figure.legend(handles=patches, loc="lower left", ncols=BESIDE, **figures.LEGEND)
         return figures.as_svg(figure, name)
 
@@ -63,6 +83,16 @@ def _draw_whole(axes: Any, y: int, title: str, loss: Attribution) -> None:
     below = y + 0.7 * BAR
     axes.plot(ends, [below, below], color=figures.INK, linewidth=1)
     axes.plot([points.value], [below], color=figures.INK, marker="|", markersize=6)
-    place: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8}
+    place: dict[str, Any] = {
+        "textcoords": "offset points",
+        "va": "center",
+        "fontsize": 8,
+    }
     axes.annotate(plus_minus(points, 1), (max(ends[1], 0), y), xytext=(5, 0), **place)
-    axes.annotate(title, (0, y - BAR / 2), xycoords=("axes fraction", "data"), xytext=(2, 6), **place)
+    axes.annotate(
+        title,
+        (0, y - BAR / 2),
+        xycoords=("axes fraction", "data"),
+        xytext=(2, 6),
+        **place,
+    )

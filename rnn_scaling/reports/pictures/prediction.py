@@ -22,10 +22,27 @@ LOG_FROM = 16  # largest / smallest number from which on axes are logarithmic
 ROOM = 3.0  # times the smallest rate that a logarithmic axis has below it
 FURTHEST = 2.0  # times a gain up to which its interval widens the axis
 MOST_TICKS = 7
-NAMES = ("failures", "fixed cost", "contention", "exchange", "jitter", "exchange latency")
-COLOURS = dict(zip(NAMES, figures.COLOURS))  # of the parts; that without a known cause is grey
-COLOURS |= {"stragglers": COLOURS["fixed cost"], "exchange bandwidth": COLOURS["exchange"]}
-LEGEND: dict[str, Any] = {**figures.LEGEND, "handlelength": 1.6, "columnspacing": 1.2, "fontsize": 8}
+NAMES = (
+    "failures",
+    "fixed cost",
+    "contention",
+    "exchange",
+    "jitter",
+    "exchange latency",
+)
+COLOURS = dict(
+    zip(NAMES, figures.COLOURS)
+)  # of the parts; that without a known cause is grey
+COLOURS |= {
+    "stragglers": COLOURS["fixed cost"],
+    "exchange bandwidth": COLOURS["exchange"],
+}
+LEGEND: dict[str, Any] = {
+    **figures.LEGEND,
+    "handlelength": 1.6,
+    "columnspacing": 1.2,
+    "fontsize": 8,
+}
 
 
 def render(predictions: Sequence[Prediction]) -> bytes:
@@ -37,34 +54,52 @@ def render(predictions: Sequence[Prediction]) -> bytes:
 def svg(predictions: Sequence[Prediction], name: str) -> str:
     """The rates of all series, or the losses of one, as SVG for the page."""
     with figures.style():
-        figure = _figure(predictions, [_draw_rates if name == "rates" else _draw_losses])
+        figure = _figure(
+            predictions, [_draw_rates if name == "rates" else _draw_losses]
+        )
         for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
             patch.set_visible(False)
         return figures.as_svg(figure, name)
 
 
-def _figure(predictions: Sequence[Prediction], panels: Sequence[Callable[..., None]]) -> Figure:
+def _figure(
+    predictions: Sequence[Prediction], panels: Sequence[Callable[..., None]]
+) -> Figure:
     from matplotlib.figure import Figure
 
     few = predictions[:MOST]
-    columns = panels if any(point.efficiency for member in few for point in member.points) else panels[:1]
+    columns = (
+        panels
+        if any(point.efficiency for member in few for point in member.points)
+        else panels[:1]
+    )
     height = 0.5 + (3.0 if len(few) == 1 else 2.3 * len(few))
     figure = Figure(figsize=(4.8 * len(columns), height), layout="constrained")
-    for line, prediction in zip(figure.subplots(len(few), len(columns), squeeze=False), few):
+    for line, prediction in zip(
+        figure.subplots(len(few), len(columns), squeeze=False), few
+    ):
         line[0].set_title(textwrap.fill(prediction.curve.name, 58))
         for axes, draw in zip(line, columns):
             draw(axes, prediction)
-    shown = {label: key for axes in figure.axes for key, label in zip(*axes.get_legend_handles_labels())}
+    shown = {
+        label: key
+        for axes in figure.axes
+        for key, label in zip(*axes.get_legend_handles_labels())
+    }
     names = sorted(shown, key=lambda name: name == PARTS[-1])
     keys = [shown[name] for name in names]
-    figure.legend(keys, names, loc="outside lower left", ncols=4 * len(columns) - 1, **LEGEND)
+    figure.legend(
+        keys, names, loc="outside lower left", ncols=4 * len(columns) - 1, **LEGEND
+    )
     _tell_left_out(figure, len(predictions))
     return figure
 
 
 def _tell_left_out(figure: Figure, count: int, names: str = "series") -> None:
     if count > MOST:
-        figure.suptitle(f"The first {MOST} of {count} {names}", fontsize=10, x=0.01, ha="left")
+        figure.suptitle(
+            f"The first {MOST} of {count} {names}", fontsize=10, x=0.01, ha="left"
+        )
 
 
 def _ink(setting: Any = "axes.labelcolor") -> str:
@@ -80,31 +115,72 @@ def _draw_rates(axes: Axes, prediction: Prediction) -> None:
 
     curve = prediction.curve
     first, *_ = curve.points
-    x = sorted({*(point.devices for point in prediction.points), *(point.devices for point in curve.points)})
+    x = sorted(
+        {
+            *(point.devices for point in prediction.points),
+            *(point.devices for point in curve.points),
+        }
+    )
     ideal = [first.rate / first.devices * n for n in (x[0], x[-1])]
-    devices, rates = zip(*((point.devices, point.rate.value) for point in prediction.points))
+    devices, rates = zip(
+        *((point.devices, point.rate.value) for point in prediction.points)
+    )
     ends = [point.rate.ends or (point.rate.value,) * 2 for point in prediction.points]
     values = [*rates, *ideal, *(point.rate for point in curve.points)]
     is_log = x[-1] > LOG_FROM * x[0]
-    low, high = (min(values) / ROOM, 1.4 * max(values)) if is_log else (0.0, 1.08 * max(values))
+    low, high = (
+        (min(values) / ROOM, 1.4 * max(values)) if is_log else (0.0, 1.08 * max(values))
+    )
     if is_log:
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 300 * low else (1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_locator(
+            LogLocator(subs=(1.0,) if high > 300 * low else (1.0, 2.0, 5.0))
+        )
         axes.minorticks_off()
     colour, (known, new) = figures.COLOURS[0], sources(prediction)
-    axes.plot([x[0], x[-1]], ideal, color=_ink(), linewidth=1, linestyle=(0, (2, 2)), label="ideal")
+    axes.plot(
+        [x[0], x[-1]],
+        ideal,
+        color=_ink(),
+        linewidth=1,
+        linestyle=(0, (2, 2)),
+        label="ideal",
+    )
     if not prediction.is_simulated:
         lows, highs = zip(*((max(low, end[0]), min(high, end[1])) for end in ends))
-        axes.fill_between(devices, lows, highs, color=colour, alpha=0.18, linewidth=0, label="95 % interval")
-    axes.plot(devices, rates, color=colour, marker="o", markersize=3.5, markerfacecolor="none", label=new)
+        axes.fill_between(
+            devices,
+            lows,
+            highs,
+            color=colour,
+            alpha=0.18,
+            linewidth=0,
+            label="95 % interval",
+        )
+    axes.plot(
+        devices,
+        rates,
+        color=colour,
+        marker="o",
+        markersize=3.5,
+        markerfacecolor="none",
+        label=new,
+    )
     measured = [(point.devices, point.interval) for point in curve.points]
-    figures.draw_line(axes, measured, known, {"color": colour, "marker": "o", "linestyle": "none"})
+    figures.draw_line(
+        axes, measured, known, {"color": colour, "marker": "o", "linestyle": "none"}
+    )
     is_cut = any(end[0] < low or end[1] > high for end in ends)
-    axes.set(ylim=(low, high), xlabel="devices" + " (the interval goes on beyond the frame)" * is_cut)
+    axes.set(
+        ylim=(low, high),
+        xlabel="devices" + " (the interval goes on beyond the frame)" * is_cut,
+    )
     axes.set_ylabel("speedup" if curve.unit == SPEEDUP else f"{curve.unit}/s")
     axes.set_xticks(few := _thinned(x, is_log), [f"{n:,}" for n in few])
-    axes.yaxis.set_major_formatter(EngFormatter(sep="") if high > 1000 else FuncFormatter(lambda y, _: f"{y:g}"))
+    axes.yaxis.set_major_formatter(
+        EngFormatter(sep="") if high > 1000 else FuncFormatter(lambda y, _: f"{y:g}")
+    )
 
 
 def _thinned(counts: Sequence[int], is_log: bool) -> list[int]:
@@ -121,22 +197,45 @@ def _draw_losses(axes: Axes, prediction: Prediction) -> None:
         return
     edge: dict[str, Any] = {"edgecolor": _ink(), "linewidth": 0.4}
     places = range(len(points))
-    efficiencies = [100 * point.efficiency.value for point in points if point.efficiency]
+    efficiencies = [
+        100 * point.efficiency.value for point in points if point.efficiency
+    ]
     label = "efficiency" + ", 95 % interval" * (not prediction.is_simulated)
-    axes.bar(places, efficiencies, facecolor=figures.COLOURS[0], alpha=0.18, label=label, **edge)
+    axes.bar(
+        places,
+        efficiencies,
+        facecolor=figures.COLOURS[0],
+        alpha=0.18,
+        label=label,
+        **edge,
+    )
     tops = [*efficiencies]
     for part in points[0].parts:
         heights = [max(0.0, 100 * point.parts[part]) for point in points]
         if any(height > 0.5 for height in heights):
-            look = {"facecolor": COLOURS.get(part, _ink()), "alpha": losses.OPACITY, "label": part, **edge}
+            look = {
+                "facecolor": COLOURS.get(part, _ink()),
+                "alpha": losses.OPACITY,
+                "label": part,
+                **edge,
+            }
             axes.bar(places, heights, bottom=tops, **look)
         tops = [top + height for top, height in zip(tops, heights)]
     for place, point in zip(places, () if prediction.is_simulated else points):
         low, high = (point.efficiency and point.efficiency.ends) or (0.0, 0.0)
-        axes.plot([place, place], [100 * low, 100 * high], color=_ink("text.color"), linewidth=1.2)
+        axes.plot(
+            [place, place],
+            [100 * low, 100 * high],
+            color=_ink("text.color"),
+            linewidth=1.2,
+        )
     counts = [point.devices for point in points]
     named = _thinned(counts, False)
-    axes.set(ylabel="share of the ideal rate, %", xlabel="devices", ylim=(0, 1.03 * max(100.0, *tops)))
+    axes.set(
+        ylabel="share of the ideal rate, %",
+        xlabel="devices",
+        ylim=(0, 1.03 * max(100.0, *tops)),
+    )
     axes.set_xticks([counts.index(n) for n in named], [f"{n:,}" for n in named])
     axes.grid(axis="x", visible=False)
 
@@ -147,13 +246,17 @@ def changes(answers: Sequence[Sensitivity]) -> bytes:
     from matplotlib.ticker import FuncFormatter
 
     few = answers[:MOST]
-    gains = [effect.gain for found in few for effect in found.effects]  # the first, "now", gains nothing
+    gains = [
+        effect.gain for found in few for effect in found.effects
+    ]  # the first, "now", gains nothing
     low = min(max(gain.low or 0.0, gain.value / FURTHEST) for gain in gains)
     high = max(min(gain.high or gain.value, gain.value * FURTHEST) for gain in gains)
     heights = [0.6 + 0.22 * len(found.effects) for found in few]
     with figures.style(is_fixed=True):
         figure = Figure(figsize=(7.4, 0.3 + sum(heights)), layout="constrained")
-        panels = figure.subplots(len(few), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+        panels = figure.subplots(
+            len(few), 1, sharex=True, squeeze=False, height_ratios=heights
+        )[:, 0]
         if high > LOG_FROM * low:
             panels[0].set_xscale("log")
         for axes, found in zip(panels, few):
@@ -169,11 +272,21 @@ def _draw_gains(axes: Axes, found: Sensitivity) -> None:
     gains, places = [effect.gain.value - 1 for effect in effects], range(len(effects))
     axes.barh(places, gains, left=1, height=0.55, color=figures.COLOURS[0], alpha=0.6)
     for place, effect in enumerate(effects):
-        axes.plot(effect.gain.ends or (1, 1), [place, place], color=_ink("text.color"), linewidth=1.2)
+        axes.plot(
+            effect.gain.ends or (1, 1),
+            [place, place],
+            color=_ink("text.color"),
+            linewidth=1.2,
+        )
         text, at = plus_minus(effect.gain, 2), ("axes fraction", "data")
-        axes.annotate(text, (1.02, place), xycoords=at, va="center", annotation_clip=False)
+        axes.annotate(
+            text, (1.02, place), xycoords=at, va="center", annotation_clip=False
+        )
     axes.axvline(1, color=_ink(), linewidth=0.8)
-    axes.set(title=f"{found.curve.name}, {found.devices:,} devices", ylim=(len(effects) - 0.4, -0.6))
+    axes.set(
+        title=f"{found.curve.name}, {found.devices:,} devices",
+        ylim=(len(effects) - 0.4, -0.6),
+    )
     axes.set_yticks(places, [effect.title for effect in effects])
     axes.minorticks_off()
     axes.grid(axis="y", visible=False)

@@ -19,19 +19,34 @@ MAX_DEPTH = 20  # loops in loops; a function that called itself would go on for 
 class Scalars:
     """The batches of a run that goes on, written a few seconds' worth at a time, between two steps."""
 
-    def __init__(self, log_dir: str, unit: str, clock: Callable[[], float] = time.monotonic, before: int = 0) -> None:
+    def __init__(
+        self,
+        log_dir: str,
+        unit: str,
+        clock: Callable[[], float] = time.monotonic,
+        before: int = 0,
+    ) -> None:
         """log_dir: folder, made if missing; "": nothing is ever due, and nothing is written.
         clock: returns seconds.
         """
         self._writer = tf.summary.create_file_writer(log_dir) if log_dir else None
-        self._rate, self._clock, self._last, self._written = RATE.named_after(unit).name, clock, clock(), before
+        self._rate, self._clock, self._last, self._written = (
+            RATE.named_after(unit).name,
+            clock,
+            clock(),
+            before,
+        )
 
     def due(self) -> bool:
         """Whether it is time to write; costs less than a microsecond, and is asked after every step."""
         return self._writer is not None and self._clock() - self._last >= INTERVAL_S
 
     def write(
-        self, seconds: Sequence[float], items: Sequence[int], losses: Sequence[float], accuracies: Sequence[float] = ()
+        self,
+        seconds: Sequence[float],
+        items: Sequence[int],
+        losses: Sequence[float],
+        accuracies: Sequence[float] = (),
     ) -> None:
         """Writes the batches that have not been written; a disk that is full ends the writing, and not the run."""
         if self._writer is None:
@@ -39,15 +54,22 @@ class Scalars:
         try:
             with self._writer.as_default():
                 for step in range(self._written, len(seconds)):
-                    values = [("loss", losses[step]), (self._rate, items[step] / seconds[step])]
+                    values = [
+                        ("loss", losses[step]),
+                        (self._rate, items[step] / seconds[step]),
+                    ]
                     values += [("accuracy", accuracies[step])] if accuracies else []
                     summary = tf.compat.v1.Summary()
                     for name, value in (*values, ("step_seconds", seconds[step])):
                         summary.value.add(tag=f"batch/{name}", simple_value=value)
-                    tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step=step)  # one operator for all
+                    tf.summary.experimental.write_raw_pb(
+                        summary.SerializeToString(), step=step
+                    )  # one operator for all
             self._writer.flush()
         except (tf.errors.OpError, OSError) as e:
-            entry.warn(f"--log_dir: {entry.first_line(e)}; no further scalars are written")
+            entry.warn(
+                f"--log_dir: {entry.first_line(e)}; no further scalars are written"
+            )
             self._writer = None
         self._written, self._last = len(seconds), self._clock()
 
@@ -63,7 +85,9 @@ def write(log_dir: str, graph: tf.Graph, run: RunRecord) -> None:
     with writer.as_default():
         tf.summary.graph(view(graph))
         if run.throughput:
-            tf.summary.scalar(f"measured/{rate}", run.throughput.items_per_second, step=0)
+            tf.summary.scalar(
+                f"measured/{rate}", run.throughput.items_per_second, step=0
+            )
         tf.summary.text("run", run_text.markdown(run), step=0)
     writer.close()
 
@@ -76,8 +100,14 @@ def view(graph: tf.Graph) -> tf.compat.v1.GraphDef:
     TensorBoard draws them apart from their tower, with another's colours.
     """
     definition = graph.as_graph_def(add_shapes=True)
-    holders = {inner.op.name: outer.device for outer, inner in graph.captures if inner.dtype == tf.resource}
-    functions = {function.signature.name: function for function in definition.library.function}
+    holders = {
+        inner.op.name: outer.device
+        for outer, inner in graph.captures
+        if inner.dtype == tf.resource
+    }
+    functions = {
+        function.signature.name: function for function in definition.library.function
+    }
     result = tf.compat.v1.GraphDef(versions=definition.versions)
 
     def add(node: tf.compat.v1.NodeDef, own_name: str, depth: int) -> None:
@@ -89,12 +119,20 @@ def view(graph: tf.Graph) -> tf.compat.v1.GraphDef:
             if function is None or depth == 0:
                 continue
             # A loop's operators have the loop's whole name again.
-            short = {inner.name: inner.name.removeprefix(f"{own_name}/") for inner in function.node_def}
-            names = {name: f"{node.name}/{attribute}/{end}" for name, end in short.items()}
+            short = {
+                inner.name: inner.name.removeprefix(f"{own_name}/")
+                for inner in function.node_def
+            }
+            names = {
+                name: f"{node.name}/{attribute}/{end}" for name, end in short.items()
+            }
             # An argument is what the caller gives, an edge from outside into the body; a branch's condition is none.
             data = [given for given in node.input if not given.startswith("^")]
             arguments = function.signature.input_arg
-            names |= {arg.name: given for arg, given in zip(arguments, data[len(data) - len(arguments) :])}
+            names |= {
+                arg.name: given
+                for arg, given in zip(arguments, data[len(data) - len(arguments) :])
+            }
             for inner in function.node_def:
                 copy = tf.compat.v1.NodeDef()
                 copy.CopyFrom(inner)
@@ -102,7 +140,9 @@ def view(graph: tf.Graph) -> tf.compat.v1.GraphDef:
                 del copy.input[:]
                 for source in inner.input:
                     name = names.get(_producer(source), _producer(source))
-                    copy.input.append(f"^{_producer(name)}" if source.startswith("^") else name)
+                    copy.input.append(
+                        f"^{_producer(name)}" if source.startswith("^") else name
+                    )
                 add(copy, inner.name, depth - 1)
 
     for node in definition.node:

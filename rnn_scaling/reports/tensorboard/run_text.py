@@ -17,13 +17,29 @@ def markdown(run: RunRecord) -> str:
     """The page: result, the command with the options that differ from the defaults, and where the variables are."""
     config = run.config
     places = scale.in_words(scale.num_workers(config), config["num_devices"])
-    result = table.rates(with_baselines([run])) if run.throughput else Section("", notes=("No batch was measured.",))
-    steady = f"Steady state: {run.steady_state.text}." if run.throughput and run.steady_state else ""
-    notes = (*result.notes, *filter(None, [steady]), f"Again: {' '.join(command(config).split())}")
+    result = (
+        table.rates(with_baselines([run]))
+        if run.throughput
+        else Section("", notes=("No batch was measured.",))
+    )
+    steady = (
+        f"Steady state: {run.steady_state.text}."
+        if run.throughput and run.steady_state
+        else ""
+    )
+    notes = (
+        *result.notes,
+        *filter(None, [steady]),
+        f"Again: {' '.join(command(config).split())}",
+    )
     placement = tuple(_placement(run))
     parts = [
         dataclasses.replace(result, notes=notes),
-        Section("Where the variables are", placement, () if placement else ("The run ended before they were made.",)),
+        Section(
+            "Where the variables are",
+            placement,
+            () if placement else ("The run ended before they were made.",),
+        ),
     ]
     text = f"## {network(config)}, {config['variable_update']}, {places}\n\n{sections.markdown(parts, level=3)}"
     return re.sub(r"([_*`[])", r"\\\1", escaped(text))  # what would be markup
@@ -32,9 +48,17 @@ def markdown(run: RunRecord) -> str:
 def _placement(run: RunRecord) -> list[Grid]:
     if run.graph is None:
         placement = run.resolved.variable_placement or {}
-        rows = [[device, f"{size:,}", f"{size / 2**20:.1f}"] for device, size in sorted(placement.items())]
+        rows = [
+            [device, f"{size:,}", f"{size / 2**20:.1f}"]
+            for device, size in sorted(placement.items())
+        ]
         return [Grid("", ["Device", "Bytes", "MiB"], rows)] if rows else []
-    devices, copies = placement_table.devices_grid(run.graph), placement_table.copies_grid(run.graph)
+    devices, copies = (
+        placement_table.devices_grid(run.graph),
+        placement_table.copies_grid(run.graph),
+    )
     # Without the names of the largest, which leave the other columns no room.
-    narrow = Grid(copies.caption, copies.head[:-1], [line[:-1] for line in copies.lines])
+    narrow = Grid(
+        copies.caption, copies.head[:-1], [line[:-1] for line in copies.lines]
+    )
     return [devices, *([narrow] if narrow.lines else [])]

@@ -28,12 +28,21 @@ from rnn_scaling.cluster import fence
 from rnn_scaling.processes.process import TETHER
 
 # program -> package of Debian and Ubuntu
-PACKAGES = {"ip": "iproute2", "tc": "iproute2", "iperf3": "iperf3", "nsenter": "util-linux", "unshare": "util-linux"}
+PACKAGES = {
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "iperf3": "iperf3",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+}
 DELAY_PACKAGES = {"vde_switch": "vde2", "wirefilter": "vde2"}
 CALL_TIMEOUT_S = 30
 TRIES, PAUSE_S = 200, 0.05  # until something has started or ended
 DEVICE = "eth0"
-SUBNET, PREFIX_LENGTH = "10.200.0", 24  # of namespaces that reach nothing else, so no network outside can collide
+SUBNET, PREFIX_LENGTH = (
+    "10.200.0",
+    24,
+)  # of namespaces that reach nothing else, so no network outside can collide
 SPARE_PORTS = 8  # of the switch in the middle
 # What may pass at once: at 1 Gbit/s less than 1 MB loses rate to the clock that refills the bucket, and one packet of
 # 64 KiB, as TCP hands them to the kernel, must fit.
@@ -41,8 +50,20 @@ BURST_S, LEAST_BURST_BYTES = 0.008, 66_000
 QUEUE_S = 0.05  # of data that waits before packets are lost: the buffer of a switch
 PORT = 5201  # of iperf3
 CLIENT = ("-p", str(PORT), "-J", "--connect-timeout", "5000")
-FULL = ("-t", "2", "-O", "1")  # seconds measured, after a second for slow start and a full bucket
-IDLE = ("-t", "1", "-b", "80k", "-l", "1k")  # ten packets, none of which waits for another
+FULL = (
+    "-t",
+    "2",
+    "-O",
+    "1",
+)  # seconds measured, after a second for slow start and a full bucket
+IDLE = (
+    "-t",
+    "1",
+    "-b",
+    "80k",
+    "-l",
+    "1k",
+)  # ten packets, none of which waits for another
 SHORTFALL = 0.1  # share of the requested rate that may be missing: headers are 4.4 %
 
 
@@ -50,7 +71,9 @@ SHORTFALL = 0.1  # share of the requested rate that may be missing: headers are 
 class NetworkLink:
     """Every node's link to the switch, the same in both directions."""
 
-    bits_per_s: float  # that the token bucket lets through, headers of Ethernet included
+    bits_per_s: (
+        float  # that the token bucket lets through, headers of Ethernet included
+    )
     delay_s: float = 0.0  # one way, between any two nodes
 
     @property
@@ -83,7 +106,9 @@ class Namespace:
         found = []
         for path in Path("/proc").glob("[0-9]*/ns/net"):
             with contextlib.suppress(OSError):  # it has ended
-                found += [int(path.parts[2])] if os.readlink(path) == self.identity else []
+                found += (
+                    [int(path.parts[2])] if os.readlink(path) == self.identity else []
+                )
         return found
 
 
@@ -96,13 +121,17 @@ class NetworkNode(Namespace):
 
 
 @contextlib.contextmanager
-def network(names: Sequence[str], link: NetworkLink) -> Iterator[tuple[NetworkNode, ...]]:
+def network(
+    names: Sequence[str], link: NetworkLink
+) -> Iterator[tuple[NetworkNode, ...]]:
     """The nodes of a network, in rank order; after the block no process is left in one.
 
     Raises Refusal naming what the kernel lacks or this process may not do.
     """
     with contextlib.ExitStack() as stack:
-        switch, *spaces = (stack.enter_context(_namespace()) for _ in ["switch", *names])
+        switch, *spaces = (
+            stack.enter_context(_namespace()) for _ in ["switch", *names]
+        )
         nodes = tuple(
             NetworkNode(space.holder, space.identity, name, f"{SUBNET}.{number}")
             for number, (space, name) in enumerate(zip(spaces, names, strict=True), 1)
@@ -116,12 +145,16 @@ def _namespace() -> Iterator[Namespace]:
     """A new namespace; what runs in it when the block ends is killed."""
     with fence.network() as fenced:
         if not fenced.enter:
-            raise entry.Refusal(f"netlab needs network namespaces of the kernel (CONFIG_NET_NS): {fenced.reason}")
+            raise entry.Refusal(
+                f"netlab needs network namespaces of the kernel (CONFIG_NET_NS): {fenced.reason}"
+            )
         space = Namespace(fenced.holder, os.readlink(f"/proc/{fenced.holder}/ns/net"))
         try:
             yield space
         finally:
-            for _ in range(TRIES):  # a process that is forked meanwhile is in the next list
+            for _ in range(
+                TRIES
+            ):  # a process that is forked meanwhile is in the next list
                 if not (numbers := space.processes()):
                     break
                 for number in numbers:
@@ -130,22 +163,61 @@ def _namespace() -> Iterator[Namespace]:
                 time.sleep(PAUSE_S)
 
 
-def _build(stack: contextlib.ExitStack, switch: Namespace, nodes: Sequence[NetworkNode], link: NetworkLink) -> None:
+def _build(
+    stack: contextlib.ExitStack,
+    switch: Namespace,
+    nodes: Sequence[NetworkNode],
+    link: NetworkLink,
+) -> None:
     """Connects the nodes with the switch."""
     bridges = [f"bridge{index if link.delay_s else 0}" for index in range(len(nodes))]
     for bridge in dict.fromkeys(bridges):
-        _need("bridges", "bridge", *switch.command(["ip", "link", "add", bridge, "type", "bridge"]))
+        _need(
+            "bridges",
+            "bridge",
+            *switch.command(["ip", "link", "add", bridge, "type", "bridge"]),
+        )
         _up(switch, bridge)
     for index, (node, bridge) in enumerate(zip(nodes, bridges, strict=True)):
         port = f"port{index}"
-        ends = ["ip", "link", "add", port, "type", "veth", "peer", "name", DEVICE, "netns", str(node.holder)]
+        ends = [
+            "ip",
+            "link",
+            "add",
+            port,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            DEVICE,
+            "netns",
+            str(node.holder),
+        ]
         _need("pairs of virtual Ethernet devices", "veth", *switch.command(ends))
         switch.call("ip", "link", "set", port, "master", bridge)
-        node.call("ip", "address", "add", f"{node.address}/{PREFIX_LENGTH}", "dev", DEVICE)
+        node.call(
+            "ip", "address", "add", f"{node.address}/{PREFIX_LENGTH}", "dev", DEVICE
+        )
         # The node's end limits what it sends and the switch's end what it gets: a link that is as fast both ways.
         for space, device in ((node, DEVICE), (switch, port)):
-            bucket = ["tbf", "rate", f"{link.bits_per_s:.0f}bit", "burst", str(link.burst_bytes)]
-            words = ["tc", "qdisc", "add", "dev", device, "root", *bucket, "limit", str(link.queue_bytes)]
+            bucket = [
+                "tbf",
+                "rate",
+                f"{link.bits_per_s:.0f}bit",
+                "burst",
+                str(link.burst_bytes),
+            ]
+            words = [
+                "tc",
+                "qdisc",
+                "add",
+                "dev",
+                device,
+                "root",
+                *bucket,
+                "limit",
+                str(link.queue_bytes),
+            ]
             _need("the token bucket filter (tbf)", "sch_tbf", *space.command(words))
             _up(space, device)
     if link.delay_s:
@@ -156,13 +228,20 @@ def _up(space: Namespace, device: str) -> None:
     space.call("ip", "link", "set", device, "up")
 
 
-def _delay(stack: contextlib.ExitStack, switch: Namespace, bridges: Sequence[str], delay_s: float) -> None:
+def _delay(
+    stack: contextlib.ExitStack,
+    switch: Namespace,
+    bridges: Sequence[str],
+    delay_s: float,
+) -> None:
     """Lets frames pass between bridges, each after the delay, until the stack is closed."""
 
     def start(*words: str) -> None:
         stack.enter_context(running(switch.command(words)))
 
-    sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rnn_scaling.")))
+    sockets = Path(
+        stack.enter_context(tempfile.TemporaryDirectory(prefix="rnn_scaling."))
+    )
     middle = sockets / "middle"
     start("vde_switch", "-n", str(len(bridges) + SPARE_PORTS), "-s", str(middle))
     wait_until((middle / "ctl").exists, "vde_switch did not start")
@@ -195,7 +274,9 @@ def refusals(has_delay: bool) -> list[str]:
     packages = {**PACKAGES, **(DELAY_PACKAGES if has_delay else {})}
     if missing := [program for program in packages if shutil.which(program) is None]:
         install = " ".join(sorted({packages[program] for program in missing}))
-        lines.append(f"netlab needs {', '.join(packages)}, found no {', '.join(missing)}; apt install {install}")
+        lines.append(
+            f"netlab needs {', '.join(packages)}, found no {', '.join(missing)}; apt install {install}"
+        )
     return lines
 
 
@@ -206,7 +287,11 @@ def call(*words: str) -> str:
             words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=CALL_TIMEOUT_S,
             env={**os.environ, "LC_ALL": "C"},
         )  # fmt: skip
-        error = done.stderr.strip() or f"exit status {done.returncode}" if done.returncode else ""
+        error = (
+            done.stderr.strip() or f"exit status {done.returncode}"
+            if done.returncode
+            else ""
+        )
     except OSError as e:
         error = e.strerror or str(e)
     except subprocess.TimeoutExpired:
@@ -223,8 +308,12 @@ def _need(feature: str, module: str, *words: str) -> None:
     except CallFailed as e:
         if "Operation not permitted" in str(e):
             rule = "netlab needs CAP_SYS_ADMIN and CAP_NET_ADMIN"
-            raise entry.Refusal(f"{rule}: {e}; run it outside of the container, or in a privileged one") from None
-        raise entry.Refusal(f"netlab needs {feature} of the kernel: {e}; try modprobe {module}") from None
+            raise entry.Refusal(
+                f"{rule}: {e}; run it outside of the container, or in a privileged one"
+            ) from None
+        raise entry.Refusal(
+            f"netlab needs {feature} of the kernel: {e}; try modprobe {module}"
+        ) from None
 
 
 @contextlib.contextmanager
@@ -253,20 +342,33 @@ class Calibration:
 def measure(nodes: Sequence[NetworkNode]) -> Calibration:
     """Measures the links of two nodes or more. Raises CallFailed naming the node."""
     ((_, round_trip_s),) = _streams([(nodes[0], nodes[1])], IDLE)
-    rates = [rate for rate, _ in _streams(list(zip(nodes, [*nodes[1:], nodes[0]])), FULL)]
+    rates = [
+        rate for rate, _ in _streams(list(zip(nodes, [*nodes[1:], nodes[0]])), FULL)
+    ]
     return Calibration(tuple(rates), round_trip_s)
 
 
-def _streams(pairs: Sequence[tuple[NetworkNode, NetworkNode]], flags: Sequence[str]) -> list[tuple[float, float]]:
+def _streams(
+    pairs: Sequence[tuple[NetworkNode, NetworkNode]], flags: Sequence[str]
+) -> list[tuple[float, float]]:
     """What `parse_iperf3` reads of one stream from the first to the second node of each pair, all at the same time."""
     with contextlib.ExitStack() as stack:
         for _, server in pairs:
-            stack.enter_context(running(server.command(["iperf3", "-s", "-1", "-p", str(PORT)])))
+            stack.enter_context(
+                running(server.command(["iperf3", "-s", "-1", "-p", str(PORT)]))
+            )
         for _, server in pairs:  # a client that comes before its server is refused
             listening = server.command(["ss", "-ltn"])
-            wait_until(lambda: f":{PORT} " in call(*listening), f"{server.name}: iperf3 -s does not listen")  # noqa: B023
+            wait_until(
+                lambda: f":{PORT} " in call(*listening),
+                f"{server.name}: iperf3 -s does not listen",
+            )  # noqa: B023
         clients = [
-            stack.enter_context(running(client.command(["iperf3", "-c", server.address, *CLIENT, *flags])))
+            stack.enter_context(
+                running(
+                    client.command(["iperf3", "-c", server.address, *CLIENT, *flags])
+                )
+            )
             for client, server in pairs
         ]
         return [_result(node, client) for (node, _), client in zip(pairs, clients)]
@@ -276,7 +378,9 @@ def _result(node: NetworkNode, client: subprocess.Popen[str]) -> tuple[float, fl
     try:
         return parse_iperf3(client.communicate(timeout=CALL_TIMEOUT_S)[0])
     except subprocess.TimeoutExpired:
-        raise CallFailed(f"{node.name}: iperf3 did not end within {CALL_TIMEOUT_S} s") from None
+        raise CallFailed(
+            f"{node.name}: iperf3 did not end within {CALL_TIMEOUT_S} s"
+        ) from None
     except CallFailed as e:
         raise CallFailed(f"{node.name}: iperf3: {e}") from None
 
@@ -288,13 +392,17 @@ def parse_iperf3(text: str) -> tuple[float, float]:
         if "error" in output:
             raise CallFailed(output["error"])
         end = output["end"]
-        return float(end["sum_received"]["bits_per_second"]), float(end["streams"][0]["sender"]["min_rtt"]) / 1e6
+        return float(end["sum_received"]["bits_per_second"]), float(
+            end["streams"][0]["sender"]["min_rtt"]
+        ) / 1e6
     except (ValueError, LookupError, TypeError):
         raise CallFailed("iperf3 printed no result") from None
 
 
 def description(link: NetworkLink, found: Calibration) -> str:
-    rates = " to ".join(dict.fromkeys(megabits(extreme(found.bits_per_s)) for extreme in (min, max)))
+    rates = " to ".join(
+        dict.fromkeys(megabits(extreme(found.bits_per_s)) for extreme in (min, max))
+    )
     delay = f" and {link.delay_s * 1e3:g} ms one way" if link.delay_s else ""
     return (
         f"{megabits(link.bits_per_s)}{delay} asked; {rates} of payload measured, {len(found.bits_per_s)} nodes "
@@ -307,8 +415,12 @@ def warnings(link: NetworkLink, found: Calibration) -> list[str]:
     slowest = min(found.bits_per_s)
     if slowest >= (1 - SHORTFALL) * link.bits_per_s:
         return []
-    remedy = "the CPU may be the limit; use a lower rate, fewer workers or a quiet machine"
-    return [f"--rate={link.bits_per_s / 1e6:g}mbit: a link carries {megabits(slowest)}; {remedy}"]
+    remedy = (
+        "the CPU may be the limit; use a lower rate, fewer workers or a quiet machine"
+    )
+    return [
+        f"--rate={link.bits_per_s / 1e6:g}mbit: a link carries {megabits(slowest)}; {remedy}"
+    ]
 
 
 def megabits(bits_per_s: float) -> str:

@@ -43,7 +43,10 @@ def parse_delay(text: str) -> float:
 
 
 def _parse(text: str, units: dict[str, float], ending: str = "") -> float | None:
-    match = re.fullmatch(rf"(\d{{1,12}}(?:\.\d{{1,12}})?) ?({'|'.join(units)})(?:{ending})?", text.strip().lower())
+    match = re.fullmatch(
+        rf"(\d{{1,12}}(?:\.\d{{1,12}})?) ?({'|'.join(units)})(?:{ending})?",
+        text.strip().lower(),
+    )
     return float(match[1]) * units[match[2]] if match else None
 
 
@@ -52,7 +55,10 @@ class NetlabOptions:
     """Network."""
 
     rate: float = option(
-        1e9, "rate of every node's link, in each direction (default: 1gbit)", parse=parse_rate, shown="200mbit"
+        1e9,
+        "rate of every node's link, in each direction (default: 1gbit)",
+        parse=parse_rate,
+        shown="200mbit",
     )
     delay: float = option(
         0.0,
@@ -68,16 +74,22 @@ GROUPS = (ranks.ProcessCounts, NetlabOptions)
 def run(words: Sequence[str], trainer: Sequence[str]) -> int:
     (_, options), flags_of_all, config = ranks.read(words, GROUPS)
     if config.num_processes > MOST_NODES:
-        raise entry.Refusal(f"netlab has room for {MOST_NODES} processes, got {config.num_processes}")
+        raise entry.Refusal(
+            f"netlab has room for {MOST_NODES} processes, got {config.num_processes}"
+        )
     link = NetworkLink(options.rate, options.delay)
     if lines := network.refusals(bool(link.delay_s)):
         raise entry.Refusal(*lines)
     entry.warn(*early_checks.crowding([config], len(available_cores())))
-    with network.network([name.replace(" ", "") for name in ranks.names(config)], link) as nodes:
+    with network.network(
+        [name.replace(" ", "") for name in ranks.names(config)], link
+    ) as nodes:
         try:
             described = _measured(link, nodes)
             commands = [node.command([*trainer, *flags_of_all]) for node in nodes]
-            variables = [environment(nodes, rank, described) for rank in range(len(nodes))]
+            variables = [
+                environment(nodes, rank, described) for rank in range(len(nodes))
+            ]
             tasks = ranks.each_rank(config, commands, variables, has_streams=True)
             ended = process.run_together(tasks, 0.0, ranks.relay)
         except network.CallFailed as e:
@@ -87,7 +99,9 @@ def run(words: Sequence[str], trainer: Sequence[str]) -> int:
     return ranks.answer(ended, config)
 
 
-def environment(nodes: Sequence[NetworkNode], rank: int, described: str) -> dict[str, str]:
+def environment(
+    nodes: Sequence[NetworkNode], rank: int, described: str
+) -> dict[str, str]:
     return {
         **dict.fromkeys(PROXIES, ""),
         "RNN_SCALING_LAUNCHER": "netlab",

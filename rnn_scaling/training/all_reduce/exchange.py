@@ -42,11 +42,17 @@ def reduce_dense(
     reduces = {}
     for segment in segments:
         algorithm, shards = segment.algorithm, segment.shards
-        reduces[algorithm, shards] = load(ALL_REDUCES, algorithm).build(devices, shards, *spanning)
+        reduces[algorithm, shards] = load(ALL_REDUCES, algorithm).build(
+            devices, shards, *spanning
+        )
     summed: list[list[tf.Tensor]] = [[] for _ in devices]
     # Last first, as backpropagation yields them: collective ops run in the order in which they are traced.
     for tensors in reversed(list(zip(*packs, strict=True))):
         segment = select(segments, gradients.num_bytes(tensors[0]))
-        for tower, tensor in enumerate(reduces[segment.algorithm, segment.shards](tensors)):
+        for tower, tensor in enumerate(
+            reduces[segment.algorithm, segment.shards](tensors)
+        ):
             summed[tower].insert(0, tensor)
-    return gradients.on_each(devices, lambda unpack, packed: unpack(packed), unpacks, summed)
+    return gradients.on_each(
+        devices, lambda unpack, packed: unpack(packed), unpacks, summed
+    )

@@ -23,7 +23,9 @@ def build(devices: Sequence[str], shards: int) -> Reduce:
         summed = cross_device_utils.aggregate_gradients_using_hierarchical_copy(
             [devices[tower] for tower in order], grads_and_vars
         )
-        by_tower = {tower: summed[position][0][0] for position, tower in enumerate(order)}
+        by_tower = {
+            tower: summed[position][0][0] for position, tower in enumerate(order)
+        }
         return [by_tower[tower] for tower in range(len(devices))]
 
     return reduce_with(devices, add)

@@ -16,4 +16,8 @@ def build(devices: Sequence[str], shards: int) -> Reduce:
 def _host_cpu(device: str) -> str:
     """`device` itself if it is a CPU, else the first CPU of the same host."""
     spec = tf.DeviceSpec.from_string(device)
-    return device if spec.device_type == "CPU" else spec.replace(device_type="CPU", device_index=0).to_string()
+    return (
+        device
+        if spec.device_type == "CPU"
+        else spec.replace(device_type="CPU", device_index=0).to_string()
+    )

@@ -8,7 +8,9 @@ from tensorflow.python.distribute.v1 import all_reduce as tf_all_reduce
 from rnn_scaling.training.gradients import Reduce, place, reduce_with
 
 
-def build(devices: Sequence[str], shards: int, gather_devices: Sequence[str] = ()) -> Reduce:
+def build(
+    devices: Sequence[str], shards: int, gather_devices: Sequence[str] = ()
+) -> Reduce:
     """One tensor a tower -> their sum on each tower's device, added in `shards` pieces on `gather_devices`.
 
     Each piece is one AddN on the gather device that has been given the fewest bytes so far, so that whole tensors
@@ -27,6 +29,8 @@ def build(devices: Sequence[str], shards: int, gather_devices: Sequence[str] = (
     def add(placed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         shard_bytes = placed[0].shape.num_elements() * placed[0].dtype.size // shards
         gather = [next_device(shard_bytes) for _ in range(shards)]
-        return place(tf_all_reduce.build_shuffle_all_reduce(placed, gather, tf.add_n), devices)
+        return place(
+            tf_all_reduce.build_shuffle_all_reduce(placed, gather, tf.add_n), devices
+        )
 
     return reduce_with(devices, add)

@@ -17,9 +17,15 @@ def build(devices: Sequence[str], shards: int) -> Reduce:
     def add(placed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         shape, size = placed[0].shape, placed[0].shape.num_elements()
         flat = on_each(devices, lambda tensor: tf.reshape(tensor, [-1]), placed)
-        if padding := -size % len(devices):  # each of the log2(n) halvings must come out even
+        if padding := -size % len(
+            devices
+        ):  # each of the log2(n) halvings must come out even
             flat = on_each(devices, lambda tensor: tf.pad(tensor, [[0, padding]]), flat)
         summed = tf_all_reduce.build_recursive_hd_all_reduce(flat, tf.add)
-        return on_each(devices, lambda tensor: tf.reshape(tensor[:size] if padding else tensor, shape), summed)
+        return on_each(
+            devices,
+            lambda tensor: tf.reshape(tensor[:size] if padding else tensor, shape),
+            summed,
+        )
 
     return reduce_with(devices, add)

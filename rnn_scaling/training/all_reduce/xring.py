@@ -16,6 +16,9 @@ def build(devices: Sequence[str], shards: int) -> Reduce:
     order = list(range(len(devices)))
 
     def add(placed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        return place(tf_all_reduce.build_ring_all_reduce(placed, 1, shards, order, tf.add), devices)
+        return place(
+            tf_all_reduce.build_ring_all_reduce(placed, 1, shards, order, tf.add),
+            devices,
+        )
 
     return reduce_with(devices, add)

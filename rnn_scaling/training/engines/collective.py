@@ -4,7 +4,9 @@ What `tf.distribute.MultiWorkerMirroredStrategy` does underneath; plain `Collect
 """
 
 from tensorflow.core.protobuf import cluster_pb2, tensorflow_server_pb2
-from tensorflow.python.eager import context  # no public name leads to the collective ops of several processes
+from tensorflow.python.eager import (
+    context,
+)  # no public name leads to the collective ops of several processes
 
 from rnn_scaling.training.engines import local
 from rnn_scaling.training.engines.local import Engine, Request
@@ -26,7 +28,11 @@ def start(request: Request) -> Engine:
     context.context().enable_collective_ops(
         tensorflow_server_pb2.ServerDef(
             cluster=cluster_pb2.ClusterDef(
-                job=[cluster_pb2.JobDef(name=JOB, tasks=dict(enumerate(place.addresses[JOB])))]
+                job=[
+                    cluster_pb2.JobDef(
+                        name=JOB, tasks=dict(enumerate(place.addresses[JOB]))
+                    )
+                ]
             ),
             job_name=JOB,
             task_index=place.index,
@@ -34,4 +40,6 @@ def start(request: Request) -> Engine:
             default_session_config=context.context().config,
         )
     )
-    return local.describe(request, local.task_name(JOB, place.index), place.index, place.num_workers)
+    return local.describe(
+        request, local.task_name(JOB, place.index), place.index, place.num_workers
+    )

@@ -24,8 +24,13 @@ def start(request: Request) -> Engine:
     if place.role != COORDINATOR:
         return serve(request, place)
     local.configure(dataclasses.replace(request, device="cpu", num_devices=1))
-    tf.get_logger().setLevel("CRITICAL")  # it prints pages about a worker that dies; the meeting says it in a line
-    jobs = {CHIEF if role == COORDINATOR else role: list(addresses) for role, addresses in place.addresses.items()}
+    tf.get_logger().setLevel(
+        "CRITICAL"
+    )  # it prints pages about a worker that dies; the meeting says it in a line
+    jobs = {
+        CHIEF if role == COORDINATOR else role: list(addresses)
+        for role, addresses in place.addresses.items()
+    }
     strategy = tf.distribute.ParameterServerStrategy(
         tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec(jobs), task_type=CHIEF, task_id=0, rpc_layer="grpc"
@@ -41,6 +46,7 @@ def start(request: Request) -> Engine:
         servers=server_devices(place),
         strategy=strategy,
         tower_devices=tuple(
-            f"{task_name('worker', worker)}/device:{request.device.upper()}:0" for worker in range(place.num_workers)
+            f"{task_name('worker', worker)}/device:{request.device.upper()}:0"
+            for worker in range(place.num_workers)
         ),
     )

@@ -7,7 +7,9 @@ import dataclasses
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager import context  # no public name leads to the configuration of devices and threads
+from tensorflow.python.eager import (
+    context,
+)  # no public name leads to the configuration of devices and threads
 
 from rnn_scaling.machine.gpus import DeviceError
 from rnn_scaling.training.cluster import Place
@@ -29,23 +31,35 @@ def start(request: Request) -> Engine:
         return serve(request, place)
     local.configure(request)
     # Its own address is in the cluster: TensorFlow would advertise a loopback one otherwise.
-    tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec(dict(place.addresses)), "worker", 0, protocol="grpc")
+    tf.config.experimental_connect_to_cluster(
+        tf.train.ClusterSpec(dict(place.addresses)), "worker", 0, protocol="grpc"
+    )
     engine = local.describe(request, task_name("worker", 0), 0, 1)
     devices = [
         f"{task_name('worker', worker)}/device:{engine.device_type}:{index}"
         for worker in range(place.num_workers)
         for index in range(request.num_devices)
     ]
-    return dataclasses.replace(engine, devices=tuple(devices), servers=server_devices(place))
+    return dataclasses.replace(
+        engine, devices=tuple(devices), servers=server_devices(place)
+    )
 
 
 def serve(request: Request, place: Place) -> Engine:
     """Starts this process's server, which runs what the client tells it until the process ends; see `start`."""
-    local.configure(dataclasses.replace(request, device="cpu", num_devices=1) if place.role == "ps" else request)
+    local.configure(
+        dataclasses.replace(request, device="cpu", num_devices=1)
+        if place.role == "ps"
+        else request
+    )
     try:
         _running.append(
             tf.distribute.Server(
-                dict(place.addresses), place.role, place.index, protocol="grpc", config=context.context().config
+                dict(place.addresses),
+                place.role,
+                place.index,
+                protocol="grpc",
+                config=context.context().config,
             )
         )
     except tf.errors.OpError as e:
@@ -56,4 +70,7 @@ def serve(request: Request, place: Place) -> Engine:
 
 def server_devices(place: Place) -> tuple[str, ...]:
     """The CPUs of the processes that only hold variables."""
-    return tuple(f"{task_name('ps', index)}/device:CPU:0" for index in range(len(place.addresses.get("ps", ()))))
+    return tuple(
+        f"{task_name('ps', index)}/device:CPU:0"
+        for index in range(len(place.addresses.get("ps", ())))
+    )

@@ -28,7 +28,9 @@ class Engine:
     num_physical: int  # real devices behind `own_devices`
     strategy: Any = None  # tf.distribute's, of modes that train with one which must be made before anything else
     servers: tuple[str, ...] = ()  # devices of the processes that only hold variables
-    tower_devices: tuple[str, ...] = ()  # where each step's tower may be, if `devices` does not say
+    tower_devices: tuple[
+        str, ...
+    ] = ()  # where each step's tower may be, if `devices` does not say
 
     @property
     def num_towers(self) -> int:
@@ -38,7 +40,9 @@ class Engine:
     @property
     def own_devices(self) -> tuple[str, ...]:
         """The devices of this process, which are the first where it drives those of others too."""
-        return tuple(device for device in self.devices if _task(device) == _task(self.host))
+        return tuple(
+            device for device in self.devices if _task(device) == _task(self.host)
+        )
 
     @property
     def first_tower(self) -> int:
@@ -53,7 +57,9 @@ class Request:
     inter_op_threads: int = 0  # that dispatch operators
     intra_op_threads: int = 0  # inside one operator on the CPU
     xla: bool = False  # whether XLA clusters the step's operators
-    place: Place | None = None  # of this process among those of its run; None: it is alone
+    place: Place | None = (
+        None  # of this process among those of its run; None: it is alone
+    )
 
 
 def start(request: Request) -> Engine:
@@ -63,7 +69,9 @@ def start(request: Request) -> Engine:
     GPUs, or nvidia-smi does not tell how much memory they may divide.
     """
     configure(request)
-    place = request.place  # of a worker that exchanges nothing with the others, or not by TensorFlow
+    place = (
+        request.place
+    )  # of a worker that exchanges nothing with the others, or not by TensorFlow
     rank, size = (place.index, place.num_workers) if place else (0, 1)
     return describe(request, task_name("localhost", 0), rank, size)
 
@@ -85,8 +93,14 @@ def describe(request: Request, task: str, rank: int, size: int) -> Engine:
     wanted, device_type = request.num_devices, request.device.upper()
     names = _names(task, device_type)[:wanted]
     if len(names) < wanted:
-        raise DeviceError(f"expected {wanted} {device_type} devices, got {len(names)}: TensorFlow had started before")
-    num_physical = 1 if device_type == "CPU" else min(wanted, len(tf.config.list_physical_devices("GPU")))
+        raise DeviceError(
+            f"expected {wanted} {device_type} devices, got {len(names)}: TensorFlow had started before"
+        )
+    num_physical = (
+        1
+        if device_type == "CPU"
+        else min(wanted, len(tf.config.list_physical_devices("GPU")))
+    )
     return Engine(rank, size, names, _names(task, "CPU")[0], device_type, num_physical)
 
 
@@ -108,19 +122,26 @@ def peak_device_bytes(engine: Engine) -> list[int] | None:
     """The most that TensorFlow had in use on each GPU at once; None on CPUs, where it does not count."""
     if engine.device_type != "GPU":
         return None
-    return [tf.config.experimental.get_memory_info(device)["peak"] for device in engine.own_devices]
+    return [
+        tf.config.experimental.get_memory_info(device)["peak"]
+        for device in engine.own_devices
+    ]
 
 
 def _configure_cpus(count: int) -> None:
     tf.config.set_visible_devices([], "GPU")
     (cpu,) = tf.config.list_physical_devices("CPU")
     if count > 1:
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(count)])
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
+        )
 
 
 def _configure_gpus(count: int, place: Place | None) -> None:
     gpus = tf.config.list_physical_devices("GPU")
-    if place is not None and len(gpus) >= place.local_size * count:  # else each process sees GPUs of its own, or shares
+    if (
+        place is not None and len(gpus) >= place.local_size * count
+    ):  # else each process sees GPUs of its own, or shares
         gpus = gpus[place.local_rank * count :]
     if not gpus:
         raise DeviceError(

@@ -8,7 +8,9 @@ from rnn_scaling.training.engines import local
 from rnn_scaling.training.engines.local import Engine, Request
 
 JOB = "worker"
-BYTES_PER_PACK = 8 << 20  # halves the step for 80 MB of gradients compared with one pack
+BYTES_PER_PACK = (
+    8 << 20
+)  # halves the step for 80 MB of gradients compared with one pack
 
 
 def start(request: Request) -> Engine:
@@ -19,9 +21,18 @@ def start(request: Request) -> Engine:
     place = request.place
     place.require_free_port()
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec({JOB: list(place.addresses[JOB])}), task_type=JOB, task_id=place.index, rpc_layer="grpc"
+        tf.train.ClusterSpec({JOB: list(place.addresses[JOB])}),
+        task_type=JOB,
+        task_id=place.index,
+        rpc_layer="grpc",
     )
-    options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=BYTES_PER_PACK)
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver, communication_options=options)
-    engine = local.describe(request, local.task_name(JOB, place.index), place.index, place.num_workers)
+    options = tf.distribute.experimental.CommunicationOptions(
+        bytes_per_pack=BYTES_PER_PACK
+    )
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(
+        cluster_resolver=resolver, communication_options=options
+    )
+    engine = local.describe(
+        request, local.task_name(JOB, place.index), place.index, place.num_workers
+    )
     return dataclasses.replace(engine, strategy=strategy)

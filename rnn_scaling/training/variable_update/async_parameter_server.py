@@ -12,16 +12,28 @@ import tensorflow as tf
 from rnn_scaling.settings.run_options import UpdateOptions
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.replica import Gradients, Specs, T, UpdateRule, Values
-from rnn_scaling.training.variable_update.parameter_server import ParameterServer, server_devices
+from rnn_scaling.training.variable_update.parameter_server import (
+    ParameterServer,
+    server_devices,
+)
 
 
 class AsyncParameterServer(ParameterServer):
     staleness: tf.Tensor  # int64, of the traced step: updates of others that were counted since it read the counter
 
-    def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
+    def __init__(
+        self,
+        specs: Specs,
+        values: Values,
+        engine: Engine,
+        options: UpdateOptions,
+        rule: UpdateRule,
+    ) -> None:
         super().__init__(specs, values, engine, options, rule)
         with tf.device(server_devices(engine, options)[0]):
-            self._version = tf.Variable(0, dtype=tf.int64, trainable=False, name="version")
+            self._version = tf.Variable(
+                0, dtype=tf.int64, trainable=False, name="version"
+            )
 
     @property
     def num_updates(self) -> int:
@@ -38,7 +50,9 @@ class AsyncParameterServer(ParameterServer):
         super().apply(tower_gradients)
         with tf.name_scope("exchange/version/"), tf.control_dependencies(self._applied):
             # Reads and raises the counter as one action: no two steps get the same number.
-            before = tf.raw_ops.ResourceCountUpTo(resource=self._version.handle, limit=tf.int64.max, T=tf.int64)
+            before = tf.raw_ops.ResourceCountUpTo(
+                resource=self._version.handle, limit=tf.int64.max, T=tf.int64
+            )
         self.staleness = before - self._read_version
 
 

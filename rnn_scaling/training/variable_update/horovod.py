@@ -12,10 +12,19 @@ from rnn_scaling.training.replica import Gradients, Replicas, Specs, UpdateRule,
 
 
 class Horovod(Replicas):
-    def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
+    def __init__(
+        self,
+        specs: Specs,
+        values: Values,
+        engine: Engine,
+        options: UpdateOptions,
+        rule: UpdateRule,
+    ) -> None:
         super().__init__(specs, values, engine, options, rule)
         self._host, self._hvd = engine.host, horovod.load()
-        self._gathered = frozenset() if options.sparse_gradients == "densify" else self.embeddings
+        self._gathered = (
+            frozenset() if options.sparse_gradients == "densify" else self.embeddings
+        )
 
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return [self._over_workers("items", tf.add_n(list(items)))] * len(items)
@@ -24,16 +33,23 @@ class Horovod(Replicas):
         with tf.name_scope("exchange/"), tf.device(self._host):
             # An operation each, last first, as backpropagation yields them: Horovod joins those that are ready.
             names = reversed(list(tower_gradients[0]))
-            summed = {name: self._sum(name, [grads[name] for grads in tower_gradients]) for name in names}
+            summed = {
+                name: self._sum(name, [grads[name] for grads in tower_gradients])
+                for name in names
+            }
         super().apply([summed] * len(self.updaters))
 
-    def _sum(self, name: str, grads: Sequence[gradients.Gradient]) -> gradients.Gradient:
+    def _sum(
+        self, name: str, grads: Sequence[gradients.Gradient]
+    ) -> gradients.Gradient:
         """The sum over the towers of all workers: dense, or the rows of all."""
         if name not in self._gathered:
             grads = [gradients.densify(gradient) for gradient in grads]
         return self._over_workers(name, gradients.add(grads))
 
-    def _over_workers(self, name: str, gradient: gradients.Gradient) -> gradients.Gradient:
+    def _over_workers(
+        self, name: str, gradient: gradients.Gradient
+    ) -> gradients.Gradient:
         return self._hvd.allreduce(gradient, op=self._hvd.Sum, name=name)
 
 

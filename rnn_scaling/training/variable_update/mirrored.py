@@ -10,9 +10,18 @@ import tensorflow as tf
 
 from rnn_scaling.settings.run_options import UpdateOptions
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.replica import Gradients, Replicas, Specs, T, UpdateRule, Values
+from rnn_scaling.training.replica import (
+    Gradients,
+    Replicas,
+    Specs,
+    T,
+    UpdateRule,
+    Values,
+)
 
-_key_bases = itertools.count(2_000_000, 1_000)  # apart from those of all_reduce/collective.py
+_key_bases = itertools.count(
+    2_000_000, 1_000
+)  # apart from those of all_reduce/collective.py
 
 
 class _Strategy(tf.distribute.MirroredStrategy):
@@ -28,17 +37,32 @@ class _Strategy(tf.distribute.MirroredStrategy):
 class Mirrored(Replicas):
     """Mirrored variables; towers run in `strategy.run`, gradients meet in the replica context's all_reduce."""
 
-    def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
+    def __init__(
+        self,
+        specs: Specs,
+        values: Values,
+        engine: Engine,
+        options: UpdateOptions,
+        rule: UpdateRule,
+    ) -> None:
         self._strategy = engine.strategy or _Strategy(engine.devices)
         self._first_tower, self._has_peers = engine.first_tower, engine.size > 1
         super().__init__(specs, values, engine, options, rule)
 
     def _create(self, specs: Specs, values: Values) -> list[dict[str, tf.Variable]]:
         with self._strategy.scope():
-            mirrored = {spec.name: tf.Variable(values[spec.name], name=spec.name) for spec in specs}
+            mirrored = {
+                spec.name: tf.Variable(values[spec.name], name=spec.name)
+                for spec in specs
+            }
         self._mirrored = mirrored  # the strategy's own objects must outlive their parts
-        parts = {name: self._strategy.experimental_local_results(v) for name, v in mirrored.items()}
-        return [{name: parts[name][i] for name in parts} for i in range(len(self.devices))]
+        parts = {
+            name: self._strategy.experimental_local_results(v)
+            for name, v in mirrored.items()
+        }
+        return [
+            {name: parts[name][i] for name in parts} for i in range(len(self.devices))
+        ]
 
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         if not self._has_peers:
@@ -46,7 +70,9 @@ class Mirrored(Replicas):
 
         def total(index: int) -> tf.Tensor:
             context = tf.distribute.get_replica_context()
-            return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(items[index]))
+            return context.all_reduce(
+                tf.distribute.ReduceOp.SUM, tf.identity(items[index])
+            )
 
         return self.run(total)
 

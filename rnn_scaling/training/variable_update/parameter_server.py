@@ -36,7 +36,9 @@ class Partition:
     device: str
 
 
-def place_parts(specs: Specs, devices: Sequence[str], partition: bool) -> dict[str, list[Partition]]:
+def place_parts(
+    specs: Specs, devices: Sequence[str], partition: bool
+) -> dict[str, list[Partition]]:
     """Spreads variables over devices by bytes: the largest first, each to the device that holds least.
 
     With `partition`, a variable larger than a device's share (all bytes / devices) is split along its first dimension,
@@ -50,30 +52,57 @@ def place_parts(specs: Specs, devices: Sequence[str], partition: bool) -> dict[s
         pieces = min(rows, math.ceil(sizes[spec.name] / share)) if partition else 1
         edges = [round(rows * k / pieces) for k in range(pieces + 1)]
         row_size = sizes[spec.name] / rows
-        wanted += [((b - a) * row_size, spec.name, a, b) for a, b in zip(edges, edges[1:])]
+        wanted += [
+            ((b - a) * row_size, spec.name, a, b) for a, b in zip(edges, edges[1:])
+        ]
     load = dict.fromkeys(devices, 0.0)
     placed: dict[str, list[Partition]] = {spec.name: [] for spec in specs}
     for size, name, start, stop in sorted(wanted, key=lambda piece: -piece[0]):
         device = min(load, key=load.__getitem__)
         load[device] += size
         placed[name].append(Partition(name, start, stop, device))
-    return {name: sorted(parts, key=lambda part: part.start) for name, parts in placed.items()}
+    return {
+        name: sorted(parts, key=lambda part: part.start)
+        for name, parts in placed.items()
+    }
 
 
 class ParameterServer(VariableUpdate):
     _applied: Sequence[Any] = ()  # what must have run until the variables are updated
 
-    def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
-        self.devices, self._densify = list(engine.devices), options.sparse_gradients == "densify"
+    def __init__(
+        self,
+        specs: Specs,
+        values: Values,
+        engine: Engine,
+        options: UpdateOptions,
+        rule: UpdateRule,
+    ) -> None:
+        self.devices, self._densify = (
+            list(engine.devices),
+            options.sparse_gradients == "densify",
+        )
         self._embeddings = [spec.name for spec in specs if spec.kind == "embedding"]
-        self._parts = place_parts(specs, server_devices(engine, options), options.partition_large_variables)
-        self._variables = {name: [_create(part, values) for part in parts] for name, parts in self._parts.items()}
-        flat = {variable.name: variable for parts in self._variables.values() for variable in parts}
+        self._parts = place_parts(
+            specs, server_devices(engine, options), options.partition_large_variables
+        )
+        self._variables = {
+            name: [_create(part, values) for part in parts]
+            for name, parts in self._parts.items()
+        }
+        flat = {
+            variable.name: variable
+            for parts in self._variables.values()
+            for variable in parts
+        }
         self._updater = Updater(flat, rule, server_devices(engine, options)[0])
         self.updaters = [self._updater]
         self._staged: list[dict[str, tf.Variable]] = []
         if options.staged_vars:
-            self._staged = [place(specs, values, d, f"staged/tower_{i}") for i, d in enumerate(self.devices)]
+            self._staged = [
+                place(specs, values, d, f"staged/tower_{i}")
+                for i, d in enumerate(self.devices)
+            ]
         self._deferred = DeferredGradients.of(specs, self.devices, options)
 
     def weights(self, tower: int) -> dict[str, tf.Tensor]:
@@ -98,14 +127,21 @@ class ParameterServer(VariableUpdate):
                 for name, variable in staged.items():
                     variable.assign(self._read(name, device))
             if self._deferred:
-                tower_gradients = [d.swap(grads) for d, grads in zip(self._deferred, tower_gradients)]
+                tower_gradients = [
+                    d.swap(grads) for d, grads in zip(self._deferred, tower_gradients)
+                ]
             summed: dict[str, gradients.Gradient] = {}
             for name, parts in self._parts.items():
-                pieces = [self._split(name, grads[name], tower) for tower, grads in enumerate(tower_gradients)]
+                pieces = [
+                    self._split(name, grads[name], tower)
+                    for tower, grads in enumerate(tower_gradients)
+                ]
                 for index, part in enumerate(parts):
                     with tf.device(part.device):
                         variable = self._variables[name][index]
-                        summed[variable.name] = gradients.add([tower_pieces[index] for tower_pieces in pieces])
+                        summed[variable.name] = gradients.add(
+                            [tower_pieces[index] for tower_pieces in pieces]
+                        )
         with tf.name_scope("update/"):
             self._applied = self._updater.apply(summed)
 
@@ -121,7 +157,9 @@ class ParameterServer(VariableUpdate):
         with tf.device(device):
             return tf.identity(values[0]) if len(values) == 1 else tf.concat(values, 0)
 
-    def _split(self, name: str, gradient: gradients.Gradient, tower: int) -> list[gradients.Gradient]:
+    def _split(
+        self, name: str, gradient: gradients.Gradient, tower: int
+    ) -> list[gradients.Gradient]:
         """One tower's gradient of a variable -> its parts' gradients."""
         parts = self._parts[name]
         with tf.device(self.devices[tower]):
@@ -136,16 +174,23 @@ class ParameterServer(VariableUpdate):
 
 def _create(part: Partition, values: Values) -> tf.Variable:
     with tf.device(part.device):
-        return tf.Variable(values[part.name][part.start : part.stop], name=f"{part.name}/rows_{part.start}")
+        return tf.Variable(
+            values[part.name][part.start : part.stop],
+            name=f"{part.name}/rows_{part.start}",
+        )
 
 
-def _lookup(variables: Sequence[tf.Variable], parts: Sequence[Partition], ids: tf.Tensor) -> tf.Tensor:
+def _lookup(
+    variables: Sequence[tf.Variable], parts: Sequence[Partition], ids: tf.Tensor
+) -> tf.Tensor:
     """Rows `ids`, each from the part that holds it; only these rows leave the parts' devices."""
     if len(parts) == 1:
         with tf.device(parts[0].device):
             return tf.gather(variables[0], ids)
     flat = tf.reshape(ids, [-1])
-    owner = tf.searchsorted(tf.constant([part.stop for part in parts], flat.dtype), flat, side="right")
+    owner = tf.searchsorted(
+        tf.constant([part.stop for part in parts], flat.dtype), flat, side="right"
+    )
     positions = tf.dynamic_partition(tf.range(tf.size(flat)), owner, len(parts))
     rows = []
     for variable, part, position in zip(variables, parts, positions):
@@ -156,9 +201,16 @@ def _lookup(variables: Sequence[tf.Variable], parts: Sequence[Partition], ids: t
 
 
 def _rows_within(gradient: tf.IndexedSlices, part: Partition) -> tf.IndexedSlices:
-    inside = tf.where((gradient.indices >= part.start) & (gradient.indices < part.stop))[:, 0]
-    values, indices = tf.gather(gradient.values, inside), tf.gather(gradient.indices, inside) - part.start
-    return tf.IndexedSlices(values, indices, tf.constant([part.stop - part.start, gradient.values.shape[1]]))
+    inside = tf.where(
+        (gradient.indices >= part.start) & (gradient.indices < part.stop)
+    )[:, 0]
+    values, indices = (
+        tf.gather(gradient.values, inside),
+        tf.gather(gradient.indices, inside) - part.start,
+    )
+    return tf.IndexedSlices(
+        values, indices, tf.constant([part.stop - part.start, gradient.values.shape[1]])
+    )
 
 
 def server_devices(engine: Engine, options: UpdateOptions) -> Sequence[str]:

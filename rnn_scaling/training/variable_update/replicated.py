@@ -16,36 +16,66 @@ from rnn_scaling.training import compression, gradients
 from rnn_scaling.training.all_reduce.collective import WorkerReduce
 from rnn_scaling.training.all_reduce.exchange import reduce_dense
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.replica import DeferredGradients, Gradients, Replicas, Specs, UpdateRule, Values
+from rnn_scaling.training.replica import (
+    DeferredGradients,
+    Gradients,
+    Replicas,
+    Specs,
+    UpdateRule,
+    Values,
+)
 
 
 class Replicated(Replicas):
-    def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
+    def __init__(
+        self,
+        specs: Specs,
+        values: Values,
+        engine: Engine,
+        options: UpdateOptions,
+        rule: UpdateRule,
+    ) -> None:
         super().__init__(specs, values, engine, options, rule)
         self._options = options
         self._densifies = options.sparse_gradients == "densify"
         gathers = options.compress_gradients == compression.GATHERED
-        self._segments = () if gathers else _resolve_segments(options.all_reduce_spec, engine)
+        self._segments = (
+            () if gathers else _resolve_segments(options.all_reduce_spec, engine)
+        )
         self._workers = WorkerReduce(engine) if engine.size > 1 else None
         self._group = None if self._workers is None else self._workers.towers
-        shapes = {spec.name: spec.shape for spec in specs if spec.kind != "embedding" or self._densifies}
-        self._compression = compression.build(options.compress_gradients, shapes, engine.devices, self._group)
+        shapes = {
+            spec.name: spec.shape
+            for spec in specs
+            if spec.kind != "embedding" or self._densifies
+        }
+        self._compression = compression.build(
+            options.compress_gradients, shapes, engine.devices, self._group
+        )
         self._deferred = DeferredGradients.of(specs, engine.devices, options)
 
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        return super().total_items(items) if self._workers is None else [self._workers.total(items)] * len(items)
+        return (
+            super().total_items(items)
+            if self._workers is None
+            else [self._workers.total(items)] * len(items)
+        )
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         with tf.name_scope("exchange/"):
             if self._deferred:
-                tower_gradients = [d.swap(grads) for d, grads in zip(self._deferred, tower_gradients)]
+                tower_gradients = [
+                    d.swap(grads) for d, grads in zip(self._deferred, tower_gradients)
+                ]
             exchanged = self._exchange(tower_gradients)
         super().apply(exchanged)
 
     def all_reduce(self) -> list[dict[str, Any]]:
         return [dataclasses.asdict(segment) for segment in self._segments]
 
-    def _exchange(self, tower_gradients: Sequence[Gradients]) -> list[dict[str, gradients.Gradient]]:
+    def _exchange(
+        self, tower_gradients: Sequence[Gradients]
+    ) -> list[dict[str, gradients.Gradient]]:
         """Sums over the towers, on every tower's device."""
         workers = self._workers
         gathered = [] if self._densifies else sorted(self.embeddings)
@@ -54,21 +84,34 @@ class Replicated(Replicas):
         most_rows = {} if workers is None else workers.most_rows(rows)
         names = [name for name in tower_gradients[0] if name not in gathered]
         dense = gradients.on_each(
-            self.devices, lambda grads: [gradients.densify(grads[name]) for name in names], tower_gradients
+            self.devices,
+            lambda grads: [gradients.densify(grads[name]) for name in names],
+            tower_gradients,
         )
-        result = [dict(zip(names, tensors)) for tensors in self._compression.sum(names, dense, self._reduce)]
+        result = [
+            dict(zip(names, tensors))
+            for tensors in self._compression.sum(names, dense, self._reduce)
+        ]
         for name in gathered:
-            slices = self._with_rows([tower[name] for tower in rows], self._compression.shrink)
+            slices = self._with_rows(
+                [tower[name] for tower in rows], self._compression.shrink
+            )
             if workers is None:
-                summed = gradients.on_each(self.devices, functools.partial(gradients.add, slices))
+                summed = gradients.on_each(
+                    self.devices, functools.partial(gradients.add, slices)
+                )
             else:
                 summed = workers.gather(slices, most_rows[name])
-            restore = functools.partial(self._compression.restore, width=rows[0][name].values.shape[1])
+            restore = functools.partial(
+                self._compression.restore, width=rows[0][name].values.shape[1]
+            )
             for index, gradient in enumerate(self._with_rows(summed, restore)):
                 result[index][name] = gradient
         return result
 
-    def _reduce(self, tower_grads: Sequence[Sequence[tf.Tensor]]) -> list[list[tf.Tensor]]:
+    def _reduce(
+        self, tower_grads: Sequence[Sequence[tf.Tensor]]
+    ) -> list[list[tf.Tensor]]:
         options = self._options
         return reduce_dense(
             tower_grads,
@@ -81,20 +124,30 @@ class Replicated(Replicas):
         )
 
     def _with_rows(
-        self, slices: Sequence[tf.IndexedSlices], change: Callable[[tf.Tensor], tf.Tensor]
+        self,
+        slices: Sequence[tf.IndexedSlices],
+        change: Callable[[tf.Tensor], tf.Tensor],
     ) -> list[tf.IndexedSlices]:
         """Sparse gradients, one a tower, with other rows."""
         return gradients.on_each(
-            self.devices, lambda rows: tf.IndexedSlices(change(rows.values), rows.indices, rows.dense_shape), slices
+            self.devices,
+            lambda rows: tf.IndexedSlices(
+                change(rows.values), rows.indices, rows.dense_shape
+            ),
+            slices,
         )
 
 
-def _resolve_segments(spec: str, engine: Engine) -> tuple[all_reduce_spec.SpecSegment, ...]:
+def _resolve_segments(
+    spec: str, engine: Engine
+) -> tuple[all_reduce_spec.SpecSegment, ...]:
     """The all-reduce that runs: `spec`, or the best for the engine's devices where it is auto."""
     if spec == all_reduce_spec.AUTO and engine.size > 1:
         spec = all_reduce_spec.AUTO_OVER_WORKERS
     elif spec == all_reduce_spec.AUTO:
-        spec = all_reduce_spec.resolve_auto(len(engine.devices), engine.device_type.lower(), engine.num_physical)
+        spec = all_reduce_spec.resolve_auto(
+            len(engine.devices), engine.device_type.lower(), engine.num_physical
+        )
     return all_reduce_spec.parse(spec)
 
 

@@ -22,7 +22,11 @@ def sigmoid(x: Array) -> Array:
 def lstm(x: Array, state: State, w: Weights, forget_bias: float) -> State:
     """Zaremba et al., arXiv:1409.2329, section 3.1. x: [B, D]; kernel [D+U, 4U] has columns i, j, f, o."""
     c, h = state
-    gates = np.concatenate([x, h], 1) @ w["kernel"] + w["bias"] + w.get("recurrent_bias", 0.0)
+    gates = (
+        np.concatenate([x, h], 1) @ w["kernel"]
+        + w["bias"]
+        + w.get("recurrent_bias", 0.0)
+    )
     i, j, f, o = np.split(gates, 4, axis=1)
     c = sigmoid(f + forget_bias) * c + sigmoid(i) * np.tanh(j)
     return c, sigmoid(o) * np.tanh(c)
@@ -35,7 +39,9 @@ def gru(x: Array, state: State, w: Weights, forget_bias: float) -> State:
     of_h = h @ w["recurrent_kernel"]
     r = sigmoid(of_x[:, :units] + of_h[:, :units])
     u = sigmoid(of_x[:, units : 2 * units] + of_h[:, units : 2 * units])
-    n = np.tanh(of_x[:, 2 * units :] + r * (of_h[:, 2 * units :] + w["bias"][3 * units :]))
+    n = np.tanh(
+        of_x[:, 2 * units :] + r * (of_h[:, 2 * units :] + w["bias"][3 * units :])
+    )
     return ((1.0 - u) * n + u * h,)
 
 
@@ -58,11 +64,16 @@ def layer_norm_lstm(x: Array, state: State, w: Weights, forget_bias: float) -> S
 def nas(x: Array, state: State, w: Weights, forget_bias: float) -> State:
     """Zoph and Le, arXiv:1611.01578, appendix. kernel [D, 8U], recurrent_kernel [U, 8U]."""
     c, h = state
-    a, b = np.split(x @ w["kernel"], 8, axis=1), np.split(h @ w["recurrent_kernel"], 8, axis=1)
+    a, b = (
+        np.split(x @ w["kernel"], 8, axis=1),
+        np.split(h @ w["recurrent_kernel"], 8, axis=1),
+    )
     k = [p + q for p, q in zip(a, b)]
     left = np.tanh(sigmoid(k[0]) * np.maximum(k[1], 0.0))
     right = np.tanh(sigmoid(k[2]) + np.maximum(a[3] * b[3], 0.0))
-    gate = np.tanh(np.tanh(k[4]) * sigmoid(k[5])) + sigmoid(np.tanh(k[6]) + sigmoid(k[7]))
+    gate = np.tanh(np.tanh(k[4]) * sigmoid(k[5])) + sigmoid(
+        np.tanh(k[6]) + sigmoid(k[7])
+    )
     c = np.tanh(left + c) * right
     return c, np.tanh(c * np.tanh(gate))
 
@@ -76,7 +87,9 @@ CELLS: Mapping[str, tuple[Callable[[Array, State, Weights, float], State], int]]
 }
 
 
-def direction(config: Any, x: Array, lengths: Array, state: State | None, w: Weights) -> tuple[Array, State]:
+def direction(
+    config: Any, x: Array, lengths: Array, state: State | None, w: Weights
+) -> tuple[Array, State]:
     """One cell over sentences -> (outputs [T, B, U], zero past the ends; the state at each sentence's end)."""
     step, num_states = CELLS[config.unit_type]
     if state is None:
@@ -87,7 +100,9 @@ def direction(config: Any, x: Array, lengths: Array, state: State | None, w: Wei
         inside = (t < lengths)[:, None]
         following = step(x[t], state, w, config.forget_bias)
         outputs.append(np.where(inside, following[-1], 0.0))
-        state = tuple(np.where(inside, after, before) for after, before in zip(following, state))
+        state = tuple(
+            np.where(inside, after, before) for after, before in zip(following, state)
+        )
     return np.stack(outputs), state
 
 
@@ -100,7 +115,11 @@ def backwards(x: Array, lengths: Array) -> Array:
 
 
 def layers(
-    config: Any, x: Array, lengths: Array, cells: Sequence[Sequence[Weights]], states: Sequence[State] | None = None
+    config: Any,
+    x: Array,
+    lengths: Array,
+    cells: Sequence[Sequence[Weights]],
+    states: Sequence[State] | None = None,
 ) -> tuple[Array, list[State]]:
     """Layers one after the other -> (outputs [T, B, U * directions], the last state of each cell, layer by layer).
 

@@ -19,8 +19,12 @@ def loss_sum(config: Any, weights: Weights, batch: Batch) -> float:
     """The summed loss of a batch without dropout, of ids [T, B] and lengths [B], by a `ModelConfig`."""
     w = {name: np.asarray(value, np.float64) for name, value in weights.items()}
     hidden = LAST_LAYERS[config.model](config, w, batch)
-    logits = hidden @ w.get("projection", w.get("embedding", hidden).T) + w.get("projection/bias", 0.0)
-    return sentences_loss(logits, batch["target_output"], batch["target_length"], config.label_smoothing)
+    logits = hidden @ w.get("projection", w.get("embedding", hidden).T) + w.get(
+        "projection/bias", 0.0
+    )
+    return sentences_loss(
+        logits, batch["target_output"], batch["target_length"], config.label_smoothing
+    )
 
 
 def cross_entropy(logits: Array, labels: Array, label_smoothing: float = 0.0) -> Array:
@@ -34,7 +38,9 @@ def cross_entropy(logits: Array, labels: Array, label_smoothing: float = 0.0) ->
     return -(1.0 - label_smoothing) * at_label - label_smoothing * log_p.mean(axis=-1)
 
 
-def sentences_loss(logits: Array, labels: Array, lengths: Array, label_smoothing: float = 0.0) -> float:
+def sentences_loss(
+    logits: Array, labels: Array, lengths: Array, label_smoothing: float = 0.0
+) -> float:
     """The sum over logits [T, B, V] and labels [T, B] of all words before their sentence's length."""
     inside = np.arange(len(labels))[:, None] < lengths
     return float(cross_entropy(logits, labels, label_smoothing)[inside].sum())
@@ -42,7 +48,11 @@ def sentences_loss(logits: Array, labels: Array, lengths: Array, label_smoothing
 
 def _cell(w: Weights, name: str) -> Weights:
     prefix = f"{name}/"
-    return {key.removeprefix(prefix): value for key, value in w.items() if key.startswith(prefix)}
+    return {
+        key.removeprefix(prefix): value
+        for key, value in w.items()
+        if key.startswith(prefix)
+    }
 
 
 def _language_model(config: Any, w: Weights, batch: Batch) -> Array:
@@ -53,7 +63,9 @@ def _language_model(config: Any, w: Weights, batch: Batch) -> Array:
 
 def _embedded(w: Weights, batch: Batch) -> tuple[Array, Array]:
     shared = w.get("embedding")
-    source, target = (w["src_embedding"], w["tgt_embedding"]) if shared is None else (shared, shared)
+    source, target = (
+        (w["src_embedding"], w["tgt_embedding"]) if shared is None else (shared, shared)
+    )
     return source[batch["source"]], target[batch["target_input"]]
 
 
@@ -88,8 +100,16 @@ def _attention(config: Any, w: Weights, batch: Batch) -> Array:
     if config.attention_architecture == "gnmt_v2":
         return _gnmt(config, w, batch)
     memory, states = _encoded(config, w, batch)
-    step, is_luong, lengths = cells.CELLS[config.unit_type][0], config.attention == "luong", batch["source_length"]
-    output, decoder, words = w["attention/output"], _decoder(config, w), _embedded(w, batch)[1]
+    step, is_luong, lengths = (
+        cells.CELLS[config.unit_type][0],
+        config.attention == "luong",
+        batch["source_length"],
+    )
+    output, decoder, words = (
+        w["attention/output"],
+        _decoder(config, w),
+        _embedded(w, batch)[1],
+    )
     fed, results = np.zeros((words.shape[1], output.shape[1])), []
     for word in words:
         seen = fed if is_luong else _context(config, states[-1][-1], memory, lengths, w)
@@ -104,7 +124,9 @@ def _attention(config: Any, w: Weights, batch: Batch) -> Array:
     return np.stack(results)
 
 
-def _context(config: Any, query: Array, memory: Array, lengths: Array, w: Weights) -> Array:
+def _context(
+    config: Any, query: Array, memory: Array, lengths: Array, w: Weights
+) -> Array:
     """[B, D]: the memory [S, B, D] weighed by the softmax of each sentence's scores, by query [B, U] and lengths [B].
 
     luong: query' W m, arXiv:1508.04025, section 3.1, "general". bahdanau: v' tanh(Q query + W m), arXiv:1409.0473,
@@ -117,7 +139,10 @@ def _context(config: Any, query: Array, memory: Array, lengths: Array, w: Weight
         v = w["attention/v"]
         if "attention/g" in w:
             v = w["attention/g"] * v / np.sqrt((v * v).sum())
-        scores = np.tanh(query @ w["attention/query"] + keys + w.get("attention/bias", 0.0)) @ v
+        scores = (
+            np.tanh(query @ w["attention/query"] + keys + w.get("attention/bias", 0.0))
+            @ v
+        )
     scores = np.where(np.arange(len(memory))[:, None] < lengths, scores, -np.inf)
     weights = np.exp(scores - scores.max(axis=0))
     return np.einsum("sb,sbd->bd", weights / weights.sum(axis=0), memory)
@@ -130,15 +155,26 @@ def _gnmt(config: Any, w: Weights, batch: Batch) -> Array:
     """
     (source, target), lengths = _embedded(w, batch), batch["source_length"]
     memory, _ = cells.layers(config, source, lengths, [_encoder_layer(config, w, 0)])
-    upper = [_cell(w, f"encoder/layer_{n}/forward") for n in range(1, config.num_encoder_layers)]
+    upper = [
+        _cell(w, f"encoder/layer_{n}/forward")
+        for n in range(1, config.num_encoder_layers)
+    ]
     memory = _residual(config, memory, lengths, upper)
     first, *others = _decoder(config, w)
     queries, _ = cells.layers(config, target, batch["target_length"], [[first]])
-    contexts = np.stack([_context(config, query, memory, lengths, w) for query in queries])
+    contexts = np.stack(
+        [_context(config, query, memory, lengths, w) for query in queries]
+    )
     return _residual(config, queries, batch["target_length"], others, contexts)
 
 
-def _residual(config: Any, x: Array, lengths: Array, stack: Sequence[Weights], context: Array | None = None) -> Array:
+def _residual(
+    config: Any,
+    x: Array,
+    lengths: Array,
+    stack: Sequence[Weights],
+    context: Array | None = None,
+) -> Array:
     """The network's second layer and those above it, of one cell each, from the third on with their input added.
 
     x [T, B, U]: output of the first layer. context [T, B, D]: what each layer reads next to x, if anything.
@@ -153,14 +189,20 @@ def _residual(config: Any, x: Array, lengths: Array, stack: Sequence[Weights], c
 def _transformer(config: Any, w: Weights, batch: Batch) -> Array:
     """arXiv:1706.03762, one sentence at a time: [T, B, D], zeros in the padding. Below, T and S words of D columns."""
     outputs = np.zeros((*batch["target_input"].shape, config.num_units))
-    for b, (source, target) in enumerate(zip(batch["source_length"], batch["target_length"])):
+    for b, (source, target) in enumerate(
+        zip(batch["source_length"], batch["target_length"])
+    ):
         memory = _with_positions(w["embedding"], batch["source"][:source, b])
         for n in range(config.num_encoder_layers):
-            memory = _attended(config, w, f"encoder/layer_{n}/attention", memory, memory)
+            memory = _attended(
+                config, w, f"encoder/layer_{n}/attention", memory, memory
+            )
             memory = _fed_forward(w, f"encoder/layer_{n}/feed_forward", memory)
         x = _with_positions(w["embedding"], batch["target_input"][:target, b])
         for n in range(config.num_decoder_layers):
-            x = _attended(config, w, f"decoder/layer_{n}/attention", x, x, is_causal=True)
+            x = _attended(
+                config, w, f"decoder/layer_{n}/attention", x, x, is_causal=True
+            )
             x = _attended(config, w, f"decoder/layer_{n}/memory", x, memory)
             x = _fed_forward(w, f"decoder/layer_{n}/feed_forward", x)
         outputs[:target, b] = x
@@ -176,7 +218,9 @@ def _with_positions(table: Array, ids: Array) -> Array:
     return x
 
 
-def _attended(config: Any, w: Weights, name: str, x: Array, memory: Array, is_causal: bool = False) -> Array:
+def _attended(
+    config: Any, w: Weights, name: str, x: Array, memory: Array, is_causal: bool = False
+) -> Array:
     """Section 3.2: x [T, D] attends to memory [S, D], head by head."""
     width, size = x.shape[1], x.shape[1] // config.num_heads
     query = w.get(f"{name}/query", w[f"{name}/input"][:, :width])
@@ -187,7 +231,9 @@ def _attended(config: Any, w: Weights, name: str, x: Array, memory: Array, is_ca
         if is_causal:
             scores[np.triu_indices(len(x), 1)] = -np.inf
         shares = np.exp(scores - scores.max(axis=1, keepdims=True))
-        contexts.append(shares / shares.sum(axis=1, keepdims=True) @ (memory @ values[:, head]))
+        contexts.append(
+            shares / shares.sum(axis=1, keepdims=True) @ (memory @ values[:, head])
+        )
     return _normed(w, name, x + np.concatenate(contexts, axis=1) @ w[f"{name}/output"])
 
 
@@ -198,7 +244,9 @@ def _fed_forward(w: Weights, name: str, x: Array) -> Array:
 
 
 def _normed(w: Weights, name: str, x: Array) -> Array:
-    scaled = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-6)
+    scaled = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(
+        x.var(axis=1, keepdims=True) + 1e-6
+    )
     return scaled * w[f"{name}/norm/gain"] + w[f"{name}/norm/bias"]
 
 
@@ -211,7 +259,11 @@ def directions(config: Any) -> int:
     """Directions of the encoder's layers, or of a language model's, which reads forward alone; 0 without cells."""
     if LAST_LAYERS[config.model] is _transformer:
         return 0
-    return 2 if config.direction == "bi" and LAST_LAYERS[config.model] is not _language_model else 1
+    return (
+        2
+        if config.direction == "bi" and LAST_LAYERS[config.model] is not _language_model
+        else 1
+    )
 
 
 LAST_LAYERS = {  # workload -> its last layer, [T, B, U]

@@ -6,7 +6,14 @@ import math
 import pytest
 
 from benchmarks import simulation as benchmark
-from rnn_scaling.analysis.prediction.curves import WEAK, CannotPredict, Curve, Knowledge, Link, MeasuredPoint
+from rnn_scaling.analysis.prediction.curves import (
+    WEAK,
+    CannotPredict,
+    Curve,
+    Knowledge,
+    Link,
+    MeasuredPoint,
+)
 from rnn_scaling.analysis.simulation.calibration import calibrated, simulated
 from rnn_scaling.analysis.simulation.simulating import System, job_efficiencies
 from tests.support.paths import ROOT
@@ -14,27 +21,49 @@ from tests.support.paths import ROOT
 LINKS = (Link(1e-5, 1e9),)
 TIMES = (0.09, 0.1, 0.1, 0.11)
 TRUTH = System(0.1, "ring", 5e7, 1e6, LINKS, step_times=TIMES)
-KNOWN = Knowledge(step_s=0.1, summed_bytes=5e7, gathered_bytes=1e6, algorithm="ring", step_times=TIMES, links=LINKS)
+KNOWN = Knowledge(
+    step_s=0.1,
+    summed_bytes=5e7,
+    gathered_bytes=1e6,
+    algorithm="ring",
+    step_times=TIMES,
+    links=LINKS,
+)
 
 
 def curve_of(system, known, counts=(1, 2, 16)):
-    points = tuple(MeasuredPoint(n, n * 10 * float(job_efficiencies(system, n, 400, 5).mean())) for n in counts)
+    points = tuple(
+        MeasuredPoint(n, n * 10 * float(job_efficiencies(system, n, 400, 5).mean()))
+        for n in counts
+    )
     return Curve("a", "words", WEAK, points, known)
 
 
 def error_at(curve, devices=16):
     system, (statement,) = calibrated(curve, seed=1)
-    rate = devices * curve.points[0].rate * float(job_efficiencies(system, devices, 400, 2).mean())
+    rate = (
+        devices
+        * curve.points[0].rate
+        * float(job_efficiencies(system, devices, 400, 2).mean())
+    )
     return rate / curve.points[-1].rate - 1, statement
 
 
 @pytest.mark.parametrize(
     "truth, links, kind",
     [
-        (dataclasses.replace(TRUTH, links=(Link(3e-5, 3e8),)), LINKS, "simulation-slower"),
+        (
+            dataclasses.replace(TRUTH, links=(Link(3e-5, 3e8),)),
+            LINKS,
+            "simulation-slower",
+        ),
         (dataclasses.replace(TRUTH, links=(Link(1e-6, 3e9),)), (), "simulation-fitted"),
         (dataclasses.replace(TRUTH, overlap_s=0.02), LINKS, "simulation-overlap"),
-        (dataclasses.replace(TRUTH, algorithm="parameter_server"), LINKS, "simulation-slower"),
+        (
+            dataclasses.replace(TRUTH, algorithm="parameter_server"),
+            LINKS,
+            "simulation-slower",
+        ),
     ],
 )
 def test_the_system_behind_a_curve_is_found(truth, links, kind):
@@ -44,7 +73,9 @@ def test_the_system_behind_a_curve_is_found(truth, links, kind):
 
 
 def test_gradients_that_are_late_slow_the_computation():
-    slow = dataclasses.replace(TRUTH, exchange_slowdown=1.2, slowdown={1: 1.0, 2: 1.0, 16: 4.0})
+    slow = dataclasses.replace(
+        TRUTH, exchange_slowdown=1.2, slowdown={1: 1.0, 2: 1.0, 16: 4.0}
+    )
     points = curve_of(slow, KNOWN).points
     alone = (MeasuredPoint(2, 20.0), MeasuredPoint(16, 160 / 4))
     found = []
@@ -56,7 +87,12 @@ def test_gradients_that_are_late_slow_the_computation():
 
 def test_unknown_bytes_need_no_links():
     known = Knowledge(step_s=0.1, step_times=TIMES, algorithm="ring")
-    assert abs(error_at(curve_of(dataclasses.replace(TRUTH, gathered_bytes=0.0), known))[0]) < 0.02
+    assert (
+        abs(
+            error_at(curve_of(dataclasses.replace(TRUTH, gathered_bytes=0.0), known))[0]
+        )
+        < 0.02
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,9 +100,17 @@ def test_unknown_bytes_need_no_links():
     [
         (Knowledge(), (1, 2), "simulation-no-base"),
         (KNOWN, (2, 4), "simulation-no-base"),
-        (Knowledge(step_s=0.1, links=(Link(0.0, math.inf, 8), *LINKS)), (1, 2), "simulation-unknown-exchange"),
+        (
+            Knowledge(step_s=0.1, links=(Link(0.0, math.inf, 8), *LINKS)),
+            (1, 2),
+            "simulation-unknown-exchange",
+        ),
         (dataclasses.replace(KNOWN, links=()), (1,), "simulation-unknown-exchange"),
-        (dataclasses.replace(KNOWN, summed_bytes=None, gathered_bytes=None), (1,), "simulation-unknown-exchange"),
+        (
+            dataclasses.replace(KNOWN, summed_bytes=None, gathered_bytes=None),
+            (1,),
+            "simulation-unknown-exchange",
+        ),
     ],
 )
 def test_what_is_not_known_is_refused(known, counts, kind):

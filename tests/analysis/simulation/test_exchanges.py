@@ -7,7 +7,11 @@ import pytest
 
 from rnn_scaling.analysis.prediction.costs import exchange_s
 from rnn_scaling.analysis.prediction.curves import Knowledge, Link
-from rnn_scaling.analysis.simulation.simulating import exchange_of, queue_finish, ring_finish
+from rnn_scaling.analysis.simulation.simulating import (
+    exchange_of,
+    queue_finish,
+    ring_finish,
+)
 
 ONE = (Link(1e-5, 1e9),)
 TWO = (Link(1e-6, 1e10, 8), Link(1e-5, 1e9))
@@ -30,7 +34,9 @@ def test_a_ring_is_its_rounds(seed):
         message_s = random.choice(random.random(2), size=n)
         rounds = int(random.integers(2 * (n - 1), 4 * n))
         by_rounds = rounds_one_by_one(start, message_s, rounds)
-        np.testing.assert_allclose(ring_finish(start, message_s, rounds), by_rounds, rtol=1e-12)
+        np.testing.assert_allclose(
+            ring_finish(start, message_s, rounds), by_rounds, rtol=1e-12
+        )
 
 
 def test_a_ring_of_machines_hides_a_part_of_the_waiting():
@@ -40,19 +46,29 @@ def test_a_ring_of_machines_hides_a_part_of_the_waiting():
     assert late < 3.0 + ring_finish(np.zeros(16), message_s, 30).max() == 33.0
 
 
-@pytest.mark.parametrize("algorithm", ["ring", "tree", "hierarchical", "parameter_server"])
+@pytest.mark.parametrize(
+    "algorithm", ["ring", "tree", "hierarchical", "parameter_server"]
+)
 @pytest.mark.parametrize("devices", [1, 2, 3, 5, 8, 12, 16, 100])
 @pytest.mark.parametrize("links", [ONE, TWO])
 @pytest.mark.parametrize("summed, gathered", [(1e8, 0.0), (1e8, 1e4), (0.0, 1e4)])
-def test_without_waiting_it_is_the_closed_form(algorithm, devices, links, summed, gathered):
+def test_without_waiting_it_is_the_closed_form(
+    algorithm, devices, links, summed, gathered
+):
     if algorithm == "parameter_server" and devices > 8 and links == TWO:
         pytest.skip("one queue, not one for each level")
-    exchange = exchange_of(Knowledge(1.0, algorithm, summed, gathered, links), devices, sharing=1.0)
+    exchange = exchange_of(
+        Knowledge(1.0, algorithm, summed, gathered, links), devices, sharing=1.0
+    )
     finish = exchange(np.zeros(devices)).max() if exchange else 0.0
-    assert finish == pytest.approx(exchange_s(algorithm, devices, summed, gathered, links), rel=1e-9)
+    assert finish == pytest.approx(
+        exchange_s(algorithm, devices, summed, gathered, links), rel=1e-9
+    )
 
 
-@pytest.mark.parametrize("algorithm", ["ring", "tree", "hierarchical", "parameter_server"])
+@pytest.mark.parametrize(
+    "algorithm", ["ring", "tree", "hierarchical", "parameter_server"]
+)
 @pytest.mark.parametrize("links", [ONE, TWO])
 def test_later_starts_make_no_device_earlier(algorithm, links):
     start = np.random.default_rng(1).random(20)
@@ -70,7 +86,10 @@ def hierarchy_one_by_one(start, links, num_bytes):
     machines = start.reshape(-1, 2).max(axis=1) + inner_s
     rounds = 2 * (len(machines) - 1)
     outer_s = links[1].alpha_s + num_bytes / len(machines) / links[1].bytes_per_s
-    return np.repeat(rounds_one_by_one(machines, np.full(len(machines), outer_s), rounds) + inner_s, 2)
+    return np.repeat(
+        rounds_one_by_one(machines, np.full(len(machines), outer_s), rounds) + inner_s,
+        2,
+    )
 
 
 def tree_one_by_one(start, link, num_bytes):
@@ -92,7 +111,9 @@ def test_trees_and_hierarchies_are_their_messages():
     for seed in range(20):
         start = np.random.default_rng(seed).random(8) * 5
         hierarchy = exchange_of(Knowledge(1.0, "hierarchical", 4.0, 0.0, links), 8)
-        np.testing.assert_allclose(hierarchy(start), hierarchy_one_by_one(start, links, 4.0))
+        np.testing.assert_allclose(
+            hierarchy(start), hierarchy_one_by_one(start, links, 4.0)
+        )
         tree = exchange_of(Knowledge(1.0, "tree", 4.0, 0.0, links[1:]), 8)
         np.testing.assert_allclose(tree(start), tree_one_by_one(start, links[1], 4.0))
 
@@ -114,15 +135,21 @@ def test_a_queue_is_its_events():
     for _ in range(30):
         n = int(random.integers(1, 10))
         arrivals, service_s = random.random(n) * 4, random.random()
-        np.testing.assert_allclose(queue_finish(arrivals, service_s), events_of_a_server(arrivals, service_s))
+        np.testing.assert_allclose(
+            queue_finish(arrivals, service_s), events_of_a_server(arrivals, service_s)
+        )
 
 
 def test_servers_share_the_bytes_until_a_device_s_own_link_limits():
     def seconds(servers):
-        known = Knowledge(1.0, "parameter_server", 1e9, 0.0, (Link(0.0, 1e9),), servers=servers)
+        known = Knowledge(
+            1.0, "parameter_server", 1e9, 0.0, (Link(0.0, 1e9),), servers=servers
+        )
         return exchange_of(known, 4, sharing=1.0)(np.zeros(4)).max()
 
-    assert [seconds(servers) for servers in (1, 2, 4, 8)] == pytest.approx([8.0, 4.0, 2.0, 2.0])
+    assert [seconds(servers) for servers in (1, 2, 4, 8)] == pytest.approx(
+        [8.0, 4.0, 2.0, 2.0]
+    )
 
 
 def test_no_exchange():

@@ -9,11 +9,18 @@ import pytest
 
 from rnn_scaling.analysis.prediction.costs import exchange_s
 from rnn_scaling.analysis.prediction.curves import Link
-from rnn_scaling.analysis.simulation.simulating import PARTS, System, job_efficiencies, simulate
+from rnn_scaling.analysis.simulation.simulating import (
+    PARTS,
+    System,
+    job_efficiencies,
+    simulate,
+)
 
 LINKS = (Link(1e-5, 1e9),)
 QUIET = System(0.1, "ring", 2e7, 0.0, LINKS)
-BARRIER = System(1.0, "ring", 1.0, 0.0, (Link(0.0, math.inf),))  # devices wait, and the exchange takes no time
+BARRIER = System(
+    1.0, "ring", 1.0, 0.0, (Link(0.0, math.inf),)
+)  # devices wait, and the exchange takes no time
 NOISY = dataclasses.replace(
     QUIET,
     jitter=0.1,
@@ -42,7 +49,9 @@ def test_the_longest_of_n_lognormal_steps():
     cv, n = 0.2, 32
     deviation = math.sqrt(math.log1p(cv**2))
     x = np.linspace(1e-6, 5, 20001)
-    below = np.array([NormalDist(-(deviation**2) / 2, deviation).cdf(math.log(value)) for value in x])
+    below = np.array(
+        [NormalDist(-(deviation**2) / 2, deviation).cdf(math.log(value)) for value in x]
+    )
     expected = np.trapezoid(1 - below**n, x)
     measured = 1 / efficiency(dataclasses.replace(BARRIER, jitter=cv), n, steps=4000)
     assert measured == pytest.approx(expected, rel=0.005)
@@ -53,8 +62,12 @@ def test_measured_step_times_are_drawn_with_their_mean_and_spread():
     system = dataclasses.replace(BARRIER, step_times=times)
     n, mean = 3, 1.25
     longest = 2 - 0.75**n  # some device draws the 2 unless none does
-    assert 1 / efficiency(system, n, steps=20000) == pytest.approx(longest / mean, rel=0.01)
-    assert efficiency(dataclasses.replace(system, algorithm="none"), n, steps=20000) == pytest.approx(1, rel=0.01)
+    assert 1 / efficiency(system, n, steps=20000) == pytest.approx(
+        longest / mean, rel=0.01
+    )
+    assert efficiency(
+        dataclasses.replace(system, algorithm="none"), n, steps=20000
+    ) == pytest.approx(1, rel=0.01)
 
 
 def test_more_jitter_stragglers_failures_and_bytes_cost_more():
@@ -65,14 +78,24 @@ def test_more_jitter_stragglers_failures_and_bytes_cost_more():
         ("link_failures", (0.0, 0.01, 0.1)),
     ):
         base = dataclasses.replace(QUIET, straggler_factor=1.5, failure_s=0.05)
-        reached = [efficiency(dataclasses.replace(base, **{name: value})) for value in values]
-        assert reached == sorted(reached, reverse=True) and reached[0] > reached[-1] + 0.01, name
+        reached = [
+            efficiency(dataclasses.replace(base, **{name: value})) for value in values
+        ]
+        assert (
+            reached == sorted(reached, reverse=True) and reached[0] > reached[-1] + 0.01
+        ), name
 
 
 def test_local_sgd_of_one_step_is_plain_and_of_more_waits_less():
     plain = job_efficiencies(NOISY, 8, 200, 1)
-    assert (job_efficiencies(dataclasses.replace(NOISY, exchange_every=1), 8, 200, 1) == plain).all()
-    reached = [efficiency(dataclasses.replace(NOISY, exchange_every=every), 8, 320) for every in (1, 2, 4, 16)]
+    assert (
+        job_efficiencies(dataclasses.replace(NOISY, exchange_every=1), 8, 200, 1)
+        == plain
+    ).all()
+    reached = [
+        efficiency(dataclasses.replace(NOISY, exchange_every=every), 8, 320)
+        for every in (1, 2, 4, 16)
+    ]
     assert reached == sorted(reached)
     quiet = dataclasses.replace(QUIET, exchange_every=5)
     expected_s = 0.1 + exchange_s("ring", 8, 2e7, 0.0, LINKS) / 5
@@ -82,12 +105,16 @@ def test_local_sgd_of_one_step_is_plain_and_of_more_waits_less():
 def test_failures_of_no_time_change_nothing():
     system = dataclasses.replace(QUIET, jitter=0.1)
     failing = dataclasses.replace(system, link_failures=0.5, failure_s=0.0)
-    np.testing.assert_allclose(job_efficiencies(failing, 8, 100, 1), job_efficiencies(system, 8, 100, 1))
+    np.testing.assert_allclose(
+        job_efficiencies(failing, 8, 100, 1), job_efficiencies(system, 8, 100, 1)
+    )
 
 
 def test_a_link_that_drops_out_delays_by_whole_timeouts():
     failing = dataclasses.replace(QUIET, link_failures=1.0, failure_s=0.25, retry_s=0.1)
-    assert 0.1 / efficiency(failing, 4) == pytest.approx(0.1 / efficiency(QUIET, 4) + 0.3, rel=1e-9)
+    assert 0.1 / efficiency(failing, 4) == pytest.approx(
+        0.1 / efficiency(QUIET, 4) + 0.3, rel=1e-9
+    )
 
 
 def test_links_fail_as_often_as_stated():
@@ -104,9 +131,13 @@ def test_overlap_hides_the_exchange_until_it_is_longer():
         assert step_s == pytest.approx(0.1 + max(0.0, exchange - overlap_s), rel=1e-9)
 
 
-@pytest.mark.parametrize("algorithm", ["ring", "tree", "hierarchical", "parameter_server", "none"])
+@pytest.mark.parametrize(
+    "algorithm", ["ring", "tree", "hierarchical", "parameter_server", "none"]
+)
 def test_parts_add_up_and_are_deterministic(algorithm):
-    system = dataclasses.replace(NOISY, algorithm=algorithm, slowdown={1: 1.0, 16: 1.25})
+    system = dataclasses.replace(
+        NOISY, algorithm=algorithm, slowdown={1: 1.0, 16: 1.25}
+    )
     made = simulate(system, 16, 100, seed=7)
     assert tuple(made.parts) == PARTS
     assert math.fsum(made.parts.values()) == pytest.approx(1 - made.efficiency.value)
@@ -119,17 +150,24 @@ def test_each_part_is_lost_to_its_cause():
     lost = simulate(NOISY, 16, 200, seed=1).parts
     assert all(lost[part] > 1e-4 for part in PARTS[1:])
     quiet = simulate(QUIET, 16, 200, seed=1).parts
-    assert {part for part in PARTS if quiet[part]} == {"exchange latency", "exchange bandwidth"}
+    assert {part for part in PARTS if quiet[part]} == {
+        "exchange latency",
+        "exchange bandwidth",
+    }
 
 
 def test_strong_scaling_shares_the_work():
     strong = dataclasses.replace(QUIET, is_strong=True)
-    assert strong.ideal_s(4) / efficiency(strong, 4) == pytest.approx(0.025 + exchange_s("ring", 4, 2e7, 0, LINKS))
+    assert strong.ideal_s(4) / efficiency(strong, 4) == pytest.approx(
+        0.025 + exchange_s("ring", 4, 2e7, 0, LINKS)
+    )
 
 
 def test_devices_beyond_the_cores_of_a_machine_take_turns():
     system = System(1.0, slowdown={1: 1.0, 2: 1.1}, cores=2)
-    assert [system.computing_s(count) for count in (1, 2, 4)] == pytest.approx([1.0, 1.1, 2.2])
+    assert [system.computing_s(count) for count in (1, 2, 4)] == pytest.approx(
+        [1.0, 1.1, 2.2]
+    )
     in_machines = dataclasses.replace(system, devices_per_machine=2)
     assert in_machines.computing_s(64) == pytest.approx(1.1)
     assert dataclasses.replace(system, cores=None).computing_s(64) == pytest.approx(1.1)

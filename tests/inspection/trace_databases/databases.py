@@ -71,7 +71,10 @@ INSERT INTO CUPTI_ACTIVITY_KIND_DEVICE (id, name) VALUES (0, 4);
 def making(file, schema):
     """A connection to a new database with the tables of `schema`."""
     with contextlib.closing(sqlite3.connect(file)) as db:
-        db.executescript("PRAGMA synchronous = OFF; PRAGMA page_size = 8192; PRAGMA user_version = 3;" + schema)
+        db.executescript(
+            "PRAGMA synchronous = OFF; PRAGMA page_size = 8192; PRAGMA user_version = 3;"
+            + schema
+        )
         yield db
         db.commit()
 
@@ -134,7 +137,10 @@ def nsys(file):
                 (t + 39 * MS, None, 75, "a domain", None),
             ],
         )
-        db.executemany("INSERT INTO GPU_METRICS VALUES (?, 0, 50)", [(t + i * MS,) for i in range(40)])
+        db.executemany(
+            "INSERT INTO GPU_METRICS VALUES (?, 0, 50)",
+            [(t + i * MS,) for i in range(40)],
+        )
 
 
 def nvprof(file):
@@ -147,7 +153,10 @@ def nvprof(file):
                 "contextId, streamId, correlationId, name) VALUES (x'00', ?, ?, ?, 0, 1, ?, 1, ?)",
                 (t + start * MS, t + end * MS, t + end * MS, stream, name),
             )
-        for start, end, size, kind, source, target in ((5, 9, 8_000_000, 1, 2, 3), (30, 32, 1_000_000, 2, 3, 1)):
+        for start, end, size, kind, source, target in (
+            (5, 9, 8_000_000, 1, 2, 3),
+            (30, 32, 1_000_000, 2, 3, 1),
+        ):
             db.execute(
                 "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY (copyKind, srcKind, dstKind, flags, bytes, start, end, "
                 "deviceId, contextId, streamId, correlationId) VALUES (?, ?, ?, 0, ?, ?, ?, 0, 1, 14, 1)",
@@ -164,12 +173,20 @@ def nvprof(file):
             (13, t + 12 * MS, t + 13 * MS),
             (9999, t + 13 * MS, t + 14 * MS),
         ]
-        db.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (NULL, ?, ?, ?, 1, 1, 1, 0)", calls)
+        db.executemany(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (NULL, ?, ?, ?, 1, 1, 1, 0)",
+            calls,
+        )
         db.execute(
-            "INSERT INTO CUPTI_ACTIVITY_KIND_DRIVER VALUES (NULL, 307, ?, ?, 1, 1, 1, 0)", (t + 14 * MS, t + 15 * MS)
+            "INSERT INTO CUPTI_ACTIVITY_KIND_DRIVER VALUES (NULL, 307, ?, ?, 1, 1, 1, 0)",
+            (t + 14 * MS, t + 15 * MS),
         )
 
 
 def look(*words: Any) -> tuple[str, list[str]]:
     """The summary's text and what could not be used, for a command line."""
-    return trace_db.look(flags.read([str(word) for word in words], "", trace_db.TraceDbOptions, "trace-db"))
+    return trace_db.look(
+        flags.read(
+            [str(word) for word in words], "", trace_db.TraceDbOptions, "trace-db"
+        )
+    )

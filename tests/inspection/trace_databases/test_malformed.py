@@ -21,7 +21,10 @@ def one_error(capsys, file, *options):
     """The reason in the one line that the command leaves on stderr."""
     assert trace_db.main([str(file), *options]) == 1
     out, err = capsys.readouterr()
-    assert out == "" and err.startswith(f"error: {file}: ") and err.count("\n") == 1, (out, err)
+    assert out == "" and err.startswith(f"error: {file}: ") and err.count("\n") == 1, (
+        out,
+        err,
+    )
     return err.removeprefix(f"error: {file}: ").rstrip("\n")
 
 
@@ -67,7 +70,9 @@ def test_a_schema_without_events(tmp_path, capsys):
 def test_a_file_that_is_being_written(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("rnn_scaling.inspection.trace_databases.database.WAIT_S", 0.0)
     databases.nsys(tmp_path / "db")
-    with contextlib.closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as writer:
+    with contextlib.closing(
+        sqlite3.connect(tmp_path / "db", isolation_level=None)
+    ) as writer:
         writer.execute("BEGIN EXCLUSIVE")
         assert "locked" in one_error(capsys, tmp_path / "db")
 
@@ -82,10 +87,14 @@ def test_a_write_ahead_log_that_is_not_merged(tmp_path, capsys):
         assert "db-wal" in one_error(capsys, tmp_path / "db")
         assert sorted(path.name for path in tmp_path.iterdir()) == before
         (tmp_path / "far").mkdir()
-        (tmp_path / "far" / "link").symlink_to(tmp_path / "db")  # the log stands beside the file, not beside the link
+        (tmp_path / "far" / "link").symlink_to(
+            tmp_path / "db"
+        )  # the log stands beside the file, not beside the link
         assert "db-wal" in one_error(capsys, tmp_path / "far" / "link")
         shutil.rmtree(tmp_path / "far")
-    assert trace_db.main([str(tmp_path / "db")]) == 0  # closing merged it; the file itself stays in that mode
+    assert (
+        trace_db.main([str(tmp_path / "db")]) == 0
+    )  # closing merged it; the file itself stays in that mode
     assert [path.name for path in tmp_path.iterdir()] == ["db"]
 
 
@@ -115,7 +124,9 @@ def test_a_damaged_table_is_said_and_the_rest_is_reported(tmp_path, capsys):
         for i in range(2000):
             databases.kernel(db, i * 100, i * 100 + 50)
         databases.copy(db, 10, 20, 1000)
-        (root,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'").fetchone()
+        (root,) = db.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'"
+        ).fetchone()
         (size,) = db.execute("PRAGMA page_size").fetchone()
     content = bytearray((tmp_path / "db").read_bytes())
     content[(root - 1) * size : root * size] = b"\xff" * size
@@ -123,10 +134,28 @@ def test_a_damaged_table_is_said_and_the_rest_is_reported(tmp_path, capsys):
     assert trace_db.main([str(tmp_path / "db")]) == 1
     out, err = capsys.readouterr()
     assert "CUPTI_ACTIVITY_KIND_KERNEL: database" in err and "HtoD" in out
-    assert all(line.startswith(f"error: {tmp_path / 'db'}: CUPTI_ACTIVITY_KIND_KERNEL") for line in err.splitlines())
+    assert all(
+        line.startswith(f"error: {tmp_path / 'db'}: CUPTI_ACTIVITY_KIND_KERNEL")
+        for line in err.splitlines()
+    )
 
 
-VALUES = (None, "", "x", "1", -1, 0, 2**63 - 1, -(2**63), 1.5, 1e308, float("inf"), b"\xff", "9" * 400, "\x1b[2J")
+VALUES = (
+    None,
+    "",
+    "x",
+    "1",
+    -1,
+    0,
+    2**63 - 1,
+    -(2**63),
+    1.5,
+    1e308,
+    float("inf"),
+    b"\xff",
+    "9" * 400,
+    "\x1b[2J",
+)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -139,24 +168,37 @@ def test_no_value_ends_in_a_traceback_or_invalid_json(tmp_path, capsys, seed):
             table = rng.choice(
                 [
                     name
-                    for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+                    for (name,) in db.execute(
+                        "SELECT name FROM sqlite_master WHERE type = 'table'"
+                    )
                     if not name.startswith("sqlite_")
                 ]
             )
-            column = rng.choice([row[1] for row in db.execute(f'PRAGMA table_info("{table}")')])
+            column = rng.choice(
+                [row[1] for row in db.execute(f'PRAGMA table_info("{table}")')]
+            )
             kind = rng.randrange(12)
             if kind == 0:
-                db.execute(f'ALTER TABLE "{table}" RENAME COLUMN "{column}" TO "newer{rng.random()}"')
+                db.execute(
+                    f'ALTER TABLE "{table}" RENAME COLUMN "{column}" TO "newer{rng.random()}"'
+                )
             elif kind == 1:
                 db.execute(f'DELETE FROM "{table}"')
             else:
-                with contextlib.suppress(sqlite3.IntegrityError):  # a row's number is one
-                    db.execute(f'UPDATE OR IGNORE "{table}" SET "{column}" = ?', [rng.choice(VALUES)])
+                with contextlib.suppress(
+                    sqlite3.IntegrityError
+                ):  # a row's number is one
+                    db.execute(
+                        f'UPDATE OR IGNORE "{table}" SET "{column}" = ?',
+                        [rng.choice(VALUES)],
+                    )
         db.commit()
     for form in ("markdown", "json"):
         status = trace_db.main([str(tmp_path / "db"), f"--format={form}"])
         out, err = capsys.readouterr()
-        assert status in (0, 1) and all(line.startswith("error: ") for line in err.splitlines()), err
+        assert status in (0, 1) and all(
+            line.startswith("error: ") for line in err.splitlines()
+        ), err
         assert form == "markdown" or not out or valid_json(out)
 
 
@@ -172,6 +214,8 @@ def test_no_damage_ends_in_a_traceback(tmp_path, capsys, seed):
     (tmp_path / "db").write_bytes(content)
     status = trace_db.main([str(tmp_path / "db")])
     out, err = capsys.readouterr()
-    assert status in (0, 1) and all(line.startswith("error: ") for line in err.splitlines()), err
+    assert status in (0, 1) and all(
+        line.startswith("error: ") for line in err.splitlines()
+    ), err
     assert bool(err) == (status == 1)
     assert (tmp_path / "db").read_bytes() == bytes(content)

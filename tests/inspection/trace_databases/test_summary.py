@@ -17,7 +17,9 @@ from tests.inspection.trace_databases.databases import MS, making
 def read(file, *options, problems=()):
     """The JSON summary of a file, which must have these problems and no others."""
     text, found = databases.look(str(file), "--format=json", *options)
-    assert len(found) == len(problems) and all(part in one for part, one in zip(problems, found)), found
+    assert len(found) == len(problems) and all(
+        part in one for part, one in zip(problems, found)
+    ), found
     return json.loads(text)
 
 
@@ -42,19 +44,37 @@ def test_by_hand_nsys(nsys):
     assert device["copy_busy_ns"] == 6 * MS
     assert device["overlap_ns"] == 1 * MS and device["exposed_copy_ns"] == 5 * MS
     assert device["busy_ns"] == 16 * MS and device["idle_ns"] == 24 * MS
-    gaps = [(gap["ns"] // MS, gap["before"], gap["after"]) for gap in device["largest_gaps"]]
+    gaps = [
+        (gap["ns"] // MS, gap["before"], gap["after"]) for gap in device["largest_gaps"]
+    ]
     gemm = "void gemm<float>(float*)"
-    assert gaps == [(8, "pointwise", "copy DtoH"), (7, "copy HtoD", gemm), (2, "copy DtoH", "memset")]
+    assert gaps == [
+        (8, "pointwise", "copy DtoH"),
+        (7, "copy HtoD", gemm),
+        (2, "copy DtoH", "memset"),
+    ]
     assert (device["gaps"], device["gap_ns"]) == (3, 17 * MS)
     assert device["model"] == "GeForce GTX 1070"
-    assert [(k["name"], k["calls"], k["ns"]) for k in found["kernels"]] == [(gemm, 2, 8 * MS), ("pointwise", 1, 4 * MS)]
-    assert [(c["kind"], c["source"], c["target"], c["bytes"], c["gb_per_s"]) for c in found["copies"]] == [
+    assert [(k["name"], k["calls"], k["ns"]) for k in found["kernels"]] == [
+        (gemm, 2, 8 * MS),
+        ("pointwise", 1, 4 * MS),
+    ]
+    assert [
+        (c["kind"], c["source"], c["target"], c["bytes"], c["gb_per_s"])
+        for c in found["copies"]
+    ] == [
         ("HtoD", "pinned", "device", 8_000_000, 2.0),
         ("DtoH", "device", "pageable", 1_000_000, 0.5),
     ]
     assert found["span_ns"] == found["window_ns"] == [100 * MS, 140 * MS]
-    assert found["versions"] == {"EXPORT_SCHEMA_VERSION": "3.15.1", "NSIGHT_SYSTEMS_VERSION": "2024.7.1"}
-    assert found["tables"]["CUPTI_ACTIVITY_KIND_KERNEL"] == 3 and found["tables"]["GPU_METRICS"] == 40
+    assert found["versions"] == {
+        "EXPORT_SCHEMA_VERSION": "3.15.1",
+        "NSIGHT_SYSTEMS_VERSION": "2024.7.1",
+    }
+    assert (
+        found["tables"]["CUPTI_ACTIVITY_KIND_KERNEL"] == 3
+        and found["tables"]["GPU_METRICS"] == 40
+    )
 
 
 def test_by_hand_nvprof(tmp_path):
@@ -62,19 +82,29 @@ def test_by_hand_nvprof(tmp_path):
     found = read(tmp_path / "nvprof.db")
     (device,) = found["devices"]
     assert device["kernel_busy_ns"] == 10 * MS and device["copy_busy_ns"] == 7 * MS
-    assert device["overlap_ns"] == 1 * MS and device["exposed_copy_ns"] == 6 * MS and device["busy_ns"] == 16 * MS
-    gaps = [(gap["ns"] // MS, gap["before"], gap["after"]) for gap in device["largest_gaps"]]
+    assert (
+        device["overlap_ns"] == 1 * MS
+        and device["exposed_copy_ns"] == 6 * MS
+        and device["busy_ns"] == 16 * MS
+    )
+    gaps = [
+        (gap["ns"] // MS, gap["before"], gap["after"]) for gap in device["largest_gaps"]
+    ]
     assert gaps == [
         (7, "copy HtoD", "Eigen::internal::gemm"),
         (5, "copy PtoP", "copy DtoH"),
         (2, "pointwise", "copy PtoP"),
     ]
-    assert [(c["kind"], c["source"], c["target"], c["gb_per_s"]) for c in found["copies"]] == [
+    assert [
+        (c["kind"], c["source"], c["target"], c["gb_per_s"]) for c in found["copies"]
+    ] == [
         ("HtoD", "pinned", "device", 2.0),
         ("DtoH", "device", "pageable", 0.5),
         ("PtoP", "device", "device", 2.0),
     ]
-    assert found["versions"] == {"schema": "9"} and device["model"] == "GeForce GTX 1070"
+    assert (
+        found["versions"] == {"schema": "9"} and device["model"] == "GeForce GTX 1070"
+    )
 
 
 def test_models_of_exports_until_2021(nsys):
@@ -89,7 +119,11 @@ def test_models_of_exports_until_2021(nsys):
 @pytest.mark.parametrize("by", ["seconds", "nanoseconds"])
 def test_a_window_clips_what_straddles_its_edges(database, by):
     first = read(database)["span_ns"][0]
-    window = ("0.004", "0.019") if by == "seconds" else (f"{first + 4 * MS}ns", f"{first + 19 * MS}ns")
+    window = (
+        ("0.004", "0.019")
+        if by == "seconds"
+        else (f"{first + 4 * MS}ns", f"{first + 19 * MS}ns")
+    )
     found = read(database, f"--from={window[0]}", f"--to={window[1]}")
     (device,) = found["devices"]
     # kernels 4-6, 16-19 and 18-19; copy 5-9
@@ -103,7 +137,12 @@ def test_a_window_clips_what_straddles_its_edges(database, by):
 
 def test_a_copy_cut_by_the_window_keeps_its_rate(nsys):
     (copy,) = read(nsys, "--from=0.005", "--to=0.006")["copies"]
-    assert (copy["ns"], copy["whole_ns"], copy["bytes"], copy["gb_per_s"]) == (MS, 4 * MS, 8_000_000, 2.0)
+    assert (copy["ns"], copy["whole_ns"], copy["bytes"], copy["gb_per_s"]) == (
+        MS,
+        4 * MS,
+        8_000_000,
+        2.0,
+    )
 
 
 def test_a_window_without_device_work_says_so(nsys, capsys):
@@ -116,7 +155,9 @@ def test_a_device_that_does_nothing_in_the_window_is_idle(nsys):
         databases.kernel(db, 100 * MS, 101 * MS, device=1)
         db.commit()
     found = read(nsys, "--from=0.002", "--to=0.012")
-    assert [(each["device"], each["busy_ns"], each["idle_ns"]) for each in found["devices"]] == [
+    assert [
+        (each["device"], each["busy_ns"], each["idle_ns"]) for each in found["devices"]
+    ] == [
         (0, 7 * MS, 3 * MS),
         (1, 0, 10 * MS),
     ]
@@ -127,13 +168,21 @@ def test_devices_that_a_process_numbers_anew_are_told_apart(tmp_path):
         other = (2 << 56) | (99 << 24)
         databases.kernel(db, 10, 20, device=0)
         databases.kernel(db, 15, 30, device=0, pid=other)
-        db.execute("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (0, 0, ?, ''), (1, 0, 99, '')", (databases.PID,))
+        db.execute(
+            "INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (0, 0, ?, ''), (1, 0, 99, '')",
+            (databases.PID,),
+        )
     found = read(tmp_path / "db")
-    assert [(one["device"], one["model"], one["busy_ns"]) for one in found["devices"]] == [
+    assert [
+        (one["device"], one["model"], one["busy_ns"]) for one in found["devices"]
+    ] == [
         (0, "GeForce GTX 1070", 10),
         (1, "Tesla M60", 15),
     ]
-    assert {(one["device"], one["ns"]) for one in found["kernels"]} == {(0, 10), (1, 15)}
+    assert {(one["device"], one["ns"]) for one in found["kernels"]} == {
+        (0, 10),
+        (1, 15),
+    }
 
 
 FAULTS = {
@@ -177,8 +226,13 @@ def test_columns_of_other_versions(tmp_path):
             INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (15, 35, 0, 40, 10);"""
         )
     found = read(tmp_path / "db")
-    assert [one["name"] for one in found["kernels"]] == ["(string 99 is missing)", "gemm"]
-    assert [(one["kind"], one["source"], one["gb_per_s"]) for one in found["copies"]] == [("PtoP", "", 2.0)]
+    assert [one["name"] for one in found["kernels"]] == [
+        "(string 99 is missing)",
+        "gemm",
+    ]
+    assert [
+        (one["kind"], one["source"], one["gb_per_s"]) for one in found["copies"]
+    ] == [("PtoP", "", 2.0)]
     assert found["devices"][0]["overlap_ns"] == 10
 
 
@@ -193,7 +247,10 @@ def test_a_table_without_times_is_said(nsys):
 @pytest.mark.parametrize(
     ("mangled", "name"),
     [
-        ("_ZN5Eigen8internal15EigenMetaKernelINS_15TensorEvaluatorEEEvT_", "Eigen::internal::EigenMetaKernel"),
+        (
+            "_ZN5Eigen8internal15EigenMetaKernelINS_15TensorEvaluatorEEEvT_",
+            "Eigen::internal::EigenMetaKernel",
+        ),
         ("_Z6kernelPf", "kernel"),
         ("_ZN12_GLOBAL__N_13addEPf", "(anonymous)::add"),
         ("volta_sgemm_128x64_nn", "volta_sgemm_128x64_nn"),
@@ -222,28 +279,55 @@ def test_communication_is_a_class_of_its_own_with_what_computing_hides(tmp_path)
         db.execute(
             "INSERT INTO StringIds VALUES (7, 'ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage)')"
         )
-        for start, end, name, device in ((0, 10, 1, 0), (20, 24, 3, 0), (8, 14, 7, 0), (22, 23, 7, 0), (0, 16, 1, 1)):
+        for start, end, name, device in (
+            (0, 10, 1, 0),
+            (20, 24, 3, 0),
+            (8, 14, 7, 0),
+            (22, 23, 7, 0),
+            (0, 16, 1, 1),
+        ):
             databases.kernel(db, start * MS, end * MS, name=name, device=device)
         databases.copy(db, 13 * MS, 16 * MS, 1000, kind=10)
-        databases.copy(db, 5 * MS, 6 * MS, 1000, kind=1)  # from the host: no communication
+        databases.copy(
+            db, 5 * MS, 6 * MS, 1000, kind=1
+        )  # from the host: no communication
     first, second = read(file)["devices"]
     assert first["communication"] == {
         "kernels": 2, "copies": 1, "sum_ns": 10 * MS, "busy_ns": 9 * MS, "overlapped_ns": 3 * MS, "exposed_ns": 6 * MS,
     }  # fmt: skip
     assert first["compute_busy_ns"] == 14 * MS and first["kernel_busy_ns"] == 18 * MS
-    assert second["communication"]["busy_ns"] == 0 and second["compute_busy_ns"] == 16 * MS
+    assert (
+        second["communication"]["busy_ns"] == 0 and second["compute_busy_ns"] == 16 * MS
+    )
     text, _ = databases.look(str(file))
     row = text.partition("## Communication")[2].splitlines()[4]
-    assert [cell.strip() for cell in row.split("|")[1:-1]] == ["0", "2", "1", "10", "9", "3", "6", "25", "14"]
+    assert [cell.strip() for cell in row.split("|")[1:-1]] == [
+        "0",
+        "2",
+        "1",
+        "10",
+        "9",
+        "3",
+        "6",
+        "25",
+        "14",
+    ]
     assert "exposed while none does" in text
 
 
-def test_copies_between_devices_are_communication_in_nvprof_too_and_without_any_there_is_no_table(tmp_path, nsys):
+def test_copies_between_devices_are_communication_in_nvprof_too_and_without_any_there_is_no_table(
+    tmp_path, nsys
+):
     databases.nvprof(tmp_path / "nvprof.db")
     (device,) = read(tmp_path / "nvprof.db")["devices"]
-    assert device["communication"]["copies"] == 1 and device["communication"]["exposed_ns"] == MS
+    assert (
+        device["communication"]["copies"] == 1
+        and device["communication"]["exposed_ns"] == MS
+    )
     with contextlib.closing(sqlite3.connect(tmp_path / "nvprof.db")) as db, db:
-        db.execute("UPDATE CUPTI_ACTIVITY_KIND_MEMCPY2 SET copyKind = 8")  # DtoD, from one device to another
+        db.execute(
+            "UPDATE CUPTI_ACTIVITY_KIND_MEMCPY2 SET copyKind = 8"
+        )  # DtoD, from one device to another
     (device,) = read(tmp_path / "nvprof.db")["devices"]
     assert device["communication"]["copies"] == 1
     assert "## Communication" not in databases.look(str(nsys))[0]
@@ -255,9 +339,13 @@ def test_a_copy_from_device_to_device_is_communication_where_the_devices_differ(
     assert read(nsys)["devices"][0]["communication"]["copies"] == 0
     with contextlib.closing(sqlite3.connect(nsys)) as db, db:
         for name, device in (("srcDeviceId", 0), ("dstDeviceId", 1)):
-            db.execute(f"ALTER TABLE CUPTI_ACTIVITY_KIND_MEMCPY ADD COLUMN {name} INTEGER DEFAULT {device}")
+            db.execute(
+                f"ALTER TABLE CUPTI_ACTIVITY_KIND_MEMCPY ADD COLUMN {name} INTEGER DEFAULT {device}"
+            )
     found = read(nsys)
-    assert found["devices"][0]["communication"]["copies"] == 2 and {c["kind"] for c in found["copies"]} == {"PtoP"}
+    assert found["devices"][0]["communication"]["copies"] == 2 and {
+        c["kind"] for c in found["copies"]
+    } == {"PtoP"}
 
 
 @pytest.mark.parametrize(
@@ -265,7 +353,10 @@ def test_a_copy_from_device_to_device_is_communication_where_the_devices_differ(
     [
         ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", True),
         ("ncclAllReduceRingLLKernel_sum_f32(ncclColl)", True),
-        ("void ncclAllReduceKernel<2, 2, FuncSum<float>, float>(KernelArgs<float>)", True),
+        (
+            "void ncclAllReduceKernel<2, 2, FuncSum<float>, float>(KernelArgs<float>)",
+            True,
+        ),
         ("rcclDevKernel_Generic", True),
         ("void gemm<nccl>(float*)", False),
         ("cunn_ncclLike", False),

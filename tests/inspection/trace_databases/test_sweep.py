@@ -20,7 +20,9 @@ def random_events(seed):
     for _ in range(rng.randrange(1, 40)):
         start = rng.randrange(120)
         end = start + rng.choice([0, 1, 2, 5, 30])
-        events.append((start, end, rng.choice([KERNEL, COPY, MEMSET]), rng.randrange(3)))
+        events.append(
+            (start, end, rng.choice([KERNEL, COPY, MEMSET]), rng.randrange(3))
+        )
     return sorted(events)
 
 
@@ -45,7 +47,9 @@ def test_busy_overlap_exposed_and_gaps_equal_brute_force(seed):
     idle = [b - a for a, b in zip(edges, edges[1:]) if not busy & set(range(a, b))]
     assert sweep.gap_ns == sum(idle)
     assert sweep.gaps == len(idle)
-    assert [gap["ns"] for gap in numbers["largest_gaps"]] == sorted(idle, reverse=True)[:3]
+    assert [gap["ns"] for gap in numbers["largest_gaps"]] == sorted(idle, reverse=True)[
+        :3
+    ]
     assert sum(sweep.count.values()) == len(events)
 
 
@@ -62,13 +66,18 @@ def test_a_gap_names_what_ended_last_before_it_not_what_started_last():
 def test_communication_is_overlapped_by_computing_kernels_alone(seed):
     """Not by copies, by memsets or by communication itself."""
     rng = random.Random(seed)
-    events = [(*event, event[2] != MEMSET and rng.random() < 0.4) for event in random_events(seed)]
+    events = [
+        (*event, event[2] != MEMSET and rng.random() < 0.4)
+        for event in random_events(seed)
+    ]
     sweep = DeviceSweep()
     for start, end, what, _, communicates in events:
         sweep.add(what, start, end, communicates=communicates)
     communication = units(e[:2] for e in events if e[4])
     compute = units(e[:2] for e in events if e[2] == KERNEL and not e[4])
-    assert sweep.communication.length == len(communication) and sweep.compute.length == len(compute)
+    assert sweep.communication.length == len(
+        communication
+    ) and sweep.compute.length == len(compute)
     numbers = sweep.numbers(window_ns=1000)["communication"]
     assert numbers["overlapped_ns"] == len(communication & compute)
     assert numbers["exposed_ns"] == len(communication - compute)

@@ -28,11 +28,19 @@ def random_values(network, seed=3):
 
 def images_of(channels=3, size=SIZE, seed=5):
     """[B, H, W, C]."""
-    return np.random.default_rng(seed).standard_normal((BATCH, size, size, channels)).astype(np.float32)
+    return (
+        np.random.default_rng(seed)
+        .standard_normal((BATCH, size, size, channels))
+        .astype(np.float32)
+    )
 
 
 def ordered(images, data_format):
-    return images if data_format == "NHWC" else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    return (
+        images
+        if data_format == "NHWC"
+        else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    )
 
 
 def run(tf, body, values, images, data_format, dtype="float32"):
@@ -46,15 +54,28 @@ def run(tf, body, values, images, data_format, dtype="float32"):
         if data_format == "NCHW" and outputs.shape.rank == 4:
             outputs = tf.transpose(outputs, [0, 2, 3, 1])
         loss = tf.reduce_sum(outputs * pattern(outputs.shape))
-        wanted = {"images": images, **{name: value for name, value in values.items() if "moving" not in name}}
-        return outputs, layers.moving, dict(zip(wanted, tf.gradients(loss, list(wanted.values()))))
+        wanted = {
+            "images": images,
+            **{name: value for name, value in values.items() if "moving" not in name},
+        }
+        return (
+            outputs,
+            layers.moving,
+            dict(zip(wanted, tf.gradients(loss, list(wanted.values())))),
+        )
 
     tensors = {name: tf.constant(value) for name, value in values.items()}
-    outputs, moving, gradients = compute(tensors, tf.constant(ordered(images, data_format)))
+    outputs, moving, gradients = compute(
+        tensors, tf.constant(ordered(images, data_format))
+    )
     gradients = {name: gradient.numpy() for name, gradient in gradients.items()}
     if data_format == "NCHW":
         gradients["images"] = gradients["images"].transpose(0, 2, 3, 1)
-    return outputs.numpy(), {name: value.numpy() for name, value in moving.items()}, gradients
+    return (
+        outputs.numpy(),
+        {name: value.numpy() for name, value in moving.items()},
+        gradients,
+    )
 
 
 def pattern(shape):
@@ -65,10 +86,14 @@ def pattern(shape):
 def assert_close(got, want, tolerance=2e-5):
     """Within a share of the largest value of each array; of those that are nearly nothing, a share of the others'."""
     assert got.keys() == want.keys()
-    least = 5e-2 * max((np.abs(value).max() for value in want.values()), default=0)  # a bias that is normalised away
+    least = 5e-2 * max(
+        (np.abs(value).max() for value in want.values()), default=0
+    )  # a bias that is normalised away
     for name, value in want.items():
         largest = max(np.abs(value).max(), least)
-        np.testing.assert_allclose(got[name], value, rtol=0, atol=tolerance * largest, err_msg=name)
+        np.testing.assert_allclose(
+            got[name], value, rtol=0, atol=tolerance * largest, err_msg=name
+        )
 
 
 @both_formats
@@ -76,13 +101,29 @@ def assert_close(got, want, tolerance=2e-5):
 def test_statistics_are_float32_whatever_the_arithmetic(tf, dtype, data_format):
     from rnn_scaling.models.images.layers import DECAY
 
-    images = 100 + images_of(2)  # the variance of so many equal leading digits is lost in 16 bits
-    values = {name: np.ones(2, np.float32) for name in ("gamma", "beta", "moving_mean", "moving_variance")}
-    _, moving, _ = run(tf, lambda layers, x: layers.batch_normalization(x), values, images, data_format, dtype)
+    images = 100 + images_of(
+        2
+    )  # the variance of so many equal leading digits is lost in 16 bits
+    values = {
+        name: np.ones(2, np.float32)
+        for name in ("gamma", "beta", "moving_mean", "moving_variance")
+    }
+    _, moving, _ = run(
+        tf,
+        lambda layers, x: layers.batch_normalization(x),
+        values,
+        images,
+        data_format,
+        dtype,
+    )
     rounded = tf.cast(images, dtype).numpy().astype(np.float64)
-    np.testing.assert_allclose(moving["moving_mean"], DECAY + (1 - DECAY) * rounded.mean((0, 1, 2)), rtol=1e-6)
+    np.testing.assert_allclose(
+        moving["moving_mean"], DECAY + (1 - DECAY) * rounded.mean((0, 1, 2)), rtol=1e-6
+    )
     variance = rounded.var((0, 1, 2), ddof=1)
-    np.testing.assert_allclose(moving["moving_variance"], DECAY + (1 - DECAY) * variance, rtol=1e-4)
+    np.testing.assert_allclose(
+        moving["moving_variance"], DECAY + (1 - DECAY) * variance, rtol=1e-4
+    )
 
 
 def test_channels_are_normalized_whatever_the_arithmetic(tf):
@@ -110,8 +151,12 @@ def test_a_residual_block_is_that_of_keras_layers(tf, data_format, channels):
         layer
         for number, steps in enumerate((stride, 1))
         for layer in (
-            keras.layers.Conv2D(channels, 3, steps, "same", use_bias=False, name=f"conv_{number}"),
-            keras.layers.BatchNormalization(momentum=layering.DECAY, epsilon=layering.EPSILON, name=f"norm_{number}"),
+            keras.layers.Conv2D(
+                channels, 3, steps, "same", use_bias=False, name=f"conv_{number}"
+            ),
+            keras.layers.BatchNormalization(
+                momentum=layering.DECAY, epsilon=layering.EPSILON, name=f"norm_{number}"
+            ),
         )
     ]
     values, x = {}, tf.constant(images)
@@ -122,36 +167,59 @@ def test_a_residual_block_is_that_of_keras_layers(tf, data_format, channels):
     for number, (convolution, norm) in enumerate(zip(block[::2], block[1::2])):
         values[f"conv_{number}/kernel"] = convolution.kernel.numpy()
         for name in ("gamma", "beta", "moving_mean", "moving_variance"):
-            values[f"conv_{number}/{name}"] = random.uniform(0.5, 1.5, channels).astype(np.float32)
+            values[f"conv_{number}/{name}"] = random.uniform(0.5, 1.5, channels).astype(
+                np.float32
+            )
             getattr(norm, name).assign(values[f"conv_{number}/{name}"])
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = tf.nn.relu(block[1](block[0](x), training=True))
         y = block[3](block[2](y), training=True)
         missing = (channels - 6) // 2
-        shortcut = tf.pad(x[:, ::stride, ::stride], [[0, 0], [0, 0], [0, 0], [missing, missing]])
+        shortcut = tf.pad(
+            x[:, ::stride, ::stride], [[0, 0], [0, 0], [0, 0], [missing, missing]]
+        )
         want = tf.nn.relu(shortcut + y)
         loss = tf.reduce_sum(want * pattern(want.shape))
     of_keras = {"images": x}
     for number, (convolution, norm) in enumerate(zip(block[::2], block[1::2])):
         of_keras[f"conv_{number}/kernel"] = convolution.kernel.value
-        of_keras[f"conv_{number}/gamma"], of_keras[f"conv_{number}/beta"] = norm.gamma.value, norm.beta.value
-    wanted = {name: gradient.numpy() for name, gradient in tape.gradient(loss, of_keras).items()}
+        of_keras[f"conv_{number}/gamma"], of_keras[f"conv_{number}/beta"] = (
+            norm.gamma.value,
+            norm.beta.value,
+        )
+    wanted = {
+        name: gradient.numpy()
+        for name, gradient in tape.gradient(loss, of_keras).items()
+    }
     outputs, moving, gradients = run(tf, body, values, images, data_format)
     assert_close({"outputs": outputs}, {"outputs": want.numpy()})
     assert_close(gradients, wanted)
-    means = {name: value for name, value in moving.items() if name.endswith("moving_mean")}
-    assert_close(means, {f"conv_{number}/moving_mean": block[1 + 2 * number].moving_mean.numpy() for number in (0, 1)})
+    means = {
+        name: value for name, value in moving.items() if name.endswith("moving_mean")
+    }
+    assert_close(
+        means,
+        {
+            f"conv_{number}/moving_mean": block[1 + 2 * number].moving_mean.numpy()
+            for number in (0, 1)
+        },
+    )
 
 
 @both_formats
 @pytest.mark.parametrize("scale", [True, False])
-def test_keras_normalization_on_the_fused_operator_trains_as_keras_own(tf, data_format, scale):
+def test_keras_normalization_on_the_fused_operator_trains_as_keras_own(
+    tf, data_format, scale
+):
     import keras
 
     from rnn_scaling.models.images import keras_applications
 
-    axis, x = (1 if data_format == "NCHW" else 3), tf.constant(ordered(2 * images_of(5) + 1, data_format))
+    axis, x = (
+        (1 if data_format == "NCHW" else 3),
+        tf.constant(ordered(2 * images_of(5) + 1, data_format)),
+    )
     results = []
     for is_fused in (False, True):
         layer = keras.layers.BatchNormalization(axis, momentum=0.9, scale=scale)
@@ -168,7 +236,16 @@ def test_keras_normalization_on_the_fused_operator_trains_as_keras_own(tf, data_
             loss = tf.reduce_sum(y * pattern(y.shape))
         wanted = [x, *(variable.value for variable in layer.trainable_variables)]
         averages = layer.non_trainable_variables
-        results.append([array.numpy() for array in (y, *tape.gradient(loss, wanted), *(v.value for v in averages))])
+        results.append(
+            [
+                array.numpy()
+                for array in (
+                    y,
+                    *tape.gradient(loss, wanted),
+                    *(v.value for v in averages),
+                )
+            ]
+        )
     want, got = (dict(enumerate(each)) for each in results)
     assert len(want) == (6 if scale else 5)
     assert_close(got, want)
@@ -176,7 +253,14 @@ def test_keras_normalization_on_the_fused_operator_trains_as_keras_own(tf, data_
 
 def bodies():
     """The smallest network, or the block, of each family: name -> body, size of its images."""
-    from rnn_scaling.models.images import alexnet, densenet, googlenet, inception4, resnet_cifar, resnet_v1_5
+    from rnn_scaling.models.images import (
+        alexnet,
+        densenet,
+        googlenet,
+        inception4,
+        resnet_cifar,
+        resnet_v1_5,
+    )
     from rnn_scaling.models.images.chains import BODIES, chain
     from rnn_scaling.models.images.layers import Layers
 
@@ -196,28 +280,53 @@ def bodies():
         "densenet": (densenet.body(7, 4), 16),
         "alexnet": (alexnet.cifar10_body, 16),
         "lenet": (BODIES["lenet"], 16),
-        "googlenet": (chain(googlenet.module(4, 2, 3, 3, 5, 2), Layers.spatial_mean), 8),
+        "googlenet": (
+            chain(googlenet.module(4, 2, 3, 3, 5, 2), Layers.spatial_mean),
+            8,
+        ),
         **{
-            f"inception4_{letter}": (chain(getattr(inception4, f"MODULE_{letter}"), Layers.spatial_mean), 8)
+            f"inception4_{letter}": (
+                chain(getattr(inception4, f"MODULE_{letter}"), Layers.spatial_mean),
+                8,
+            )
             for letter in "ABC"
         },
     }
 
 
-FAMILIES = ("resnet", "resnet_v2", "resnet_v1_5", "densenet", "alexnet", "lenet", "googlenet", "inception4_B")
+FAMILIES = (
+    "resnet",
+    "resnet_v2",
+    "resnet_v1_5",
+    "densenet",
+    "alexnet",
+    "lenet",
+    "googlenet",
+    "inception4_B",
+)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_both_layouts_give_equal_outputs_and_gradients_from_the_same_weights(tf, family):
+def test_both_layouts_give_equal_outputs_and_gradients_from_the_same_weights(
+    tf, family
+):
     from rnn_scaling.models.images.layers import LayeredNetwork
 
     if family == "resnet_v1_5" and "avx512f" not in Path("/proc/cpuinfo").read_text():
-        pytest.skip("without AVX-512, oneDNN has wrong gradients of strided 1x1 convolutions of few channels in NCHW")
+        pytest.skip(
+            "without AVX-512, oneDNN has wrong gradients of strided 1x1 convolutions of few channels in NCHW"
+        )
     body, size = bodies()[family]
-    networks = {name: LayeredNetwork(body, size, 10, name, "float32") for name in ("NHWC", "NCHW")}
+    networks = {
+        name: LayeredNetwork(body, size, 10, name, "float32")
+        for name in ("NHWC", "NCHW")
+    }
     assert networks["NHWC"].variables == networks["NCHW"].variables
     values = random_values(networks["NHWC"])
-    results = {name: run(tf, body, values_of_body(values), images_of(size=size), name) for name in networks}
+    results = {
+        name: run(tf, body, values_of_body(values), images_of(size=size), name)
+        for name in networks
+    }
     outputs, moving, gradients = results["NHWC"]
     assert_close({"outputs": results["NCHW"][0]}, {"outputs": outputs}, 1e-5)
     assert_close(results["NCHW"][1], moving, 1e-5)
@@ -225,7 +334,9 @@ def test_both_layouts_give_equal_outputs_and_gradients_from_the_same_weights(tf,
 
 
 def values_of_body(values):
-    return {name: value for name, value in values.items() if not name.startswith("logits/")}
+    return {
+        name: value for name, value in values.items() if not name.startswith("logits/")
+    }
 
 
 def test_dropout_follows_the_seed_and_differs_from_layer_to_layer(tf):
@@ -237,7 +348,9 @@ def test_dropout_follows_the_seed_and_differs_from_layer_to_layer(tf):
 
     first, second = twice([1, 2])
     assert np.array_equal(first, twice([1, 2])[0])
-    assert not np.array_equal(first, second) and not np.array_equal(first, twice([1, 3])[0])
+    assert not np.array_equal(first, second) and not np.array_equal(
+        first, twice([1, 3])[0]
+    )
     assert set(np.unique(first)) == {0.0, 2.0}
 
 
@@ -245,7 +358,9 @@ def convolve(x, kernel, stride=1):
     """`x` in float64 convolved, as padded as PyTorch does: equally on both sides."""
     sides = [(size // 2, size // 2) for size in kernel.shape[:2]]
     padded = np.pad(x, [(0, 0), *sides, (0, 0)])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, kernel.shape[:2], (1, 2))[:, ::stride, ::stride]
+    windows = np.lib.stride_tricks.sliding_window_view(
+        padded, kernel.shape[:2], (1, 2)
+    )[:, ::stride, ::stride]
     return np.einsum("bijchw,hwco->bijo", windows, kernel.astype(np.float64))
 
 
@@ -256,7 +371,9 @@ def normalize(x, beta, gamma=1.0):
 def pool(x, reduce):
     """Of each 3 x 3 window, without what lies outside of the image."""
     padded = np.pad(x, [(0, 0), (1, 1), (1, 1), (0, 0)], constant_values=np.nan)
-    return reduce(np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2)), axis=(-2, -1))
+    return reduce(
+        np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2)), axis=(-2, -1)
+    )
 
 
 def relu(x):
@@ -270,7 +387,9 @@ class Reference:
         self._values = values
 
     def biased(self, name, x):
-        return relu(convolve(x, self._values[f"{name}/kernel"]) + self._values[f"{name}/bias"])
+        return relu(
+            convolve(x, self._values[f"{name}/kernel"]) + self._values[f"{name}/bias"]
+        )
 
     def normalized(self, name, x, *window):
         kernel = self._values[f"{name}/kernel"]
@@ -282,29 +401,52 @@ class Reference:
         return normalize(y, self._values[f"{name}/beta"], self._values[f"{name}/gamma"])
 
     def resnet_v1_5(self, x):
-        y = relu(self.scaled("block_0/conv_1", relu(self.scaled("block_0/conv_0", x)), 2))
-        x = relu(self.scaled("block_0/conv_2", y) + self.scaled("block_0/shortcut", x, 2))
+        y = relu(
+            self.scaled("block_0/conv_1", relu(self.scaled("block_0/conv_0", x)), 2)
+        )
+        x = relu(
+            self.scaled("block_0/conv_2", y) + self.scaled("block_0/shortcut", x, 2)
+        )
         y = relu(self.scaled("block_1/conv_1", relu(self.scaled("block_1/conv_0", x))))
         return relu(self.scaled("block_1/conv_2", y) + x)
 
     def resnet_v2(self, x):
         def normalized(name, x):
-            x = relu(normalize(x, self._values[f"{name}/beta"], self._values[f"{name}/gamma"]))
+            x = relu(
+                normalize(
+                    x, self._values[f"{name}/beta"], self._values[f"{name}/gamma"]
+                )
+            )
             return convolve(x, self._values[f"{name}/kernel"])
 
         x = x + normalized("block_0/conv_1", normalized("block_0/conv_0", x))
-        y = normalized("block_1/conv_0", x)[:, 1::2, 1::2]  # a stride pads below and on the right alone
-        return np.pad(x[:, ::2, ::2], [(0, 0)] * 3 + [(2, 2)]) + normalized("block_1/conv_1", y)
+        y = normalized("block_1/conv_0", x)[
+            :, 1::2, 1::2
+        ]  # a stride pads below and on the right alone
+        return np.pad(x[:, ::2, ::2], [(0, 0)] * 3 + [(2, 2)]) + normalized(
+            "block_1/conv_1", y
+        )
 
     def googlenet(self, x):
         root = "layer_0/branch_"
-        three, five = (self.biased(f"{root}{n}/layer_1", self.biased(f"{root}{n}/layer_0", x)) for n in (1, 2))
-        return [self.biased(f"{root}0", x), three, five, self.biased(f"{root}3/layer_1", pool(x, np.nanmax))]
+        three, five = (
+            self.biased(f"{root}{n}/layer_1", self.biased(f"{root}{n}/layer_0", x))
+            for n in (1, 2)
+        )
+        return [
+            self.biased(f"{root}0", x),
+            three,
+            five,
+            self.biased(f"{root}3/layer_1", pool(x, np.nanmax)),
+        ]
 
     def _inception4(self, x, *branches):
         """Pooling, 1 x 1, and branches of convolutions with these windows."""
         root = "layer_0/branch_"
-        outputs = [self.normalized(f"{root}0/layer_1", pool(x, np.nanmean), 1, 1), self.normalized(f"{root}1", x, 1, 1)]
+        outputs = [
+            self.normalized(f"{root}0/layer_1", pool(x, np.nanmean), 1, 1),
+            self.normalized(f"{root}1", x, 1, 1),
+        ]
         for number, windows in enumerate(branches, start=2):
             y = x
             for layer, window in enumerate(windows):
@@ -316,7 +458,9 @@ class Reference:
         return self._inception4(x, ((1, 1), (3, 3)), ((1, 1), (3, 3), (3, 3)))
 
     def inception4_B(self, x):
-        return self._inception4(x, ((1, 1), (1, 7), (7, 1)), ((1, 1), (1, 7), (7, 1), (1, 7), (7, 1)))
+        return self._inception4(
+            x, ((1, 1), (1, 7), (7, 1)), ((1, 1), (1, 7), (7, 1), (1, 7), (7, 1))
+        )
 
     def inception4_C(self, x):
         *first, short, long = self._inception4(x, ((1, 1),), ((1, 1), (1, 3), (3, 1)))
@@ -329,13 +473,23 @@ class Reference:
 
 
 @pytest.mark.parametrize(
-    "family", ["resnet_v2", "resnet_v1_5", "googlenet", "inception4_A", "inception4_B", "inception4_C"]
+    "family",
+    [
+        "resnet_v2",
+        "resnet_v1_5",
+        "googlenet",
+        "inception4_A",
+        "inception4_B",
+        "inception4_C",
+    ],
 )
 def test_a_block_is_that_of_its_paper_in_numpy(tf, family):
     from rnn_scaling.models.images.layers import LayeredNetwork
 
     body, size = bodies()[family]
-    values = values_of_body(random_values(LayeredNetwork(body, size, 10, "NHWC", "float32")))
+    values = values_of_body(
+        random_values(LayeredNetwork(body, size, 10, "NHWC", "float32"))
+    )
     images = images_of(size=size)
     outputs, _, _ = run(tf, body, values, images, "NHWC")
     want = getattr(Reference(values), family)(images.astype(np.float64))

@@ -13,33 +13,59 @@ from tests.models.test_images import traced_flops
 @pytest.mark.usefixtures("as_built")
 @pytest.mark.parametrize(
     "name, learning_rate",
-    [("resnet20", 0.1), ("resnet20_v2", 0.1), ("densenet40_k12", 0.1), ("alexnet", 0.02), ("lenet", 0.02)],
+    [
+        ("resnet20", 0.1),
+        ("resnet20_v2", 0.1),
+        ("densenet40_k12", 0.1),
+        ("alexnet", 0.02),
+        ("lenet", 0.02),
+    ],
 )
-def test_the_loss_of_a_batch_falls_and_the_graph_has_the_flops_that_are_told(tf, name, learning_rate):
+def test_the_loss_of_a_batch_falls_and_the_graph_has_the_flops_that_are_told(
+    tf, name, learning_rate
+):
     from rnn_scaling.models.workload import first_values
 
     batch_size = 4
     network = network_of(name, "cifar10")
     random = np.random.default_rng(1)
-    images = tf.constant(random.uniform(-1, 1, (batch_size, 32, 32, 3)).astype(np.float32))
+    images = tf.constant(
+        random.uniform(-1, 1, (batch_size, 32, 32, 3)).astype(np.float32)
+    )
     labels = tf.constant(random.integers(0, 10, batch_size))
-    weights = {key: tf.Variable(value) for key, value in first_values(network.variables, 1).items()}
-    averages = {key: tf.Variable(value) for key, value in first_values(network.moving, 1).items()}
+    weights = {
+        key: tf.Variable(value)
+        for key, value in first_values(network.variables, 1).items()
+    }
+    averages = {
+        key: tf.Variable(value)
+        for key, value in first_values(network.moving, 1).items()
+    }
 
     @tf.function(autograph=False)
     def step():
-        values = {key: variable.read_value() for key, variable in {**weights, **averages}.items()}
+        values = {
+            key: variable.read_value()
+            for key, variable in {**weights, **averages}.items()
+        }
         logits, moving = network.logits(values, images, tf.constant([0, 0]))
         assert moving.keys() == averages.keys()
-        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
-        for key, gradient in zip(weights, tf.gradients(loss, [values[key] for key in weights])):
+        loss = tf.reduce_mean(
+            tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        )
+        for key, gradient in zip(
+            weights, tf.gradients(loss, [values[key] for key in weights])
+        ):
             weights[key].assign_sub(learning_rate * gradient)
         for key, value in moving.items():
             averages[key].assign(value)
         return loss
 
     graph = step.get_concrete_function().graph
-    assert traced_flops(graph) == WORKLOADS[name].flops_a_sample({"dataset": "cifar10"}) * batch_size
+    assert (
+        traced_flops(graph)
+        == WORKLOADS[name].flops_a_sample({"dataset": "cifar10"}) * batch_size
+    )
     losses = [float(step()) for _ in range(6)]
     assert losses[-1] < 0.8 * losses[0], losses
 
@@ -47,23 +73,41 @@ def test_the_loss_of_a_batch_falls_and_the_graph_has_the_flops_that_are_told(tf,
 @pytest.mark.parametrize(
     "name, dataset",
     [
-        *(("trivial", "cifar10"), ("overfeat", "imagenet"), ("vgg11", "cifar10"), ("googlenet", "cifar10")),
+        *(
+            ("trivial", "cifar10"),
+            ("overfeat", "imagenet"),
+            ("vgg11", "cifar10"),
+            ("googlenet", "cifar10"),
+        ),
         *(("inception4", "imagenet"), ("resnet50_v1.5", "imagenet")),
     ],
 )
-def test_every_variable_has_a_gradient_and_the_graph_has_the_flops_that_are_told(tf, name, dataset):
+def test_every_variable_has_a_gradient_and_the_graph_has_the_flops_that_are_told(
+    tf, name, dataset
+):
     """Of networks that are too large to run here: no variable has a value."""
     network = network_of(name, dataset)
 
     @tf.function(autograph=False)
     def step(weights, images, labels):
         logits, moving = network.logits(weights, images, tf.constant([0, 0]))
-        assert logits.shape == (2, network.num_classes) and moving.keys() == {spec.name for spec in network.moving}
-        loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+        assert logits.shape == (2, network.num_classes) and moving.keys() == {
+            spec.name for spec in network.moving
+        }
+        loss = tf.reduce_sum(
+            tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        )
         return tf.gradients(loss, [weights[spec.name] for spec in network.variables])
 
-    weights = {spec.name: tf.TensorSpec(spec.shape) for spec in (*network.variables, *network.moving)}
+    weights = {
+        spec.name: tf.TensorSpec(spec.shape)
+        for spec in (*network.variables, *network.moving)
+    }
     images = tf.TensorSpec([2, network.image_size, network.image_size, 3])
     traced = step.get_concrete_function(weights, images, tf.TensorSpec([2], tf.int64))
-    assert [gradient.shape for gradient in traced.structured_outputs] == [spec.shape for spec in network.variables]
-    assert traced_flops(traced.graph) == 2 * WORKLOADS[name].flops_a_sample({"dataset": dataset})
+    assert [gradient.shape for gradient in traced.structured_outputs] == [
+        spec.shape for spec in network.variables
+    ]
+    assert traced_flops(traced.graph) == 2 * WORKLOADS[name].flops_a_sample(
+        {"dataset": dataset}
+    )

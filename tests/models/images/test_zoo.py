@@ -13,7 +13,9 @@ from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.settings import config as configs
 from tests.support.paths import ROOT
 
-CASES = [(name, dataset) for name, entry in WORKLOADS.items() for dataset in entry.datasets]
+CASES = [
+    (name, dataset) for name, entry in WORKLOADS.items() for dataset in entry.datasets
+]
 every_case = pytest.mark.parametrize("name, dataset", CASES)
 CLASSES = {"imagenet": 1000, "cifar10": 10}
 
@@ -36,7 +38,12 @@ PUBLISHED = {
     "inception4": (42_648_000, 500, False, 12.3),
     # OpenVINO's Open Model Zoo, googlenet-v1, to a thousand; Szegedy and others, arXiv:1409.4842, table 1, where the
     # first convolution has 34 million instead of 7 * 7 * 3 * 64 * 112 * 112.
-    "googlenet": (6_999_000, 500, False, (118 + 360 + 128 + 304 + 73 + 88 + 100 + 119 + 170 + 54 + 71 + 1) / 1000),
+    "googlenet": (
+        6_999_000,
+        500,
+        False,
+        (118 + 360 + 128 + 304 + 73 + 88 + 100 + 119 + 170 + 54 + 71 + 1) / 1000,
+    ),
     # Simonyan and Zisserman, arXiv:1409.1556, table 2, in millions, and the model cards of timm.
     "vgg11": (132_900_000, 50_000, False, 7.6),
     "vgg16": (138_357_544, 0, True, 15.5),
@@ -60,7 +67,9 @@ REPORTED = {
 
 @functools.cache
 def network_of(name, dataset):
-    config = configs.resolve({"model": name, "dataset": dataset}, num_gpus=0, num_cores=1).model
+    config = configs.resolve(
+        {"model": name, "dataset": dataset}, num_gpus=0, num_cores=1
+    ).model
     return workloads.load(name).build(config, "CPU")._network
 
 
@@ -70,18 +79,30 @@ def products_of(network):
 
     if keras_model := getattr(network, "_model", None):
         layers = [layer for layer in keras_model.layers if hasattr(layer, "kernel")]
-        return [math.prod(layer.output.shape[1:-1]) * math.prod(layer.kernel.shape) for layer in layers]
+        return [
+            math.prod(layer.output.shape[1:-1]) * math.prod(layer.kernel.shape)
+            for layer in layers
+        ]
     with tensorflow.Graph().as_default() as graph:
-        weights = {spec.name: tensorflow.zeros(spec.shape) for spec in (*network.variables, *network.moving)}
+        weights = {
+            spec.name: tensorflow.zeros(spec.shape)
+            for spec in (*network.variables, *network.moving)
+        }
         images = tensorflow.zeros([1, network.image_size, network.image_size, 3])
         network.logits(weights, images, tensorflow.constant([0, 0]))
     products = [op for op in graph.get_operations() if op.type in ("Conv2D", "MatMul")]
-    return [math.prod(op.outputs[0].shape[:-1]) * math.prod(op.inputs[1].shape) for op in products]
+    return [
+        math.prod(op.outputs[0].shape[:-1]) * math.prod(op.inputs[1].shape)
+        for op in products
+    ]
 
 
 def counts_of(network):
     """(trained numbers, moving numbers, multiply-adds of an image)."""
-    trained, moving = (sum(math.prod(spec.shape) for spec in specs) for specs in (network.variables, network.moving))
+    trained, moving = (
+        sum(math.prod(spec.shape) for spec in specs)
+        for specs in (network.variables, network.moving)
+    )
     return trained, moving, sum(products_of(network))
 
 
@@ -89,7 +110,11 @@ def of_layers(convolutions, matrices):
     """Counts of biased layers. convolutions: (inputs of a window, channels, positions). matrices: (inputs, outputs)."""
     layers = [*convolutions, *((inputs, outputs, 1) for inputs, outputs in matrices)]
     trained = sum((inputs + 1) * outputs for inputs, outputs, _ in layers)
-    return trained, 0, sum(inputs * outputs * positions for inputs, outputs, positions in layers)
+    return (
+        trained,
+        0,
+        sum(inputs * outputs * positions for inputs, outputs, positions in layers),
+    )
 
 
 def vgg(blocks, size, classes):
@@ -99,7 +124,9 @@ def vgg(blocks, size, classes):
             convolutions.append((9 * inputs, channels, size**2))
             inputs = channels
         size //= 2
-    return of_layers(convolutions, [(512 * size**2, 4096), (4096, 4096), (4096, classes)])
+    return of_layers(
+        convolutions, [(512 * size**2, 4096), (4096, 4096), (4096, classes)]
+    )
 
 
 def lenet(size, classes):
@@ -113,15 +140,24 @@ def trivial(size, classes):
 
 def overfeat(size, classes):
     convolutions = [(121 * 3, 96, 56**2), (25 * 96, 256, 24**2)]
-    convolutions += [(9 * inputs, outputs, 12**2) for inputs, outputs in ((256, 512), (512, 1024), (1024, 1024))]
+    convolutions += [
+        (9 * inputs, outputs, 12**2)
+        for inputs, outputs in ((256, 512), (512, 1024), (1024, 1024))
+    ]
     return of_layers(convolutions, [(36 * 1024, 3072), (3072, 4096), (4096, classes)])
 
 
 def alexnet(size, classes):
     if size == 32:
-        return of_layers([(75, 64, 32**2), (25 * 64, 64, 16**2)], [(64 * 64, 384), (384, 192), (192, classes)])
+        return of_layers(
+            [(75, 64, 32**2), (25 * 64, 64, 16**2)],
+            [(64 * 64, 384), (384, 192), (192, classes)],
+        )
     convolutions = [(363, 64, 55**2), (25 * 64, 192, 27**2)]
-    convolutions += [(9 * inputs, outputs, 13**2) for inputs, outputs in ((192, 384), (384, 384), (384, 256))]
+    convolutions += [
+        (9 * inputs, outputs, 13**2)
+        for inputs, outputs in ((192, 384), (384, 384), (384, 256))
+    ]
     return of_layers(convolutions, [(36 * 256, 4096), (4096, 4096), (4096, classes)])
 
 
@@ -135,31 +171,58 @@ def bottlenecks(blocks, version, size, classes):
     for stage, number in enumerate(blocks):
         channels = 64 * 2**stage
         for block in range(number):
-            strided = stage < 3 and block == number - 1 if version == "v2" else stage > 0 and block == 0
+            strided = (
+                stage < 3 and block == number - 1
+                if version == "v2"
+                else stage > 0 and block == 0
+            )
             before, size = size, size // 2 if strided else size
-            sizes = {"v1": (size, size), "v1.5": (before, size), "v2": (before, size)}[version]
-            kernels = [(inputs, channels, sizes[0]), (9 * channels, channels, sizes[1]), (channels, 4 * channels, size)]
+            sizes = {"v1": (size, size), "v1.5": (before, size), "v2": (before, size)}[
+                version
+            ]
+            kernels = [
+                (inputs, channels, sizes[0]),
+                (9 * channels, channels, sizes[1]),
+                (channels, 4 * channels, size),
+            ]
             normalized += inputs + 2 * channels if version == "v2" else 6 * channels
             biases = {"v1": 6 * channels, "v1.5": 0, "v2": 4 * channels}[version]
             if block == 0:
-                kernels.append((inputs, 4 * channels, before if version == "v2" else size))
+                kernels.append(
+                    (inputs, 4 * channels, before if version == "v2" else size)
+                )
                 normalized += 0 if version == "v2" else 4 * channels
                 biases += 0 if version == "v1.5" else 4 * channels
             trained += sum(rows * columns for rows, columns, _ in kernels) + biases
-            multiply_adds += sum(rows * columns * side**2 for rows, columns, side in kernels)
+            multiply_adds += sum(
+                rows * columns * side**2 for rows, columns, side in kernels
+            )
             inputs = 4 * channels
     normalized += inputs if version == "v2" else 0
-    return trained + 2 * normalized + (inputs + 1) * classes, 2 * normalized, multiply_adds + inputs * classes
+    return (
+        trained + 2 * normalized + (inputs + 1) * classes,
+        2 * normalized,
+        multiply_adds + inputs * classes,
+    )
 
 
 def cifar_resnet(num_layers, is_v2, size, classes):
     n = (num_layers - 2) // 6
     kernels = [(27 * 16, 32), *[(9 * 16 * 16, 32)] * (2 * n)]
     for channels, side in ((32, 16), (64, 8)):
-        kernels += [(9 * channels * channels // 2, side), *[(9 * channels * channels, side)] * (2 * n - 1)]
+        kernels += [
+            (9 * channels * channels // 2, side),
+            *[(9 * channels * channels, side)] * (2 * n - 1),
+        ]
     normalized = 16 + 2 * n * (16 + 32 + 64) + is_v2 * (64 - 16 - 32)
-    trained = sum(weights for weights, _ in kernels) + 2 * normalized + (64 + 1) * classes
-    return trained, 2 * normalized, sum(weights * side**2 for weights, side in kernels) + 64 * classes
+    trained = (
+        sum(weights for weights, _ in kernels) + 2 * normalized + (64 + 1) * classes
+    )
+    return (
+        trained,
+        2 * normalized,
+        sum(weights * side**2 for weights, side in kernels) + 64 * classes,
+    )
 
 
 def densenet(depth, growth, size, classes):
@@ -175,11 +238,19 @@ def densenet(depth, growth, size, classes):
         trained += 9 * inputs * growth + n * growth
         multiply_adds += 9 * inputs * growth * size**2
         normalized += inputs + last
-    return trained + 2 * normalized + (last + 1) * classes, 2 * normalized, multiply_adds + last * classes
+    return (
+        trained + 2 * normalized + (last + 1) * classes,
+        2 * normalized,
+        multiply_adds + last * classes,
+    )
 
 
 P = functools.partial
-DEPTHS = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3), "resnet152": (3, 8, 36, 3)}
+DEPTHS = {
+    "resnet50": (3, 4, 6, 3),
+    "resnet101": (3, 4, 23, 3),
+    "resnet152": (3, 8, 36, 3),
+}
 CLOSED_FORMS = {
     **{name: P(bottlenecks, blocks, "v1") for name, blocks in DEPTHS.items()},
     **{f"{name}_v2": P(bottlenecks, blocks, "v2") for name, blocks in DEPTHS.items()},
@@ -188,17 +259,32 @@ CLOSED_FORMS = {
     "vgg16": P(vgg, (2, 2, 3, 3, 3)),
     "vgg19": P(vgg, (2, 2, 4, 4, 4)),
     **{"alexnet": alexnet, "overfeat": overfeat, "lenet": lenet, "trivial": trivial},
-    **{f"resnet{depth}": P(cifar_resnet, depth, False) for depth in (20, 32, 44, 56, 110)},
-    **{f"resnet{depth}_v2": P(cifar_resnet, depth, True) for depth in (20, 32, 44, 56, 110)},
-    **{f"densenet{depth}_k{k}": P(densenet, depth, k) for depth, k in ((40, 12), (100, 12), (100, 24))},
+    **{
+        f"resnet{depth}": P(cifar_resnet, depth, False)
+        for depth in (20, 32, 44, 56, 110)
+    },
+    **{
+        f"resnet{depth}_v2": P(cifar_resnet, depth, True)
+        for depth in (20, 32, 44, 56, 110)
+    },
+    **{
+        f"densenet{depth}_k{k}": P(densenet, depth, k)
+        for depth, k in ((40, 12), (100, 12), (100, 24))
+    },
 }
-NARROWED = {"googlenet": 1024, "mobilenet": 1280}  # name -> inputs of the only matrix; 224 = 7 * 32
+NARROWED = {
+    "googlenet": 1024,
+    "mobilenet": 1280,
+}  # name -> inputs of the only matrix; 224 = 7 * 32
 
 
 @every_case
 def test_a_network_is_what_the_table_says(tf, name, dataset):
     network, entry = network_of(name, dataset), WORKLOADS[name]
-    assert (network.image_size, network.num_classes) == (entry.image_sizes[dataset], CLASSES[dataset])
+    assert (network.image_size, network.num_classes) == (
+        entry.image_sizes[dataset],
+        CLASSES[dataset],
+    )
     first, *others = products_of(network)
     assert entry.flops_a_sample({"dataset": dataset}) == 4 * first + 6 * sum(others)
     assert entry.has_moving == bool(network.moving)
@@ -217,12 +303,17 @@ def test_a_network_has_the_published_numbers(tf, name):
 def test_a_network_has_the_numbers_of_its_closed_form(tf, name, dataset):
     counts = counts_of(network_of(name, dataset))
     if name in CLOSED_FORMS:
-        assert counts == CLOSED_FORMS[name](WORKLOADS[name].image_sizes[dataset], CLASSES[dataset])
+        assert counts == CLOSED_FORMS[name](
+            WORKLOADS[name].image_sizes[dataset], CLASSES[dataset]
+        )
     elif dataset == "cifar10":  # 49 times fewer positions, and fewer classes
         trained, moving, multiply_adds = counts_of(network_of(name, "imagenet"))
         inputs = NARROWED[name]
         convolved, rest = divmod(multiply_adds - 1000 * inputs, 49)
-        assert counts == (trained - 990 * (inputs + 1), moving, convolved + 10 * inputs) and rest == 0
+        assert (
+            counts == (trained - 990 * (inputs + 1), moving, convolved + 10 * inputs)
+            and rest == 0
+        )
     else:
         assert name in PUBLISHED
 
@@ -235,10 +326,22 @@ def test_eleven_classes_have_the_numbers_that_were_reported(name):
 
 def test_the_document_has_these_numbers(tf):
     text = (ROOT / "docs" / "workloads.md").read_text()
-    rows = re.findall(r"^\| `([\w.]+)` \| (\d+) \| ([\d,]+) \| ([\d,]+) \| ([\d,.]+) \|", text, flags=re.MULTILINE)
+    rows = re.findall(
+        r"^\| `([\w.]+)` \| (\d+) \| ([\d,]+) \| ([\d,]+) \| ([\d,.]+) \|",
+        text,
+        flags=re.MULTILINE,
+    )
     assert len(rows) == len(CASES)
     for name, size, *numbers in rows:
-        [dataset] = [dataset for dataset, pixels in WORKLOADS[name].image_sizes.items() if pixels == int(size)]
+        [dataset] = [
+            dataset
+            for dataset, pixels in WORKLOADS[name].image_sizes.items()
+            if pixels == int(size)
+        ]
         trained, moving, multiply_adds = counts_of(network_of(name, dataset))
         digits = 3 if multiply_adds < 1e6 else 1 if multiply_adds < 1e8 else 0
-        assert numbers == [f"{trained:,}", f"{moving:,}", f"{multiply_adds / 1e6:,.{digits}f}"], (name, dataset)
+        assert numbers == [
+            f"{trained:,}",
+            f"{moving:,}",
+            f"{multiply_adds / 1e6:,.{digits}f}",
+        ], (name, dataset)

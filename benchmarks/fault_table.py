@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 T, V, M = "rnn_scaling/training", "rnn_scaling/training/variable_update", "models"
@@ -55,6 +56,19 @@ class Fault(NamedTuple):
     new: str
     cause: str  # a regular expression
     flags: tuple[str, ...] = ()
+
+    def find_in(self, text: str) -> re.Match[str] | None:
+        """Return the first place of `old` in a file's text, however it is wrapped.
+
+        Whitespace may differ, and so may a comma before a closing bracket, because
+        the formatter decides about both.
+        """
+        pattern = ""
+        for token in re.findall(r"\w+|\S", self.old):
+            if pattern:
+                pattern += r",?\s*" if token in ")]}" else r"\s*"
+            pattern += re.escape(token)
+        return re.search(pattern, text)
 
 
 FAULTS = (
@@ -324,8 +338,8 @@ FAULTS = (
     Fault(
         "ramp to another rate",
         "rnn_scaling/settings/learning_rate.py",
-        "factor = config.num_towers * training.gradient_accumulation_steps if",
-        "factor = 4 if",
+        "config.num_towers * training.gradient_accumulation_steps if",
+        "4 if",
         "learning rate",
         RAMP,
     ),
@@ -420,8 +434,8 @@ FAULTS = (
     Fault(
         "clipping by tower",
         f"{T}/replica.py",
-        "norm = self._global_norm(grads) if",
-        "norm = 0.5 * self._global_norm(grads) if",
+        "self._global_norm(grads) if",
+        "0.5 * self._global_norm(grads) if",
         "clip",
         CLIP,
     ),

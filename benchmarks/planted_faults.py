@@ -184,10 +184,11 @@ def plant(fault: Fault) -> None:
         if not loader.path.endswith(f"/{fault.file}"):
             return real(loader, name)
         text = loader.get_data(loader.path).decode()
-        if fault.old not in text:
+        place = fault.find_in(text)
+        if place is None:
             raise ValueError(f"{fault.file} lacks {fault.old!r}")
         return compile(
-            text.replace(fault.old, fault.new, 1),
+            text[: place.start()] + fault.new + text[place.end() :],
             loader.path,
             "exec",
             dont_inherit=True,

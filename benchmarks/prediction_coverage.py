@@ -93,9 +93,9 @@ def coverage(
         def measured(n: int) -> float:
             return (
                 n
-                / (1 + sum(loss(n) for loss in losses))
-                * math.exp(noise * rng.standard_normal())
-            )  # noqa: B023
+                / (1 + sum(loss(n) for loss in losses))  # noqa: B023
+                * math.exp(noise * rng.standard_normal())  # noqa: B023
+            )
 
         points = tuple(MeasuredPoint(n, measured(n)) for n in fitted)
         try:

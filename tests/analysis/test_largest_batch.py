@@ -48,9 +48,10 @@ def test_nothing_fits_and_everything_fits():
 
 def test_both_ends_of_the_answer_are_runs_however_memory_grows():
     """In blocks: 256 and less take as a line has it that ends above the limit for 448, and 448 fits."""
-    taken = lambda size: int(
-        GIB * (0.4 + 0.0012 * min(size, 360) + 0.0002 * max(0, size - 360))
-    )  # noqa: E731
+
+    def taken(size):
+        return int(GIB * (0.4 + 0.0012 * min(size, 360) + 0.0002 * max(0, size - 360)))
+
     tries, limit = [], int(0.9 * GIB)
     while (size := next_batch(32, tries)) is not None:
         run = make_record(

@@ -193,7 +193,10 @@ def test_relations_of_any_columns(table, old, new, blamed):
 
 
 def test_two_weak_relations_that_one_number_breaks():
-    text = "|Threads|rec/s|Speedup|Efficiency|\n|-|-|-|-|\n|1|7,000|1x|100%|\n|4|15,000|2.1x|53%|\n|8|18,000|2.6x|32%|\n"
+    text = (
+        "|Threads|rec/s|Speedup|Efficiency|\n|-|-|-|-|\n"
+        "|1|7,000|1x|100%|\n|4|15,000|2.1x|53%|\n|8|18,000|2.6x|32%|\n"
+    )
     assert found(text) == []
     assert places(text.replace("2.1x", "7.1x")) == [(4, "Speedup")]
 

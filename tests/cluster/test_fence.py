@@ -15,7 +15,10 @@ from rnn_scaling.cluster import fence, ports
 from tests.cluster.ranks import PATIENCE_S
 
 LISTEN = "import socket, sys; s = socket.create_server(('', int(sys.argv[1]))); print('there', flush=True); s.accept()"
-CONNECT = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))); print(open('/proc/net/dev').read())"
+CONNECT = (
+    "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])));"
+    " print(open('/proc/net/dev').read())"
+)
 NOBODY = 65534
 PR_SET_DUMPABLE = 4  # <linux/prctl.h>: who has changed his user may not write /proc/self/uid_map otherwise
 AS_A_USER = f"""

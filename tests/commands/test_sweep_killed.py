@@ -172,10 +172,8 @@ def sweep_whose_trainers_are_forks(words, said):
     """A sweep in a process that has TensorFlow, which its trainers then need not load; said: file of its stderr."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(os.open(said, os.O_CREAT | os.O_WRONLY, 0o600), 2)
-    sys.stdout, sys.stderr = (
-        open(1, "w", closefd=False),
-        open(2, "w", closefd=False, buffering=1),
-    )  # noqa: SIM115
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", closefd=False, buffering=1)  # noqa: SIM115
     processes.subprocess = as_subprocess(
         train=lambda words: entry.leave(lambda: train.main(words), at_once=True)
     )

@@ -67,8 +67,14 @@ def make_inputs(tf, config, num_words, batch):
     ids=str,
 )
 def test_decoders_are_tensorflows(
-    tf, taken, monkeypatch, options, dtype, num_words, batch
-):  # noqa: F811
+    tf,
+    taken,  # noqa: F811
+    monkeypatch,
+    options,
+    dtype,
+    num_words,
+    batch,
+):
     from rnn_scaling.models.extension import operators
 
     config = dataclasses.replace(

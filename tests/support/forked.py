@@ -288,10 +288,8 @@ def _be_rank(
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             os.dup2(writing, 2)
             # The present objects remember of their files that one can seek in them.
-            sys.stdout, sys.stderr = (
-                open(1, "w", closefd=False),
-                open(2, "w", closefd=False),
-            )  # noqa: SIM115
+            sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+            sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
         os.environ.clear()
         os.environ.update(env)
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -93,10 +93,8 @@ def _become(
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(stderr, 2)
         os.closerange(3, 1024)  # a lock of the parent's, too
-        sys.stdout, sys.stderr = (
-            open(1, "w", closefd=False),
-            open(2, "w", closefd=False),
-        )  # noqa: SIM115
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
         os.environ.clear()
         os.environ.update(env)
         os._exit(_status(main, words) if os.getppid() == parent else 1)

@@ -18,9 +18,9 @@ from tests.training.test_cluster import (
     MODEL,
     assert_equal_weights,
     run,
-    text,
+    text,  # noqa: F401 - a fixture
     the_record,
-)  # noqa: F401, a fixture
+)
 
 HOROVOD = "--variable_update=horovod"
 built = pytest.mark.skipif(

@@ -360,9 +360,9 @@ def _streams(
         for _, server in pairs:  # a client that comes before its server is refused
             listening = server.command(["ss", "-ltn"])
             wait_until(
-                lambda: f":{PORT} " in call(*listening),
+                lambda: f":{PORT} " in call(*listening),  # noqa: B023
                 f"{server.name}: iperf3 -s does not listen",
-            )  # noqa: B023
+            )
         clients = [
             stack.enter_context(
                 running(

@@ -188,7 +188,7 @@ def plant(fault: Fault) -> None:
         if place is None:
             raise ValueError(f"{fault.file} lacks {fault.old!r}")
         return compile(
-            text[: place.start()] + fault.new + text[place.end() :],
+            text[: place.start()] + fault.new.strip() + text[place.end() :],
             loader.path,
             "exec",
             dont_inherit=True,

@@ -79,14 +79,18 @@ class Layers:
             y = tf.nn.bias_add(y, tf.cast(bias, x.dtype), self._data_format)
         return y
 
-    def batch_normalization(self, x: tf.Tensor, scaled: bool = True) -> tf.Tensor:
-        """(x - mean) / sqrt(variance + EPSILON) * gamma + beta, with the batch's own statistics of each channel.
+    def batch_normalization(self, x: tf.Tensor) -> tf.Tensor:
+        """Normalize each channel by the mean and variance of the batch.
 
-        Statistics are float32 whatever the type of `x`. The moving variance is of the unbiased one, over n - 1 values,
-        as in cuDNN. Without `scaled` there is no gamma. Source: Ioffe, Szegedy, arXiv:1502.03167.
+        Returns:
+          (x - mean) / sqrt(variance + EPSILON) * gamma + beta, in the shape of `x`.
+          Statistics are float32 whatever the type of `x`. The moving variance
+          divides by n - 1 values, like cuDNN's.
+
+        Source: Ioffe, Szegedy, Batch Normalization, arXiv:1502.03167.
         """
         shape = (self.channels(x),)
-        gamma = self._variable("gamma", shape, "ones") if scaled else tf.ones(shape)
+        gamma = self._variable("gamma", shape, "ones")
         beta = self._variable("beta", shape, "zeros")
         mean = self._variable("moving_mean", shape, "zeros", "moving")
         variance = self._variable("moving_variance", shape, "ones", "moving")

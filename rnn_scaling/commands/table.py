@@ -26,6 +26,5 @@ COMMANDS = {
     "netlab": ("rnn_scaling.commands.netlab", "one run over limited network links (needs root)"),
     "trace-db": ("rnn_scaling.commands.trace_db", "numbers from an Nsight Systems or nvprof database"),
     "tensorboard": ("rnn_scaling.commands.tensorboard", "starts TensorBoard: scalars, graph, trace"),
-    "completion": ("rnn_scaling.commands.completion", "prints the completion script for bash or zsh"),
 }
 # fmt: on

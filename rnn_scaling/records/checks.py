@@ -6,7 +6,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.models.workloads import WORKLOADS, unit_of
+from rnn_scaling.models.workloads import FORMER_WORKLOADS, WORKLOADS, unit_of
 from rnn_scaling.records.decoding import spelled
 from rnn_scaling.records.environment import Clocks
 from rnn_scaling.records.parts import Batches, Phases, Throughput
@@ -97,6 +97,8 @@ def _option_faults(config: dict[str, Any]) -> Iterator[str]:
         if name not in config or name in WHOLE_NUMBERS:
             continue
         value = config[name]
+        if name == "model" and value in FORMER_WORKLOADS:
+            continue
         types, expected = _KINDS[flags.kind_of(field)]
         choices, minimum = field.metadata["choices"], field.metadata["minimum"]
         if value is None and "None" in str(field.type):

@@ -11,6 +11,7 @@ import os
 import pytest
 
 from rnn_scaling.files.output_files import write_text
+from rnn_scaling.models.workloads import FORMER_WORKLOADS
 from rnn_scaling.records import checks, record
 from rnn_scaling.records.parts import Batches, Phases, RunError, Throughput
 from rnn_scaling.settings import config as configs
@@ -395,6 +396,13 @@ def test_a_unit_that_the_workload_does_not_count_is_named(model, unit):
     assert fault.startswith(f"unit is {unit!r}; expected '") and fault.endswith(
         f"', which --model={model} counts"
     )
+
+
+@pytest.mark.parametrize("model", FORMER_WORKLOADS)
+def test_a_record_of_a_removed_network_is_still_read(model):
+    fields = fields_of(make_record(config={"model": model}))
+    fields["unit"] = "images"
+    assert record.from_json(json.dumps(fields)).config["model"] == model
 
 
 def test_a_name_that_is_no_utf_8_can_be_printed():

@@ -73,13 +73,9 @@ def test_the_loss_of_a_batch_falls_and_the_graph_has_the_flops_that_are_told(
 @pytest.mark.parametrize(
     "name, dataset",
     [
-        *(
-            ("trivial", "cifar10"),
-            ("overfeat", "imagenet"),
-            ("vgg11", "cifar10"),
-            ("googlenet", "cifar10"),
-        ),
-        *(("inception4", "imagenet"), ("resnet50_v1.5", "imagenet")),
+        ("trivial", "cifar10"),
+        ("overfeat", "imagenet"),
+        ("vgg11", "cifar10"),
     ],
 )
 def test_every_variable_has_a_gradient_and_the_graph_has_the_flops_that_are_told(

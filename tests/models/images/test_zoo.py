@@ -26,24 +26,12 @@ PUBLISHED = {
     "resnet50": (25_636_712, 0, True, 3.8),
     "resnet101": (44_707_176, 0, True, 7.6),
     "resnet152": (60_419_944, 0, True, 11.3),
-    # torchvision, ResNet50_Weights.
-    "resnet50_v1.5": (25_557_032, 0, False, 4.09),
     # count_params() of keras.applications; none publishes multiply-adds of these strides.
     "resnet50_v2": (25_613_800, 0, True, None),
     "resnet101_v2": (44_675_560, 0, True, None),
     "resnet152_v2": (60_380_648, 0, True, None),
     # count_params() of keras.applications; the model card of timm.
     "inception3": (23_851_784, 0, True, 5.7),
-    # OpenVINO's Open Model Zoo, googlenet-v4-tf, to a thousand: it folds gammas away; the model card of timm.
-    "inception4": (42_648_000, 500, False, 12.3),
-    # OpenVINO's Open Model Zoo, googlenet-v1, to a thousand; Szegedy and others, arXiv:1409.4842, table 1, where the
-    # first convolution has 34 million instead of 7 * 7 * 3 * 64 * 112 * 112.
-    "googlenet": (
-        6_999_000,
-        500,
-        False,
-        (118 + 360 + 128 + 304 + 73 + 88 + 100 + 119 + 170 + 54 + 71 + 1) / 1000,
-    ),
     # Simonyan and Zisserman, arXiv:1409.1556, table 2, in millions, and the model cards of timm.
     "vgg11": (132_900_000, 50_000, False, 7.6),
     "vgg16": (138_357_544, 0, True, 15.5),
@@ -164,8 +152,7 @@ def alexnet(size, classes):
 def bottlenecks(blocks, version, size, classes):
     """Counts of a residual network; v2 is Keras', whose last block of a stage has the stride."""
     size //= 4
-    first_bias = version != "v1.5"
-    trained = (7 * 7 * 3 + first_bias) * 64
+    trained = (7 * 7 * 3 + 1) * 64
     multiply_adds = 7 * 7 * 3 * 64 * (2 * size) ** 2
     inputs, normalized = 64, 0 if version == "v2" else 64
     for stage, number in enumerate(blocks):
@@ -177,22 +164,20 @@ def bottlenecks(blocks, version, size, classes):
                 else stage > 0 and block == 0
             )
             before, size = size, size // 2 if strided else size
-            sizes = {"v1": (size, size), "v1.5": (before, size), "v2": (before, size)}[
-                version
-            ]
+            sizes = (size, size) if version == "v1" else (before, size)
             kernels = [
                 (inputs, channels, sizes[0]),
                 (9 * channels, channels, sizes[1]),
                 (channels, 4 * channels, size),
             ]
             normalized += inputs + 2 * channels if version == "v2" else 6 * channels
-            biases = {"v1": 6 * channels, "v1.5": 0, "v2": 4 * channels}[version]
+            biases = 6 * channels if version == "v1" else 4 * channels
             if block == 0:
                 kernels.append(
                     (inputs, 4 * channels, before if version == "v2" else size)
                 )
                 normalized += 0 if version == "v2" else 4 * channels
-                biases += 0 if version == "v1.5" else 4 * channels
+                biases += 4 * channels
             trained += sum(rows * columns for rows, columns, _ in kernels) + biases
             multiply_adds += sum(
                 rows * columns * side**2 for rows, columns, side in kernels
@@ -254,7 +239,6 @@ DEPTHS = {
 CLOSED_FORMS = {
     **{name: P(bottlenecks, blocks, "v1") for name, blocks in DEPTHS.items()},
     **{f"{name}_v2": P(bottlenecks, blocks, "v2") for name, blocks in DEPTHS.items()},
-    "resnet50_v1.5": P(bottlenecks, DEPTHS["resnet50"], "v1.5"),
     "vgg11": P(vgg, (1, 1, 2, 2, 2)),
     "vgg16": P(vgg, (2, 2, 3, 3, 3)),
     "vgg19": P(vgg, (2, 2, 4, 4, 4)),
@@ -272,10 +256,7 @@ CLOSED_FORMS = {
         for depth, k in ((40, 12), (100, 12), (100, 24))
     },
 }
-NARROWED = {
-    "googlenet": 1024,
-    "mobilenet": 1280,
-}  # name -> inputs of the only matrix; 224 = 7 * 32
+NARROWED = {"mobilenet": 1280}  # name -> inputs of the only matrix; 224 = 7 * 32
 
 
 @every_case

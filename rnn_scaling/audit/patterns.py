@@ -73,8 +73,10 @@ def _moves(
         if len(set(neighbours)) >= _FEWEST:
             yield (
                 SHIFTED,
-                lambda i, step=step: _with_target(i, targets.get(i.row + step)),
-            )  # type: ignore[misc]
+                lambda i, step=step: _with_target(  # type: ignore[misc]
+                    i, targets.get(i.row + step)
+                ),
+            )
     for base in instances[:_MOST_BASELINES]:
         if base.row not in rows:
             items = {

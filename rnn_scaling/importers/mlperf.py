@@ -430,12 +430,10 @@ def _groups(
             for key, status, seconds in zip(
                 keys, log_table.column("Status"), log_table.column("Run (s)")
             ):
-                is_scored = (
-                    status == "success" and isinstance(seconds, float) and seconds > 0
-                )
-                groups.setdefault(key, []).append(
-                    (log.source, seconds if is_scored else None)
-                )  # type: ignore[arg-type]
+                scored_s = None
+                if status == "success" and isinstance(seconds, float) and seconds > 0:
+                    scored_s = seconds
+                groups.setdefault(key, []).append((log.source, scored_s))
     return groups
 
 

@@ -367,6 +367,7 @@ IMPORTERS: Mapping[str, Importer] = {
     "horovod_timeline": Importer("rnn_scaling.importers.horovod_timeline"),
     "nccl_tests": Importer("rnn_scaling.importers.nccl_tests"),
     "nccl_tests_json": Importer("rnn_scaling.importers.nccl_tests_json"),
+    "rccl_tests_json": Importer("rnn_scaling.importers.rccl_tests_json"),
     "mlperf": Importer("rnn_scaling.importers.mlperf", tells_rates=True),
     "mlperf_system": Importer("rnn_scaling.importers.mlperf_system"),
     "gnmt": Importer("rnn_scaling.importers.gnmt", tells_rates=True),

@@ -1,7 +1,7 @@
 """MLPerf training logs: the events of one or more runs, and their score, the mean time to target without extremes.
 
 Format: mlcommons/logging, mlperf_logging/mllog and compliance_checker/training_*/common.yaml: ":::MLLOG {json}".
-Release 0.6 wrote ":::MLL SECONDS KEY: {json}", release 0.5 ":::MLPv0.5.0 BENCHMARK SECONDS (FILE:LINE) KEY: VALUE".
+Release 0.6 wrote ":::MLL SECONDS KEY: {json}"; for release 0.5 see mlperf_v05.py.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from typing import Any
 from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table, Value
-from rnn_scaling.importers import outliers
+from rnn_scaling.importers import mlperf_v05, outliers
 from rnn_scaling.importers.common import (
     ImportedLog,
     Problems,
@@ -28,9 +28,6 @@ from rnn_scaling.importers.common import (
 FORMAT = "mlperf"
 TOKEN = ":::MLLOG "
 _V06 = re.compile(r":::MLL (\d{1,12}\.\d{1,9}) (\w{1,80}): (\{.*)")
-_V05 = re.compile(
-    r":::MLPv0\.5\.\d (\w{1,80}) (\d{1,12}(?:\.\d{1,9})?) \([^)]{0,200}\) (\w{1,80})(?:: (.*))?"
-)
 detect = detector(
     r":::MLLOG \{|:::MLL \d+\.\d+ \w+: \{|:::MLPv0\.5\.\d \w+ \d+(?:\.\d+)? \(", ":::ML"
 )
@@ -75,6 +72,16 @@ _SETTINGS = (
 )  # fmt: skip
 
 
+# Keys that begin a new run if the last one has stopped.
+_BEGINNINGS = (
+    "init_start",
+    "run_start",
+    "cache_clear",
+    "run_clear_caches",
+    "submission_benchmark",
+)
+
+
 @dataclasses.dataclass
 class _MlperfRun:
     """One run so far; times in milliseconds since the epoch."""
@@ -92,13 +99,20 @@ class _MlperfRun:
     reports: dict[str, tuple[int, float]] = dataclasses.field(
         default_factory=dict
     )  # number and mean rate by name
+    old: mlperf_v05.Progress | None = None  # of a log of release 0.5
 
     @property
     def rate(self) -> tuple[int, float]:
-        """Number and mean of the rates under the first name of _REPORTS that has any; several tell one rate twice."""
-        return next(
-            (self.reports[name] for name in _REPORTS if name in self.reports), (0, 0.0)
-        )
+        """Number and mean of the reported rates, under the first name of _REPORTS.
+
+        Several names report one rate twice. The number is 0 for a rate that follows
+        from times, and for no rate, which is 0.
+        """
+        for name in _REPORTS:
+            if name in self.reports:
+                return self.reports[name]
+        computed = self.old.rate if self.old else None
+        return 0, computed or 0.0
 
     @property
     def seconds(self) -> float | None:
@@ -111,7 +125,11 @@ class _MlperfRun:
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads every run; one without run_stop, or aborted, has no time to target. Raises LogError if no run started."""
+    """Read every run; one without run_stop, or aborted, has no time to target.
+
+    Raises:
+      LogError: If no run started.
+    """
     problems = Problems()
     runs = [_MlperfRun()]
     nothing = "no run_start in this MLPerf log"
@@ -140,6 +158,9 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
             break
     started = [run for run in runs if run.start is not None]
     for run in started:
+        if run.old:
+            run.epochs = run.old.epochs
+            run.samples = run.old.samples
         _check(run, problems)
     rows = [
         _scaling_row(run, source)
@@ -153,7 +174,11 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
 
 
 def _read_event(text: str) -> Any:
-    """The event of a line in the form of the present release; None if it is none."""
+    """Return the event of a line in the form of the present release, or None.
+
+    Raises:
+      JsonError: If the JSON of the line is not complete.
+    """
     if text.startswith(TOKEN):
         return input_files.parse_json(text[len(TOKEN) :])
     if match := _V06.match(text):
@@ -162,47 +187,29 @@ def _read_event(text: str) -> Any:
             "key": match[2],
             **input_files.parse_json(match[3]),
         }
-    if match := _V05.match(text):
-        value = _plain_value(match[4])
-        named = value if isinstance(value, dict) else {}
-        event = {"time_ms": 1000 * float(match[2]), "key": match[3]}
-        event |= {"value": named.get("value", value), "metadata": named}
-        if match[3] == "run_stop" and "success" in named:
-            event["metadata"] = {
-                "status": "success" if named["success"] is True else "aborted"
-            }
-        return event
-    return None
-
-
-def _plain_value(text: str | None) -> Any:
-    """A value of release 0.5, where texts stand without quotation marks."""
-    try:
-        return input_files.parse_json(text) if text else None
-    except input_files.JsonError:
-        return text
+    return mlperf_v05.read_event(text)
 
 
 def _event(
     event: Mapping[str, Any], line: int, runs: list[_MlperfRun], problems: Problems
 ) -> None:
-    """Takes one event into the last run, or begins a new one."""
-    key, value, metadata = event["key"], event.get("value"), event.get("metadata") or {}
-    ms, run = _time_ms(event), runs[-1]
-    if run.stop is not None and key in (
-        "init_start",
-        "run_start",
-        "cache_clear",
-        "submission_benchmark",
-    ):
+    """Take one event into the last run, or begin a new one."""
+    key = event["key"]
+    value = event.get("value")
+    metadata = event.get("metadata") or {}
+    ms = _time_ms(event)
+    run = runs[-1]
+    if run.stop is not None and key in _BEGINNINGS:
         run = _MlperfRun(
             settings={} if key == "submission_benchmark" else dict(run.settings)
         )
         runs.append(run)
+    _take_old(run, event, ms)
     if key == "init_start" and run.init_start is None:
         run.init_start = ms
     elif key == "run_start" and run.start is None:
-        run.start, run.line = ms, line
+        run.start = ms
+        run.line = line
     elif key == "run_start":
         run.repeats += 1
     elif key == "run_stop":
@@ -213,6 +220,18 @@ def _event(
         run.settings[key] = value
     _report(run, key, value)
     _progress(run, key, metadata)
+
+
+def _take_old(run: _MlperfRun, event: Mapping[str, Any], ms: float) -> None:
+    """Take an event of release 0.5, whose lines name the benchmark."""
+    if "benchmark" not in event or run.stop is not None:
+        return
+    if run.old is None:
+        run.old = mlperf_v05.Progress()
+    run.old.take(event["key"], event["value"], event["metadata"].get("epoch"), ms)
+    run.settings["submission_benchmark"] = event["benchmark"]
+    if run.old.batch_size is not None:
+        run.settings["global_batch_size"] = run.old.batch_size
 
 
 def _time_ms(event: Mapping[str, Any]) -> float:
@@ -234,7 +253,11 @@ def _stop(
     if run.start is None:
         problems.add(line, "run_stop without a run_start", "stop without start")
     elif run.stop is None:
-        run.stop, run.status = ms, str(metadata.get("status", "no status"))
+        run.stop = ms
+        run.status = str(metadata.get("status", "no status"))
+        is_reached = run.old is not None and run.old.reached_target(run.quality)
+        if "status" not in metadata and is_reached:
+            run.status = "success"  # release 0.5 may stop without a word about it
     else:
         run.repeats += 1  # another rank's line; the first one counts
 
@@ -365,7 +388,7 @@ def _scaling_row(run: _MlperfRun, source: str) -> ScalingRow:
         devices=accelerators(run.settings),
         global_batch_size=exact(batch) if batch and batch > 0 else None,
         # As `extra`, not as `seconds`: the run's time holds evaluations, its reported rate does not.
-        rate=exact(run.rate[1]) if run.reports else None,
+        rate=exact(run.rate[1]) if run.rate[1] else None,
         rate_unit="samples/s",
         extra={
             "time to target (s)": Printed(
@@ -384,6 +407,8 @@ def _notes(runs: list[_MlperfRun]) -> list[str]:
             f"{repeats} lines of run_start and run_stop repeat an earlier one of the same run (several ranks log): the "
             "first of each counts."
         )
+    if any(run.old for run in runs):
+        notes.append(mlperf_v05.NOTE)
     if any(accelerators(run.settings) is None for run in runs):
         notes.append(NO_DEVICES)
     return notes

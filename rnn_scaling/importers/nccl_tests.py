@@ -1,11 +1,13 @@
-"""nccl-tests' text output: time and bandwidth of a collective operation by size; its JSON has the same rows and checks.
+"""nccl-tests' text output: time and bandwidth of a collective operation by size.
 
-Format: NVIDIA/nccl-tests, src/util.cu (writeResultHeader, writeBenchmarkLine*), doc/PERFORMANCE.md for the meanings.
+Format: NVIDIA/nccl-tests, src/util.cu (writeResultHeader, writeBenchmarkLine*) and
+doc/PERFORMANCE.md. rccl-tests prints the same and may add columns behind the two halves.
 """
 
 import dataclasses
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rnn_scaling.audit.numbers import Printed
@@ -17,7 +19,6 @@ from rnn_scaling.importers.common import (
     by_rank,
     detector,
     not_negative,
-    positive,
     printed,
 )
 
@@ -30,6 +31,22 @@ BUSBW_NOTE = (
     "busbw = algbw * factor makes rank counts comparable: 2(n-1)/n for all_reduce, (n-1)/n for all_gather, "
     "reduce_scatter, alltoall, gather and scatter, 1 for broadcast, reduce and sendrecv."
 )
+LARGEST_ERROR = "Largest error"  # column of logs from releases that print no count
+_OPERATIONS = (
+    "all_reduce",
+    "reduce_scatter",
+    "sendrecv",
+    "reduce",
+    "all_gather",
+    "alltoall",
+    "broadcast",
+    "gather",
+    "scatter",
+)
+# What each program prints in the columns redop and root; the others leave them empty
+# or print "none" and -1.
+_HAS_REDOP = ("all_reduce", "reduce_scatter", "sendrecv", "reduce")
+_HAS_ROOT = ("reduce", "broadcast", "gather", "scatter")
 # Operations whose algbw is not size / time (alltoallv: the largest share; hypercube: times n - 1).
 OTHER_ALGBW = ("alltoallv", "hypercube")
 _NAME = re.compile(
@@ -47,6 +64,10 @@ _RANK = re.compile(
     r"(?:\s*#)?\s*Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d+) on\s+(\S+)\s+device\s+(\d+).*"
 )
 _ROW = re.compile(r"\s*(\d+)\s+(\d+)\s+([a-z]\w*)\s.*|\s*(\d+)\s+(\d+)\s+[a-z]\w*")
+_LEADING_CELLS = {
+    "redop": re.compile(r"[A-Za-z]\w*"),
+    "root": re.compile(r"-?\d{1,4}"),
+}
 _AVERAGE = re.compile(r"(?:\s*#)?\s*Avg bus bandwidth\s*:\s*(\S+).*")
 _BOUNDS = re.compile(r"(?:\s*#)?\s*Out of bounds values\s*:\s*(\d+)\s+FAILED.*")
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$")
@@ -54,13 +75,13 @@ _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$")
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """One operation of one size, out of place or in place; `ranks` None when the log does not say."""
+    """One operation of one size, out of place or in place."""
 
     line: int
-    operation: str
-    ranks: int | None
+    operation: str  # "" if neither the log nor its numbers tell
+    ranks: int | None  # None if the log has no "Rank" lines
     size: int
-    count: int
+    count: int | None  # None for rccl-tests' JSON, which has no count
     type: str
     redop: str
     root: str
@@ -68,11 +89,13 @@ class Measurement:
     time: Printed
     algbw: Printed
     busbw: Printed
-    wrong: int | None
+    wrong: int | None  # values; None if nothing was checked
     is_cpu_time: bool = False
+    largest_error: float | None = None  # of releases that print no number of values
 
     def row(self) -> tuple:
-        what = (
+        """Return the cells of COLUMNS."""
+        return (
             self.operation or None,
             self.ranks,
             self.size,
@@ -80,9 +103,6 @@ class Measurement:
             self.type,
             self.redop,
             self.root,
-        )
-        return (
-            *what,
             self.place,
             self.time.value,
             self.algbw.value,
@@ -93,44 +113,61 @@ class Measurement:
 
 @dataclasses.dataclass
 class _NcclRun:
-    """What the lines so far say about the run that the next numbers belong to."""
+    """Everything that the lines so far say about the run of the next numbers."""
 
     operation: str = ""
     ranks: dict[int, int] = dataclasses.field(default_factory=dict)
     repeated_ranks: int = 0
-    leading: tuple[
-        str, ...
-    ] = ()  # columns before those of the two halves, out of place and in place
-    half: tuple[str, ...] = ()
+    leading: tuple[str, ...] = ()  # columns in front of the two halves
+    half: tuple[str, ...] = ()  # columns out of place, and again in place
+    trailing: tuple[str, ...] = ()  # columns behind them: rccl-tests' algo, proto, ...
     average: float | None = None
     is_own: bool = False  # of the suite's own links, whose times are medians
+    measurements: list[Measurement] = dataclasses.field(default_factory=list)
+    possible_operations: tuple[str, ...] = ()  # by the numbers; set at the end
 
     def num_ranks(self) -> int | None:
-        """Ranks of one group (NCCL_TESTS_SPLIT runs several groups at once)."""
+        """Return the ranks of one group (NCCL_TESTS_SPLIT runs several at once)."""
         groups = list(self.ranks.values())
         return groups.count(groups[0]) if groups else None
 
+    def largest_error(self) -> float | None:
+        """Return the largest error of all rows, or None if the log prints counts."""
+        errors = [
+            row.largest_error
+            for row in self.measurements
+            if row.largest_error is not None
+        ]
+        return max(errors, default=None)
+
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads every size of every operation. Raises LogError if no number is there."""
+    """Read every size of every operation.
+
+    Raises:
+      LogError: If the file has no row of numbers.
+    """
     problems = Problems()
-    measurements: list[Measurement] = []
+    count = 0
+    last_line = 1
     runs = [_NcclRun()]
     for line, _, text in by_rank(lines):
         try:
             for measurement in _read(text, line, runs, problems):
-                measurements.append(measurement)
+                runs[-1].measurements.append(measurement)
                 check(measurement, problems)
+                count += 1
+                last_line = line
         except ValueError as e:
             problems.add(line, f"{e}; line left out", "bad row")
-        if problems.too_many(line, len(measurements)):
+        if problems.too_many(line, count):
             break
-    if measurements and runs[-1].average is None:
-        problems.add(
-            measurements[-1].line,
-            "no line of the average bus bandwidth follows: the log is cut short",
-        )
-    nothing = "no result of nccl-tests in this file"
+    if count and runs[-1].average is None:
+        reason = "no line of the average bus bandwidth follows: the log is cut short"
+        problems.add(last_line, reason)
+    for run in runs:
+        _name_operation(run)
+    measurements = [row for run in runs for row in run.measurements]
     average = "median" if any(run.is_own for run in runs) else "mean"
     return common.finish(
         FORMAT,
@@ -139,13 +176,14 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
         [table(measurements)],
         [*notes(average), *_notes(runs)],
         problems,
-        nothing,
+        "no result of nccl-tests in this file",
     )
 
 
 def _read(
     text: str, line: int, runs: list[_NcclRun], problems: Problems
 ) -> list[Measurement]:
+    """Return the measurements of a line, or take what else it says into the run."""
     run = runs[-1]
     if match := _CONFIG.fullmatch(text):
         if run.leading:  # numbers came before: another program starts
@@ -157,14 +195,16 @@ def _read(
         run.repeated_ranks += int(match[1]) in run.ranks
         run.ranks[int(match[1])] = int(match[2] or 0)
     elif _HEADER.fullmatch(text):
-        run.leading, run.half = _columns(text.lstrip("# ").split())
+        _read_header(text.lstrip("# ").split(), run)
     elif match := _AVERAGE.fullmatch(text):
-        run.average = (
-            positive(match[1], "an average bus bandwidth") if float(match[1]) else 0.0
-        )
+        run.average = not_negative(match[1], "an average bus bandwidth")
     elif match := _BOUNDS.fullmatch(text):
+        largest = run.largest_error()
+        error = "" if largest is None else f", largest error {largest:g}"
         problems.add(
-            line, f"{match[1]} out of bounds values: the operation's results are wrong"
+            line,
+            f"FAILED: {match[1]} out of bounds values{error}: "
+            "the operation's results are wrong",
         )
     elif run.leading and _ROW.fullmatch(text):
         return _row(text, line, run)
@@ -176,85 +216,213 @@ def _read(
     return []
 
 
-def _columns(words: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The columns that a header names, without the time stamp: the leading ones, and those of a half."""
-    words = [word for word in words if word != "timestamp"]
-    first = next(
-        (i for i, word in enumerate(words) if word in ("time", "cputime")), len(words)
+def _read_header(words: Sequence[str], run: _NcclRun) -> None:
+    """Take the columns that a header names, except the time stamp.
+
+    Raises:
+      ValueError: If the header does not name both halves, or names other columns.
+    """
+    names = [word for word in words if word != "timestamp"]
+    clocks = [i for i, name in enumerate(names) if name in ("time", "cputime")]
+    if len(clocks) == 2 and names[:3] == ["size", "count", "type"]:
+        first, second = clocks
+        end = 2 * second - first
+        half = names[first:second]
+        if {"algbw", "busbw"} <= set(half) and half == names[second:end]:
+            run.leading = tuple(names[:first])
+            run.half = tuple(half)
+            run.trailing = tuple(names[end:])
+            return
+    raise ValueError(
+        "expected size, count, type and twice time, algbw, busbw, "
+        f"got {' '.join(names)[:80]}"
     )
-    half = words[first:][: (len(words) - first) // 2]
-    if (
-        words[first:] != half * 2
-        or not {"algbw", "busbw"} <= set(half)
-        or words[:3] != ["size", "count", "type"]
-    ):
-        raise ValueError(
-            f"expected size, count, type and twice time, algbw, busbw, got {' '.join(words)[:80]}"
-        )
-    return tuple(words[:first]), tuple(half)
 
 
 def _row(text: str, line: int, run: _NcclRun) -> list[Measurement]:
-    """The out-of-place and the in-place half of one line of numbers."""
+    """Return the out-of-place and the in-place half of one line of numbers."""
     words = _TIMESTAMP.sub("", text.rstrip()).split()
-    first, size = len(run.leading), len(run.half)
-    columns = (*run.leading, *run.half, *run.half)
-    places = ["out of place", "in place"]
-    if len(words) == first + size:  # no out-of-place numbers: blanks
-        places = places[1:]
-    elif len(words) != len(columns):
+    named = _leading_cells(words, run.leading)
+    values = words[len(named) :]
+    size = len(run.half)
+    without_trailing = len(values) - len(run.trailing)
+    if without_trailing in (size, 2 * size) and len(values) != 2 * size:
+        values = values[:without_trailing]
+    if len(values) == 2 * size:
+        halves = {"out of place": values[:size], "in place": values[size:]}
+    elif len(values) == size:  # no out-of-place numbers: blanks
+        halves = {"in place": values}
+    else:
+        columns = (*run.leading, *run.half, *run.half)
         raise ValueError(
             f"expected {len(columns)} columns ({' '.join(columns)}), got {len(words)}"
         )
-    named = dict(zip(run.leading, words))
-    made = []
-    for i, place in enumerate(places):
-        values = dict(zip(run.half, words[first + i * size :]))
-        if set(values.values()) == {
-            "N/A"
-        }:  # not measured: the suite's own links has no in-place half
-            continue
-        made.append(_measurement(named, values, place, line, run))
-    return made
+    measurements = []
+    for place, half in halves.items():
+        # The suite's own links measure nothing in place.
+        if set(half) != {"N/A"}:
+            cells = dict(zip(run.half, half))
+            measurements.append(_measurement(named, cells, place, line, run))
+    return measurements
+
+
+def _leading_cells(words: Sequence[str], columns: Sequence[str]) -> dict[str, str]:
+    """Return the cells in front of the halves by column.
+
+    The columns redop and root may be blank: programs without a reduction or a root
+    print nothing there. A time of as few digits as a root has a decimal point.
+    """
+    cells = dict(zip(columns[:3], words[:3]))
+    for name in columns[3:]:
+        pattern = _LEADING_CELLS.get(name)
+        following = words[len(cells)] if len(cells) < len(words) else ""
+        if pattern is None or pattern.fullmatch(following):
+            cells[name] = following
+    return cells
 
 
 def _measurement(
     named: dict[str, str], values: dict[str, str], place: str, line: int, run: _NcclRun
 ) -> Measurement:
     clock = "cputime" if "cputime" in values else "time"
-    wrong = values.get("#wrong", values.get("error", "N/A"))
+    wrong = values.get("#wrong", "N/A")
+    num_wrong = None
+    if wrong != "N/A":
+        num_wrong = int(not_negative(wrong, "a count of wrong values"))
+    error = values.get("error", "N/A")
+    largest_error = None
+    if error != "N/A":
+        largest_error = _error(error)
     return Measurement(
-        line, run.operation, run.num_ranks(), whole(named["size"]), whole(named["count"]), named["type"],
-        named.get("redop", ""), named.get("root", ""), place,
-        printed(values[clock], "a time in us", not_negative), printed(values["algbw"], "algbw", not_negative),
+        line,
+        run.operation,
+        run.num_ranks(),
+        whole(named["size"]),
+        whole(named["count"]),
+        named["type"],
+        named.get("redop", ""),
+        named.get("root", ""),
+        place,
+        printed(values[clock], "a time in us", not_negative),
+        printed(values["algbw"], "algbw", not_negative),
         printed(values["busbw"], "busbw", not_negative),
-        # Older releases print the largest error here, not a count: "0e+00", "5e-07".
-        int(not_negative(wrong, "a count of wrong values")) if wrong != "N/A" else None,
+        num_wrong,
         clock == "cputime",
-    )  # fmt: skip
+        largest_error,
+    )
+
+
+def _error(text: str) -> float:
+    """Return the largest error of a row; infinite for NaN, which is as wrong.
+
+    Raises:
+      ValueError: If the text is not a number of 0 or more.
+    """
+    if text.lstrip("-").lower() in ("nan", "inf"):
+        return math.inf
+    return not_negative(text, "a largest error")
+
+
+def _name_operation(run: _NcclRun) -> None:
+    """Name the operation of a run by busbw / algbw, if no line of the log does."""
+    if run.operation or not run.measurements:
+        return
+    run.possible_operations = possible_operations(run.measurements)
+    if len(run.possible_operations) == 1:
+        name = run.possible_operations[0]
+        run.measurements = [
+            dataclasses.replace(row, operation=name) for row in run.measurements
+        ]
+
+
+def possible_operations(rows: Sequence[Measurement]) -> tuple[str, ...]:
+    """Return the operations whose factor and columns fit all rows of a run.
+
+    Returns:
+      Names of operations, none if the number of ranks is unknown or 1.
+    """
+    ranks = rows[0].ranks
+    if ranks is None or ranks < 2:
+        return ()
+    by_columns = [name for name in _OPERATIONS if _fits_columns(name, rows)]
+    by_factor = [name for name in _OPERATIONS if _fits_factor(name, rows)]
+    # Releases before June 2020 have the factor in algbw already: busbw / (size / time).
+    by_time = [name for name in _OPERATIONS if _fits_factor(name, rows, by_time=True)]
+    both = [name for name in by_columns if name in by_factor]
+    if not both:
+        both = [name for name in by_columns if name in by_time]
+    return tuple(both or by_factor)
+
+
+def _fits_columns(operation: str, rows: Sequence[Measurement]) -> bool:
+    """Tell whether an operation's program fills redop and root as these rows do."""
+    has_redop = any(row.redop not in ("", "none") for row in rows)
+    has_root = any(row.root not in ("", "-1") for row in rows)
+    return has_redop == (operation in _HAS_REDOP) and has_root == (
+        operation in _HAS_ROOT
+    )
+
+
+def _fits_factor(
+    operation: str, rows: Sequence[Measurement], by_time: bool = False
+) -> bool:
+    """Tell whether busbw is algbw (or size / time) times the operation's factor."""
+    for row in rows:
+        expected = factor(operation, row.ranks or 1) or 0.0
+        low = row.algbw.low
+        high = row.algbw.high
+        if by_time and row.time.low > 0:
+            low = row.size / row.time.high / 1e3
+            high = row.size / row.time.low / 1e3
+        if row.busbw.low > high * expected or row.busbw.high < low * expected:
+            return False
+    return True
 
 
 def _notes(runs: list[_NcclRun]) -> list[str]:
     texts = []
     if any(run.leading and not run.ranks for run in runs):
         texts.append(
-            "No 'Rank' lines: the number of ranks is not known, busbw could not be checked."
+            "No 'Rank' lines: the number of ranks is not known, "
+            "busbw could not be checked."
         )
-    if any(run.leading and not run.operation for run in runs):
-        texts.append(
-            "The log does not name the operation (releases before 2025): busbw could not be checked there."
-        )
+    texts += _operation_notes(runs)
     if any(run.repeated_ranks for run in runs):
         texts.append(
-            "The same rank is listed twice: programs built without MPI=1 ran at the same time, each alone, "
-            "instead of one run over all."
+            "The same rank is listed twice: programs built without MPI=1 ran at the "
+            "same time, each alone, instead of one run over all."
+        )
+    if any(run.largest_error() is not None for run in runs):
+        texts.append(
+            "Largest error is the largest difference from the right value; this "
+            "release does not count wrong values."
         )
     averages = [run.average for run in runs if run.average is not None]
     if averages:
         shown = ", ".join(f"{average:g}" for average in averages[:10])
         texts.append(
-            f"Average bus bandwidth as printed: {shown} GB/s, the mean over all sizes, small ones included."
+            f"Average bus bandwidth as printed: {shown} GB/s, "
+            "the mean over all sizes, small ones included."
         )
+    return texts
+
+
+def _operation_notes(runs: Iterable[_NcclRun]) -> list[str]:
+    """Return a sentence for each outcome of naming operations by their numbers."""
+    texts = []
+    for run in runs:
+        if run.operation or not run.leading:
+            continue
+        names = run.possible_operations
+        text = "The log does not name the operation (releases before 2025)"
+        if len(names) == 1:
+            text += f"; busbw / algbw and the columns are those of {names[0]}."
+        elif names:
+            text += f"; busbw / algbw leaves {', '.join(names[:-1])} and {names[-1]}."
+        else:
+            text += ": busbw could not be checked there."
+        if text not in texts:
+            texts.append(text)
     return texts
 
 
@@ -327,9 +495,11 @@ def check(row: Measurement, problems: Problems) -> None:
         problems.add(row.line, text, "busbw")
 
 
-def table(measurements: list[Measurement]) -> Table:
-    return Table(
-        "Collective operations (nccl-tests)",
-        COLUMNS,
-        tuple(measured.row() for measured in measurements),
-    )
+def table(measurements: Sequence[Measurement]) -> Table:
+    """Return the rows, with the largest errors if the log has any."""
+    columns: tuple[str, ...] = COLUMNS
+    rows = [row.row() for row in measurements]
+    if any(row.largest_error is not None for row in measurements):
+        columns = (*COLUMNS, LARGEST_ERROR)
+        rows = [(*row.row(), row.largest_error) for row in measurements]
+    return Table("Collective operations (nccl-tests)", columns, tuple(rows))

@@ -10,6 +10,7 @@ import pytest
 from rnn_scaling.importers import any_format, mlperf, mlperf_system, rendering
 from rnn_scaling.importers.common import LogError
 from tests.support import log_samples, real_logs
+from tests.support.paths import GOLDEN
 
 
 def parse(module, text, source="x.log"):
@@ -182,3 +183,132 @@ def test_mlperf_of_older_releases():
             pytest.approx(seconds),
         )
     assert parse(mlperf, v05 % "false").tables[0].rows[0][2] == "no score (aborted)"
+
+
+def old_log(*events):
+    """Return a log of release 0.5 of (seconds, key, value); a value None is left out."""
+    lines = []
+    for seconds, key, value in events:
+        text = "" if value is None else f": {json.dumps(value)}"
+        lines.append(
+            f":::MLPv0.5.0 gnmt {1541778000 + seconds}.5 (train.py:9) {key}{text}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def old_run(text):
+    (table,) = parse(mlperf, text).tables
+    return dict(zip(table.columns, table.rows[0]))
+
+
+def test_a_log_of_release_0_5_has_benchmark_batch_epochs_and_rate():
+    text = (GOLDEN / "logs/mlperf_v05.log").read_text()
+    log = parse(mlperf, text)
+    run = old_run(text)
+    assert (run["Benchmark"], run["Status"]) == ("gnmt", "success")
+    assert (run["Global batch size"], run["Epochs"]) == (2048, 2)
+    assert run["Trained samples"] == 2 * 3534981
+    # Two epochs of 735.26 and 751.48 s lie outside the evaluations.
+    assert run["Mean throughput (samples/s)"] == pytest.approx(4755.4, rel=1e-4)
+    (row,) = log.rows
+    assert row.series == "gnmt"
+    assert row.global_batch_size.value == 2048
+    assert row.rate.value == pytest.approx(4755.4, rel=1e-4)
+    assert not log.problems
+
+
+@pytest.mark.parametrize(
+    ("events", "epochs", "rate"),
+    [
+        # Epochs count from 0, each with an evaluation.
+        ([(10, "train_epoch", 0), (110, "eval_start", None),
+          (120, "eval_accuracy", {"epoch": 0, "value": 9}), (120, "eval_stop", None),
+          (120, "train_epoch", 1), (220, "eval_start", None),
+          (230, "eval_accuracy", {"epoch": 1, "value": 22})], 2, 10),
+        # Only evaluations name an epoch; they count from 0.
+        ([(10, "train_loop", None), (110, "eval_start", None),
+          (120, "eval_accuracy", {"epoch": 0, "value": 9}), (120, "eval_stop", None),
+          (420, "eval_start", None), (430, "eval_accuracy", {"epoch": 3, "value": 22}),
+          (430, "eval_stop", None)], 4, 10),
+        # Evaluations after many epochs count from 1.
+        ([(10, "train_epoch", 0), (3210, "eval_start", 32), (3211, "train_epoch", 32),
+          (3220, "eval_accuracy", {"epoch": 32, "value": 9}),
+          (4211, "eval_start", 42), (4220, "eval_accuracy", {"epoch": 42, "value": 22})],
+         42, 10),
+        # No evaluation at all.
+        ([(10, "train_epoch", 0), (110, "train_epoch", 1), (210, "train_epoch", 2)], 3,
+         None),
+    ],
+)  # fmt: skip
+def test_epochs_and_rate_of_release_0_5(events, epochs, rate):
+    start = [(0, "preproc_num_train_examples", 1000), (1, "run_start", None)]
+    stop = [(500, "run_stop", {"success": True})]
+    run = old_run(old_log(*start, *events, *stop))
+    assert run["Epochs"] == epochs
+    assert run["Trained samples"] == 1000 * epochs
+    if rate is not None:
+        assert run["Mean throughput (samples/s)"] == pytest.approx(rate, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "samples"),
+    [
+        ([("input_size", 900), ("preproc_num_train_examples", 1000)], 900),
+        ([("input_size", 224), ("preproc_num_train_examples", 1000)], 1000),
+        ([("input_size", 5000), ("preproc_num_train_examples", 1000)], 1000),
+        ([("input_batch_size", 152), ("input_size", 300)], None),
+        ([("input_batch_size", 8), ("input_size", 300)], 300),
+        ([("input_batch_size", 8), ("input_size", 300), ("input_hp_num_neg", 4)], 1500),
+        ([("preproc_num_train_examples", "none")], None),
+    ],
+)
+def test_samples_of_an_epoch_of_release_0_5(sizes, samples):
+    events = [(2, key, value) for key, value in sizes]
+    text = old_log(
+        (1, "run_start", None),
+        *events,
+        (10, "train_epoch", 0),
+        (20, "eval_start", None),
+        (21, "input_batch_size", 77),
+        (22, "input_size", 999),
+        (30, "eval_stop", None),
+        (31, "run_stop", {"success": True}),
+    )
+    run = old_run(text)
+    assert run["Trained samples"] == samples
+    assert run["Global batch size"] == dict(sizes).get("input_batch_size")
+
+
+@pytest.mark.parametrize(
+    ("stop", "quality", "status"),
+    [
+        ({"success": "true"}, 1.0, "success"),
+        ({"success": True}, 1.0, "success"),
+        ({"success": False}, 99.0, "no score (aborted)"),
+        (None, 22.0, "success"),  # it stops without a word; the target says it
+        (None, 21.0, "no score (no status)"),
+    ],
+)
+def test_success_of_release_0_5(stop, quality, status):
+    text = old_log(
+        (1, "run_start", None),
+        (2, "eval_target", 21.8),
+        (3, "eval_accuracy", {"epoch": 0, "value": quality}),
+        (9, "run_stop", stop),
+    )
+    assert old_run(text)["Status"] == status
+
+
+def test_several_runs_of_release_0_5_keep_their_own_numbers():
+    one = [
+        (0, "run_clear_caches", None),
+        (1, "input_batch_size", 64),
+        (2, "run_start", None),
+        (3, "train_epoch", 0),
+        (9, "run_stop", {"success": True}),
+    ]
+    other = [(seconds + 20, key, value) for seconds, key, value in one]
+    other[1] = (21, "input_batch_size", 128)
+    (table,) = parse(mlperf, old_log(*one, *other)).tables
+    assert table.column("Global batch size") == (64, 128)
+    assert table.column("Epochs") == (1, 1)

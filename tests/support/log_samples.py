@@ -59,6 +59,7 @@ HOROVOD_SYNTHETIC = horovod_synthetic(4)
 # Tensor 2: fused with it, the same operation.
 HOROVOD_TIMELINE = raw("horovod_timeline")
 NCCL_TESTS, NCCL_TESTS_JSON = raw("nccl_tests"), raw("nccl_tests_json")
+RCCL_TESTS_JSON = raw("rccl_tests_json")
 MLPERF = raw("mlperf")
 BANDWIDTH_TEST, P2P, TOPO = (
     raw("bandwidth_test"),
@@ -91,6 +92,7 @@ ALL = {
     "horovod_timeline": HOROVOD_TIMELINE,
     "nccl_tests": NCCL_TESTS,
     "nccl_tests_json": NCCL_TESTS_JSON,
+    "rccl_tests_json": RCCL_TESTS_JSON,
     "mlperf": MLPERF,
     "mlperf_system": real_logs.MLPERF_SYSTEM,
     "gnmt": real_logs.GNMT,

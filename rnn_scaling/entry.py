@@ -49,25 +49,28 @@ _DRIVING = (
     "\ud800-\udfff\U000e0000-\U000e007f"
 )
 _IN_A_LINE = re.compile(f"[{_DRIVING}]")
-# Of these a stream keeps ends of lines, tabs, and this program's own colours.
-_IN_A_STREAM = re.compile(rf"\x1b\[(?:0|30;48;5;\d+)m|(?![\n\t])[{_DRIVING}]")
+# Of these a stream keeps ends of lines and tabs. No command prints colours, so that a
+# text from a file cannot bring any either.
+_IN_A_STREAM = re.compile(rf"(?![\n\t])[{_DRIVING}]")
 
 
 class PlainText(io.TextIOWrapper):
-    """A stream that shows characters which would drive a terminal as their escapes. bars: lines may be overwritten."""
+    """A stream that shows characters which would drive a terminal as their escapes.
 
-    bars = False
+    Every command writes through it, so no text of a file, a record or a log reaches a
+    terminal in another way.
+    """
+
+    bars = False  # whether a line may be overwritten after a carriage return
 
     def write(self, text: str) -> int:
         super().write(_IN_A_STREAM.sub(self._shown, text))
         return len(text)
 
     def _shown(self, found: re.Match[str]) -> str:
-        return (
-            found[0]
-            if len(found[0]) > 1 or (found[0] == "\r" and self.bars)
-            else _escape(found[0])
-        )
+        if found[0] == "\r" and self.bars:
+            return "\r"
+        return _escape(found[0])
 
 
 class Answer(Exception):

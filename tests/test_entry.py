@@ -244,11 +244,10 @@ def test_what_would_drive_a_terminal_is_shown_as_escapes_in_a_line():
     assert done.returncode == 1
 
 
-def test_a_stream_keeps_lines_tabs_and_our_own_colours_alone():
-    done = ends(
-        "def main():\n    return print('a\\tb\\n\\x1b[30;48;5;29mF\\x1b[0m \\x1b[31m') or 0"
-    )
-    assert done.stdout == "a\tb\n\x1b[30;48;5;29mF\x1b[0m \\x1b[31m\n"
+def test_a_stream_keeps_lines_and_tabs_alone():
+    code = "print('a\\tb\\n\\x1b[30;48;5;29mF\\x1b[0m \\x1b[31m')"
+    done = ends(f"def main():\n    return {code} or 0")
+    assert done.stdout == "a\tb\n\\x1b[30;48;5;29mF\\x1b[0m \\x1b[31m\n"
 
 
 def test_ctrl_c_and_sigterm_are_130_without_a_traceback():

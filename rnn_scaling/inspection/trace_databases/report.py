@@ -43,10 +43,13 @@ def markdown(found: Row, top: int) -> str:
     """The summary as tables; `top` limits the rows of those that list names or gaps."""
     (first_ns, last_ns), (start_ns, end_ns) = found["span_ns"], found["window_ns"]
     window_ns = end_ns - start_ns
-    versions = "".join(f"; {name} {value}" for name, value in found["versions"].items())
+    versions = "".join(
+        f"; {shown(_cut(name))} {shown(_cut(value))}"
+        for name, value in found["versions"].items()
+    )
     idle = not any(device["count"] for device in found["devices"])
     lines = [
-        f"# {found['source']}\n",
+        f"# {shown(found['source'])}\n",
         f"- Written by: {found['tool']}{versions}",
         f"- Trace: {(last_ns - first_ns) / 1e9:.6f} s, {first_ns} ns to {last_ns} ns",
         f"- Looked at: {(start_ns - first_ns) / 1e9:.6f} s to {(end_ns - first_ns) / 1e9:.6f} s"

@@ -1,0 +1,133 @@
+"""No text of a file drives the terminal: real processes, evil texts in all strings."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from rnn_scaling.records import record
+from tests.inspection.trace_databases import databases
+from tests.support import compared, log_samples
+from tests.support.paths import ROOT
+
+# A colour that this program once printed itself, others, a title, a turned line, and
+# the end of a line with a heading behind it.
+COLOURS = "\x1b[0m\x1b[30;48;5;1m\x1b[31m"
+EVIL = f"{COLOURS}\x1b]0;title\x07\x9b2J\u202e\n# forged"
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
+
+
+def run(*words):
+    """Run a command in a process of its own and return its output."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rnn_scaling", *map(str, words)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    return done.stdout, done.stderr
+
+
+def assert_harmless(output):
+    assert not CONTROLS.search(output)
+    assert "\n# forged" not in output
+
+
+def string_places(node, place=()):
+    """Return the place of each string in a JSON document, as its keys."""
+    if isinstance(node, str):
+        return [place]
+    members = []
+    if isinstance(node, dict):
+        members = list(node.items())
+    elif isinstance(node, list):
+        members = list(enumerate(node))
+    places = []
+    for key, value in members:
+        places += string_places(value, (*place, key))
+    return places
+
+
+def poisoned(text):
+    """Return a record with EVIL behind each string that may hold any text."""
+    document = json.loads(text)
+    places = string_places(document)
+    count = 0
+    for place in places:
+        parent = document
+        for key in place[:-1]:
+            parent = parent[key]
+        before = parent[place[-1]]
+        parent[place[-1]] = before + EVIL
+        try:
+            record.from_json(json.dumps(document), "x")
+            count += 1
+        except record.RecordError as e:
+            assert_harmless(f"\n{e}")
+            parent[place[-1]] = before
+    assert count > 10
+    return json.dumps(document)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two folders of records, before and after, whose strings are evil."""
+    path = tmp_path_factory.mktemp("evil")
+    for side in ("before", "after"):
+        compared.write(path / side, [1000.0, 1001.0, 999.0])
+        for file in (path / side).glob("*.json"):
+            file.write_text(poisoned(file.read_text()))
+    return path
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "report FOLDER/before --full",
+        "compare FOLDER/before FOLDER/after",
+        "history add FOLDER/before --history=FOLDER/history",
+        "audit FOLDER/before",
+    ],
+)
+def test_records_with_evil_strings(folder, command):
+    words = [word.replace("FOLDER", str(folder)) for word in command.split()]
+    for output in run(*words):
+        assert_harmless(f"\n{output}")
+
+
+@pytest.mark.parametrize("name", ["nccl_tests", "tf_cnn_benchmarks", "gnmt"])
+def test_logs_with_evil_lines(tmp_path, name):
+    path = tmp_path / f"{COLOURS}.log"
+    lines = log_samples.ALL[name].splitlines()
+    path.write_text("".join(f"{line}{COLOURS}\x07\u202e\n" for line in lines))
+    for output in run("import_log", path, f"--format={name}"):
+        assert_harmless(f"\n{output}")
+
+
+@pytest.mark.parametrize("form", ["markdown", "json"])
+def test_a_trace_database_with_evil_strings(tmp_path, form):
+    path = tmp_path / "db"
+    databases.nsys(path)
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE META_DATA_EXPORT SET value = value || ?", (EVIL,))
+        db.execute(
+            "INSERT INTO META_DATA_EXPORT VALUES (?, ?)", (f"A_VERSION{EVIL}", "1|2")
+        )
+        db.execute("UPDATE StringIds SET value = value || ?", (EVIL,))
+        db.execute("UPDATE TARGET_INFO_GPU SET name = name || ?", (EVIL,))
+    evil_path = path.rename(tmp_path / "db\x1b[31m")
+    out, err = run("trace-db", evil_path, f"--format={form}")
+    assert err == ""
+    assert "3.15.1" in out
+    assert_harmless(f"\n{out}")
+    if form == "markdown":
+        (line,) = (line for line in out.splitlines() if "SCHEMA_VERSION" in line)
+        assert "forged" in line
+        assert "1\\|2" in line

@@ -470,6 +470,26 @@ def test_a_record_that_is_no_image_ends_the_run_with_its_line(tf, tmp_path):
     assert line.startswith(f"error: {path}: record 1 is truncated")
 
 
+def test_a_record_that_is_not_text_ends_the_run_with_its_line(tf, tmp_path):
+    make_tfrecords.write(str(tmp_path), 2, 1, 10, 40, 1)
+    [path] = tmp_path.iterdir()
+    [first, _] = (record.numpy() for record in tf.data.TFRecordDataset(str(path)))
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(first)
+        writer.write(b"\xff\xfe\x80 no example \x00")
+    flags = [
+        "--model=alexnet",
+        "--data_source=tfrecord",
+        f"--data_dir={tmp_path}",
+        "--batch_size=2",
+        "--optimizer=sgd",
+    ]
+    done = forked(tmp_path, *flags, "--disable_shuffle")
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert line.startswith(f"error: {path}: record 1 is not a tf.train.Example")
+
+
 def test_out_of_memory_fails_with_the_remedy_and_a_record(tmp_path):
     # Looked-up rows of 13 GB in one piece, and little else: it fails at once.
     flags = [

@@ -12,14 +12,14 @@ classes; others, such as bounding boxes, are not read. Files are named train-000
 """
 
 import dataclasses
+import os
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-from rnn_scaling.data import device, image_files, pipeline
+from rnn_scaling.data import device, image_files, pipeline, tfrecord_frames
 from rnn_scaling.data.corpus import DataError
 from rnn_scaling.data.source import Feed, Source
-from rnn_scaling.files import input_files
 from rnn_scaling.models.batch import ImageBatch
 from rnn_scaling.models.layout import CHANNELS, ImageLayout
 from rnn_scaling.settings.run_options import DataOptions
@@ -31,18 +31,25 @@ _BUFFER_BYTES = 1 << 20
 _AREA, _ASPECT = (0.05, 1.0), (3 / 4, 4 / 3)
 _DAMAGED = "is truncated or corrupt; expected a TFRecord file: copy it again"
 _FEATURES = {ENCODED: tf.string, LABEL: tf.int64}
+# An error of TensorFlow that quotes a record is a UnicodeDecodeError in Python, unless
+# the record happens to be UTF-8.
+PARSE_ERRORS = (tf.errors.OpError, UnicodeDecodeError)
+_WALKED_BYTES = (
+    1 << 30
+)  # of all files together, whose lengths are checked before the run
+_LONGEST_BROKEN = 1 << 30  # bytes that TensorFlow can reserve on every machine
 
 
 def build(feed: Feed) -> Source:
     """Images of the files in the folder `feed.options.data_dir`.
 
-    Raises DataError if there is no file, or the first record of one is none of an image.
+    Raises:
+      DataError: If there is no file, or one cannot be used; see `_check`.
     """
     options, layout = feed.options, feed.layout
     assert isinstance(layout, ImageLayout)
     paths = image_files.files(options)
-    for path in paths:
-        _check_first(path, layout.num_classes)
+    _check(paths, layout.num_classes)
 
     @pipeline.as_written
     def to_image(number: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -131,69 +138,123 @@ def _whole(encoded: tf.Tensor | bytes) -> tf.Tensor:
     )
 
 
-def _check_first(path: str, num_classes: int) -> None:
-    """Fails unless the first record of a file is that of an image: others are not read before the run."""
+def _check(paths: Sequence[str], num_classes: int) -> None:
+    """Check the first record of each file; the others are read during the run.
+
+    Raises:
+      DataError: If a file has no record, or its first one is not of an image, or if a
+        length in the files would end the process.
+    """
+    for path in paths:
+        try:
+            fault = _fault_of_first(path, num_classes)
+        except OSError as error:
+            raise _cannot_be_read(path, error) from None
+        if fault:
+            raise DataError(f"{path}: {fault}")
+    if sum(os.path.getsize(path) for path in paths) > _WALKED_BYTES:
+        return
+    for path in paths:
+        for number, frame in enumerate(tfrecord_frames.frames(path)):
+            if frame.is_broken and frame.length > _LONGEST_BROKEN:
+                raise DataError(f"{path}: record {number} {_DAMAGED}")
+
+
+def _fault_of_first(path: str, num_classes: int) -> str:
+    """Return what is wrong with the first record of a file, or an empty text."""
+    frame = next(tfrecord_frames.frames(path), None)
+    if frame is None:
+        return "no record; expected a TFRecord file of images"
+    if frame.is_broken:
+        return f"record 0 {_DAMAGED}"
     try:
-        input_files.open_regular(path, input_files.UNLIMITED).close()
-        record = next(iter(tf.data.TFRecordDataset(path).take(1)), None)
-    except OSError as error:
-        raise DataError(
-            f"{path}: cannot be read ({error.strerror or error}); expected a TFRecord file"
-        ) from None
+        [record] = tf.data.TFRecordDataset(path).take(1)
     except tf.errors.DataLossError:
-        raise DataError(f"{path}: record 0 {_DAMAGED}") from None
-    if record is None:
-        raise DataError(f"{path}: no record; expected a TFRecord file of images")
-    if fault := _fault_of(record, num_classes):
-        raise DataError(f"{path}: record 0 {fault}")
+        return f"record 0 {_DAMAGED}"
+    fault = _fault_of(record, num_classes)
+    return f"record 0 {fault}" if fault else ""
 
 
-def _fault_of(record: tf.Tensor, num_classes: int) -> str:
-    """What is wrong with a record; empty: nothing."""
+def _fault_of(record: tf.Tensor | bytes, num_classes: int) -> str:
+    """Return what is wrong with a record, or an empty text."""
     try:
         found = tf.io.parse_single_example(
             record,
             {name: tf.io.VarLenFeature(dtype) for name, dtype in _FEATURES.items()},
         )
-    except tf.errors.OpError:
-        return "is no tf.train.Example of an image; leave it out"
+    except PARSE_ERRORS:
+        return "is not a tf.train.Example of an image; leave it out"
     encoded, labels = (found[name].values.numpy().tolist() for name in _FEATURES)
     if len(encoded) != 1:
-        return f"has no {ENCODED}; expected a JPEG"
+        return f"has {len(encoded) or 'no'} {ENCODED}; expected a JPEG"
     if len(labels) != 1 or not 1 <= labels[0] <= num_classes:
         shown = ", ".join(map(str, labels[:3])) or "none"
         return f"has the {LABEL} {shown}; expected one from 1 to {num_classes}"
     try:
         _whole(encoded[0])
-    except tf.errors.OpError:
-        return f"has no JPEG as its {ENCODED} that can be decoded ({len(encoded[0]):,} bytes); leave it out"
+    except PARSE_ERRORS:
+        return (
+            f"has no JPEG as its {ENCODED} that can be decoded "
+            f"({len(encoded[0]):,} bytes); leave it out"
+        )
     return ""
 
 
 def find_fault(options: DataOptions, error: Exception) -> str:
-    """The first file and record that an error of the pipeline may come of; empty if none is found.
+    """Return the first file and record that an error of the pipeline may come from.
 
-    Reads, and but for a file that is cut short decodes, all records up to that one.
+    All records up to that one are read, and decoded unless a file is cut short.
+
+    Returns:
+      One line, or an empty text if all records are good.
     """
     is_cut = isinstance(error, tf.errors.DataLossError)
+    for path in image_files.files(options):
+        try:
+            fault = _fault_of_file(path, is_cut)
+        except OSError as reason:
+            return str(_cannot_be_read(path, reason))
+        if fault:
+            return f"{path}: {fault}"
+    return ""
+
+
+def _fault_of_file(path: str, is_cut: bool) -> str:
+    """Return the first damaged record of a file and its fault, or an empty text.
+
+    Args:
+      path: The file.
+      is_cut: Whether the error says that a record is damaged, so that the images need
+        not be decoded.
+
+    Raises:
+      OSError: If the file cannot be read.
+    """
 
     @pipeline.as_written
     def decode(record: tf.Tensor) -> tf.Tensor:
         return tf.shape(_whole(_parse(record, NUM_CLASSES)[0]))
 
-    for path in image_files.files(options):
-        records, number = tf.data.TFRecordDataset(path), 0
-        try:
-            tried = (
-                records
-                if is_cut
-                else records.map(decode, num_parallel_calls=tf.data.AUTOTUNE)
-            )
-            for _ in tried:
-                number += 1
-        except tf.errors.DataLossError:
-            return f"{path}: record {number} {_DAMAGED}"
-        except tf.errors.InvalidArgumentError:
-            [record] = records.skip(number).take(1)
-            return f"{path}: record {number} {_fault_of(record, NUM_CLASSES)}"
+    frames = list(tfrecord_frames.frames(path))
+    whole = [frame for frame in frames if not frame.is_broken]
+    # TensorFlow must not see the length of the record that is broken.
+    records = tf.data.TFRecordDataset(path).take(len(whole))
+    if not is_cut:
+        records = records.map(decode, num_parallel_calls=tf.data.AUTOTUNE)
+    number = 0
+    try:
+        for _ in records:
+            number += 1
+    except tf.errors.DataLossError:
+        return f"record {number} {_DAMAGED}"
+    except PARSE_ERRORS:
+        record = tfrecord_frames.data_of(path, whole[number])
+        return f"record {number} {_fault_of(record, NUM_CLASSES)}"
+    if len(whole) < len(frames):
+        return f"record {number} {_DAMAGED}"
     return ""
+
+
+def _cannot_be_read(path: str, error: OSError) -> DataError:
+    reason = error.strerror or error
+    return DataError(f"{path}: cannot be read ({reason}); expected a TFRecord file")

@@ -409,14 +409,24 @@ def _data_files(config: RunConfig) -> list[str]:
     ]
 
 
+_QUOTES_RECORD = "Could not parse example input"
+
+
 def _fault_of_data(config: RunConfig, error: Exception) -> str:
-    """What is wrong with the data where the error of their pipeline does not say it; empty if it says all."""
+    """Return the fault of the data that ended the run, or an empty text.
+
+    It is looked for if the error comes from the input pipeline of a source of images.
+    """
     find = getattr(
         sys.modules.get(DATA_SOURCES[config.data.data_source].module),
         "find_fault",
         None,
     )
-    if find is None or "IteratorGetNext" not in str(error):
+    # TensorFlow quotes a record that is not an Example. It cuts the message at the first
+    # zero byte, and Python cannot read a message that is not UTF-8.
+    message = str(error)
+    is_quoted = isinstance(error, UnicodeDecodeError) or _QUOTES_RECORD in message
+    if find is None or not (is_quoted or "IteratorGetNext" in message):
         return ""
     entry.note(f"looking for the record in {config.data.data_dir} that ended the run")
     return str(find(config.data, error))

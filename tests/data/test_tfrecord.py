@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import struct
 
 import numpy as np
 import pytest
 
-from rnn_scaling.data import make_tfrecords, tfrecord
+from rnn_scaling.data import make_tfrecords, tfrecord, tfrecord_frames
 from rnn_scaling.data.corpus import DataError
 from rnn_scaling.data.source import Feed
 from rnn_scaling.models.layout import ImageLayout
@@ -135,16 +136,19 @@ def write(tf, path, records):
             writer.write(record)
 
 
-def example(tf, encoded, label):
+def example(tf, encoded, label, label_kind="int64_list", times=1):
     features = {}
     if encoded is not None:
         features[tfrecord.ENCODED] = tf.train.Feature(
             bytes_list=tf.train.BytesList(value=[encoded])
         )
     if label is not None:
-        features[tfrecord.LABEL] = tf.train.Feature(
-            int64_list=tf.train.Int64List(value=[label])
-        )
+        values = {
+            "int64_list": tf.train.Int64List(value=[label] * times),
+            "float_list": tf.train.FloatList(value=[label]),
+            "bytes_list": tf.train.BytesList(value=[b"%d" % label]),
+        }
+        features[tfrecord.LABEL] = tf.train.Feature(**{label_kind: values[label_kind]})
     return tf.train.Example(
         features=tf.train.Features(feature=features)
     ).SerializeToString()
@@ -165,6 +169,14 @@ def records(tf, data_dir):
     return {
         "good": good,
         "no example": b"none",
+        "no text": b"\xff\xfe\x80 none \x00",
+        "text with a zero": b"none\x00none",
+        "empty": b"",
+        "cut example": good[:-7],
+        "label as bytes": example(tf, jpeg, 1, label_kind="bytes_list"),
+        "label as float": example(tf, jpeg, 1, label_kind="float_list"),
+        "two labels": example(tf, jpeg, 1, times=2),
+        "no bytes": example(tf, b"", 1),
         "no jpeg": example(tf, b"\xff\xd8\xff none", 1),
         "png": example(tf, png, 1),
         "cut jpeg": example(tf, jpeg[: len(jpeg) // 2], 1),
@@ -176,7 +188,15 @@ def records(tf, data_dir):
 
 
 FAULTS = {
-    "no example": "is no tf.train.Example of an image",
+    "no example": "is not a tf.train.Example of an image",
+    "no text": "is not a tf.train.Example of an image",
+    "text with a zero": "is not a tf.train.Example of an image",
+    "empty": "has no image/encoded; expected a JPEG",
+    "cut example": "is not a tf.train.Example of an image",
+    "label as bytes": "is not a tf.train.Example of an image",
+    "label as float": "is not a tf.train.Example of an image",
+    "two labels": "has the image/class/label 1, 1; expected one from 1 to 1000",
+    "no bytes": "has no JPEG as its image/encoded",
     "no jpeg": "has no JPEG as its image/encoded",
     "png": "has no JPEG as its image/encoded",
     "cut jpeg": "has no JPEG as its image/encoded",
@@ -198,7 +218,7 @@ def test_a_first_record_that_is_none_is_refused_and_a_later_one_is_found(
     with pytest.raises(DataError) as refused:
         build(tmp_path, devices[:1])
     write(tf, path, [good, good, bad, good])
-    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+    with pytest.raises(tfrecord.PARSE_ERRORS) as caught:
         run_steps(tf, build(tmp_path, devices[:1], prefetch_data_to_device=True), 20)
     found = tfrecord.find_fault(options_of(tmp_path), caught.value)
     for line, number in ((str(refused.value), 0), (found, 2)):
@@ -233,6 +253,68 @@ def test_files_that_are_cut_short_or_overwritten(tf, devices, data_dir, tmp_path
             found.startswith(f"{path}: record 3 is truncated or corrupt")
             and "\n" not in found
         )
+
+
+def framed(data, length=None):
+    """Return a record as it is in a file, with right checksums whatever its length."""
+    header = struct.pack("<Q", len(data) if length is None else length)
+    return b"".join(
+        [
+            header,
+            struct.pack("<I", tfrecord_frames.masked_crc(header)),
+            data,
+            struct.pack("<I", tfrecord_frames.masked_crc(data)),
+        ]
+    )
+
+
+def test_frames_are_those_that_tensorflow_writes(data_dir, tmp_path):
+    content = (data_dir / "train-00000-of-00003").read_bytes()
+    path = str(data_dir / "train-00000-of-00003")
+    records = [
+        tfrecord_frames.data_of(path, frame) for frame in tfrecord_frames.frames(path)
+    ]
+    assert len(records) == NUM_IMAGES // 3
+    assert b"".join(map(framed, records)) == content
+
+
+@pytest.mark.parametrize("length", [2**31, 2**40, 2**62, 2**63 - 1, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("position", [0, 2])
+def test_a_length_beyond_the_file_is_refused(
+    devices, tmp_path, records, length, position
+):
+    """TensorFlow would end the process, or fail with an error of its own."""
+    path = tmp_path / "train-00000-of-00001"
+    good = framed(records["good"])
+    path.write_bytes(good * position + framed(records["good"], length) + good)
+    with pytest.raises(DataError) as refused:
+        build(tmp_path, devices[:1])
+    found = tfrecord.find_fault(options_of(tmp_path), ValueError())
+    for line in (str(refused.value), found):
+        assert line.startswith(f"{path}: record {position} is truncated or corrupt")
+        assert "\n" not in line
+
+
+@pytest.mark.parametrize("position", [0, 2])
+@pytest.mark.parametrize("broken", [b"\x01", b"\0" * 64, b"\x1f\x8b\x08" * 9])
+def test_what_is_no_frame_is_found_for_any_error(
+    devices, tmp_path, records, broken, position
+):
+    path = tmp_path / "train-00000-of-00001"
+    path.write_bytes(framed(records["good"]) * position + broken)
+    if position == 0:
+        with pytest.raises(DataError):
+            build(tmp_path, devices[:1])
+    for is_cut in (True, False):
+        found = tfrecord._fault_of_file(str(path), is_cut)
+        assert found.startswith(f"record {position} is truncated or corrupt")
+
+
+def test_a_file_that_is_gone_is_a_line(tmp_path):
+    path = tmp_path / "train-00000-of-00001"
+    path.symlink_to(tmp_path / "elsewhere")
+    found = tfrecord.find_fault(options_of(tmp_path), ValueError())
+    assert found.startswith(f"{path}: cannot be read")
 
 
 def test_files_that_cannot_be_read_are_refused(devices, tmp_path):

@@ -22,8 +22,8 @@ from typing import Any
 from rnn_scaling.data.corpus import stamp
 from rnn_scaling.files import input_files
 from rnn_scaling.files.output_files import write_text
-from rnn_scaling.records import lock
-from rnn_scaling.records.decoding import build
+from rnn_scaling.records import checks, lock
+from rnn_scaling.records.decoding import Count, Part, build
 from rnn_scaling.records.parts import Resumption
 from rnn_scaling.records.workers import Rank
 from rnn_scaling.settings.conditions import NOT_COMPARED
@@ -73,16 +73,34 @@ class CheckpointError(ValueError):
     """A checkpoint cannot be resumed from; its text is one line for a person."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _SavedRank(Part):
+    """One rank in run.json, as `publish` gets it."""
+
+    told: Mapping[str, Any]  # judged as the columns of a record's rank
+    resumed: tuple[Resumption, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _SavedRun(Part):
+    """All of run.json, judged in the same way as a record."""
+
+    schema: str
+    config: Mapping[str, Any]
+    data: Mapping[str, tuple[int, ...] | None]  # of each file, as `stamp` gives it
+    vocabularies: Mapping[str, Count] = dataclasses.field(default_factory=dict)
+    files: Mapping[str, Count]  # bytes of each file of TensorFlow's
+    ranks: tuple[_SavedRank, ...]
+
+
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """What a rank had done when its run was saved."""
+    """The state of one rank when its run was saved."""
 
     folder: Path
     batches: int  # that were done, warm-up included
     columns: Mapping[str, Any]  # of each batch, as `RunState.batches_since` gives them
-    resumed: Sequence[
-        Mapping[str, Any]
-    ]  # how the run was resumed before, as a record's `batches.resumed`
+    resumed: Sequence[Resumption]  # how the run was resumed before
 
 
 def folder_of(directory: str, batches: int) -> Path:
@@ -134,47 +152,59 @@ def held(directory: str) -> Iterator[None]:
 def newest(
     directory: str, config: RunConfig, files: Sequence[str] = (), rank: int = 0
 ) -> Checkpoint | None:
-    """A rank's part of the last checkpoint of a folder; None where there is none. Rank 0 removes unfinished ones.
+    """Return a rank's part of the last checkpoint of a folder, or None without one.
 
-    Raises CheckpointError if it is damaged, of a run of other options or data, or beyond the last batch of this one.
+    Rank 0 removes unfinished ones.
+
+    Raises:
+      CheckpointError: If it is damaged, of a run of other options or data, or beyond
+        the last batch of this one.
     """
     folders, unfinished = _folders(Path(directory))
     for folder in unfinished if rank == 0 else ():
         shutil.rmtree(folder, ignore_errors=True)
     if not folders:
         return None
-    folder, batches = folders[-1], _batches(folders[-1])
-    ranks, saved = _parts(folder)
-    _check_options(directory, batches, saved["config"], config.flat())
+    folder = folders[-1]
+    batches = _batches(folder)
+    saved = _read(folder)
+    _check_options(directory, batches, saved.config, config.flat())
     _check_length(directory, batches, config)
     if rank == 0:
-        _check_data(directory, batches, files, saved["data"])
-    return ranks[rank]
+        _check_data(directory, batches, files, saved.data)
+    if rank >= len(saved.ranks):
+        raise damaged(folder, ValueError(f"{RUN} has no rank {rank}"))
+    part = saved.ranks[rank]
+    # A column that a rank does not have may be null.
+    columns = {name: value for name, value in part.told.items() if value is not None}
+    return Checkpoint(folder, batches, columns, part.resumed)
 
 
 def trained(directory: str, config: RunConfig) -> Path:
-    """The last checkpoint of a folder, for a run that uses its network and does not train; nothing is written.
+    """Return the last checkpoint of a folder, for a run that only uses its network.
 
-    Raises CheckpointError if there is none, or it is damaged, or of another network or vocabulary.
+    Nothing is written.
+
+    Raises:
+      CheckpointError: If there is none, or it is damaged, or of another network or
+        vocabulary.
     """
     folders, _ = _folders(Path(directory))
     if not folders:
         raise CheckpointError(
             f"--checkpoint_dir={directory} holds no checkpoint; train with it first, or leave it out for random weights"
         )
-    folder, network = folders[-1], vars(config.model)
-    _, saved = _parts(folder)
-    options, network = (
-        saved["config"],
-        {name: value for name, value in network.items() if name not in SAME_WEIGHTS},
-    )
-    _check_options(
-        directory,
-        _batches(folder),
-        {name: options[name] for name in network if name in options},
-        network,
-    )
-    before, now = saved.get("vocabularies", {}), _vocabularies(config)
+    folder = folders[-1]
+    saved = _read(folder)
+    network = {
+        name: value
+        for name, value in vars(config.model).items()
+        if name not in SAME_WEIGHTS
+    }
+    options = {name: value for name, value in saved.config.items() if name in network}
+    _check_options(directory, _batches(folder), options, network)
+    before = saved.vocabularies
+    now = _vocabularies(config)
     for name in sorted({*before} & {*now}):
         if before[name] != now[name]:
             raise CheckpointError(
@@ -184,40 +214,47 @@ def trained(directory: str, config: RunConfig) -> Path:
     return folder
 
 
-def _parts(folder: Path) -> tuple[list[Checkpoint], dict[str, Any]]:
-    """A checkpoint's ranks, and all that `publish` saved; a CheckpointError if it is damaged."""
+def _read(folder: Path) -> _SavedRun:
+    """Return what `publish` saved in a checkpoint.
+
+    Raises:
+      CheckpointError: If a file is missing or has another size, or if a value of
+        run.json is not of its kind.
+    """
     try:
-        saved = input_files.parse_json(input_files.read_text(folder / RUN))
-        if not isinstance(saved, dict) or saved.get("schema") != SCHEMA:
+        content = input_files.parse_json(input_files.read_text(folder / RUN))
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             raise ValueError(f"{RUN} is no {SCHEMA}")
-        ranks = [_rank_part(folder, part) for part in saved["ranks"]]
-        if not ranks:
+        saved = build(_SavedRun, content, RUN)
+        if faults := list(checks.config_faults(saved.config)):
+            raise ValueError(f"{RUN}: {'. '.join(faults)}")
+        if not saved.ranks:
             raise ValueError(f"{RUN} has no rank")
-        for part in ("config", "data", "files"):
-            saved[part] = dict(saved[part])
-        for name, size in saved["files"].items():
-            if (found := (folder / name).stat().st_size) != size:
+        for rank in saved.ranks:
+            _check_columns(rank.told, _batches(folder))
+        for name, size in saved.files.items():
+            found = (folder / name).stat().st_size
+            if found != size:
                 raise ValueError(f"{name} has {found} of {size} bytes")
-    except (OSError, ValueError, KeyError, TypeError) as e:
+    except (OSError, ValueError) as e:
         raise damaged(folder, e) from None
-    return ranks, saved
+    return saved
 
 
-def _rank_part(folder: Path, part: Mapping[str, Any]) -> Checkpoint:
-    checkpoint = Checkpoint(
-        folder, _batches(folder), dict(part["told"]), list(part["resumed"])
-    )
-    build(
-        Rank, {**checkpoint.columns, "rank": 0}, RUN
-    )  # a ValueError names what cannot be
-    for resumption in checkpoint.resumed:
-        build(Resumption, resumption)
-    if any(
-        len(checkpoint.columns[name]) != checkpoint.batches
-        for name in ("seconds", "items", "loss")
-    ):
-        raise ValueError(f"{RUN} lacks some of the {checkpoint.batches} batches")
-    return checkpoint
+def _check_columns(columns: Mapping[str, Any], batches: int) -> None:
+    """Check the columns of one rank.
+
+    Raises:
+      ValueError: If one has a value that a record could not have, or not a value for
+        each batch.
+    """
+    rank = build(Rank, {**columns, "rank": 0}, RUN)
+    for name in ("seconds", "items", "loss"):
+        if len(getattr(rank, name)) != batches:
+            raise ValueError(f"{RUN} lacks some of the {batches} batches")
+    for name, values in columns.items():
+        if isinstance(values, list) and len(values) not in (0, batches):
+            raise ValueError(f"{RUN}: {name} lacks some of the {batches} batches")
 
 
 def _check_options(

@@ -14,7 +14,7 @@ from rnn_scaling.models.workloads import unit_of
 from rnn_scaling.processes import early_start
 from rnn_scaling.records import certificate as certificates
 from rnn_scaling.records.certificate import Certificate
-from rnn_scaling.records.decoding import build, encode
+from rnn_scaling.records.decoding import encode
 from rnn_scaling.records.parts import Batches, Resumption, RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_parts import Graph, Trace
@@ -130,16 +130,16 @@ class RunState(Recording):
         )  # last: where it is, the others are
 
     def resume_from(self, checkpoint: Checkpoint) -> None:
-        """Takes over the batches that were done before; to be called before the phase of the batches."""
-        columns, timer = checkpoint.columns, self.timer
-        self.checkpoint, self.resumed = (
-            checkpoint,
-            [build(Resumption, resumption) for resumption in checkpoint.resumed],
-        )
-        timer.step_s, timer.step_items = (
-            list(columns["seconds"]),
-            list(columns["items"]),
-        )
+        """Take over the batches that were done before.
+
+        It must be called before the phase of the batches.
+        """
+        columns = checkpoint.columns
+        timer = self.timer
+        self.checkpoint = checkpoint
+        self.resumed = list(checkpoint.resumed)
+        timer.step_s = list(columns["seconds"])
+        timer.step_items = list(columns["items"])
         timer.step_loss = [
             math.nan if loss is None else loss for loss in columns["loss"]
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from rnn_scaling.records.parts import Resumption
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.naming import HOW_RUN
 from rnn_scaling.training import checkpoint_folder
-from rnn_scaling.training.checkpoint_folder import CheckpointError, newest
+from rnn_scaling.training.checkpoint_folder import CheckpointError, newest, trained
+from tests.support.mutations import Document
 from tests.support.paths import ROOT
 
 
@@ -59,7 +62,7 @@ def test_the_newest_two_stay_and_the_last_is_read_whole(tmp_path):
         str(tmp_path), resolved(num_batches=70, progress=False, save_every=3)
     )
     assert found.batches == 30 and found.columns["items"] == [8] * 30
-    assert found.resumed == [{"batch": 1, "seconds": 2.0}]
+    assert found.resumed == (Resumption(batch=1, seconds=2.0),)
     assert (
         Path(f"{checkpoint_folder.variables_in(found.folder, 0)}.index").read_bytes()
         == b"index"
@@ -241,6 +244,93 @@ def test_a_damaged_checkpoint_is_refused_in_one_line_with_what_to_do(
         and reason in line
     )
     assert line.endswith(": batch_00000010 comes before it") and "\n" not in line
+
+
+@pytest.mark.parametrize("read", [newest, trained])
+@pytest.mark.parametrize(
+    "fields, reason",
+    [
+        (
+            {"vocabularies": None},
+            "run.json.vocabularies is missing; expected an object",
+        ),
+        ({"vocabularies": [1]}, "run.json.vocabularies is [1]; expected an object"),
+        ({"vocabularies": {"src_vocab_file": "1"}}, "src_vocab_file is '1'; expected"),
+        ({"data": None}, "run.json.data is missing; expected an object"),
+        ({"data": {"x": 1}}, "run.json.data.x is 1; expected a list"),
+        ({"files": [["a", 1]]}, "run.json.files is [['a', 1]]; expected an object"),
+        ({"files": {"variables.index": "5"}}, "variables.index is '5'; expected"),
+        ({"files": {"variables.index": None}}, "variables.index is missing; expected"),
+        ({"config": None}, "run.json.config is missing; expected an object"),
+        ({"ranks": {}}, "run.json.ranks is {}; expected a list"),
+        ({"ranks": [None]}, "run.json.ranks[0] is missing; expected an object"),
+    ],
+)
+def test_a_part_of_another_kind_is_refused(tmp_path, read, fields, reason):
+    saved(tmp_path, 20)
+    _change_run(tmp_path / "batch_00000020", **fields)
+    with pytest.raises(CheckpointError) as refused:
+        read(str(tmp_path), resolved())
+    assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize("read", [newest, trained])
+@pytest.mark.parametrize(
+    "name, value",
+    [("num_units", "16"), ("num_units", 16.5), ("model", 3), ("seed", [])],
+)
+def test_an_option_of_another_kind_is_no_difference(tmp_path, read, name, value):
+    saved(tmp_path, 20)
+    folder = tmp_path / "batch_00000020"
+    config = json.loads((folder / "run.json").read_text())["config"]
+    _change_run(folder, config={**config, name: value})
+    with pytest.raises(CheckpointError) as refused:
+        read(str(tmp_path), resolved())
+    line = str(refused.value)
+    assert f"config.{name} is {value!r}; expected" in line
+    assert "this one has" not in line
+
+
+@pytest.mark.parametrize(
+    "told, reason",
+    [
+        ({"loss_items": [8] * 3}, "loss_items lacks some of the 20 batches"),
+        ({"tower_items": [[8]] * 3}, "tower_items lacks some of the 20 batches"),
+        ({"correct": "x"}, "correct is 'x'; expected a list"),
+        ({"items": None}, "items is missing; expected a list"),
+    ],
+)
+def test_a_column_of_another_length_or_kind_is_refused(tmp_path, told, reason):
+    saved(tmp_path, 20)
+    folder = tmp_path / "batch_00000020"
+    (rank,) = json.loads((folder / "run.json").read_text())["ranks"]
+    _change(folder, told={**rank["told"], **told})
+    with pytest.raises(CheckpointError) as refused:
+        newest(str(tmp_path), resolved())
+    assert reason in str(refused.value)
+
+
+def test_a_rank_that_is_not_there_is_refused(tmp_path):
+    saved(tmp_path, 20)
+    with pytest.raises(CheckpointError, match="no rank 1"):
+        newest(str(tmp_path), resolved(), rank=1)
+
+
+def test_any_value_of_another_kind_is_used_or_refused_in_a_line(tmp_path):
+    saved(tmp_path, 2)
+    path = tmp_path / "batch_00000002" / "run.json"
+    document = Document(path.read_text())
+    rng = random.Random(37)
+    refused = 0
+    for _ in range(300):
+        path.write_text(document.mutated(rng), errors="replace")
+        for read in (newest, trained):
+            try:
+                read(str(tmp_path), resolved())
+            except CheckpointError as e:
+                refused += 1
+                assert "\n" not in str(e)
+    assert 100 < refused < 600
 
 
 def _change(folder, **fields):

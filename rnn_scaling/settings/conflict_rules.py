@@ -413,15 +413,6 @@ RULES = (
         "got {tgt_max_len}",
         reads="src_max_len",
     ),
-    # Outputs.
-    ConflictRule(
-        lambda c: bool(c.mlperf_log) and c.mlperf_log in (c.result_file, c.log_dir),
-        "--mlperf_log={mlperf_log} must differ from --result_file and --log_dir; rename it",
-    ),
-    ConflictRule(
-        lambda c: bool(c.result_file) and c.result_file == c.log_dir,
-        "--result_file={result_file} and --log_dir={log_dir} must differ: a file and a folder",
-    ),
 )
 
 

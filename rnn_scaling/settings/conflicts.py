@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.files import input_files
+from rnn_scaling.files.output_files import RECORD_IN_LOG_DIR
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import uneven_towers, visible_gpus
 from rnn_scaling.machine.system import cpuinfo_values, read_text
@@ -100,6 +101,7 @@ def problems(
         _data,
         _files,
         _outputs,
+        _shared_outputs,
         _framework,
     ):
         lines += check(config, num_gpus)
@@ -271,6 +273,44 @@ def _outputs(config: RunConfig, num_gpus: int) -> Iterator[str]:
             yield f"--{name}={path}{reason}"
 
 
+def _shared_outputs(config: RunConfig, num_gpus: int) -> Iterator[str]:
+    """Yield a line for an output file that would replace another output or an input.
+
+    Paths are compared as they are opened, after links, "." and "..".
+    """
+    output = config.output
+    places = {
+        "result_file": output.result_file,
+        "log_dir": output.log_dir,
+        "checkpoint_dir": output.checkpoint_dir,
+    }
+    for name in TEXT_FILES:
+        if is_read(config, name):
+            places[name] = getattr(config.data, name)
+    shown = {f"--{name}={path}": path for name, path in places.items() if path}
+    result_file = f"--result_file={output.result_file}"
+    others = {flag: path for flag, path in shown.items() if flag != result_file}
+    yield from _replaced(result_file, output.result_file, others)
+    if output.log_dir:
+        record = os.path.join(output.log_dir, RECORD_IN_LOG_DIR)
+        shown[f"the record {record} of --log_dir"] = record
+    yield from _replaced(f"--mlperf_log={output.mlperf_log}", output.mlperf_log, shown)
+
+
+def _replaced(flag: str, file: str, others: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line if one of `others` is the file, or lies below it."""
+    if not file or "\0" in file:  # which has a line of its own
+        return
+    place = os.path.realpath(file)
+    for other, path in others.items():
+        if "\0" not in path and Path(os.path.realpath(path)).is_relative_to(place):
+            yield (
+                f"{flag} must differ from {other}: "
+                "one of them would replace the other; rename it"
+            )
+            return  # another name solves the others too
+
+
 def _unwritable(path: Path, kind: str) -> str | None:
     """Why an output cannot be written, or None."""
     if "\0" in str(path):
@@ -288,8 +328,9 @@ def _unwritable(path: Path, kind: str) -> str | None:
 
 
 def _can_create(folder: Path) -> bool:
+    """Tell whether a folder is writable, or can be made; a link to nothing cannot."""
     folder = folder.absolute()
-    while not folder.exists() and folder != folder.parent:
+    while not (folder.exists() or folder.is_symlink()) and folder != folder.parent:
         folder = folder.parent
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 

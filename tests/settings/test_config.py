@@ -396,6 +396,70 @@ def test_each_conflict_has_its_line(given, words):
     assert all("\n" not in line and line.startswith("--") for line in lines)
 
 
+@pytest.fixture
+def folder_of_links(tmp_path, monkeypatch):
+    """A folder d with a link to it, a link to a file, and a text."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d").mkdir()
+    (tmp_path / "link").symlink_to("d")
+    (tmp_path / "alias.json").symlink_to("d/r.json")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "words").write_text("a\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        {"result_file": "d/r.json", "mlperf_log": "d/./r.json"},
+        {"result_file": "d/r.json", "mlperf_log": "d/../d/r.json"},
+        {"result_file": "d/r.json", "mlperf_log": "d//r.json"},
+        {"result_file": "d/r.json", "mlperf_log": "link/r.json"},
+        {"result_file": "d/r.json", "mlperf_log": "alias.json"},
+        {"result_file": "d/r.json", "mlperf_log": "{tmp}/d/r.json"},
+        {"result_file": "new/r.json", "mlperf_log": "new/../new/r.json"},
+        {"result_file": "d/x", "log_dir": "link/x"},
+        {"result_file": "d/x", "log_dir": "d/x/logs"},
+        {"result_file": "d/x", "checkpoint_dir": "d/./x"},
+        {"mlperf_log": "d/x", "log_dir": "d/x/"},
+        {"mlperf_log": "d/x", "checkpoint_dir": "link/x/y"},
+        {"mlperf_log": "link/run.json", "log_dir": "d"},
+        {"result_file": "./words", "src_vocab_file": "words"},
+        {"mlperf_log": "link/../words", "tgt_file_name": "words"},
+    ],
+)
+def test_outputs_that_are_one_file_are_refused(folder_of_links, outputs):
+    given = {name: path.format(tmp=folder_of_links) for name, path in outputs.items()}
+    if any(path == "words" for path in outputs.values()):
+        texts = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
+        (folder_of_links / "text").write_text("a\n")
+        given = {**dict.fromkeys(texts, "text"), "data_source": "text", **given}
+    (line,) = problems(**given)
+    first, second = sorted(outputs, key=lambda name: name != "mlperf_log")
+    if "result_file" in outputs and "mlperf_log" not in outputs:
+        first, second = sorted(outputs, key=lambda name: name != "result_file")
+    assert line.startswith(f"{spell(first, given[first])} must differ from ")
+    assert f"--{second}" in line
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        {"result_file": "d/r.json", "mlperf_log": "d/r.log"},
+        {"result_file": "d/run.json", "log_dir": "d"},  # the same record
+        {"result_file": "d/r.json", "log_dir": "link", "checkpoint_dir": "d"},
+        {"result_file": "r.json", "mlperf_log": "d/r.json"},
+    ],
+)
+def test_outputs_of_their_own_are_allowed(folder_of_links, outputs):
+    assert problems(**outputs) == []
+
+
+def test_a_link_to_itself_is_one_line(folder_of_links):
+    (line,) = problems(result_file="loop/r.json", mlperf_log="d/r.json")
+    assert line.startswith("--result_file=loop/r.json cannot be written")
+
+
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_a_flag_that_the_mode_ignores_is_a_conflict(name):
     field = OPTIONS[name]

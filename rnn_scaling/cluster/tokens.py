@@ -8,6 +8,8 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
+from rnn_scaling.files import input_files
+
 VARIABLE, FILE_VARIABLE = "RNN_SCALING_JOB_TOKEN", "RNN_SCALING_JOB_TOKEN_FILE"
 SHORTEST, LONGEST = 16, 4096  # characters
 
@@ -35,8 +37,13 @@ def read(environ: Mapping[str, str]) -> str:
 
 
 def _read_file(path: str) -> str:
+    """Return the text of a token file, which must not keep a rank waiting.
+
+    Raises:
+      ValueError: If it cannot be read, is not a regular file, or every user can read it.
+    """
     try:
-        with open(path, "rb") as file:
+        with input_files.open_regular(path, input_files.UNLIMITED) as file:
             is_open_to_all = os.fstat(file.fileno()).st_mode & stat.S_IROTH
             token = file.read(LONGEST).decode("utf-8", "replace")
     except OSError as e:

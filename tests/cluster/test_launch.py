@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 
 import pytest
 
 from rnn_scaling.cluster import launch, node_list, ports, tokens
 from rnn_scaling.cluster.launch import ClusterError, Launch
+from tests.support.paths import ROOT
 
 OWN = {
     "RNN_SCALING_RANK": "1",
@@ -429,7 +433,40 @@ def test_a_token_that_can_be_guessed_or_read_by_all_is_refused_without_its_text(
     path.chmod(0o644)
     assert "chmod 600" in refused(RNN_SCALING_JOB_TOKEN_FILE=str(path))
     assert "No such file" in refused(RNN_SCALING_JOB_TOKEN_FILE=f"{path}.none")
-    assert "directory" in refused(RNN_SCALING_JOB_TOKEN_FILE=str(tmp_path))
+    assert "regular file" in refused(RNN_SCALING_JOB_TOKEN_FILE=str(tmp_path))
+    assert "NUL" in refused(RNN_SCALING_JOB_TOKEN_FILE="a\0b")
+
+
+def test_a_token_file_that_is_no_regular_file_keeps_nobody_waiting(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo, 0o600)
+    link = tmp_path / "link"
+    link.symlink_to(fifo)
+    for path in (fifo, link, "/dev/zero", "/dev/tty", "/dev/stdin"):
+        code = (
+            "from rnn_scaling.cluster import tokens\n"
+            f"tokens.read({{tokens.FILE_VARIABLE: {str(path)!r}}})"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        *_, line = done.stderr.splitlines()
+        assert line.startswith(f"ValueError: RNN_SCALING_JOB_TOKEN_FILE={path}: ")
+
+
+def test_a_token_file_behind_links_is_read(tmp_path):
+    """Kubernetes shows a Secret as a link to a file in a linked folder."""
+    (tmp_path / "..data").mkdir()
+    (tmp_path / "..data" / "token").write_text("secret" * 9)
+    (tmp_path / "..data" / "token").chmod(0o400)
+    (tmp_path / "token").symlink_to("..data/token")
+    path = str(tmp_path / "token")
+    assert tokens.read({tokens.FILE_VARIABLE: path}) == "secret" * 9
 
 
 def test_ranks_that_need_no_meeting_are_numbered_by_their_launcher_torchrun_first():

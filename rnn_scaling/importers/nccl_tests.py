@@ -195,6 +195,9 @@ def _read(
         run.repeated_ranks += int(match[1]) in run.ranks
         run.ranks[int(match[1])] = int(match[2] or 0)
     elif _HEADER.fullmatch(text):
+        if run.measurements:  # the same program again, or one without "Rank" lines
+            run = _NcclRun(operation=run.operation, ranks=run.ranks)
+            runs.append(run)
         _read_header(text.lstrip("# ").split(), run)
     elif match := _AVERAGE.fullmatch(text):
         run.average = not_negative(match[1], "an average bus bandwidth")

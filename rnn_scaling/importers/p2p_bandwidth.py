@@ -33,7 +33,7 @@ _TITLE = re.compile(
 )
 _HEAD = re.compile(r"\s*(D\\D|GPU|CPU)((?:\s+\d{1,4})+)\s*")
 _ROW = re.compile(r"\s*(\d{1,4})((?:\s+\S+)+)\s*")
-_MODE = re.compile(r"P2P=(Enabled|Disabled)|\(P2P \w+\)")
+_MODE = re.compile(r"P2P=(?:Enabled|Disabled)|\(P2P \w+\)")
 # Two matrices are two measurements of a few copies; closer rates are not a difference.
 SLOWER_THAN_STAGING = 0.9
 _MOST_NAMED = 4  # pairs in one sentence
@@ -58,8 +58,9 @@ class _Matrix:
     @property
     def is_enabled(self) -> bool | None:
         """Whether peer-to-peer was on; None if the title does not say."""
-        match = _MODE.search(self.title)
-        return match[1] == "Enabled" if match else None
+        if "P2P=Enabled" in self.title:
+            return True
+        return False if "P2P=Disabled" in self.title else None
 
     def cells(self) -> dict[outliers.Link, float]:
         """Return the number of each pair of different devices."""

@@ -173,6 +173,16 @@ def test_each_run_of_a_log_has_its_own_operation():
     )
 
 
+def test_each_table_of_a_log_has_its_own_operation():
+    first = log_of(1.75, 8)
+    second = log_of(0.875, 8)
+    text = first + second[second.index(HEADER) :]
+    assert parse(nccl_tests, text).tables[0].column("Operation") == (
+        *["all_reduce"] * 2,
+        *["reduce_scatter"] * 2,
+    )
+
+
 def test_slow_peer_to_peer_is_named(capsys):
     status, document, err = run(capsys, CASES / "p2p_slower.txt")
     (remark,) = document["logs"][0]["remarks"]

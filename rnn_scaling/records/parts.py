@@ -1,6 +1,7 @@
 """What a run's record says of the run itself: its batches and what follows from them, its phases, its failure."""
 
 import dataclasses
+import enum
 from collections.abc import Mapping
 
 from rnn_scaling.records.decoding import (
@@ -8,6 +9,7 @@ from rnn_scaling.records.decoding import (
     Joules,
     Length,
     Loss,
+    Name,
     Number,
     Part,
     PositiveCount,
@@ -82,6 +84,39 @@ class Throughput(Part):
     items: PositiveCount | None = dataclasses.field(metadata={"older": "words"})
     seconds: Length | None
     items_per_second: Length = dataclasses.field(metadata={"older": "words_per_second"})
+
+
+class LogFindingKind(str, enum.Enum):
+    """What makes the rate of a log depend on how its lines are read."""
+
+    FIRST_RANK = "first-rank"  # several ranks printed a rate; the first was taken
+    SUM_OF_RANKS = "sum-of-ranks"  # several ranks printed a rate; their sum was taken
+    ONE_TIMED_RANK = "one-timed-rank"  # several ranks printed times; one was taken
+    RUNNING_AVERAGE = "running-average"  # taken: the rate between the lines
+    RISING = "rising"  # start-up or a running average; taken: the mean of the lines
+    START_UP = "start-up"  # more lines than the usual one are left out
+    SLOWER = "slower"  # the later lines are slower; all of them count
+    UNSTEADY = "unsteady"  # no level of the rates holds to the end
+    TWO_CLUSTERS = "two-clusters"  # lines of another kind, by their values
+    EVALUATION = "evaluation"  # lines of another kind, by their words
+    LOG_TOTAL = "log-total"  # the log's own total differs from the steps that it shows
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LogFinding(Sparse):
+    """A second way to read a log, and which of the two the rate of the record is.
+
+    The kind is the value of a `LogFindingKind`; newer versions may have more.
+    """
+
+    kind: Name
+    count: Count  # ranks, or lines that were left out or differ
+    total: Count  # lines in all, of which `count` is a part; 0 if that has no meaning
+    taken: Length  # items/s that the record has
+    other: Length  # items/s by the other way
+    # Mean milliseconds as the two kinds of lines print them; None if they print rates.
+    taken_ms: Length | None = None
+    other_ms: Length | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,7 @@ from rnn_scaling.records.environment import NOTHING_TOLD, Environment, Resolved
 from rnn_scaling.records.parts import (
     Batches,
     Energy,
+    LogFinding,
     Memory,
     Parameters,
     Phases,
@@ -93,6 +94,8 @@ class RunRecord:
     log_rounding: Fraction | None = None
     # What timed that log's steps, the "arrival" of its lines or the "process"; None: it printed rates or seconds.
     log_clock: Name | None = None
+    # What else the rate of that log may be; None: its lines have one meaning.
+    log_findings: tuple[LogFinding, ...] | None = None
     ended: Name | None = (
         None  # how its program ended after it had written this, where that was not well
     )
@@ -114,7 +117,7 @@ class RunRecord:
             "config": encode(self.config),
         }
         fields |= {
-            name: getattr(self, name)
+            name: encode(getattr(self, name))
             for name in _SELDOM
             if getattr(self, name) is not None
         }
@@ -132,7 +135,14 @@ class RunRecord:
 
 
 _TYPES = typing.get_type_hints(RunRecord, include_extras=True)
-_SELDOM = ("log_format", "log_rounding", "log_clock", "ended", "missing_output")
+_SELDOM = (
+    "log_format",
+    "log_rounding",
+    "log_clock",
+    "log_findings",
+    "ended",
+    "missing_output",
+)
 _TOP = {
     name: _TYPES[name] for name in ("error", "unit", "flops_per_item", *_SELDOM)
 }  # what is no part of its own

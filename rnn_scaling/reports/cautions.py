@@ -7,7 +7,7 @@ from rnn_scaling.analysis.comparison.differences import SHARES, Difference
 from rnn_scaling.analysis.rows import Key, Row, process_rates
 from rnn_scaling.analysis.series_titles import kernel_on_cpus
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.reports import environment
+from rnn_scaling.reports import environment, log_findings
 from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.wording import counted, sentence, sentences
 from rnn_scaling.settings import scale
@@ -27,7 +27,11 @@ def statements(summary: Summary) -> list[Statement]:
     """Grave differences, load, throttled clocks, losses, programs that failed late, rates from logs."""
     records = [record for row in summary.rows for record in row.records]
     grave = [d for d in summary.differences if d.is_grave or d.what in LOADS]
-    late = [*_late_failures(summary), *_logs(summary)]
+    late = [
+        *_late_failures(summary),
+        *_logs(summary),
+        *log_findings.of_summary(summary),
+    ]
     return [
         *environment.statements(records),
         *map(_difference, grave),
@@ -39,7 +43,11 @@ def statements(summary: Summary) -> list[Statement]:
 
 def opening(summary: Summary) -> list[str]:
     """The paragraphs above all tables: machines, unfinished runs, rates from logs, the meaning of units and means."""
-    notices = [*_late_failures(summary), *_logs(summary)]
+    notices = [
+        *_late_failures(summary),
+        *_logs(summary),
+        *log_findings.of_summary(summary),
+    ]
     if summary.running:
         notices.insert(
             0, Statement("runs-going-on", values={"files": list(summary.running)})

@@ -76,6 +76,12 @@ def plain(value: float, digits: int) -> str:
     return _rounded(value, min(digits, WITHOUT_INTERVAL - 1 - _magnitude(value)))
 
 
+def digits(value: float, significant: int) -> str:
+    """Return a number with at least its whole part and so many significant digits."""
+    decimals = significant - 1 - _magnitude(value) if value else 0
+    return f"{value:,.{max(0, decimals)}f}"
+
+
 def share(value: float) -> str:
     """A share as a whole per cent; with a decimal below ten: "58 %", "5.2 %"."""
     return f"{100 * value:.{0 if value >= 0.0995 else 1}f} %"

@@ -18,7 +18,14 @@ from rnn_scaling.files.markdown import escaped
 from rnn_scaling.files.output_files import write_bytes
 from rnn_scaling.records import folder
 from rnn_scaling.records.own_files import is_own
-from rnn_scaling.reports import cautions, conclusions, learning, series_table, table
+from rnn_scaling.reports import (
+    cautions,
+    conclusions,
+    learning,
+    log_findings,
+    series_table,
+    table,
+)
 from rnn_scaling.reports.numbers import has_interval
 from rnn_scaling.reports.pictures import curves, figures
 from rnn_scaling.reports.sections import Section, markdown
@@ -170,6 +177,7 @@ def brief_text(summary: Summary, folder: Path) -> str:
         conclusions.lead(summary),
         *map(sentence, [*cautions.hand_made(summary)[:1], *cautions.losses(summary)]),
     ]
+    lines += map(sentence, log_findings.of_summary(summary))
     learned = (
         learning.statements(summary.learning, summary.row_titles)
         if summary.learning

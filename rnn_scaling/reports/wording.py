@@ -9,6 +9,8 @@ A template is a line of a file of `templates`, "kind: template": a format string
     {n:is|are}          the first word for one, the second otherwise; n is a number or a list
     {rate:interval 1}   "120.3 ± 1.5", with one decimal at most where there is no interval
     {rate:interval}     the same, with more decimals where it would be 0.0
+    {rate:number}       20,125, 24.72, 0.0123: four significant digits, and all whole ones
+    {rate:number 3}     the same with three significant digits
     {part:share}        0.052 as "5.2 %"
     {tied:rates}        a list of {"name", "rate", "unit"}: "A (120.3 ± 1.5 words/s) and B (119 ± 2 words/s)"
     {rate:,.1f}         anything else is Python's own format
@@ -109,6 +111,8 @@ class _Kit(string.Formatter):
                     for series in value
                 ]
             )
+        if word == "number":
+            return numbers.digits(value, int(rest) if rest else 4)
         if word == "share":
             return numbers.share(value)
         if "|" in format_spec:

@@ -1,0 +1,60 @@
+"""What else the rates of logs may be, as statements: one per kind of finding."""
+
+from collections.abc import Iterable
+
+from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.records.parts import LogFinding, LogFindingKind
+from rnn_scaling.reports.summary import Summary
+
+TIMED_CLUSTERS = "log-two-clusters-timed"  # lines with milliseconds instead of rates
+
+
+def of_summary(summary: Summary) -> list[Statement]:
+    """Return a statement for each kind of finding, with the numbers of its first run."""
+    first: dict[str, tuple[str, LogFinding, str]] = {}
+    runs: dict[str, int] = {}
+    rows = [row for series in summary.series for row in series.rows]
+    for row in rows:
+        for name, run in zip(row.files, row.row.records):
+            for finding in run.log_findings or ():
+                first.setdefault(finding.kind, (name, finding, run.unit))
+                runs[finding.kind] = runs.get(finding.kind, 0) + 1
+    statements = []
+    for kind, (name, finding, unit) in first.items():
+        more = runs[kind] - 1
+        where = f"{name} (and {more} more)" if more else name
+        statements += of_log(where, [finding], unit)
+    return statements
+
+
+def of_log(source: str, findings: Iterable[LogFinding], unit: str) -> list[Statement]:
+    """Return the statements of one log.
+
+    Args:
+      source: The name of the log or of its run.
+      findings: Its findings; those of a kind of a newer version are left out.
+      unit: What the rates count, without "/s".
+    """
+    known = {kind.value for kind in LogFindingKind}
+    return [
+        _statement(source, finding, unit)
+        for finding in findings
+        if finding.kind in known
+    ]
+
+
+def _statement(source: str, finding: LogFinding, unit: str) -> Statement:
+    kind = f"log-{finding.kind}"
+    values = {
+        "count": finding.count,
+        "total": finding.total,
+        "taken": finding.taken,
+        "other": finding.other,
+        "difference": abs(finding.other / finding.taken - 1),
+        "unit": unit,
+    }
+    is_timed = finding.taken_ms is not None and finding.other_ms is not None
+    if finding.kind == LogFindingKind.TWO_CLUSTERS and is_timed:
+        kind = TIMED_CLUSTERS
+        values |= {"taken_ms": finding.taken_ms, "other_ms": finding.other_ms}
+    return Statement(kind, source, values)

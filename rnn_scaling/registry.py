@@ -84,6 +84,9 @@ class Importer(Choice):
         False  # whether it has the rate of a training run, so that a sweep can read it
     )
     counts_steps: bool = False  # it is a progress bar of `importers.bars`, whose rates are steps a second
+    adds_ranks: bool = (
+        False  # `parse` takes `ranks`, which ranks count if several print
+    )
 
 
 Table = Mapping[str, Choice]
@@ -370,20 +373,29 @@ IMPORTERS: Mapping[str, Importer] = {
     "rccl_tests_json": Importer("rnn_scaling.importers.rccl_tests_json"),
     "mlperf": Importer("rnn_scaling.importers.mlperf", tells_rates=True),
     "mlperf_system": Importer("rnn_scaling.importers.mlperf_system"),
-    "gnmt": Importer("rnn_scaling.importers.gnmt", tells_rates=True),
+    "gnmt": Importer("rnn_scaling.importers.gnmt", tells_rates=True, adds_ranks=True),
     "bandwidth_test": Importer("rnn_scaling.importers.cuda_bandwidth"),
     "p2p_bandwidth_latency": Importer("rnn_scaling.importers.p2p_bandwidth"),
     "nvidia_smi_topo": Importer("rnn_scaling.importers.topo"),
     "seed_trainer": Importer("rnn_scaling.importers.seed_trainer", tells_rates=True),
     "hugging_face": Importer("rnn_scaling.importers.hugging_face", tells_rates=True),
     "keras": Importer(
-        "rnn_scaling.importers.keras_bar", tells_rates=True, counts_steps=True
+        "rnn_scaling.importers.keras_bar",
+        tells_rates=True,
+        counts_steps=True,
+        adds_ranks=True,
     ),
     "lightning": Importer(
-        "rnn_scaling.importers.lightning_bar", tells_rates=True, counts_steps=True
+        "rnn_scaling.importers.lightning_bar",
+        tells_rates=True,
+        counts_steps=True,
+        adds_ranks=True,
     ),
     "tqdm": Importer(
-        "rnn_scaling.importers.tqdm_bar", tells_rates=True, counts_steps=True
+        "rnn_scaling.importers.tqdm_bar",
+        tells_rates=True,
+        counts_steps=True,
+        adds_ranks=True,
     ),
 }
 

@@ -3,10 +3,15 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rnn_scaling import entry, registry
+from rnn_scaling.importers.rank_tags import Ranks
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
+
+if TYPE_CHECKING:
+    from rnn_scaling.importers.common import ImportedLog
 
 USAGE = """\
 Reads the output of other benchmarks, detects each file's format, and prints the rates as one table, with speedup and
@@ -39,6 +44,12 @@ class ImportOptions:
         "csv and json have every row, markdown the first 100 rows of a table",
         choices=("markdown", "csv", "json"),
     )
+    ranks: str | None = option(
+        None,
+        "if several ranks print a rate: that of the first, or the sum of all "
+        "(default: first for progress bars, sum for gnmt)",
+        choices=tuple(choice.value for choice in Ranks),
+    )
     audit: bool = option(
         False, "also audit the rates of all files and print the findings"
     )
@@ -49,7 +60,9 @@ def main(words: Sequence[str]) -> int:
     options = flags.read(words, USAGE, ImportOptions, "import_log")
     from rnn_scaling.importers import any_format, rendering
 
-    logs, errors = any_format.read_all(options.files, options.format)
+    ranks = Ranks(options.ranks) if options.ranks else None
+    logs, errors = any_format.read_all(options.files, options.format, ranks)
+    logs = [_with_findings(log) for log in logs]
     audited = (
         [rendering.findings(rows) for rows in rendering.by_unit(logs).values()]
         if options.audit
@@ -64,3 +77,15 @@ def main(words: Sequence[str]) -> int:
         if errors or any(findings for findings, _ in audited or [])
         else entry.EXIT_OK
     )
+
+
+def _with_findings(log: "ImportedLog") -> "ImportedLog":
+    """Add the sentences about what else the rate of a log may be to its remarks."""
+    if not log.findings:
+        return log
+    from rnn_scaling.reports import log_findings, wording
+
+    unit = log.rows[0].rate_unit.removesuffix("/s")
+    statements = log_findings.of_log(log.source, log.findings, unit)
+    sentences = [wording.sentence(statement) for statement in statements]
+    return dataclasses.replace(log, remarks=(*log.remarks, *sentences))

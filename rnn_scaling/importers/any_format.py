@@ -6,6 +6,7 @@ from pathlib import Path
 from rnn_scaling import registry
 from rnn_scaling.importers import mlperf_system
 from rnn_scaling.importers.common import ImportedLog, LogError, read_lines
+from rnn_scaling.importers.rank_tags import Ranks
 
 WINDOW = 256 << 10  # characters that are searched together for a known format
 
@@ -30,19 +31,20 @@ def formats_of(path: Path) -> list[str]:
 
 
 def read_all(
-    paths: Sequence[Path], format: str = "auto"
+    paths: Sequence[Path], format: str = "auto", ranks: Ranks | None = None
 ) -> tuple[list[ImportedLog], list[str]]:
-    """Reads files in the given format, or in every one that they seem to hold; with a sentence for each that failed."""
-    logs, errors = [], []
+    """Read files in the given format, or in every one that they seem to hold.
+
+    Returns:
+      The logs, and a sentence for each file that could not be read.
+    """
+    logs: list[ImportedLog] = []
+    errors: list[str] = []
     for path in paths:
         try:
             for name in formats_of(path) if format == "auto" else [format]:
                 try:
-                    logs.append(
-                        registry.load(registry.IMPORTERS, name).parse(
-                            read_lines(path), str(path)
-                        )
-                    )
+                    logs.append(parse(name, path, ranks))
                 except LogError as e:
                     errors.append(str(e))
         except LogError as e:  # of no known format
@@ -50,6 +52,16 @@ def read_all(
         except OSError as e:
             errors.append(f"{path}: {e.strerror or e}")
     return mlperf_system.join(logs), errors
+
+
+def parse(name: str, path: Path, ranks: Ranks | None) -> ImportedLog:
+    """Read a file as one format. Raises LogError and OSError like its importer."""
+    parse_lines = registry.load(registry.IMPORTERS, name).parse
+    if registry.IMPORTERS[name].adds_ranks:
+        log: ImportedLog = parse_lines(read_lines(path), str(path), ranks)
+    else:
+        log = parse_lines(read_lines(path), str(path))
+    return log
 
 
 def windows(path: Path) -> Iterator[str]:

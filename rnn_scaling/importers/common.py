@@ -13,6 +13,8 @@ from pathlib import Path
 from rnn_scaling.audit import numbers
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table
+from rnn_scaling.importers.rank_tags import untag
+from rnn_scaling.records.parts import LogFinding
 
 PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
 MAX_ROWS = 100_000  # rows of one log that are kept
@@ -20,14 +22,6 @@ LARGEST = 1e30  # no number of a log is larger; sums and ratios of smaller ones 
 MAX_KINDS = 20  # kinds of problems that are listed
 MAX_REMARKS = 10  # sentences about what stands out in one log
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-# Open MPI "[1,0]<stdout>:", PRRTE "[prterun-host-7@1,0]<stdout>: ", Horovod's Gloo "[0]<stdout>:", MPICH and Intel
-# "[0] ", Slurm's srun --label "0: ".
-_LOGGED = re.compile(
-    r"\s{0,8}[A-Z]{4,8}\|[\d:T.-]{10,30}\|[^|]{1,80}\|\d{1,5}\| "
-)  # Kubeflow's launcher.py
-_TAG = re.compile(
-    r"[^\[\]|]{0,40}?\[(?:[^\[\]]{0,60},)?(\d{1,7})\]<std(?:out|err|diag)>:? ?|\[(\d{1,7})\] |\s{0,6}(\d{1,6}): "
-)
 
 
 class LogError(ValueError):
@@ -89,6 +83,8 @@ class ImportedLog:
     problems: tuple[Problem, ...] = ()  # lines that could not be used; the rest was
     # What stands out among the numbers, such as a step or a link far slower than the others, a sentence each.
     remarks: tuple[str, ...] = ()
+    # What else the rate of the first row may be.
+    findings: tuple[LogFinding, ...] = ()
 
 
 class Problems:
@@ -129,6 +125,7 @@ def finish(
     problems: Problems,
     nothing: str,
     remarks: Iterable[str] = (),
+    findings: Iterable[LogFinding] = (),
 ) -> ImportedLog:
     """The result; without any row it is an error."""
     points, kept = tuple(rows), tuple(table for table in tables if table.rows)
@@ -142,7 +139,14 @@ def finish(
             f"{source}: and {len(kept_remarks) - MAX_REMARKS} more of this kind"
         ]
     return ImportedLog(
-        format, source, points, kept, tuple(notes), faults, tuple(kept_remarks)
+        format,
+        source,
+        points,
+        kept,
+        tuple(notes),
+        faults,
+        tuple(kept_remarks),
+        tuple(findings),
     )
 
 
@@ -165,21 +169,6 @@ def numbered(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
         yield number, _ANSI.sub("", text) if "\x1b" in text else text
         if piece.endswith("\n") or len(piece) < PIECE:
             number += 1
-
-
-def untag(text: str) -> tuple[int | None, str]:
-    """A line's rank and the line without the tag that a launcher put before it; rank None without a tag or number.
-
-    >>> untag("[1,3]<stdout>:total images/sec: 9.5")
-    (3, 'total images/sec: 9.5')
-    """
-    start = text[:120]
-    if "|" in start and (match := _LOGGED.match(text)):
-        text, start = text[match.end() :], start[match.end() :]
-    match = _TAG.match(text) if "[" in start or ": " in start else None
-    if match is None:
-        return None, text
-    return int(match[1] or match[2] or match[3]), text[match.end() :]
 
 
 def by_rank(

@@ -7,7 +7,7 @@ NVIDIA/results/*/gnmt/result_*.txt.
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rnn_scaling.audit import numbers
 from rnn_scaling.files.markdown import Table, Value
@@ -22,6 +22,8 @@ from rnn_scaling.importers.common import (
     finish,
     positive,
 )
+from rnn_scaling.importers.rank_tags import Ranks
+from rnn_scaling.records.parts import LogFinding, LogFindingKind
 
 FORMAT = "gnmt"
 UNIT = "tokens/s"
@@ -65,6 +67,10 @@ class _Step:
     mean_s: str
     mean_rate: str
 
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.epoch, self.step
+
 
 @dataclasses.dataclass
 class _GnmtRun:
@@ -77,10 +83,22 @@ class _GnmtRun:
     settings: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads one row a run. Raises LogError if no TRAIN line is there."""
+def parse(lines: Iterable[str], source: str, ranks: Ranks | None = None) -> ImportedLog:
+    """Return one row per run.
+
+    Args:
+      lines: The lines of the log.
+      source: Its name.
+      ranks: FIRST if a TRAIN line is the total of all ranks; it is one rank's part
+        otherwise.
+
+    Raises:
+      LogError: If the log has no TRAIN line.
+    """
     problems = Problems()
-    runs, settings, count = [_GnmtRun()], dict[str, str](), 0
+    runs = [_GnmtRun()]
+    settings: dict[str, str] = {}
+    count = 0
     for line, rank, text in by_rank(lines):
         try:
             if "TRAIN [" in text:
@@ -101,12 +119,19 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
             break
         runs[-1].settings = dict(settings)
     runs = [run for run in runs if run.steps]
-    rows = [row for run in runs if (row := _row(run, source, problems))]
+    rows: list[ScalingRow] = []
+    findings: list[LogFinding] = []
+    for run in runs:
+        row = _row(run, source, problems, findings, ranks)
+        if row is not None:
+            rows.append(row)
     epochs = Table(
         "GNMT epochs", COLUMNS, tuple(cells for run in runs for cells in _epochs(run))
     )
     nothing = "no TRAIN line of GNMT in this file"
-    return finish(FORMAT, source, rows, [epochs], NOTES, problems, nothing)
+    return finish(
+        FORMAT, source, rows, [epochs], NOTES, problems, nothing, findings=findings
+    )
 
 
 def _train(line: int, rank: int | None, text: str, runs: list[_GnmtRun]) -> None:
@@ -124,55 +149,135 @@ def _train(line: int, rank: int | None, text: str, runs: list[_GnmtRun]) -> None
     )  # fmt: skip
     if not step.seconds * step.rate <= common.LARGEST:
         raise ValueError(f"expected Tok/s of a step, got {match[6][:40]!r}")
+    if rank is None:
+        rank = _untagged_rank(runs[-1], step)
     before = runs[-1].steps.get(rank)
-    if before and (step.epoch, step.step) <= (before[-1].epoch, before[-1].step):
+    if before and step.place <= before[-1].place:
         runs.append(_GnmtRun())
     runs[-1].steps.setdefault(rank, []).append(step)
 
 
-def _row(run: _GnmtRun, source: str, problems: Problems) -> ScalingRow | None:
-    """The row of a run, None if it holds no step after the warm-up."""
-    kept = {rank: _measured(steps) for rank, steps in run.steps.items()}
+def _untagged_rank(run: _GnmtRun, step: _Step) -> int | None:
+    """Return the rank of a line without a tag, in the order in which ranks print.
+
+    Ranks print the same steps, so a line continues the rank that is furthest of those
+    before this step. A line with the first step of the run is a further rank, as long as
+    no rank has printed more than two lines.
+    """
+    before = [rank for rank, steps in run.steps.items() if steps[-1].place < step.place]
+    if before:
+        return max(before, key=lambda rank: run.steps[rank][-1].place)
+    all_steps = list(run.steps.values())
+    is_another = all(
+        steps[0].place == step.place and len(steps) <= 2 for steps in all_steps
+    )
+    return len(all_steps) if all_steps and is_another else None
+
+
+def _row(
+    run: _GnmtRun,
+    source: str,
+    problems: Problems,
+    findings: list[LogFinding],
+    ranks: Ranks | None,
+) -> ScalingRow | None:
+    """Return the row of a run, and add what else its rate may be to the findings.
+
+    The log's own total is the rate if the steps that the log shows say something else,
+    or nothing. None if the run has no total and ends within its warm-up.
+    """
+    kept = _kept(run)
     first = next(iter(run.steps.values()))[0]
+    total = list(run.totals.values())[-1] if run.totals else None
     if not all(kept.values()):
         text = f"the run ends within its warm-up ({WARMUP_STEPS} steps): no rate"
         problems.add(first.line, text, "warm-up")
-        return None
-    rank_rates = [
-        math.fsum(s.seconds * s.rate for s in steps)
-        / math.fsum(s.seconds for s in steps)
-        for steps in kept.values()
-    ]
+        return None if total is None else _row_of(run, source, total, None, {})
+    rank_rates = [_rate(steps) for steps in kept.values()]
     devices = _devices(run, len(rank_rates))
     rate = math.fsum(rank_rates) * (devices / len(rank_rates) if devices else 1)
-    if devices is None:
+    if ranks == Ranks.FIRST:
+        rate = rank_rates[0]
+    elif devices is None and total is None:
         problems.add(
             first.line,
             "the log does not say how many ranks there were: the rate is one rank's",
             "ranks",
         )
-    steps = [step for rank_steps in kept.values() for step in rank_steps]
-    shown = sum(map(len, run.steps.values()))
-    extra: dict[str, numbers.Printed | None] = {
-        "steps shown": exact(len(steps)),
-        "left out as warm-up": exact(shown - len(steps)),
-        "tokens/s a rank": _rounded(rate / (devices or 1)),
-        "tokens/s of all ranks as printed": _rounded(list(run.totals.values())[-1])
-        if run.totals
-        else None,
+    if len(rank_rates) > 1:
+        findings.append(_of_ranks(rank_rates, ranks == Ranks.FIRST))
+    num_counted = sum(map(len, kept.values()))
+    num_shown = sum(map(len, run.steps.values()))
+    extra = {
+        "steps shown": exact(num_counted),
+        "left out as warm-up": exact(num_shown - num_counted),
+        "tokens/s a rank": _rounded(math.fsum(rank_rates) / len(rank_rates)),
     }
+    if total is not None:
+        extra["tokens/s of all ranks as printed"] = _rounded(total)
+    if total is None or abs(rate / total - 1) <= AGREE or ranks == Ranks.FIRST:
+        return _row_of(run, source, rate, devices, extra)
+    finding = LogFinding(
+        kind=LogFindingKind.LOG_TOTAL.value,
+        count=num_counted,
+        total=num_shown,
+        taken=total,
+        other=rate,
+    )
+    findings.append(finding)
+    extra["tokens/s of the steps shown"] = _rounded(rate)
+    return _row_of(run, source, total, devices, extra)
+
+
+def _row_of(
+    run: _GnmtRun,
+    source: str,
+    rate: float,
+    devices: int | None,
+    extra: Mapping[str, numbers.Printed],
+) -> ScalingRow:
+    series = ["gnmt"]
+    if "math" in run.settings:
+        series.append(run.settings["math"])
     return ScalingRow(
         source,
-        first.line,
-        series=", ".join(
-            ["gnmt", *([run.settings["math"]] if "math" in run.settings else [])]
-        ),
+        next(iter(run.steps.values()))[0].line,
+        series=", ".join(series),
         devices=devices,
         batch_size=_size(run.settings.get("train-batch-size")),
         global_batch_size=_size(run.settings.get("train-global-batch-size")),
         rate=_rounded(rate),
         rate_unit=UNIT,
-        extra={name: cell for name, cell in extra.items() if cell is not None},
+        extra=extra,
+    )
+
+
+def _kept(run: _GnmtRun) -> dict[int | None, list[_Step]]:
+    """Return the steps of each rank after the warm-up.
+
+    A rank without any is left out if others have some: a run that was started again
+    after a line or two looks like a rank.
+    """
+    kept = {rank: _measured(steps) for rank, steps in run.steps.items()}
+    with_steps = {rank: steps for rank, steps in kept.items() if steps}
+    return with_steps if None in kept and with_steps else kept
+
+
+def _rate(steps: Sequence[_Step]) -> float:
+    """Return the tokens/s of one rank over the steps that its log shows."""
+    tokens = math.fsum(step.seconds * step.rate for step in steps)
+    return tokens / math.fsum(step.seconds for step in steps)
+
+
+def _of_ranks(rank_rates: Sequence[float], is_first: bool) -> LogFinding:
+    total = math.fsum(rank_rates)
+    kind = LogFindingKind.FIRST_RANK if is_first else LogFindingKind.SUM_OF_RANKS
+    return LogFinding(
+        kind=kind.value,
+        count=len(rank_rates),
+        total=len(rank_rates),
+        taken=rank_rates[0] if is_first else total,
+        other=total if is_first else rank_rates[0],
     )
 
 

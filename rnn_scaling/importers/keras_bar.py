@@ -16,6 +16,7 @@ BAR = Bar(
     ),
     needs="/",
     has_mean=False,
+    validated=" val_",
     notes=(
         "The seconds of a step are the mean of an epoch without its first step; with verbose=2 validation counts.",
     ),

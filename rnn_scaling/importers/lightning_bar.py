@@ -11,7 +11,8 @@ FORMAT = "lightning"
 BAR = Bar(
     FORMAT,
     re.compile(
-        r"\s*(?P<bar>Epoch) \d+(?:/-?\d+)?:?\s.*?[|━╸╺ ]\s*(?P<step>\d+)/(?P<total>\d+)\s.*?[, ]"
+        r"\s*(?P<bar>Epoch) \d+(?:/-?\d+)?:?\s.*?[|━╸╺ ]\s*(?P<step>\d+)/(?P<total>\d+)\s"
+        r"(?:\[(?P<elapsed>[\d:]{1,20})<)?.*?[, ]"
         rf"(?P<rate>{NUMBER})(?P<unit>it/s|s/it)(?:.*?loss(?:=|: )(?P<loss>{NUMBER}))?"
     ),
     needs="Epoch",

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from rnn_scaling.importers import start_up
 from rnn_scaling.importers.log_formats import ARRIVAL, LogReading, Terms
 
 DELAY_S = 0.02  # that a line may take from the program to the sweep on a busy machine
@@ -20,12 +21,13 @@ REMEDY = "let it print at once: flush=True, python -u, PYTHONUNBUFFERED=1, or st
 
 
 class Event(NamedTuple):
-    """A line that tells a step. half: half of what its last digit counts, 0 for a whole number."""
+    """A line that shows a step."""
 
     arrived_s: float
     step: float
-    half: float = 0.0
+    half: float = 0.0  # half of what the last digit means; 0 for a whole number
     loss: float | None = None
+    epoch: int | None = None  # None if the log does not name it
 
 
 @dataclasses.dataclass
@@ -55,9 +57,10 @@ def read(events: Iterable[Event], format: str, terms: Terms) -> LogReading:
             else "tell fewer than two steps"
         )
         raise ValueError(f"its {lines + len(epochs)} lines that tell a new step {come}")
-    first = min(terms.warmup, len(pairs) - 1)
     seconds = tuple(end.last.arrived_s - begin.last.arrived_s for begin, end in pairs)
     steps = [end.last.step - begin.last.step for begin, end in pairs]
+    costs = [taken_s / count for taken_s, count in zip(seconds, steps)]
+    first = start_up.find(costs, terms.warmup).lines
     counted_s, counted_steps = math.fsum(seconds[first:]), math.fsum(steps[first:])
     error_s = DELAY_S + (math.fsum(seconds) / lines if is_buffered else 0.0)
     half = max(event.half for pair in pairs for event in (pair[0].last, pair[1].last))
@@ -97,7 +100,11 @@ def _epochs(events: Iterable[Event]) -> tuple[list[list[_Point]], int]:
     lines = 0
     for event in events:
         last = epochs[-1][-1] if epochs else None
-        if last is None or is_new_epoch(event.step, last.last.step):
+        if (
+            last is None
+            or event.epoch != last.last.epoch
+            or is_new_epoch(event.step, last.last.step)
+        ):
             epochs.append([_Point(event.arrived_s, event)])
         elif event.step > last.last.step:
             lines += 1

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from rnn_scaling import registry
 from rnn_scaling.importers import printed_numbers
+from rnn_scaling.importers.rank_tags import Ranks
+from rnn_scaling.records.parts import LogFinding
 
 AUTO, REGEX, WALL = "auto", "regex:", "wall"
 GROUPS = ("rate", "items", "seconds", "ms", "step", "total", "loss")
@@ -30,6 +32,7 @@ class LogReading:
     # "" where the program printed its rate or seconds, else ours: ARRIVAL of its lines, or its whole PROCESS.
     clock: str = ""
     notes: tuple[str, ...] = ()  # what the numbers mean, a sentence each
+    findings: tuple[LogFinding, ...] = ()  # what else the rate may be
 
 
 class Timing(NamedTuple):
@@ -43,11 +46,14 @@ class Timing(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class Terms:
     formats: str = AUTO  # the value of --log_format
-    warmup: int = 1  # matches of a pattern at the start that no rate counts
+    # Matches of a pattern at the start that no rate counts; None: those of the start-up.
+    warmup: int | None = None
     items_per_step: float | None = None  # where a log tells steps alone, else None
     num_devices: int = 1  # of the run, of which no rank is more
     items: float | None = None  # of the whole run, with WALL
     timing: Timing = Timing()  # by the sweep
+    # Which ranks count if several print; None: as the format does.
+    ranks: Ranks | None = None
 
 
 class Seen(NamedTuple):

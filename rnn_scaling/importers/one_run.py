@@ -44,11 +44,7 @@ def read(path: Path, terms: Terms) -> LogReading:
             try:
                 if registry.IMPORTERS[name].counts_steps:
                     return _of_bar(path, name, terms)
-                return _reading(
-                    registry.load(registry.IMPORTERS, name).parse(
-                        read_lines(path), str(path)
-                    )
-                )
+                return _reading(any_format.parse(name, path, terms.ranks))
             except ValueError as e:
                 failures.append(
                     f"as {name}: {e.reason if isinstance(e, LogError) else e}"
@@ -100,6 +96,14 @@ def _of_bar(path: Path, name: str, terms: Terms) -> LogReading:
             rate=shown.rate * terms.items_per_step,
             unit="",
             notes=(*shown.notes, note),
+            findings=tuple(
+                dataclasses.replace(
+                    finding,
+                    taken=finding.taken * terms.items_per_step,
+                    other=finding.other * terms.items_per_step,
+                )
+                for finding in shown.findings
+            ),
         )
 
 
@@ -206,6 +210,7 @@ def _reading(log: ImportedLog) -> LogReading:
             0.5 * row.rate.step / row.rate.value + numbers.SLACK, MOST_ROUNDING
         ),
         notes=(*(f"{log.format}: {note}" for note in log.notes), *notes),
+        findings=log.findings,
     )
 
 

@@ -5,18 +5,26 @@ Groups: rate (items/s); items and seconds of a stretch; or seconds, or ms, of on
 tells the seconds.
 """
 
-import collections
 import contextlib
 import dataclasses
 import math
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rnn_scaling.importers import line_clock, printed_numbers
-from rnn_scaling.importers.common import numbered, untag
+from rnn_scaling.importers import (
+    line_clock,
+    line_kinds,
+    pattern_rates,
+    printed_numbers,
+    rank_tags,
+)
+from rnn_scaling.importers.common import numbered
 from rnn_scaling.importers.line_clock import Event
 from rnn_scaling.importers.log_formats import REGEX, LogReading, Terms
+from rnn_scaling.importers.pattern_rates import Match
+from rnn_scaling.importers.rank_tags import Ranks
+from rnn_scaling.records.parts import LogFinding, LogFindingKind
 
 SMALLEST, LARGEST = 1e-12, 1e18  # of numbers that a record can hold
 MOST_MATCHES = 100_000
@@ -32,113 +40,113 @@ _BESIDE = {"step", "total", "loss"}
 
 @dataclasses.dataclass(frozen=True)
 class _Line:
-    """A line that matches: the texts by group, and the rank whose tag it has, or a number before it that may be one."""
+    """A line that matches."""
 
-    line: int
-    texts: dict[str, str]
-    rank: int | None
-    is_certain: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class _Match:
-    """One match: its numbers by group, half a unit of the last digit of each, and how many steps it stands for."""
-
-    numbers: dict[str, float]
-    halves: dict[str, float]
-    steps: float
+    line: int  # its number in the log
+    texts: dict[str, str]  # by group
+    rank: int | None  # the rank whose tag it has, or a number that may be one
+    is_certain: bool  # whether the tag can only be a rank's
+    before: str  # the line up to the number that is read, without the tag
 
 
 def read(lines: Iterable[str], regex: str, terms: Terms) -> LogReading:
-    """What the matches tell. Raises ValueError if nothing matches, or no number can be one.
+    """Return what the matches of a pattern say about the rate of a run.
 
-    A launcher's tags of ranks are taken off, and of several ranks the first that matches counts: the others print the
-    same steps; but what stands there may be the number of a step, "200: loss 2". With `rate` alone the rate of the run
-    is the harmonic mean of the matches after the warm-up, which counts each as long as it has items: as many in all,
-    or as many as steps where there is the group `step`.
+    Lines that evaluate are left out, and launchers' tags of ranks are taken off. What
+    looks like a tag may be the number of a step, "200: loss 2".
+
+    With the group `rate` alone, the rate of a run is the harmonic mean of the matches
+    after the start-up, each of which counts as many items: in all, or per step if the
+    pattern has the group `step`.
+
+    Raises:
+      ValueError: If nothing matches, or if the matches are not numbers of a run.
     """
     with limited(LIMIT_S):
-        matching = _of_one_rank(
-            _matching(lines, regex, terms.num_devices), terms.num_devices
-        )
+        matching = _matching(lines, regex, terms.num_devices)
     if not matching:
         raise ValueError(
             "its output has no line that the pattern of --log_format matches"
         )
+    evaluating = set(line_kinds.evaluations([line.before for line in matching]))
+    training = [line for index, line in enumerate(matching) if index not in evaluating]
+    ranks = _by_rank(training, terms.num_devices)
     if not _SECONDS & printed_numbers.compiled(regex).groupindex.keys():
-        return line_clock.read(_events(matching, terms), REGEX + regex, terms)
-    matches = _matches(matching)
-    first = min(terms.warmup, len(matches) - 1)
-    loss = tuple(_finite(match.numbers.get("loss")) for match in matches)
-    if "rate" in matches[0].numbers:
-        counted = matches[first:]
-        steps = math.fsum(match.steps for match in counted)
-        rate = steps / math.fsum(
-            match.steps / match.numbers["rate"] for match in counted
-        )
-        lowest = steps / math.fsum(
-            match.steps / (match.numbers["rate"] - match.halves["rate"])
-            for match in counted
-        )
-        mean = (
-            f"the mean of {len(counted)} printed rates"
-            if len(counted) > 1
-            else "the last printed rate"
-        )
-        how = "" if len(matches) == 1 else f"{REGEX} {mean}, {first} left out"
-        return LogReading(
-            format=REGEX + regex,
-            rate=rate,
-            rounding=1 - lowest / rate,
-            notes=(how,) if how else (),
-        )
-    if "items" not in matches[0].numbers and terms.items_per_step is None:
+        reading = line_clock.read(_events(ranks[0], terms), REGEX + regex, terms)
+        return _with_ranks_of_times(reading, len(ranks))
+    all_matches = [_matches(rank_lines) for rank_lines in ranks]
+    numbers = all_matches[0][0].numbers
+    if not {"rate", "items"} & numbers.keys() and terms.items_per_step is None:
         raise ValueError(
             "the pattern's matches tell seconds alone; items have to match, too, or --items_per_step"
         )
-    seconds = tuple(_seconds(match, terms.items_per_step) for match in matches)
-    items = tuple(
-        match.numbers.get("items") or match.steps * (terms.items_per_step or math.nan)
-        for match in matches
+    readings = [pattern_rates.read(matches, terms) for matches in all_matches]
+    reading = dataclasses.replace(
+        _of_ranks(readings, numbers, terms), format=REGEX + regex
     )
-    rate = math.fsum(items[first:]) / math.fsum(seconds[first:])
-    has_loss = any(value is not None for value in loss)
-    note = f"{REGEX} a match of the pattern counts as a batch; its seconds are as exact as they were printed"
-    return LogReading(
-        REGEX + regex,
-        rate,
-        seconds=seconds,
-        items=items,
-        loss=loss if has_loss else (),
-        warmup=first,
-        rounding=_rounding(matches[first:], terms.items_per_step),
-        notes=(note,),
+    if not evaluating:
+        return reading
+    left_out = [line for index, line in enumerate(matching) if index in evaluating]
+    return _with_evaluation(reading, left_out, len(matching), terms)
+
+
+def _of_ranks(
+    readings: Sequence[LogReading], numbers: Mapping[str, float], terms: Terms
+) -> LogReading:
+    """Return one reading of the ranks that printed, the lowest rank first."""
+    first = readings[0]
+    if len(readings) == 1:
+        return first
+    if not {"rate", "items"} & numbers.keys():
+        return _with_ranks_of_times(first, len(readings))
+    total = math.fsum(reading.rate for reading in readings)
+    is_sum = terms.ranks == Ranks.SUM
+    kind = LogFindingKind.SUM_OF_RANKS if is_sum else LogFindingKind.FIRST_RANK
+    finding = LogFinding(
+        kind=kind.value,
+        count=len(readings),
+        total=len(readings),
+        taken=total if is_sum else first.rate,
+        other=first.rate if is_sum else total,
+    )
+    findings = (finding, *first.findings)
+    if not is_sum:
+        return dataclasses.replace(first, findings=findings)
+    off = math.fsum(reading.rate * reading.rounding for reading in readings)
+    # The batches of the first rank, with the items of all.
+    items = tuple(count * total / first.rate for count in first.items)
+    return dataclasses.replace(
+        first, rate=total, rounding=off / total, items=items, findings=findings
     )
 
 
-def _seconds(
-    match: _Match, items_per_step: float | None, of_halves: bool = False
-) -> float:
-    """Of the stretch that a match stands for, or half a unit of the last digit of these."""
-    numbers = match.halves if of_halves else match.numbers
-    seconds = numbers["seconds"] if "seconds" in numbers else numbers["ms"] / 1000
-    return seconds if items_per_step is None else seconds * match.steps
+def _with_ranks_of_times(reading: LogReading, count: int) -> LogReading:
+    """Add that one rank's times were taken, if several ranks printed some."""
+    if count == 1:
+        return reading
+    finding = LogFinding(
+        kind=LogFindingKind.ONE_TIMED_RANK.value,
+        count=count,
+        total=count,
+        taken=reading.rate,
+        other=reading.rate,
+    )
+    return dataclasses.replace(reading, findings=(finding, *reading.findings))
 
 
-def _rounding(matches: Sequence[_Match], items_per_step: float | None) -> float:
-    """By what share of itself the rate of these may be off: all may have been rounded the same way."""
-    seconds, off = (
-        math.fsum(_seconds(match, items_per_step, halves) for match in matches)
-        for halves in (False, True)
+def _with_evaluation(
+    reading: LogReading, left_out: Sequence[_Line], total: int, terms: Terms
+) -> LogReading:
+    """Add that lines of evaluations were left out, and their rate."""
+    matches = _matches(left_out)
+    finding = LogFinding(
+        kind=LogFindingKind.EVALUATION.value,
+        count=len(left_out),
+        total=total,
+        taken=reading.rate,
+        other=pattern_rates.mean_rate(matches, terms.items_per_step),
     )
-    items, more = (
-        math.fsum(numbers.get("items", 0.0) for numbers in per_match)
-        for per_match in (
-            [match.numbers for match in matches],
-            [match.halves for match in matches],
-        )
-    )
-    return 1 - (1 - off / seconds) * (items / (items + more) if items else 1.0)
+    return dataclasses.replace(reading, findings=(finding, *reading.findings))
 
 
 @contextlib.contextmanager
@@ -172,7 +180,7 @@ def _matching(lines: Iterable[str], pattern: str, num_devices: int) -> list[_Lin
     )
     for number, line in numbered(lines):
         text = line[:LONGEST]
-        rank, untagged = untag(text)
+        rank, untagged = rank_tags.untag(text)
         match = regex.search(untagged)
         if (
             match is None and rank is not None
@@ -190,9 +198,10 @@ def _matching(lines: Iterable[str], pattern: str, num_devices: int) -> list[_Lin
             "",
         ):
             raise ValueError(f"line {number} of its output: {fault}")
-        matching.append(
-            _Line(number, texts, rank, "<std" in text[: len(text) - len(untagged)])
-        )
+        read_at = min(match.start(name) for name in texts) if texts else match.start()
+        is_certain = rank is not None and rank_tags.is_certain(text)
+        before = match.string[:read_at]
+        matching.append(_Line(number, texts, rank, is_certain, before))
         if len(matching) > MOST_MATCHES * num_devices:
             if is_timed:
                 raise ValueError(
@@ -210,7 +219,7 @@ def _events(matching: Sequence[_Line], terms: Terms) -> Iterator[Event]:
         )
     for count, line in enumerate(matching, 1):
         loss = (
-            _finite(_number("loss", line.texts["loss"], line.line))
+            pattern_rates.finite_loss(_number("loss", line.texts["loss"], line.line))
             if "loss" in line.texts
             else None
         )
@@ -224,19 +233,21 @@ def _events(matching: Sequence[_Line], terms: Terms) -> Iterator[Event]:
         )
 
 
-def _of_one_rank(matching: Sequence[_Line], num_devices: int) -> Sequence[_Line]:
-    """What the first rank that matches says; all where the numbers before the lines are none of ranks."""
-    lines_of = collections.Counter(line.rank for line in matching)
-    if not any(line.is_certain for line in matching) and (
-        any(rank is None or rank >= num_devices for rank in lines_of)
-        or max(lines_of.values(), default=0) == 1
-    ):
-        return matching
-    return [line for line in matching if line.rank == matching[0].rank]
+def _by_rank(lines: Sequence[_Line], num_devices: int) -> list[list[_Line]]:
+    """Return the lines of each rank, lowest first; untagged lines are one rank."""
+    has_ranks = any(line.is_certain for line in lines) or rank_tags.are_ranks(
+        [line.rank for line in lines], num_devices
+    )
+    if not has_ranks:
+        return [list(lines)]
+    by_rank: dict[int, list[_Line]] = {}
+    for line in lines:
+        by_rank.setdefault(-1 if line.rank is None else line.rank, []).append(line)
+    return [by_rank[rank] for rank in sorted(by_rank)]
 
 
-def _matches(matching: Sequence[_Line]) -> list[_Match]:
-    matches: list[_Match] = []
+def _matches(matching: Sequence[_Line]) -> list[Match]:
+    matches: list[Match] = []
     before = 0.0
     for line in matching:
         numbers = {
@@ -252,7 +263,7 @@ def _matches(matching: Sequence[_Line]) -> list[_Match]:
             halves["items"] = 0.0
         # Steps count from 0 again in a new epoch.
         matches.append(
-            _Match(numbers, halves, step - before if step > before else max(step, 1.0))
+            Match(numbers, halves, step - before if step > before else max(step, 1.0))
         )
         before = step
     if len(matches) > 1:  # the steps of a run that was resumed do not count from 0
@@ -263,7 +274,7 @@ def _matches(matching: Sequence[_Line]) -> list[_Match]:
     return matches
 
 
-def _check_alike(matches: Sequence[_Match]) -> None:
+def _check_alike(matches: Sequence[Match]) -> None:
     needed = [{"rate"}, {"items", "seconds"}, {"seconds"}, {"items", "ms"}, {"ms"}]
     named = [frozenset(match.numbers) - _BESIDE for match in matches]
     if named and (len(set(named)) > 1 or set(named[0]) not in needed):
@@ -296,7 +307,3 @@ def _number(name: str, text: str, line: int) -> float:
             f"line {line} of its output: {name} is {text[:40]}; expected a number {rule}"
         )
     return value
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and abs(value) <= 3e38 else None

@@ -13,7 +13,7 @@ BAR = Bar(
     FORMAT,
     re.compile(
         rf"(?P<bar>.*?)(?:\d+%\|[^|]*\|)? *(?P<step>{NUMBER})(?:/(?P<total>{NUMBER}|\?))?[^\s\[|/]* "
-        r"\[[\d:?]+(?:<[^,\]]*)?, *"
+        r"\[(?P<elapsed>[\d:?]{1,20})(?:<[^,\]]*)?, *"
         rf"(?:\?|(?P<rate>{NUMBER}))(?P<unit>s/[^,\]]+|[^,\]]*/s)(?:[^\]]*?loss=(?P<loss>{NUMBER}))?"
     ),
     needs="[",

@@ -12,6 +12,7 @@ HOW_RUN = (
     "trainer_command",
     "log_format",
     "log_warmup",
+    "ranks",
     "items_per_step",
     "items",
     "unit",

@@ -15,6 +15,7 @@ from typing import Any
 
 from rnn_scaling.importers import log_formats, printed_numbers
 from rnn_scaling.importers.log_formats import Terms
+from rnn_scaling.importers.rank_tags import Ranks
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
@@ -60,10 +61,17 @@ class TrainerOptions:
         shown="FORMAT,...",
         whole=True,
     )
-    log_warmup: int = option(
-        1,
-        "first matches of the pattern that no rate counts, if there are more",
+    log_warmup: int | None = option(
+        None,
+        "first matches of the pattern that no rate counts, if there are more "
+        "(default: those that are start-up)",
         minimum=0,
+    )
+    ranks: str | None = option(
+        None,
+        "if several ranks print a rate: that of the first, or the sum of all "
+        "(default: first; in formats that print each rank's own tokens, sum)",
+        choices=tuple(choice.value for choice in Ranks),
     )
     items_per_step: str = option(
         "",
@@ -351,6 +359,9 @@ def _log_problems(options: TrainerOptions) -> Iterator[str]:
         and log_formats.AUTO not in options.log_format.split(",")
     ):
         yield "--items_per_step is for a --log_format that reads only steps or seconds"
+    if options.ranks == Ranks.SUM and options.items_per_step:
+        rule = "--items_per_step counts the items of all devices already"
+        yield f"--ranks=sum adds printed rates or items, but {rule}; leave one out"
     if (options.log_format == log_formats.WALL) != bool(options.items):
         yield "--items=PRODUCT and --log_format=wall need each other: the items of a whole run, and its seconds"
 
@@ -389,7 +400,12 @@ def _run(
         for text in (options.items_per_step, options.items)
     )
     terms = Terms(
-        options.log_format, options.log_warmup, step, values["num_devices"], whole
+        options.log_format,
+        options.log_warmup,
+        step,
+        values["num_devices"],
+        whole,
+        ranks=Ranks(options.ranks) if options.ranks else None,
     )
     return CommandRun("-".join(words), config, texts, terms)
 

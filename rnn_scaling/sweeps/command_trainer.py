@@ -282,6 +282,7 @@ class CommandTrainer(Trainer[CommandRun]):
             log_format=reading.format,
             log_rounding=reading.rounding if reading.rounding > NO_ROUNDING else None,
             log_clock=reading.clock or None,
+            log_findings=reading.findings or None,
         )
         return record.from_json(made.to_json())
 

@@ -1,0 +1,408 @@
+"""How the printed values of one log become one rate: logs, the real command, numbers.
+
+The logs are in tests/golden/rates.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shlex
+
+import pytest
+
+from rnn_scaling.commands import import_log, sweep
+from rnn_scaling.importers import log_formats, one_run
+from rnn_scaling.importers.log_formats import Terms, Timing
+from rnn_scaling.importers.rank_tags import Ranks
+from rnn_scaling.records import record
+from rnn_scaling.records.parts import LogFindingKind as Kind
+from rnn_scaling.sweeps import early_checks
+from tests.support.paths import GOLDEN
+
+TOKENS = "--log_format=regex:Tok/s {number}"
+MS = "--log_format=regex:time (?P<ms>{number}) ms"
+RATE = "regex:rate {number}"
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "rate", "kinds"),
+    [
+        (
+            "cumulative",
+            ["--log_format=regex:wps={number}"],
+            83_871,
+            {Kind.RUNNING_AVERAGE},
+        ),
+        (
+            "cumulative",
+            [r"--log_format=regex:update (?P<step>\d+) wps=(?P<rate>{number})"],
+            83_871,
+            {Kind.RUNNING_AVERAGE},
+        ),
+        (
+            "bar_running_mean",
+            ["--log_format=tqdm", "--items_per_step=1"],
+            200,
+            {Kind.RUNNING_AVERAGE},
+        ),
+        ("keras_epochs", ["--log_format=keras", "--items_per_step=1"], 1000 / 9, set()),
+        (
+            "evaluation_between",
+            [MS, "--items_per_step=1"],
+            1000 / 40.46,
+            {Kind.TWO_CLUSTERS},
+        ),
+        ("ranks", [TOKENS], 20_125, {Kind.FIRST_RANK}),
+        ("ranks", [TOKENS, "--ranks=first"], 20_125, {Kind.FIRST_RANK}),
+        ("ranks", [TOKENS, "--ranks=sum"], 80_600, {Kind.SUM_OF_RANKS}),
+        (
+            "rank_tags_torchrun",
+            ["--log_format=regex:tokens/s {number}"],
+            5_102,
+            {Kind.FIRST_RANK},
+        ),
+        (
+            "rank_tags_torchrun",
+            ["--log_format=regex:tokens/s {number}", "--ranks=sum"],
+            10_180,
+            {Kind.SUM_OF_RANKS},
+        ),
+    ],
+)
+def test_a_log_in_a_sweep(tmp_path, capsys, monkeypatch, name, words, rate, kinds):
+    monkeypatch.setattr(early_checks, "load_now", lambda: [])
+    log = shlex.quote(str(GOLDEN / f"rates/{name}.log"))
+    # The training steps of evaluation_between.log take 0.2 s.
+    trainer = shlex.join(["sh", "-c", f"cat {log}; sleep 0.3"])
+    out = tmp_path / "out"
+    status = sweep.main(
+        [
+            f"--trainer={trainer}",
+            "--num_devices=1",
+            "--device=cpu",
+            "--repeats=1",
+            "--unit=items",
+            f"--out={out}",
+            *words,
+        ]
+    )
+    assert status == 0, capsys.readouterr().err
+    (path,) = out.glob("sh-*.json")
+    run = record.read(path)
+    assert run.throughput.items_per_second == pytest.approx(rate, rel=5e-3)
+    assert {finding.kind for finding in run.log_findings or ()} == kinds
+    # The answer on the terminal and the page say it, too.
+    answer = capsys.readouterr().out
+    assert answer.count(path.name) >= len(kinds)
+    found = json.loads((out / "report.json").read_text())
+    said = {statement["kind"].removeprefix("log-") for statement in found["statements"]}
+    for kind in kinds:
+        assert any(each.startswith(kind.value) for each in said)
+
+
+def test_the_sum_of_ranks_is_refused_if_items_are_of_all_devices(capsys):
+    words = ["--trainer=true", MS, "--items_per_step=8", "--ranks=sum"]
+    assert sweep.main(words) == 2
+    assert "--items_per_step" in capsys.readouterr().err
+
+
+def read(tmp_path, text, formats, **terms):
+    (tmp_path / "log.txt").write_text(text)
+    return one_run.read(
+        tmp_path / "log.txt", Terms(log_formats.checked(formats), **terms)
+    )
+
+
+def kinds_of(reading):
+    return {finding.kind for finding in reading.findings}
+
+
+@pytest.mark.parametrize("count", [10, 25, 60, 200])
+@pytest.mark.parametrize("noise", [0.001, 0.02])
+def test_five_slow_lines_at_the_start_do_not_bias_a_rate(tmp_path, count, noise):
+    generator = random.Random(count)
+    values = [1000 * math.exp(generator.gauss(0, noise)) for _ in range(count)]
+    for index, share in enumerate((0.3, 0.5, 0.7, 0.8, 0.85)):
+        values[index] *= share
+    text = "".join(f"rate {value:.1f}\n" for value in values)
+    reading = read(tmp_path, text, RATE)
+    assert reading.rate == pytest.approx(1000, rel=max(0.005, 3 * noise / count**0.5))
+    assert kinds_of(reading) == {Kind.START_UP}
+    first_only = read(tmp_path, text, RATE, warmup=1)
+    assert first_only.rate < 0.993 * reading.rate and not first_only.findings
+
+
+def test_a_run_that_becomes_slower_counts_whole_and_is_reported(tmp_path):
+    text = "".join(f"rate {100 - 30 * (k >= 50) + k % 3}\n" for k in range(100))
+    reading = read(tmp_path, text, RATE)
+    assert reading.rate == pytest.approx(2 / (1 / 101 + 1 / 71), rel=0.01)
+    (finding,) = reading.findings
+    assert finding.kind == Kind.SLOWER and finding.count == pytest.approx(50, abs=2)
+    assert finding.other == pytest.approx(71, rel=0.01)
+
+
+def test_steady_lines_all_count(tmp_path):
+    text = "".join(f"rate {100 + index % 3}\n" for index in range(60))
+    reading = read(tmp_path, text, RATE)
+    mean = 3 / (1 / 100 + 1 / 101 + 1 / 102)
+    assert reading.rate == pytest.approx(mean, rel=1e-3) and not reading.findings
+
+
+def running_averages(start_s, step_s, ends):
+    """Rates that a program prints after some steps, one item each."""
+    return [end / (start_s + end * step_s) for end in ends]
+
+
+@pytest.mark.parametrize("start_s", [0.05, 1.0, 5.0])
+@pytest.mark.parametrize("shown_from_zero", [False, True])
+def test_running_averages_give_the_rate_between_the_lines(
+    tmp_path, start_s, shown_from_zero
+):
+    ends = [1, *range(101, 900, 100)] if shown_from_zero else range(100, 900, 100)
+    rates = running_averages(start_s, 0.001, ends)
+    text = "".join(
+        f"step {end - shown_from_zero} rate {rate:.3f}\n"
+        for end, rate in zip(ends, rates)
+    )
+    reading = read(tmp_path, text, r"regex:step (?P<step>\d+) rate (?P<rate>{number})")
+    assert reading.rate == pytest.approx(1000, rel=0.002)
+    assert kinds_of(reading) == {Kind.RUNNING_AVERAGE}
+
+
+def test_rates_that_rise_as_no_average_does_are_only_reported(tmp_path):
+    text = "".join(f"rate {rate}\n" for rate in (100, 110, 120, 130, 140, 150))
+    reading = read(tmp_path, text, RATE)
+    assert 100 < reading.rate <= 150 and kinds_of(reading) >= {Kind.RISING}
+
+
+def test_rates_of_a_few_rising_averages(tmp_path):
+    text = "".join(f"rate {rate}\n" for rate in (9000, 17000, 24000, 30000))
+    reading = read(tmp_path, text, RATE)
+    assert reading.rate > 100_000 and kinds_of(reading) == {Kind.RUNNING_AVERAGE}
+
+
+LINES_OF_RANKS = [
+    ("{rank}: ", 4),
+    ("{rank:2d}: ", 12),
+    ("[rank{rank}]: ", 3),
+    ("[default{rank}]:", 3),
+    ("[1,{rank}]<stdout>:", 3),
+    ("[{rank}]<stdout>:", 3),
+    ("[{rank}] ", 5),
+    ("[GPU{rank}] ", 2),
+    ("Rank {rank}: ", 2),
+]
+
+
+@pytest.mark.parametrize(("tag", "count"), LINES_OF_RANKS)
+def test_tags_of_any_number_of_ranks(tmp_path, tag, count):
+    text = "".join(
+        f"{tag.format(rank=rank)}step {step} rate {100 + rank}\n"
+        for step in range(6)
+        for rank in reversed(range(count))
+    )
+    first = read(tmp_path, text, RATE)
+    assert first.rate == pytest.approx(100) and kinds_of(first) == {Kind.FIRST_RANK}
+    total = read(tmp_path, text, RATE, ranks=Ranks.SUM)
+    assert total.rate == pytest.approx(sum(100 + rank for rank in range(count)))
+    assert kinds_of(total) == {Kind.SUM_OF_RANKS}
+
+
+def test_items_of_ranks_are_added_and_times_are_not(tmp_path):
+    text = "".join(
+        f"[rank{rank}]: {10 * (rank + 1)} items in 0.5 s\n"
+        for _ in range(4)
+        for rank in range(3)
+    )
+    pattern = r"regex:(?P<items>\d+) items in (?P<seconds>{number}) s"
+    total = read(tmp_path, text, pattern, ranks=Ranks.SUM)
+    assert total.rate == pytest.approx(120)
+    assert sum(total.items) / sum(total.seconds) == pytest.approx(120)
+    times = "".join(f"[rank{k % 2}]: time 5 ms\n" for k in range(8))
+    one = read(tmp_path, times, r"regex:time (?P<ms>{number}) ms", items_per_step=1.0)
+    assert one.rate == pytest.approx(200) and kinds_of(one) == {Kind.ONE_TIMED_RANK}
+
+
+def test_ranks_with_validation_and_test_lines(tmp_path):
+    lines = []
+    for epoch in range(2):
+        for step in range(0, 60, 10):
+            lines += [
+                f"{rank}: TRAIN [{epoch}][{step}/60] Time 0.1 Tok/s 62{rank}00"
+                for rank in range(8)
+            ]
+        for kind, rate in (("VALIDATION", 150_000), ("TEST", 4_000)):
+            lines += [
+                f"{rank}: {kind} [{epoch}][0/9] Tok/s {rate}" for rank in range(8)
+            ]
+    text = "\n".join(lines)
+    pattern = "regex:Tok/s {number}"
+    total = read(tmp_path, text, pattern, ranks=Ranks.SUM)
+    assert total.rate == pytest.approx(sum(62_000 + 100 * rank for rank in range(8)))
+    assert kinds_of(total) == {Kind.SUM_OF_RANKS, Kind.EVALUATION}
+    left_out = next(each for each in total.findings if each.kind == Kind.EVALUATION)
+    assert (left_out.count, left_out.total) == (32, 128)
+    only = "".join(f"validation rate {rate}\n" for rate in (50, 50, 50))
+    assert read(tmp_path, only, RATE).rate == 50 and not kinds_of(
+        read(tmp_path, only, RATE)
+    )
+
+
+def test_evaluation_lines_by_their_values(tmp_path):
+    """Every tenth line is ten times as fast, after a slow first line."""
+    values = [1, *(1000 if index % 10 == 0 else 100 for index in range(1, 60))]
+    text = "".join(f"rate {value}\n" for value in values)
+    reading = read(tmp_path, text, RATE)
+    assert reading.rate == pytest.approx(100)
+    assert Kind.TWO_CLUSTERS in kinds_of(reading)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [100] * 20 + [1000] * 20,  # another level
+        [100, 101, 99, 20, 100, 102, 100, 4, 99, 101, 60, 100],  # stalls
+        [10] * 5 + [100] * 15,  # start-up
+    ],
+)
+def test_what_is_not_two_kinds_of_lines(tmp_path, values):
+    text = "".join(f"rate {value}\n" for value in values)
+    assert Kind.TWO_CLUSTERS not in kinds_of(read(tmp_path, text, RATE))
+
+
+def keras_epoch(number, seconds_of_validation):
+    """Lines of an epoch of 50 steps of 10 ms, and the seconds from line to line.
+
+    The bar's last drawing before the validation is missing.
+    """
+    ms = round((0.49 + seconds_of_validation) / 49 * 1000)
+    lines = [f"Epoch {number}/3"]
+    lines += [
+        f"{step}/50 ━━━━ 0s 10ms/step - loss: 0.5" for step in range(1 + number, 48, 5)
+    ]
+    lines.append(f"50/50 ━━━━ 1s {ms}ms/step - loss: 0.4 - val_loss: 0.5")
+    times = [0.5, *(0.05 for _ in lines[1:-1]), 0.03 + seconds_of_validation]
+    return lines, times
+
+
+def test_validation_is_not_a_step_of_a_keras_bar(tmp_path):
+    lines = []
+    times = []
+    for number in (1, 2, 3):
+        of_epoch, seconds = keras_epoch(number, 2.0)
+        lines += of_epoch
+        times += seconds
+    arrivals = [sum(times[: index + 1]) for index in range(len(times))]
+    text = "\n".join(lines) + "\n"
+    timed = read(tmp_path, text, "keras", items_per_step=1.0, timing=Timing(arrivals))
+    assert timed.clock == "arrival" and timed.rate == pytest.approx(100, rel=0.01)
+    shown = read(tmp_path, text, "keras", items_per_step=1.0)
+    assert shown.clock == "" and shown.rate == pytest.approx(100, rel=0.01)
+
+
+@pytest.mark.parametrize("has_headers", [True, False])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "1000/1000 ━━━━━━━━ 9s {}ms/step - loss: 1.9\n",
+        "1000/1000 [==========] - 9s {}ms/step - loss: 1.9\n",
+        "1000/1000 - 9s - loss: 1.9 - val_loss: 2.0 - 9s/epoch - {}ms/step\n",
+    ],
+)
+def test_one_line_per_epoch_counts_every_epoch_but_the_first(
+    tmp_path, has_headers, line
+):
+    text = ""
+    for epoch, ms in enumerate((14, 9, 9, 9), 1):
+        text += f"Epoch {epoch}/4\n" * has_headers + line.format(ms)
+    reading = read(tmp_path, text, "keras", items_per_step=1.0)
+    assert reading.rate == pytest.approx(1000 / 9)
+
+
+def test_an_epoch_ends_even_if_its_next_line_has_a_higher_step(tmp_path):
+    text = ""
+    arrivals = []
+    now = 0.0
+    for epoch, steps in ((1, (10, 20, 30)), (2, (40, 45, 50))):
+        text += f"Epoch {epoch}/2\n"
+        arrivals.append(now)
+        for step in steps:
+            text += f"{step}/50 ━━━━ 0s 10ms/step - loss: 0.5\n"
+            now += 1.0
+            arrivals.append(now)
+        now += 30.0
+    timed = read(tmp_path, text, "keras", items_per_step=1.0, timing=Timing(arrivals))
+    assert timed.rate == pytest.approx(20 / 3, rel=0.01)
+
+
+def bar(step, total, elapsed_s, rate):
+    return f"{step}/{total} [00:{int(elapsed_s):02d}<00:10, {rate:.2f}it/s]\r"
+
+
+def test_a_bar_counts_from_its_first_drawing_to_its_last(tmp_path):
+    ends = range(10, 101, 10)
+    rates = running_averages(5.0, 0.02, ends)
+    text = "".join(bar(end, 100, end / rate, rate) for end, rate in zip(ends, rates))
+    assert read(tmp_path, text, "tqdm", items_per_step=1.0).rate == pytest.approx(
+        50, rel=0.02
+    )
+    assert read(
+        tmp_path, text[: len(text) // 2], "tqdm", items_per_step=1.0
+    ).rate == pytest.approx(50, rel=0.05)
+
+
+def test_a_bar_with_the_rate_of_its_latest_steps(tmp_path):
+    """The rates are those of the latest steps, up to the closing line."""
+    text = "".join(bar(end, 100, 5 + 0.2 * end, 5.0) for end in range(10, 100, 10))
+    closed = text + bar(100, 100, 25.0, 4.0)
+    for shown in (text, closed):
+        reading = read(tmp_path, shown, "tqdm", items_per_step=1.0)
+        assert reading.rate == pytest.approx(5, rel=0.08)
+
+
+def gnmt_line(tag, step, rate):
+    return (
+        f"{tag}TRAIN [0][{step}/500] Time 0.5 (0.6) Data 0.1 (0.1) "
+        f"Tok/s {rate} (4900) Loss/tok 9.1 (9.3)\n"
+    )
+
+
+def imported(tmp_path, capsys, text, *words):
+    path = tmp_path / "run.log"
+    path.write_text(text)
+    status = import_log.main([str(path), "--output=json", "--format=gnmt", *words])
+    return status, json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("tag", ["{}: ", ""])
+def test_gnmt_adds_ranks_and_the_flag_takes_the_first(tmp_path, capsys, tag):
+    text = "".join(
+        gnmt_line(tag.format(rank), step, 62_000)
+        for step in (0, 60, 70, 80, 90)
+        for rank in range(8)
+    )
+    status, found = imported(tmp_path, capsys, text)
+    (rate,) = found["rates"]
+    assert (status, rate["rate"], rate["devices"]) == (0, 496_000, 8)
+    assert found["remarks"]
+    _, found = imported(tmp_path, capsys, text, "--ranks=first")
+    assert found["rates"][0]["rate"] == 62_000
+
+
+def test_the_log_of_gnmt_has_its_own_total_first_if_the_steps_differ(tmp_path, capsys):
+    text = "".join(gnmt_line("0: ", step, 10_000) for step in range(0, 120, 10))
+    text += "0: Performance: Epoch: 0\tTraining: 11000 Tok/s\n"
+    text = "--train-batch-size=8 --train-global-batch-size=8\n" + text
+    status, found = imported(tmp_path, capsys, text)
+    (rate,) = found["rates"]
+    assert (status, rate["rate"]) == (0, 11_000)
+    (point,) = found["logs"][0]["tables"][0]["points"]
+    assert point["extra"]["tokens/s of the steps shown"] == 10_000
+    assert len(found["remarks"]) > len(
+        imported(tmp_path, capsys, text.replace("11000", "10100"))[1]["remarks"]
+    )
+    short = text.replace("11000", "9000").splitlines(keepends=True)
+    _, found = imported(tmp_path, capsys, "".join([*short[:4], short[-1]]))
+    assert found["rates"][0]["rate"] == 9_000

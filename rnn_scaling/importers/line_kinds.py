@@ -10,6 +10,10 @@ _EVALUATION = re.compile(
     r"(?<![A-Za-z])(?i:valid(?:ation|ating|ate)?|val|eval(?:uation|uating|uate)?|"
     r"test(?:ing)?|inference)(?![A-Za-z_.])"
 )
+# "val loss 2.1" or "test 0.91": the latest result of an evaluation in another line.
+_RESULT = re.compile(
+    r"\W{0,3}(?:(?i:loss|acc|ppl|perplexity|bleu|err|f1|score)|\d*\.\d)"
+)
 _TRAINING = re.compile(r"(?<![A-Za-z])(?i:train(?:ing)?)(?![A-Za-z_.])")
 
 FACTOR = 3.0  # between the medians of the two kinds of lines, at least
@@ -34,12 +38,19 @@ def evaluations(texts: Sequence[str]) -> list[int]:
     Returns:
       Nothing if all lines say so, since the rate of an evaluation may be wanted.
     """
-    found = [
-        index
-        for index, text in enumerate(texts)
-        if _EVALUATION.search(text) and not _TRAINING.search(text)
-    ]
+    found = [index for index, text in enumerate(texts) if _evaluates(text)]
     return found if len(found) < len(texts) else []
+
+
+def _evaluates(text: str) -> bool:
+    if _TRAINING.search(text):
+        return False
+    head = re.match(r"\D*", text)
+    if head is not None and _EVALUATION.search(head[0]):
+        return True
+    return any(
+        not _RESULT.match(text, match.end()) for match in _EVALUATION.finditer(text)
+    )
 
 
 def clusters(costs: Sequence[float]) -> Clusters | None:

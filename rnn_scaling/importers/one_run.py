@@ -100,7 +100,7 @@ def _of_bar(path: Path, name: str, terms: Terms) -> LogReading:
                 dataclasses.replace(
                     finding,
                     taken=finding.taken * terms.items_per_step,
-                    other=finding.other * terms.items_per_step,
+                    other=finding.other and finding.other * terms.items_per_step,
                 )
                 for finding in shown.findings
             ),

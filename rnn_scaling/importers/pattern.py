@@ -72,8 +72,9 @@ def read(lines: Iterable[str], regex: str, terms: Terms) -> LogReading:
     training = [line for index, line in enumerate(matching) if index not in evaluating]
     ranks = _by_rank(training, terms.num_devices)
     if not _SECONDS & printed_numbers.compiled(regex).groupindex.keys():
-        reading = line_clock.read(_events(ranks[0], terms), REGEX + regex, terms)
-        return _with_ranks_of_times(reading, len(ranks))
+        timed = line_clock.read(_events(ranks[0], terms), REGEX + regex, terms)
+        reading = _with_ranks_of_times(timed, len(ranks))
+        return _with_evaluation(reading, len(evaluating), len(matching), None)
     all_matches = [_matches(rank_lines) for rank_lines in ranks]
     numbers = all_matches[0][0].numbers
     if not {"rate", "items"} & numbers.keys() and terms.items_per_step is None:
@@ -84,10 +85,9 @@ def read(lines: Iterable[str], regex: str, terms: Terms) -> LogReading:
     reading = dataclasses.replace(
         _of_ranks(readings, numbers, terms), format=REGEX + regex
     )
-    if not evaluating:
-        return reading
     left_out = [line for index, line in enumerate(matching) if index in evaluating]
-    return _with_evaluation(reading, left_out, len(matching), terms)
+    rate = _rate_of_evaluation(left_out, terms)
+    return _with_evaluation(reading, len(left_out), len(matching), rate)
 
 
 def _of_ranks(
@@ -129,22 +129,32 @@ def _with_ranks_of_times(reading: LogReading, count: int) -> LogReading:
         count=count,
         total=count,
         taken=reading.rate,
-        other=reading.rate,
     )
     return dataclasses.replace(reading, findings=(finding, *reading.findings))
 
 
+def _rate_of_evaluation(lines: Sequence[_Line], terms: Terms) -> float | None:
+    """Return the rate of evaluations; None without any, or if a number is wrong."""
+    if not lines:
+        return None
+    try:
+        return pattern_rates.mean_rate(_matches(lines), terms.items_per_step)
+    except ValueError:
+        return None
+
+
 def _with_evaluation(
-    reading: LogReading, left_out: Sequence[_Line], total: int, terms: Terms
+    reading: LogReading, count: int, total: int, rate: float | None
 ) -> LogReading:
-    """Add that lines of evaluations were left out, and their rate."""
-    matches = _matches(left_out)
+    """Add that lines of evaluations were left out, if there are any, and their rate."""
+    if not count:
+        return reading
     finding = LogFinding(
         kind=LogFindingKind.EVALUATION.value,
-        count=len(left_out),
+        count=count,
         total=total,
         taken=reading.rate,
-        other=pattern_rates.mean_rate(matches, terms.items_per_step),
+        other=rate,
     )
     return dataclasses.replace(reading, findings=(finding, *reading.findings))
 
@@ -198,9 +208,9 @@ def _matching(lines: Iterable[str], pattern: str, num_devices: int) -> list[_Lin
             "",
         ):
             raise ValueError(f"line {number} of its output: {fault}")
-        read_at = min(match.start(name) for name in texts) if texts else match.start()
         is_certain = rank is not None and rank_tags.is_certain(text)
-        before = match.string[:read_at]
+        starts = [match.start(name) for name in texts if name not in _BESIDE]
+        before = match.string[: min(starts, default=match.start())]
         matching.append(_Line(number, texts, rank, is_certain, before))
         if len(matching) > MOST_MATCHES * num_devices:
             if is_timed:
@@ -261,10 +271,13 @@ def _matches(matching: Sequence[_Line]) -> list[Match]:
         }
         if line.texts.get("items", "").isdigit():  # a count is exact
             halves["items"] = 0.0
-        # Steps count from 0 again in a new epoch.
-        matches.append(
-            Match(numbers, halves, step - before if step > before else max(step, 1.0))
-        )
+        if step > before:
+            steps = step - before
+        elif matches and step == before:  # a further line of the same step
+            steps = matches[-1].steps
+        else:  # steps count from 0 again in a new epoch
+            steps = max(step, 1.0)
+        matches.append(Match(numbers, halves, steps))
         before = step
     if len(matches) > 1:  # the steps of a run that was resumed do not count from 0
         matches[0] = dataclasses.replace(

@@ -113,7 +113,7 @@ class LogFinding(Sparse):
     count: Count  # ranks, or lines that were left out or differ
     total: Count  # lines in all, of which `count` is a part; 0 if that has no meaning
     taken: Length  # items/s that the record has
-    other: Length  # items/s by the other way
+    other: Length | None = None  # items/s by the other way; None if it is not known
     # Mean milliseconds as the two kinds of lines print them; None if they print rates.
     taken_ms: Length | None = None
     other_ms: Length | None = None

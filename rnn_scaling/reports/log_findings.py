@@ -1,11 +1,17 @@
 """What else the rates of logs may be, as statements: one per kind of finding."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.parts import LogFinding, LogFindingKind
 from rnn_scaling.reports.summary import Summary
 
+# Kinds whose other rate is not known, with templates that do not have one.
+WITHOUT_RATE = {
+    LogFindingKind.ONE_TIMED_RANK.value: "log-one-timed-rank",
+    LogFindingKind.EVALUATION.value: "log-evaluation-without-rate",
+}
 TIMED_CLUSTERS = "log-two-clusters-timed"  # lines with milliseconds instead of rates
 
 
@@ -40,19 +46,22 @@ def of_log(source: str, findings: Iterable[LogFinding], unit: str) -> list[State
         _statement(source, finding, unit)
         for finding in findings
         if finding.kind in known
+        and (finding.other is not None or finding.kind in WITHOUT_RATE)
     ]
 
 
 def _statement(source: str, finding: LogFinding, unit: str) -> Statement:
     kind = f"log-{finding.kind}"
-    values = {
+    values: dict[str, Any] = {
         "count": finding.count,
         "total": finding.total,
         "taken": finding.taken,
-        "other": finding.other,
-        "difference": abs(finding.other / finding.taken - 1),
         "unit": unit,
     }
+    if finding.other is None or finding.kind == LogFindingKind.ONE_TIMED_RANK:
+        return Statement(WITHOUT_RATE[finding.kind], source, values)
+    values["other"] = finding.other
+    values["difference"] = abs(finding.other / finding.taken - 1)
     is_timed = finding.taken_ms is not None and finding.other_ms is not None
     if finding.kind == LogFindingKind.TWO_CLUSTERS and is_timed:
         kind = TIMED_CLUSTERS

@@ -210,6 +210,16 @@ def test_tags_of_any_number_of_ranks(tmp_path, tag, count):
     assert kinds_of(total) == {Kind.SUM_OF_RANKS}
 
 
+def test_lines_of_one_step_weigh_the_same(tmp_path):
+    text = "".join(
+        f"step {step} rate {rate}\n"
+        for step in range(10, 200, 10)
+        for rate in (50, 100)
+    )
+    pattern = r"regex:step (?P<step>\d+) rate (?P<rate>{number})"
+    assert read(tmp_path, text, pattern, warmup=0).rate == pytest.approx(200 / 3)
+
+
 def test_items_of_ranks_are_added_and_times_are_not(tmp_path):
     text = "".join(
         f"[rank{rank}]: {10 * (rank + 1)} items in 0.5 s\n"
@@ -248,6 +258,55 @@ def test_ranks_with_validation_and_test_lines(tmp_path):
     assert read(tmp_path, only, RATE).rate == 50 and not kinds_of(
         read(tmp_path, only, RATE)
     )
+
+
+@pytest.mark.parametrize(
+    ("training", "evaluation"),
+    [
+        ("Epoch: [0][{}/90] Time 0.2 rate 100", "Test: [{}/20] Time 0.7 rate 40"),
+        (
+            '{{"split": "train", "n": {}, rate 100',
+            '{{"split": "valid", "n": {}, rate 40',
+        ),
+        ("12:00:0{} train.py step, rate 100", "12:00:0{} eval step, rate 40"),
+        ("iter {} rate 100", "valid loss 2.{} rate 40"),
+    ],
+)
+def test_words_of_evaluations(tmp_path, training, evaluation):
+    lines = [training.format(k) for k in range(9)]
+    lines += [evaluation.format(k) for k in range(3)]
+    reading = read(tmp_path, "\n".join(lines), RATE)
+    assert reading.rate == pytest.approx(100) and kinds_of(reading) == {Kind.EVALUATION}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "iter {} val loss 2.5 rate 80",
+        "iter {} last test 0.91 rate 80",
+        "runs/test.log {} rate 80",
+        "step {} rate 80, val 0.3",
+        "step {} eval_time rate 80",
+    ],
+)
+def test_words_in_a_training_line(tmp_path, line):
+    lines = [f"iter {k} rate 100" for k in range(6)]
+    lines += [line.format(k) for k in range(6)]
+    reading = read(tmp_path, "\n".join(lines), RATE, warmup=0)
+    assert reading.rate == pytest.approx(2 / (1 / 100 + 1 / 80))
+    assert Kind.EVALUATION not in kinds_of(reading)
+
+
+def test_evaluations_of_steps_that_the_sweep_times_are_left_out(tmp_path):
+    lines = [f"step {k}" for k in range(6)] + [f"eval step {k}" for k in range(3)]
+    reading = read(
+        tmp_path,
+        "\n".join(lines),
+        r"regex:step (?P<step>\d+)",
+        items_per_step=1.0,
+        timing=Timing([float(k) for k in range(9)]),
+    )
+    assert len(reading.seconds) == 5 and kinds_of(reading) == {Kind.EVALUATION}
 
 
 def test_evaluation_lines_by_their_values(tmp_path):

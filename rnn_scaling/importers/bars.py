@@ -117,6 +117,10 @@ class Bar:
             for _, shown in self._matches(head.splitlines(keepends=True))
         )
 
+    def count_ranks(self, lines: Iterable[str]) -> int:
+        """Return how many ranks show the main bar."""
+        return len(self._mains(lines))
+
     def events(
         self, lines: Iterable[str], arrivals: Sequence[float]
     ) -> Iterator[Event]:

@@ -189,10 +189,15 @@ def _row(
     kept = _kept(run)
     first = next(iter(run.steps.values()))[0]
     total = list(run.totals.values())[-1] if run.totals else None
+    num_counted = sum(map(len, kept.values()))
+    num_shown = sum(map(len, run.steps.values()))
+    if not all(kept.values()) and total is not None:
+        findings.append(_of_total(total, None, num_counted, num_shown))
+        return _row_of(run, source, total, None, {})
     if not all(kept.values()):
         text = f"the run ends within its warm-up ({WARMUP_STEPS} steps): no rate"
         problems.add(first.line, text, "warm-up")
-        return None if total is None else _row_of(run, source, total, None, {})
+        return None
     rank_rates = [_rate(steps) for steps in kept.values()]
     devices = _devices(run, len(rank_rates))
     rate = math.fsum(rank_rates) * (devices / len(rank_rates) if devices else 1)
@@ -206,8 +211,6 @@ def _row(
         )
     if len(rank_rates) > 1:
         findings.append(_of_ranks(rank_rates, ranks == Ranks.FIRST))
-    num_counted = sum(map(len, kept.values()))
-    num_shown = sum(map(len, run.steps.values()))
     extra = {
         "steps shown": exact(num_counted),
         "left out as warm-up": exact(num_shown - num_counted),
@@ -217,14 +220,7 @@ def _row(
         extra["tokens/s of all ranks as printed"] = _rounded(total)
     if total is None or abs(rate / total - 1) <= AGREE or ranks == Ranks.FIRST:
         return _row_of(run, source, rate, devices, extra)
-    finding = LogFinding(
-        kind=LogFindingKind.LOG_TOTAL.value,
-        count=num_counted,
-        total=num_shown,
-        taken=total,
-        other=rate,
-    )
-    findings.append(finding)
+    findings.append(_of_total(total, rate, num_counted, num_shown))
     extra["tokens/s of the steps shown"] = _rounded(rate)
     return _row_of(run, source, total, devices, extra)
 
@@ -267,6 +263,19 @@ def _rate(steps: Sequence[_Step]) -> float:
     """Return the tokens/s of one rank over the steps that its log shows."""
     tokens = math.fsum(step.seconds * step.rate for step in steps)
     return tokens / math.fsum(step.seconds for step in steps)
+
+
+def _of_total(
+    total: float, rate: float | None, num_counted: int, num_shown: int
+) -> LogFinding:
+    """Return that the log's own total is the rate; `rate` is that of its steps."""
+    return LogFinding(
+        kind=LogFindingKind.LOG_TOTAL.value,
+        count=num_counted,
+        total=num_shown,
+        taken=total,
+        other=rate,
+    )
 
 
 def _of_ranks(rank_rates: Sequence[float], is_first: bool) -> LogFinding:

@@ -14,6 +14,7 @@ from rnn_scaling.importers import (
     line_clock,
     log_formats,
     pattern,
+    pattern_rates,
     printed_numbers,
 )
 from rnn_scaling.importers.common import (
@@ -24,6 +25,8 @@ from rnn_scaling.importers.common import (
     read_lines,
 )
 from rnn_scaling.importers.log_formats import LogReading, Seen, Terms
+from rnn_scaling.importers.rank_tags import Ranks
+from rnn_scaling.records.parts import LogFindingKind
 
 MOST_ROUNDING = 0.5  # of a number with a single digit, 1
 LOWEST = 1e-6  # rate that is shown while the run goes on
@@ -76,7 +79,11 @@ def _wall(terms: Terms) -> LogReading:
 
 
 def _of_bar(path: Path, name: str, terms: Terms) -> LogReading:
-    """What a progress bar tells: by the arrival of its lines, or by its rates where that is too coarse."""
+    """Return the rate of a progress bar.
+
+    Its steps are timed by the arrival of its lines. The rates that it shows count if
+    that is too coarse.
+    """
     if terms.items_per_step is None:
         raise ValueError(
             "a progress bar counts only steps; add --items_per_step=PRODUCT (1 to measure steps)"
@@ -85,26 +92,33 @@ def _of_bar(path: Path, name: str, terms: Terms) -> LogReading:
     try:
         if not terms.timing.arrivals:
             raise ValueError("the arrival times of its lines are unknown")
-        return line_clock.read(
+        reading = line_clock.read(
             module.BAR.events(read_lines(path), terms.timing.arrivals), name, terms
         )
     except ValueError:
-        shown = _reading(module.parse(read_lines(path), str(path)))
-        note = f"{name}: rates are read from the bar, since its lines arrived in too few bursts to time"
-        return dataclasses.replace(
-            shown,
-            rate=shown.rate * terms.items_per_step,
-            unit="",
-            notes=(*shown.notes, note),
-            findings=tuple(
-                dataclasses.replace(
-                    finding,
-                    taken=finding.taken * terms.items_per_step,
-                    other=finding.other and finding.other * terms.items_per_step,
-                )
-                for finding in shown.findings
-            ),
-        )
+        reading = _shown_by_bar(path, name, terms.items_per_step)
+    return pattern_rates.of_one_rank(reading, module.BAR.count_ranks(read_lines(path)))
+
+
+def _shown_by_bar(path: Path, name: str, items_per_step: float) -> LogReading:
+    """Return the rate that a bar of the lowest rank shows."""
+    shown = _reading(any_format.parse(name, path, Ranks.FIRST))
+    note = f"{name}: rates are read from the bar, since its lines arrived in too few bursts to time"
+    findings = []
+    for finding in shown.findings:
+        # The items of a step are those of all ranks, so their sum has no meaning.
+        if finding.kind == LogFindingKind.FIRST_RANK:
+            continue
+        other = None if finding.other is None else finding.other * items_per_step
+        taken = finding.taken * items_per_step
+        findings.append(dataclasses.replace(finding, taken=taken, other=other))
+    return dataclasses.replace(
+        shown,
+        rate=shown.rate * items_per_step,
+        unit="",
+        notes=(*shown.notes, note),
+        findings=tuple(findings),
+    )
 
 
 def watch(terms: Terms) -> Callable[[str], Seen | None]:

@@ -73,7 +73,7 @@ def read(lines: Iterable[str], regex: str, terms: Terms) -> LogReading:
     ranks = _by_rank(training, terms.num_devices)
     if not _SECONDS & printed_numbers.compiled(regex).groupindex.keys():
         timed = line_clock.read(_events(ranks[0], terms), REGEX + regex, terms)
-        reading = _with_ranks_of_times(timed, len(ranks))
+        reading = pattern_rates.of_one_rank(timed, len(ranks))
         return _with_evaluation(reading, len(evaluating), len(matching), None)
     all_matches = [_matches(rank_lines) for rank_lines in ranks]
     numbers = all_matches[0][0].numbers
@@ -98,7 +98,7 @@ def _of_ranks(
     if len(readings) == 1:
         return first
     if not {"rate", "items"} & numbers.keys():
-        return _with_ranks_of_times(first, len(readings))
+        return pattern_rates.of_one_rank(first, len(readings))
     total = math.fsum(reading.rate for reading in readings)
     is_sum = terms.ranks == Ranks.SUM
     kind = LogFindingKind.SUM_OF_RANKS if is_sum else LogFindingKind.FIRST_RANK
@@ -118,19 +118,6 @@ def _of_ranks(
     return dataclasses.replace(
         first, rate=total, rounding=off / total, items=items, findings=findings
     )
-
-
-def _with_ranks_of_times(reading: LogReading, count: int) -> LogReading:
-    """Add that one rank's times were taken, if several ranks printed some."""
-    if count == 1:
-        return reading
-    finding = LogFinding(
-        kind=LogFindingKind.ONE_TIMED_RANK.value,
-        count=count,
-        total=count,
-        taken=reading.rate,
-    )
-    return dataclasses.replace(reading, findings=(finding, *reading.findings))
 
 
 def _rate_of_evaluation(lines: Sequence[_Line], terms: Terms) -> float | None:

@@ -81,6 +81,19 @@ def read(matches: Sequence[Match], terms: Terms) -> LogReading:
     return dataclasses.replace(reading, findings=tuple(findings))
 
 
+def of_one_rank(reading: LogReading, count: int) -> LogReading:
+    """Add to the times of one rank that `count` ranks printed some, if it is several."""
+    if count <= 1:
+        return reading
+    finding = LogFinding(
+        kind=LogFindingKind.ONE_TIMED_RANK.value,
+        count=count,
+        total=count,
+        taken=reading.rate,
+    )
+    return dataclasses.replace(reading, findings=(finding, *reading.findings))
+
+
 def cost(match: Match, items_per_step: float | None) -> float:
     """Return the seconds per item that a match prints."""
     if "rate" in match.numbers:

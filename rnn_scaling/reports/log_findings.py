@@ -11,6 +11,7 @@ from rnn_scaling.reports.summary import Summary
 WITHOUT_RATE = {
     LogFindingKind.ONE_TIMED_RANK.value: "log-one-timed-rank",
     LogFindingKind.EVALUATION.value: "log-evaluation-without-rate",
+    LogFindingKind.LOG_TOTAL.value: "log-total-without-steps",
 }
 TIMED_CLUSTERS = "log-two-clusters-timed"  # lines with milliseconds instead of rates
 

@@ -463,5 +463,23 @@ def test_the_log_of_gnmt_has_its_own_total_first_if_the_steps_differ(tmp_path, c
         imported(tmp_path, capsys, text.replace("11000", "10100"))[1]["remarks"]
     )
     short = text.replace("11000", "9000").splitlines(keepends=True)
-    _, found = imported(tmp_path, capsys, "".join([*short[:4], short[-1]]))
-    assert found["rates"][0]["rate"] == 9_000
+    status, found = imported(tmp_path, capsys, "".join([*short[:4], short[-1]]))
+    assert (status, found["rates"][0]["rate"]) == (0, 9_000)
+
+
+def test_bars_of_several_ranks(tmp_path, capsys):
+    lines = []
+    for step in (10, 20, 30):
+        lines += [
+            f"[rank{rank}]: {step}/30 [00:0{step // 10}<00:10, {10 + rank:.2f}it/s]"
+            for rank in (1, 0)
+        ]
+    text = "\n".join(lines) + "\n"
+    reading = read(tmp_path, text, "tqdm", items_per_step=8.0)
+    assert reading.rate == pytest.approx(80)
+    assert kinds_of(reading) == {Kind.ONE_TIMED_RANK}
+    path = tmp_path / "log.txt"
+    for words, rate in (([], 10), (["--ranks=sum"], 21)):
+        assert import_log.main([str(path), "--output=json", *words]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["rates"][0]["rate"] == pytest.approx(rate) and found["remarks"]

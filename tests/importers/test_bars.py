@@ -36,7 +36,12 @@ def parse(name, text):
     "name, text, rate, half",
     [
         # From the first drawing to the last: 36 steps and 3 steps.
-        ("tqdm", log_samples.raw("tqdm"), 36 / (40 / 33.0 - 4 / 33.09), 0.012208806053248877 / 2),
+        (
+            "tqdm",
+            log_samples.raw("tqdm"),
+            36 / (40 / 33.0 - 4 / 33.09),
+            0.012208806053248877 / 2,
+        ),
         ("tqdm", log_samples.raw("tqdm_slow"), 1 / 1.3, 5 / 3 * 0.005 / 1.3**2),
         ("tqdm", "0it [00:00, ?it/s]\r100it [00:10,  2.50kit/s]\n", 2500.0, 5.0),
         (

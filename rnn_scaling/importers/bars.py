@@ -67,7 +67,7 @@ class _Reading(NamedTuple):
 
     @property
     def end_s(self) -> float:
-        """Seconds from the begin of the bar, if the rate is an average."""
+        """Seconds since the bar began, if the rate is an average."""
         return self.step * self.step_s
 
     @property
@@ -353,7 +353,7 @@ def _printed_stretch(last: _Reading) -> _Stretch:
 
 
 def _end_of(reading: _Reading) -> tuple[float, float]:
-    """Return when a drawing was made, since the begin of its bar, and half its error.
+    """Return the seconds from the start of a bar to a drawing, and half their error.
 
     The whole seconds of the bar count if the rate contradicts them, since it is that of
     the latest steps then.

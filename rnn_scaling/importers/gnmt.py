@@ -135,7 +135,7 @@ def parse(lines: Iterable[str], source: str, ranks: Ranks | None = None) -> Impo
 
 
 def _train(line: int, rank: int | None, text: str, runs: list[_GnmtRun]) -> None:
-    """Takes one TRAIN line into the last run, or begins a new one."""
+    """Add one TRAIN line to the last run, or begin a new run with it."""
     match = _TRAIN.search(text)
     if match is None:
         raise ValueError(

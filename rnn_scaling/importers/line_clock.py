@@ -39,10 +39,14 @@ class _Point:
 
 
 def read(events: Iterable[Event], format: str, terms: Terms) -> LogReading:
-    """The rate of the steps by the arrival of their lines. Raises ValueError if stretches are too few, or too short.
+    """Return the rate of the steps by the arrival of their lines.
 
-    What counts are stretches from line to line in which the step grows; a line that repeats a step is none. Where the
-    step falls, a new epoch has begun: the time since the line before is left out, since its steps are unknown.
+    Stretches from line to line count in which the step grows; a line that repeats a
+    step is not one. If the step falls, a new epoch has begun: the time since the line
+    before is left out, since its steps are unknown.
+
+    Raises:
+      ValueError: If there are too few stretches, or if they are too short.
     """
     epochs, lines = _epochs(events)
     stretches = sum(len(points) - 1 for points in epochs)

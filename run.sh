@@ -2,8 +2,14 @@
 # Sets up a virtual environment on first use, then runs one command of the suite in it. ./run.sh --help
 set -euo pipefail
 
-# "name|what it is" of every command of the suite, a line each: rnn_scaling/commands/table.py.
-commands() { sed -nE 's/^    "([a-z_-]+)": \("[a-z_.]+", "(.*)"\),$/\1|\2/p' rnn_scaling/commands/table.py; }
+# The table of commands, a line each: "|GROUP" before its commands, and "NAME|what it does".
+commands() {
+  sed -nE -e 's/^    "([A-Z][a-z]+)": \{$/|\1/p' -e 's/^        "([a-z_-]+)": "(.*)",$/\1|\2/p' \
+    rnn_scaling/commands/table.py
+}
+
+# The old names of commands, a line each: "OLD|the words to type instead".
+moved() { sed -nE 's/^    "([a-z_-]+)": "(.*)",$/\1|\2/p' rnn_scaling/commands/table.py; }
 
 usage() {
   local name text
@@ -14,8 +20,12 @@ usage() {
                  independent replicas, a parameter server and all-reduce, on
                  1 to N devices; writes records and report to results/default
 USAGE
-  commands | while IFS='|' read -r name text; do printf '  %-14s %s\n' "$name" "$text"; done
+  commands | while IFS='|' read -r name text; do
+    if [ -n "$name" ]; then printf '  %-14s %s\n' "$name" "$text"; else printf '\n%s\n' "$text"; fi
+  done
   cat <<'USAGE'
+
+Set-up and tests
   test           runs the tests; further words go to pytest (--quick: without
                  TensorFlow; --clusters: also those that start clusters)
   lint           checks style, types and the links of the documents
@@ -330,13 +340,18 @@ python_of() {
 main() {
   cd "$1"
   shift
-  local command=${1:-}
+  local command=${1:-} old new
   SETUP_TIMEOUT=${SETUP_TIMEOUT:-$([ "$command" = setup-horovod ] && echo 7200 || echo 900)}
   case "$command" in
     -h | --help | help) usage; return ;;
     "" | test | lint | docs | setup | setup-horovod | setup-frameworks) ;;
     *)
       if ! grep -qxF -e "$command" <<<"$(commands | cut -d'|' -f1)"; then
+        while IFS='|' read -r old new; do
+          [ "$old" = "$command" ] || continue
+          echo "error: $old is now a part of ${new%% *}: $(program) $new" >&2
+          return 2
+        done <<<"$(moved)"
         echo "error: $command is not a command of run.sh; --help lists them" >&2
         return 2
       fi

@@ -1,10 +1,11 @@
-"""Speedup and efficiency of rings and parameter servers at several network rates: runs of netlab and their table.
+"""Speedup and efficiency of rings and parameter servers over limited links.
 
     sudo .venv/bin/python -m benchmarks.netlab_curves --out=docs/results/netlab [--rounds=2] [trainer flags ...]
     .venv/bin/python -m benchmarks.netlab_curves --out=docs/results/netlab --table          prints the table only
 
-Every run is `./run.sh netlab`, and existing records are kept. The baselines are one worker alone, and the same number
-of workers without exchange. The second one shares its cores in the same way.
+Every run is `./run.sh local-cluster --link_mbit=N`, and existing records are kept. The
+baselines are one worker alone, and the same number of workers without exchange. The
+second one shares its cores in the same way.
 """
 
 from __future__ import annotations
@@ -64,21 +65,17 @@ class Setting:
         return f"{kind}-{self.workers}-{self.rate}{ending}"
 
     def command(self, flags: list[str], result_file: Path) -> list[str]:
-        """What makes its record."""
-        own = [
-            f"--workers={self.workers}",
-            f"--rate={self.rate}",
-            *([f"--ps={self.servers}"] if self.servers else []),
-        ]
-        made = [
-            f"--variable_update={self.mode}",
-            f"--result_file={result_file}",
-            *SMALL,
-            *flags,
-        ]
+        """Return the command that writes the record of a round."""
+        mbit = self.rate.removesuffix("mbit")
+        words = [sys.executable, "-m", "rnn_scaling", "local-cluster"]
+        words += [f"--workers={self.workers}", f"--link_mbit={mbit}"]
+        if self.servers:
+            words.append(f"--ps={self.servers}")
+        words += ["--", f"--variable_update={self.mode}"]
+        words += [f"--result_file={result_file}", *SMALL, *flags]
         if self.compressed != "none":
-            made.append(f"--compress_gradients={self.compressed}")
-        return [sys.executable, "-m", "rnn_scaling", "netlab", *own, "--", *made]
+            words.append(f"--compress_gradients={self.compressed}")
+        return words
 
 
 def settings() -> Iterator[Setting]:

@@ -11,34 +11,45 @@ HELP_WORDS, VERSION_WORDS = ("--help", "-h", "help"), ("--version", "version")
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    """Runs the command that the first word names; returns its exit status."""
-    from rnn_scaling.commands.table import (
-        COMMANDS,
-    )  # here: Ctrl-C is answered from here on
+    """Run the command that the first word names; return its exit status."""
+    # Imported here, so that Ctrl-C is answered while the table loads.
+    from rnn_scaling.commands import table
 
     name = words[0] if words else ""
     if name in HELP_WORDS:
-        raise entry.Answer(_page(COMMANDS))
+        raise entry.Answer(_page(table.GROUPS))
     if name in VERSION_WORDS:
         raise entry.Answer(f"rnn_scaling {entry.VERSION}")
-    if name in COMMANDS:
-        return importlib.import_module(COMMANDS[name][0]).main(words[1:])
+    if name in table.COMMANDS:
+        return importlib.import_module(table.module_of(name)).main(words[1:])
     if not name:
-        print(_page(COMMANDS))
+        print(_page(table.GROUPS))
         return entry.EXIT_USAGE
+    if name in table.MOVED:
+        new_words = table.MOVED[name]
+        command = new_words.split()[0]
+        raise entry.Refusal(
+            f"{name} is now a part of {command}: {entry.program()} {new_words}"
+        )
     import difflib
 
-    close = difflib.get_close_matches(name, COMMANDS, n=1)
-    raise entry.Refusal(
-        f"{name} is not a command; {f'did you mean {close[0]}?' if close else '--help lists them'}"
-    )
+    close = difflib.get_close_matches(name, table.COMMANDS, n=1)
+    hint = f"did you mean {close[0]}?" if close else "--help lists them"
+    raise entry.Refusal(f"{name} is not a command; {hint}")
 
 
-def _page(commands: Mapping[str, tuple[str, str]]) -> str:
-    width, program = max(map(len, commands)) + 2, entry.program()
-    lines = [f"  {command:{width}}{text}" for command, (_, text) in commands.items()]
-    head = f"{program} COMMAND [--name=value ...]\n\n{program} COMMAND --help explains a command."
-    return "\n".join([head, "", *lines])
+def _page(groups: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the help of the program: every command below the title of its group."""
+    program = entry.program()
+    lines = [
+        f"{program} COMMAND [--name=value ...]",
+        "",
+        f"{program} COMMAND --help explains a command.",
+    ]
+    for group, commands in groups.items():
+        lines += ["", group]
+        lines += [f"  {name:16}{text}" for name, text in commands.items()]
+    return "\n".join(lines)
 
 
 def console(started_as: str = "rnn-scaling") -> None:

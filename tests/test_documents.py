@@ -27,7 +27,6 @@ TAKES_TRAINER_FLAGS = {
     "recommend",
     "inspect",
     "threads",
-    "netlab",
     "local-cluster",
     "ab",
 }

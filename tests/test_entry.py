@@ -15,7 +15,7 @@ import pytest
 
 import rnn_scaling
 from rnn_scaling import entry
-from rnn_scaling.commands.table import COMMANDS
+from rnn_scaling.commands.table import COMMANDS, GROUPS, MOVED, module_of
 from rnn_scaling.processes.process import START
 from rnn_scaling.settings import flags
 from tests.support.paths import ROOT
@@ -406,46 +406,71 @@ def test_what_runs_leave_is_no_part_of_the_repository(path, ignored):
     assert (done.returncode == 0) == ignored
 
 
-def test_run_sh_has_every_command_and_no_other():
-    done = subprocess.run(
-        [ROOT / "run.sh", "--help"], capture_output=True, text=True, timeout=60
+OF_RUN_SH = {  # what its help lists besides commands
+    *("(none)", "test", "lint", "docs", "setup", "setup-horovod", "setup-frameworks"),
+    *("PYTHON", "VENV", "SETUP_TIMEOUT", "CC", "RNN_SCALING_OPERATORS"),
+}
+
+
+def run_sh(*words):
+    return subprocess.run(
+        [ROOT / "run.sh", *words], capture_output=True, text=True, timeout=60
     )
-    listed = dict(
-        line[2:].split(maxsplit=1)
-        for line in done.stdout.splitlines()
-        if line.startswith("  ") and line[2] > " "
-    )
-    own = {
-        "PYTHON",
-        "VENV",
-        "SETUP_TIMEOUT",
-        "(none)",
-        "test",
-        "lint",
-        "docs",
-        "setup",
-        "setup-horovod",
-        "setup-frameworks",
-        "CC",
-        "RNN_SCALING_OPERATORS",
-    }
-    assert {name: text for name, text in listed.items() if name not in own} == {
-        name: text for name, (_, text) in COMMANDS.items()
-    }
-    for wrong in ("swee", "sweep train", "-n", "sweep|train", ".*", "(none)"):
-        done = subprocess.run(
-            [ROOT / "run.sh", wrong], capture_output=True, text=True, timeout=60
-        )
-        assert (done.returncode, done.stdout) == (2, ""), wrong
-        assert (
-            done.stderr.startswith(f"error: {wrong} is ")
-            and done.stderr.count("\n") == 1
-        )
+
+
+def program(*words):
+    return python("from rnn_scaling import __main__ as m; m.console()", *words)
+
+
+def listed(page):
+    """Return {title: {name: text}} of a help page with indented lines below titles."""
+    groups = {}
+    title = ""
+    for line in page.splitlines():
+        if line and not line.startswith(" "):
+            title = line
+        elif line[2:3].strip():
+            name, text = line.split(maxsplit=1)
+            groups.setdefault(title, {})[name] = text.rstrip()
+    return groups
+
+
+@pytest.mark.parametrize("door", [program, run_sh])
+def test_help_has_every_command_once_in_its_group(door):
+    groups = listed(door("--help").stdout)
+    commands = {title: groups[title] for title in GROUPS}
+    assert commands == GROUPS
+    assert [title for title in groups if title in GROUPS] == list(GROUPS)
+    names = [name for commands in groups.values() for name in commands]
+    assert len(names) == len(set(names))
+    assert set(names) - set(COMMANDS) <= OF_RUN_SH
+
+
+def test_run_sh_refuses_a_command_that_does_not_exist():
+    wrong = ("swee", "sweep train", "-n", "sweep|train", ".*", "(none)")
+    for name in (*wrong, "Measure", "sweep/", "*", "netlab|", "netlabs"):
+        done = run_sh(name)
+        assert (done.returncode, done.stdout) == (2, ""), name
+        assert done.stderr.startswith(f"error: {name} is not a command")
+        assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("door", [program, run_sh])
+@pytest.mark.parametrize("name", MOVED)
+def test_an_old_name_prints_what_to_type_instead(name, door):
+    command, flag, *_ = MOVED[name].split()
+    for words in ([], ["--help"], ["--no_such_flag=1", "--", "--seed=1"]):
+        done = door(name, *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"error: {name} is now a part of {command}: ")
+        assert done.stderr.endswith(f" {MOVED[name]}\n")
+    assert name not in COMMANDS and command in COMMANDS
+    assert f"  {flag.partition('=')[0]}=" in program(command, "--help").stdout
 
 
 @pytest.mark.parametrize("command", ["report", "compare", "sweep"])
 def test_a_word_without_end_is_one_line_of_some_length(command, capsys):
-    name, module = "x" * 100_000, importlib.import_module(COMMANDS[command][0])
+    name, module = "x" * 100_000, importlib.import_module(module_of(command))
     words = {"compare": [name, "."], "report": [name]}
     assert (
         module.main(

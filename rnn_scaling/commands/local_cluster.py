@@ -1,10 +1,11 @@
-"""python -m rnn_scaling local-cluster: one run of several processes, all of them on this machine."""
+"""python -m rnn_scaling local-cluster: one run of several processes on this machine."""
 
 from collections.abc import Sequence
 
 from rnn_scaling import entry, registry
 from rnn_scaling.settings import flags
 from rnn_scaling.sweeps import ranks
+from rnn_scaling.sweeps.limited_links import run as limited_links
 
 _MODES = ", ".join(
     mode for mode in registry.VARIABLE_UPDATES if registry.is_distributed(mode)
@@ -19,6 +20,8 @@ before any starts.
     ./run.sh local-cluster -- --num_devices=1                       two workers, {ranks.DEFAULT_MODE}
     ./run.sh local-cluster --workers=3 -- --result_file=run.json
     ./run.sh local-cluster --workers=2 --ps=1 -- --variable_update=distributed_parameter_server
+    ./run.sh local-cluster --workers=3 --link_mbit=200 -- --result_file=run.json
+    ./run.sh local-cluster --link_mbit=50 --link_latency_ms=5 -- --compress_gradients=int8
 
 Modes of several processes: {_MODES}.
 
@@ -26,12 +29,22 @@ Rank 0 prints the table and the progress and writes the record; lines of other r
 [worker 1]. Workers share the cores of this machine: use no more of them than it has cores. On several machines, mpirun,
 srun and Kubernetes start the same trainer (docs/cluster.md). The first process that fails ends the run and is named.
 
-Exit status: 0 done, 1 a process failed, 2 the flags conflict, 130 interrupted."""
+With --link_mbit or --link_latency_ms the run is as on a slower network: each process gets its own network namespace,
+behind a link to a common switch. This needs root, iproute2 and iperf3, which measures the links before the run; the
+record contains the result. Nothing is left on the machine, even after kill -9.
+
+Exit status: 0 done, 1 a process failed or the links could not be measured, 2 the flags conflict or this machine lacks
+a tool, 130 interrupted."""
+
+GROUPS = (ranks.ProcessCounts, limited_links.LinkOptions)
 
 
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = ranks.TRAINER) -> int:
-    groups = [ranks.ProcessCounts]
-    flags.answer(ranks.split(words)[0], USAGE, groups, "local-cluster")
-    _, flags_of_all, config = ranks.read(words, groups)
-    return ranks.Starter(trainer).answer(config, flags_of_all)
+    """Run the command; return its exit status."""
+    flags.answer(ranks.split(words)[0], USAGE, GROUPS, ranks.COMMAND)
+    (_, link_options), flags_of_all, config = ranks.read(words, GROUPS)
+    link = link_options.link()
+    if link is None:
+        return ranks.Starter(trainer).answer(config, flags_of_all)
+    return limited_links.answer(link, trainer, flags_of_all, config)

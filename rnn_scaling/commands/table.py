@@ -1,30 +1,56 @@
-"""Every command of the suite: name -> (module, what it does)."""
+"""The commands of the suite, by the question that they answer.
 
-# run.sh reads these lines.
-# fmt: off
-COMMANDS = {
-    "train": ("rnn_scaling.train", "one run, measured"),
-    "decode": ("rnn_scaling.commands.decode", "one run that translates, greedily or with beam search"),
-    "local-cluster": ("rnn_scaling.commands.local_cluster", "one run of several processes on this machine"),
-    "sweep": ("rnn_scaling.commands.sweep", "many runs: every flag of the trainer takes a list"),
-    "verify": ("rnn_scaling.commands.verify", "compares a mode with serial training; gives a certificate"),
-    "report": ("rnn_scaling.commands.report", "tables, CSV, JSON, plots and one HTML page of a results folder"),
-    "predict": ("rnn_scaling.commands.predict", "what more devices would do, and how often that was right"),
-    "whatif": ("rnn_scaling.commands.whatif", "which change of batch, device, link or exchange would help most?"),
-    "simulate": ("rnn_scaling.commands.simulate", "steps on up to thousands of devices, event by event"),
-    "recommend": ("rnn_scaling.commands.recommend", "the settings that train fastest on this machine"),
-    "ab": ("rnn_scaling.commands.ab", "which of two settings is faster? runs both in turn"),
-    "compare": ("rnn_scaling.commands.compare", "is B slower than A? a verdict and an exit status for CI"),
-    "history": ("rnn_scaling.commands.history", "results over commits: when did it become slower?"),
-    "audit": ("rnn_scaling.commands.audit", "finds impossible numbers in tables of scaling results"),
-    "import_log": ("rnn_scaling.commands.import_log", "reads logs of other tools into the same tables"),
-    "make_tfrecords": ("rnn_scaling.commands.make_tfrecords", "makes a small set of images to train on"),
-    "inspect": ("rnn_scaling.commands.inspect", "counts the operators and kernels of a step"),
-    "threads": ("rnn_scaling.commands.threads", "how many dispatch threads keep the devices busy?"),
-    "links": ("rnn_scaling.commands.links", "bandwidth and latency of memory, copies and all-reduces"),
-    "phases": ("rnn_scaling.commands.phases", "where does the step of each tower go? from a traced run"),
-    "netlab": ("rnn_scaling.commands.netlab", "one run over limited network links (needs root)"),
-    "trace-db": ("rnn_scaling.commands.trace_db", "numbers from an Nsight Systems or nvprof database"),
-    "tensorboard": ("rnn_scaling.commands.tensorboard", "starts TensorBoard: scalars, graph, trace"),
+run.sh reads this file with sed, one line at a time, so that its help needs no Python.
+"""
+
+# Group -> command -> what it does, as the help prints them.
+GROUPS = {
+    "Measure": {
+        "train": "one run, measured",
+        "decode": "one run that translates, greedily or with beam search",
+        "sweep": "many runs: every flag of the trainer takes a list",
+        "local-cluster": "one run of several processes, also over slow links",
+    },
+    "Explain": {
+        "inspect": "counts the operators and kernels of a step",
+        "phases": "where does the step of each tower go? from a traced run",
+        "trace-db": "numbers from an Nsight Systems or nvprof database",
+        "threads": "how many dispatch threads keep the devices busy?",
+        "report": "tables, CSV, JSON, plots and one HTML page of a results folder",
+        "tensorboard": "starts TensorBoard: scalars, graph, trace",
+    },
+    "Compare": {
+        "compare": "is B slower than A? a verdict and an exit status for CI",
+        "ab": "which of two settings is faster? runs both in turn",
+        "history": "results over commits: when did it become slower?",
+    },
+    "Predict": {
+        "predict": "what more devices would do, and how often that was right",
+        "whatif": "which change of batch, device, link or exchange would help most?",
+        "simulate": "steps on up to thousands of devices, event by event",
+        "recommend": "the settings that train fastest on this machine",
+    },
+    "Check": {
+        "verify": "compares a mode with serial training; gives a certificate",
+        "audit": "finds impossible numbers in tables of scaling results",
+        "links": "bandwidth and latency of memory, copies and all-reduces",
+    },
+    "Tools": {
+        "import_log": "reads logs of other tools into the same tables",
+        "make_tfrecords": "makes a small set of images to train on",
+    },
 }
-# fmt: on
+
+# Old name -> the words to type instead. The help does not show old names.
+MOVED = {
+    "netlab": "local-cluster --link_mbit=200 ...",
+}
+
+COMMANDS = [name for commands in GROUPS.values() for name in commands]
+
+
+def module_of(command: str) -> str:
+    """Return the name of the module whose `main` runs a command."""
+    if command == "train":
+        return "rnn_scaling.train"
+    return f"rnn_scaling.commands.{command.replace('-', '_')}"

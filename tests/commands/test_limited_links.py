@@ -1,4 +1,4 @@
-"""netlab as a command: mistakes named at once; with root, ranks that meet in their network and leave nothing behind."""
+"""local-cluster over limited links; with root, ranks that meet in their own network."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling.commands import netlab
+from rnn_scaling.commands import local_cluster
 from rnn_scaling.records import record
 from rnn_scaling.sweeps import ranks
-from rnn_scaling.sweeps.netlab import network, run
+from rnn_scaling.sweeps.limited_links import network
 from tests.support.faults import wait_until
 from tests.support.forked import TINY
 from tests.support.paths import ROOT
-from tests.sweeps.test_netlab import real
+from tests.sweeps.test_limited_links import real
 
 MODE = "--variable_update=collective_all_reduce"
 # Ranks that meet as the trainer's do, by the variables alone; rank 0 prints what it heard and a word of the command.
@@ -54,20 +54,20 @@ if "--seed=8" in sys.argv:
 AS_A_PROCESS = """
 import sys
 from rnn_scaling import entry
-from rnn_scaling.commands import netlab
+from rnn_scaling.commands import local_cluster
 from rnn_scaling.processes import process
-from rnn_scaling.sweeps.netlab import network
+from rnn_scaling.sweeps.limited_links import network
 network.PACKAGES = {"ip": "iproute2"}
 network.measure = lambda nodes: network.Calibration((1.9e8,) * len(nodes), 0.0001)
 fake = [[sys.executable, "-c", sys.argv[1]]] if sys.argv[1] else []
 if fake:
     process.SEVERAL_GRACE_S = 0.2  # these let nobody go
-entry.leave(lambda: netlab.main(sys.argv[2:], *fake))
+entry.leave(lambda: local_cluster.main(sys.argv[2:], *fake))
 """
 
 
 def start(*words: str, fake: str = FAKE_TRAINER) -> subprocess.Popen[str]:
-    """netlab as a process; fake: what its ranks run, empty: the trainer."""
+    """Start local-cluster; `fake` is what its ranks run, or empty for the trainer."""
     command = [sys.executable, "-c", AS_A_PROCESS, fake, *words]
     return subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -75,7 +75,7 @@ def start(*words: str, fake: str = FAKE_TRAINER) -> subprocess.Popen[str]:
 
 
 def namespaces_of(process: subprocess.Popen[str]) -> list[network.Namespace]:
-    """Those that netlab holds: the switch's and the nodes', in rank order."""
+    """Return the namespaces of the switch and of the nodes, in rank order."""
     children = (
         Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     )
@@ -92,7 +92,7 @@ def namespaces_of(process: subprocess.Popen[str]) -> list[network.Namespace]:
 
 def test_every_mistake_of_both_halves_is_named_at_once(capsys):
     words = [
-        "--rate=200mbps",
+        "--link_mbit=200mbit",
         "--ps=0",
         "--nonsense",
         "--batch_size=3",
@@ -101,10 +101,10 @@ def test_every_mistake_of_both_halves_is_named_at_once(capsys):
         "--num_units=0",
         "--bogus=1",
     ]
-    assert netlab.main(words) == 2
+    assert local_cluster.main(words) == 2
     errors = capsys.readouterr().err
     for told in (
-        "--rate=200mbps must be a number and kbit, mbit or gbit",
+        "--link_mbit=200mbit must be a number",
         "--nonsense is not a flag",
         "--batch_size=3 is a flag of the trainer; put it behind --",
         "--num_units=0 must be at least 1",
@@ -113,28 +113,51 @@ def test_every_mistake_of_both_halves_is_named_at_once(capsys):
         assert f"error: {told}" in errors
 
 
+@pytest.mark.parametrize(
+    "flag",
+    [
+        *("--link_mbit=0.09", "--link_mbit=100001.0", "--link_mbit=-1.0"),
+        *("--link_mbit=nan", "--link_mbit=", "--link_mbit=1gbit"),
+        *("--link_latency_ms=1001.0", "--link_latency_ms=-1.0"),
+        *("--link_latency_ms=inf", "--link_latency_ms=5ms"),
+    ],
+)
+def test_a_link_that_cannot_be_made_is_refused(flag, capsys):
+    assert local_cluster.main([flag, "--", MODE]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {flag} must be ")
+
+
+def test_links_for_more_processes_than_addresses_are_refused(capsys):
+    assert local_cluster.main(["--workers=251", "--link_mbit=1", "--", MODE]) == 2
+    assert "got 251" in capsys.readouterr().err
+
+
 def test_a_mode_of_one_process_needs_no_network(capsys):
-    assert netlab.main(["--", "--variable_update=replicated"]) == 2
+    assert (
+        local_cluster.main(["--link_mbit=50", "--", "--variable_update=replicated"])
+        == 2
+    )
     assert "--variable_update=replicated runs in" in capsys.readouterr().err
 
 
 def test_flags_of_the_run_are_those_of_every_rank():
     (_, options), words, config = ranks.read(
-        ["--workers=3", "--rate=50mbit", "--", MODE, "--seed=4"], run.GROUPS
+        ["--workers=3", "--link_mbit=50", "--", MODE, "--seed=4"],
+        local_cluster.GROUPS,
     )
     assert {MODE, "--seed=4", "--num_workers=3"} <= set(words)
-    assert (options.rate, config.num_processes) == (5e7, 3)
+    assert (options.link(), config.num_processes) == (network.NetworkLink(5e7), 3)
 
 
 @real
 def test_ranks_meet_in_their_network_and_leave_nothing():
-    process = start("--workers=3", "--rate=200mbit", "--", MODE)
+    process = start("--workers=3", "--link_mbit=200", "--", MODE)
     out, err = process.communicate(timeout=120)
-    assert (process.returncode, out.splitlines()[1][:60]) == (
-        0,
-        "['10.200.0.2', '10.200.0.3'] netlab 200 Mbit/s asked; 190 Mb",
-    ), err
-    assert out.startswith("link: 200 Mbit/s asked; ")
+    assert process.returncode == 0, err
+    measured, met = out.splitlines()
+    assert measured.startswith("link: 200 Mbit/s asked; 190 Mbit/s")
+    assert met.startswith("['10.200.0.2', '10.200.0.3'] local-cluster 200 Mbit/s asked")
     assert {"said by 0", "[worker 1] said by 1", "[worker 2] said by 2"} <= set(
         err.splitlines()
     )
@@ -142,7 +165,7 @@ def test_ranks_meet_in_their_network_and_leave_nothing():
 
 @real
 def test_a_rank_that_is_killed_ends_the_run_by_its_name():
-    process = start("--workers=3", "--", MODE, "--seed=9")
+    process = start("--workers=3", "--link_mbit=1000", "--", MODE, "--seed=9")
     _, err = process.communicate(timeout=120)
     assert (
         process.returncode == 1 and "worker 1" in err and "was killed by SIGKILL" in err
@@ -156,7 +179,7 @@ def test_a_rank_that_is_killed_ends_the_run_by_its_name():
 )
 def test_nothing_is_left_whatever_ends_it(number, status):
     """After kill -9 the ranks die at once, by their tether, and with them the namespaces."""
-    process = start("--workers=2", "--", MODE, "--seed=8")
+    process = start("--workers=2", "--link_mbit=1000", "--", MODE, "--seed=8")
     assert process.stdout is not None and process.stderr is not None
     process.stdout.readline()
     assert process.stdout.readline(), "the ranks have met"
@@ -180,7 +203,13 @@ def test_a_link_that_breaks_ends_the_run_by_the_ranks_name(tmp_path):
     tiny = [word for word in TINY if "num_batches" not in word]
     result = tmp_path / "run.json"
     process = start(
-        "--rate=1gbit", "--", MODE, *tiny, *endless, f"--result_file={result}", fake=""
+        "--link_mbit=1000",
+        "--",
+        MODE,
+        *tiny,
+        *endless,
+        f"--result_file={result}",
+        fake="",
     )
     assert process.stderr is not None
     next(line for line in process.stderr if line.startswith("measuring: "))

@@ -1,4 +1,4 @@
-"""netlab: what its flags say, what is named how, what iperf3's answer means; with root, real namespaces."""
+"""Limited links: their flags, what iperf3 measures and, with root, real namespaces."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import pytest
 
 from rnn_scaling import entry
-from rnn_scaling.sweeps.netlab import network
-from rnn_scaling.sweeps.netlab.network import NetworkLink
-from rnn_scaling.sweeps.netlab.run import parse_delay, parse_rate
+from rnn_scaling.sweeps.limited_links import network
+from rnn_scaling.sweeps.limited_links.network import NetworkLink
+from rnn_scaling.sweeps.limited_links.run import LinkOptions
 from tests.support.faults import wait_until
 from tests.support.paths import ROOT
 
@@ -39,46 +39,17 @@ real = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize(
-    "text, rate",
+    "mbit, latency_ms, link",
     [
-        ("200mbit", 2e8),
-        ("1gbit", 1e9),
-        ("1.5Gbit/s", 1.5e9),
-        ("100 kbit", 1e5),
-        ("50MBIT", 5e7),
+        (None, None, None),
+        (200.0, None, NetworkLink(2e8)),
+        (0.1, 0.5, NetworkLink(1e5, 0.0005)),
+        (None, 5.0, NetworkLink(1e9, 0.005)),
+        (None, 0.0, NetworkLink(1e9)),
     ],
 )
-def test_rates_are_bits_a_second(text, rate):
-    assert parse_rate(text) == rate
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "200",
-        "200mb",
-        "200mbps",
-        "25MB/s",
-        "-1gbit",
-        "1kbit",
-        "1000gbit",
-        "nan",
-        "1e3mbit",
-    ],
-)
-def test_what_is_no_rate_is_told_the_rule(text):
-    with pytest.raises(ValueError, match="a number and kbit, mbit or gbit"):
-        parse_rate(text)
-
-
-def test_delays():
-    assert [
-        parse_delay(text) for text in ("0", "5ms", "0.5 ms", "200us", "1s")
-    ] == pytest.approx([0, 0.005, 0.0005, 0.0002, 1.0])
-    for text in ("5", "2s", "-1ms", "1m", ""):
-        with pytest.raises(ValueError, match="a number and us, ms or s"):
-            parse_delay(text)
+def test_a_link_is_limited_if_a_flag_says_so(mbit, latency_ms, link):
+    assert LinkOptions(mbit, latency_ms).link() == link
 
 
 def test_a_bucket_holds_8_ms_and_a_packet_at_least():
@@ -118,34 +89,31 @@ def test_the_measured_rate_stands_beside_the_one_that_was_asked_for():
     assert " 190 Mbit/s of payload" in network.description(LINK, same)
     assert network.warnings(LINK, found) == []
     (slow,) = network.warnings(LINK, network.Calibration((1.91e8, 1.2e8), 0.0))
-    assert slow.startswith("--rate=200mbit: a link carries 120 Mbit/s; ")
+    assert slow.startswith("--link_mbit=200: a link carries 120 Mbit/s; ")
 
 
-def test_programs_that_are_not_there_are_named_with_their_package(monkeypatch):
+def test_programs_that_do_not_exist_are_named_with_their_package(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(shutil, "which", lambda program: None)
     root, packages = network.refusals(False)
-    assert "root" in root and packages.endswith(
-        "; apt install iperf3 iproute2 util-linux"
-    )
+    assert "root" in root
+    assert packages.endswith("; apt install iperf3 iproute2 util-linux")
 
 
-def test_a_kernel_that_lacks_something_and_a_process_without_rights():
-    for said, told in (
-        ("Error: Specified qdisc kind is unknown.", "netlab needs the token bucket"),
-        ("RTNETLINK answers: Operation not permitted", "netlab needs CAP_SYS_ADMIN"),
-    ):
-        with pytest.raises(entry.Refusal) as refused:
-            network._need(
-                "the token bucket filter (tbf)",
-                "sch_tbf",
-                "sh",
-                "-c",
-                f"echo {said!r} >&2; exit 2",
-            )
-        assert (
-            refused.value.lines[0].startswith(told) and said in refused.value.lines[0]
-        )
+@pytest.mark.parametrize(
+    "said, missing",
+    [
+        ("Error: Specified qdisc kind is unknown.", "the token bucket"),
+        ("RTNETLINK answers: Operation not permitted", "CAP_SYS_ADMIN"),
+    ],
+)
+def test_a_kernel_that_lacks_a_feature_and_a_process_without_rights(said, missing):
+    command = ("sh", "-c", f"echo {said!r} >&2; exit 2")
+    with pytest.raises(entry.Refusal) as refused:
+        network._need("the token bucket filter (tbf)", "sch_tbf", *command)
+    (line,) = refused.value.lines
+    assert line.startswith(f"--link_mbit and --link_latency_ms need {missing}")
+    assert said in line
 
 
 def are_empty(nodes: Sequence[network.Namespace]) -> bool:
@@ -195,7 +163,7 @@ def test_nodes_reach_each_other_through_limited_links_and_nothing_is_left():
 @real
 def test_nothing_of_a_killed_run_is_left():
     code = (
-        "import time\nfrom rnn_scaling.sweeps.netlab import network\n"
+        "import time\nfrom rnn_scaling.sweeps.limited_links import network\n"
         "with network.network(['worker0', 'worker1'], network.NetworkLink(1e8)) as nodes:\n"
         "    with network.running(nodes[0].command(['sleep', '1000'])):\n"
         "        while len(nodes[0].processes()) < 2: time.sleep(0.01)\n"

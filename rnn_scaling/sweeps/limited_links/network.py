@@ -65,6 +65,7 @@ IDLE = (
     "1k",
 )  # ten packets, none of which waits for another
 SHORTFALL = 0.1  # share of the requested rate that may be missing: headers are 4.4 %
+NEED = "--link_mbit and --link_latency_ms need"  # how each refusal begins
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,25 +143,31 @@ def network(
 
 @contextlib.contextmanager
 def _namespace() -> Iterator[Namespace]:
-    """A new namespace; what runs in it when the block ends is killed."""
+    """Make a namespace that lasts as long as the block; kill what still runs in it."""
     with fence.network() as fenced:
         if not fenced.enter:
             raise entry.Refusal(
-                f"netlab needs network namespaces of the kernel (CONFIG_NET_NS): {fenced.reason}"
+                f"{NEED} network namespaces of the kernel (CONFIG_NET_NS): "
+                f"{fenced.reason}"
             )
         space = Namespace(fenced.holder, os.readlink(f"/proc/{fenced.holder}/ns/net"))
         try:
             yield space
         finally:
-            for _ in range(
-                TRIES
-            ):  # a process that is forked meanwhile is in the next list
-                if not (numbers := space.processes()):
-                    break
-                for number in numbers:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(number, signal.SIGKILL)
-                time.sleep(PAUSE_S)
+            _kill_all(space)
+
+
+def _kill_all(space: Namespace) -> None:
+    """Kill every process in a namespace."""
+    for _ in range(TRIES):
+        # A process that is forked meanwhile is in the next list.
+        numbers = space.processes()
+        if not numbers:
+            return
+        for number in numbers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        time.sleep(PAUSE_S)
 
 
 def _build(
@@ -267,15 +274,22 @@ def wait_until(is_so: Callable[[], bool], otherwise: str) -> None:
 
 
 def refusals(has_delay: bool) -> list[str]:
-    """Why netlab cannot work on this machine; what the kernel lacks shows when it is asked."""
+    """Return why this machine cannot limit links, one line per reason.
+
+    What the kernel lacks is found only later, when the network is built.
+    """
     if not os.path.isdir("/proc/sys/net"):
-        return ["netlab needs the network namespaces of Linux; run it on Linux"]
-    lines = ["netlab needs root; run it with sudo"] if os.geteuid() != 0 else []
+        return [f"{NEED} the network namespaces of Linux; run them on Linux"]
+    lines = []
+    if os.geteuid() != 0:
+        lines.append(f"{NEED} root; run the command with sudo")
     packages = {**PACKAGES, **(DELAY_PACKAGES if has_delay else {})}
-    if missing := [program for program in packages if shutil.which(program) is None]:
-        install = " ".join(sorted({packages[program] for program in missing}))
+    missing = [program for program in packages if shutil.which(program) is None]
+    if missing:
+        to_install = sorted({packages[program] for program in missing})
         lines.append(
-            f"netlab needs {', '.join(packages)}, found no {', '.join(missing)}; apt install {install}"
+            f"{NEED} {', '.join(packages)}, found no {', '.join(missing)}; "
+            f"apt install {' '.join(to_install)}"
         )
     return lines
 
@@ -302,17 +316,26 @@ def call(*words: str) -> str:
 
 
 def _need(feature: str, module: str, *words: str) -> None:
-    """Asks the kernel for something that it may not have. Raises Refusal naming the feature and what to do."""
+    """Ask the kernel for a feature that it may not have.
+
+    Args:
+      feature: The feature in words.
+      module: The module of the kernel that has it.
+      words: The command that asks for it.
+
+    Raises:
+      Refusal: If the kernel lacks it, or this process may not use it.
+    """
     try:
         call(*words)
     except CallFailed as e:
         if "Operation not permitted" in str(e):
-            rule = "netlab needs CAP_SYS_ADMIN and CAP_NET_ADMIN"
             raise entry.Refusal(
-                f"{rule}: {e}; run it outside of the container, or in a privileged one"
+                f"{NEED} CAP_SYS_ADMIN and CAP_NET_ADMIN: {e}; run the command outside "
+                "of the container, or in a privileged one"
             ) from None
         raise entry.Refusal(
-            f"netlab needs {feature} of the kernel: {e}; try modprobe {module}"
+            f"{NEED} {feature} of the kernel: {e}; try modprobe {module}"
         ) from None
 
 
@@ -411,15 +434,13 @@ def description(link: NetworkLink, found: Calibration) -> str:
 
 
 def warnings(link: NetworkLink, found: Calibration) -> list[str]:
-    """A line if links carry less than requested."""
+    """Return a warning if a link carries less than requested."""
     slowest = min(found.bits_per_s)
     if slowest >= (1 - SHORTFALL) * link.bits_per_s:
         return []
-    remedy = (
-        "the CPU may be the limit; use a lower rate, fewer workers or a quiet machine"
-    )
     return [
-        f"--rate={link.bits_per_s / 1e6:g}mbit: a link carries {megabits(slowest)}; {remedy}"
+        f"--link_mbit={link.bits_per_s / 1e6:g}: a link carries {megabits(slowest)}; "
+        "the CPU may be the limit; use a lower rate, fewer workers or a quiet machine"
     ]
 
 

@@ -1,0 +1,125 @@
+"""One run of several processes over limited links, which are measured before it."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from rnn_scaling import entry
+from rnn_scaling.cluster.launch import NETWORK
+from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.models.config import option
+from rnn_scaling.processes import process
+from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.sweeps import early_checks, ranks
+from rnn_scaling.sweeps.limited_links import network
+from rnn_scaling.sweeps.limited_links.network import NetworkLink, NetworkNode
+
+DEFAULT_MBIT = 1_000.0
+MOST_NODES = 250  # addresses of the subnet
+RENDEZVOUS_PORT = 29_500  # any port: no other program uses the namespace
+# A node reaches nothing outside, so TensorFlow must not send to a proxy what is for
+# another node.
+PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkOptions:
+    """Limited links: each process behind a slower network (needs root)."""
+
+    link_mbit: float | None = option(
+        None,
+        "rate of the link of each process, in each direction, in Mbit/s (default: not "
+        f"limited; {DEFAULT_MBIT:g} with --link_latency_ms)",
+        minimum=0.1,
+        maximum=100_000.0,
+    )
+    link_latency_ms: float | None = option(
+        None,
+        "delay between two processes, one way, in ms; needs the package vde2 and works "
+        "up to about 200 Mbit/s (default: 0)",
+        minimum=0.0,
+        maximum=1_000.0,
+    )
+
+    def link(self) -> NetworkLink | None:
+        """Return the link of each process, or None if no link is limited."""
+        if self.link_mbit is None and self.link_latency_ms is None:
+            return None
+        mbit = DEFAULT_MBIT if self.link_mbit is None else self.link_mbit
+        return NetworkLink(mbit * 1e6, (self.link_latency_ms or 0.0) / 1e3)
+
+
+def answer(
+    link: NetworkLink, trainer: Sequence[str], flags: Sequence[str], config: RunConfig
+) -> int:
+    """Run all processes, each behind its own link.
+
+    Args:
+      link: The link of every process.
+      trainer: The command of one process, without its flags.
+      flags: The flags of the trainer, the same for every process.
+      config: What runs with these flags.
+
+    Returns:
+      The exit status.
+
+    Raises:
+      Refusal: If this machine cannot limit links, or not so many.
+    """
+    if config.num_processes > MOST_NODES:
+        raise entry.Refusal(
+            f"limited links connect at most {MOST_NODES} processes, got "
+            f"{config.num_processes}; use fewer --workers or --ps"
+        )
+    if lines := network.refusals(bool(link.delay_s)):
+        raise entry.Refusal(*lines)
+    entry.warn(*early_checks.crowding([config], len(available_cores())))
+    names = [name.replace(" ", "") for name in ranks.names(config)]
+    with network.network(names, link) as nodes:
+        try:
+            described = _measured(link, nodes)
+            commands = [node.command([*trainer, *flags]) for node in nodes]
+            variables = [
+                environment(nodes, rank, described) for rank in range(len(nodes))
+            ]
+            tasks = ranks.each_rank(config, commands, variables, has_streams=True)
+            ended = process.run_together(tasks, 0.0, ranks.relay)
+        except network.CallFailed as e:
+            return entry.fail(f"cannot measure the limited links: {e}")
+        except OSError as e:
+            return entry.fail(f"cannot start a process: {e.strerror or e}")
+    return ranks.answer(ended, config)
+
+
+def environment(
+    nodes: Sequence[NetworkNode], rank: int, described: str
+) -> dict[str, str]:
+    """Return the variables with which a rank finds the others.
+
+    Args:
+      nodes: The node of each rank.
+      rank: The rank that gets these variables.
+      described: The network in words, for the record.
+    """
+    return {
+        **dict.fromkeys(PROXIES, ""),
+        "RNN_SCALING_LAUNCHER": ranks.COMMAND,
+        "RNN_SCALING_RANK": str(rank),
+        "RNN_SCALING_SIZE": str(len(nodes)),
+        "RNN_SCALING_MEETING": f"{nodes[0].address}:{RENDEZVOUS_PORT}",
+        "RNN_SCALING_HOST": nodes[rank].address,
+        # Nodes have networks of their own but share the processors.
+        "RNN_SCALING_LOCAL_RANK": str(rank),
+        "RNN_SCALING_LOCAL_SIZE": str(len(nodes)),
+        NETWORK: described,
+    }
+
+
+def _measured(link: NetworkLink, nodes: Sequence[NetworkNode]) -> str:
+    """Measure the links; return in words what was requested and what they carry."""
+    if len(nodes) == 1:
+        return f"{network.megabits(link.bits_per_s)} asked, one node"
+    measured = network.measure(nodes)
+    described = network.description(link, measured)
+    print(f"link: {described}", flush=True)
+    entry.warn(*network.warnings(link, measured))
+    return described

@@ -26,7 +26,6 @@ TAKES_TRAINER_FLAGS = {
     "verify",
     "recommend",
     "inspect",
-    "threads",
     "local-cluster",
     "ab",
 }

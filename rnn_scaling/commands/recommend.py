@@ -1,7 +1,6 @@
-"""python -m rnn_scaling recommend: which settings to use for this model on this machine, and the largest batch."""
+"""python -m rnn_scaling recommend: the fastest settings of a model on this machine."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from rnn_scaling import entry
 from rnn_scaling.files.terminal import tell
@@ -18,6 +17,7 @@ fastest. Every flag of the trainer (./run.sh train --help) may be given; a list 
     ./run.sh recommend --variable_update=replicated --all_reduce_spec=auto,collective,xring
     ./run.sh recommend --batch_size=32,64,128
     ./run.sh recommend --largest_batch --model=lm
+    ./run.sh recommend --threads --num_devices=1,2 --repeats=5
 
 Each configuration runs two or three times, in interleaved rounds. The records, recommend.md and recommend.json go to
 --out. The same command continues where it stopped. docs/recommend.md has the rules.
@@ -25,38 +25,72 @@ Each configuration runs two or three times, in interleaved rounds. The records, 
 --largest_batch searches the largest --batch_size that fits in memory. A run that exceeds --memory_gib is ended at once
 (Linux), before the machine swaps.
 
-Exit status: 0 done, 1 nothing was measured or the folder cannot be written, 2 the flags conflict, the folder is in use
-or holds records of other flags, 130 interrupted."""
+--threads finds, for each number of devices, the smallest number of threads with which dispatch does not limit the
+speed. TensorFlow hands operators to these threads; with too few, towers wait for each other. A trace of
+--trace_batches=5 batches shows how many towers compute at once. threads.md and threads.json go to --out. Defaults:
+
+    --inter_op_parallelism_threads=1,...,N,N+1,N+2,2N and the trainer's own choice; 8 numbers at most
+    --num_devices=1,2,...    the GPUs, or one CPU device per core; 1,2,4,... above 8
+    --encoder_type=dynamic_rnn         it has more to dispatch
+    --variable_update=independent      no exchange in the way
+
+Exit status: 0 done, 1 nothing was measured, a run of --threads failed or the folder cannot be written, 2 the flags
+conflict, the folder is in use or holds records of other flags, 130 interrupted."""
 
 
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
+    """Run the command; return its exit status."""
     flags.answer(words, USAGE, recommend.GROUPS, "recommend")
-    options, advice, outcome = recommend.find(words, trainer)
+    request = recommend.read(words)
+    if request.options.threads:
+        return _answer_threads(request, trainer)
+    return _answer_settings(request, trainer)
+
+
+def _answer_threads(request: recommend.Request, trainer: Sequence[str]) -> int:
+    """Print and write how many threads are enough; return the exit status."""
+    outcome, defaults = recommend.measure_threads(request, trainer)
+    if outcome.exit_status is not None:
+        return outcome.exit_status
+    # Imported here, because it loads numpy, which a wrong flag need not wait for.
+    from rnn_scaling.reports import threads_report
+
+    has_failures = outcome.print_failures()
+    is_complete = threads_report.report(
+        request.out, list(outcome.records.values()), defaults, request.options.format
+    )
+    if has_failures or not is_complete:
+        return entry.EXIT_FAILED
+    return entry.EXIT_OK
+
+
+def _answer_settings(request: recommend.Request, trainer: Sequence[str]) -> int:
+    """Print and write the fastest settings or the largest batch; return the exit status."""
+    advice, outcome = recommend.find(request, trainer)
     if advice is None:
         return outcome.exit_status or entry.EXIT_OK
+    # Imported here, because they load numpy, which a wrong flag need not wait for.
     from rnn_scaling.reports import recommendation, report_files
 
-    text, out, name = (
-        recommendation.RENDER[options.format](advice),
-        Path(options.out),
-        advice.name,
-    )
-    if options.format == "text":
+    text = recommendation.RENDER[request.options.format](advice)
+    if request.options.format == "text":
         tell(text)
     else:
         print(text, end="", flush=True)
     if outcome.records:
-        renders = {
-            "md": recommendation.markdown(advice).encode,
-            "json": recommendation.to_json(advice).encode,
+        files = {
+            f"{advice.name}.md": recommendation.markdown(advice).encode,
+            f"{advice.name}.json": recommendation.to_json(advice).encode,
         }
-        files = {f"{name}.{kind}": render for kind, render in renders.items()}
-        report_files.write(files, out, force=True, flag="--out")
-        entry.note(f"wrote {out / name}.md and {name}.json next to the records")
+        report_files.write(files, request.out, force=True, flag="--out")
+        path = request.out / f"{advice.name}.md"
+        entry.note(f"wrote {path} and {advice.name}.json next to the records")
     if outcome.exit_status is not None:
         return outcome.exit_status
-    is_answered = advice.command and not any(
+    has_failed_batch = any(
         statement.kind == "batch-failed" for statement in advice.statements
     )
-    return entry.EXIT_OK if is_answered else entry.EXIT_FAILED
+    if not advice.command or has_failed_batch:
+        return entry.EXIT_FAILED
+    return entry.EXIT_OK

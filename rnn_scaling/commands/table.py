@@ -15,7 +15,6 @@ GROUPS = {
         "inspect": "counts the operators and kernels of a step",
         "phases": "where does the step of each tower go? from a traced run",
         "trace-db": "numbers from an Nsight Systems or nvprof database",
-        "threads": "how many dispatch threads keep the devices busy?",
         "report": "tables, CSV, JSON, plots and one HTML page of a results folder",
         "tensorboard": "starts TensorBoard: scalars, graph, trace",
     },
@@ -44,6 +43,7 @@ GROUPS = {
 # Old name -> the words to type instead. The help does not show old names.
 MOVED = {
     "netlab": "local-cluster --link_mbit=200 ...",
+    "threads": "recommend --threads ...",
 }
 
 COMMANDS = [name for commands in GROUPS.values() for name in commands]

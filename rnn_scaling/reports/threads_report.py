@@ -20,18 +20,34 @@ SCHEMA = "rnn_scaling.threads/1"
 
 
 def report(
-    out: Path, records: Sequence[RunRecord], defaults: Mapping[int, int]
+    out: Path,
+    records: Sequence[RunRecord],
+    defaults: Mapping[int, int],
+    output_format: str = "text",
 ) -> bool:
-    """Prints and writes what the records show; returns whether any run measured something and all is written."""
+    """Print and write what the records show.
+
+    Args:
+      out: The folder of the files.
+      records: The runs with their numbers of threads.
+      defaults: The trainer's own number of threads by number of devices.
+      output_format: What is printed: "text", "markdown" or "json".
+
+    Returns:
+      Whether any run measured something and everything is written.
+    """
     probes = dispatch_threads.probes(records, defaults)
-    tell(markdown(sections(probes), level=3))
+    page = f"# Threads that dispatch operators\n\n{markdown(sections(probes))}"
+    data = input_files.json_text(content(probes))
+    if output_format == "text":
+        tell(markdown(sections(probes), level=3))
+    else:
+        text = page if output_format == "markdown" else data
+        print(text, end="", flush=True)
     if all(probe.best is None for probe in probes):
         entry.fail("no run measured anything")
         return False
-    files = {
-        "threads.md": f"# Threads that dispatch operators\n\n{markdown(sections(probes))}".encode,
-        "threads.json": input_files.json_text(content(probes)).encode,
-    }
+    files = {"threads.md": page.encode, "threads.json": data.encode}
     report_files.write(files, out, force=True, flag="--out")
     entry.note(f"wrote {out / 'threads.md'} and threads.json")
     return True

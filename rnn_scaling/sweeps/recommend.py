@@ -1,4 +1,4 @@
-"""recommend: measures the update modes of a model, or searches its largest batch, within a time limit."""
+"""recommend: compares update modes, the largest batch, or numbers of threads."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -9,11 +9,14 @@ from rnn_scaling import entry
 from rnn_scaling.machine.gpus import machine_size
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
+from rnn_scaling.settings.config import OPTIONS
+from rnn_scaling.sweeps import thread_search
 from rnn_scaling.sweeps.conduct import (
     ConductOptions,
     SweepOutcome,
     conduct,
     conduct_rounds,
+    conduct_sweep,
 )
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import Run, split
@@ -27,6 +30,9 @@ if TYPE_CHECKING:  # these load numpy, and a wrong flag is reported sooner witho
 MEMORY_SHARE = (
     0.8  # of the free memory, for all processes of a run: the machine needs some, too
 )
+THREADS_FOLDER = "results/threads"
+THREADS_REPEATS = 3
+THREADS_TRACED_BATCHES = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +40,9 @@ class RecommendOptions:
     """Recommend."""
 
     out: str = option(
-        "results/recommend", "folder of the records, recommend.md and recommend.json"
+        "results/recommend",
+        "folder of the records and of recommend.md and recommend.json "
+        f"(default: results/recommend; with --threads {THREADS_FOLDER})",
     )
     minutes: float = option(
         10.0,
@@ -53,38 +61,138 @@ class RecommendOptions:
         f"largest_batch, on CPUs: memory limit of a whole run (0: {MEMORY_SHARE:.0%} of the free memory)",
         minimum=0.0,
     )
+    threads: bool = option(
+        False,
+        "find the number of threads that keeps the devices busy instead",
+        bare=True,
+    )
+    repeats: int | None = option(
+        None,
+        "threads: runs of each number of threads; one run is not enough to compare "
+        f"(default: {THREADS_REPEATS})",
+        minimum=1,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ThreadsOptions(RecommendOptions):
+    """The options with --threads: another folder, and every run is traced."""
+
+    out: str = option(THREADS_FOLDER, "folder of the records")
+    trace_batches: int = option(
+        THREADS_TRACED_BATCHES,
+        "batches that are traced after the measured ones",
+        minimum=1,
+        maximum=OPTIONS["trace_batches"].metadata["maximum"],
+    )
 
 
 GROUPS = (RecommendOptions, ConductOptions)
+THREADS_GROUPS = (ThreadsOptions, ConductOptions)
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What the command line asks for."""
+
+    words: Sequence[str]
+    options: RecommendOptions
+    conduct: ConductOptions
+    lists: Mapping[str, Sequence[Any]]  # the values of each flag of the trainer
+
+    @property
+    def out(self) -> Path:
+        """The folder of the records."""
+        return Path(self.options.out)
+
+    @property
+    def command(self) -> list[str]:
+        """The words that continue an interrupted command."""
+        return ["recommend", *self.words]
+
+
+def read(words: Sequence[str]) -> Request:
+    """Read a command line. Raises FlagErrors."""
+    known = {**OPTIONS, **flags.fields(THREADS_GROUPS)}
+    given, _ = flags.parsed(words, known, lists=True)  # `split` reports mistakes
+    with_threads = given.get("threads", [False])[-1]
+    (options, how), lists = split(words, THREADS_GROUPS if with_threads else GROUPS)
+    lines = []
+    if options.memory_gib and not options.largest_batch:
+        lines.append(
+            f"--memory_gib={options.memory_gib:g} would be ignored; it needs "
+            "--largest_batch"
+        )
+    if options.repeats is not None and not options.threads:
+        lines.append(
+            f"--repeats={options.repeats} would be ignored; it needs --threads"
+        )
+    if options.threads and options.largest_batch:
+        lines.append(
+            "--threads and --largest_batch answer different questions; give one of them"
+        )
+    if options.threads and "minutes" in given:
+        lines.append(
+            f"--minutes={options.minutes:g} would be ignored, because --threads has no "
+            "time limit; leave it out"
+        )
+    if lines:
+        raise flags.FlagErrors(lines)
+    return Request(words, options, how, lists)
+
+
+def measure_threads(
+    request: Request, trainer: Sequence[str]
+) -> tuple[SweepOutcome, dict[int, int]]:
+    """Measure several numbers of threads in turns.
+
+    Returns:
+      The outcome, and the trainer's own number of threads by number of devices.
+
+    Raises:
+      FlagErrors: If the trainer refuses a flag.
+    """
+    runs, defaults = thread_search.plan_threads(request.lists)
+    outcome = conduct_sweep(
+        runs,
+        request.options.repeats or THREADS_REPEATS,
+        request.out,
+        request.conduct,
+        again=request.command,
+        trainer=SuiteTrainer(trainer, request.conduct.launch),
+    )
+    return outcome, defaults
 
 
 def find(
-    words: Sequence[str], trainer: Sequence[str]
-) -> tuple[RecommendOptions, "Advice | None", SweepOutcome]:
-    """Searches what the command line asks for; no advice: the outcome's exit status is why. Raises FlagErrors."""
-    (options, how), lists = split(words, GROUPS)
-    if options.memory_gib and not options.largest_batch:
-        raise flags.FlagErrors(
-            [
-                f"--memory_gib={options.memory_gib:g} would be ignored; it needs --largest_batch"
-            ]
-        )
-    search, first_runs, runner = _search(options, how, lists, trainer)
-    out, again = Path(options.out), ["recommend", *words]
+    request: Request, trainer: Sequence[str]
+) -> "tuple[Advice | None, SweepOutcome]":
+    """Search the fastest settings or the largest batch.
+
+    Returns:
+      The advice and the outcome of the runs. Without an advice, the outcome's exit
+      status says why.
+
+    Raises:
+      FlagErrors: If the trainer refuses a flag.
+    """
+    options = request.options
+    how = request.conduct
+    search, first_runs, runner = _search(options, how, request.lists, trainer)
+    out = request.out
+    again = request.command
     if how.dry_run:
         jobs = [Job(run, out, run.label) for run in first_runs]
-        return options, None, conduct(jobs, out, how, again=again, trainer=runner)
+        return None, conduct(jobs, out, how, again=again, trainer=runner)
     rounds = conduct_rounds(search.choose, out, how, options.minutes, again, runner)
     if rounds.exit_status not in (None, entry.EXIT_INTERRUPTED):
-        return options, None, rounds
+        return None, rounds
     for label, record in rounds.records.items():
-        if (
-            record.status != "ok" and not options.largest_batch
-        ):  # a batch that does not fit fails as intended
-            entry.warn(
-                f"{label}: {record.error.message if record.error else record.status}"
-            )
-    return options, search.advice(rounds.records, how.launch), rounds
+        # A batch that does not fit fails as intended.
+        if record.status != "ok" and not options.largest_batch:
+            reason = record.error.message if record.error else record.status
+            entry.warn(f"{label}: {reason}")
+    return search.advice(rounds.records, how.launch), rounds
 
 
 def _search(

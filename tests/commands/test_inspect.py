@@ -369,9 +369,12 @@ def test_a_failed_run_and_differing_counts_end_with_1(tmp_path, capsys):
     assert "must be the same" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["inspect", "threads"])
-def test_every_bad_flag_is_named_at_once_without_tensorflow(name):
+@pytest.mark.parametrize(
+    "name, own_words", [("inspect", []), ("recommend", ["--threads"])]
+)
+def test_every_bad_flag_is_named_at_once_without_tensorflow(name, own_words):
     words = [
+        *own_words,
         "--trace_batches=0",
         "--out=",
         "--repeats=x",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from rnn_scaling.commands.threads import plan_threads
 from rnn_scaling.sweeps.estimate import (
     Estimator,
     duration,
@@ -14,6 +13,7 @@ from rnn_scaling.sweeps.estimate import (
     sharing,
 )
 from rnn_scaling.sweeps.plan import identity, plan
+from rnn_scaling.sweeps.thread_search import plan_threads
 
 
 def options(**given):
@@ -57,7 +57,7 @@ def test_others_are_scaled_by_what_is_known():
 
 
 def test_devices_that_share_cores_are_slower_in_the_estimate():
-    """`threads --num_devices=4` on two cores was foretold 4 minutes and would have taken 46."""
+    """`recommend --threads --num_devices=4` on two cores was foretold 4 minutes and would have taken 46."""
     runs, _ = plan_threads({"num_devices": [4], "trace_batches": [5]})
     planned = [identity(run.config.flat()) for run in runs] * 3
     assert len(planned) == 21

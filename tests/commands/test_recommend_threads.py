@@ -1,4 +1,4 @@
-"""The threads probe: which numbers are tried, what the runs say of them, and the command."""
+"""recommend --threads: which numbers are tried, what the runs show, and the command."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import sys
 import pytest
 
 from rnn_scaling.analysis.steps import dispatch_threads
-from rnn_scaling.commands import threads
-from rnn_scaling.commands.threads import thread_counts
+from rnn_scaling.commands import recommend
 from rnn_scaling.records import record
 from rnn_scaling.reports import threads_report
 from rnn_scaling.reports.sections import markdown
+from rnn_scaling.sweeps.thread_search import thread_counts
 from tests.support.fake_tracer import record_of
 from tests.support.paths import ROOT
 from tests.support.records import changed
@@ -245,7 +245,8 @@ def test_towers_take_turns_in_the_committed_records():
 
 
 def go(tmp_path, *words):
-    return threads.main([f"--out={tmp_path}/out", *words], trainer=TRACER)
+    words = ["--threads", f"--out={tmp_path}/out", *words]
+    return recommend.main(words, trainer=TRACER)
 
 
 def test_the_command_sweeps_in_turns_and_answers(tmp_path, capsys):
@@ -305,15 +306,56 @@ def test_numbers_of_threads_can_be_given_and_must_be_numbers_of_threads(
     ]
 
 
+@pytest.mark.parametrize("output_format, start", [("json", "{"), ("markdown", "# ")])
+def test_what_is_printed_is_also_written(output_format, start, tmp_path, capsys):
+    words = ["--device=cpu", "--num_devices=1", "--repeats=1"]
+    assert go(tmp_path, *words, f"--format={output_format}") == 0
+    name = {"json": "threads.json", "markdown": "threads.md"}[output_format]
+    out = capsys.readouterr().out
+    assert out.startswith(start)
+    assert out == (tmp_path / "out" / name).read_text()
+
+
+@pytest.mark.parametrize(
+    "words, named",
+    [
+        (["--threads", "--minutes=5"], ["--minutes=5", "--threads"]),
+        (["--threads", "--largest_batch"], ["--threads", "--largest_batch"]),
+        (["--threads", "--memory_gib=1"], ["--memory_gib=1", "--largest_batch"]),
+        (["--repeats=4"], ["--repeats=4", "--threads"]),
+        (["--threads=false", "--repeats=4"], ["--repeats=4", "--threads"]),
+        (["--threads", "--repeats=0"], ["--repeats=0"]),
+        (["--threads", "--trace_batches=0"], ["--trace_batches=0"]),
+        (["--threads", "--trace_batches=1,2"], ["--trace_batches=1,2"]),
+        (["--threads=perhaps"], ["--threads=perhaps"]),
+    ],
+)
+def test_flags_that_do_not_belong_together_are_named(words, named, tmp_path, capsys):
+    assert recommend.main([f"--out={tmp_path}/out", *words], trainer=TRACER) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert all(word in line for word in named)
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_out_the_folder_is_results_threads(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+    words = ["--threads", "--device=cpu", "--num_devices=1", "--repeats=1"]
+    assert recommend.main(words, trainer=TRACER) == 0
+    assert (tmp_path / "results" / "threads" / "threads.json").exists()
+    assert not (tmp_path / "results" / "recommend").exists()
+
+
 def test_runs_that_all_fail_end_with_1(tmp_path, capsys):
     failing = (sys.executable, "-c", "import sys; sys.exit('error: no such luck')")
     words = [
+        "--threads",
         f"--out={tmp_path}/out",
         "--num_devices=1",
         "--repeats=1",
         "--inter_op_parallelism_threads=1",
     ]
-    assert threads.main(words, trainer=failing) == 1
+    assert recommend.main(words, trainer=failing) == 1
     out, err = capsys.readouterr()
     assert "no such luck" in err and "error: no run measured anything" in err
     assert "1 failed" in out

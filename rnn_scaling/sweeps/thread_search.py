@@ -1,0 +1,97 @@
+"""The runs of `recommend --threads`: several numbers of dispatch threads per device count."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rnn_scaling.machine.gpus import machine_size
+from rnn_scaling.settings import flags
+from rnn_scaling.settings.config import OPTIONS, pool_sizes
+from rnn_scaling.sweeps.plan import Run, is_read, plan
+
+THREADS = "inter_op_parallelism_threads"
+# dynamic_rnn has more operators to dispatch, and without an exchange nothing else
+# makes towers wait for each other.
+DEFAULTS = {"encoder_type": ["dynamic_rnn"], "variable_update": ["independent"]}
+MOST_COUNTS = 8
+MOST_DEVICES_WITH_ALL_COUNTS = 4
+
+
+def plan_threads(
+    lists: Mapping[str, Sequence[Any]],
+) -> tuple[list[Run], dict[int, int]]:
+    """Plan one run per configuration and number of threads.
+
+    Args:
+      lists: The values of each flag of the trainer that the user gave.
+
+    Returns:
+      The runs of one round, and the trainer's own number of threads by number of
+      devices.
+
+    Raises:
+      FlagErrors: For every value that the trainer refuses, and every number of threads
+        that cannot be compared.
+    """
+    given_counts = list(lists.get(THREADS, []))
+    most = OPTIONS[THREADS].metadata["maximum"]
+    wrong = [
+        f"--{THREADS}={count} must be 1 to {most} to compare numbers of threads"
+        for count in given_counts
+        if not 1 <= count <= most
+    ]
+    values: dict[str, Sequence[Any]] = {}
+    for name, default_values in DEFAULTS.items():
+        if is_read(name, lists):
+            values[name] = default_values
+    values |= {name: given for name, given in lists.items() if name != THREADS}
+    machine = machine_size()
+    try:
+        bases = plan(values, **machine)
+    except flags.FlagErrors as e:
+        raise flags.FlagErrors([*wrong, *e.lines]) from None
+    if wrong:
+        raise flags.FlagErrors(wrong)
+
+    runs = []
+    defaults = {}
+    for base in bases:
+        num_devices = base.config.devices.num_devices
+        default = pool_sizes(base.config, machine["num_cores"])[0]
+        defaults[num_devices] = default
+        counts = given_counts or thread_counts(num_devices, default)
+        runs += [_with_threads(base, count) for count in dict.fromkeys(counts)]
+    return runs, defaults
+
+
+def _with_threads(base: Run, num_threads: int) -> Run:
+    """Return a run with this number of threads, which its name contains."""
+    measure = dataclasses.replace(
+        base.config.measure, inter_op_parallelism_threads=num_threads
+    )
+    return Run(
+        f"{base.name}-threads={num_threads}",
+        {**base.flags, THREADS: num_threads},
+        dataclasses.replace(base.config, measure=measure),
+    )
+
+
+def thread_counts(num_devices: int, default: int) -> list[int]:
+    """Return the numbers of threads to try, ascending.
+
+    They are close to the number of devices, and include the trainer's default.
+    """
+    wanted = [
+        1,
+        num_devices,
+        num_devices + 1,
+        default,
+        2 * num_devices,
+        num_devices + 2,
+    ]
+    if num_devices <= MOST_DEVICES_WITH_ALL_COUNTS:
+        wanted += range(2, num_devices)
+    else:
+        wanted += [num_devices // 2, num_devices // 4, num_devices // 8]
+    distinct = list(dict.fromkeys(count for count in wanted if count >= 1))
+    return sorted(distinct[:MOST_COUNTS])

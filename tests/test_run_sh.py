@@ -99,6 +99,14 @@ def test_the_site_has_packages_of_its_own(run, tmp_path):
     )
 
 
+@pytest.mark.parametrize("words", [["netlab", "--workers=2"], ["sweeep"], ["--help"]])
+def test_what_needs_no_environment_sets_none_up(run, tmp_path, words):
+    done = run(*words)
+    assert done.returncode == (0 if words == ["--help"] else 2)
+    assert done.notes == []
+    assert not (tmp_path / "venv").exists()
+
+
 @pytest.mark.parametrize("flag", ["--profile", "--profile=true"])
 def test_only_the_tab_profile_brings_its_packages(run, flag):
     assert "requirements-profile.txt" not in "".join(

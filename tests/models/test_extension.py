@@ -2,15 +2,32 @@
 
 import dataclasses
 import os
+import re
 import shutil
 import subprocess
 
 import numpy as np
 import pytest
 
+from rnn_scaling.machine.system import cpuinfo_values, read_text
+from rnn_scaling.models.extension import switch
 from tests.models import lstm_case, test_cross_entropy
 from tests.models.test_kernels import SHAPES, TOLERANCES
 from tests.support.paths import ROOT
+
+PROCESSOR = " ".join(cpuinfo_values(read_text("/proc/cpuinfo"), "flags")[:1]).split()
+# AVX2 is tested on every machine: a processor with AVX-512 would hide a fault in it.
+VARIANTS = ["avx2"]
+VARIANTS += [
+    name
+    for name in switch.NEEDED
+    if name != "avx2" and switch.problem(name, PROCESSOR) is None
+]
+HAS_AVX2 = switch.problem("avx2", PROCESSOR) is None
+needs_compiler = pytest.mark.skipif(
+    shutil.which("cc") is None or os.uname().machine != "x86_64",
+    reason="needs a C compiler for x86-64",
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,15 +51,21 @@ def library(tf, tmp_path_factory):
     operators.FOLDER = before
 
 
-@pytest.fixture
-def taken(library, monkeypatch):
-    """Whatever the threads, every kernel takes the operators."""
+@pytest.fixture(params=VARIANTS)
+def taken(request, library, monkeypatch):
+    """Let every kernel use the operators of one instruction set, whatever the threads.
+
+    The operators are not tested before: the tests do that.
+    """
     from rnn_scaling.models.extension import operators
 
-    monkeypatch.delenv(operators.SWITCH, raising=False)
-    if not operators.instruction_set():
+    if not HAS_AVX2:
         pytest.skip("the processor has no AVX2")
+    assert library.rnn_scaling_use(request.param.encode()) == request.param.encode()
+    monkeypatch.setenv(operators.SWITCH, request.param)
     monkeypatch.setattr(operators, "usable", lambda dtype: True)
+    yield request.param
+    library.rnn_scaling_use(b"")
 
 
 def kernel_of(stack):
@@ -400,17 +423,42 @@ def test_a_failing_compiler_is_one_line(tf, monkeypatch, tmp_path, capsys, compi
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
-def test_random_shapes_stay_inside_their_arrays(library):
-    """Every result is that of plain loops, too; instructions for AVX-512 are emulated where the processor has none."""
-    if library.rnn_scaling_use(b"avx2") is None:
-        pytest.skip("the processor has no AVX2")
+@needs_compiler
+@pytest.mark.skipif(not HAS_AVX2, reason="the processor has no AVX2")
+def test_random_shapes_stay_inside_their_arrays():
+    """Every result is that of plain loops, too.
+
+    AVX-512 and AVX512_BF16 run emulated on every machine, and natively if the
+    processor has them.
+    """
     command = [ROOT / "tools/kernels/sanitize", "6", "0", "quick"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    if "cannot find" in ran.stdout:
-        pytest.skip("the compiler has no sanitizers")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.count("agree") == 2
+    results = ran.stdout.splitlines()
+    names = [line.partition(" cases")[0].rsplit(": ", 1)[0] for line in results]
+    emulated = {name.rpartition(" ")[2] for name in names if "emulated" in name}
+    assert emulated == {"avx512", "avx512_bf16"}
+    assert len(results) == len(VARIANTS) + len(emulated)
+    assert ran.stdout.count("agree") == len(results)
+
+
+@needs_compiler
+def test_every_instruction_of_the_sources_is_emulated():
+    """An instruction for AVX-512 that emulated.h does not replace is listed by name."""
+    command = [
+        *("cc", "-E", "-mfma", "-mavx2", "-mno-avx512f"),
+        *("-DEMULATED_AVX512", "-DEMULATED_BF16", "-DVARIANT=avx512_bf16"),
+        *("-include", "tools/kernels/emulated.h", "models/extension/variant.c"),
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    source = ""
+    missing = []
+    for line in done.stdout.splitlines():
+        if line.startswith("# "):
+            source = line.split('"')[1]
+        elif source.startswith("models/extension/"):
+            missing += re.findall(r"_mm512_\w+|__builtin_ia32_\w*512\w*", line)
+    assert not missing
 
 
 def test_a_set_that_was_asked_for_and_not_built_is_not_silent(

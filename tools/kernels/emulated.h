@@ -1,6 +1,6 @@
-/* To test the loops of variant.c for AVX-512 and AVX512_BF16 on processors without them. Included before variant.c
- * (-include): with EMULATED_AVX512 for AVX2, when the compiler splits vectors of 64 bytes, or with EMULATED_BF16. The
- * instructions that the sources name are functions with the same results (VRCP14PS: a more exact one).
+/* Tests the loops of variant.c for AVX-512 and AVX512_BF16 on every processor with AVX2. Included before variant.c
+ * (-include) with EMULATED_AVX512, so that the compiler splits vectors of 64 bytes, and with EMULATED_BF16. Each
+ * instruction that the sources name is a function with the same results (VRCP14PS: a more exact one).
  * Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: VSCALEFPS, VDPBF16PS, VCVTNEPS2BF16. */
 #include <immintrin.h>
 #include <math.h>
@@ -22,6 +22,30 @@ static inline __m512i emulated_set1_epi32(int32_t x) {
   int32_t __attribute__((vector_size(64))) made = {};
   return (__m512i)(made + x);
 }
+/* The manual leaves the upper lanes undefined. Here they are NaN, so that a test sees a use of them. */
+static inline __m512 emulated_cast(__m128 x) {
+  __m512 widened = emulated_set1(NAN);
+  memcpy(&widened, &x, sizeof x);
+  return widened;
+}
+static inline __m512 emulated_insert(__m512 x, __m128 part, int quarter) {
+  memcpy((char *)&x + quarter * sizeof part, &part, sizeof part);
+  return x;
+}
+/* Each quarter of the result alternates numbers of x and y, from the lower (`upper` 0) or the upper half of theirs. */
+static inline __m512 emulated_unpack(__m512 x, __m512 y, int upper) {
+  __m512 mixed = x;
+  for (int n = 0; n < 16; n++) {
+    int from = n / 4 * 4 + 2 * upper + n % 4 / 2;
+    mixed[n] = n % 2 ? y[from] : x[from];
+  }
+  return mixed;
+}
+static inline __m512d emulated_unpack_pairs(__m512d x, __m512d y, int upper) {
+  __m512d mixed = x;
+  for (int n = 0; n < 8; n++) mixed[n] = n % 2 ? y[n - 1 + upper] : x[n + upper];
+  return mixed;
+}
 #define __AVX512F__ 1
 #define _mm512_set1_ps emulated_set1
 #define _mm512_max_ps emulated_max
@@ -31,6 +55,13 @@ static inline __m512i emulated_set1_epi32(int32_t x) {
 #define _mm512_set1_epi32 emulated_set1_epi32
 #undef _mm512_roundscale_ps /* a macro where nothing is optimized */
 #define _mm512_roundscale_ps emulated_roundscale
+#define _mm512_castps128_ps512 emulated_cast
+#undef _mm512_insertf32x4 /* a macro, too */
+#define _mm512_insertf32x4 emulated_insert
+#define _mm512_unpacklo_ps(x, y) emulated_unpack(x, y, 0)
+#define _mm512_unpackhi_ps(x, y) emulated_unpack(x, y, 1)
+#define _mm512_unpacklo_pd(x, y) emulated_unpack_pairs(x, y, 0)
+#define _mm512_unpackhi_pd(x, y) emulated_unpack_pairs(x, y, 1)
 #endif
 
 #ifdef EMULATED_BF16

@@ -1,4 +1,6 @@
-"""python tether.py PID [--cores=0,1] [--bytes=N] COMMAND...: becomes COMMAND, which ends with PID, its parent.
+"""python tether.py PID [--group] [--cores=0,1] [--bytes=N] COMMAND...
+
+It becomes COMMAND, which ends with PID, its parent.
 
 The kernel kills it when its parent dies (PID 0: whichever that is). It is held to cores, and killed when it uses more
 than so many bytes: memory in use, as its peak in a record. TensorFlow reserves up to twice as much and may never touch
@@ -17,6 +19,7 @@ import time
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 CORES, BYTES = "--cores=", "--bytes="
+GROUP = "--group"  # COMMAND gets its own process group, which ends with it
 RESERVED = 2.25  # times what a program uses: an allocator whose blocks double reserves twice as much at most
 INTERVAL_S = 0.02
 KILLED = "the memory limit was exceeded"
@@ -43,6 +46,9 @@ def main(argv: list[str]) -> None:
         parent and os.getppid() != parent
     ):  # it died before the call above, so no signal will come
         sys.exit("error: the sweep has ended")
+    if command[0] == GROUP:
+        command.pop(0)
+        _end_group_with_this()
     if command[0].startswith(CORES):
         cores = command.pop(0).removeprefix(CORES)
         os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
@@ -54,16 +60,37 @@ def main(argv: list[str]) -> None:
         sys.exit(f"error: {command[0]}: {e.strerror}")
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(number: int = signal.SIGKILL) -> None:
+    """Let the kernel send this process a signal when its parent ends."""
     import ctypes
 
-    if (
-        ctypes.CDLL(None, use_errno=True).prctl(
-            PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0
-        )
-        != 0
-    ):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0) != 0:
         sys.exit(f"error: prctl(PR_SET_PDEATHSIG): {os.strerror(ctypes.get_errno())}")
+
+
+def _end_group_with_this() -> None:
+    """Let the processes that the program starts end with it, even if it is killed.
+
+    The kernel does not signal grandchildren: a compiler's driver that is killed
+    leaves its compiler running. A second process waits for the program's end.
+    """
+    program = os.getpid()
+    if os.getpgrp() != program:
+        os.setpgid(0, 0)
+    if os.fork() == 0:
+        _kill_group_after(program)
+
+
+def _kill_group_after(program: int) -> None:
+    """Kill the process group when the program, this process's parent, has ended."""
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        _end_with_parent(signal.SIGUSR1)
+        while os.getppid() == program:
+            signal.sigwait([signal.SIGUSR1])
+    finally:
+        os.killpg(0, signal.SIGKILL)  # this process, too
 
 
 def _limit_memory(limit: int) -> None:

@@ -141,6 +141,27 @@ def test_a_child_whose_parent_died_before_it_was_tethered_does_not_start(tmp_pat
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("end", ["kill", "parent", "exit"])
+def test_a_group_ends_with_its_program(tmp_path, end):
+    """Whether the program is killed, its parent is, or it ends well: no grandchild stays."""
+    pids = tmp_path / "pids"
+    last = "true" if end == "exit" else "wait"
+    program = f"sleep 600 & echo $$ $! >{pids}.new; mv {pids}.new {pids}; {last}"
+    code = (
+        "import os, subprocess, sys; from rnn_scaling.processes import tether; "
+        "tethered = [sys.executable, '-I', tether.__file__, str(os.getpid())]; "
+        f"subprocess.run([*tethered, tether.GROUP, 'sh', '-c', {program!r}])"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
+    wait_until(pids.exists, "the program runs")
+    leader, grandchild = map(int, pids.read_text().split())
+    if end != "exit":
+        os.kill(leader if end == "kill" else parent.pid, signal.SIGKILL)
+    parent.wait()
+    for pid in (leader, grandchild):
+        wait_until(lambda pid=pid: not alive(pid), f"{pid} is gone")
+
+
 @pytest.mark.parametrize(
     "is_alive", [None, lambda line: line.startswith("measuring: ")]
 )

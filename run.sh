@@ -139,8 +139,8 @@ lock() {
   fi
 }
 
-# Whether the stamp contains what is wanted: is_there STAMP WANTED
-is_there() { [ -r "$1" ] && [ "$(cat "$1")" = "$2" ]; }
+# Whether the stamp contains what is wanted; a FIFO would never end: is_there STAMP WANTED
+is_there() { [ -f "$1" ] && [ -r "$1" ] && { [ "$(cat "$1")" = "$2" ]; } 2>/dev/null; }
 
 # Installs with pip within SETUP_TIMEOUT and then writes the stamp. FAILED is the message for a failure:
 # install ENVIRONMENT STAMP WANTED FAILED WORDS...
@@ -202,11 +202,15 @@ setup() {
   exec 9>&-
 }
 
-# Prints what the operators for CPUs depend on, and which are there: kernels_wanted COMPILER
+# Prints what the operators for CPUs depend on, and which are there, with their bytes: kernels_wanted COMPILER
 kernels_wanted() {
-  cat models/extension/*.[ch] models/extension/build.py | cksum
+  local file
+  cat models/extension/*.[ch] models/extension/{build,library}.py | cksum
   grep '^tensorflow' requirements.txt
-  echo "$1" models/extension/kernels-*.so
+  echo "$1"
+  for file in models/extension/kernels-*.so; do
+    if [ -f "$file" ] && [ -r "$file" ]; then cksum "$file"; else echo "$file"; fi
+  done
 }
 
 # Compiles and tests the faster operators for CPUs once, again when what they depend on changes. Without them TensorFlow's
@@ -230,7 +234,11 @@ setup_kernels() {
       rm -f models/extension/kernels-*.so || true # what ended their test would end each run
     }
   fi
-  printf '%s' "$(kernels_wanted "$compiler")" 2>/dev/null >"$stamp" || true
+  if [ -e "$stamp" ] && ! [ -f "$stamp" ]; then
+    echo "faster CPU kernels: $stamp is not a file, so that each command tests them again; remove it" >&2
+  else
+    printf '%s' "$(kernels_wanted "$compiler")" 2>/dev/null >"$stamp" || true
+  fi
   exec 9>&-
 }
 

@@ -49,6 +49,7 @@ LOADS_TENSORFLOW = (
 NEVER_TENSORFLOW = (
     "models/batch.py",
     "models/config.py",
+    "models/extension/library.py",
     "models/extension/switch.py",
     "models/kernels.py",
     "models/workloads.py",

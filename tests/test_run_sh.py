@@ -483,8 +483,40 @@ def test_operators_are_built_once_and_again_when_what_they_depend_on_changes(
     assert kernels(CC=f"{other} -m64")[1] == BUILDS
     (kernels.folder / "kernels-1-0.so").write_text("as if it was built")
     assert kernels()[1] == BUILDS and kernels()[1] == []
+    (kernels.folder / "kernels-1-0.so").write_text("as if it was")
+    assert kernels()[1] == BUILDS, "a library that was cut short is built again"
+    assert kernels()[1] == []
     (kernels.folder / "kernels-1-0.so").unlink()
     assert kernels()[1] == BUILDS, "what is gone is built again"
+
+
+@on_x86
+@pytest.mark.parametrize("kind", ["empty", "not UTF-8", "escape", "fifo", "folder"])
+def test_a_stamp_of_the_set_up_that_is_something_else(kernels, tmp_path, kind):
+    """The operators are looked at again; nothing hangs, and a line names the remedy."""
+    assert kernels() == ([], BUILDS)
+    (stamp,) = (tmp_path / "venv").glob(".kernels-*")
+    stamp.unlink()
+    if kind == "fifo":
+        os.mkfifo(stamp)
+    elif kind == "folder":
+        stamp.mkdir()
+    else:
+        contents = {"empty": b"", "not UTF-8": b"\xff\0\n", "escape": b"\x1b]0;x\x07"}
+        stamp.write_bytes(contents[kind])
+    says, notes = kernels()
+    assert notes == BUILDS
+    if kind in ("fifo", "folder"):
+        (line,) = says
+        assert str(stamp) in line and "remove it" in line
+    else:
+        assert says == [] and kernels() == ([], [])
+
+
+@on_x86
+def test_a_library_that_is_a_fifo_hangs_nothing(kernels):
+    os.mkfifo(kernels.folder / "kernels-1-0.so")
+    assert kernels()[1] == BUILDS and kernels()[1] == []
 
 
 @on_x86

@@ -14,6 +14,7 @@ from email import message_from_string
 import pytest
 
 import rnn_scaling
+from rnn_scaling.models.extension import switch
 from tests.support.paths import ROOT
 from tests.support.users_program import UsersFolder
 
@@ -182,6 +183,41 @@ def test_operators_built_here_need_no_newer_system_than_tensorflow_and_run_elsew
     assert resolved["encoder_kernel"] == (
         "packed LSTM" if tested else "BlockLSTM + LSTMBlockCellGrad"
     )
+
+
+@pytest.mark.skipif(not LIBRARIES, reason="set-up has built no operators here")
+@pytest.mark.parametrize("damage", ["cut short", "changed", "result is a FIFO"])
+def test_damaged_operators_end_no_run(wheel, tmp_path, damage):
+    """TensorFlow's operators run instead, and one line says why."""
+    installed = tmp_path / "installed"
+    wheel.extractall(installed)
+    folder = installed / "rnn_scaling/models/extension"
+    library = folder / LIBRARIES[-1].name
+    if damage == "cut short":
+        os.truncate(library, 300_000)
+    elif damage == "changed":
+        content = bytearray(library.read_bytes())
+        for place in range(100_000, 300_000, 1000):
+            content[place] ^= 0xFF
+        library.write_bytes(content)
+    else:
+        for name in switch.NEEDED:
+            os.mkfifo(folder / f"{library.name}.{name}.tested")
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    environment.pop("RNN_SCALING_OPERATORS")
+    words = ["--num_units=8", "--num_batches=1", "--batch_size=2"]
+    words += ["--num_warmup_batches=1", "--result_file=run.json"]
+    command = [sys.executable, "-m", "rnn_scaling", "train", *words]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if library.name in line]
+    operators = json.loads((tmp_path / "run.json").read_text())["resolved"]["operators"]
+    if damage != "result is a FIFO":
+        assert len(lines) == 1 and operators == "stock"
+    elif operators != "stock":  # the processor has AVX2
+        assert len(lines) == 1 and operators in switch.NEEDED
 
 
 def test_what_is_installed_leaves_a_users_program_its_environment(wheel, tmp_path):

@@ -1,12 +1,22 @@
-"""Compiles the operators for this Python's TensorFlow and tests them; `./run.sh` calls it when it sets up."""
+"""Compiles the operators for this Python's TensorFlow and tests them.
 
+`./run.sh` calls it when it sets up.
+"""
+
+import contextlib
+import errno
+import fcntl
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from rnn_scaling.models.extension import library
 
 FLAGS = ("-std=gnu11", "-O3", "-Wall", "-fPIC", "-fvisibility=hidden")
 WIDE = ("-mfma", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
@@ -15,107 +25,181 @@ VARIANTS = {
     "avx512": WIDE,
     "avx512_bf16": (*WIDE, "-mavx512bf16"),
 }
+WORKPLACE_PREFIX = "rnn-scaling-kernels-"
+# Run as a program, because the package of the networks imports no other.
+TETHER = Path(__file__).parents[2] / "processes" / "tether.py"
 
 
 def main() -> int:
-    """Builds and tests; one line on stdout says what came of it."""
+    """Build and test; print the result in one line."""
     begun = time.perf_counter()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from rnn_scaling.models.extension import operators
 
-    text = "not used, since this processor has no AVX2"
     try:
         build()
         name, failure = operators.choose("")
     except (RuntimeError, OSError) as e:
-        name, text = None, f"not built, TensorFlow's are used: {e}"
-    if name is not None:
-        title = name.upper().replace("_", " with ").replace("AVX512", "AVX-512")
-        passed = f"tested ({time.perf_counter() - begun:.0f} s)"
-        text = f"built for {title} and {'not used: ' + failure if failure else passed}"
+        text = f"not built, TensorFlow's are used: {_reason(e)}"
+    else:
+        if name is not None:
+            title = name.upper().replace("_", " with ").replace("AVX512", "AVX-512")
+            passed = f"tested ({time.perf_counter() - begun:.0f} s)"
+            result = f"not used: {failure}" if failure else passed
+            text = f"built for {title} and {result}"
+        elif failure:
+            text = f"not used: {failure}"
+        else:
+            text = "not used, since this processor has no AVX2"
     print(f"faster CPU kernels: {text}")
     return 0
 
 
 def build() -> Path:
-    """The library's file, compiled unless it is there; others are removed.
+    """Return the library's file; compile it if it is missing or damaged.
+
+    Libraries of other sources are removed, and so is what killed builds left.
 
     Raises:
-      RuntimeError: if the compiler fails.
-      OSError: if there is no compiler, or the folder cannot be written.
+      RuntimeError: If the compiler fails.
+      OSError: If there is no compiler, or the folder cannot be written.
     """
     from rnn_scaling.models.extension import operators
 
     file = operators.library_file()
-    if not file.exists():
+    _remove_leftovers(file.parent)
+    if not _is_whole(file):
         _compile(file)
     for old in file.parent.glob("kernels-*.so*"):
         if not old.name.startswith(file.name):
-            old.unlink(missing_ok=True)  # another process may do the same
+            with contextlib.suppress(OSError):  # another process may do the same
+                old.unlink()
     return file
+
+
+def _is_whole(file: Path) -> bool:
+    try:
+        library.identify(file)
+    except library.DamageError:
+        return False
+    return True
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what killed builds left among the sources.
+
+    Older versions compiled in a folder tmp*.so there.
+    """
+    for place in folder.glob("tmp????????.so"):
+        if place.is_dir() and not place.is_symlink():
+            shutil.rmtree(place, ignore_errors=True)
+    for file in folder.glob(".kernels-*.tmp"):
+        with contextlib.suppress(OSError):
+            file.unlink()
 
 
 def _compile(file: Path) -> None:
     import tensorflow as tf
 
-    here, compiler = Path(__file__).parent, shlex.split(os.environ.get("CC") or "cc")
-    with tempfile.TemporaryDirectory(".so", dir=file.parent) as folder:
+    if not os.access(file.parent, os.W_OK):
+        raise OSError(errno.EACCES, "you may not write there", str(file.parent))
+    sources = Path(__file__).parent
+    compiler = shlex.split(os.environ.get("CC") or "cc")
+    with _workplace() as folder:
+        commands = []
+        objects = []
+        for name, flags in VARIANTS.items():
+            variant = f"{folder}/{name}.o"
+            objects.append(variant)
+            source = [f"-DVARIANT={name}", "-c", f"{sources}/variant.c", "-o", variant]
+            commands.append([*compiler, *FLAGS, *flags, *source])
+        kernels = f"{folder}/kernels.o"
+        objects.append(kernels)
         includes = f"-isystem{tf.sysconfig.get_include()}"
-        compiles = [
-            [
-                *FLAGS,
-                *flags,
-                f"-DVARIANT={name}",
-                "-c",
-                str(here / "variant.c"),
-                "-o",
-                f"{folder}/{name}.o",
-            ]
-            for name, flags in VARIANTS.items()
-        ]
-        compiles.append(
-            [
-                *FLAGS,
-                includes,
-                "-c",
-                str(here / "kernels.c"),
-                "-o",
-                f"{folder}/kernels.o",
-            ]
-        )
-        _run_all([[*compiler, *words] for words in compiles])
-        library, objects = Path(folder, file.name), [words[-1] for words in compiles]
-        framework = Path(tf.sysconfig.get_lib(), "libtensorflow_framework.so.2")
-        _run_all(
-            [
-                [
-                    *compiler,
-                    "-shared",
-                    "-o",
-                    str(library),
-                    *objects,
-                    str(framework),
-                    "-lm",
-                ]
-            ]
-        )
-        library.replace(file)
+        source = [includes, "-c", f"{sources}/kernels.c", "-o", kernels]
+        commands.append([*compiler, *FLAGS, *source])
+        _run_all(commands, folder)
+        linked = folder / "kernels.so"
+        framework = f"{tf.sysconfig.get_lib()}/libtensorflow_framework.so.2"
+        parts = [*objects, framework, "-lm"]
+        _run_all([[*compiler, "-shared", "-o", str(linked), *parts]], folder)
+        content = linked.read_bytes()
+    with library.replacing(file) as new:
+        new.write_bytes(library.sealed(content, file.name))
 
 
-def _run_all(commands: list[list[str]]) -> None:
-    """Runs all at the same time; RuntimeError with the first message of one that fails."""
+@contextlib.contextmanager
+def _workplace() -> Iterator[Path]:
+    """Yield a temporary folder for one build, and remove those of killed builds.
+
+    A build holds a lock on its folder, which ends with the process.
+    """
+    for old in Path(tempfile.gettempdir()).glob(f"{WORKPLACE_PREFIX}*"):
+        _remove_if_abandoned(old)
+    with tempfile.TemporaryDirectory(
+        prefix=WORKPLACE_PREFIX, ignore_cleanup_errors=True
+    ) as folder:
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield Path(folder)
+        finally:
+            os.close(handle)
+
+
+def _remove_if_abandoned(folder: Path) -> None:
+    """Remove the folder of a build that was killed, if it is this user's.
+
+    An empty folder may be new, and its build about to lock it.
+    """
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        if os.fstat(handle).st_uid == os.getuid() and os.listdir(handle):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+    except OSError:  # a build that runs has the lock
+        pass
+    finally:
+        os.close(handle)
+
+
+def _run_all(commands: Sequence[Sequence[str]], folder: Path) -> None:
+    """Run all commands at the same time; their temporary files are in the folder.
+
+    They end with this process, even if it is killed.
+
+    Raises:
+      RuntimeError: With the first message of a command that fails.
+    """
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    tethered = [sys.executable, "-I", str(TETHER), str(os.getpid()), "--group"]
     started = [
-        subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for words in commands
+        subprocess.Popen(
+            [*tethered, *command],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=environment,
+        )
+        for command in commands
     ]
-    messages = [
-        process.communicate()[1] for process in started
-    ]  # all have ended before their folder is removed
-    for process, words, errors in zip(started, commands, messages, strict=True):
+    # All have ended before their folder is removed.
+    messages = [process.communicate()[1] for process in started]
+    for process, command, errors in zip(started, commands, messages, strict=True):
         if process.returncode:
-            lines = [line for line in errors.splitlines() if "error" in line] or [
-                f"exit status {process.returncode}"
-            ]
-            raise RuntimeError(f"{words[0]} does not compile them: {lines[0]}")
+            lines = [line for line in errors.splitlines() if "error" in line]
+            reason = lines[0] if lines else f"exit status {process.returncode}"
+            raise RuntimeError(f"{command[0]} does not compile them: {reason}")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 if __name__ == "__main__":

@@ -18,26 +18,23 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from rnn_scaling.models.extension import library
 from rnn_scaling.models.extension.switch import SWITCH
 
 FOLDER = Path(__file__).parent
 CHECK = "rnn_scaling.models.operators_check"  # loaded late, because it imports kernels, which import this module
 STOCK = "stock"
 """In a record: TensorFlow's own operators ran."""
-AGREES = "agrees with the reference"
-"""What the file with a test's result contains where nothing differed."""
+BUILD_MODULES = ("build.py", "library.py")  # which decide the library's bytes
 
 
 def library_file() -> Path:
-    """Where the library of these sources and this TensorFlow is, once it was built."""
+    """Return the path that the library of these sources and this TensorFlow has."""
     here = Path(__file__).parent
-    sources = b"".join(
-        path.read_bytes() for path in sorted([*here.glob("*.[ch]"), here / "build.py"])
-    )
-    return (
-        FOLDER
-        / f"kernels-{tf.__version__}-{hashlib.sha256(sources).hexdigest()[:8]}.so"
-    )
+    modules = [here / name for name in BUILD_MODULES]
+    sources = sorted([*here.glob("*.[ch]"), *modules])
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
+    return FOLDER / f"kernels-{tf.__version__}-{digest.hexdigest()[:8]}.so"
 
 
 def usable(dtype: Any) -> bool:
@@ -75,45 +72,58 @@ def name_for(dtype: str) -> str:
 
 
 def choose(wanted: str) -> tuple[str | None, str]:
-    """(instruction set for this value of SWITCH, None if there is none; why it cannot be used, or "").
+    """Return the instruction set for a value of SWITCH, and why it cannot be used.
 
     Operators that were never tested are tested.
+
+    Returns:
+      (None, "") if the processor has none or they were not built; otherwise the
+      reason is "" if the operators can be used.
     """
     file = library_file()
     if not file.exists() or (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        return None, "" if wanted in (
-            "",
-            "off",
-        ) else f"{SWITCH}={wanted} needs them built; run ./run.sh setup"
+        if wanted in ("", "off"):
+            return None, ""
+        return None, f"{SWITCH}={wanted} needs them built; run ./run.sh setup"
     if wanted == "off":
         return None, ""
+    identity, damage = _identity(file)
+    if identity is None:
+        return None, damage
     try:
         found = _library(file).rnn_scaling_use(wanted.encode())
     except tf.errors.OpError as e:  # of a wheel from a system with newer libraries
         return "x86-64", e.message.splitlines()[0]
-    name = found.decode() if found else None
-    return name, test(file, name) if name else ""
+    if not found:
+        return None, ""
+    name: str = found.decode()
+    return name, test(file, identity, name)
 
 
 @functools.cache
-def test(file: Path, name: str) -> str:
-    """What the test of this instruction set found, "" if nothing; kept in a file next to the library, if possible."""
-    kept = file.with_name(f"{file.name}.{name}.tested")
-    if kept.exists():
-        return kept.read_text().removeprefix(AGREES)
+def test(file: Path, identity: library.Identity, name: str) -> str:
+    """Return what the test of an instruction set found, "" if all operators agree.
+
+    The result is kept in a file next to the library, if that can be written.
+    """
+    path = library.result_file(file, name)
+    try:
+        kept = library.read_result(path, identity)
+    except library.ResultError as e:
+        _warn(f"faster CPU kernels are tested again: {e}")
+        kept = None
+    if kept is not None:
+        return kept
     check = importlib.import_module(CHECK)
-    with ThreadPoolExecutor(
-        1
-    ) as outside:  # of the graph and the tape that may be open here
+    # In a thread, which has neither the graph nor the tape that may be open here.
+    with ThreadPoolExecutor(1) as outside:
         try:
-            found: str = outside.submit(check.failure).result()
+            failure: str = outside.submit(check.failure).result()
         except tf.errors.ResourceExhaustedError as e:
             return str(e.message)  # not kept: the next process may have more memory
     with contextlib.suppress(OSError):
-        new = file.with_name(f"{kept.name}.{os.getpid()}")
-        new.write_text(found or AGREES)
-        new.replace(kept)
-    return found
+        library.write_result(path, identity, failure)
+    return failure
 
 
 def load() -> Any:
@@ -123,7 +133,20 @@ def load() -> Any:
 
 @functools.cache
 def _warn_once(failure: str) -> None:
-    print(f"warning: faster CPU kernels are not used: {failure}", file=sys.stderr)
+    _warn(f"faster CPU kernels are not used: {failure}")
+
+
+def _warn(line: str) -> None:
+    print(f"warning: {line}", file=sys.stderr)
+
+
+@functools.cache
+def _identity(file: Path) -> tuple[library.Identity | None, str]:
+    """Return the library's identity, or None and why it must not be loaded."""
+    try:
+        return library.identify(file), ""
+    except library.DamageError as e:
+        return None, str(e)
 
 
 @functools.cache
@@ -134,6 +157,6 @@ def _operators(file: Path) -> Any:
 @functools.cache
 def _library(file: Path) -> ctypes.CDLL:
     _operators(file)
-    library = ctypes.CDLL(str(file))
-    library.rnn_scaling_use.restype = ctypes.c_char_p
-    return library
+    loaded = ctypes.CDLL(str(file))
+    loaded.rnn_scaling_use.restype = ctypes.c_char_p
+    return loaded

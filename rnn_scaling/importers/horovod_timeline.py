@@ -208,7 +208,8 @@ class _Trace:
             tensor.operations += 1
 
     def _ready(self, tensor: _Tensor, name: str, ts: float, line: int) -> None:
-        if name.isdigit() and len(name) < 8:
+        # isdecimal, because int() refuses other digits such as superscripts.
+        if name.isdecimal() and len(name) < 8:
             tensor.ready.append((ts, int(name)))
 
     def _lateness(self, tensor: _Tensor) -> None:

@@ -1,7 +1,6 @@
 """The log of one training run, as a sweep of somebody's own trainer reads it: one rate, and what else it tells."""
 
 import dataclasses
-import math
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -122,7 +121,12 @@ def _shown_by_bar(path: Path, name: str, items_per_step: float) -> LogReading:
 
 
 def watch(terms: Terms) -> Callable[[str], Seen | None]:
-    """Returns what reads of a line, while the run goes on, how far it is: None where the line does not say."""
+    """Return a function that finds a run's progress in each line that it prints.
+
+    Returns:
+      A function of one line. It returns None if the line shows no progress, and
+      raises nothing, whatever the line holds.
+    """
     searches = _searches(terms)
     first: tuple[float, float] | None = None
     count = 0
@@ -133,34 +137,44 @@ def watch(terms: Terms) -> Callable[[str], Seen | None]:
         try:
             with pattern.limited(LOOK_S):
                 match = next(filter(None, (search(text) for search in searches)), None)
-        except (
-            ValueError
-        ):  # a pattern that takes too long is looked for at the end alone
+        except ValueError:
+            # A pattern that takes too long is only searched for at the end of the run.
             searches.clear()
             return None
         if match is None:
             return None
         count += 1
-        values = {
-            name: value
-            for name in match.groupdict()
-            if math.isfinite(value := _value(match[name]))
-        }
-        step, now = values.get("step", count), time.monotonic()
+        numbers_by_group = _numbers_by_group(match)
+        step = numbers_by_group.get("step", count)
+        now = time.monotonic()
         if first is None or step < first[1]:
             first = now, step
-        passed, steps = now - first[0], step - first[1]
-        rate = (
-            None
-            if not passed or not steps
-            else steps * (terms.items_per_step or 1.0) / passed
-        )
-        if "unit" not in match.groupdict():
-            rate = values.get("rate", rate)
-        total = int(values["total"]) if "total" in values else None
-        return Seen(int(step), total, rate if rate and rate > LOWEST else None)
+        steps = step - first[1]
+        passed_s = now - first[0]
+        rate = None
+        if "rate" in numbers_by_group and "unit" not in match.groupdict():
+            rate = numbers_by_group["rate"]
+        elif steps and passed_s:
+            rate = steps * (terms.items_per_step or 1.0) / passed_s
+        if rate is not None and not LOWEST < rate <= pattern.LARGEST:
+            rate = None
+        total = numbers_by_group.get("total")
+        return Seen(int(step), None if total is None else int(total), rate)
 
     return look
+
+
+def _numbers_by_group(match: re.Match[str]) -> dict[str, float]:
+    """Return the numbers that the groups of a match hold, without impossible ones."""
+    numbers_by_group = {}
+    for name, text in match.groupdict("").items():
+        try:
+            value = printed_numbers.read(text)[0]
+        except ValueError:
+            continue
+        if 0 <= value <= pattern.LARGEST:
+            numbers_by_group[name] = value
+    return numbers_by_group
 
 
 def _searches(terms: Terms) -> list[Callable[[str], re.Match[str] | None]]:
@@ -179,13 +193,6 @@ def _searches(terms: Terms) -> list[Callable[[str], re.Match[str] | None]]:
         *searches,
         *([printed_numbers.compiled(user_pattern).search] if user_pattern else []),
     ]
-
-
-def _value(text: str | None) -> float:
-    try:
-        return printed_numbers.read(text or "")[0]
-    except ValueError:
-        return math.nan
 
 
 def _tried(path: Path, names: Sequence[str]) -> list[str]:

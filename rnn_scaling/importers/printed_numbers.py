@@ -1,5 +1,6 @@
 """Numbers as programs print them, 12,345.6, 12.3k, 1.23e+04 or 12_345, and patterns that contain one."""
 
+import math
 import re
 
 TOKEN = "{number}"  # in a pattern: any of these numbers
@@ -40,20 +41,24 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def read(text: str) -> tuple[float, float]:
-    """(a printed number, half of what its last digit counts). Raises ValueError if it is none, or NaN or infinite."""
+    """Return a printed number, and half of what its last digit counts.
+
+    Raises:
+      ValueError: If the text is not a number, or one that no float can hold.
+    """
     match = _WHOLE.fullmatch(text.strip().rstrip(","))
     if match is None:
         raise ValueError
     sign, digits, exponent, prefix = match.groups("")
-    digits, factor = (
-        re.sub(_SEPARATOR, "", digits),
-        _FACTORS.get(prefix.strip().lower(), 1.0),
-    )
+    digits = re.sub(_SEPARATOR, "", digits)
+    factor = _FACTORS.get(prefix.strip().lower(), 1.0)
     power = int(exponent[1:] or 0)
-    half = float(f"5e{power - len(digits.partition('.')[2]) - 1}") * factor
-    return float(f"{digits}e{power}") * factor * (
-        -1 if sign in ("-", "\u2212") else 1
-    ), half
+    decimals = len(digits.partition(".")[2])
+    value = float(f"{digits}e{power}") * factor
+    half_digit = float(f"5e{power - decimals - 1}") * factor
+    if not math.isfinite(value + half_digit):
+        raise ValueError
+    return -value if sign in ("-", "\u2212") else value, half_digit
 
 
 def cut(match: re.Match[str], name: str, pattern: str) -> str:

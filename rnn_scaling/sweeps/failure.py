@@ -19,8 +19,9 @@ REMEDIES = {
     "SIGBUS": "often a full disk or a full /dev/shm",
     "SIGILL": "this CPU lacks an instruction; often the program was built for another CPU",
 }
-# The progress lines of this suite's trainers, and of `progress` below.
-PROGRESS = re.compile(r"^(warm-up|measuring): (\d+)(?:/(\d+))? batches")
+# The progress lines of this suite's trainers, and of `progress` below. Any program can
+# print such a line: the digits are bounded because Python converts no more than 4,300.
+PROGRESS = re.compile(r"^(warm-up|measuring): (\d{1,20})(?:/(\d{1,20}))? batches")
 RATE = re.compile(r"batches, ([\d.,]+ \S+/s)")
 LONGEST_MESSAGE = 500
 INTERRUPTED_STATUSES = (130, 143)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rnn_scaling import registry
 from rnn_scaling.importers import printed_numbers
 from rnn_scaling.importers.rank_tags import Ranks
-from rnn_scaling.records.parts import LogFinding
+from rnn_scaling.records.parts import LogFinding, PrintedOutput
 
 AUTO, REGEX, WALL = "auto", "regex:", "wall"
 GROUPS = ("rate", "items", "seconds", "ms", "step", "total", "loss")
@@ -31,6 +31,8 @@ class LogReading:
     rounding: float = 0.0
     # "" where the program printed its rate or seconds, else ours: ARRIVAL of its lines, or its whole PROCESS.
     clock: str = ""
+    # What was seen of the lines that a pattern reads; None for other formats.
+    output: PrintedOutput | None = None
     notes: tuple[str, ...] = ()  # what the numbers mean, a sentence each
     findings: tuple[LogFinding, ...] = ()  # what else the rate may be
 
@@ -51,6 +53,7 @@ class Terms:
     items_per_step: float | None = None  # where a log tells steps alone, else None
     num_devices: int = 1  # of the run, of which no rank is more
     items: float | None = None  # of the whole run, with WALL
+    unit: str = ""  # the value of --unit; "" if it is not set
     timing: Timing = Timing()  # by the sweep
     # Which ranks count if several print; None: as the format does.
     ranks: Ranks | None = None

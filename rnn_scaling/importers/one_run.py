@@ -1,5 +1,6 @@
 """The log of one training run, as a sweep of somebody's own trainer reads it: one rate, and what else it tells."""
 
+import contextlib
 import dataclasses
 import re
 import time
@@ -13,6 +14,7 @@ from rnn_scaling.importers import (
     line_clock,
     log_formats,
     pattern,
+    pattern_hints,
     pattern_rates,
     printed_numbers,
 )
@@ -29,6 +31,7 @@ from rnn_scaling.records.parts import LogFindingKind
 
 MOST_ROUNDING = 0.5  # of a number with a single digit, 1
 LOWEST = 1e-6  # rate that is shown while the run goes on
+HINT_S = 5.0  # that a better pattern may be looked for
 LOOK_S = 0.2  # that a pattern may be looked for in one line while the run goes on
 END_S = 0.05  # after which the end of a process is seen
 
@@ -52,7 +55,7 @@ def read(path: Path, terms: Terms) -> LogReading:
                     f"as {name}: {e.reason if isinstance(e, LogError) else e}"
                 )
         if regex:
-            return pattern.read(read_lines(path), regex, terms)
+            return _by_pattern(path, regex, terms)
     except LogError as e:  # no text, or none at all
         raise ValueError(f"its output cannot be read: {e.reason}") from None
     if failures:
@@ -63,6 +66,19 @@ def read(path: Path, terms: Terms) -> LogReading:
     raise ValueError(
         f"its output has no known format ({known}); --log_format=regex:PATTERN reads others"
     )
+
+
+def _by_pattern(path: Path, regex: str, terms: Terms) -> LogReading:
+    """Return the reading of a user's pattern; suggest another one if nothing matches."""
+    try:
+        return pattern.read(read_lines(path), regex, terms)
+    except pattern.NoMatch as e:
+        better = ""
+        with contextlib.suppress(ValueError), pattern.limited(HINT_S):
+            better = pattern_hints.better_pattern(read_lines(path), regex)
+        if not better:
+            raise
+        raise ValueError(f"{e}; --log_format='regex:{better}' matches") from None
 
 
 def _wall(terms: Terms) -> LogReading:

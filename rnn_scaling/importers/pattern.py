@@ -18,16 +18,20 @@ from rnn_scaling.importers import (
     pattern_rates,
     printed_numbers,
     rank_tags,
+    seen_lines,
+    start_up,
 )
 from rnn_scaling.importers.common import numbered
 from rnn_scaling.importers.line_clock import Event
 from rnn_scaling.importers.log_formats import REGEX, LogReading, Terms
 from rnn_scaling.importers.pattern_rates import Match
 from rnn_scaling.importers.rank_tags import Ranks
-from rnn_scaling.records.parts import LogFinding, LogFindingKind
+from rnn_scaling.records.parts import LogFinding, LogFindingKind, PrintedOutput
 
 SMALLEST, LARGEST = 1e-12, 1e18  # of numbers that a record can hold
 MOST_MATCHES = 100_000
+KEPT = 400  # characters of a line in which another rate is looked for
+MOST_UNUSABLE = 50  # matches at the start that --log_warmup may be advised for
 LONGEST = 4000  # characters of a line that are read
 LIMIT_S = 60.0  # that a pattern may be looked for: some take years for one line
 _SECONDS = {
@@ -36,6 +40,10 @@ _SECONDS = {
     "ms",
 }  # one of these groups is needed unless we measure the time
 _BESIDE = {"step", "total", "loss"}
+
+
+class NoMatch(ValueError):
+    """No line of a log matches a pattern."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +55,10 @@ class _Line:
     rank: int | None  # the rank whose tag it has, or a number that may be one
     is_certain: bool  # whether the tag can only be a rank's
     before: str  # the line up to the number that is read, without the tag
+    text: str = ""  # the first KEPT characters of the line, without the tag
+    # In `text`: of the group rate, seconds or ms, if there is one.
+    span: tuple[int, int] | None = None
+    unit: str = ""  # what the rate counts if that has a prefix, as "MB"
 
 
 def read(lines: Iterable[str], regex: str, terms: Terms) -> LogReading:
@@ -60,34 +72,111 @@ def read(lines: Iterable[str], regex: str, terms: Terms) -> LogReading:
     pattern has the group `step`.
 
     Raises:
-      ValueError: If nothing matches, or if the matches are not numbers of a run.
+      NoMatch: If nothing matches.
+      ValueError: If the matches are not numbers of a run.
     """
     with limited(LIMIT_S):
-        matching = _matching(lines, regex, terms.num_devices)
+        matching = _matching(lines, regex, terms)
     if not matching:
-        raise ValueError(
-            "its output has no line that the pattern of --log_format matches"
-        )
+        raise NoMatch("its output has no line that the pattern of --log_format matches")
     evaluating = set(line_kinds.evaluations([line.before for line in matching]))
     training = [line for index, line in enumerate(matching) if index not in evaluating]
     ranks = _by_rank(training, terms.num_devices)
     if not _SECONDS & printed_numbers.compiled(regex).groupindex.keys():
         timed = line_clock.read(_events(ranks[0], terms), REGEX + regex, terms)
+        timed = dataclasses.replace(timed, output=_output(ranks[0], terms))
         reading = pattern_rates.of_one_rank(timed, len(ranks))
         return _with_evaluation(reading, len(evaluating), len(matching), None)
-    all_matches = [_matches(rank_lines) for rank_lines in ranks]
+    left_out = [_unusable_at_start(lines, terms.warmup) for lines in ranks]
+    usable = [lines[count:] for lines, count in zip(ranks, left_out)]
+    all_matches = [_matches(lines) for lines in usable]
     numbers = all_matches[0][0].numbers
     if not {"rate", "items"} & numbers.keys() and terms.items_per_step is None:
         raise ValueError(
             "the pattern's matches tell seconds alone; items have to match, too, or --items_per_step"
         )
-    readings = [pattern_rates.read(matches, terms) for matches in all_matches]
+    readings = [
+        pattern_rates.read(matches, terms, count)
+        for matches, count in zip(all_matches, left_out)
+    ]
     reading = dataclasses.replace(
-        _of_ranks(readings, numbers, terms), format=REGEX + regex
+        _of_ranks(readings, numbers, terms),
+        format=REGEX + regex,
+        unit=_unit(training),
+        output=_output(usable[0], terms),
     )
-    left_out = [line for index, line in enumerate(matching) if index in evaluating]
-    rate = _rate_of_evaluation(left_out, terms)
-    return _with_evaluation(reading, len(left_out), len(matching), rate)
+    others = [line for index, line in enumerate(matching) if index in evaluating]
+    rate = _rate_of_evaluation(others, terms)
+    return _with_evaluation(reading, len(others), len(matching), rate)
+
+
+def _unit(lines: Sequence[_Line]) -> str:
+    """Return the unit of all rates if it has a prefix, as "MB"; else "".
+
+    Raises:
+      ValueError: If some rates are in MB/s and others in KB/s.
+    """
+    first_lines: dict[str, int] = {}
+    for line in lines:
+        first_lines.setdefault(line.unit, line.line)
+    if len(first_lines) > 1:
+        shown = [
+            f"line {line} has {unit or 'no prefix'}"
+            for unit, line in first_lines.items()
+        ]
+        raise ValueError(
+            f"the units of the rates differ: {' and '.join(shown)}; the pattern must "
+            "match only one of them"
+        )
+    return lines[0].unit
+
+
+def _output(matching: Sequence[_Line], terms: Terms) -> PrintedOutput:
+    """Return what was seen of the lines that match, from line to line."""
+    arrivals = terms.timing.arrivals
+    return seen_lines.output(
+        [
+            seen_lines.SeenLine(
+                arrived_s=arrivals[line.line - 1] if arrivals else None,
+                texts=line.texts,
+                text=line.text,
+                span=line.span,
+            )
+            for line in matching
+        ],
+        terms,
+    )
+
+
+def _unusable_at_start(matching: Sequence[_Line], warmup: int | None) -> int:
+    """Return how many matches at the start have no number that gives a rate.
+
+    A program often prints a rate of 0 or NaN before its first step has ended.
+
+    Args:
+      matching: The matches of one rank.
+      warmup: Matches that the user leaves out; None for those of the start-up.
+
+    Raises:
+      ValueError: If more matches at the start are like that than are left out.
+    """
+    fault = ""
+    count = 0
+    for line in matching[: max(MOST_UNUSABLE, warmup or 0)]:
+        try:
+            for name in _SECONDS & line.texts.keys():
+                _number(name, line.texts[name], line.line)
+        except ValueError as e:
+            fault = str(e)
+            count += 1
+        else:
+            break
+    if count == len(matching) or not fault:
+        return 0
+    most = max(start_up.USUAL, len(matching) // 2) if warmup is None else warmup
+    if count > most:
+        raise ValueError(f"{fault}; --log_warmup={count} leaves it out")
+    return count
 
 
 def _of_ranks(
@@ -170,7 +259,7 @@ def limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _matching(lines: Iterable[str], pattern: str, num_devices: int) -> list[_Line]:
+def _matching(lines: Iterable[str], pattern: str, terms: Terms) -> list[_Line]:
     regex, matching = printed_numbers.compiled(pattern), list[_Line]()
     is_timed = (
         bool(_SECONDS & regex.groupindex.keys()) or "step" not in regex.groupindex
@@ -185,21 +274,32 @@ def _matching(lines: Iterable[str], pattern: str, num_devices: int) -> list[_Lin
             rank, match = None, regex.search(text)
         if match is None:
             continue
-        texts = {
-            name: value
-            for name, value in match.groupdict().items()
-            if value is not None
-        }
-        if fault := next(
-            filter(None, (printed_numbers.cut(match, name, pattern) for name in texts)),
-            "",
-        ):
-            raise ValueError(f"line {number} of its output: {fault}")
+        texts = {}
+        for name in regex.groupindex:
+            if match[name] is None:
+                continue
+            if fault := printed_numbers.cut(match, name, pattern, terms.unit):
+                raise ValueError(f"line {number} of its output: {fault}")
+            texts[name] = printed_numbers.whole_text(match, name)
+        if regex.groupindex and not texts:
+            continue  # an alternative without any group, as in "| loss {number}"
         is_certain = rank is not None and rank_tags.is_certain(text)
         starts = [match.start(name) for name in texts if name not in _BESIDE]
         before = match.string[: min(starts, default=match.start())]
-        matching.append(_Line(number, texts, rank, is_certain, before))
-        if len(matching) > MOST_MATCHES * num_devices:
+        value_group = next(iter(_SECONDS & texts.keys()), "")
+        matching.append(
+            _Line(
+                number,
+                texts,
+                rank,
+                is_certain,
+                before,
+                match.string[:KEPT],
+                match.span(value_group) if value_group else None,
+                printed_numbers.unit_of_rate(match) if value_group == "rate" else "",
+            )
+        )
+        if len(matching) > MOST_MATCHES * terms.num_devices:
             if is_timed:
                 raise ValueError(
                     f"its output matches the pattern more than {MOST_MATCHES:,} times; print fewer lines"
@@ -209,25 +309,24 @@ def _matching(lines: Iterable[str], pattern: str, num_devices: int) -> list[_Lin
 
 
 def _events(matching: Sequence[_Line], terms: Terms) -> Iterator[Event]:
-    """The steps and when their lines arrived; without the group step each match is one."""
+    """Yield the steps and when their lines arrived.
+
+    Without the group `step` each match is one step.
+    """
     if not terms.timing.arrivals:
         raise ValueError(
-            "the pattern has no group rate, seconds or ms, and the arrival times of the lines are unknown"
+            "the pattern has no group rate, seconds or ms, and the arrival times of "
+            "the lines are unknown"
         )
     for count, line in enumerate(matching, 1):
-        loss = (
-            pattern_rates.finite_loss(_number("loss", line.texts["loss"], line.line))
-            if "loss" in line.texts
-            else None
-        )
+        loss = None
+        if "loss" in line.texts:
+            number = _number("loss", line.texts["loss"], line.line)
+            loss = pattern_rates.finite_loss(number)
         text = line.texts.get("step", "") or str(count)
-        half = 0.0 if text.isdigit() else printed_numbers.read(text)[1]
-        yield Event(
-            terms.timing.arrivals[line.line - 1],
-            _number("step", text, line.line),
-            half,
-            loss,
-        )
+        step = _number("step", text, line.line)
+        half = 0.0 if text.isdecimal() else printed_numbers.read(text)[1]
+        yield Event(terms.timing.arrivals[line.line - 1], step, half, loss)
 
 
 def _by_rank(lines: Sequence[_Line], num_devices: int) -> list[list[_Line]]:
@@ -287,23 +386,27 @@ def _check_alike(matches: Sequence[Match]) -> None:
 
 
 def _number(name: str, text: str, line: int) -> float:
+    """Return the number of a group.
+
+    Raises:
+      ValueError: If it is not a number that a record can hold. A loss may be NaN.
+    """
     try:
         value = printed_numbers.read(text)[0]
+    except printed_numbers.TooLarge:
+        value = math.inf
     except ValueError:
         value = math.nan
-        if name != "loss" and text.strip("+-").lower() not in (
-            "nan",
-            "inf",
-            "infinity",
-        ):
+        is_nan = text.strip("+-").lower() in ("nan", "inf", "infinity")
+        if name != "loss" and not is_nan:
             raise ValueError(
                 f"line {line} of its output: {name} is {text[:40]!r}, no number"
             ) from None
-    if name != "loss" and not (
-        SMALLEST <= value <= LARGEST or (name in _BESIDE and value == 0)
-    ):
-        rule = f"up to {LARGEST:g}" if value > LARGEST else "above 0"
-        raise ValueError(
-            f"line {line} of its output: {name} is {text[:40]}; expected a number {rule}"
-        )
-    return value
+    if name == "loss" or SMALLEST <= value <= LARGEST:
+        return value
+    if name in _BESIDE and value == 0:
+        return value
+    rule = f"up to {LARGEST:g}" if value > LARGEST else "above 0"
+    raise ValueError(
+        f"line {line} of its output: {name} is {text[:40]}; expected a number {rule}"
+    )

@@ -24,10 +24,15 @@ class Match:
     steps: float  # that it stands for
 
 
-def read(matches: Sequence[Match], terms: Terms) -> LogReading:
+def read(matches: Sequence[Match], terms: Terms, left_out: int = 0) -> LogReading:
     """Return the rate of matches that all have the same groups.
 
     The format of the reading is empty.
+
+    Args:
+      matches: The matches that have a usable number.
+      terms: How the log is read.
+      left_out: How many matches before these have none.
     """
     costs = [cost(match, terms.items_per_step) for match in matches]
     average = _running_average(matches, costs)
@@ -36,10 +41,10 @@ def read(matches: Sequence[Match], terms: Terms) -> LogReading:
     kinds = line_kinds.clusters(costs)
     training = matches if kinds is None else [matches[i] for i in kinds.training]
     training_costs = [cost(match, terms.items_per_step) for match in training]
-    start = start_up.find(training_costs, terms.warmup)
+    start = start_up.find(training_costs, terms.warmup, left_out)
     has_rates = "rate" in training[0].numbers
     reading = (
-        _of_rates(training, start.lines)
+        _of_rates(training, start.lines, left_out)
         if has_rates
         else _of_seconds(training, start.lines, terms.items_per_step)
     )
@@ -153,7 +158,7 @@ def _reading_of_average(average: RunningAverage, costs: Sequence[float]) -> LogR
     )
 
 
-def _of_rates(matches: Sequence[Match], first: int) -> LogReading:
+def _of_rates(matches: Sequence[Match], first: int, left_out: int) -> LogReading:
     counted = matches[first:]
     steps = math.fsum(match.steps for match in counted)
     seconds = math.fsum(match.steps / match.numbers["rate"] for match in counted)
@@ -166,7 +171,8 @@ def _of_rates(matches: Sequence[Match], first: int) -> LogReading:
         if len(counted) > 1
         else "the last printed rate"
     )
-    notes = () if len(matches) == 1 else (f"{REGEX} {mean}, {first} left out",)
+    how = f"{REGEX} {mean}, {first + left_out} left out"
+    notes = (how,) if len(matches) + left_out > 1 else ()
     return LogReading(
         "", steps / seconds, rounding=1 - seconds / most_seconds, notes=notes
     )

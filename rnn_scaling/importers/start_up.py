@@ -22,7 +22,9 @@ class StartUp(NamedTuple):
     slower_from: int = 0  # line from which on the run is slower; 0 if there is none
 
 
-def find(costs: Sequence[float], wanted: int | None) -> StartUp:
+def find(
+    costs: Sequence[float], wanted: int | None, already_left_out: int = 0
+) -> StartUp:
     """Return the start-up of a run.
 
     From 30 lines on, the search of `analysis.steady_state` finds the first steady line.
@@ -32,10 +34,12 @@ def find(costs: Sequence[float], wanted: int | None) -> StartUp:
     Args:
       costs: Seconds per item of each line.
       wanted: Lines that the user leaves out; None to search. One line always remains.
+      already_left_out: Lines before these without a usable number, which count as
+        part of the start-up.
     """
     if wanted is not None:
-        return StartUp(min(wanted, len(costs) - 1))
-    usual = min(USUAL, len(costs) - 1)
+        return StartUp(min(max(0, wanted - already_left_out), len(costs) - 1))
+    usual = min(max(0, USUAL - already_left_out), len(costs) - 1)
     if len(costs) < FEWEST:
         return StartUp(usual)
     lines = max(usual, _leading_slow(costs))

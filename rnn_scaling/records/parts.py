@@ -137,6 +137,25 @@ class Energy(Part):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PrintedOutput(Sparse):
+    """What a sweep saw of the output of another program.
+
+    All fields but `warnings` are about the lines that the rate was read from, and are
+    0 or None if that was not a pattern.
+    """
+
+    lines: Count = 0  # lines that the pattern matched
+    span_s: Seconds | None = None  # between the arrivals of the first and the last one
+    process_s: Seconds | None = None  # duration of the whole program
+    printed_s: Seconds | None = None  # sum of the printed seconds; None if not printed
+    lowest_rate: Length | None = None  # items/s, after the warm-up
+    highest_rate: Length | None = None
+    # Another rate of the same unit in the same line / the rate that was read: median.
+    other_rate_ratio: Length | None = None
+    warnings: tuple[str, ...] | None = None  # the program's own lines of warnings
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyState(Part):
     """What the times of the batches say in addition to the rate (docs/statistics.md); rates in items/s."""
 

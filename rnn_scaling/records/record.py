@@ -37,6 +37,7 @@ from rnn_scaling.records.parts import (
     Memory,
     Parameters,
     Phases,
+    PrintedOutput,
     RunError,
     SteadyState,
     Throughput,
@@ -96,6 +97,7 @@ class RunRecord:
     log_clock: Name | None = None
     # What else the rate of that log may be; None: its lines have one meaning.
     log_findings: tuple[LogFinding, ...] | None = None
+    output: PrintedOutput | None = None  # of another program; None: not seen
     ended: Name | None = (
         None  # how its program ended after it had written this, where that was not well
     )
@@ -123,7 +125,7 @@ class RunRecord:
         }
         left_out = [
             name
-            for name in ("workers", "certificate", "energy")
+            for name in ("workers", "certificate", "energy", "output")
             if getattr(self, name) is None
         ]
         fields |= {

@@ -1,12 +1,16 @@
 """What a reader must know before trusting a report's numbers, and what its words mean, as statements."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from rnn_scaling.analysis import learning
+from rnn_scaling.analysis import learning, plausibility
 from rnn_scaling.analysis.comparison.differences import SHARES, Difference
+from rnn_scaling.analysis.plausibility import Doubt
 from rnn_scaling.analysis.rows import Key, Row, process_rates
 from rnn_scaling.analysis.series_titles import kernel_on_cpus
 from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.importers.program_warnings import without_numbers
+from rnn_scaling.records.parts import PrintedOutput
 from rnn_scaling.reports import environment, log_findings
 from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.wording import counted, sentence, sentences
@@ -14,6 +18,12 @@ from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import network
 
 LOADS = {*SHARES.values()}
+DOUBTS = {
+    Doubt.LINES_AT_ONCE: "log-lines-at-once",
+    Doubt.LONGER_THAN_PROCESS: "log-longer-than-process",
+    Doubt.SPREAD: "log-spread",
+    Doubt.OTHER_RATE: "log-other-rate",
+}
 LEAST_ROUNDING = (
     0.005  # share of a rate from which on rounding of printed digits is a caution
 )
@@ -31,6 +41,7 @@ def statements(summary: Summary) -> list[Statement]:
         *_late_failures(summary),
         *_logs(summary),
         *log_findings.of_summary(summary),
+        *program_output(summary),
     ]
     return [
         *environment.statements(records),
@@ -47,6 +58,7 @@ def opening(summary: Summary) -> list[str]:
         *_late_failures(summary),
         *_logs(summary),
         *log_findings.of_summary(summary),
+        *program_output(summary),
     ]
     if summary.running:
         notices.insert(
@@ -140,6 +152,55 @@ def _logs(summary: Summary) -> list[Statement]:
         ),
     ]
     return [statement for is_held, statement in known if is_held]
+
+
+def program_output(summary: Summary) -> list[Statement]:
+    """Return why printed rates are doubtful, and the warnings of other programs."""
+    named = []
+    for series in summary.series:
+        for row in series.rows:
+            for name, run in zip(row.files, row.row.records):
+                if run.status == "ok" and run.output is not None:
+                    named.append((name, run))
+    made = []
+    for doubt, kind in DOUBTS.items():
+        doubtful = [pair for pair in named if doubt in plausibility.doubts(pair[1])]
+        if doubtful:
+            files = [name for name, _ in doubtful]
+            values = {"files": files, **_doubt_values(doubtful[0][1].output)}
+            made.append(Statement(kind, values=values))
+    return [*made, *_warnings([(name, run.output) for name, run in named])]
+
+
+def _doubt_values(output: PrintedOutput | None) -> dict[str, Any]:
+    """Return the numbers of the first run of which something is doubtful."""
+    output = output or PrintedOutput()
+    ratio = output.other_rate_ratio or 1.0
+    return {
+        "lines": output.lines,
+        "span_ms": max(1.0, 1000 * (output.span_s or 0.0)),
+        "process_s": output.process_s or 0.0,
+        "printed_s": output.printed_s or 0.0,
+        "spread": plausibility.spread(output),
+        "ratio": max(ratio, 1 / ratio),
+    }
+
+
+def _warnings(named: Sequence[tuple[str, PrintedOutput | None]]) -> list[Statement]:
+    """Return each warning of the programs once, whatever numbers are in it."""
+    lines: dict[str, str] = {}
+    files = []
+    for name, output in named:
+        warnings = output.warnings if output else None
+        if warnings:
+            files.append(name)
+        for line in warnings or ():
+            plain = line.replace("`", "'")
+            lines.setdefault(without_numbers(plain), f"`{plain}`")
+    if not lines:
+        return []
+    values = {"files": files, "warnings": list(lines.values())}
+    return [Statement("program-warnings", values=values)]
 
 
 def losses(summary: Summary) -> list[Statement]:

@@ -176,6 +176,7 @@ def brief_text(summary: Summary, folder: Path) -> str:
     lines = [
         conclusions.lead(summary),
         *map(sentence, [*cautions.hand_made(summary)[:1], *cautions.losses(summary)]),
+        *map(sentence, cautions.program_output(summary)),
     ]
     lines += map(sentence, log_findings.of_summary(summary))
     learned = (
@@ -207,7 +208,11 @@ def full_text(summary: Summary, folder: Path) -> str:
     lines += [
         *map(
             sentence,
-            [*cautions.hand_made(summary)[:MOST_COMMANDS], *cautions.losses(summary)],
+            [
+                *cautions.hand_made(summary)[:MOST_COMMANDS],
+                *cautions.losses(summary),
+                *cautions.program_output(summary),
+            ],
         )
     ]
     lines += map(

@@ -405,6 +405,7 @@ def _run(
         step,
         values["num_devices"],
         whole,
+        unit=options.unit,
         ranks=Ranks(options.ranks) if options.ranks else None,
     )
     return CommandRun("-".join(words), config, texts, terms)

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
+from rnn_scaling.analysis import plausibility
 from rnn_scaling.files import input_files
 from rnn_scaling.files.output_files import open_new
 from rnn_scaling.files.terminal import PROGRESS
 from rnn_scaling.importers import log_formats
 from rnn_scaling.importers.log_formats import LogReading, Timing
+from rnn_scaling.importers.program_warnings import WarningLines
 from rnn_scaling.machine import gpus, load
 from rnn_scaling.machine.cores import available_cores, first_cores
 from rnn_scaling.machine.environment import read_environment
@@ -24,7 +26,13 @@ from rnn_scaling.processes.process import Ended, OnLine, Task
 from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Environment, Resolved
-from rnn_scaling.records.parts import Batches, Phases, RunError, Throughput
+from rnn_scaling.records.parts import (
+    Batches,
+    Phases,
+    PrintedOutput,
+    RunError,
+    Throughput,
+)
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.naming import HOW_RUN, TRAINER
 from rnn_scaling.sweeps import early_checks, failure, folder, template
@@ -54,6 +62,7 @@ class _Output:
     errors: failure.ErrorOutput = dataclasses.field(
         default_factory=failure.ErrorOutput
     )  # the lines that name an error
+    warnings: WarningLines = dataclasses.field(default_factory=WarningLines)
     load: "load.Load | None" = None  # of other processes, during the run
 
 
@@ -105,6 +114,7 @@ class CommandTrainer(Trainer[CommandRun]):
                     )  # a file with NUL is not read as text
                     log.flush()
                 output.errors.see(line)
+                output.warnings.see(line)
                 seen = watch(line)
                 return on_line(failure.progress(seen, run.unit) if seen else line)
 
@@ -233,8 +243,10 @@ class CommandTrainer(Trainer[CommandRun]):
                 f"{run.label}: its program failed after it wrote its record ({problem}); see {log}"
             )
             end = problem
+        warnings = self._output.warnings.lines()
         return dataclasses.replace(
             written,
+            output=PrintedOutput(warnings=warnings) if warnings else None,
             config={**config, **run.options},
             resolved=resolved,
             unit=unit,
@@ -263,6 +275,11 @@ class CommandTrainer(Trainer[CommandRun]):
             throughput = Throughput(
                 items=None, seconds=None, items_per_second=reading.rate
             )
+        output = reading.output
+        if warnings := self._output.warnings.lines():
+            output = dataclasses.replace(output or PrintedOutput(), warnings=warnings)
+        # The times of another run's log say nothing about the duration of this one.
+        is_of_another = output is not None and plausibility.exceeds_process(output)
         made = RunRecord(
             status="ok",
             error=None,
@@ -276,7 +293,11 @@ class CommandTrainer(Trainer[CommandRun]):
                 loss=reading.loss,
             ),
             throughput=throughput,
-            phases=Phases(total=ended.seconds, further={"process": ended.seconds}),
+            phases=Phases(
+                total=0.0 if is_of_another else ended.seconds,
+                further={"process": ended.seconds},
+            ),
+            output=output,
             environment=self._machine(time.time() - ended.seconds),
             unit=str(run.config.get("unit") or reading.unit or run.unit),
             log_format=reading.format,

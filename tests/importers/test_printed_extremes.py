@@ -98,7 +98,9 @@ def read_like_a_sweep(path, text, formats):
     try:
         reading = one_run.read(path, terms)
     except ValueError as e:
-        assert not isinstance(e, LogError) and "\n" not in str(e)
+        assert not isinstance(e, LogError)
+        assert str(e)
+        assert "\n" not in str(e)
         return
     assert isinstance(reading, LogReading)
     assert 0 < reading.rate < 1e30

@@ -33,9 +33,9 @@ NUMBERS = {
 def matched(pattern, text, name="rate"):
     """(the group's number, what is wrong with it)."""
     match = printed_numbers.compiled(pattern).search(text)
-    return printed_numbers.read(match[name])[0], printed_numbers.cut(
-        match, name, pattern
-    )
+    return printed_numbers.read(printed_numbers.whole_text(match, name))[
+        0
+    ], printed_numbers.cut(match, name, pattern)
 
 
 @pytest.mark.parametrize("text, value", NUMBERS.items())
@@ -73,7 +73,7 @@ def test_what_follows_a_number_is_not_taken_for_a_part_of_it(text, value):
         (r"(?P<rate>\d+)$", "12,345", "rate"),
         (r"(?P<rate>\d+)", "rate 12.5", "rate"),
         (r"(?P<rate>\d{2})", "rate 12345", "rate"),
-        (r"(?P<rate>[\d.]+)k", "rate 12.3k", "rate"),
+        (r"(?P<rate>[\d.]+)k?", "rate 12.3k", "rate"),
         (r"loss\D+(?P<loss>[\d.]+)", "loss: -3.2", "loss"),
         (r"loss\D*?(?P<loss>\d+)", "loss .5", "loss"),
         (r"(?P<step>\d+)", "step 1_000", "step"),

@@ -1,0 +1,72 @@
+"""Whether the rates that a program printed can be true, from how it printed them."""
+
+import enum
+
+from rnn_scaling.records.parts import LogFindingKind, PrintedOutput
+from rnn_scaling.records.record import RunRecord
+
+AT_ONCE_S = 0.01  # lines that arrive within it were printed at once
+LEAST_LINES = 3  # fewer lines may come at once by chance
+LEAST_RATIO = 2.0  # of two rates in one line that are worth a remark
+LEAST_SPREAD = 10.0  # highest / lowest rate of one run that no scatter explains
+
+
+# Findings that explain why the lines of a log differ, with their rates.
+SPREAD_EXPLAINED = {
+    LogFindingKind.TWO_CLUSTERS.value,
+    LogFindingKind.RUNNING_AVERAGE.value,
+    LogFindingKind.RISING.value,
+}
+
+
+class Doubt(enum.Enum):
+    """A reason to doubt a printed rate."""
+
+    LINES_AT_ONCE = enum.auto()  # the wall time does not fit the rates
+    LONGER_THAN_PROCESS = enum.auto()  # printed times exceed the duration of the run
+    OTHER_RATE = enum.auto()  # the lines have another rate, which differs much
+    SPREAD = enum.auto()  # rates of one run differ manifold
+
+
+def doubts(run: RunRecord) -> list[Doubt]:
+    """Return the reasons to doubt the printed rate of a run, the gravest first."""
+    output = run.output
+    if output is None:
+        return []
+    found = []
+    if exceeds_process(output):
+        found.append(Doubt.LONGER_THAN_PROCESS)
+    elif output.printed_s is None and comes_at_once(output):
+        found.append(Doubt.LINES_AT_ONCE)
+    kinds = {finding.kind for finding in run.log_findings or ()}
+    if spread(output) >= LEAST_SPREAD and not kinds & SPREAD_EXPLAINED:
+        found.append(Doubt.SPREAD)
+    ratio = output.other_rate_ratio
+    if ratio is not None and max(ratio, 1 / ratio) >= LEAST_RATIO:
+        found.append(Doubt.OTHER_RATE)
+    return found
+
+
+def comes_at_once(output: PrintedOutput) -> bool:
+    """Return whether all lines with the rate arrived in one moment of a longer run."""
+    if output.span_s is None or output.process_s is None:
+        return False
+    is_moment = output.span_s < min(AT_ONCE_S, output.process_s / 2)
+    return is_moment and output.lines >= LEAST_LINES
+
+
+def exceeds_process(output: PrintedOutput) -> bool:
+    """Return whether the printed seconds cannot have passed in the program's run.
+
+    The program then only shows a log of another run.
+    """
+    if output.printed_s is None or output.process_s is None:
+        return False
+    return output.printed_s > output.process_s and comes_at_once(output)
+
+
+def spread(output: PrintedOutput) -> float:
+    """Return the highest rate of a run divided by its lowest one; 1 without rates."""
+    if output.highest_rate is None or output.lowest_rate is None:
+        return 1.0
+    return output.highest_rate / output.lowest_rate

@@ -1,0 +1,283 @@
+"""The unit of a printed number, from the text directly before and behind it.
+
+A number may be a time ("893.76ms", "elapsed (ms): 75254", "1.25s/it", "took 3.5"), or
+a rate ("512 tokens/s", "wps 512", "19.0 MB/s"). Often nothing names its unit.
+"""
+
+import dataclasses
+import enum
+import functools
+import re
+
+_CONTEXT = 80  # characters of a line, before and behind a number, that are looked at
+_SAME_DIGITS = str.maketrans("123456789", "0" * 9)
+_LABEL_WORDS = 5  # last words of a label that can say what its number is
+SECONDS_BY_UNIT = {
+    "nanoseconds": 1e-9,
+    "microseconds": 1e-6,
+    "milliseconds": 1e-3,
+    "seconds": 1.0,
+    "minutes": 60.0,
+    "hours": 3600.0,
+}
+_SPELLINGS = {
+    "nanoseconds": r"ns|(?i:nsecs?|nanosec(?:ond)?s?)",
+    "microseconds": r"[uµμ]s|(?i:[uµμ]secs?|microsec(?:ond)?s?)",
+    "milliseconds": r"(?i:ms|msecs?|millis|millisec(?:ond)?s?)",
+    "seconds": r"s|(?i:secs?|seconds?)",
+    "minutes": r"(?i:mins?|minutes?)",
+    "hours": r"h|(?i:hrs?|hours?)",
+}
+_ANY_TIME = "|".join(_SPELLINGS.values())
+_TIME = rf"(?:{_ANY_TIME})(?![A-Za-z])"
+_PER = r"(?:\s?/\s?|\s+per\s+|_per_|-per-)"
+_MEASURED = r"bytes?|bits?|flops?|flop|ops|hz"  # follow B, b, M, G and the like
+_COUNTED = (
+    r"it(?:er(?:ation)?)?s?|tok(?:en)?s?|w(?:or)?ds?|samples?|im(?:g|age)?s?|"
+    r"ex(?:ample)?s?|seq(?:uence)?s?|sent(?:ence)?s?|steps?|items?|batch(?:es)?|"
+    r"frames?|updates?|records?|rows?"
+)
+_PREFIXED_MEASURE = re.compile(rf"(?P<prefix>[kKMGTP]i?)(?:[Bb]|(?i:{_MEASURED}))")
+_PREFIXED_COUNT = re.compile(rf"(?P<prefix>[kKMGT])(?:{_COUNTED})")
+_PREFIX_WORDS = {
+    "k": ("k", "kilo", "kibi", "thousand"),
+    "m": ("m", "mega", "mebi", "million"),
+    "g": ("g", "giga", "gibi", "billion"),
+    "t": ("t", "tera", "tebi", "trillion"),
+    "p": ("p", "peta", "pebi"),
+}
+_ITEMS = r"(?P<items>[^\W\d_](?:[\w#-]|\s(?!per\b|\d))*?)"
+_RATE_BEHIND = re.compile(rf"\s{{0,2}}[(\[]?{_ITEMS}?{_PER}(?P<time>{_TIME})")
+# 12.5 fps, 512 wps, 100 Gbps, 12.5 TFLOPS
+_SHORT_RATES = frozenset(
+    ("wps", "tps", "fps", "ips", "qps", "ups", "sps", "bps", "kbps", "mbps", "gbps")
+)
+_SHORT_RATE = (
+    r"(?P<items>[kKMGTP]?(?:[bB]|(?i:flop)))(?:ps|PS|S|s)|"
+    rf"(?i:{'|'.join(sorted(_SHORT_RATES))})"
+)
+_SHORT_RATE_BEHIND = re.compile(rf"\s{{0,2}}[(\[]?(?:{_SHORT_RATE})(?![\w])")
+_TIME_BEHIND = re.compile(rf"(?P<gap>\s{{0,2}})(?P<open>[(\[]?)(?P<time>{_TIME})")
+_CLOCK_BEHIND = re.compile(r":[0-5]\d(?!\d)")
+_MINUTES_BEHIND = re.compile(r"m(?![A-Za-z/])")
+_NEXT_NUMBER = re.compile(r"\s*[:=]?\s*[-+]?\.?\d|\s*[:=]")
+_RATE_BEFORE = re.compile(rf"{_ITEMS}{_PER}(?P<time>{_TIME})")
+_TIME_AT_END = re.compile(rf"(?:^|[\W_])(?P<time>{_TIME})(?:{_PER}[A-Za-z]+)?[)\]]?$")
+# "tokens_s" and "img sec" are rates, "step_s" and "batch sec" are times.
+_COUNTED_AT_END = re.compile(
+    r"(?i:tok(?:en)?s?|words?|samples?|im(?:g|age)?s?|examples?|seq(?:uence)?s?|"
+    r"sentences?|items?|frames?|its|iters|iterations|steps|batches|updates)$"
+)
+_LABEL_END = re.compile(r"[\s:=\"'`~<>\u2248({\[+-]*$")
+# Also a number with its unit, as 1.5s.
+_SEPARATOR = re.compile(r"[,;|\t}]|(?<![A-Za-z_])\d[\d.,:/%]*(?:[A-Za-z]+(?![/\w]))?")
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_RATE_WORDS = frozenset(
+    (
+        "throughput",
+        "speed",
+        "rate",
+        "bandwidth",
+        "performance",
+        "perf",
+        "flops",
+        "busbw",
+        "algbw",
+        "bw",
+    )  # fmt: skip
+)
+_TIME_WORDS = frozenset(
+    ("time", "elapsed", "duration", "latency", "eta", "took", "wall", "timing")
+)
+_NOT_TIMES = frozenset(("realtime", "sometime", "overtime"))
+
+
+class Kind(enum.Enum):
+    """What a printed number measures."""
+
+    TIME = enum.auto()
+    RATE = enum.auto()
+
+
+@dataclasses.dataclass(frozen=True)
+class PrintedUnit:
+    """What the text next to a number says about it."""
+
+    kind: Kind
+    text: str  # the words that name the unit, as printed
+    # Of a time: its unit, a key of SECONDS_BY_UNIT; "" if only a word like "elapsed"
+    # names it. Of a rate: the unit of time that it is per, "" if not named.
+    time_unit: str
+    items: str = ""  # what a rate counts, as printed; "" if not named
+    is_behind: bool = False  # the text is behind the number
+
+    @property
+    def prefix(self) -> str:
+        """The metric prefix of what a rate counts, as M of MB; "" without one."""
+        for regex in (_PREFIXED_MEASURE, _PREFIXED_COUNT):
+            if match := regex.fullmatch(self.items):
+                return match["prefix"]
+        return ""
+
+
+def unit_of(line: str, start: int, end: int) -> PrintedUnit | None:
+    """Return the unit of the number at line[start:end], or None if nothing names it."""
+    # Most lines of a log differ only in their digits, and are then looked at once.
+    return _unit_between(
+        line[max(0, start - _CONTEXT) : start].translate(_SAME_DIGITS),
+        line[start:end].translate(_SAME_DIGITS),
+        line[end : end + _CONTEXT].translate(_SAME_DIGITS),
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _unit_between(before: str, number: str, behind: str) -> PrintedUnit | None:
+    """Return the unit of a number between two texts."""
+    label, previous_number = _label(before)
+    label_unit = _label_unit(label, previous_number)
+    return (
+        _rate_behind(behind, label)
+        or _time_behind(number, behind, label_unit)
+        or label_unit
+    )
+
+
+def carries_prefix(unit: str, prefix: str) -> bool:
+    """Return whether the name of a unit has a metric prefix, as "megabytes" has M."""
+    words = _PREFIX_WORDS[prefix[0].lower()]
+    short, *long = words
+    name = unit.strip()
+    if any(name.lower().startswith(word) for word in long):
+        return True
+    for regex in (_PREFIXED_MEASURE, _PREFIXED_COUNT):
+        match = regex.fullmatch(name.partition("/")[0])
+        if match and match["prefix"][0].lower() == short:
+            return True
+    return False
+
+
+def _rate_behind(behind: str, label: str) -> PrintedUnit | None:
+    """Return the rate that the text behind a number names.
+
+    In "wps 512 it/s 3.5" the text belongs to the next number.
+    """
+    match = _RATE_BEHIND.match(behind)
+    time_unit = _time_unit(match["time"]) if match else "seconds"
+    match = match or _SHORT_RATE_BEHIND.match(behind)
+    if match is None:
+        return None
+    is_followed = _NEXT_NUMBER.match(behind[match.end() :])
+    if behind[0].isspace() and is_followed and label:
+        return None
+    text = match[0].strip().lstrip("([")
+    items = (match["items"] or "").strip()
+    return PrintedUnit(Kind.RATE, text, time_unit, items, is_behind=True)
+
+
+def _time_behind(
+    number: str, behind: str, label_unit: PrintedUnit | None
+) -> PrintedUnit | None:
+    """Return the time that the text behind a number names.
+
+    In "wps 512 ms 12" and "2.1 min 1.9 max" the text belongs to the next number.
+    """
+    if number.isdecimal() and len(number) < 4 and _CLOCK_BEHIND.match(behind):
+        return PrintedUnit(Kind.TIME, "minutes:seconds", "minutes", is_behind=True)
+    is_rate = label_unit is not None and label_unit.kind is Kind.RATE
+    if not is_rate and _MINUTES_BEHIND.match(behind):
+        return PrintedUnit(Kind.TIME, "m", "minutes", is_behind=True)
+    match = _TIME_BEHIND.match(behind)
+    if match is None:
+        return None
+    rest = behind[match.end() :]
+    time_unit = _time_unit(match["time"])
+    if match["open"] and rest[:1] not in (")", "]", "/"):
+        return None
+    per = re.match(rf"{_PER}\w+", rest)
+    text = match["time"] + (per[0] if per else "")
+    if match["gap"] and not match["open"]:
+        is_word = time_unit in ("minutes", "hours")  # "min" may be the minimum
+        is_label_time = label_unit is not None and label_unit.kind is Kind.TIME
+        if is_word and label_unit is not None and label_unit.time_unit:
+            return None
+        is_followed = _NEXT_NUMBER.match(behind[match.start("time") + len(text) :])
+        if is_followed and label_unit is not None and not is_label_time:
+            return None
+        if is_followed and (is_word or match["time"] == "s"):
+            return None
+        if rest.lstrip()[:1] in (":", "="):
+            return None
+    return PrintedUnit(Kind.TIME, text, time_unit, is_behind=True)
+
+
+def _label(before: str) -> tuple[str, str]:
+    """Return the words directly before a number, and what is before these.
+
+    The second text ends with a number if only blanks are between it and the words.
+    """
+    text = before[: _LABEL_END.search(before).start()]  # type: ignore[union-attr]
+    start = 0
+    earlier = ""
+    for match in _SEPARATOR.finditer(text):
+        start = match.end()
+        is_number = match[0][0].isdigit()
+        earlier = text[:start] if is_number else ""
+    return text[start:].strip(), earlier
+
+
+def _label_unit(label: str, previous_number: str) -> PrintedUnit | None:
+    """Return the unit that the words before a number name."""
+    rate = _RATE_BEFORE.search(label)
+    time = _TIME_AT_END.search(label)
+    if time and rate and time.start() < rate.end():
+        time = None  # the "s" of "tokens/s"
+    if time and time[0] == label and _ends_a_time(previous_number):
+        return None
+    if time:
+        time_unit = _time_unit(time["time"])
+        text = time[0].strip(" _()[]-/")
+        if time_unit == "seconds" and _COUNTED_AT_END.search(label[: time.start()]):
+            return PrintedUnit(Kind.RATE, label, time_unit)
+        return PrintedUnit(Kind.TIME, text, time_unit)
+    if rate:
+        items = rate["items"].split()[-1]
+        return PrintedUnit(Kind.RATE, rate[0], _time_unit(rate["time"]), items)
+    words = [word.lower() for word in _WORD.findall(label)][-_LABEL_WORDS:]
+    for word in words:
+        if word in _RATE_WORDS or word in _SHORT_RATES:
+            return PrintedUnit(Kind.RATE, word, "")
+    if words[-2:] in (["time", "step"], ["time", "steps"]):
+        return None
+    for word in words:
+        if _is_time_word(word):
+            return PrintedUnit(Kind.TIME, word, "")
+    return None
+
+
+def _ends_a_time(text: str) -> bool:
+    """Return whether a text ends with a number that its label calls a time.
+
+    In "time 10 ms 512" the unit belongs to the 10, in "step 10 ms 512" to the 512.
+    """
+    if not text:
+        return False
+    number = re.search(r"\d[\d.,:/%]*$", text)
+    if number is None:
+        return False
+    label, _ = _label(text[: number.start()])
+    unit = _label_unit(label, "")
+    return unit is not None and unit.kind is Kind.TIME
+
+
+def _is_time_word(word: str) -> bool:
+    if word in _TIME_WORDS:
+        return True
+    return word.endswith("time") and word not in _NOT_TIMES
+
+
+def _time_unit(text: str) -> str:
+    """Return the key of SECONDS_BY_UNIT of a spelled unit."""
+    for name, spelling in _SPELLINGS.items():
+        if re.fullmatch(spelling, text):
+            return name
+    raise AssertionError(text)

@@ -1,0 +1,311 @@
+"""Rates that a sweep reads from a program's output by a pattern, with the real command."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+
+import pytest
+
+from rnn_scaling.commands import sweep
+from rnn_scaling.records import record
+from rnn_scaling.records.folder import Folder, RunFile
+from rnn_scaling.reports import json_report, report_files, summary_builder
+from rnn_scaling.sweeps import early_checks
+from tests.support.paths import GOLDEN
+
+CASES = GOLDEN / "printed_rates"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Leave out the pictures, and the look at this machine's load."""
+    monkeypatch.setattr(report_files, "report", lambda source, target: None)
+    monkeypatch.setattr(early_checks, "load_now", lambda: [])
+
+
+def report_of(folder):
+    """Return the JSON report of a folder of records."""
+    files = [
+        RunFile(path.name, record.read(path)) for path in sorted(folder.glob("*.json"))
+    ]
+    summary = summary_builder.summarise(Folder(tuple(files), ()), str(folder))
+    return json.loads(json_report.render(summary))
+
+
+class Measured:
+    """The result of one sweep of one run."""
+
+    def __init__(self, folder, status, name):
+        self.status = status
+        self.record = json.loads((folder / f"{name}-1.json").read_text())
+        self.folder = folder
+
+    @property
+    def statements(self):
+        """Values of the report's statements by kind."""
+        statements = report_of(self.folder)["statements"]
+        return {statement["kind"]: statement["values"] for statement in statements}
+
+    @property
+    def rate(self):
+        """Items/s of the run."""
+        assert self.status == 0, self.record["error"]
+        return self.record["throughput"]["items_per_second"]
+
+    @property
+    def refusal(self):
+        """Message of the run's failure."""
+        assert self.status == 1
+        return self.record["error"]["message"]
+
+
+@pytest.fixture
+def measure(tmp_path):
+    """Return a function that runs a sweep of one command."""
+
+    def run(trainer, pattern, *words):
+        command = [
+            f"--trainer={trainer}",
+            f"--log_format=regex:{pattern}",
+            "--trainer_name=program",
+            "--num_devices=1",
+            "--repeats=1",
+            f"--out={tmp_path}/out",
+            *words,
+        ]
+        status = sweep.main(command)
+        return Measured(tmp_path / "out", status, "program")
+
+    return run
+
+
+@pytest.fixture
+def measure_case(measure):
+    """Return a function that runs a sweep of a program that prints a file."""
+
+    def run(case, pattern, *words):
+        return measure(f"cat {CASES / case}", pattern, *words)
+
+    return run
+
+
+@pytest.fixture
+def python(tmp_path):
+    """Return a function that returns a command that runs a Python program."""
+
+    def command(program):
+        path = tmp_path / "program.py"
+        path.write_text(program)
+        return f"{shlex.quote(sys.executable)} {path}"
+
+    return command
+
+
+ITEMS = "--items_per_step="
+
+
+@pytest.mark.parametrize(
+    ("case", "pattern", "words", "rate"),
+    [
+        ("time_ms.log", "time (?P<ms>{number})ms", [f"{ITEMS}1"], 2.4325),
+        ("elapsed_ms.log", r"\(ms\): (?P<ms>{number})", [f"{ITEMS}512"], 9.7887),
+        ("megabytes.log", "throughput = {number} MB/s", ["--unit=MB"], 18.999),
+        ("megabytes.log", "throughput = {number} MB/s", ["--unit=megabytes"], 18.999),
+        ("megabytes.log", "throughput = {number}", ["--unit=MB"], 18.999),
+        ("megabytes.log", "throughput = {number}", [], 18.999),
+        ("megabytes.log", "throughput = {number} M", [], 18.999),
+        ("thousands.log", "wps {number}", ["--unit=words"], 58597.7),
+        ("thousands.log", "wps {number}K", ["--unit=words"], 58597.7),
+        ("thousands.log", "wps (?P<rate>[0-9.]+)K", ["--unit=words"], 58597.7),
+        ("zero_first.log", '"wps": "{number}"', ["--unit=words"], 42177.9),
+        ("burst.log", "{number} images/s", ["--unit=images"], 23098917.7),
+    ],
+)
+def test_the_printed_rate_is_read(measure_case, case, pattern, words, rate):
+    assert measure_case(case, pattern, *words).rate == pytest.approx(rate, rel=1e-4)
+
+
+def test_a_prefixed_unit_is_named_if_the_user_names_none(measure_case):
+    measured = measure_case("megabytes.log", "throughput = {number}")
+    assert measured.record["unit"] == "MB"
+
+
+@pytest.mark.parametrize(
+    ("case", "pattern", "remedy"),
+    [
+        ("time_ms.log", "time {number}ms", "'regex:time (?P<ms>{number})ms'"),
+        ("time_ms.log", "time {number}", "'regex:time (?P<ms>{number})'"),
+        ("time_ms.log", r"time (?P<rate>[\d.]+)", r"'regex:time (?P<ms>[\d.]+)'"),
+        ("elapsed_ms.log", r"\(ms\): {number}", r"'regex:\(ms\): (?P<ms>{number})'"),
+        ("elapsed_ms.log", "(ms): {number}", r"'regex:\(ms\): {number}'"),
+        ("elapsed_ms.log", "iteration  1/ 500 .*: {number} ", r"iteration\s+1/\s+500"),
+    ],
+)
+def test_a_pattern_that_reads_no_rate_is_refused_with_one_that_does(
+    measure_case, case, pattern, remedy
+):
+    assert remedy in measure_case(case, pattern).refusal
+
+
+def test_a_unit_without_the_printed_prefix_is_refused(measure_case):
+    refusal = measure_case("megabytes.log", "= {number} MB/s", "--unit=bytes").refusal
+    assert "M belongs to the unit MB" in refusal
+    assert "--unit=MB" in refusal
+
+
+def test_lines_that_come_at_once_in_a_longer_run_are_flagged(measure, python):
+    program = (
+        "import time\n"
+        "lines = [f'{k}: 2320{k % 7}000 images/s' for k in range(20)]\n"
+        "print('\\n'.join(lines))\n"
+        "time.sleep(0.4)\n"
+    )
+    measured = measure(python(program), "{number} images/s")
+    assert measured.statements["log-lines-at-once"]["lines"] == 20
+
+
+def test_a_file_that_is_only_printed_is_flagged(measure_case):
+    rates = measure_case("burst.log", "{number} images/s")
+    assert rates.statements["log-lines-at-once"]["lines"] == 5
+
+
+def test_printed_times_longer_than_the_run_are_flagged(measure_case):
+    times = measure_case("time_ms.log", "time (?P<ms>{number})ms", f"{ITEMS}1")
+    values = times.statements["log-longer-than-process"]
+    assert values["printed_s"] == pytest.approx(9.777, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("line", "pattern", "kind", "values"),
+    [
+        (
+            "tokens/s {rate} avg tokens/s {other}",
+            "^tokens/s {number}",
+            "log-other-rate",
+            {"ratio": 6.0},
+        ),
+        (
+            "{rate} img/s ({other} img/s)",
+            "{number} img/s",
+            "log-other-rate",
+            {"ratio": 6.0},
+        ),
+        ("Speed {rate} ({other})", "Speed {number}", "log-other-rate", {"ratio": 6.0}),
+        (
+            "Time {rate} ({other}) s",
+            "Time (?P<seconds>{number})",
+            "log-other-rate",
+            {"ratio": 6.0},
+        ),
+        (
+            "throughput {rate} mean throughput {other}",
+            "^throughput {number}",
+            "log-other-rate",
+            {"ratio": 6.0},
+        ),
+        ("wps {slow}", "wps {number}", "log-spread", {"spread": 30.0}),
+    ],
+)
+def test_implausible_rates_are_flagged(measure, tmp_path, line, pattern, kind, values):
+    texts = []
+    for k in range(12):
+        rate = 600.0 + k
+        slow = rate / 30 ** (k % 4 / 3)
+        texts.append(line.format(rate=rate, other=f"{rate / 6:.2f}", slow=slow))
+    path = tmp_path / "log.txt"
+    path.write_text("\n".join(texts) + "\n")
+    words = [f"{ITEMS}1"] if "(?P<seconds>" in pattern else []
+    flagged = measure(f"cat {path}", pattern, *words).statements[kind]
+    for name, value in values.items():
+        assert flagged[name] == pytest.approx(value, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("line", "pattern"),
+    [
+        ("{rate} it/s, {other} samples/s", "{number} it/s"),
+        ("img/s {rate} ms {other}", "img/s {number}"),
+        ("wps {rate} ({std})", "wps {number}"),
+        ("wps {rate} (8 GPUs)", "wps {number}"),
+        ("learning rate {std} rate {rate}", " rate {number}$"),
+    ],
+)
+def test_plausible_rates_are_not_flagged(measure, python, line, pattern):
+    texts = []
+    for k in range(12):
+        rate = 600.0 + 20 * k
+        texts.append(line.format(rate=rate, other=32 * rate, std=f"{rate / 50:.2f}"))
+    program = (
+        "import time\n"
+        f"for line in {texts!r}:\n"
+        "    print(line, flush=True)\n"
+        "    time.sleep(0.01)\n"
+    )
+    measured = measure(python(program), pattern)
+    kinds = measured.statements.keys()
+    assert not {"log-lines-at-once", "log-other-rate", "log-spread"} & kinds
+
+
+def test_warnings_of_the_program_are_reported_once(measure, python):
+    program = (
+        "for k in range(5):\n"
+        "    print(f'2024-01-0{k + 1} WARNING: loader is slow, {k} ms')\n"
+        "    print(f'wps {500 + k}')\n"
+        "print('train.py:7: UserWarning: no pinned memory')\n"
+        "print('no warnings so far')\n"
+    )
+    measured = measure(python(program), "wps {number}", "--repeats=2")
+    warnings = measured.statements["program-warnings"]["warnings"]
+    assert len(warnings) == 2
+    assert "loader is slow" in warnings[0]
+    assert "no pinned memory" in warnings[1]
+
+
+def test_a_global_batch_without_a_place_declares_strong_scaling(tmp_path, python):
+    program = (
+        "import os\n"
+        "devices = int(os.environ['RNN_SCALING_NUM_DEVICES'])\n"
+        "for k in range(5):\n"
+        "    print('step took', 100 / devices, 'ms')\n"
+    )
+    words = [
+        f"--trainer={python(program)}",
+        "--trainer_name=mine",
+        "--log_format=regex:took (?P<ms>{number}) ms",
+        "--items_per_step={global_batch_size}",
+        "--global_batch_size=512",
+        "--num_devices=1,2",
+        "--repeats=1",
+        "--device=cpu",
+        f"--out={tmp_path}/out",
+    ]
+    assert sweep.main(words) == 0
+    report = report_of(tmp_path / "out")
+    (series,) = report["series"]
+    assert [row["global_batch_size"] for row in series["rows"]] == [512, 512]
+    assert series["rows"][1]["speedup"]["value"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--global_batch_size=512"],
+        ["--global_batch_size=512,1024", f"{ITEMS}{{global_batch_size}}"],
+        ["--batch_size=512", f"{ITEMS}{{batch_size}}"],
+    ],
+)
+def test_other_options_without_a_place_are_refused(tmp_path, capsys, words):
+    pattern = "--log_format=auto,regex:(?P<ms>.)"
+    if len(words) == 1:
+        pattern = "--log_format=auto"
+    command = ["--trainer=true", "--num_devices=1", f"--out={tmp_path}/out", pattern]
+    assert sweep.main([*command, *words]) == 2
+    assert "--trainer has no place" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["1e400", "nan", "-1", "9" * 5000, "1e308"])
+def test_a_step_that_no_run_has_ends_its_run_and_not_the_sweep(measure, text):
+    measured = measure(f"echo step {text}", "step (?P<step>{number})", f"{ITEMS}1")
+    assert "step" in measured.refusal

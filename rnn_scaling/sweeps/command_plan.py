@@ -327,7 +327,7 @@ def _axis_problems(axes: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 
 def _place_problems(
-    options: TrainerOptions, axes: Collection[str], lists: Collection[str]
+    options: TrainerOptions, axes: Collection[str], lists: Mapping[str, Sequence[Any]]
 ) -> Iterator[str]:
     """Places without an option, and options without a place."""
     places, names = set(template.places(options.trainer)), {*axes, *lists, *PLACED}
@@ -339,13 +339,34 @@ def _place_problems(
         meant = f" (did you mean {{{close[0]}}}?)" if close else ""
         remedy = f"add {AXIS}{name}=VALUE,..., or write {{{place}}} as text"
         yield f"--trainer: {place} is not an option of this sweep{meant}; {remedy}"
-    for name in [name for name in (*axes, *lists) if name not in {*places, *PLACED}]:
+    for name in (*axes, *lists):
+        if name in {*places, *PLACED} or _is_declared(name, options, lists):
+            continue
         flag = f"{AXIS if name in axes else '--'}{name}"
-        hint = f"pass it as a variable with env X={{{name}}} COMMAND if the program reads one"
+        hint = (
+            f"pass it as a variable with env X={{{name}}} COMMAND if the program "
+            "reads one"
+        )
+        if name == "global_batch_size":
+            hint += ", or give one value and --items_per_step to declare strong scaling"
         yield f"{flag}: --trainer has no place {{{name}}} for it; {hint}"
     for product in PRODUCTS:
         for name in sorted(set(template.places(getattr(options, product))) - names):
             yield f"--{product}: {{{name}}} is not an option of this sweep"
+
+
+def _is_declared(
+    name: str, options: TrainerOptions, lists: Mapping[str, Sequence[Any]]
+) -> bool:
+    """Return whether an option without a place says what the program does anyway.
+
+    A program with a fixed batch of all devices together scales strongly, and
+    --items_per_step usually is a multiple of that batch.
+    """
+    counts_items = bool(options.items_per_step or options.items)
+    return (
+        name == "global_batch_size" and counts_items and len(lists.get(name, ())) == 1
+    )
 
 
 def _log_problems(options: TrainerOptions) -> Iterator[str]:

@@ -36,7 +36,8 @@ def doubts(run: RunRecord) -> list[Doubt]:
     found = []
     if exceeds_process(output):
         found.append(Doubt.LONGER_THAN_PROCESS)
-    elif output.printed_s is None and comes_at_once(output):
+    has_rates = output.printed_s is None and output.lines >= LEAST_LINES
+    if has_rates and comes_at_once(output):
         found.append(Doubt.LINES_AT_ONCE)
     kinds = {finding.kind for finding in run.log_findings or ()}
     if spread(output) >= LEAST_SPREAD and not kinds & SPREAD_EXPLAINED:
@@ -48,11 +49,10 @@ def doubts(run: RunRecord) -> list[Doubt]:
 
 
 def comes_at_once(output: PrintedOutput) -> bool:
-    """Return whether all lines with the rate arrived in one moment of a longer run."""
+    """Return whether all lines with the rate arrived in a moment of a longer run."""
     if output.span_s is None or output.process_s is None:
         return False
-    is_moment = output.span_s < min(AT_ONCE_S, output.process_s / 2)
-    return is_moment and output.lines >= LEAST_LINES
+    return output.span_s < min(AT_ONCE_S, output.process_s / 2)
 
 
 def exceeds_process(output: PrintedOutput) -> bool:
@@ -62,7 +62,8 @@ def exceeds_process(output: PrintedOutput) -> bool:
     """
     if output.printed_s is None or output.process_s is None:
         return False
-    return output.printed_s > output.process_s and comes_at_once(output)
+    is_longer = output.printed_s > output.process_s
+    return is_longer and output.lines > 1 and comes_at_once(output)
 
 
 def spread(output: PrintedOutput) -> float:

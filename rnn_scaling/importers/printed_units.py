@@ -12,14 +12,6 @@ import re
 _CONTEXT = 80  # characters of a line, before and behind a number, that are looked at
 _SAME_DIGITS = str.maketrans("123456789", "0" * 9)
 _LABEL_WORDS = 5  # last words of a label that can say what its number is
-SECONDS_BY_UNIT = {
-    "nanoseconds": 1e-9,
-    "microseconds": 1e-6,
-    "milliseconds": 1e-3,
-    "seconds": 1.0,
-    "minutes": 60.0,
-    "hours": 3600.0,
-}
 _SPELLINGS = {
     "nanoseconds": r"ns|(?i:nsecs?|nanosec(?:ond)?s?)",
     "microseconds": r"[uµμ]s|(?i:[uµμ]secs?|microsec(?:ond)?s?)",
@@ -27,6 +19,7 @@ _SPELLINGS = {
     "seconds": r"s|(?i:secs?|seconds?)",
     "minutes": r"(?i:mins?|minutes?)",
     "hours": r"h|(?i:hrs?|hours?)",
+    "days": r"(?i:days?)",
 }
 _ANY_TIME = "|".join(_SPELLINGS.values())
 _TIME = rf"(?:{_ANY_TIME})(?![A-Za-z])"
@@ -105,7 +98,7 @@ class PrintedUnit:
 
     kind: Kind
     text: str  # the words that name the unit, as printed
-    # Of a time: its unit, a key of SECONDS_BY_UNIT; "" if only a word like "elapsed"
+    # Of a time: its unit, a key of _SPELLINGS; "" if only a word like "elapsed"
     # names it. Of a rate: the unit of time that it is per, "" if not named.
     time_unit: str
     items: str = ""  # what a rate counts, as printed; "" if not named
@@ -276,7 +269,7 @@ def _is_time_word(word: str) -> bool:
 
 
 def _time_unit(text: str) -> str:
-    """Return the key of SECONDS_BY_UNIT of a spelled unit."""
+    """Return the key of _SPELLINGS of a spelled unit."""
     for name, spelling in _SPELLINGS.items():
         if re.fullmatch(spelling, text):
             return name

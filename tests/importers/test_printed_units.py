@@ -44,6 +44,7 @@ OTHER_TIMES = [
     "in <3>m20s",
     "done in <1>:23",
     "<2.5> hours",
+    "<1.25> days",
     "<800> ns per element",
 ]
 UNNAMED_TIMES = [

@@ -103,7 +103,11 @@ def read(lines: Iterable[str], regex: str, terms: Terms) -> LogReading:
         _of_ranks(readings, numbers, terms),
         format=REGEX + regex,
         unit=_unit(training),
-        output=_output(usable[0], terms),
+        output=dataclasses.replace(
+            _output(usable[0], terms),
+            # Of all steps that the lines stand for, as in the record's batches.
+            printed_s=math.fsum(readings[0].seconds) or None,
+        ),
     )
     others = [line for index, line in enumerate(matching) if index in evaluating]
     rate = _rate_of_evaluation(others, terms)

@@ -58,14 +58,11 @@ def output(lines: Sequence[SeenLine], terms: Terms) -> PrintedOutput:
         first = start_up.find([1 / rate for rate in rates], terms.warmup).lines
     counted = lines[first:]
     rates = rates[first:]
-    printed = [_seconds(line.texts) for line in lines]
-    printed_s = math.fsum(seconds for seconds in printed if seconds is not None)
     arrivals = [line.arrived_s for line in lines if line.arrived_s is not None]
     return PrintedOutput(
         lines=len(lines),
         span_s=arrivals[-1] - arrivals[0] if arrivals else None,
         process_s=terms.timing.seconds or None,
-        printed_s=printed_s if printed_s and printed_s <= LARGEST else None,
         lowest_rate=min(rates, default=None),
         highest_rate=max(rates, default=None),
         other_rate_ratio=_other_rate_ratio(counted),

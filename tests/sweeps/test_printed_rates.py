@@ -177,6 +177,15 @@ def test_printed_times_longer_than_the_run_are_flagged(measure_case):
     assert values["printed_s"] == pytest.approx(9.777, rel=1e-3)
 
 
+def test_the_steps_between_lines_count_as_printed_times(measure, tmp_path):
+    path = tmp_path / "log.txt"
+    path.write_text("".join(f"step {5000 * k} ms 1.5\n" for k in range(1, 5)))
+    pattern = r"step (?P<step>\d+) ms (?P<ms>{number})"
+    measured = measure(f"cat {path}", pattern, f"{ITEMS}1")
+    assert measured.rate == pytest.approx(1000 / 1.5)
+    assert measured.statements["log-longer-than-process"]["printed_s"] == 30
+
+
 @pytest.mark.parametrize(
     ("line", "pattern", "kind", "values"),
     [

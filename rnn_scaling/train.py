@@ -47,7 +47,7 @@ def run(
     defaults: Mapping[str, Any] | None = None,
 ) -> int:
     """One run of the command line; its exit status. defaults: options that the command sets where the words do not."""
-    from rnn_scaling.cluster.launch import ClusterError
+    from rnn_scaling.cluster.failure import ClusterError
     from rnn_scaling.settings import config as configs
     from rnn_scaling.settings import flags, naming
 

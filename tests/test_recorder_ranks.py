@@ -14,7 +14,7 @@ import pytest
 from rnn_scaling import Recorder
 from rnn_scaling.analysis import folder_rows
 from rnn_scaling.cluster import ports
-from rnn_scaling.cluster.launch import ClusterError
+from rnn_scaling.cluster.failure import ClusterError
 from rnn_scaling.records import folder, record
 from rnn_scaling.reports import phases, summary_builder, table
 from tests.support.paths import ROOT

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rnn_scaling.cluster import node_list, ports, tokens
+from rnn_scaling.cluster.failure import ClusterError
 
 NETWORK = "RNN_SCALING_LINK"  # what a launcher that made the network says of it, for the record
 JOBS = ("chief", "worker", "ps")  # of TF_CONFIG, in the order of ranks
@@ -28,10 +29,6 @@ KUBERNETES_PORT = 20000  # of the meeting: each pod has ports of its own
 # Slurm numbers from here on what is no step: a batch script, an interactive shell, processes that came another way.
 FIRST_SPECIAL_STEP = 0xFFFFFFF0
 REMEDY = "give --coordinator_address=HOST:PORT, where rank 0 can be reached"
-
-
-class ClusterError(RuntimeError):
-    """Why ranks do not come, stay or end together, in one line."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,8 @@ from collections.abc import Collection
 from typing import Any
 
 from rnn_scaling.cluster import ports, tokens, wire
-from rnn_scaling.cluster.launch import REMEDY, RETRY_S, ClusterError, Launch
+from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
+from rnn_scaling.cluster.launch import REMEDY, RETRY_S, Launch
 from rnn_scaling.cluster.peers import Hello, Peer, ranks_text
 from rnn_scaling.cluster.rendezvous import BEATS, Rendezvous
 
@@ -41,7 +42,7 @@ class Member:
         survives: Collection[str] = (),
     ) -> None:
         self.failed = threading.Event()  # set when the run has failed, here or anywhere
-        self.failure = ""  # then one line that names the rank, its host and the cause
+        self.failure: Failure | None = None  # set before `failed` is
         self.lost: tuple[
             tuple[int, str], ...
         ] = ()  # rank and line of each whose loss the run survives
@@ -110,16 +111,22 @@ class Member:
             else {}
         )
 
-    def abort(self, line: str) -> None:
-        """Ends the run at all ranks because of an error here; returns once rank 0 knows, after two seconds at most.
+    def abort(self, message: str, kind: FailureKind = FailureKind.ERROR) -> None:
+        """End the run at all ranks because of an error at this rank.
 
-        Where another rank's death may have caused the error, wait for `failed` first.
+        Returns once rank 0 knows, after two seconds at most. If the death of another
+        rank may have caused the error, wait for `failed` first.
+
+        Args:
+          message: The cause in one line, without this rank's name.
+          kind: What went wrong.
         """
-        self._last_words = wire.encode("abort", line=line)
+        failure = Failure(kind, self._launch.rank, f"{self._me()} ended: {message}")
+        self._last_words = wire.encode("abort", failure=failure.to_json())
         self._send(self._last_words)
         if self._channel is not None:
             self.failed.wait(LAST_WORDS_S)
-        self._fail(f"{self._me()} ended: {line}")
+        self._fail(failure)
         self._close_later()
 
     def leave(self) -> None:
@@ -145,7 +152,7 @@ class Member:
                 )
         if self.failed.is_set():
             self._close_later()
-            raise ClusterError(self.failure)
+            raise self._error()
         if self._meeting:
             self._meeting.close(self._channel)
 
@@ -251,12 +258,17 @@ class Member:
             wait.wait()
         del self._waits[name]
         if name not in self._passed:
-            raise ClusterError(self.failure)
+            raise self._error()
         self._passed.remove(name)
 
-    def _fail(self, line: str) -> None:
+    def _error(self) -> ClusterError:
+        """Return the exception that reports the failure of the run."""
+        assert self.failure is not None
+        return ClusterError(self.failure.message, self.failure)
+
+    def _fail(self, failure: Failure) -> None:
         with self._lock:
-            self.failure = self.failure or line
+            self.failure = self.failure or failure
         self.failed.set()
         for wait in list(self._waits.values()):
             wait.set()
@@ -267,8 +279,11 @@ class Member:
         try:
             self._talk(channel)
         except Exception as e:  # no fault of this thread may leave its rank waiting
+            message = f"its end of the meeting broke: {type(e).__name__}: {e}"
             self._fail(
-                f"{self._me()}: its end of the meeting broke: {type(e).__name__}: {e}"
+                Failure(
+                    FailureKind.ERROR, self._launch.rank, f"{self._me()}: {message}"
+                )
             )
         finally:
             channel.close()
@@ -297,9 +312,10 @@ class Member:
                 and not self.failed.is_set()
             ):
                 silence = f"has not answered for {self._silence_s:g} s"
-                line = f"{self._rank_0} {silence}: it is frozen, or the network to it is down"
-                channel.send(wire.encode("gave_up", line=line))
-                self._fail(line)
+                text = f"{self._rank_0} {silence}: it is frozen, or the network to it is down"
+                failure = Failure(FailureKind.LOST, 0, text)
+                channel.send(wire.encode("gave_up", failure=failure.to_json()))
+                self._fail(failure)
             if now - last_beat >= beat_s:
                 last_beat = now
                 channel.send(wire.encode("beat"))
@@ -311,10 +327,12 @@ class Member:
             for message in messages or ():
                 self._take(message)
         except wire.Rubbish as e:
-            self._fail(f"{self._rank_0} sent what it never sends ({e})")
+            text = f"{self._rank_0} sent what it never sends ({e})"
+            self._fail(Failure(FailureKind.LOST, 0, text))
             return False
         if messages is None and not self._is_leaving:
-            self._fail(f"{self._rank_0} ended: killed or crashed")
+            text = f"{self._rank_0} ended: killed or crashed"
+            self._fail(Failure(FailureKind.LOST, 0, text))
         return messages is not None
 
     def _take(self, message: wire.Message) -> None:
@@ -333,7 +351,7 @@ class Member:
                 (wire.field(message, "rank", int), wire.field(message, "line", str)),
             )
         elif kind == "failed":
-            self._fail(wire.field(message, "line", str))
+            self._fail(wire.failure(message))
         elif kind != "beat":
             raise wire.Rubbish(kind)
 

@@ -19,7 +19,8 @@ from collections.abc import Collection
 from typing import Any
 
 from rnn_scaling.cluster import peers, ports, tokens, wire
-from rnn_scaling.cluster.launch import REMEDY, ClusterError, Launch
+from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
+from rnn_scaling.cluster.launch import REMEDY, Launch
 from rnn_scaling.cluster.peers import Hello, Peer
 
 STRANGER_S = 3.0  # within which a connection says who it is
@@ -94,8 +95,11 @@ class Rendezvous:
         self._left: set[int] = set()
         self._gatherings: dict[str, _Gathering] = {}
         self._num_hellos, self._num_turned_away = 0, 0
-        self._trouble = ""  # what went wrong before all ranks joined; it is sent when they have, to reach all
-        self._has_begun, self._failure = False, ""
+        # What went wrong before all ranks joined. It is sent when they have, so that
+        # it reaches all of them.
+        self._trouble: Failure | None = None
+        self._has_begun = False
+        self._failure: Failure | None = None
         # A rank that loads a large library on a shared core may be silent for long. Until all have met, it is not lost.
         self._silence_s = max(timeout_s, heartbeat_s)
         self._deadline = time.monotonic() + timeout_s
@@ -144,9 +148,8 @@ class Rendezvous:
                     last_watch = now
                     self._watch(now)
         except Exception as e:  # no fault of this thread may leave all ranks waiting
-            self._fail(
-                f"rank 0: the meeting of the ranks broke: {type(e).__name__}: {e}"
-            )
+            message = f"rank 0: the meeting of the ranks broke: {type(e).__name__}: {e}"
+            self._fail(Failure(FailureKind.ERROR, 0, message))
         finally:
             for connection in list(self._connections):
                 self._drop(connection)
@@ -211,9 +214,8 @@ class Rendezvous:
                         if rank not in gathering.values
                     ]
                 )
-                self._fail(
-                    f"{missing} did not come to '{name}' within {gathering.timeout_s:g} s"
-                )
+                text = f"{missing} did not come to '{name}' within {gathering.timeout_s:g} s"
+                self._fail(Failure(FailureKind.LOST, None, text))
 
     def _take(self, connection: _Connection, message: wire.Message) -> None:
         kind, peer = message["kind"], connection.peer
@@ -228,9 +230,11 @@ class Rendezvous:
         elif kind == "report":
             self.reports[peer.rank].append(message.get("values"))
         elif kind == "abort":
-            self._lose(connection, f"ended: {wire.field(message, 'line', str)}")
+            # Whatever the sender claims, it began at the sender.
+            failure = dataclasses.replace(wire.failure(message), rank=peer.rank)
+            self._end(connection, failure)
         elif kind == "gave_up":
-            self._fail(wire.field(message, "line", str))
+            self._fail(wire.failure(message))
         elif kind == "leave":
             self._leave(connection, peer)
         elif kind != "beat":
@@ -274,26 +278,33 @@ class Rendezvous:
         self._num_hellos += 1
         if size != self._launch.size or not 0 <= rank < size:
             sizes = f"was started as one of {size} ranks, rank 0 as one of {self._launch.size}"
-            self._trouble = self._trouble or f"{peer} {sizes}; start all by one command"
+            self._note_trouble(f"{peer} {sizes}; start all by one command")
         elif rank in self._joined:
             both = f"{self._joined[rank][0]} and {peer}"
-            self._trouble = (
-                self._trouble
-                or f"{both} are two processes of one rank; give each a rank of its own"
+            self._note_trouble(
+                f"{both} are two processes of one rank; give each a rank of its own"
             )
         else:
             self._live[rank], self._joined[rank] = connection, (peer, hello)
         if self._failure:
-            connection.send(wire.encode("failed", line=self._failure))
+            connection.send(wire.encode("failed", failure=self._failure.to_json()))
         elif self._num_hellos >= self._launch.size:
             self._begin()
 
+    def _note_trouble(self, message: str) -> None:
+        """Keep why the ranks cannot join, unless something else was found before."""
+        if self._trouble is None:
+            self._trouble = Failure(FailureKind.NOT_JOINED, None, message)
+
     def _begin(self) -> None:
-        """Lets the run begin, or tells why it cannot."""
+        """Let the run begin, or tell all ranks why it cannot."""
+        if self._trouble is not None:
+            self._fail(self._trouble)
+            return
         missing = [
             rank for rank in range(self._launch.size) if rank not in self._joined
         ]
-        line = self._trouble or peers.disagreement(self._joined)
+        line = peers.disagreement(self._joined)
         if not line and missing:
             rule = f"did not join within {self._timeout_s:g} s ({self._launch.timeout_option})"
             remedy = f"see what they printed, and whether their hosts reach {self._launch.meeting}"
@@ -303,7 +314,7 @@ class Rendezvous:
             if self._num_turned_away:
                 line += f"; rejected {self._num_turned_away} connections with another job or RNN_SCALING_JOB_TOKEN"
         if line:
-            self._fail(line)
+            self._fail(Failure(FailureKind.NOT_JOINED, None, line))
             return
         self._has_begun = True
         everyone = [
@@ -318,9 +329,8 @@ class Rendezvous:
             wire.field(message, "timeout_s", float),
         )
         for rank in sorted(self._left):
-            self._fail(
-                f"{self._joined[rank][0]} left before '{name}', where {peer} waits"
-            )
+            text = f"{self._joined[rank][0]} left before '{name}', where {peer} waits"
+            self._fail(Failure(FailureKind.LOST, rank, text))
         gathering = self._gatherings.setdefault(name, _Gathering())
         gathering.values[peer.rank] = message.get("value")
         gathering.keeps_values |= "value" in message
@@ -348,7 +358,8 @@ class Rendezvous:
     def _leave(self, connection: _Connection, peer: Peer) -> None:
         self._left.add(peer.rank)
         for name in self._gatherings:
-            self._fail(f"{peer} left before '{name}', where others wait")
+            text = f"{peer} left before '{name}', where others wait"
+            self._fail(Failure(FailureKind.LOST, peer.rank, text))
         if peer.rank:
             self._drop(connection)
         self._let_rank_0_leave()
@@ -359,31 +370,37 @@ class Rendezvous:
             self._ends.set()
 
     def _lose(self, connection: _Connection, what: str) -> None:
-        """A rank has ended without leaving; `what`: how."""
+        """End a rank that did not leave; `what` completes a sentence about it."""
+        if connection.peer is None:
+            self._drop(connection)
+            return
+        message = f"{connection.peer} {what}"
+        self._end(connection, Failure(FailureKind.LOST, connection.peer.rank, message))
+
+    def _end(self, connection: _Connection, failure: Failure) -> None:
+        """End a rank, and the run unless it survives the loss of this role."""
         peer = connection.peer
         if peer is None or self._live.get(peer.rank) is not connection or self._failure:
             self._drop(connection)
             return
-        line = f"{peer} {what}"
         if not self._has_begun and peer.rank:
-            self._trouble = (
-                self._trouble or line
-            )  # without rank 0 it could not be reported later
+            # Rank 0's own failure ends the run at once: nobody could report it later.
+            self._trouble = self._trouble or failure
         elif peer.role in self._survives and peer.rank:
-            connection.send(wire.encode("failed", line=line))
+            connection.send(wire.encode("failed", failure=failure.to_json()))
             self._drop(connection)
-            self._tell_all(wire.encode("lost", rank=peer.rank, line=line))
+            self._tell_all(wire.encode("lost", rank=peer.rank, line=failure.message))
             self._let_pass()
         else:
-            self._fail(line)
+            self._fail(failure)
         self._drop(connection)
         self._let_rank_0_leave()
 
-    def _fail(self, line: str) -> None:
-        """Tells everyone why the run ends; the first cause counts."""
-        if not self._failure:
-            self._failure = line
-            self._tell_all(wire.encode("failed", line=line))
+    def _fail(self, failure: Failure) -> None:
+        """Tell all ranks why the run ends. Only the first failure counts."""
+        if self._failure is None:
+            self._failure = failure
+            self._tell_all(wire.encode("failed", failure=failure.to_json()))
 
     def _tell_all(self, line: bytes) -> None:
         """Rank 0 last: its process would otherwise start to compute before the others have heard."""

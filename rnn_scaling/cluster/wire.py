@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
+from rnn_scaling.cluster.failure import Failure
+
 Message = dict[str, Any]
 LONGEST_OF_STRANGERS = (
     1 << 18
@@ -47,6 +49,18 @@ def field(message: Message, name: str, kind: type[Value]) -> Value:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise Rubbish(f"no {name} in {message['kind']}")
     return value
+
+
+def failure(message: Message) -> Failure:
+    """Return the failure in a message.
+
+    Raises:
+      Rubbish: If the message has none, or one with wrong fields.
+    """
+    try:
+        return Failure.from_json(field(message, "failure", dict))
+    except ValueError as e:
+        raise Rubbish(f"no failure in {message['kind']} ({e})") from None
 
 
 def first(connection: socket.socket, deadline: float) -> Message:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.cluster import launch as launches
-from rnn_scaling.cluster.launch import ClusterError
+from rnn_scaling.cluster.failure import ClusterError
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags

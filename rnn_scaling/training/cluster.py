@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from rnn_scaling import entry, registry
 from rnn_scaling.cluster import connections, ports
-from rnn_scaling.cluster.launch import NETWORK, ClusterError, Launch
+from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
+from rnn_scaling.cluster.launch import NETWORK, Launch
 from rnn_scaling.cluster.member import Member
 from rnn_scaling.cluster.peers import Hello, Peer, ranks_text
 from rnn_scaling.machine.environment import package_versions
@@ -36,9 +37,6 @@ BUILT, WARM, MEASURED, TOLD, TRACED = (
     "told",
     "traced",
 )  # barriers, in this order
-INTERRUPTED = (
-    "interrupted by"  # begins what a process that got a signal tells the others
-)
 ONE_CLOCK = "from a barrier after the warm-up to the end of the last batch, by the clock of rank 0, which drives all"
 REPORT_S = 1.0  # between two reports, so that no more is lost of a rank that is killed
 TOLD_ALONE = (
@@ -85,11 +83,17 @@ class Place:
 class Alone:
     """A run of one process.
 
-    rank, size: its number among the processes of the run, and how many these are; role: coordinator, worker or ps;
-    failure: one line that names the rank and the cause, empty while the run goes on.
+    Attributes:
+      rank: The number of this process among the processes of the run.
+      size: How many processes the run has.
+      role: "coordinator", "worker" or "ps".
+      failure: The failure that ends the run, or None while it goes on.
     """
 
-    rank, size, role, failure = 0, 1, "worker", ""
+    rank = 0
+    size = 1
+    role = "worker"
+    failure: Failure | None = None
 
     def start(self) -> None:
         """Begins to join."""
@@ -112,8 +116,8 @@ class Alone:
         """Whether the failure of another rank explains an error here."""
         return False
 
-    def abort(self, line: str) -> None:
-        """Ends the run at all ranks because of an error here."""
+    def abort(self, message: str, kind: FailureKind = FailureKind.ERROR) -> None:
+        """End the run at all ranks because of an error at this rank."""
 
     def leave(self) -> None:
         """Ends this rank's part."""
@@ -150,7 +154,8 @@ class Cluster(Alone):
         )
         self._window = ONE_CLOCK if "ps" in roles else WINDOW
         self._peers: Sequence[Peer] = ()
-        self._has_joined, self._refusal = threading.Event(), ""
+        self._has_joined = threading.Event()
+        self._refusal: Failure | None = None  # why this rank could not join
         self._passed: dict[str, float] = {}
         self._cut_off: set[int] = set()
         self._reporting, self._num_reported, self._reported_at = (
@@ -161,9 +166,11 @@ class Cluster(Alone):
         self._has_told_all = self._has_ended = False
 
     @property
-    def failure(self) -> str:  # type: ignore[override]  # of one process there is none
-        """As in `Alone`, without a failure that this process itself has reported to the others."""
-        return "" if self._has_ended else self._refusal or self._member.failure
+    def failure(self) -> Failure | None:  # type: ignore[override]
+        """The failure that ends the run, unless this process has reported it."""
+        if self._has_ended:
+            return None
+        return self._refusal or self._member.failure
 
     def start(self) -> None:
         threading.Thread(target=self._join, daemon=True).start()
@@ -172,14 +179,16 @@ class Cluster(Alone):
         try:
             self._peers = self._member.join()
         except ClusterError as e:
-            self._refusal = str(e)
+            self._refusal = e.failure or Failure(
+                FailureKind.NOT_JOINED, self.rank, str(e)
+            )
         finally:
             self._has_joined.set()
 
     def place(self) -> Place:
         self._has_joined.wait()
-        if self._refusal:
-            raise ClusterError(self._refusal)
+        if self._refusal is not None:
+            raise ClusterError(self._refusal.message, self._refusal)
         roles = [peer.role for peer in self._peers]
         addresses = {
             role: tuple(peer.address for peer in self._peers if peer.role == role)
@@ -220,11 +229,13 @@ class Cluster(Alone):
                 )
 
     def wait_for_failure(self) -> bool:
-        return bool(self._refusal) or self._member.failed.wait(self._heartbeat_s + 2.0)
+        if self._refusal is not None:
+            return True
+        return self._member.failed.wait(self._heartbeat_s + 2.0)
 
-    def abort(self, line: str) -> None:
+    def abort(self, message: str, kind: FailureKind = FailureKind.ERROR) -> None:
         self._has_ended = True
-        self._member.abort(line)
+        self._member.abort(message, kind)
 
     def leave(self) -> None:
         self._has_ended = True
@@ -249,7 +260,8 @@ class Cluster(Alone):
                 for peer in self._peers
             ),
             lost=tuple(
-                rank_of(self._peers[rank], [], line) for rank, line in self._member.lost
+                rank_of(self._peers[rank], [], Failure(FailureKind.LOST, rank, message))
+                for rank, message in self._member.lost
             ),
             staleness=state.staleness(),
         )
@@ -293,8 +305,10 @@ def shared_cores(workers: Workers) -> str:
     return ""
 
 
-def rank_of(peer: Peer, reports: Sequence[Mapping[str, Any]], failure: str) -> Rank:
-    """What a rank has reported; an error is attributed to the rank where it began."""
+def rank_of(
+    peer: Peer, reports: Sequence[Mapping[str, Any]], failure: Failure | None
+) -> Rank:
+    """Return what a rank has reported, with the failure if it began there."""
     fields: dict[str, Any] = {
         "rank": peer.rank,
         "role": peer.role,
@@ -305,8 +319,8 @@ def rank_of(peer: Peer, reports: Sequence[Mapping[str, Any]], failure: str) -> R
         for name, values in report["batches"].items():
             fields.setdefault(name, []).extend(values)
         fields |= report["details"]
-    if failure.startswith(f"{peer} "):
-        fields["error"] = failure
+    if failure is not None and failure.rank == peer.rank:
+        fields["error"] = failure.message
     return build(Rank, fields)
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.cluster import ports, tokens
-from rnn_scaling.cluster.launch import RETRY_S, ClusterError, Launch
+from rnn_scaling.cluster.failure import ClusterError
+from rnn_scaling.cluster.launch import RETRY_S, Launch
 from rnn_scaling.cluster.member import CONNECT_S, Member
 from rnn_scaling.cluster.peers import Hello, Peer
 from rnn_scaling.files import input_files
@@ -68,10 +69,15 @@ class RankMeeting:
     def end(
         self, report: Mapping[str, Any], error: str
     ) -> tuple[tuple[Rank, ...], str]:
-        """Ends this rank's part: with all others, or at once if it has failed, as `error` says.
+        """End this rank's part: with all others, or at once if it has failed.
 
-        Returns at rank 0 the ranks that have reported, and why the run of another has failed. `report`: this rank's
-        `batches` and `details`, as the fields of a `records.workers.Rank`.
+        Args:
+          report: This rank's `batches` and `details`, as the fields of a
+            `records.workers.Rank`.
+          error: Why this rank has failed, or "".
+
+        Returns:
+          At rank 0 the ranks that have reported; and why the run has failed, or "".
         """
         member = self._member
         if member is None or not self._peers:  # it has not joined
@@ -87,9 +93,10 @@ class RankMeeting:
                 member.leave()
         reports = {**member.reports(), self._rank: [report]}
         known = [peer for peer in self._peers if peer.rank in reports]
-        return tuple(
+        ranks = tuple(
             rank_of(peer, reports[peer.rank], member.failure) for peer in known
-        ), member.failure
+        )
+        return ranks, member.failure.message if member.failure else ""
 
     def _remove_file(self) -> None:
         if self._rank == 0:

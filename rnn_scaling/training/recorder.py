@@ -14,7 +14,7 @@ from typing import Any
 from rnn_scaling import entry
 from rnn_scaling.analysis import stalls
 from rnn_scaling.cluster import launch
-from rnn_scaling.cluster.launch import ClusterError
+from rnn_scaling.cluster.failure import ClusterError
 from rnn_scaling.files.terminal import PROGRESS
 from rnn_scaling.machine import load
 from rnn_scaling.machine.cores import available_cores

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rnn_scaling.cluster.launch import ClusterError
+from rnn_scaling.cluster.failure import ClusterError
 from rnn_scaling.data.source import Source
 from rnn_scaling.models.workload import Workload
 from rnn_scaling.settings.config import RunConfig

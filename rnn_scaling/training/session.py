@@ -18,7 +18,8 @@ from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.analysis import learning
-from rnn_scaling.cluster.launch import ClusterError, Launch
+from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
+from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.data import corpus
 from rnn_scaling.entry import EXIT_FAILED, EXIT_USAGE
 from rnn_scaling.files.output_files import RECORD_IN_LOG_DIR, write_text
@@ -70,8 +71,11 @@ class Session:
         )
         self._cluster, self._launch = clusters.of(launch, config), launch
         self._look_inside = look_inside
-        self._exit_status, self._table, self._signal = EXIT_FAILED, "", ""
-        self._is_recorded = self._is_others_fault = False
+        self._exit_status = EXIT_FAILED
+        self._table = ""
+        self._signal = ""
+        self._is_recorded = False
+        self._another_rank_failed = False
         self._num_lost = 0  # lost ranks that were reported
         self._state.files = _data_files(config)
         self._stamps = {path: corpus.stamp(path) for path in self._state.files}
@@ -94,15 +98,18 @@ class Session:
         self._cluster.start()  # the others are looked for while TensorFlow loads
         threading.Thread(target=self._work, daemon=True).start()
         while not self._finished.wait(TICK_S):
-            if self._cluster.failure:  # first: launchers end the others with a signal
-                return self._give_up()
+            # Before the signal: launchers end the other ranks with one.
+            if failure := self._cluster.failure:
+                return self._give_up(failure)
             if self._interrupted.is_set():
                 return self._interrupt()
             self._cluster.report(self._state)
             self._tell_of_losses()
         self._tell_of_losses()  # the last may have been found since
-        if self._is_others_fault:
-            return self._give_up()
+        if self._another_rank_failed:
+            failure = self._cluster.failure
+            assert failure is not None  # `wait_for_failure` saw it
+            return self._give_up(failure)
         if self._table:
             tell(self._table)
         return self._exit_status
@@ -182,7 +189,7 @@ class Session:
 
             step = benchmark.run(self._config, self._state, self._cluster, self._watch)
         except Exception as e:
-            if self._comes_of_others(e):
+            if self._is_caused_by_another_rank(e):
                 return EXIT_FAILED
             reason = corpus.change(self._stamps) or _fault_of_data(self._config, e)
             return self._fail(corpus.DataError(reason) if reason else e)
@@ -194,7 +201,7 @@ class Session:
         self._is_recorded = self._save(result)
         if step is not None and self._config.output.trace_batches:
             result = self._trace(step, result)
-            if self._is_others_fault:
+            if self._another_rank_failed:
                 return EXIT_FAILED
         if step is not None:
             self._write_logs(step, result)
@@ -206,8 +213,11 @@ class Session:
             return entry.fail(str(e))
         return 0 if self._is_recorded else EXIT_FAILED
 
-    def _comes_of_others(self, error: Exception) -> bool:
-        """Whether the end of another process explains an error and will be reported instead."""
+    def _is_caused_by_another_rank(self, error: Exception) -> bool:
+        """Return whether the end of another rank explains an error.
+
+        Its failure is then reported instead.
+        """
         kinds = (
             "ClusterError",
             "UnavailableError",
@@ -219,8 +229,8 @@ class Session:
         is_likely = type(error).__name__ in kinds or any(
             message in str(error) for message in messages
         )
-        self._is_others_fault = is_likely and self._cluster.wait_for_failure()
-        return self._is_others_fault
+        self._another_rank_failed = is_likely and self._cluster.wait_for_failure()
+        return self._another_rank_failed
 
     def _tell(self, result: record.RunRecord) -> None:
         if caution := self._state.load_caution():
@@ -248,11 +258,11 @@ class Session:
             result = self._record("ok")
             self._save(result)
         except Exception as e:
-            if self._comes_of_others(e):
+            if self._is_caused_by_another_rank(e):
                 return result
             line = f"{TRACE_FLAG}={output.trace_batches}: {entry.first_line(e)}"
             result = self._lacking(line, result)
-            self._cluster.abort(line)
+            self._cluster.abort(line, FailureKind.TRACE)
         return result
 
     def _lacking(self, line: str, result: record.RunRecord) -> record.RunRecord:
@@ -287,33 +297,46 @@ class Session:
         self._save(self._record("failed", RunError(type=kind, message=message)))
         return EXIT_FAILED
 
-    def _give_up(self) -> int:
-        """Ends together with the other processes after one of them has failed."""
-        cluster, line = self._cluster, self._cluster.failure
-        lacks_trace = self._is_recorded and TRACE_FLAG in line
-        if lacks_trace and cluster.rank == 0:
-            self._lacking(line, self._record("ok"))
-        elif (
-            not lacks_trace
-            and cluster.rank == 0
-            or line.startswith(("rank 0 ", f"rank {cluster.rank}:"))
-        ):
-            entry.fail(line)
-        cluster.report(self._state, finished=True)
-        cluster.leave()  # rank 0 waits a moment for what the others still report
-        is_interrupted = clusters.INTERRUPTED in line
+    def _give_up(self, failure: Failure) -> int:
+        """End together with the other ranks after one of them has failed."""
+        lacks_only_trace = self._is_recorded and failure.kind is FailureKind.TRACE
+        if lacks_only_trace and self._cluster.rank == 0:
+            self._lacking(failure.message, self._record("ok"))
+        elif not lacks_only_trace and self._reports(failure):
+            entry.fail(failure.message)
+        self._cluster.report(self._state, finished=True)
+        # Rank 0 waits a moment for what the others still report.
+        self._cluster.leave()
         if not self._is_recorded:
-            kind, status = (
-                ("Interrupted", "interrupted")
-                if is_interrupted
-                else ("ClusterError", "failed")
-            )
-            self._save(self._record(status, RunError(type=kind, message=line)))
+            self._save(self._failed_record(failure))
         if self._table:
             tell(self._table)
-        if lacks_trace:
-            return 0
-        return entry.EXIT_INTERRUPTED if is_interrupted else EXIT_FAILED
+        if lacks_only_trace:
+            return entry.EXIT_OK
+        if failure.kind is FailureKind.INTERRUPTED:
+            return entry.EXIT_INTERRUPTED
+        return EXIT_FAILED
+
+    def _reports(self, failure: Failure) -> bool:
+        """Return whether this rank prints a failure.
+
+        Rank 0 does, once for all. The others do if rank 0 is gone, or if they could
+        not reach it.
+        """
+        if self._cluster.rank == 0 or failure.rank == 0:
+            return True
+        return (
+            failure.kind is FailureKind.NOT_JOINED
+            and failure.rank == self._cluster.rank
+        )
+
+    def _failed_record(self, failure: Failure) -> record.RunRecord:
+        """Return the record of a run that another rank ended."""
+        if failure.kind is FailureKind.INTERRUPTED:
+            error = RunError(type="Interrupted", message=failure.message)
+            return self._record("interrupted", error)
+        error = RunError(type="ClusterError", message=failure.message)
+        return self._record("failed", error)
 
     def _record(self, status: str, error: RunError | None = None) -> record.RunRecord:
         workers = self._cluster.workers(self._state)
@@ -329,7 +352,7 @@ class Session:
         self._interrupted.set()
 
     def _interrupt(self) -> int:
-        message = f"{clusters.INTERRUPTED} {self._signal}"
+        message = f"interrupted by {self._signal}"
         entry.note(f"\n{message}")
         if not self._is_recorded:  # a finished run stays one
             self._save(
@@ -337,7 +360,7 @@ class Session:
                     "interrupted", RunError(type="Interrupted", message=message)
                 )
             )
-        self._cluster.abort(message)
+        self._cluster.abort(message, FailureKind.INTERRUPTED)
         sys.stderr.flush()
         if self._table:  # interrupted while it traced
             tell(self._table)

@@ -13,7 +13,8 @@ import sys
 import threading
 
 from rnn_scaling.cluster import ports, tokens, wire
-from rnn_scaling.cluster.launch import ClusterError, Launch
+from rnn_scaling.cluster.failure import ClusterError
+from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.cluster.member import Member
 from rnn_scaling.cluster.peers import Hello
 from rnn_scaling.processes.process import TETHER
@@ -187,7 +188,7 @@ def main(rank, size, meeting, options):
 
 def _tell_failure(member):
     member.failed.wait()
-    say(f"failed {member.failure}")
+    say(f"failed {member.failure.message}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ import sys
 import pytest
 
 from rnn_scaling.cluster import launch, node_list, ports, tokens
-from rnn_scaling.cluster.launch import ClusterError, Launch
+from rnn_scaling.cluster.failure import ClusterError
+from rnn_scaling.cluster.launch import Launch
 from tests.support.paths import ROOT
 
 OWN = {

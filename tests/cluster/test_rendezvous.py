@@ -14,7 +14,7 @@ import pytest
 from rnn_scaling.cluster import member as members
 from rnn_scaling.cluster import peers, ports, wire
 from rnn_scaling.cluster import rendezvous as meetings
-from rnn_scaling.cluster.launch import ClusterError
+from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
 from tests.cluster.ranks import (
     PATIENCE_S,
     VERSIONS,
@@ -95,7 +95,8 @@ def test_different_flags_end_every_rank_with_one_line():
     own, of_rank_0 = "--batch_size=64 --kernel=cudnn", "--batch_size=32 no --kernel"
     line = f"rank 2 (host h2): {own}, but rank 0 has {of_rank_0}; give every rank the same flags"
     assert together(members, join_and_leave) == [line] * 3
-    assert [member.failure for member in members] == [line] * 3
+    failure = Failure(FailureKind.NOT_JOINED, None, line)
+    assert [member.failure for member in members] == [failure] * 3
 
 
 def test_different_versions_end_every_rank_with_one_line():
@@ -188,7 +189,7 @@ def test_a_second_process_of_a_rank_reports_nothing():
         third.sendall(a_hello(1, 3) + wire.encode("report", values="second"))
         assert (
             first.failed.wait(PATIENCE_S)
-            and "two processes of one rank" in first.failure
+            and "two processes of one rank" in first.failure.message
         )
     thread.join(PATIENCE_S)
     assert first.reports() == {1: ["first"]}
@@ -300,7 +301,7 @@ def test_a_barrier_that_one_rank_never_reaches():
         member.join()
         if member is members[2]:
             member.failed.wait(PATIENCE_S)
-            return member.failure
+            return member.failure.message
         return member.barrier("step", timeout_s=0.3)
 
     lines = together(members, body)
@@ -351,7 +352,7 @@ def test_rank_0_waits_for_who_has_not_left_but_not_for_ever():
     assert "rank 1 did not leave" in line and line.endswith(
         "within 0.3 s (--cluster_timeout)"
     )
-    assert members[1].failed.wait(PATIENCE_S) and members[1].failure == line
+    assert members[1].failed.wait(PATIENCE_S) and members[1].failure.message == line
 
 
 def test_what_json_does_not_hold_is_refused_where_it_is_sent():

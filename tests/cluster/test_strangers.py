@@ -12,7 +12,7 @@ import pytest
 
 from rnn_scaling.cluster import ports, wire
 from rnn_scaling.cluster import rendezvous as meetings
-from rnn_scaling.cluster.launch import ClusterError
+from rnn_scaling.cluster.failure import ClusterError
 from tests.cluster.ranks import (
     PATIENCE_S,
     a_hello,
@@ -197,4 +197,4 @@ def test_a_rank_that_talks_rubbish_ends_the_run_by_its_name():
         second.sendall(a_hello(1, 2) + b"{}\n")
         first.failed.wait(PATIENCE_S)
     thread.join(PATIENCE_S)
-    assert first.failure.startswith("rank 1 (host h, process 1) ")
+    assert first.failure.message.startswith("rank 1 (host h, process 1) ")

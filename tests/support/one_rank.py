@@ -33,7 +33,9 @@ def main(folder: str, fault: str = "", faulty: str = "") -> int:
         os._exit(3) if fault == "exit" else os.kill(os.getpid(), signal.SIGKILL)
     if fault:
         member.failed.wait(PATIENCE_S)
-        print(f"rank {told.rank}: {member.failure}", file=sys.stderr, flush=True)
+        print(
+            f"rank {told.rank}: {member.failure.message}", file=sys.stderr, flush=True
+        )
         return 1
     knows = [told.launcher, told.rank, told.local_rank, told.local_size]
     all_know = member.gather("known", knows)

@@ -10,6 +10,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from rnn_scaling.cluster.failure import Failure, FailureKind
 from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.machine.load import LoadMeter
 from rnn_scaling.processes import early_start
@@ -36,8 +37,8 @@ class Others(Alone):
     def wait_for_failure(self) -> bool:
         return self.has_failed
 
-    def abort(self, line: str) -> None:
-        self.told.append(line)
+    def abort(self, message, kind=FailureKind.ERROR) -> None:
+        self.told.append((kind, message))
 
 
 def _session(monkeypatch, others, work=lambda self: None):
@@ -58,10 +59,12 @@ def test_the_rank_that_failed_is_named_where_the_launcher_then_ends_the_others(
 ):
     others = Others(has_failed=True)
     session = _session(monkeypatch, others)
-    others.failure = "rank 1 (host b, process 7) ended: killed or crashed"
+    others.failure = Failure(
+        FailureKind.LOST, 1, "rank 1 (host b, process 7) ended: killed or crashed"
+    )
     session._on_signal(sessions.signal.SIGTERM, None)
     assert session.run() == 1
-    assert capsys.readouterr().err == f"error: {others.failure}\n"
+    assert capsys.readouterr().err == f"error: {others.failure.message}\n"
 
 
 def test_a_rank_that_is_lost_just_before_the_end_is_reported(monkeypatch, capsys):
@@ -85,7 +88,7 @@ def test_a_trace_that_ends_with_another_rank_blames_nobody_else(has_failed, caps
     session._cluster = others = Others(has_failed)
     result = session._trace(object(), make_record())
     line = "--trace_batches=2: Collective ops is aborted by: Socket closed"
-    assert others.told == ([] if has_failed else [line])
+    assert others.told == ([] if has_failed else [(FailureKind.TRACE, line)])
     assert result.missing_output == (None if has_failed else line)
     assert capsys.readouterr().err.startswith("" if has_failed else f"warning: {line};")
 
@@ -147,12 +150,12 @@ def test_a_rank_whose_trace_fails_ends_the_others_without_an_error(capsys):
         None,
     )
     session._cluster = others = Others(has_failed=True)
-    others.failure, session._is_recorded = (
-        "rank 1: --trace_batches=2: No space left on device",
-        True,
-    )
+    failure = Failure(FailureKind.TRACE, 1, "rank 1: No space left on device")
+    others.failure = failure
+    session._is_recorded = True
     session._record = lambda status: make_record()
-    assert session._give_up() == 0 and "error:" not in capsys.readouterr().err
+    assert session._give_up(failure) == 0
+    assert "error:" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("timeout_s, silence_s", [(60.0, 10.0), (4.0, 4.0)])

@@ -36,6 +36,7 @@ def main() -> None:
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.cluster import Alone
     from rnn_scaling.training.engines import local
+    from rnn_scaling.training.progress import ProgressLine
     from rnn_scaling.training.state import RunState
 
     count, pools = (
@@ -56,7 +57,7 @@ def main() -> None:
 
     def suite_s() -> float:
         state = RunState(config)
-        benchmark._train(config, step, state, Alone())
+        benchmark._train(config, step, state, Alone(), ProgressLine())
         return sum(state.timer.step_s[state.timer.warmup_steps :])
 
     def bare_s() -> float:

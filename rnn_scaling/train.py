@@ -1,6 +1,6 @@
 """python -m rnn_scaling.train: one run, its table on stdout, its record in --result_file.
 
-flags -> conflicts? (exit 2) -> session: bind to cores, run, record -> table
+flags -> configuration (conflicts end here, with 2) -> training.run -> record -> table
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if (
 ):  # towers loads TensorFlow; Ctrl-C while the others load is entry.leave's to answer
     from rnn_scaling.cluster.launch import Launch
     from rnn_scaling.settings.config import RunConfig
-    from rnn_scaling.training.state import RunState
-    from rnn_scaling.training.towers import TrainStep
+    from rnn_scaling.training.observers import Observer
+    from rnn_scaling.training.run import RunResult
 
 USAGE = """\
 Trains a network on one or more devices and reports its speed in words, tokens or images per second.
@@ -46,7 +46,17 @@ def run(
     command: str,
     defaults: Mapping[str, Any] | None = None,
 ) -> int:
-    """One run of the command line; its exit status. defaults: options that the command sets where the words do not."""
+    """Make the run of a command line.
+
+    Args:
+      words: The command line.
+      usage: What --help prints first.
+      command: The name of the command.
+      defaults: Options that the command sets if the words do not.
+
+    Returns:
+      The exit status.
+    """
     from rnn_scaling.cluster.failure import ClusterError
     from rnn_scaling.settings import config as configs
     from rnn_scaling.settings import flags, naming
@@ -59,12 +69,56 @@ def run(
             from rnn_scaling.trainers import starting
 
             return starting.run(config, _STARTED)
-        from rnn_scaling.training.session import Session
-
-        session = Session(config, _STARTED, look_inside, launch)
+        return measure(config, launch)
     except ClusterError as e:
         return entry.fail(str(e), status=entry.EXIT_USAGE)
-    return session.run()
+
+
+def measure(config: RunConfig, launch: Launch | None) -> int:
+    """Make one run, and print its result at rank 0; return the exit status."""
+    from rnn_scaling.training import run as training
+    from rnn_scaling.training.observers import Observers
+
+    observers = _observers(training.config_of_rank(config, launch), launch)
+    try:
+        result = training.run(config, launch, Observers(list(observers)), _STARTED)
+    except training.NotStartedError as e:
+        return entry.fail(str(e), status=entry.EXIT_USAGE)
+    if result.record.status == "ok" and _is_first(launch):
+        _print_result(result)
+    return result.exit_status
+
+
+def _is_first(launch: Launch | None) -> bool:
+    return launch is None or launch.rank == 0
+
+
+def _observers(config: RunConfig, launch: Launch | None) -> Iterator[Observer]:
+    """Yield what follows a run; each of them loads TensorFlow only when it begins."""
+    from rnn_scaling.inspection.step_inspection import StepInspection
+    from rnn_scaling.reports.run_files import EventFiles, RecordFiles
+    from rnn_scaling.training.progress import ProgressLine
+
+    yield RecordFiles(config.output)
+    yield ProgressLine()
+    if config.output.log_dir and _is_first(launch):
+        yield EventFiles(config.output.log_dir)
+    yield StepInspection()
+
+
+def _print_result(result: RunResult) -> None:
+    """Print the table of a run to stdout, and what qualifies it to stderr."""
+    from rnn_scaling.analysis import learning
+    from rnn_scaling.files.terminal import tell
+    from rnn_scaling.reports import table
+
+    record = result.record
+    entry.warn(*result.cautions)
+    if record.steady_state:
+        entry.note(record.steady_state.text)
+    if growth := learning.loss_growth(record.batches.loss):
+        entry.warn(f"the loss grew {growth:,.3g}-fold: {learning.REMEDY}")
+    tell(table.render_runs([record]))
 
 
 def configuration(
@@ -173,17 +227,6 @@ def _keep_memory(config: RunConfig) -> None:
             [sys.executable, *sys.orig_argv[1:]],
             {**os.environ, **wanted},
         )
-
-
-def look_inside(config: RunConfig, step: TrainStep, state: RunState) -> None:
-    """The record's `graph` and `trace` of a run after its measurement. Raises TraceError if the profiler fails."""
-    from rnn_scaling.inspection import observe  # loads TensorFlow
-
-    state.graph = observe.graph(step)
-    measured_s = state.timer.step_s[state.timer.warmup_steps :]
-    state.trace = observe.trace(
-        step, config.output.trace_batches, config.output.log_dir, measured_s
-    )
 
 
 if __name__ == "__main__":

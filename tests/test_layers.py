@@ -19,8 +19,8 @@ LAYERS = [
     ["records"],
     ["analysis", "audit", "data"],
     ["importers"],
-    ["sweeps", "reports"],
     ["training"],
+    ["sweeps", "reports"],
     ["inspection", "trainers"],
     ["train", "verification", "links"],
     ["commands", "keras"],
@@ -58,7 +58,15 @@ NEVER_TENSORFLOW = (
     "rnn_scaling/data/source.py",
     *(
         f"rnn_scaling/training/{name}.py"
-        for name in ("session", "state", "clock", "cluster", "progress", "native_log")
+        for name in (
+            "run",
+            "observers",
+            "state",
+            "clock",
+            "cluster",
+            "progress",
+            "native_log",
+        )
     ),
     *(
         f"rnn_scaling/training/{name}.py"
@@ -79,11 +87,13 @@ NEVER_TENSORFLOW = (
 LOADED_LATE = {  # inside the function that needs it, once flags are right
     ("rnn_scaling/commands/make_tfrecords.py", "rnn_scaling/data/make_tfrecords.py"),
     ("rnn_scaling/data/source.py", "models/layout.py"),
-    ("rnn_scaling/train.py", "rnn_scaling/inspection/observe.py"),
-    ("rnn_scaling/train.py", "rnn_scaling/training/towers.py"),
-    ("rnn_scaling/training/session.py", "rnn_scaling/training/benchmark.py"),
     (
-        "rnn_scaling/training/session.py",
+        "rnn_scaling/inspection/step_inspection.py",
+        "rnn_scaling/inspection/observe.py",
+    ),
+    ("rnn_scaling/training/run.py", "rnn_scaling/training/benchmark.py"),
+    (
+        "rnn_scaling/reports/run_files.py",
         "rnn_scaling/reports/tensorboard/event_files.py",
     ),
     ("rnn_scaling/trainers/starting.py", "rnn_scaling/trainers/reference.py"),

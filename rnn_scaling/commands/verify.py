@@ -83,18 +83,15 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
             from rnn_scaling.train import configuration
 
             config, launch = configuration(words, defaults)
-        from rnn_scaling.verification.session import VerifySession
+        from rnn_scaling.verification import session
 
         if options.machine:
             config = dataclasses.replace(
                 config, output=dataclasses.replace(config.output, trace_batches=1)
             )
-        session = VerifySession(
-            config, _STARTED, launch, checks_machine=options.machine
-        )
+        return session.verify(config, launch, _STARTED, options.machine)
     except ClusterError as e:
         return entry.fail(str(e), status=entry.EXIT_USAGE)
-    return session.run()
 
 
 def _given(words: Sequence[str]) -> tuple[dict[str, Any], VerifyOptions, list[str]]:

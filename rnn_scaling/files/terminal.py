@@ -35,6 +35,17 @@ def tell(text: str, stream: TextIO | None = None) -> None:
     stream.flush()
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, as in "1 run" and "3 runs".
+
+    Args:
+      count: How many.
+      noun: The singular, or "process|processes" if the plural is irregular.
+    """
+    singular, _, plural = noun.partition("|")
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+
+
 def three_digits(value: float) -> str:
     """A number with three significant digits, and all digits before the point: "2.40", "14,342"."""
     shown = float(f"{value:.3g}") if math.isfinite(value) else 0.0

@@ -24,10 +24,11 @@ from rnn_scaling.analysis.metrics import BATCHES_NEEDED, Metric
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.files import input_files, terminal
 from rnn_scaling.files.markdown import escaped
+from rnn_scaling.files.terminal import counted
 from rnn_scaling.reports import machine_costs
 from rnn_scaling.reports.numbers import differing, has_interval, plus_minus
 from rnn_scaling.reports.sections import Grid, Section, markdown
-from rnn_scaling.reports.wording import counted, sentences
+from rnn_scaling.reports.wording import sentences
 from rnn_scaling.settings import scale
 
 SCHEMA = "rnn_scaling.compare/1"

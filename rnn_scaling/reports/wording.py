@@ -27,6 +27,7 @@ from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.files.terminal import counted
 from rnn_scaling.reports import numbers
 
 MOST_NAMES = 5  # names of a list; the rest is counted
@@ -81,12 +82,6 @@ def listed(values: Sequence[str | int], most: int = MOST_NAMES) -> str:
         if names
         else "none"
     )
-
-
-def counted(count: int, noun: str) -> str:
-    """ "1 run", "3 runs"; `noun` is "run" or, irregular, "process|processes"."""
-    singular, _, plural = noun.partition("|")
-    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
 
 
 class _Kit(string.Formatter):

@@ -12,10 +12,11 @@ from typing import IO
 from rnn_scaling import entry, registry
 from rnn_scaling.processes import other_python
 from rnn_scaling.processes.process import our_module
+from rnn_scaling.reports.run_files import RecordFiles
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.trainers import handoff
+from rnn_scaling.training import run as training
 from rnn_scaling.training.native_log import LEVEL_VARIABLE
-from rnn_scaling.training.session import Session
 
 _LAUNCHER = (
     "RANK",
@@ -32,30 +33,33 @@ def run(config: RunConfig, started: float) -> int:
 
     started: `time.perf_counter()` when the program started.
     """
-    return _Handover(config, started).run()
+    try:
+        return _Handover(config, started).run().exit_status
+    except training.NotStartedError as e:
+        return entry.fail(str(e), status=entry.EXIT_USAGE)
 
 
-class _Handover(Session):
-    """A session up to the moment in which the framework takes its process over."""
+class _Handover(training.Run):
+    """A run up to the moment in which the framework takes its process over."""
 
     def __init__(self, config: RunConfig, started: float) -> None:
-        super().__init__(config, started, lambda config, step, state: None, None)
-        self._started, self._had_level = started, LEVEL_VARIABLE in os.environ
+        super().__init__(config, None, RecordFiles(config.output), started)
+        self._started = started
+        self._had_level = LEVEL_VARIABLE in os.environ
 
-    def _run_and_report(self) -> int:
+    def measure(self) -> None:
         try:
             from rnn_scaling.trainers import reference  # loads TensorFlow
 
             file = tempfile.TemporaryFile()  # noqa: SIM115, the next process reads it
-            work = reference.make(self._config, self._state, self._started)
+            work = reference.make(self.config, self.state, self._started)
             handoff.write(work, file)
             file.flush()
             if not self._had_level:  # the log's own, and in no record
                 os.environ.pop(LEVEL_VARIABLE, None)
-            _become(self._config, file, work.threads)
+            _become(self.config, file, work.threads)
         except Exception as e:
-            return self._fail(e)
-        return entry.EXIT_FAILED  # not reached: the process is another
+            self.fail(e)
 
 
 def environment(config: RunConfig, threads: int) -> dict[str, str]:

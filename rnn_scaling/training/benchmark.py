@@ -15,13 +15,13 @@ from rnn_scaling.models import decoding, workloads
 from rnn_scaling.models.extension import operators
 from rnn_scaling.models.kernels import KERNELS
 from rnn_scaling.models.workload import Workload, first_values
-from rnn_scaling.reports.tensorboard import event_files
 from rnn_scaling.settings import all_reduce_spec, learning_rate
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import cluster as clusters
-from rnn_scaling.training import optimizers, progress
+from rnn_scaling.training import optimizers
 from rnn_scaling.training.acceptance import NotFiniteError
 from rnn_scaling.training.checkpoints import Saver, trained_values
+from rnn_scaling.training.clock import StepTimer
 from rnn_scaling.training.cluster import Alone
 from rnn_scaling.training.ending import Ending
 from rnn_scaling.training.engines.local import (
@@ -31,13 +31,14 @@ from rnn_scaling.training.engines.local import (
     peak_device_bytes,
     uses_onednn,
 )
+from rnn_scaling.training.observers import Batch, Observer, Observers, RunView
 from rnn_scaling.training.replica import (
     UpdateRule,
     VariableState,
     VariableUpdate,
     bytes_by_device,
 )
-from rnn_scaling.training.state import RunState, StartWatch, Watch
+from rnn_scaling.training.state import RunState
 from rnn_scaling.training.towers import TrainStep
 
 
@@ -45,11 +46,18 @@ def run(
     config: RunConfig,
     state: RunState,
     cluster: Alone,
-    start_watch: StartWatch | None = None,
+    observer: Observer,
 ) -> TrainStep | None:
-    """Runs `config` from TensorFlow's set-up to the last batch; returns the step that ran, None where others run it.
+    """Run `config` from TensorFlow's set-up to the last batch.
 
-    `state` holds what there is to record, at any time; what `start_watch` begins to watch becomes its `certificate`.
+    Args:
+      config: The options.
+      state: Receives all that there is to record, as soon as it is known.
+      cluster: This process among the processes of the run.
+      observer: Is told of each event of the run.
+
+    Returns:
+      The step that ran, or None if this process has no towers.
 
     Raises:
       NotFiniteError: if the loss of a batch is infinite or not a number.
@@ -76,11 +84,10 @@ def run(
         )
         saver.agree()
         saver.resume(step)
-        watch = start_watch(config, engine, step) if start_watch else None
-        _train(config, step, state, cluster, saver, watch)
+        _train(config, step, state, cluster, Observers([observer, saver]), engine)
         _end(step)
         state.skipped_updates = step.skipped_updates()
-        state.certificate = watch.end() if watch else None
+        observer.finish()
         state.keep_memory(peak_device_bytes(engine))
     else:
         state.find_counters()
@@ -295,70 +302,57 @@ def _train(
     step: TrainStep,
     state: RunState,
     cluster: Alone,
-    saver: Saver,
-    watch: Watch | None = None,
+    observer: Observer,
+    engine: Engine | None = None,
 ) -> None:
-    """Warm-up and measured batches that were not done before; with several processes from one barrier to the next.
+    """Run the warm-up and measured batches that no earlier process has run.
 
-    Bookkeeping and the display are part of a batch and cost less than benchmarks/overhead.py can see. A look at the
-    times, writing them for TensorBoard (milliseconds) and a checkpoint are not.
+    Several processes run them from one barrier to the next. Bookkeeping and the
+    progress line are part of a batch and cost less than benchmarks/overhead.py can
+    measure. If an observer takes longer, or the run looks at its own times, the clock
+    stands still.
     """
     ending = Ending(config, state)
-    cluster.barrier(
-        clusters.BUILT
-    )  # the load while others still build says nothing of the batches
-    timer, warmup = state.timer, config.measure.num_warmup_batches
-    if len(timer.step_s) > warmup:  # which was before the checkpoint
+    # The load while other ranks still build says nothing about the batches.
+    cluster.barrier(clusters.BUILT)
+    timer = state.timer
+    warmup = config.measure.num_warmup_batches
+    if len(timer.step_s) > warmup:  # the warm-up came before the checkpoint
         cluster.barrier(clusters.WARM)
         state.wait_for_following()
-    shows, whose = (
-        config.output.progress and cluster.rank == 0,
-        " at rank 0" if state.clients > 1 else "",
+    observer.begin(
+        RunView(config, state, step, engine, ending.max_batches, cluster.rank)
     )
-    before = len(timer.step_s)
-    display = progress.Progress(
-        shows, ending.most, warmup, state.unit, whose=whose, before=before
-    )
-    scalars = event_files.Scalars(
-        config.output.log_dir if cluster.rank == 0 else "", state.unit, before=before
-    )
-    resume = timer.resume if not step.goes_on else lambda: None
     try:
         state.enter("batches")
         state.watch_machine()
         timer.start()
-        while not (reason := ending.reason(resume)):
-            batch = len(timer.step_s)
-            if batch == warmup:
+        while not (reason := ending.reason(lambda: _resume(timer, step))):
+            number = len(timer.step_s)
+            if number == warmup:
                 cluster.barrier(clusters.WARM)
                 state.wait_for_following()
                 state.energy.start()
-                resume()
+                _resume(timer, step)
             result = step()
-            loss, items = result.loss, int(result.items.sum())
-            step_s = timer.end_step(items, loss)
+            loss = result.loss
+            items = int(result.items.sum())
+            seconds = timer.end_step(items, loss)
             state.end_batch(result)
-            _check_loss(loss, batch, config)
-            display.batch(step_s, items, loss, result.accuracy)
-            if watch is not None:
-                watch.batch(result)
-            if scalars.due():
-                scalars.write(
-                    timer.step_s, timer.step_items, timer.step_loss, state.accuracies()
-                )
-                resume()
-            if saver.due(batch + 1):
-                saver.save(step)
-                resume()
+            _check_loss(loss, number, config)
+            if observer.batch(Batch(number, seconds, items, loss, result)):
+                _resume(timer, step)
         state.energy.stop()
         state.ended_by = reason
         ending.tell(reason)
         cluster.barrier(clusters.MEASURED)
-        saver.save(step)
+        observer.measured()
     finally:
-        display.close()
-        scalars.write(
-            timer.step_s, timer.step_items, timer.step_loss, state.accuracies()
-        )
-        scalars.close()
+        observer.end()
         state.stop_watching()
+
+
+def _resume(timer: StepTimer, step: TrainStep) -> None:
+    """Start the clock again, unless the workers go on while it stands still."""
+    if not step.goes_on:
+        timer.resume()

@@ -21,6 +21,7 @@ from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import checkpoint_folder
 from rnn_scaling.training.checkpoint_folder import CheckpointError
 from rnn_scaling.training.cluster import Alone
+from rnn_scaling.training.observers import Batch, Observer, RunView
 from rnn_scaling.training.state import RunState
 from rnn_scaling.training.towers import TrainStep
 
@@ -116,7 +117,9 @@ def _joined(spec: VariableSpec, parts: Mapping[int, np.ndarray]) -> np.ndarray:
     return joined
 
 
-class Saver:
+class Saver(Observer):
+    """Saves a checkpoint after every --save_every batches and after the last one."""
+
     def __init__(
         self,
         config: RunConfig,
@@ -124,20 +127,28 @@ class Saver:
         files: Sequence[str],
         cluster: Alone | None = None,
     ) -> None:
-        self._config, self._state, self._files, self._cluster = (
-            config,
-            state,
-            files,
-            cluster or Alone(),
-        )
+        self._config = config
+        self._state = state
+        self._files = files
+        self._cluster = cluster or Alone()
+        self._step: Any = None
         self._directory = config.output.checkpoint_dir if config.model.trains else ""
         self._every = config.output.save_every
         self._saved = self._tried = state.checkpoint.batches if state.checkpoint else 0
 
-    def due(self, done: int) -> bool:
-        return bool(self._directory) and done % self._every == 0
+    def begin(self, run: RunView) -> None:
+        self._step = run.step
 
-    def save(self, step: TrainStep) -> None:
+    def batch(self, batch: Batch) -> bool:
+        is_due = bool(self._directory) and (batch.number + 1) % self._every == 0
+        if is_due:
+            self.save_step(self._step)
+        return is_due
+
+    def measured(self) -> None:
+        self.save_step(self._step)
+
+    def save_step(self, step: TrainStep) -> None:
         """Saves the batches done so far; where that cannot be written the run goes on, and says so."""
         columns = self._state.batches_since(0)
         done = len(columns["seconds"])

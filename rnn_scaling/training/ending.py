@@ -17,7 +17,11 @@ from rnn_scaling.training.state import RunState
 
 
 class Ending:
-    """Asked before each batch. most: batches of the run at most, warm-up included."""
+    """Decides before each batch whether the run ends.
+
+    Attributes:
+      max_batches: Batches of the run at most, with the warm-up.
+    """
 
     def __init__(self, config: RunConfig, state: RunState) -> None:
         """CheckpointError: more epochs were trained before than the run has, which is not known before it."""
@@ -31,16 +35,17 @@ class Ending:
             name: target for name, target in targets.items() if target.value
         }
         self._limit = "max_batches" if self._measure.until_steady else "num_batches"
-        self.most = most_batches(self._measure)
+        self.max_batches = most_batches(self._measure)
         if self._measure.num_epochs:
-            self._limit, self.most = "num_epochs", _batches_of_epochs(config)
-        if (done := len(state.timer.step_s)) > self.most:
+            self._limit = "num_epochs"
+            self.max_batches = _batches_of_epochs(config)
+        if (done := len(state.timer.step_s)) > self.max_batches:
             raise CheckpointError(
                 f"--checkpoint_dir={config.output.checkpoint_dir} holds batch {done}, and "
-                f"{spell(self._limit, getattr(self._measure, self._limit))} ends with batch {self.most}; "
+                f"{spell(self._limit, getattr(self._measure, self._limit))} ends with batch {self.max_batches}; "
                 "raise it, or give another folder"
             )
-        if done == self.most:
+        if done == self.max_batches:
             entry.warn(
                 f"batch {done} was the last: nothing is trained, and what follows was measured then"
             )
@@ -55,7 +60,7 @@ class Ending:
         for name, target in self._targets.items():
             if done > measure.num_warmup_batches and self._is_reached(target):
                 return name
-        if done >= self.most:
+        if done >= self.max_batches:
             return self._limit
         if (
             measure.until_steady

@@ -10,10 +10,10 @@ from importlib.machinery import ModuleSpec, PathFinder
 
 from rnn_scaling import entry
 from rnn_scaling.cluster.launch import Launch
+from rnn_scaling.files.terminal import counted
 from rnn_scaling.machine.cores import available_cores, bind_to_cores, share_a_core
 from rnn_scaling.machine.gpus import prepare_cuda_order, visible_gpus
 from rnn_scaling.models.workloads import WORKLOADS
-from rnn_scaling.reports.wording import counted
 from rnn_scaling.settings.config import RunConfig, pool_sizes
 from rnn_scaling.training.state import RunState
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from rnn_scaling.files.terminal import Board, three_digits
+from rnn_scaling.training.observers import Batch, Observer, RunView
 
 PLAIN_INTERVAL_S = 5.0
 LAYOUT = "{desc} |{bar}| {n_fmt}/{total_fmt} batches{postfix}, {remaining} left"
@@ -79,3 +80,31 @@ class Progress:
 
     def close(self) -> None:
         self._board.close()
+
+
+class ProgressLine(Observer):
+    """Shows how far a run is."""
+
+    def __init__(self) -> None:
+        self._progress: Progress | None = None
+
+    def begin(self, run: RunView) -> None:
+        self._progress = Progress(
+            run.config.output.progress and run.rank == 0,
+            run.max_batches,
+            run.config.measure.num_warmup_batches,
+            run.state.unit,
+            whose=" at rank 0" if run.state.clients > 1 else "",
+            before=len(run.state.timer.step_s),
+        )
+
+    def batch(self, batch: Batch) -> bool:
+        assert self._progress is not None
+        self._progress.batch(
+            batch.seconds, batch.items, batch.loss, batch.result.accuracy
+        )
+        return False
+
+    def end(self) -> None:
+        if self._progress is not None:
+            self._progress.close()

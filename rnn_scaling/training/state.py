@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rnn_scaling.analysis.learning import ACCURACY
 from rnn_scaling.machine.load import LoadMeter
@@ -44,20 +44,6 @@ class Done:
     items: int
     positions: int
     correct: int | None = None
-
-
-class Watch(Protocol):
-    """What looks at each batch of a run whose times are not reported."""
-
-    def batch(self, result: Any) -> None:
-        """Told of the `StepResult` of a batch that has ended, before the next one begins."""
-
-    def end(self) -> Certificate:
-        """What it saw, once the last step has ended."""
-
-
-StartWatch = Callable[[RunConfig, Any, Any], Watch]
-"""Begins to watch: of the options, the engine, and the step before its first call."""
 
 
 class RunState(Recording):

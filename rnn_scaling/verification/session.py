@@ -1,64 +1,97 @@
-"""A run of the trainer that `certifier` watches; it prints the certificate instead of a rate."""
+"""A run of the trainer that is verified; it has a certificate instead of a rate."""
 
-import functools
-from typing import Any
+from __future__ import annotations
+
+from typing import Any, Protocol
 
 from rnn_scaling import entry, registry
 from rnn_scaling.cluster.launch import Launch
-from rnn_scaling.records.record import RunRecord
+from rnn_scaling.files.terminal import tell
+from rnn_scaling.records.certificate import Certificate
+from rnn_scaling.reports.run_files import RecordFiles
 from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.training.session import Session
-from rnn_scaling.training.state import Watch
+from rnn_scaling.training import run as training
+from rnn_scaling.training.observers import Batch, Observer, Observers, RunView
+from rnn_scaling.training.progress import ProgressLine
 from rnn_scaling.verification import certificates
 
 
-def _watch(
-    config: RunConfig, engine: Any, step: Any, checks_machine: bool = False
-) -> Watch:
-    """What watches a run; each loads TensorFlow."""
+class Watch(Protocol):
+    """Compares each batch of a run with serial training."""
+
+    def batch(self, result: Any) -> None:
+        """Compare a batch that has ended, before the next one begins."""
+
+    def end(self) -> Certificate:
+        """Return the certificate, once the last step has ended."""
+
+
+class Verification(Observer):
+    """Watches the batches of a run and writes the certificate into its record."""
+
+    def __init__(self, checks_machine: bool) -> None:
+        self._checks_machine = checks_machine
+        self._run: RunView | None = None
+        self._watch: Watch | None = None
+
+    def begin(self, run: RunView) -> None:
+        self._run = run
+        self._watch = _watch(run, self._checks_machine)
+
+    def batch(self, batch: Batch) -> bool:
+        assert self._watch is not None
+        self._watch.batch(batch.result)
+        return False
+
+    def finish(self) -> None:
+        assert self._run is not None
+        assert self._watch is not None
+        self._run.state.certificate = self._watch.end()
+
+
+def verify(
+    config: RunConfig, launch: Launch | None, started: float, checks_machine: bool
+) -> int:
+    """Verify one run and print its certificate at rank 0.
+
+    Args:
+      config: The options of the run.
+      launch: This process among several, or None for a single process.
+      started: `time.perf_counter()` when the program started.
+      checks_machine: Whether to check the machine instead of the update mode.
+
+    Returns:
+      The exit status: 1 if the mode does not keep its promise.
+    """
+    output = training.config_of_rank(config, launch).output
+    observers = [RecordFiles(output), ProgressLine(), Verification(checks_machine)]
+    try:
+        result = training.run(config, launch, Observers(observers), started)
+    except training.NotStartedError as e:
+        return entry.fail(str(e), status=entry.EXIT_USAGE)
+    is_first = launch is None or launch.rank == 0
+    if not is_first or result.record.status != "ok":
+        return result.exit_status
+    certificate = result.record.certificate
+    if certificate is None:
+        return entry.EXIT_FAILED
+    tell(certificates.table(certificate))
+    if result.exit_status == entry.EXIT_OK and not certificate.holds:
+        return entry.EXIT_FAILED
+    return result.exit_status
+
+
+def _watch(run: RunView, checks_machine: bool) -> Watch:
+    """Return the watch that fits a run; each of them loads TensorFlow."""
     if checks_machine:
         from rnn_scaling.verification.machine import MachineCheck
 
-        return MachineCheck(config, engine, step)
-    if (
-        registry.VARIABLE_UPDATES[config.update.variable_update].has_coordinator
-        and engine.strategy is not None
-    ):
+        return MachineCheck(run.config, run.engine, run.step)
+    mode = registry.VARIABLE_UPDATES[run.config.update.variable_update]
+    if mode.has_coordinator and run.engine.strategy is not None:
         from rnn_scaling.verification.asynchronous import AsynchronousCertifier
 
-        return AsynchronousCertifier(config, engine, step)
+        return AsynchronousCertifier(run.config, run.engine, run.step)
     from rnn_scaling.verification.certifier import Certifier
 
-    return Certifier(config, engine, step)
-
-
-class VerifySession(Session):
-    """As `Session`; its exit status is 1 where the mode does not do what it promises."""
-
-    def __init__(
-        self,
-        config: RunConfig,
-        started: float,
-        launch: Launch | None,
-        checks_machine: bool = False,
-    ) -> None:
-        watch = functools.partial(_watch, checks_machine=checks_machine)
-        # Nothing of a step that is verified is timed or counted.
-        super().__init__(
-            config, started, lambda config, step, state: None, launch, watch=watch
-        )
-        self._holds = False
-
-    def run(self) -> int:
-        status = super().run()
-        is_judge = self._cluster.rank == 0
-        return (
-            entry.EXIT_FAILED
-            if is_judge and status == entry.EXIT_OK and not self._holds
-            else status
-        )
-
-    def _tell(self, result: RunRecord) -> None:
-        certificate = result.certificate
-        self._holds = certificate is not None and certificate.holds
-        self._table = certificates.table(certificate) if certificate else ""
+    return Certifier(run.config, run.engine, run.step)

@@ -175,7 +175,7 @@ def test_a_run_counts_its_measured_batches(tf, tmp_path, monkeypatch):
             return StepResult(*np.full([4, 1], 7.0))
 
     class Saves(Saver):
-        def save(self, step):
+        def measured(self):
             counter.write_text("900000")  # after the last batch
 
     config = configs.resolve(

@@ -174,7 +174,7 @@ def test_a_variable_that_no_object_leads_to_is_missed(tf, tmp_path):
     state.timer.end_step(1, 1.0)
     state.end_batch(one_item())
     with pytest.raises(ValueError, match="the checkpoint would lack"):
-        checkpoints.Saver(state._config, state, ()).save(step)
+        checkpoints.Saver(state._config, state, ()).save_step(step)
 
 
 def test_a_disk_that_is_full_ends_no_run(tf, tmp_path, monkeypatch, capsys):
@@ -189,7 +189,7 @@ def test_a_disk_that_is_full_ends_no_run(tf, tmp_path, monkeypatch, capsys):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoints, "_write_variables", full)
-    checkpoints.Saver(state._config, state, ()).save(step)
+    checkpoints.Saver(state._config, state, ()).save_step(step)
     warning = capsys.readouterr().err
     assert (
         warning.startswith(f"warning: --checkpoint_dir={tmp_path}: No space left")

@@ -73,8 +73,8 @@ def test_a_disk_that_is_full_ends_the_writing_and_not_the_run(
 def test_writing_between_two_batches_is_in_neithers_seconds(
     tf, event_files, tmp_path, monkeypatch
 ):
+    from rnn_scaling.reports.run_files import EventFiles
     from rnn_scaling.training import benchmark
-    from rnn_scaling.training.checkpoints import Saver
     from rnn_scaling.training.cluster import Alone
     from rnn_scaling.training.towers import StepResult, TrainStep
 
@@ -104,7 +104,7 @@ def test_writing_between_two_batches_is_in_neithers_seconds(
             now[0] += 1.0
             return StepResult(*np.full([4, 1], 8.0))
 
-    benchmark._train(config, Step(), state, Alone(), Saver(config, state, ()))
+    benchmark._train(config, Step(), state, Alone(), EventFiles(str(tmp_path)))
     assert seen == [0, 1, 2, 3, 4], "each batch is on disk before the next one begins"
     assert state.timer.step_s == [1.0] * 5
     assert len(on_disk(tf, tmp_path)["batch/loss"]) == 5

@@ -9,6 +9,7 @@ from rnn_scaling import entry
 from rnn_scaling.analysis.attribution import MEANING, Attribution
 from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS
 from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.files.terminal import counted
 from rnn_scaling.reports import (
     cautions,
     conclusions,
@@ -34,7 +35,7 @@ from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.sections import Grid, Section
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.summary_builder import MOST as MOST_JUDGED
-from rnn_scaling.reports.wording import counted, sentence, sentences
+from rnn_scaling.reports.wording import sentence, sentences
 
 MOST_COMMANDS = 200  # series with commands
 FIRST_FACTS = (

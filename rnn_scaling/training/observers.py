@@ -1,0 +1,159 @@
+"""What follows a run: progress, checkpoints, files, a look inside the step, a certifier."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rnn_scaling.records.record import RunRecord
+    from rnn_scaling.settings.config import RunConfig
+    from rnn_scaling.training.state import RunState
+
+
+class OutputError(Exception):
+    """An output of the run cannot be written.
+
+    Attributes:
+      flag: The flag that asks for the output, with its value.
+      reason: Why it cannot be written, without the flag.
+      content: What the output is, as in "record"; "folder" for several files.
+    """
+
+    def __init__(self, flag: str, reason: str, content: str) -> None:
+        super().__init__(f"{flag}: {reason}")
+        self.flag = flag
+        self.reason = reason
+        self.content = content
+
+    @property
+    def message_of_new_output(self) -> str:
+        """The error if nothing was written to this output before."""
+        if self.content == "folder":
+            return f"{self}; name another folder"
+        return f"{self}; the {self.content} was not written"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunView:
+    """The parts of a run that its observers may read.
+
+    Attributes:
+      config: The options.
+      state: What is known of the run so far.
+      step: The `TrainStep` that runs; any object in tests.
+      engine: The devices and processes, or None in tests.
+      max_batches: Batches of the run at most, with the warm-up; 0 if unknown.
+      rank: This process's number among the processes of the run.
+    """
+
+    config: RunConfig
+    state: RunState
+    step: Any
+    engine: Any
+    max_batches: int
+    rank: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """One batch that has ended on all devices of this process.
+
+    Attributes:
+      number: Its number, from 0, with the warm-up.
+      seconds: Wall time of the batch.
+      items: Items of all towers of this process.
+      loss: Mean training loss of the batch.
+      result: The `StepResult` of the batch.
+    """
+
+    number: int
+    seconds: float
+    items: int
+    loss: float
+    result: Any
+
+
+class Observer:
+    """Follows a run. A subclass overrides the events that it needs.
+
+    The order is: `begin`, `batch` for each batch, `measured`, `end`, `finish`. After
+    an error or an interruption only `end` follows. `save` may come at any time.
+    """
+
+    def begin(self, run: RunView) -> None:
+        """The step is built, and all ranks are about to run the first batch."""
+
+    def batch(self, batch: Batch) -> bool:
+        """A batch has ended.
+
+        Returns:
+          Whether this call took time that must not count for the next batch.
+        """
+        return False
+
+    def measured(self) -> None:
+        """All batches have ended, on all ranks."""
+
+    def end(self) -> None:
+        """The batches are over, whatever ended them."""
+
+    def finish(self) -> None:
+        """The last step has ended, and the run succeeded."""
+
+    def save(self, record: RunRecord) -> None:
+        """Keep the record, which replaces the one before.
+
+        Raises:
+          OutputError: If it cannot be written.
+        """
+
+    def inspect(self) -> None:
+        """Look inside the step. The record is saved, and any error may be raised."""
+
+    def conclude(self, record: RunRecord) -> None:
+        """The record is complete.
+
+        Raises:
+          OutputError: If an output besides the record cannot be written.
+        """
+
+
+class Observers(Observer):
+    """Several observers as one; each event reaches them in their order."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = tuple(observers)
+
+    def begin(self, run: RunView) -> None:
+        for observer in self._observers:
+            observer.begin(run)
+
+    def batch(self, batch: Batch) -> bool:
+        took_time = [observer.batch(batch) for observer in self._observers]
+        return any(took_time)
+
+    def measured(self) -> None:
+        for observer in self._observers:
+            observer.measured()
+
+    def end(self) -> None:
+        for observer in self._observers:
+            observer.end()
+
+    def finish(self) -> None:
+        for observer in self._observers:
+            observer.finish()
+
+    def save(self, record: RunRecord) -> None:
+        for observer in self._observers:
+            observer.save(record)
+
+    def inspect(self) -> None:
+        for observer in self._observers:
+            observer.inspect()
+
+    def conclude(self, record: RunRecord) -> None:
+        for observer in self._observers:
+            observer.conclude(record)

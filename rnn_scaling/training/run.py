@@ -1,0 +1,518 @@
+"""One run of the trainer: `run` trains, and returns the record whatever happens.
+
+The run is a thread, so that Ctrl-C is answered while a step keeps the devices busy.
+TensorFlow loads inside that thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling import entry
+from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
+from rnn_scaling.cluster.launch import Launch
+from rnn_scaling.data import corpus
+from rnn_scaling.machine.gpus import DeviceError
+from rnn_scaling.processes import early_start
+from rnn_scaling.records.parts import RunError
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.records.workers import sharing_a_core
+from rnn_scaling.registry import DATA_SOURCES, TEXT_FILES, either, has_servers
+from rnn_scaling.settings.conditions import is_read
+from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.training import checkpoint_folder
+from rnn_scaling.training import cluster as clusters
+from rnn_scaling.training.acceptance import NotFiniteError
+from rnn_scaling.training.checkpoint_folder import CheckpointError
+from rnn_scaling.training.native_log import NativeLog
+from rnn_scaling.training.observers import Observer, OutputError
+from rnn_scaling.training.preparation import loading, prepare_process
+from rnn_scaling.training.recording import killed
+from rnn_scaling.training.state import RunState
+
+# How often the main thread looks for an interruption or the failure of another rank.
+TICK_S = 0.1
+# Error text of CPU operators that have no NCHW kernel (oneDNN's do).
+NHWC_ONLY_ERROR = re.compile("only supports (the )?NHWC")
+# TensorFlow's and Horovod's errors at a rank whose peer has gone.
+PEER_ERROR_TYPES = (
+    "ClusterError",
+    "UnavailableError",
+    "AbortedError",
+    "CancelledError",
+    "DeadlineExceededError",
+)
+# TensorFlow's error for a record of a TFRecord file that is not an Example.
+QUOTED_RECORD = "Could not parse example input"
+PEER_ERROR_TEXTS = ("Collective ops is aborted", "Horovod has been shut down")
+
+
+class NotStartedError(Exception):
+    """The run could not start; nothing was measured."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunResult:
+    """How a run ended.
+
+    Attributes:
+      record: What was measured until the end, also if the run failed.
+      failure: Why the run ended early, or None if it succeeded.
+      is_saved: Whether all observers could save the record.
+      cautions: What made this machine slower than it is, one line each.
+    """
+
+    record: RunRecord
+    failure: Failure | None
+    is_saved: bool
+    cautions: Sequence[str]
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status of a command that made this run."""
+        if self.failure is not None:
+            if self.failure.kind is FailureKind.INTERRUPTED:
+                return entry.EXIT_INTERRUPTED
+            return entry.EXIT_FAILED
+        return entry.EXIT_OK if self.is_saved else entry.EXIT_FAILED
+
+
+def run(
+    config: RunConfig, launch: Launch | None, observer: Observer, started: float
+) -> RunResult:
+    """Train as `config` says.
+
+    Args:
+      config: The options.
+      launch: The rank and size that a launcher gave this process, or None for a
+        single process.
+      observer: Is told of each event of the run.
+      started: `time.perf_counter()` when the program started.
+
+    Returns:
+      The record and how the run ended. Errors of the run itself are reported on
+      stderr and in the record.
+
+    Raises:
+      NotStartedError: If an output cannot be written, or if the run cannot go on from
+        its checkpoint.
+    """
+    return Run(config, launch, observer, started).run()
+
+
+class Run:
+    """The main thread of a run; `measure` is the other one."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        launch: Launch | None,
+        observer: Observer,
+        started: float,
+    ) -> None:
+        self.config = config_of_rank(config, launch)
+        self.state = RunState(config, started=started)
+        self.state.files = _data_files(config)
+        self._launch = launch
+        self._observer = observer
+        self._cluster = clusters.of(launch, config)
+        self._native_log: NativeLog | None = None
+        # Size and time of each data file, to notice a file that changes meanwhile.
+        self._stamps = {path: corpus.stamp(path) for path in self.state.files}
+        # Locks that the process holds until it ends.
+        self._locks = contextlib.ExitStack()
+        self._record: RunRecord | None = None
+        self._failure: Failure | None = None
+        # Whether the record of the finished run is saved. It then stays a good one.
+        self._is_recorded = False
+        self._another_rank_failed = False
+        self._num_lost_ranks_reported = 0
+        self._signal_name = ""
+        self._interrupted = threading.Event()
+        self._finished = threading.Event()
+
+    def run(self) -> RunResult:
+        """Run to the end, the first failure or an interruption."""
+        was_early = early_start.is_early()
+        if was_early:
+            self._load_early()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+        if self._cluster.rank:
+            entry.be_quiet()
+        try:
+            self._find_checkpoint()
+            # It stays if the process is killed.
+            self._record = self._make_record("failed", killed())
+            self._observer.save(self._record)
+        except CheckpointError as e:
+            raise NotStartedError(str(e)) from e
+        except OutputError as e:
+            raise NotStartedError(e.message_of_new_output) from e
+        if not was_early:
+            self._prepare()
+        # The ranks look for each other while TensorFlow loads.
+        self._cluster.start()
+        threading.Thread(target=self._run_thread, daemon=True).start()
+        self._wait()
+        assert self._record is not None
+        return RunResult(
+            self._record, self._failure, self._is_recorded, self._cautions()
+        )
+
+    def measure(self) -> None:
+        """Load TensorFlow, train, and save the record."""
+        try:
+            with loading():
+                from rnn_scaling.training import benchmark  # loads TensorFlow
+
+            step = benchmark.run(self.config, self.state, self._cluster, self._observer)
+        except Exception as e:
+            if not self._is_caused_by_another_rank(e):
+                self.fail(self._explained(e))
+            return
+        if change := corpus.change(self._stamps):
+            entry.warn(change)
+        self._is_recorded = self._save(self._make_record("ok"))
+        if not self._inspect(step):
+            return
+        if step is not None:
+            self._conclude()
+        try:
+            self._cluster.leave()
+        except ClusterError as e:
+            entry.fail(str(e))
+            self._failure = e.failure or self._own_failure(str(e))
+
+    def fail(self, error: Exception) -> None:
+        """End the run at all ranks because of an error at this rank."""
+        kind, message, is_expected = describe(error, self.config)
+        if not is_expected:
+            traceback.print_exception(error)
+            if self._native_log is not None:
+                print(self._native_log.tail(), file=sys.stderr)
+        entry.fail(message)
+        self._cluster.report(self.state, finished=True)
+        self._cluster.abort(message)
+        self._failure = self._own_failure(message)
+        self._save(self._make_record("failed", RunError(type=kind, message=message)))
+
+    def _prepare(self) -> None:
+        prepare_process(self.config, self.state, self._launch)
+        self._native_log = NativeLog()
+
+    def _load_early(self) -> None:
+        """Load TensorFlow, then wait for this process's turn.
+
+        Until then it writes nothing, and any signal ends it.
+        """
+        self.state.variables = dict(os.environ)
+        self._prepare()
+        # An error comes again in the process's turn, and is reported then.
+        with contextlib.suppress(Exception), loading():
+            from rnn_scaling.training import benchmark  # noqa: F401
+        self.state.wait_for_turn()
+        self._stamps = {path: corpus.stamp(path) for path in self._stamps}
+
+    def _wait(self) -> None:
+        """Wait for the other thread, an interruption or the failure of a rank."""
+        while not self._finished.wait(TICK_S):
+            # Before the signal: launchers end the other ranks with one.
+            if failure := self._cluster.failure:
+                self._end_with(failure)
+                return
+            if self._interrupted.is_set():
+                self._interrupt()
+                return
+            self._cluster.report(self.state)
+            self._warn_about_lost_ranks()
+        self._warn_about_lost_ranks()
+        if self._another_rank_failed:
+            failure = self._cluster.failure
+            assert failure is not None  # `wait_for_failure` saw it
+            self._end_with(failure)
+
+    def _warn_about_lost_ranks(self) -> None:
+        lines = self._cluster.lost()
+        for line in lines[self._num_lost_ranks_reported :]:
+            entry.warn(f"{line}; the run goes on without it")
+        self._num_lost_ranks_reported = len(lines)
+
+    def _cautions(self) -> list[str]:
+        """Return what made this machine slower than it is."""
+        assert self._record is not None
+        cautions = [self.state.load_caution()]
+        if self._record.workers:
+            cautions.append(clusters.shared_cores(self._record.workers))
+        return [caution for caution in cautions if caution]
+
+    def _find_checkpoint(self) -> None:
+        """Find the checkpoint that the run goes on from, if it has one.
+
+        Raises:
+          CheckpointError: If it cannot go on from the last checkpoint.
+        """
+        directory = self.config.output.checkpoint_dir
+        rank = self._cluster.rank
+        if not directory:
+            return
+        if rank and has_servers(self.config.update.variable_update):
+            return  # rank 0 runs all steps
+        if not self.config.model.trains:
+            self.state.weights = checkpoint_folder.trained(directory, self.config)
+            return
+        if rank == 0:
+            self._locks.enter_context(checkpoint_folder.held(directory))
+        checkpoint = checkpoint_folder.newest(
+            directory, self.config, self.state.files, rank
+        )
+        if checkpoint is not None:
+            self.state.resume_from(checkpoint)
+
+    def _run_thread(self) -> None:
+        try:
+            self.measure()
+        finally:
+            self._finished.set()
+
+    def _explained(self, error: Exception) -> Exception:
+        """Return the error, or the fault of the data that caused it."""
+        reason = corpus.change(self._stamps) or _data_fault(self.config, error)
+        return corpus.DataError(reason) if reason else error
+
+    def _is_caused_by_another_rank(self, error: Exception) -> bool:
+        """Return whether the end of another rank explains an error.
+
+        Its failure is then reported instead.
+        """
+        is_likely = type(error).__name__ in PEER_ERROR_TYPES or any(
+            text in str(error) for text in PEER_ERROR_TEXTS
+        )
+        self._another_rank_failed = is_likely and self._cluster.wait_for_failure()
+        return self._another_rank_failed
+
+    def _inspect(self, step: Any) -> bool:
+        """Look inside the step if the user asked for it; the numbers stay.
+
+        Args:
+          step: The step that ran, or None if this process has no towers.
+
+        Returns:
+          Whether the run goes on. If not, another rank has failed.
+        """
+        num_batches = self.config.output.trace_batches
+        if not num_batches:
+            return True
+        try:
+            if step is not None:
+                self._observer.inspect()
+            # Processes without towers serve the traced steps, too.
+            self._cluster.barrier(clusters.TRACED)
+            if step is not None:
+                self._save(self._make_record("ok"))
+        except Exception as e:
+            if self._is_caused_by_another_rank(e):
+                return False
+            line = f"--trace_batches={num_batches}: {entry.first_line(e)}"
+            self._record_missing_output(line)
+            self._cluster.abort(line, FailureKind.TRACE)
+        return True
+
+    def _conclude(self) -> None:
+        """Let observers write what is complete only now."""
+        assert self._record is not None
+        try:
+            self._observer.conclude(self._record)
+        except OutputError as e:
+            self._record_missing_output(str(e))
+
+    def _record_missing_output(self, line: str) -> None:
+        """Save the record of a finished run with the reason why an output is missing."""
+        entry.warn(f"{line}; the record keeps the run's numbers")
+        assert self._record is not None
+        lines = [self._record.missing_output] if self._record.missing_output else []
+        lines.append(line)
+        self._save(
+            dataclasses.replace(
+                self._record, missing_output=entry.plain("; ".join(lines))
+            )
+        )
+
+    def _end_with(self, failure: Failure) -> None:
+        """End together with the other ranks after one of them has failed."""
+        lacks_only_trace = self._is_recorded and failure.kind is FailureKind.TRACE
+        if lacks_only_trace:
+            if self._cluster.rank == 0:
+                self._record = self._make_record("ok")
+                self._record_missing_output(failure.message)
+        elif self._reports(failure):
+            entry.fail(failure.message)
+        self._cluster.report(self.state, finished=True)
+        # Rank 0 waits a moment for what the others still report.
+        self._cluster.leave()
+        if not self._is_recorded:
+            self._save(self._failed_record(failure))
+        if not lacks_only_trace:
+            self._failure = failure
+
+    def _reports(self, failure: Failure) -> bool:
+        """Return whether this rank prints a failure.
+
+        Rank 0 does, once for all. The others do if rank 0 is gone, or if they could
+        not reach it.
+        """
+        if self._cluster.rank == 0 or failure.rank == 0:
+            return True
+        return (
+            failure.kind is FailureKind.NOT_JOINED
+            and failure.rank == self._cluster.rank
+        )
+
+    def _failed_record(self, failure: Failure) -> RunRecord:
+        """Return the record of a run that another rank ended."""
+        if failure.kind is FailureKind.INTERRUPTED:
+            error = RunError(type="Interrupted", message=failure.message)
+            return self._make_record("interrupted", error)
+        error = RunError(type="ClusterError", message=failure.message)
+        return self._make_record("failed", error)
+
+    def _own_failure(self, message: str) -> Failure:
+        return Failure(FailureKind.ERROR, self._cluster.rank, message)
+
+    def _make_record(self, status: str, error: RunError | None = None) -> RunRecord:
+        """Return the record as of now."""
+        workers = self._cluster.workers(self.state)
+        ranks_that_share = sharing_a_core(workers) if workers else set()
+        if ranks_that_share:
+            self.state.resolved["oversubscribed"] = True
+        if self._cluster.rank in ranks_that_share:
+            # The meter took the other ranks of this run for load of other programs.
+            self.state.load = None
+        return self.state.record(status, error, workers)
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        self._signal_name = signal.Signals(number).name
+        self._interrupted.set()
+
+    def _interrupt(self) -> None:
+        """End the run; the caller leaves at once, because the thread cannot be stopped."""
+        message = f"interrupted by {self._signal_name}"
+        entry.note(f"\n{message}")
+        if not self._is_recorded:  # the record of a finished run stays
+            error = RunError(type="Interrupted", message=message)
+            self._save(self._make_record("interrupted", error))
+        self._cluster.abort(message, FailureKind.INTERRUPTED)
+        self._failure = Failure(FailureKind.INTERRUPTED, self._cluster.rank, message)
+        sys.stderr.flush()
+
+    def _save(self, record: RunRecord) -> bool:
+        """Let observers save a record; report if one of them cannot."""
+        self._record = record
+        try:
+            self._observer.save(record)
+        except OutputError as e:
+            if self._is_recorded:
+                entry.warn(
+                    f"{e}; the {e.content} there has the run's numbers and no more"
+                )
+            else:
+                entry.fail(e.message_of_new_output)
+            return False
+        return True
+
+
+def config_of_rank(config: RunConfig, launch: Launch | None) -> RunConfig:
+    """Return the options with the outputs of this rank.
+
+    Those of rank 0 are the run's. Other ranks keep only their traces.
+    """
+    if launch is None or launch.rank == 0:
+        return config
+    output = config.output
+    log_dir = ""
+    if output.log_dir and output.trace_batches:
+        log_dir = os.path.join(output.log_dir, f"rank_{launch.rank}")
+    output = dataclasses.replace(output, result_file="", mlperf_log="", log_dir=log_dir)
+    return dataclasses.replace(config, output=output)
+
+
+def _data_files(config: RunConfig) -> list[str]:
+    """Return the files that the run reads: texts and vocabularies, or images."""
+    if is_read(config, "data_dir"):
+        folder = Path(config.data.data_dir)
+        return [str(path) for path in folder.glob(config.data.file_pattern)]
+    return [getattr(config.data, name) for name in TEXT_FILES if is_read(config, name)]
+
+
+def _data_fault(config: RunConfig, error: Exception) -> str:
+    """Return the fault of the data that ended the run, or "".
+
+    It is looked for if the error comes from the input pipeline of a source of images.
+    """
+    module = sys.modules.get(DATA_SOURCES[config.data.data_source].module)
+    find_fault = getattr(module, "find_fault", None)
+    message = str(error)
+    # TensorFlow quotes a record that is not an Example. It cuts the message at the
+    # first zero byte, and Python cannot read a message that is not UTF-8.
+    is_quoted = isinstance(error, UnicodeDecodeError) or QUOTED_RECORD in message
+    if find_fault is None or not (is_quoted or "IteratorGetNext" in message):
+        return ""
+    entry.note(f"looking for the record in {config.data.data_dir} that ended the run")
+    return str(find_fault(config.data, error))
+
+
+def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
+    """Describe the error that ended a run.
+
+    Returns:
+      The type of the error, one line for a person, and whether errors of this kind
+      are expected, so that no traceback is needed.
+    """
+    kind = type(error).__name__
+    first_line = entry.first_line(error)
+    is_memory = kind in ("ResourceExhaustedError", "MemoryError")
+    if is_memory and "No space left" not in str(error):
+        return (
+            kind,
+            f"out of memory: {_memory_remedy(config)} ({first_line[:200]})",
+            True,
+        )
+    data_format = config.model.data_format
+    refusals = [
+        line for line in str(error).splitlines() if NHWC_ONLY_ERROR.search(line)
+    ]
+    if refusals and data_format != "NHWC":
+        remedy = "use --data_format=NHWC, or float32 with oneDNN on (TF_ENABLE_ONEDNN_OPTS=1)"
+        cause = refusals[0].strip()[:200].rstrip(".")
+        line = f"--data_format={data_format}: unsupported here ({cause}); {remedy}"
+        return kind, line, True
+    expected_types = (
+        NotFiniteError,
+        DeviceError,
+        OSError,
+        ClusterError,
+        CheckpointError,
+    )
+    if isinstance(error, expected_types) or kind == "DataError":
+        return kind, first_line, True
+    return kind, f"{kind}: {first_line[:500]}", False
+
+
+def _memory_remedy(config: RunConfig) -> str:
+    choices = [f"--batch_size={config.training.batch_size}"]
+    for name in ("src_max_len", "tgt_max_len", "num_units"):
+        if is_read(config, name):
+            choices.append(f"--{name}")
+    if is_read(config, "tgt_vocab_size"):
+        choices.append("the vocabularies")
+    return f"lower {either(choices)}, or use --compute_dtype=bfloat16"

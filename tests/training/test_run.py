@@ -1,0 +1,338 @@
+"""Whose fault the end of a run is, without a run."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from rnn_scaling.cluster.failure import Failure, FailureKind
+from rnn_scaling.cluster.launch import Launch
+from rnn_scaling.machine.load import LoadMeter
+from rnn_scaling.processes import early_start
+from rnn_scaling.settings import config as configs
+from rnn_scaling.training import benchmark, recording
+from rnn_scaling.training import run as runs
+from rnn_scaling.training import state as states
+from rnn_scaling.training.checkpoints import Saver
+from rnn_scaling.training.cluster import Alone, Cluster
+from rnn_scaling.training.observers import Observer, OutputError
+from rnn_scaling.training.state import RunState
+from rnn_scaling.training.towers import StepResult, TrainStep
+from tests.support.records import make_record
+
+
+class Others(Alone):
+    """The other ranks of a run, of which one has failed or none."""
+
+    def __init__(self, failure=None) -> None:
+        self.failure = failure
+        self.aborted = []
+
+    def wait_for_failure(self) -> bool:
+        return self.failure is not None
+
+    def abort(self, message, kind=FailureKind.ERROR) -> None:
+        self.aborted.append((kind, message))
+
+
+LOST = Failure(
+    FailureKind.LOST, 1, "rank 1 (host b, process 7) ended: killed or crashed"
+)
+
+
+def run_of(monkeypatch, others, measure=lambda self: None, observer=None, **options):
+    """A run whose second thread does `measure` instead of training."""
+    monkeypatch.setattr(runs.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(runs, "prepare_process", lambda *_: None)
+    monkeypatch.setattr(runs, "NativeLog", lambda: None)
+    monkeypatch.setattr(runs.Run, "measure", measure)
+    config = configs.resolve(options, num_gpus=0, num_cores=1)
+    run = runs.Run(config, None, observer or Observer(), 0.0)
+    run._cluster = others
+    return run
+
+
+def test_the_rank_that_failed_is_named_if_the_launcher_then_ends_the_others(
+    monkeypatch, capsys
+):
+    run = run_of(monkeypatch, Others(LOST))
+    run._on_signal(runs.signal.SIGTERM, None)
+    result = run.run()
+    assert (result.failure, result.exit_status) == (LOST, 1)
+    assert capsys.readouterr().err == f"error: {LOST.message}\n"
+
+
+def test_a_rank_that_is_lost_just_before_the_end_is_reported(monkeypatch, capsys):
+    others = Others()
+    run = run_of(monkeypatch, others)
+    lost = "rank 1 (host b, process 7) has ended: killed or crashed"
+    monkeypatch.setattr(
+        others, "lost", lambda: [lost] if run._finished.is_set() else []
+    )
+    run.run()
+    assert capsys.readouterr().err.startswith(f"warning: {lost};")
+
+
+def trains(monkeypatch):
+    """Lets a run succeed without training; its step is no step."""
+    monkeypatch.setattr(benchmark, "run", lambda *_: mock.Mock())
+    monkeypatch.setattr(runs.Run, "_make_record", lambda self, *_: make_record())
+
+
+class FailingTrace(Observer):
+    def inspect(self):
+        raise RuntimeError("Collective ops is aborted by: Socket closed")
+
+
+@pytest.mark.parametrize("has_failed", [True, False])
+def test_a_trace_that_ends_with_another_rank_blames_nobody_else(
+    has_failed, monkeypatch, capsys
+):
+    others = Others()
+    measure = runs.Run.measure
+    run = run_of(monkeypatch, others, measure, FailingTrace(), trace_batches=2)
+    trains(monkeypatch)
+    monkeypatch.setattr(others, "wait_for_failure", lambda: has_failed)
+    run.measure()
+    line = "--trace_batches=2: Collective ops is aborted by: Socket closed"
+    assert others.aborted == ([] if has_failed else [(FailureKind.TRACE, line)])
+    assert run._record.missing_output == (None if has_failed else line)
+    assert capsys.readouterr().err.startswith("" if has_failed else f"warning: {line};")
+
+
+class FailingOutputs(Observer):
+    """Outputs on a disk that is full from some event on."""
+
+    def __init__(self, fails) -> None:
+        self._fails = fails
+        self._is_full = False
+        self.saved = []
+
+    def save(self, record):
+        if self._is_full:
+            raise OutputError("--result_file=run.json", "No space left", "record")
+        self.saved.append(record)
+
+    def inspect(self):
+        if self._fails == "trace":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._is_full = self._fails == "record with the trace"
+
+    def conclude(self, record):
+        if self._fails == "logs":
+            raise OutputError("--log_dir=logs", "No space left", "folder")
+
+
+@pytest.mark.parametrize(
+    ("fails", "flag"),
+    [
+        ("trace", "--trace_batches=2"),
+        ("logs", "--log_dir="),
+        ("record with the trace", "--result_file="),
+        ("nothing", ""),
+    ],
+)
+def test_a_full_disk_after_the_record_leaves_a_good_record_and_a_good_exit_status(
+    fails, flag, monkeypatch, capsys
+):
+    outputs = FailingOutputs(fails)
+    measure = runs.Run.measure
+    run = run_of(monkeypatch, Others(), measure, outputs, trace_batches=2)
+    trains(monkeypatch)
+    assert run.run().exit_status == 0
+    last = outputs.saved[-1]
+    err = capsys.readouterr().err
+    assert last.status == "ok" and last.throughput
+    assert ("warning: " in err) == bool(flag) and flag in err
+    is_recorded = fails in ("trace", "logs")
+    assert (last.missing_output or "").startswith(flag if is_recorded else "")
+
+
+def test_a_record_that_cannot_be_written_at_first_starts_no_run(monkeypatch):
+    outputs = FailingOutputs("")
+    outputs._is_full = True
+    run = run_of(monkeypatch, Others(), lambda self: pytest.fail("it ran"), outputs)
+    with pytest.raises(runs.NotStartedError, match="--result_file=run.json"):
+        run.run()
+
+
+def test_a_rank_whose_trace_fails_ends_the_others_without_an_error(monkeypatch, capsys):
+    failure = Failure(FailureKind.TRACE, 1, "rank 1: No space left on device")
+    others = Others()
+
+    def measure(self):
+        self._is_recorded = True
+        others.failure = failure
+        self._interrupted.wait()  # as a thread that traces
+
+    run = run_of(monkeypatch, others, measure)
+    trains(monkeypatch)
+    result = run.run()
+    assert (result.failure, result.exit_status) == (None, 0)
+    assert result.record.missing_output == failure.message
+    assert "error:" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_an_interrupted_run_keeps_the_record_that_it_has(is_recorded, monkeypatch):
+    outputs = FailingOutputs("")
+
+    def measure(self):
+        if is_recorded:
+            self._is_recorded = self._save(make_record())
+        self._on_signal(runs.signal.SIGINT, None)
+        threading.Event().wait()  # as a thread that is busy for ever
+
+    others = Others()
+    run = run_of(monkeypatch, others, measure, outputs)
+    result = run.run()
+    assert result.exit_status == 130
+    assert result.failure.kind is FailureKind.INTERRUPTED
+    assert outputs.saved[-1].status == ("ok" if is_recorded else "interrupted")
+    assert others.aborted == [(FailureKind.INTERRUPTED, "interrupted by SIGINT")]
+
+
+@pytest.mark.parametrize("timeout_s, silence_s", [(60.0, 10.0), (4.0, 4.0)])
+def test_a_silent_rank_is_lost_within_the_time_in_which_a_fault_ends_the_run(
+    timeout_s, silence_s
+):
+    wanted = {
+        "variable_update": "distributed_independent",
+        "num_workers": 2,
+        "cluster_timeout": timeout_s,
+    }
+    launch = Launch(
+        1,
+        2,
+        "test",
+        "127.0.0.1:20000",
+        "127.0.0.1",
+        1,
+        2,
+        addresses=("127.0.0.1:1", "127.0.0.1:2"),
+    )
+    assert (
+        Cluster(launch, configs.resolve(wanted, num_gpus=0, num_cores=2))._heartbeat_s
+        == silence_s
+    )
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "MaxPoolingOp only supports NHWC on device type CPU",
+        "only supports the NHWC tensor",
+    ],
+)
+def test_an_order_of_axes_without_operators_is_one_line_and_no_fault_of_the_program(
+    rule,
+):
+    class InvalidArgumentError(Exception):
+        pass
+
+    def describe(**model):
+        config = configs.resolve(
+            {"model": "resnet20", **model}, num_gpus=0, num_cores=1
+        )
+        several = f"2 root error(s) found.\n  {rule}.\nmore"
+        told = [
+            runs.describe(InvalidArgumentError(text), config)
+            for text in (f"{rule}.\nmore", several)
+        ]
+        assert told[0][2] == told[1][2] and (told[0] == told[1] or not told[0][2])
+        return told[0]
+
+    _, line, expected = describe(data_format="NCHW")
+    assert (
+        line.startswith(f"--data_format=NCHW: unsupported here ({rule})")
+        and "--data_format=NHWC" in line
+    )
+    assert expected and not describe(data_format="NHWC")[2]
+
+
+def test_a_run_before_its_turn_loads_and_saves_nothing(monkeypatch):
+    outputs = FailingOutputs("")
+    run = run_of(monkeypatch, Others(), observer=outputs)
+    monkeypatch.delenv("TF_NUM_INTEROP_THREADS", raising=False)
+
+    def prepare(*_):
+        monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "7")  # which the user has not set
+
+    def wait():
+        assert not outputs.saved and benchmark
+
+    monkeypatch.setattr(runs, "prepare_process", prepare)
+    monkeypatch.setattr(early_start, "is_early", lambda: True)
+    monkeypatch.setattr(early_start, "wait_for_turn", wait)
+    result = run.run()
+    assert result.record.error.type == "Killed"
+    assert "TF_NUM_INTEROP_THREADS" not in result.record.environment.variables
+
+
+def test_waiting_for_a_turn_and_for_the_next_process_belongs_to_no_phase(monkeypatch):
+    now = [0.0]
+    state = RunState(configs.resolve({}, num_gpus=0, num_cores=1), clock=lambda: now[0])
+
+    def spend(seconds):
+        now[0] += seconds
+
+    for wait in ("wait_for_turn", "wait_for_following"):
+        monkeypatch.setattr(early_start, wait, lambda: spend(100.0))
+    state.resolved["cpu_affinity"] = [0]
+    spend(1.0)
+    state.wait_for_turn()
+    spend(2.0)
+    state.enter("batches")
+    state.wait_for_following()
+    spend(4.0)
+    state.enter("teardown")
+    phases = state.record("failed").phases
+    assert (phases.start, phases.total) == (3.0, 7.0)
+
+
+def test_a_run_in_its_turn_measures_when_the_next_process_has_loaded(tf, monkeypatch):
+    """What the next one used of the cores until then is no load of the measured batches."""
+    config = configs.resolve(
+        {"num_batches": 3, "num_warmup_batches": 2, "progress": False},
+        num_gpus=0,
+        num_cores=1,
+    )
+    state, events = RunState(config), []
+
+    class Step(TrainStep):
+        __init__ = object.__init__
+
+        def __call__(self):
+            events.append("batch")
+            return StepResult(*np.full([4, 1], 8.0))
+
+    class Meter(LoadMeter):
+        def __init__(self, *_):
+            events.append("meter")
+
+        read = lambda self: None  # noqa: E731
+
+    for module in (states, recording):
+        monkeypatch.setattr(module, "LoadMeter", Meter)
+    monkeypatch.setattr(
+        early_start, "wait_for_following", lambda: events.append("wait")
+    )
+    state.resolved["cpu_affinity"] = [0]
+    monkeypatch.setattr(early_start, "wait_for_turn", lambda: None)
+    state.wait_for_turn()
+    benchmark._train(config, Step(), state, Alone(), Saver(config, state, ()))
+    assert events == [
+        "meter",
+        "batch",
+        "batch",
+        "wait",
+        "meter",
+        "batch",
+        "batch",
+        "batch",
+    ]

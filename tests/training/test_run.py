@@ -60,7 +60,7 @@ def run_of(monkeypatch, others, measure=lambda self: None, observer=None, **opti
 def test_the_rank_that_failed_is_named_if_the_launcher_then_ends_the_others(
     monkeypatch, capsys
 ):
-    run = run_of(monkeypatch, Others(LOST))
+    run = run_of(monkeypatch, Others(LOST), measure=lambda self: wait_for_ever())
     run._on_signal(runs.signal.SIGTERM, None)
     result = run.run()
     assert (result.failure, result.exit_status) == (LOST, 1)
@@ -76,6 +76,11 @@ def test_a_rank_that_is_lost_just_before_the_end_is_reported(monkeypatch, capsys
     )
     run.run()
     assert capsys.readouterr().err.startswith(f"warning: {lost};")
+
+
+def wait_for_ever():
+    """Keep a thread busy as a step does that cannot be interrupted."""
+    threading.Event().wait()
 
 
 def trains(monkeypatch):
@@ -186,7 +191,7 @@ def test_an_interrupted_run_keeps_the_record_that_it_has(is_recorded, monkeypatc
         if is_recorded:
             self._is_recorded = self._save(make_record())
         self._on_signal(runs.signal.SIGINT, None)
-        threading.Event().wait()  # as a thread that is busy for ever
+        wait_for_ever()
 
     others = Others()
     run = run_of(monkeypatch, others, measure, outputs)

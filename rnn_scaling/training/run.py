@@ -52,9 +52,9 @@ PEER_ERROR_TYPES = (
     "CancelledError",
     "DeadlineExceededError",
 )
+PEER_ERROR_TEXTS = ("Collective ops is aborted", "Horovod has been shut down")
 # TensorFlow's error for a record of a TFRecord file that is not an Example.
 QUOTED_RECORD = "Could not parse example input"
-PEER_ERROR_TEXTS = ("Collective ops is aborted", "Horovod has been shut down")
 
 
 class NotStartedError(Exception):

@@ -8,7 +8,6 @@ import itertools
 import math
 import os
 import re
-import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import Any, TextIO
 
 # The environment variable by which a sweep asks a user's program for lines of progress.
 PROGRESS = "RNN_SCALING_PROGRESS"
+DEFAULT_COLUMNS = 80
 _GAP = 2  # between columns
 _ESCAPES = {
     "&lt;": "<",
@@ -27,11 +27,13 @@ _CELL_END = re.compile(r"(?<!\\)\|")
 
 
 def tell(text: str, stream: TextIO | None = None) -> None:
-    """Prints a text with Markdown tables; a terminal has these drawn to fit it, and long lines of prose wrapped."""
+    """Print a text with Markdown tables.
+
+    On a terminal, tables are drawn to fit its width and long lines of prose are
+    wrapped. In a pipe or a file the text is unchanged.
+    """
     stream = stream or sys.stdout
-    stream.write(
-        _fitted(text, shutil.get_terminal_size().columns) if stream.isatty() else text
-    )
+    stream.write(_fitted(text, columns_of(stream)) if stream.isatty() else text)
     stream.flush()
 
 
@@ -44,6 +46,25 @@ def counted(count: int, noun: str) -> str:
     """
     singular, _, plural = noun.partition("|")
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+
+
+def columns_of(stream: TextIO) -> int:
+    """Return the width of the terminal behind a stream.
+
+    `shutil.get_terminal_size` asks the stream that the interpreter opened. Every
+    command replaces that stream (see entry.py), so its size cannot be read any more.
+
+    Returns:
+      COLUMNS if it is a positive number, else the columns of the terminal; 80 if
+      the stream is not a terminal, or the terminal does not report its size.
+    """
+    stated = os.environ.get("COLUMNS", "")
+    if stated.isascii() and stated.isdigit() and 0 < int(stated[:9]):
+        return int(stated[:9])
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or DEFAULT_COLUMNS
+    except (OSError, ValueError):
+        return DEFAULT_COLUMNS
 
 
 def three_digits(value: float) -> str:

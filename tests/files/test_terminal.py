@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import itertools
+import os
+import pty
 import random
+import struct
 import subprocess
 import sys
+import termios
+
+import pytest
 
 from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.files.terminal import Board, tell, three_digits
@@ -294,3 +301,68 @@ def test_a_terminal_shows_what_markdown_escapes():
         "gemm<float> a|b" in stream.getvalue()
         and "http://e [a](b)" in stream.getvalue()
     )
+
+
+def shown_on_a_terminal(words, columns, **environment):
+    """Return what a command of the package prints on a terminal of a given width."""
+    shell = {name: text for name, text in os.environ.items() if name != "COLUMNS"}
+    reader, terminal = pty.openpty()
+    size = struct.pack("HHHH", 40, columns, 0, 0)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rnn_scaling", *words],
+        cwd=ROOT,
+        env={**shell, **environment},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+    )
+    os.close(terminal)
+    printed = b""
+    try:
+        while piece := os.read(reader, 1 << 16):
+            printed += piece
+    except OSError:  # Linux reports the end of a terminal as EIO
+        pass
+    os.close(reader)
+    assert process.wait() == 0
+    return printed.decode().replace("\r\n", "\n")
+
+
+@pytest.fixture(scope="module")
+def runs_with_long_names(tmp_path_factory):
+    """A folder of runs whose table is between 80 and 120 columns wide."""
+    folder = tmp_path_factory.mktemp("runs")
+    committed = ROOT / "docs" / "results" / "default"
+    for path in committed.glob("cudnn_lstm-*.json"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder
+
+
+def rule_width(text):
+    return max(line.count("─") for line in text.split("\n"))
+
+
+def test_tables_use_the_width_of_a_real_terminal(runs_with_long_names):
+    words = ["report", str(runs_with_long_names)]
+    widths = {n: rule_width(shown_on_a_terminal(words, n)) for n in (50, 80, 120, 200)}
+    assert 30 < widths[50] <= 50
+    assert 50 < widths[80] <= 80
+    assert 80 < widths[120] <= 120
+    assert widths[200] == widths[120], "a table is not wider than its cells"
+
+
+def test_columns_overrides_the_terminal_and_a_bad_size_means_80(runs_with_long_names):
+    words = ["report", str(runs_with_long_names)]
+    assert rule_width(shown_on_a_terminal(words, 200, COLUMNS="50")) <= 50
+    for columns, stated in ((120, "wide"), (120, "0"), (120, "")):
+        width = rule_width(shown_on_a_terminal(words, columns, COLUMNS=stated))
+        assert 80 < width <= 120
+    assert 50 < rule_width(shown_on_a_terminal(words, 0)) <= 80
+
+
+def test_a_pipe_gets_markdown_however_wide_its_terminal_is(runs_with_long_names):
+    command = [sys.executable, "-m", "rnn_scaling", "report", str(runs_with_long_names)]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert "\n|---" in done.stdout
+    assert "─" not in done.stdout

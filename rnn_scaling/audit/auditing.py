@@ -10,7 +10,6 @@ from math import nan
 from pathlib import Path
 
 from rnn_scaling.audit import (
-    derived,
     documents,
     headers,
     limits,
@@ -20,7 +19,6 @@ from rnn_scaling.audit import (
     repairs,
     slips,
 )
-from rnn_scaling.audit.derived import Series
 from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, Place
 from rnn_scaling.audit.instances import Instance
 from rnn_scaling.audit.patterns import KINDS
@@ -41,7 +39,7 @@ DOCUMENTS = (
     ".jsonl",
     ".txt",
 )  # that are looked for in folders
-MAX_FINDINGS, MOST_SERIES = 1_000, 200  # of a file that are kept
+MAX_FINDINGS = 1_000  # of a file that are kept
 MOST_SHOWN, MOST_COLUMNS = 6, 6  # rows and columns of an excerpt
 MOST_JOINED = 20_000  # rows of tables that are joined
 MOST_WAITING = 60_000  # rows of tables of other headers that are kept for this
@@ -55,7 +53,6 @@ class FileReport:
     numbers: int = 0
     comparisons: int = 0  # relations between printed numbers that were tested
     findings: list[Finding] = dataclasses.field(default_factory=list)
-    series: list[Series] = dataclasses.field(default_factory=list)
     error: str = ""
     is_empty: bool = False  # nothing in it can be compared
 
@@ -98,14 +95,8 @@ def _checked(path: Path, max_numbers: int) -> FileReport:
         ):
             report.tables += len(set(table.parts)) or 1
             report.numbers += table.count
-            found = views(table)
-            compared, findings = check(table, found)
+            compared, findings = check(table)
             report.comparisons += compared
-            if len(report.series) < MOST_SERIES:
-                of_view = next(
-                    filter(None, map(derived.series, found)), []
-                )  # of the first view with some
-                report.series += of_view[: MOST_SERIES - len(report.series)]
             report.findings += findings[: MAX_FINDINGS - len(report.findings)]
             if report.numbers >= max_numbers:
                 read = f"the first {report.numbers:,} numbers, up to the table at line {table.rows[-1][0]}"
@@ -160,12 +151,13 @@ def _joined(tables: Sequence[Table]) -> Table:
     return dataclasses.replace(tables[0], rows=rows, parts=parts)
 
 
-def check(
-    table: Table, found_views: Sequence[View] | None = None
-) -> tuple[int, list[Finding]]:
-    """The number of comparisons in a table, and the findings, each place once."""
+def check(table: Table) -> tuple[int, list[Finding]]:
+    """Return the number of comparisons in a table, and the findings.
+
+    Each place is reported once.
+    """
     compared, found, seen = 0, [], set[Ref]()
-    for view in views(table) if found_views is None else found_views:
+    for view in views(table):
         believed = readings.readings(view)
         compared += sum(
             reading.compared or len(reading.instances) for reading in believed

@@ -1,41 +1,32 @@
-"""What a series of a table implies: speedup, efficiency, the gain of each step, the best number of devices."""
+"""The measured series of a table, from which `predict` computes."""
 
 import dataclasses
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from rnn_scaling.audit.tables import Column, View
 
-KNEE, FALL = 0.5, 0.9  # gain per device against the first step; speed that a step keeps
 APART = 1.1  # repeats whose rates differ by more than this factor are different series
 MEASURES = ("rate", "each", "seconds", "speedup")  # the first that a table has is used
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """One number of devices. step: speed relative to the point before, None for the first."""
+    """A measured value on one number of devices."""
 
     devices: float
     measured: float
-    speedup: float
-    efficiency: float
-    step: float | None
 
 
 @dataclasses.dataclass(frozen=True)
 class Series:
+    """One measure over several numbers of devices, the fewest first."""
+
     source: str
     line: int
     name: str
-    measure: str  # what was read: a name of MEASURES
+    measure: str  # a name of MEASURES
     points: tuple[Point, ...]
-    best: float  # devices of the fastest point
-    knee: (
-        float | None
-    )  # devices beyond which each further one adds less than half of what the first ones do
-    fall: tuple[
-        float, ...
-    ]  # devices between which the speed falls most, () if never by more than a tenth
 
 
 def series(view: View) -> list[Series]:
@@ -69,30 +60,7 @@ def _of_column(view: View, devices: Column, column: Column) -> Iterator[Series]:
         if len(points) > 1 and all(
             max(values) <= APART * min(values) for values in points.values()
         ):
-            yield _made(view, first[key], key[1], column.quantity, points)
-
-
-def _made(
-    view: View, line: int, name: str, quantity: str, points: Mapping[float, list[float]]
-) -> Series:
-    counts = sorted(points)
-    values = [statistics.geometric_mean(points[n]) for n in counts]
-    speeds = [1 / value if quantity == "seconds" else value for value in values]
-    steps = list(zip(speeds, speeds[1:], counts, counts[1:]))
-    found = []
-    for n, value, speed, step in zip(
-        counts, values, speeds, [None, *(b / a for a, b, _, _ in steps)]
-    ):
-        speedup = speed / speeds[0]
-        found.append(Point(n, value, speedup, speedup * counts[0] / n, step))
-    gains = [(b - a) / (m - n) for a, b, n, m in steps]
-    knee = next(
-        (counts[k] for k, gain in enumerate(gains) if k and gain < KNEE * gains[0]),
-        None,
-    )
-    kept, between = min((b / a, (n, m)) for a, b, n, m in steps)
-    best = counts[max(range(len(speeds)), key=speeds.__getitem__)]
-    fall = between if kept < FALL else ()
-    return Series(
-        view.table.source, line, name, quantity, tuple(found), best, knee, fall
-    )
+            means = tuple(
+                Point(n, statistics.geometric_mean(points[n])) for n in sorted(points)
+            )
+            yield Series(view.table.source, first[key], key[1], column.quantity, means)

@@ -36,7 +36,7 @@ class AuditOptions:
     )
     format: str = option(
         "text",
-        'text: findings with the rows of their table; markdown: a table of findings; json: "rnn_scaling.audit/2"',
+        'text: findings with the rows of their table; markdown: a table of findings; json: "rnn_scaling.audit/3"',
         choices=("text", "markdown", "json"),
     )
     max_numbers: int = option(

@@ -59,7 +59,7 @@ def columns_of(stream: TextIO) -> int:
       the stream is not a terminal, or the terminal does not report its size.
     """
     stated = os.environ.get("COLUMNS", "")
-    if stated.isascii() and stated.isdigit() and 0 < int(stated[:9]):
+    if stated.isascii() and stated.isdigit() and int(stated[:9]) > 0:
         return int(stated[:9])
     try:
         return os.get_terminal_size(stream.fileno()).columns or DEFAULT_COLUMNS

@@ -7,15 +7,13 @@ from typing import Any
 
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.audit.auditing import FileReport
-from rnn_scaling.audit.derived import Series
 from rnn_scaling.audit.finding import Finding, Place
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.reports import wording
 
-SCHEMA = "rnn_scaling.audit/2"
-MOST_SERIES = 12  # of a file that are printed
-MOST_FILES = 3  # whose series are printed
+SCHEMA = "rnn_scaling.audit/3"
+MOST_FILES = 3  # that have a summary of their own
 _COLUMN_KINDS = ("inverse", "other baseline")
 
 
@@ -73,21 +71,6 @@ def statements(finding: Finding) -> list[Statement]:
     return made
 
 
-def of_series(series: Series) -> list[Statement]:
-    """What a series implies: its fastest point, its knee, its largest fall."""
-    made = [Statement("audit-best", series.name, {"best": series.best})]
-    if series.knee and series.knee not in series.fall[:1]:
-        made.append(Statement("audit-knee", series.name, {"knee": series.knee}))
-    if series.fall:
-        before, after = (
-            next(p for p in series.points if p.devices == n) for n in series.fall
-        )
-        fall = 100 * (1 - after.speedup / before.speedup)
-        values = {"before": before.devices, "after": after.devices, "fall": fall}
-        made.append(Statement("audit-fall", series.name, values))
-    return made
-
-
 def _where(finding: Finding) -> str:
     line = finding.places[0].line
     return f"{finding.source}:{line}" if line else finding.source
@@ -133,30 +116,19 @@ def _summary_of_all(reports: Sequence[FileReport]) -> str:
 
 
 def render_text(reports: Sequence[FileReport]) -> str:
-    """A paragraph and an excerpt for each finding, then what the series of each file imply, if there are few files."""
+    """Return a paragraph and an excerpt per finding, and a summary of the files."""
     return "\n".join(_lines(reports))
 
 
 def _lines(reports: Sequence[FileReport]) -> Iterator[str]:
     for report in reports:
         for finding in report.findings:
-            yield f"{_where(finding)}: {finding.strength}: {wording.sentences(statements(finding))}"
+            sentences = wording.sentences(statements(finding))
+            yield f"{_where(finding)}: {finding.strength}: {sentences}"
             yield _excerpt(finding)
         is_unread = bool(report.error) and not report.tables and not report.is_empty
-        if len(reports) > MOST_FILES or is_unread:
-            continue
-        yield _summary(report)
-        for series in report.series[:MOST_SERIES]:
-            yield f"\n{series.name} (line {series.line}): {wording.sentences(of_series(series))}\n"
-            head = ["Devices", *(f"{point.devices:g}" for point in series.points)]
-            speedups = ["Speedup", *(f"{point.speedup:.3g}" for point in series.points)]
-            efficiencies = [
-                "Efficiency (%)",
-                *(f"{100 * point.efficiency:.3g}" for point in series.points),
-            ]
-            yield markdown_table(head, [speedups, efficiencies])
-        if len(report.series) > MOST_SERIES:
-            yield f"{report.source}: {len(report.series) - MOST_SERIES} more series (--format=json has all)"
+        if len(reports) <= MOST_FILES and not is_unread:
+            yield _summary(report)
     if len(reports) > MOST_FILES:
         yield _summary_of_all(reports)
 

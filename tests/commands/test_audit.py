@@ -89,7 +89,24 @@ def test_text_has_file_line_value_and_the_marked_row(files, capsys):
         and ">3.06<" in out
         and ">360.0<" in out
     )
-    assert "| Efficiency (%) |" in out, "what the rates imply"
+
+
+def test_nothing_is_derived_from_a_series(files, capsys):
+    """Statements about the scaling of any two columns were often nonsense."""
+    assert audit.main([str(files / "good.md")]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    audit.main([str(files / "good.md"), "--format=json"])
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "rnn_scaling.audit/3"
+    assert set(document["files"][0]) == {
+        "source",
+        "tables",
+        "numbers",
+        "comparisons",
+        "findings",
+        "error",
+        "is_empty",
+    }
 
 
 def test_markdown_is_a_table(files, capsys):

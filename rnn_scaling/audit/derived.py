@@ -4,6 +4,7 @@ import dataclasses
 import statistics
 from collections.abc import Iterator
 
+from rnn_scaling.audit import groups
 from rnn_scaling.audit.tables import Column, View
 
 APART = 1.1  # repeats whose rates differ by more than this factor are different series
@@ -43,20 +44,27 @@ def series(view: View) -> list[Series]:
 
 
 def _of_column(view: View, devices: Column, column: Column) -> Iterator[Series]:
-    groups: dict[tuple[int, str], dict[float, list[float]]] = {}
+    by_name: dict[tuple[int, str], dict[float, list[float]]] = {}
     first: dict[tuple[int, str], int] = {}
+    separating = groups.separators(view)
     for row, labels in enumerate(view.labels):
         n, item = devices.items[row], column.items[row]
         if n and item and n.low > 0 and item.number.value > 0:
-            key = view.parts[row], ", ".join(filter(None, (*labels, column.name)))
+            settings = [
+                f"{parameter.name} {setting.number.text}"
+                for parameter in separating
+                if (setting := parameter.items[row])
+            ]
+            words = filter(None, (*labels, *settings, column.name))
+            key = view.parts[row], ", ".join(words)
             first.setdefault(key, view.lines[row])
             value = (
                 item.number.value * n.low
                 if column.quantity == "each"
                 else item.number.value
             )
-            groups.setdefault(key, {}).setdefault(n.low, []).append(value)
-    for key, points in groups.items():
+            by_name.setdefault(key, {}).setdefault(n.low, []).append(value)
+    for key, points in by_name.items():
         if len(points) > 1 and all(
             max(values) <= APART * min(values) for values in points.values()
         ):

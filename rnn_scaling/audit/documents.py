@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.audit import headers, numbers
+from rnn_scaling.audit import group_cells, headers, numbers
 from rnn_scaling.audit.tables import Table
 from rnn_scaling.files import input_files
 
@@ -129,12 +129,7 @@ def of_text(source: str, lines: Iterable[tuple[int, str]]) -> Iterator[Table]:
         elif kind == "html":
             yield from _html(source, block[0], stream, title)
         elif kind == "pipes":
-            rows = [
-                (number, _split(text))
-                for number, text in block
-                if not _RULE.fullmatch(text)
-            ]
-            yield from _table(source, rows, title, caption)
+            yield from _table(source, _piped(block), title, caption)
             caption = ""
         elif len(block) > 2:
             yield from _columns(source, block, title, caption)
@@ -190,6 +185,24 @@ def _kind(line: str, before: str) -> tuple[str, str]:
     ):
         return "pipes", text
     return "columns" if text else "", line
+
+
+def _piped(block: Sequence[tuple[int, str]]) -> list[Row]:
+    """Return the cells of lines with pipes, without the rules between them.
+
+    If the header has no pipe in front, a pipe in front of a shorter row follows an
+    empty first cell.
+    """
+    lines = [(number, text) for number, text in block if not _RULE.fullmatch(text)]
+    rows: list[Row] = []
+    is_framed = bool(lines) and lines[0][1].startswith("|")
+    for number, text in lines:
+        cells = _split(text)
+        is_short = bool(rows) and len(cells) < len(rows[0][1])
+        if is_short and not is_framed and text.startswith("|"):
+            cells = ("", *cells)
+        rows.append((number, cells))
+    return rows
 
 
 def _split(text: str) -> tuple[str, ...]:
@@ -261,15 +274,13 @@ def _table(
             for top, sub in zip(header, below)
         ]
         body = body[1:]
-    squared = [
-        (number, (*texts[:width], *[""] * (width - len(texts))))
-        for number, texts in body
-    ]
+    squared = group_cells.aligned(header, body)
     for is_filled, part in itertools.groupby(
         squared, lambda row: any(row[1])
     ):  # an empty row ends a series
         if is_filled:
-            yield Table(source, rows[0][0], tuple(header), tuple(part), title, caption)
+            filled = group_cells.filled(header, list(part))
+            yield Table(source, rows[0][0], tuple(header), filled, title, caption)
 
 
 def _is_second_header(header: Sequence[str], texts: Sequence[str]) -> bool:

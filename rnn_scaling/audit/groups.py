@@ -12,6 +12,17 @@ from rnn_scaling.audit.relations import Relation, Shift
 from rnn_scaling.audit.tables import SMALLEST, Column, View, logs_of, rows_by
 
 SETTINGS = ("setting", "batch", "global_batch", "epochs", "work")
+# Quantities of columns that may separate series, those that do so more often first.
+PARAMETERS = (
+    "setting",
+    "batch",
+    "",
+    "aside",
+    "bytes",
+    "work",
+    "epochs",
+    "global_batch",
+)
 # Price in bits of the rules that choose a baseline.
 RULES = {
     "stated": -1.0,
@@ -40,6 +51,11 @@ def groupings(view: View) -> Groups:
             view.labels[row],
             tuple(_value(column, row) for column in settings),
         )
+    if separating := separators(view):
+        keys["series"] = lambda row: (
+            view.labels[row],
+            tuple(_value(column, row) for column in separating),
+        )
     for k in range(min(width, 4) if width > 1 else 0):
         keys[f"label {k}"] = lambda row, k=k: view.labels[row][k]  # type: ignore[misc]
     for k, column in enumerate(view.columns):
@@ -56,6 +72,57 @@ def groupings(view: View) -> Groups:
         )
         if rows not in found.values() and len(rows) < max(2, len(view.lines)):
             found[name] = rows
+    return found
+
+
+@functools.lru_cache(maxsize=2)
+def separators(view: View) -> tuple[Column, ...]:
+    """Return the parameters, as numbers, that separate the series of a view.
+
+    Such a column (a batch size, a sequence length) has several values for one number
+    of devices, and each of its values has several numbers of devices. A global batch
+    that grows with the devices does not separate them.
+    """
+    devices = next((view.columns[k] for k in view.of("devices")), None)
+    if devices is None:
+        return ()
+    candidates = [
+        column
+        for column in view.columns
+        if column.quantity in PARAMETERS and _holds_parameters(column)
+    ]
+    candidates.sort(key=lambda column: PARAMETERS.index(column.quantity))
+    found: tuple[Column, ...] = ()
+    for column in candidates:
+        before = _series_by(view, devices, found)
+        after = _series_by(view, devices, (*found, column))
+        is_needed = any(len(set(counts)) < len(counts) for counts in before)
+        num_alone = sum(len(counts) for counts in after if len(set(counts)) < 2)
+        is_finer = len(after) > len(before)
+        if is_needed and is_finer and 2 * num_alone <= sum(map(len, after)):
+            found = (*found, column)
+    return found
+
+
+def _holds_parameters(column: Column) -> bool:
+    """Return whether a column holds at least two different whole numbers."""
+    values = {item.number.value for item in column.items if item}
+    return len(values) > 1 and all(value % 1 == 0 for value in values)
+
+
+def _series_by(
+    view: View, devices: Column, columns: Sequence[Column]
+) -> list[list[float]]:
+    """Return the numbers of devices of every series, given what separates them."""
+    keys = (
+        (part, labels, tuple(_value(column, row) for column in columns))
+        for row, (part, labels) in enumerate(zip(view.parts, view.labels))
+    )
+    found = []
+    for rows in rows_by(keys).values():
+        counts = [item.low for row in rows if (item := devices.items[row])]
+        if counts:
+            found.append(counts)
     return found
 
 

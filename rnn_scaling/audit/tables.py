@@ -63,6 +63,8 @@ _PER = {
     r"(?:/|\bper) ?day": 1 / 86400,
 }
 DERIVED = ("speedup", "efficiency", "share", "change")
+_WALL_CLOCK = re.compile(r"\bwall\b|wall[-_ ]?clock|\belapsed\b|\breal\b")
+_CPU = re.compile(r"\bcpu\b")
 _UNITS = ("", "%", "x")  # that every column may mix
 _BRACKETS = re.compile(
     r"\d\S*(?:\s?[A-Za-zµ%/]{1,12})?\s*[(\[/,]\s*([^()\[\]]+?)\s*[)\]]?$"
@@ -264,6 +266,16 @@ def _column(name: str, meaning: Meaning, cells: Sequence[Cell]) -> Column:
     common = next((unit for unit, _ in units.most_common() if unit not in _UNITS), "")
     foreign = set(units) - {common, *_UNITS}  # "4 B" below "1 MiB"
     foreign |= {""} if units["s"] else set()  # "2.1" below "349 µs"
+    if quantity == "devices":
+        # A number of devices never has decimals. One that has them is left out; if
+        # half of a column have them, it holds something else.
+        if 2 * sum(map(_is_whole, values)) <= len(values):
+            quantity = ""
+        else:
+            cells = [
+                (number if number and _is_whole(number) else None, ref)
+                for number, ref in cells
+            ]
     if quantity == "devices" and not meaning.quantity:
         foreign = set()  # "1 GPU", "4 GPUs"
     factor = _factor(
@@ -283,6 +295,10 @@ def _column(name: str, meaning: Meaning, cells: Sequence[Cell]) -> Column:
                 Item(number, ref, number.low * item_factor, number.high * item_factor)
             )
     return Column(name, meaning, quantity, factor, tuple(items))
+
+
+def _is_whole(number: Printed) -> bool:
+    return number.value % 1 == 0
 
 
 def _quantity(name: str, stated: str, units: Mapping[str, int]) -> str:
@@ -396,7 +412,7 @@ def _plain(table: Table, meanings: Sequence[Meaning]) -> View:
     labels = tuple(zip(*names)) if names else ((),) * len(table.rows)
     return View(
         table,
-        _one_devices(columns),
+        _one_clock(_one_devices(columns)),
         labels,
         tuple(line for line, _ in table.rows),
         table.part_of,
@@ -447,6 +463,21 @@ def _one_devices(columns: list[Column]) -> tuple[Column, ...]:
         else dataclasses.replace(column, quantity="setting")
         for column in columns
     )
+
+
+def _one_clock(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Return the columns; beside a wall-clock time, CPU times are no times of a run."""
+    times = [column for column in columns if column.quantity == "seconds"]
+    if not any(_WALL_CLOCK.search(column.name.lower()) for column in times):
+        return columns
+    found = []
+    for column in columns:
+        name = column.name.lower()
+        is_cpu_time = _CPU.search(name) and not _WALL_CLOCK.search(name)
+        if column.quantity == "seconds" and is_cpu_time:
+            column = dataclasses.replace(column, quantity="aside")
+        found.append(column)
+    return tuple(found)
 
 
 def _counts(table: Table, meanings: Sequence[Meaning]) -> dict[int, int]:

@@ -1,0 +1,184 @@
+"""Whole documents with the findings that the command must print, and no others.
+
+The documents of tests/golden/audit/cases were made after tables of public projects.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rnn_scaling.audit import derived, documents
+from rnn_scaling.audit.tables import views
+from rnn_scaling.commands import audit
+from tests.support.paths import ROOT
+
+CASES = ROOT / "tests" / "golden" / "audit" / "cases"
+
+
+def audited(path, capsys):
+    """Return the findings of the command, as data."""
+    status = audit.main([str(path), "--format=json"])
+    (report,) = json.loads(capsys.readouterr().out)["files"]
+    assert status == (1 if report["findings"] else 0), report["error"]
+    return report["findings"]
+
+
+def written(tmp_path, capsys, text, name="x.md"):
+    (tmp_path / name).write_text(text)
+    return audited(tmp_path / name, capsys)
+
+
+def fitting(findings, line, column):
+    """Return the middle of what fits at a place that a finding names."""
+    (place,) = [
+        place
+        for finding in findings
+        for place in finding["places"]
+        if (place["line"], place["column"]) == (line, column)
+    ]
+    return (place["low"] + place["high"]) / 2
+
+
+def test_empty_group_cells_are_filled_downwards(capsys):
+    findings = audited(CASES / "group_cells.md", capsys)
+    assert len(findings) == 1
+    assert fitting(findings, 6, "efficiency") == pytest.approx(0.4789, abs=2e-4)
+
+
+GROUPS = [
+    ("128", "device", "fp32", "1", "5210.40", "1"),
+    ("", "", "", "2", "8120.10", "0.7792"),
+    ("", "", "", "4", "9980.55", "0.3895"),
+    ("", "", "fp16", "1", "7000.20", "1"),
+    ("", "", "", "2", "11340.50", "0.8100"),
+    ("", "", "", "4", "15010.00", "0.5361"),
+    ("256", "local", "fp32", "1", "5910.00", "1"),
+    ("", "", "", "2", "9456.00", "0.8000"),
+    ("", "", "", "4", "15366.00", "0.6500"),
+]
+HEADER = ("batch", "kv store", "dtype", "GPUs", "samples/s", "efficiency")
+
+
+def framed(rows):
+    return "\n".join(
+        ["|".join(("", *cells, "")) for cells in (HEADER, ["--"] * 6, *rows)]
+    )
+
+
+def with_dittos(rows):
+    return framed([[cell or '"' for cell in cells] for cells in rows])
+
+
+def without_group_cells(rows):
+    kept = ["|".join(("", *filter(None, cells[:3]), *cells[3:], "")) for cells in rows]
+    return "\n".join(["|".join(("", *HEADER, "")), "|--" * 6 + "|", *kept])
+
+
+def comma_separated(rows):
+    return "\n".join(",".join(cells) for cells in (HEADER, *rows))
+
+
+def with_devices_first(rows):
+    order = (3, 0, 1, 2, 4, 5)
+    rows = [[cells[k] for k in order] for cells in (HEADER, ["--"] * 6, *rows)]
+    return "\n".join("|".join(("", *cells, "")) for cells in rows)
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        (framed, "x.md"),
+        (with_dittos, "x.md"),
+        (without_group_cells, "x.md"),
+        (comma_separated, "x.csv"),
+        (with_devices_first, "x.md"),
+    ],
+)
+def test_group_cells_in_other_forms(form, name, tmp_path, capsys):
+    line = 1 + form(GROUPS).splitlines().index(
+        next(text for text in form(GROUPS).splitlines() if "0.3895" in text)
+    )
+    findings = written(tmp_path, capsys, form(GROUPS), name)
+    assert len(findings) == 1
+    assert fitting(findings, line, "efficiency") == pytest.approx(0.4789, abs=2e-4)
+    right = [[cell.replace("0.3895", "0.4789") for cell in row] for row in GROUPS]
+    assert written(tmp_path, capsys, form(right), name) == []
+
+
+def first_view(text):
+    (table,) = documents.of_text("x", enumerate(text.splitlines(), 1))
+    return views(table)[0]
+
+
+def test_a_number_of_devices_never_has_decimals():
+    table = "|GPUs|img/s|\n|-|-|\n|{}|100|\n|{}|190|\n|{}|350|\n|{}|640|\n"
+    whole = first_view(table.format("1", "2.0", "4", "8"))
+    assert whole.of("devices") == [0]
+    assert all(whole.columns[0].items)
+    one_slip = first_view(table.format("1", "2.5", "4", "8"))
+    assert [bool(item) for item in one_slip.columns[0].items] == [1, 0, 1, 1]
+    times = first_view(table.format("8120.10", "9980.55", "3.25", "4"))
+    assert times.of("devices") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "series"),
+    [
+        ("group_cells", [("samples/s", [1, 2, 4])] * 2),
+        ("user_time", [("Wall Clock Time (s)", [1, 2, 4, 8])]),
+        ("two_lengths", [("Throughput (seq/s)", [1, 4, 16])] * 2),
+    ],
+)
+def test_the_series_that_a_table_holds(name, series):
+    found = derived.series(first_view((CASES / f"{name}.md").read_text()))
+    assert [
+        (one.name.rpartition(", ")[2], [point.devices for point in one.points])
+        for one in found
+    ] == series
+
+
+def test_user_and_system_time_are_no_times_of_a_run(tmp_path, capsys):
+    assert audited(CASES / "user_time.md", capsys) == []
+    text = (CASES / "user_time.md").read_text()
+    findings = written(tmp_path, capsys, text.replace("3.60", "3.06"))
+    assert fitting(findings, 5, "Speedup") == pytest.approx(3.60, abs=0.01)
+    for cpu_time in ("user", "sys", "CPU time (s)", "utime (s)", "user_time"):
+        head = text.replace("User Time (s)", cpu_time)
+        assert written(tmp_path, capsys, head) == []
+        findings = written(tmp_path, capsys, head.replace("3.60", "3.06"))
+        assert {place["column"] for f in findings for place in f["places"]} == {
+            "Wall Clock Time (s)",
+            "Speedup",
+        }
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("Sequence length", ("128", "512")),
+        ("Hidden size", ("256", "1024")),
+        ("Batch size", ("32", "64")),
+        ("Model", ("LSTM", "Transformer")),
+        ("dtype", ("fp32", "fp16")),
+        ("Image size", ("224x224", "512x512")),
+    ],
+)
+def test_a_column_of_parameters_separates_series(column, values, tmp_path, capsys):
+    text = (CASES / "two_lengths.md").read_text().replace("Sequence length", column)
+    for before, after in zip(("| 128 |", "| 512 |"), values):
+        text = text.replace(before, f"| {after} |")
+    assert written(tmp_path, capsys, text) == []
+    findings = written(tmp_path, capsys, text.replace("3.79", "3.97"))
+    assert len(findings) == 1
+    assert fitting(findings, 7, "Weak scaling") == pytest.approx(3.79, abs=0.01)
+
+
+def test_rows_of_two_series_in_any_order(tmp_path, capsys):
+    head, rule, *rows = (CASES / "two_lengths.md").read_text().splitlines()
+    mixed = "\n".join([head, rule, *rows[::3], *rows[1::3], *rows[2::3]])
+    assert written(tmp_path, capsys, mixed) == []
+    findings = written(tmp_path, capsys, mixed.replace("14.61", "16.41"))
+    assert len(findings) == 1
+    assert fitting(findings, 8, "Weak scaling") == pytest.approx(14.61, abs=0.01)

@@ -19,20 +19,16 @@ MOST_ROWS = 20_000  # a longer table is read in pieces, each checked by itself
 MOST_BYTES = 1 << 20  # of a line that are read
 MOST_CELLS = 2_000_000  # of an HTML table
 MOST_CAPTION = 1000  # characters
-_RULE = re.compile(r"[\s|:+=-]*[-=]{2}[\s|:+=-]*|[\s|:]*:?-:?[\s|:-]*")
+_OF_RULES = re.compile(r"[\s|:+=-]*")
+_LINE = re.compile(r"[-=]{2}")
 _CORNERS = "┌┬┐├┼┤└┴┘╔╦╗╠╬╣╚╩╝╒╤╕╞╪╡╘╧╛┏┳┓┡╇┩┣╋┫┗┻┛"
 _BOXES = str.maketrans(f"│┃║─━═{_CORNERS}", f"|||---{'+' * len(_CORNERS)}")
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_FIELDS = (
-    re.compile(r"\s*,\s*"),
-    re.compile(r"\t+"),
-    re.compile(r"\s{2,}"),
-    re.compile(r"\s+"),
-)
-_REMARK = re.compile(r"\s+\([^()]*\)$")  # at the end of a line, which has no header
+_GAPS = (re.compile(r"\t+"), re.compile(r"\s{2,}"), re.compile(r"\s+"))
 _COMMENTED = re.compile(r"#\s*\S+(?:\s{2,}\S+){3}")  # the header of nccl-tests
 _UNITS = re.compile(r"[#\s]*(?:\([\w/%]+\)\s*)+")  # a line below a header
-_HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*?)[\s#]*")
+_CLOSING = "# \t"  # of a heading
+_HEADING = re.compile(r"\s{0,3}#{1,6}(?=\s)")
 
 Row = tuple[int, tuple[str, ...]]
 
@@ -171,12 +167,12 @@ def _kind(line: str, before: str) -> tuple[str, str]:
     text = line.strip().removeprefix(">").strip()
     if (
         text[:1] == "#"
-        and (heading := _HEADING.fullmatch(line))
+        and (heading := _HEADING.match(line))
         and not _COMMENTED.match(text)
     ):
-        return "heading", numbers.plain(heading[1])
+        return "heading", numbers.plain(line[heading.end() :].rstrip(_CLOSING))
     has_pipe, is_below = "|" in text, before == "pipes"
-    is_rule = (has_pipe or is_below) and _RULE.fullmatch(text)
+    is_rule = (has_pipe or is_below) and _is_rule(text)
     if (
         text.count("|") > 1
         or text.startswith("+-")
@@ -193,7 +189,7 @@ def _piped(block: Sequence[tuple[int, str]]) -> list[Row]:
     If the header has no pipe in front, a pipe in front of a shorter row follows an
     empty first cell.
     """
-    lines = [(number, text) for number, text in block if not _RULE.fullmatch(text)]
+    lines = [(number, text) for number, text in block if not _is_rule(text)]
     rows: list[Row] = []
     is_framed = bool(lines) and lines[0][1].startswith("|")
     for number, text in lines:
@@ -225,10 +221,12 @@ def _columns(
         if not _UNITS.fullmatch(text)
     ]
     rows = [
-        (number, text) for number, text in block if not _RULE.fullmatch(text.strip())
+        (number, _without_remark(text.strip()))
+        for number, text in block
+        if not _is_rule(text.strip())
     ]
-    for split in _FIELDS:
-        fields = [tuple(split.split(_REMARK.sub("", text.strip()))) for _, text in rows]
+    for split in (_at_commas, *(gap.split for gap in _GAPS)):
+        fields = [tuple(split(text)) for _, text in rows]
         for start in range(len(fields) - 2):
             width, end = len(fields[start + 1]), start + 1
             head = (
@@ -251,12 +249,35 @@ def _columns(
 
 
 def _spaced(text: str) -> str:
-    """A line without the frames of benchstat, and without blanks in "56.44µ ±  5%"."""
-    return (
-        re.sub(r"\s*±\s*", " ± ", text.replace("|", "  "))
-        if "±" in text or "|" in text
-        else text
-    )
+    """Return a line without benchstat's frames, and with "56.44µ ± 5%" as one field."""
+    if "±" not in text and "|" not in text:
+        return text
+    return " ± ".join(map(str.strip, text.replace("|", "  ").split("±")))
+
+
+# Every line of any file is looked at here, so each of these takes linear time, which
+# a regular expression with two neighbouring repeats does not.
+def _is_rule(text: str) -> bool:
+    """Return whether a line is drawn between rows: "|---|---:|", "+==+", "|-|"."""
+    if not _OF_RULES.fullmatch(text):
+        return False
+    if _LINE.search(text):
+        return True
+    bare = text.strip("| \t").removeprefix(":")
+    return bare.startswith("-") and not {"+", "="} & set(text)
+
+
+def _without_remark(text: str) -> str:
+    """Return a line without the remark in brackets at its end, which has no header."""
+    if not text.endswith(")"):
+        return text
+    before, _, remark = text.rpartition("(")
+    has_gap = before != before.rstrip()
+    return before.rstrip() if has_gap and ")" not in remark[:-1] else text
+
+
+def _at_commas(text: str) -> list[str]:
+    return [field.strip() for field in text.split(",")]
 
 
 def _table(
@@ -511,7 +532,8 @@ def _of_objects(
         (number, tuple(_text(item.get(key)) for key in header)) for number, item in flat
     )
     if len(header) > 1 and len(rows) > 1:
-        yield Table(source, rows[0][0], header, rows, name, "")
+        titles = tuple(key[: numbers.LONGEST] for key in header)
+        yield Table(source, rows[0][0], titles, rows, name[:MOST_CAPTION], "")
 
 
 def _flat(item: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

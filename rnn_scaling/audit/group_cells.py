@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Sequence
 
 from rnn_scaling.audit import headers, numbers
+from rnn_scaling.audit.numbers import Printed
 
 Row = tuple[int, tuple[str, ...]]  # line number, texts of the cells
 _COUNTED = ("devices", "batch", "global_batch")
@@ -96,12 +97,16 @@ def filled(header: Sequence[str], rows: Sequence[Row]) -> tuple[Row, ...]:
     """
     if not any(_is_empty(cell) for _, texts in rows for cell in texts):
         return tuple(rows)
-    is_measured = [headers.read(title).quantity in _MEASURED for title in header]
-    inner = {
-        column
-        for column, measured in enumerate(is_measured)
-        if not measured and _restarts_with_devices(header, rows, column)
-    }
+    quantities = [headers.read(title).quantity for title in header]
+    is_measured = [quantity in _MEASURED for quantity in quantities]
+    inner: set[int] = set()
+    if "devices" in quantities:
+        devices = quantities.index("devices")
+        counts = [numbers.parse(texts[devices]) for _, texts in rows]
+        for column in range(devices + 1, len(header)):
+            cells = [texts[column] for _, texts in rows]
+            if not is_measured[column] and _restarts_with(counts, cells):
+                inner.add(column)
     found: list[Row] = []
     for number, texts in rows:
         if not found or not any(map(numbers.parse, texts)):
@@ -122,17 +127,11 @@ def _is_empty(cell: str) -> bool:
     return cell.strip() in _DITTO
 
 
-def _restarts_with_devices(
-    header: Sequence[str], rows: Sequence[Row], column: int
-) -> bool:
-    """Return whether a column has texts only in rows that begin a series."""
-    of_devices = [
-        k for k in range(column) if headers.read(header[k]).quantity == "devices"
-    ]
-    has_text = [not _is_empty(texts[column]) for _, texts in rows]
-    if not of_devices or not has_text[0] or all(has_text):
+def _restarts_with(counts: Sequence[Printed | None], cells: Sequence[str]) -> bool:
+    """Return whether a column has texts only where the numbers of devices restart."""
+    has_text = [not _is_empty(cell) for cell in cells]
+    if not has_text[0] or all(has_text):
         return False
-    counts = [numbers.parse(texts[of_devices[0]]) for _, texts in rows]
     for number, before, has in zip(counts[1:], counts, has_text[1:]):
         if number is None or before is None:
             return False

@@ -67,7 +67,8 @@ _WALL_CLOCK = re.compile(r"\bwall\b|wall[-_ ]?clock|\belapsed\b|\breal\b")
 _CPU = re.compile(r"\bcpu\b")
 _UNITS = ("", "%", "x")  # that every column may mix
 _BRACKETS = re.compile(
-    r"\d\S*(?:\s?[A-Za-zµ%/]{1,12})?\s*[(\[/,]\s*([^()\[\]]+?)\s*[)\]]?$"
+    # Bounded repeats: three without bounds take cubic time in a cell of digits and commas.
+    r"\d\S{0,24}(?:\s?[A-Za-zµ%/]{1,12})?\s?[(\[/,]\s?([^()\[\]]{1,30}?)\s?[)\]]?$"
 )
 _UNIT = re.compile(
     r"\b(ns|us|µs|ms|millis(?:econds)?|micros(?:econds)?|nanos(?:econds)?|mins?\b(?! \w)|minutes|h|hrs|hours|days)\b"

@@ -5,13 +5,14 @@ import dataclasses
 import gc
 import itertools
 import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from math import nan
 from pathlib import Path
 
 from rnn_scaling.audit import (
     documents,
     headers,
+    headings,
     limits,
     numbers,
     own_records,
@@ -158,13 +159,21 @@ def check(table: Table) -> tuple[int, list[Finding]]:
     """
     compared, found, seen = 0, [], set[Ref]()
     for view in views(table):
-        believed = readings.readings(view)
+        swaps = list(headings.swapped(view))
+        mistitled = {reading.target for swap in swaps for reading in swap}
+        believed = [
+            reading
+            for reading in readings.readings(view)
+            if reading.target not in mistitled
+        ]
         compared += sum(
             reading.compared or len(reading.instances) for reading in believed
         )
         measured = list(limits.series(view))
         compared += sum(len(points) for _, points in measured)
-        for refs, made in _findings(view, believed, measured):
+        of_swaps = [_of_swap(view, swap) for swap in swaps]
+        of_cells = _findings(view, believed, measured, mistitled)
+        for refs, made in itertools.chain(of_swaps, of_cells):
             if not seen & set(refs):
                 seen |= set(refs)
                 found.append(made)
@@ -172,8 +181,19 @@ def check(table: Table) -> tuple[int, list[Finding]]:
 
 
 def _findings(
-    view: View, believed: Sequence[Reading], measured: Sequence[limits.Measured]
+    view: View,
+    believed: Sequence[Reading],
+    measured: Sequence[limits.Measured],
+    mistitled: Set[int],
 ) -> Iterator[tuple[tuple[Ref, ...], Finding]]:
+    """Yield the places and the finding of every fault.
+
+    Args:
+      view: The view of a table.
+      believed: The relations that hold in it, apart from some rows.
+      measured: Its series.
+      mistitled: Columns whose headings are swapped; their values have no meaning.
+    """
     for fault in filter(_is_material, repairs.faults(view, believed)):
         refs = tuple(
             dict.fromkeys(ref for change in fault.changes for ref in change.places)
@@ -188,6 +208,8 @@ def _findings(
     for reading in itertools.chain.from_iterable(
         check(view, believed) for check in of_columns
     ):
+        if reading.target in mistitled:
+            continue
         yield (
             tuple(item.ref for item in view.columns[reading.target].items if item),
             _of_column(view, reading),
@@ -270,6 +292,26 @@ def _of_column(view: View, reading: Reading) -> Finding:
         reading.bits,
         others,
     )
+
+
+def _of_swap(view: View, swap: headings.Swap) -> tuple[tuple[Ref, ...], Finding]:
+    """Return the cells of two columns with swapped headings, and the finding."""
+    cells = [
+        [item.ref for item in view.columns[reading.target].items if item]
+        for reading in swap
+    ]
+    table = view.table
+    titles = [table.header[refs[0][1] % len(table.header)] for refs in cells]
+    finding = Finding(
+        "swapped-headings",
+        IMPOSSIBLE,
+        table.source,
+        tuple(Place(table.line, "", title, title, nan, nan) for title in titles),
+        _formula(swap[0].instances[0]),
+        min(reading.bits for reading in swap),
+        _excerpt(view, [ref for pair in zip(*cells) for ref in pair][: 2 * MOST_SHOWN]),
+    )
+    return tuple(itertools.chain(*cells)), finding
 
 
 def _formula(instance: Instance) -> str:

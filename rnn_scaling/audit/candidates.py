@@ -21,6 +21,7 @@ _MOST_RATIOS = 20  # that are tried even if few rows fit: a column may have slip
 MOST_INSTANCES = 30_000  # of a table, about, that generic relations make
 FEWEST_READ = 12  # readings of a column that are worked out in any table
 _WORD = re.compile(r"\w+")
+_REPLACED = re.compile(r" (?:to|-|–|—|->|=>|→) ")
 MEASURES = ("rate", "each", "seconds", "speedup")
 CLEAR = 10.0  # bits of a reading that leaves nothing to explain
 _SAME = 0.002  # by which neighbours differ that prove something (natural logarithm)
@@ -86,8 +87,19 @@ def stated(view: View, target: int, relations: Sequence[Relation]) -> Iterator[R
                 yield reading
 
 
+def with_sources(
+    view: View, target: int, relation: Relation, sources: tuple[int, ...]
+) -> Iterator[Reading]:
+    """Return the readings of a relation whose source columns are given."""
+    return _read(view, _trials(view, target, relation, sources))
+
+
 def _is_possible(column: Column, relation: Relation) -> bool:
-    """An efficiency far above 1 is none of weak scaling: it was not divided by the devices."""
+    """Return whether a relation can be what a column's header says.
+
+    An efficiency far above 1 is not one of weak scaling: it was not divided by the
+    devices.
+    """
     return relation.name != "weak efficiency" or all(
         not item or item.low < _MOST_EFFICIENT for item in column.items
     )
@@ -416,7 +428,8 @@ def _is_stated(column: Column, a: Column, b: Column) -> bool:
     is_known = headers.is_baseline(baseline.name) and not headers.is_baseline(
         compared.name
     )
-    return (is_compared and is_known) or _names_both(column.name, a, b)
+    is_named = _names_both(column.name, a, b) or _names_change(column, a, b)
+    return (is_compared and is_known) or is_named
 
 
 def _names_both(name: str, a: Column, b: Column) -> bool:
@@ -428,6 +441,23 @@ def _names_both(name: str, a: Column, b: Column) -> bool:
         word and word & column_words - same
         for word, column_words, same in zip(words, others, reversed(others))
     )
+
+
+def _names_change(column: Column, a: Column, b: Column) -> bool:
+    """Return whether a header names what was replaced and by what: "TF32 to mixed".
+
+    The ratio a / b is the new rate over the old one, or the old time over the new one.
+    """
+    if column.quantity != "speedup" or a.quantity != b.quantity:
+        return False
+    parts = _REPLACED.split(column.name.lower())
+    if len(parts) != 2 or a.quantity not in ("rate", "each", "seconds"):
+        return False
+    old, new = (a, b) if a.quantity == "seconds" else (b, a)
+    old_words = set(_WORD.findall(old.name.lower()))
+    new_words = set(_WORD.findall(new.name.lower()))
+    before, after = (set(_WORD.findall(part)) for part in parts)
+    return bool(before & (old_words - new_words) and after & (new_words - old_words))
 
 
 def _is_close(

@@ -23,7 +23,9 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    kind: str  # "number", "one-of", "exchange", "column", "record", or a kind of patterns.py or limits.py
+    # "number", "one-of", "exchange", "column", "swapped-headings", "record", or a kind
+    # of patterns.py or limits.py
+    kind: str
     strength: str
     source: str
     places: tuple[

@@ -236,6 +236,13 @@ def _single(
             for term in instance.terms[:1]
         }
         fitting = [(ref, fit) for ref, fit in fitting if ref in totals]
+    # People compute the target from the other numbers, so it is named first.
+    targets = {
+        instance.terms[0].item.ref
+        for instance in broken
+        if not isinstance(instance, Sum)
+    }
+    fitting.sort(key=lambda pair: pair[0] not in targets)
     return [Change("number", (ref,), (fit,)) for ref, fit in fitting]
 
 

@@ -36,9 +36,11 @@ def fits(place: Place) -> str:
 
 
 def _row(place: Place, finding: Finding) -> str:
-    """Its name, which stands in the first column; of a number there the line."""
+    """Return a row's name, or its line if the name is the number or not unique."""
     is_first = bool(finding.excerpt) and finding.excerpt[0][1][0] == place.column
-    return f'row "{place.row}"' if place.row and not is_first else f"line {place.line}"
+    names = [texts[0] for _, texts in finding.excerpt[1:]]
+    is_named = place.row and not is_first and names.count(place.row) < 2
+    return f'row "{place.row}"' if is_named else f"line {place.line}"
 
 
 def statements(finding: Finding) -> list[Statement]:
@@ -60,6 +62,8 @@ def statements(finding: Finding) -> list[Statement]:
         for p in finding.places
     ]
     values |= {"places": places, "choices": " or ".join(places)}
+    if finding.kind == "swapped-headings":
+        values["headings"] = [f'"{place.column}"' for place in finding.places]
     if finding.kind == "copy":
         values["other"] = _row(finding.places[-1], finding)
     kind = f"audit-{finding.kind}"

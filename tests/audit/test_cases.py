@@ -182,3 +182,93 @@ def test_rows_of_two_series_in_any_order(tmp_path, capsys):
     findings = written(tmp_path, capsys, mixed.replace("14.61", "16.41"))
     assert len(findings) == 1
     assert fitting(findings, 8, "Weak scaling") == pytest.approx(14.61, abs=0.01)
+
+
+def kinds(findings):
+    return [
+        (finding["kind"], [place["column"] for place in finding["places"]])
+        for finding in findings
+    ]
+
+
+def test_headings_that_belong_to_each_others_values(tmp_path, capsys):
+    findings = audited(CASES / "swapped_headings.md", capsys)
+    titles = ["Weak scaling - mixed", "Weak scaling - FP32"]
+    assert kinds(findings) == [("swapped-headings", titles)]
+    text = (CASES / "swapped_headings.md").read_text()
+    right = (
+        text.replace(titles[0], "#")
+        .replace(titles[1], titles[0])
+        .replace("#", titles[1])
+    )
+    assert written(tmp_path, capsys, right) == []
+
+
+SWAPS = {
+    ("Efficiency", "Speedup"): [
+        "GPUs|img/s|Efficiency|Speedup",
+        "1|100.5|1.00|100%",
+        "2|195.2|1.94|97%",
+        "4|380.1|3.78|95%",
+        "8|720.3|7.17|90%",
+    ],
+    ("Speedup B", "Speedup A"): [
+        "Threads|Time A (s)|Time B (s)|Speedup B|Speedup A",
+        "1|40.0|60.0|1.00|1.00",
+        "2|21.0|38.0|1.90|1.58",
+        "4|11.5|25.0|3.48|2.40",
+    ],
+    ("Efficiency batch 64", "Efficiency batch 32"): [
+        "GPUs|img/s batch 32|img/s batch 64|Efficiency batch 64|Efficiency batch 32",
+        "1|80.0|90.0|100%|100%",
+        "2|150.0|177.0|94%|98%",
+        "4|270.0|340.0|84%|94%",
+    ],
+}
+
+
+@pytest.mark.parametrize("titles", SWAPS)
+def test_other_swapped_headings(titles, tmp_path, capsys):
+    head, *rows = SWAPS[titles]
+    rule = "|".join("-" * len(head.split("|")))
+    findings = written(tmp_path, capsys, "\n".join([head, rule, *rows]))
+    ((kind, columns),) = kinds(findings)
+    assert (kind, sorted(columns)) == ("swapped-headings", sorted(titles))
+    first, second = titles
+    head = head.replace(first, "#").replace(second, first).replace("#", second)
+    assert written(tmp_path, capsys, "\n".join([head, rule, *rows])) == []
+
+
+def test_two_wrong_ratios_of_three(tmp_path, capsys):
+    findings = audited(CASES / "two_errors.md", capsys)
+    column = "Speedup (TF32 to mixed)"
+    assert fitting(findings, 3, column) == pytest.approx(3.21, abs=0.04)
+    assert fitting(findings, 4, column) == pytest.approx(3.21, abs=0.04)
+    text = (CASES / "two_errors.md").read_text()
+    right = text.replace("2.20", "3.21").replace("3.24", "3.21")
+    assert written(tmp_path, capsys, right) == []
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Speedup (fp32 to bf16)",
+        "Speedup (fp32 - bf16)",
+        "Speedup (fp32 → bf16)",
+        "Speedup bf16 over fp32",
+        "Speedup (bf16 / fp32)",
+    ],
+)
+def test_headers_that_name_what_was_replaced(header, tmp_path, capsys):
+    def table(*speedups):
+        rates = [(905.2, 2905.1), (3570.9, 7141.8), (7040.1, 14100.0), (99.1, 210.5)]
+        rows = [
+            f"|{old}|{new}|{printed or f'{new / old:.2f}'}|"
+            for (old, new), printed in zip(rates, speedups)
+        ]
+        return "\n".join([f"|img/s fp32|img/s bf16|{header}|", "|-|-|-|", *rows])
+
+    assert written(tmp_path, capsys, table("", "", "", "")) == []
+    findings = written(tmp_path, capsys, table("2.20", "", "2.02", ""))
+    assert fitting(findings, 3, header) == pytest.approx(3.21, abs=0.04)
+    assert fitting(findings, 5, header) == pytest.approx(2.00, abs=0.02)

@@ -25,7 +25,11 @@ from rnn_scaling.analysis.prediction.curves import (
     PredictedPoint,
     Prediction,
 )
-from rnn_scaling.analysis.prediction.predicting import answer, predict
+from rnn_scaling.analysis.prediction.predicting import (
+    answer,
+    efficiency_without,
+    predict,
+)
 
 # Words/s on 1 to 8 GPUs of the five timing tables of seeds/002.
 TIMING_TABLES = {
@@ -135,6 +139,48 @@ def test_the_answer_is_about_the_most_devices_whose_interval_is_not_wide():
     assert told((4, 1.1), (8, 1.9), (16, 2.5), (64, 9.0)) == [8, 64]
     assert told((4, 1.1), (64, 1.5)) == [64]
     assert told((4, 3.0), (64, 9.0)) == [64]
+
+
+def needed(efficiency, **parts):
+    """Return what the answer says about an efficiency of 90 %."""
+    rate = Interval(2.0, 1.9, 2.1)
+    point = PredictedPoint(4, rate, efficiency, {**dict.fromkeys(PARTS, 0.0), **parts})
+    return answer(Prediction(curve((1.0, 2.0)), (point,), {}))[-1]
+
+
+def test_parts_are_removed_from_a_step_and_not_from_its_efficiency():
+    """Losses of 0.2, 0.3 and 0.5 of the computing time: a step takes 2, efficiency 50 %."""
+    points = {"contention": 0.2 / 2, "exchange": 0.3 / 2, "fixed cost": 0.5 / 2}
+    assert efficiency_without(0.5, points["exchange"]) == pytest.approx(1 / 1.7)
+    said = needed(Interval(0.5, 0.4, 0.6), **points)
+    assert said.kind == "predict-needs-more"
+    assert said.values["without"] == pytest.approx(1 / 1.5)
+
+
+def test_a_needed_factor_makes_the_step_that_short():
+    losses = {"exchange": 0.2, "contention": 0.05}
+    efficiency = 1 / 1.25
+    parts = {name: loss * efficiency for name, loss in losses.items()}
+    said = needed(Interval(efficiency, 0.7, 0.85), **parts)
+    assert said.kind == "predict-needs"
+    shorter = 1 + 0.2 / said.values["factor"] + 0.05
+    assert 1 / shorter == pytest.approx(0.9)
+    unsplit = needed(Interval(0.722, 0.525, 0.871), **{"not split": 0.278})
+    assert unsplit.kind == "predict-needs-unsplit"
+    assert unsplit.values["factor"] == pytest.approx(3.5, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("low", "value", "kind"),
+    [
+        (0.91, 0.95, "predict-is-efficient"),
+        (0.89, 0.95, "predict-may-be-efficient"),
+        (0.85, 0.89, "predict-needs"),
+    ],
+)
+def test_no_change_is_needed_only_if_the_whole_interval_is_efficient(low, value, kind):
+    lost = {"exchange": 1 - value}
+    assert needed(Interval(value, low, 0.99), **lost).kind == kind
 
 
 def test_each_machine_brings_its_own_cores_and_memory():

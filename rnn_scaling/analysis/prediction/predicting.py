@@ -190,7 +190,7 @@ def answer(prediction: Prediction) -> list[Statement]:
         }
         made += [
             Statement("predict-efficiency", curve.name, percent),
-            _needed(point, point.efficiency.value),
+            _needed(point, point.efficiency),
         ]
     return made if point is new[-1] else [*made, _rate(curve, new[-1])]
 
@@ -213,29 +213,49 @@ def _is_wide(rate: Interval) -> bool:
     return not high <= WIDE * rate.value <= WIDE**2 * low
 
 
-def _needed(point: PredictedPoint, efficiency: float) -> Statement:
-    """What would have to change on these devices for an efficiency of EFFICIENT."""
-    missing, part = EFFICIENT - efficiency, largest_part(point.parts)
+def _needed(point: PredictedPoint, efficiency: Interval) -> Statement:
+    """Return what would have to change on these devices for an efficiency of EFFICIENT.
+
+    The parts of a step are times, and efficiency is 1 / (1 + losses). Parts are
+    therefore removed from the step, never from the efficiency.
+    """
+    part = largest_part(point.parts)
     values: dict[str, Any] = {
         "devices": point.devices,
         "wanted": EFFICIENT,
         "part": part,
     }
-    if missing <= 0:
+    low = efficiency.ends[0] if efficiency.ends else efficiency.value
+    if low >= EFFICIENT:
         return Statement("predict-is-efficient", values=values)
+    if efficiency.value >= EFFICIENT:
+        return Statement("predict-may-be-efficient", values=values)
     if part is None or part == PARTS[-1]:
-        return Statement(
-            "predict-needs-unsplit",
-            values={**values, "factor": (1 - efficiency) / (1 - EFFICIENT)},
-        )
+        values["factor"] = (1 / efficiency.value - 1) / (1 / EFFICIENT - 1)
+        return Statement("predict-needs-unsplit", values=values)
     lost = point.parts[part]
-    if lost <= missing:
-        return Statement(
-            "predict-needs-more", values={**values, "without": efficiency + lost}
-        )
-    return Statement(
-        "predict-needs", values={**values, "factor": lost / (lost - missing)}
-    )
+    without = efficiency_without(efficiency.value, lost)
+    if without <= EFFICIENT:
+        values["without"] = without
+        return Statement("predict-needs-more", values=values)
+    part_time = lost / efficiency.value
+    excess_time = 1 / efficiency.value - 1 / EFFICIENT
+    values["factor"] = part_time / (part_time - excess_time)
+    return Statement("predict-needs", values=values)
+
+
+def efficiency_without(efficiency: float, lost: float) -> float:
+    """Return the efficiency of a step from which one part is removed.
+
+    Args:
+      efficiency: Ideal time of a step over its time t, above 0.
+      lost: Time of the part over t, below 1. These are the points of efficiency
+        that the part takes of the ideal.
+
+    Returns:
+      Ideal time over what remains of t: efficiency / (1 - lost).
+    """
+    return efficiency / (1 - lost)
 
 
 def largest_part(parts: Mapping[str, float]) -> str | None:

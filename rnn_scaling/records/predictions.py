@@ -72,10 +72,24 @@ def read(folder: Path) -> tuple[list[KeptPrediction], list[str]]:
     found, left_out = [], []
     for path in sorted((folder / FOLDER).glob("*.json")):
         try:
-            found.append(sealed_files.read(path, KeptPrediction, SCHEMA, UNSEALED))
+            kept = sealed_files.read(path, KeptPrediction, SCHEMA, UNSEALED)
+            _check_fitted(kept)
+            found.append(kept)
         except (OSError, ValueError) as e:
             left_out.append(f"{path}: {getattr(e, 'strerror', None) or e}")
     return sorted(found, key=lambda kept: kept.date), left_out
+
+
+def _check_fitted(kept: KeptPrediction) -> None:
+    """Refuse a prediction that no run identifies; it would belong to every series.
+
+    Raises:
+      ValueError: If a number of devices has no rate, or none is listed.
+    """
+    if not kept.fitted or not all(fitted.rates for fitted in kept.fitted):
+        raise ValueError(
+            "fitted has no rates; expected the rates of the runs on each number of devices"
+        )
 
 
 def keep(new: KeptPrediction, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 import rnn_scaling
 from rnn_scaling.commands import audit, history, predict, report
 from rnn_scaling.records import predictions
+from rnn_scaling.records.predictions import Fitted
 from tests.support.paths import ROOT
 from tests.support.scaling_runs import timed, write_folder
 
@@ -43,6 +45,12 @@ def go(tmp_path, monkeypatch, capsys):
 def as_json(go, *words):
     status, out, err = go(*words, "--format=json")
     assert (status, err) == (0, ""), err
+    return json.loads(out)
+
+
+def as_json_with_warnings(go, *words):
+    status, out, _ = go(*words, "--format=json")
+    assert status == 0
     return json.loads(out)
 
 
@@ -295,6 +303,26 @@ def test_a_broken_prediction_is_named_and_hides_nothing(go, tmp_path):
     status, out, err = go("mine", "--num_devices=8")
     assert status == 0 and err.count("\n") == 1 and "broken.json" in err
     assert len(predictions.read(mine)[0]) == 2
+
+
+@pytest.mark.parametrize("fitted", [(), (Fitted(devices=1, rates=()),)])
+def test_a_prediction_without_runs_is_left_out_by_every_reader(go, tmp_path, fitted):
+    mine = write_folder(tmp_path / "mine", runs(1, 2))
+    as_json(go, "mine", "--num_devices=4")
+    [kept], _ = predictions.read(mine)
+    forged = dataclasses.replace(kept, name="forged", fitted=fitted)
+    predictions.keep(forged, mine)
+    write_folder(mine, runs(1, 2, 4))
+    for words, command in (
+        (("mine",), report),
+        (("mine", "--num_devices=8"), predict),
+        (("--track_record", "mine"), predict),
+    ):
+        status, _, err = go(*words, command=command)
+        assert status == 0
+        assert "fitted" in err
+    content = as_json_with_warnings(go, "--track_record", "mine")
+    assert kinds(content) == ["track-record", "predict-hit"]
 
 
 def test_writers_at_once_leave_one_file(tmp_path):

@@ -42,6 +42,8 @@ class UpdateMode(Choice):
     )
     has_global_batch: bool = False  # whether the host gets one batch for all towers, of which the step cuts theirs
     has_one_copy: bool = False  # whether towers read variables that lie elsewhere; else each device has a copy
+    # How the messages of its own all-reduce travel, if it has one, as `AllReduce.messages`.
+    messages: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +53,9 @@ class AllReduce(Choice):
     # The numbers of devices that it takes, in words, those that it does not take, and whether it takes one.
     ranks: tuple[str, str, Callable[[int], bool]] = ("any", "", lambda count: True)
     spans_workers: bool = False  # whether its ranks may be towers of several processes
+    # How its messages travel, a name of analysis.prediction.curves.ALGORITHMS; predictions
+    # of its time use it.
+    messages: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,6 +172,7 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
         engine="multi_worker",
         alone="distributed_independent",
         one_tower_on_cpus=True,
+        messages="ring",
     ),
     "horovod": UpdateMode(
         "rnn_scaling.training.variable_update.horovod",
@@ -175,6 +181,7 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
         engine="horovod",
         alone="distributed_independent",
         needs="horovod",
+        messages="ring",
     ),
     "distributed_parameter_server": UpdateMode(
         "rnn_scaling.training.variable_update.parameter_server",
@@ -198,11 +205,17 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
     ),
 }
 ALL_REDUCES: Mapping[str, AllReduce] = {
-    "nccl": AllReduce("rnn_scaling.training.all_reduce.nccl", needs_gpus=True),
-    "collective": AllReduce(
-        "rnn_scaling.training.all_reduce.collective", spans_workers=True
+    "nccl": AllReduce(
+        "rnn_scaling.training.all_reduce.nccl", needs_gpus=True, messages="ring"
     ),
-    "xring": AllReduce("rnn_scaling.training.all_reduce.xring", has_shards=True),
+    "collective": AllReduce(
+        "rnn_scaling.training.all_reduce.collective",
+        spans_workers=True,
+        messages="ring",
+    ),
+    "xring": AllReduce(
+        "rnn_scaling.training.all_reduce.xring", has_shards=True, messages="ring"
+    ),
     "rechd": AllReduce(
         "rnn_scaling.training.all_reduce.rechd",
         ranks=(
@@ -210,14 +223,23 @@ ALL_REDUCES: Mapping[str, AllReduce] = {
             "other numbers",
             lambda count: not count & (count - 1),
         ),
+        messages="tree",
     ),
-    "pscpu": AllReduce("rnn_scaling.training.all_reduce.pscpu", has_shards=True),
+    "pscpu": AllReduce(
+        "rnn_scaling.training.all_reduce.pscpu",
+        has_shards=True,
+        messages="parameter_server",
+    ),
     "psgpu": AllReduce(
-        "rnn_scaling.training.all_reduce.psgpu", has_shards=True, needs_gpus=True
+        "rnn_scaling.training.all_reduce.psgpu",
+        has_shards=True,
+        needs_gpus=True,
+        messages="parameter_server",
     ),
     "hierarchical": AllReduce(
         "rnn_scaling.training.all_reduce.hierarchical",
         ranks=("an even", "odd numbers", lambda count: count < 2 or count % 2 == 0),
+        messages="hierarchical",
     ),
 }
 TEXT_FILES = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
@@ -445,6 +467,17 @@ def without_input(source: Any) -> str:
         if source in DATA_SOURCES and DATA_SOURCES[source].on_device
         else "device"
     )
+
+
+def messages_of(name: str) -> str:
+    """Return how the messages of an all-reduce, or of a mode with its own one, travel.
+
+    Returns:
+      A name of analysis.prediction.curves.ALGORITHMS; "" if that is unknown.
+    """
+    if name in ALL_REDUCES:
+        return ALL_REDUCES[name].messages
+    return VARIABLE_UPDATES[name].messages if name in VARIABLE_UPDATES else ""
 
 
 def has_servers(mode: Any) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
+from rnn_scaling import entry, registry
 from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.prediction import from_rows
 from rnn_scaling.analysis.prediction.costs import exchange_s
@@ -236,7 +236,7 @@ def read_links(path: Path) -> dict[str, Link]:
 def _link(series: dict[str, Any], device: str) -> Link:
     """The link with which the same algorithm over the same ranks takes alpha + bytes / beta, as the fit says."""
     ranks, fit = series["ranks"], series["fit"]
-    algorithm = from_rows.ALGORITHM.get(series["name"].partition("#")[0], "ring")
+    algorithm = registry.messages_of(series["name"].partition("#")[0]) or "ring"
     messages = exchange_s(algorithm, ranks, 1.0, 0.0, [Link(1.0, math.inf)])
     sent = exchange_s(
         algorithm, ranks, 1.0, 0.0, [Link(0.0, 1.0)]

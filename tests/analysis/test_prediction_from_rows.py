@@ -7,11 +7,17 @@ import math
 
 import pytest
 
-from rnn_scaling import entry
+from rnn_scaling import entry, registry
 from rnn_scaling.analysis.exchange import exchanged_bytes
 from rnn_scaling.analysis.prediction import from_rows
 from rnn_scaling.analysis.prediction.costs import exchange_s
-from rnn_scaling.analysis.prediction.curves import STRONG, WEAK, CannotPredict, Link
+from rnn_scaling.analysis.prediction.curves import (
+    ALGORITHMS,
+    STRONG,
+    WEAK,
+    CannotPredict,
+    Link,
+)
 from rnn_scaling.analysis.prediction.from_rows import Links
 from rnn_scaling.analysis.rows import with_baselines
 from rnn_scaling.commands.prediction_series import read_links
@@ -132,11 +138,19 @@ def test_where_the_exchange_leaves_a_socket_or_a_machine_follows_from_the_topolo
     assert curves(runs)[0].knowledge.links == (Link(0.0, math.inf, size),)
 
 
+def test_every_all_reduce_of_the_registry_has_a_closed_form():
+    """An all-reduce that is added there needs no second list."""
+    for name in registry.ALL_REDUCES:
+        assert registry.messages_of(name) in ALGORITHMS, name
+        assert exchange_s(registry.messages_of(name), 4, 1e8, 0.0, [Link(0, 1e9)]) > 0
+
+
 def test_stored_links_give_back_the_fitted_times():
     links = read_links(LINKS)
     for series in json.loads(LINKS.read_text())["series"]:
         if series["kind"] == "all_reduce":
-            fit, algorithm = series["fit"], from_rows.ALGORITHM[series["name"]]
+            fit = series["fit"]
+            algorithm = registry.messages_of(series["name"])
             for size in (4, 1_000_000):
                 expected = 1e-6 * fit["alpha_us"] + size / (1e9 * fit["beta_gb_per_s"])
                 found = exchange_s(

@@ -24,14 +24,6 @@ from rnn_scaling.analysis.steps.parts import split_steps
 from rnn_scaling.machine import topology
 
 SERVER = "parameter_server"
-# The algorithm of an exchange, by the all-reduce that ran, else by the mode.
-ALGORITHM = {
-    **dict.fromkeys(
-        ("nccl", "collective", "xring", "horovod", "multi_worker_mirrored"), "ring"
-    ),
-    **{"rechd": "tree", "hierarchical": "hierarchical"},
-    **dict.fromkeys(("pscpu", "psgpu"), SERVER),
-}
 # What a record says of a network that was made for its run.
 _MADE = re.compile(
     r"([\d.]+) Mbit/s(?: to ([\d.]+) Mbit/s)? of payload measured.*round trip ([\d.]+) ms"
@@ -182,7 +174,7 @@ def _algorithm(row: Row) -> str:
         return ""
     if not mode.trains_one_model:
         return "none"
-    return SERVER if mode.has_one_copy else ALGORITHM.get(_all_reduce(row), "")
+    return SERVER if mode.has_one_copy else registry.messages_of(_all_reduce(row))
 
 
 def _all_reduce(row: Row) -> str:

@@ -11,7 +11,8 @@ and E(m,n,d) = X(m,n,d) / (n X(m,1,d)):
 
 times the ideal n X(m,1,d). In strong scaling, with f = X(m,1,d) with a tower's share / X(m,1,d) with the whole batch,
 fixed cost = 1 - f, and the other parts are multiplied by f. Where n devices of a CPU share c < n cores,
-oversubscription = 1 - c/n, and contention = c/n - E(i,n,device), unless an efficiency is known to be above c/n.
+oversubscription = 1 - c/n, and contention = c/n - E(i,n,device). That is computed from the assumption that every device
+keeps a core busy. If the efficiency of any row of the table is known to be above its c/n, no row has this part.
 
 What is not known stays in the residual: where a run is missing, the command that supplies it is named. A part is told
 if its interval excludes 0 by more than other processes may have taken. docs/methods/attribution.md explains the method.
@@ -50,7 +51,7 @@ ROUNDING, LEAST = (
     5e-4,
 )  # points of efficiency: what floating point leaves of nothing; what prints as 0.000
 MEANING = {
-    OVERSUBSCRIPTION: "more devices than cores: what is missing of a core a device, whatever the software does",
+    OVERSUBSCRIPTION: "more devices than cores: what is missing of a core per device; computed, not measured",
     FIXED: "what a step costs however small a tower's share of the batch is",
     CONTENTION: "what independent replicas lose too; memory, caches, clocks and host threads are where to look",
     EXCHANGE: "what the mode loses beyond independent replicas: gradients and variables on their way",
@@ -132,8 +133,10 @@ class Attribution:
     residual_points: Interval
     rest: LossPart  # what is left of the loss without the parts that are told
     rows: tuple[Row, ...]  # all whose rates the loss and its parts are made of
-    # The efficiency that devices which share cores can reach; 1 where they do not, or have reached more.
+    # The efficiency that devices which share cores can reach; 1 if they do not share
+    # any, or if a row of the table is known to have reached more than its own share.
     most: float = 1.0
+    is_bound: bool = False  # no row of the table is above what its cores allow
 
     @property
     def told(self) -> tuple[LossPart, ...]:
@@ -202,19 +205,51 @@ def attribute_all(
         row for scaled in wanted for row in (scaled.baseline, scaled) if row is not None
     ]
     by_key = {row.key: row for row in (*rows, *with_baselines) if row.rate is not None}
+    above_cores = [
+        interval for row in by_key.values() if (interval := _above_cores(row))
+    ]
+    is_refuted = any((above.ends or (above.value,))[0] > 0 for above in above_cores)
+    is_bound = all(above.value <= 0 for above in above_cores)
     losses = []
     for row in wanted:
         base = row.baseline if row.num_devices > 1 and row.rate else None
         losses.append(
-            _Attributor(row, base, by_key).attribute() if base and base.rate else None
+            _Attributor(row, base, by_key, is_refuted, is_bound).attribute()
+            if base and base.rate
+            else None
         )
     return losses
 
 
+def _above_cores(row: Row) -> Interval | None:
+    """Return by how much a row's efficiency exceeds what its cores allow.
+
+    Returns:
+      A share of the ideal, negative below the bound; None if the row's devices do
+      not share cores, or its efficiency is unknown.
+    """
+    cores = disturbance.shared_cores(row)
+    efficiency = row.metric(EFFICIENCY) if row.num_devices > 1 else None
+    if not cores or efficiency is None:
+        return None
+    return efficiency.shifted(-most_of_ideal(row.num_devices, cores))
+
+
 class _Attributor:
-    def __init__(self, row: Row, base: Row, by_key: Mapping[Key, Row]) -> None:
-        self._row, self._base, self._n = row, base.key, row.num_devices
+    def __init__(
+        self,
+        row: Row,
+        base: Row,
+        by_key: Mapping[Key, Row],
+        is_refuted: bool,
+        is_bound: bool,
+    ) -> None:
+        self._row = row
+        self._base = base.key
+        self._n = row.num_devices
         self._by_key = by_key
+        self._is_refuted = is_refuted
+        self._is_bound = is_bound
         self._ideal = _rate(base).scaled(row.num_devices)
         total = row.config["global_batch_size"]
         share = (
@@ -260,6 +295,7 @@ class _Attributor:
                 for key in sorted(loss.keys.union(*(level.keys for level in known)))
             ),
             most=most,
+            is_bound=self._is_bound and most < 1,
         )
 
     def _part(self, name: str, level: Share) -> LossPart:
@@ -318,15 +354,21 @@ class _Attributor:
         return chain
 
     def _most(self, reached: Iterable[Share]) -> float:
-        """What devices that share cores can reach; 1 where one of these efficiencies is known to be above that."""
+        """Return the efficiency that devices which share cores can reach.
+
+        Returns:
+          1.0 if they do not share any, or if that bound is refuted by a row of the
+          table or by one of these efficiencies.
+        """
         cores = disturbance.shared_cores(self._row)
-        most = most_of_ideal(self._n, cores) if cores else 1.0
-        points = [self._points(level) for level in reached if not level.missing]
-        return (
-            1.0
-            if any((point.ends or (point.value,))[0] > ALL * most for point in points)
-            else most
-        )
+        if not cores or self._is_refuted:
+            return 1.0
+        most = most_of_ideal(self._n, cores)
+        for level in reached:
+            points = None if level.missing else self._points(level)
+            if points and (points.ends or (points.value,))[0] > ALL * most:
+                return 1.0
+        return most
 
     def _levels(self, reached: Mapping[str, Share], most: float) -> dict[str, Share]:
         """Each part, by name, as a share of the ideal; `most`: what devices that share cores can reach."""

@@ -5,7 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling.analysis import disturbance
-from rnn_scaling.analysis.attribution import ALL, REST, Attribution, LossPart
+from rnn_scaling.analysis.attribution import (
+    OVERSUBSCRIPTION,
+    REST,
+    Attribution,
+    LossPart,
+)
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.significance import REPEATS
@@ -141,25 +146,18 @@ def other_load(records: Sequence[RunRecord]) -> list[Statement]:
 
 
 def crowding(row: RowSummary) -> list[Statement]:
-    """That devices shared cores, and what they can reach at most unless they reached more; empty if none share."""
-    base, cores = row.row.baseline, disturbance.shared_cores(row.row)
+    """Return that devices shared cores, and their bound if no row of the table is above its own."""
+    base = row.row.baseline
+    cores = disturbance.shared_cores(row.row)
     if base is None or row.loss is None or not cores:
         return []
     alone = max((len(disturbance.cores_of(record)) for record in base.good), default=0)
     kind = "shared-cores-alone" if alone > 1 else "shared-cores"
-    made = [
-        Statement(kind, values={"devices": row.devices, "cores": cores, "alone": alone})
-    ]
-    most, reached = row.loss.most, row.efficiency.value if row.efficiency else 0.0
-    is_bound = most < 1 and reached <= ALL * most
-    return [
-        *made,
-        *(
-            [Statement("shared-cores-bound", values={"share": most})]
-            if is_bound
-            else []
-        ),
-    ]
+    values = {"devices": row.devices, "cores": cores, "alone": alone}
+    made = [Statement(kind, values=values)]
+    if row.loss.is_bound:
+        made.append(Statement("shared-cores-bound", values={"share": row.loss.most}))
+    return made
 
 
 def records_behind(row: RowSummary) -> list[RunRecord]:
@@ -241,7 +239,10 @@ def unmeasured(loss: Attribution) -> list[Statement]:
 
 def parts_of(loss: Attribution) -> list[Statement]:
     """Each measured part, and what is left."""
-    made = [_part(part) for part in loss.told if _value(part)]
+    told = [part for part in loss.told if _value(part)]
+    made = [_part(part) for part in told]
+    if any(part.name == OVERSUBSCRIPTION for part in told):
+        made.append(Statement("part-computed", OVERSUBSCRIPTION))
     rest = loss.rest.points
     if rest is None or rest.ends == (0.0, 0.0):
         return made

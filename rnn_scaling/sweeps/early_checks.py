@@ -43,8 +43,9 @@ def crowded(flag: str, count: int, cores_per_device: int, num_cores: int) -> lis
         return []
     most = most_of_ideal(count, num_cores, min(cores_per_device, num_cores))
     return [
-        f"{flag} needs {count * cores_per_device} cores but this machine has {num_cores}: expect at most "
-        f"{100 * most:.0f} % efficiency, and runs that take {1 / most:.3g} times as long"
+        f"{flag} needs {count * cores_per_device} cores but this machine has {num_cores}: if "
+        f"each device uses its cores fully, efficiency is at most {100 * most:.0f} % and runs take "
+        f"{1 / most:.3g} times as long"
     ]
 
 

@@ -453,6 +453,39 @@ def test_no_bound_is_said_that_was_exceeded():
     assert by_kind(near)["rest-within-noise"].values["parts"] == ["contention"]
 
 
+def test_a_bound_that_another_row_of_the_table_refutes_is_dropped():
+    """One program keeps its cores busy, the other one waits: 4 devices reach 100.4 %."""
+
+    def of_modes(waiting_rate):
+        runs = []
+        rates = {"parameter_server": 180.0, "replicated": waiting_rate}
+        for mode, on_four in rates.items():
+            for devices, rate in ((1, 100.0), (4, on_four)):
+                cores = [*range(min(devices, 2))]
+                shared = {"cpu_affinity": cores, "oversubscribed": devices > 2}
+                runs += [
+                    changed(
+                        timed(devices, rate, k, variable_update=mode), resolved=shared
+                    )
+                    for k in range(3)
+                ]
+        busy = next(
+            series for series in of(runs).series if "parameter_server" in series.title
+        )
+        made = statements(busy)
+        return by_kind(made), parts(made)
+
+    said, found = of_modes(waiting_rate=190.0)
+    assert said["shared-cores-bound"].values == {"share": 0.5}
+    assert said["part-computed"].subject == "oversubscription"
+    assert found["oversubscription"] == 50.0
+    said, found = of_modes(waiting_rate=401.6)
+    assert said["shared-cores"].values["cores"] == 2
+    assert "shared-cores-bound" not in said
+    assert "part-computed" not in said
+    assert "oversubscription" not in found
+
+
 def test_load_that_hides_a_part_is_named_whichever_row_it_slowed():
     """Contention is measured against the runs of `independent` on 1 device, and exchange against both."""
     modes = ("independent", "replicated")

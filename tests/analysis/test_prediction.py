@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import prediction_coverage
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.prediction import models
+from rnn_scaling.analysis.prediction import averaging, models
 from rnn_scaling.analysis.prediction.averaging import known_terms
 from rnn_scaling.analysis.prediction.costs import exchange_s
 from rnn_scaling.analysis.prediction.curves import (
@@ -26,8 +26,10 @@ from rnn_scaling.analysis.prediction.curves import (
     Prediction,
 )
 from rnn_scaling.analysis.prediction.predicting import (
+    MOST_FITTED,
     answer,
     efficiency_without,
+    fitted_points,
     predict,
 )
 
@@ -262,6 +264,33 @@ def test_ordinary_noise_is_not_refused():
 )
 def test_bad_input_is_refused(rates, devices, wanted, kind):
     assert refusal(curve(rates, devices), [wanted]) == kind
+
+
+def test_a_point_that_is_left_out_takes_its_own_squares_along():
+    """The closed form is what the sums over the other points give."""
+    rng = np.random.default_rng(4)
+    d = rng.normal(0.0, 0.02, (7, 5))
+    w = rng.uniform(1.0, 3.0, 5)
+    _, location, squares = averaging._integrated(d, w)
+    for i, found in enumerate(averaging._without_each(d, w, location, squares)):
+        others = np.delete(np.arange(5), i)
+        expected = averaging._integrated(d[:, others], w[others])[0]
+        assert found == pytest.approx(expected)
+
+
+def test_many_points_are_fitted_by_a_sample_that_is_named():
+    n = np.arange(1, 401)
+    many = curve(n / (1 + 0.004 * (n - 1)))
+    fitted = fitted_points(many)
+    assert len(fitted) <= MOST_FITTED
+    assert (fitted[0], fitted[-1]) == (many.points[0], many.points[-1])
+    made = predict(many, [800])
+    assert made.curve.points == many.points
+    assert made.points[0].rate.value == pytest.approx(800 / 4.196, rel=0.03)
+    said = {statement.kind: statement.values for statement in made.statements}
+    assert said["prediction-sampled"] == {"fitted": len(fitted), "measured": 400}
+    few = predict(curve([point.rate for point in many.points[:8]]), [16])
+    assert "prediction-sampled" not in [said.kind for said in few.statements]
 
 
 @pytest.mark.parametrize("scaling", [WEAK, STRONG])

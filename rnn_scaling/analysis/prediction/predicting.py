@@ -3,6 +3,7 @@
 Letters: n devices; y: how many times as long as one device's step a step takes.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from rnn_scaling.analysis.prediction.curves import (
     CannotPredict,
     Curve,
     Knowledge,
+    MeasuredPoint,
     PredictedPoint,
     Prediction,
 )
@@ -32,6 +34,7 @@ KIND = "average of models"
 WINDOW = 0.75  # of the largest measured n: from there on the last gain is measured
 GAIN = 0.5
 SIGNIFICANT = 4.0  # standard errors
+MOST_FITTED = 32  # points; the time of a fit grows with their number
 FAR = 8  # times the largest measured n
 EFFICIENT = 0.9
 MOST_MODELS = 3  # that are named
@@ -50,11 +53,26 @@ def predict(curve: Curve, devices: Sequence[int]) -> Prediction:
         growing in a way that no model explains.
     """
     _check(curve, devices)
-    fitted = average(curve)
+    fitted = average(dataclasses.replace(curve, points=fitted_points(curve)))
     if max(devices) > curve.points[-1].devices:
         _check_growth(curve, fitted)
     points = tuple(_point(curve, fitted, n) for n in devices)
     return Prediction(curve, points, fitted.weights, tuple(_statements(curve, points)))
+
+
+def fitted_points(curve: Curve) -> tuple[MeasuredPoint, ...]:
+    """Return the points that models are fitted to: all, or a sample of many.
+
+    Points close to each other in ratio say the same about a curve, so the sample is
+    spread evenly over log(n). It has the fewest and the most devices.
+    """
+    if len(curve.points) <= MOST_FITTED:
+        return curve.points
+    devices = np.array([point.devices for point in curve.points], float)
+    chosen = set()
+    for wanted in np.geomspace(devices[0], devices[-1], MOST_FITTED):
+        chosen.add(int(np.abs(devices - wanted).argmin()))
+    return tuple(curve.points[k] for k in sorted(chosen))
 
 
 def _check(curve: Curve, devices: Sequence[int]) -> None:
@@ -164,6 +182,9 @@ def _statements(curve: Curve, points: Sequence[PredictedPoint]) -> list[Statemen
         for kind, n in lists.items()
         if n
     ]
+    if len(curve.points) > MOST_FITTED:
+        counts = {"fitted": len(fitted_points(curve)), "measured": len(curve.points)}
+        made.append(Statement("prediction-sampled", curve.name, counts))
     if falling:
         made.append(
             Statement("prediction-falls", curve.name, {"devices": min(falling)})

@@ -10,15 +10,16 @@ USAGE = """\
 Predicts the rate on more devices than were measured, with 95 % intervals: from a folder of run records, or from
 anybody's table of rates, speedups or seconds over numbers of devices (Markdown, HTML, CSV and all that audit reads).
 
-    ./run.sh predict results/mine --num_devices=8,64,512
+    ./run.sh predict results/mine --num_devices=8,32
     ./run.sh predict README.md --num_devices=16 --series=resnet50
     ./run.sh predict results/mine --num_devices=64 --links=links.json
     ./run.sh predict results/mine --num_devices=64 --link_gbit=100 --latency_us=5
     ./run.sh predict results/mine --num_devices=8,16,32 --items=1e10 --max_global_batch=4096    hours and cost
     ./run.sh predict --track_record            how often predictions were right
 
-Without --num_devices, 2, 4 and 8 times the largest measured number are predicted. At least two numbers of devices must
-be measured; one, two and four give narrower intervals. A table has no repeats, so its intervals are wider. Each
+Without --num_devices, twice the largest measured number is predicted: as many machines again. More than 8 times that
+number is only predicted with --far. At least two numbers of devices must be measured; one, two and four give narrower
+intervals. A table has no repeats, so its intervals are wider. A table of times is answered in its own unit. Each
 prediction from a folder is kept in its subfolder predictions. When a predicted number of devices is measured later,
 predict and report say whether the interval held. --output writes prediction.json, .html and .png. docs/predict.md
 explains the intervals and how a hit is judged.

@@ -39,7 +39,7 @@ class PredictionOptions:
 
     num_devices: tuple[int, ...] = option(
         (),
-        "numbers of devices (default: for predict 2, 4 and 8 times the largest measured one, for whatif that one)",
+        "numbers of devices (default: for whatif the largest measured one, for predict as many machines again)",
         parse=device_counts,
         shown="N,...",
     )
@@ -113,6 +113,10 @@ class PredictOptions(PredictionOptions):
         "most samples of all devices in a step; more devices are left out (default: no limit)",
         minimum=1,
     )
+    far: bool = option(
+        False,
+        "also predict more than 8 times the largest measured number of devices",
+    )
     track_record: bool = option(
         False,
         "print how often predictions in these folders and their subfolders were right",
@@ -157,4 +161,8 @@ class WhatifOptions(PredictionOptions):
     )
     jitter: float | None = _factor(
         "waiting for the slowest device, by a factor or none (default: unchanged)"
+    )
+    far: bool = option(
+        False,
+        "also predict more than 8 times the largest measured number of devices",
     )

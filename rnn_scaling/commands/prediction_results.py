@@ -38,11 +38,6 @@ from rnn_scaling.reports.prediction import (
 from rnn_scaling.reports.wording import sentence
 
 Answer = TypeVar("Answer")
-DEFAULT_FACTORS = (
-    2,
-    4,
-    8,
-)  # times the largest measured n: the default of --num_devices
 DEFAULT = Path("results")  # whose subfolders hold predictions
 
 
@@ -53,18 +48,25 @@ def predict(source: Path, options: PredictOptions) -> PredictionReport:
     rows = [row for series in every for row in series.rows]
 
     def answer(series: MeasuredSeries) -> tuple[MeasuredSeries, Prediction, Sizes]:
-        default = tuple(
-            factor * series.curve.points[-1].devices for factor in DEFAULT_FACTORS
-        )
-        found = series.predict(options.num_devices or default)
+        if options.num_devices:
+            found = series.predict(options.num_devices, options.far)
+        else:
+            series = series.as_machines()
+            found = series.predict(series.default_devices)
         priced = listed.match(series.rows[-1].good[0]) if series.rows else listed.chosen
-        stated = (
+        per_machine = series.curve.knowledge.devices_per_machine
+        if series.curve.counts_machines:
+            per_machine = 1
+        sized = sizing.sizes(
+            found,
+            series.rows,
+            rows,
             options.items,
             priced,
-            options.devices_per_machine,
+            per_machine or options.devices_per_machine,
             options.max_global_batch,
         )
-        return series, found, sizing.sizes(found, series.rows, rows, *stated)
+        return series, found, sized
 
     results, refused = answered(chosen(every, options.series), answer)
     series, made, sizes = zip(*results)
@@ -125,7 +127,8 @@ def whatif(options: WhatifOptions) -> list[Sensitivity]:
     def answer(series: MeasuredSeries) -> list[Sensitivity]:
         curve = series.curve
         devices = options.num_devices or (curve.points[-1].devices,)
-        prediction = series.predict(devices)
+        prediction = series.predict(devices, options.far)
+        devices = tuple(point.devices for point in prediction.points)
         share = sizing.fixed_share(series.rows[-1], rows) if series.rows else None
         compared = changes.compared(curve, asked)
         batch = next(
@@ -171,14 +174,11 @@ def tell(found: PredictionReport, options: PredictionOptions, name: str) -> None
     """Prints predictions or simulations, and writes their JSON, page and picture to --output. Raises Refusal."""
     files: dict[str, Callable[[], bytes]] = {"json": lambda: to_json(found)}
     if options.output and found.predictions:
-        drawn, title = (
-            [*map(_refined, found.predictions)],
-            f"{name.capitalize()} from {found.source}",
-        )
-        files |= {
-            "html": lambda: page.render(found, drawn, title),
-            "png": lambda: pictures.render(drawn),
-        }
+        title = f"{name.capitalize()} from {found.source}"
+        drawn = list(found.predictions)
+        drawn[: pictures.MOST] = map(_refined, drawn[: pictures.MOST])
+        files["html"] = lambda: page.render(found, drawn, title)
+        files["png"] = lambda: pictures.render(drawn)
     _tell(
         text(found),
         {f"{name}.{kind}": render for kind, render in files.items()},

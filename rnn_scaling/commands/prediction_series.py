@@ -1,9 +1,7 @@
 """The series of a folder of runs, or of the tables of anybody's document, as curves to predict from."""
 
 import dataclasses
-import itertools
 import math
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,32 +11,19 @@ from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.prediction import from_rows
 from rnn_scaling.analysis.prediction.costs import exchange_s
 from rnn_scaling.analysis.prediction.curves import (
-    STRONG,
-    WEAK,
-    Curve,
-    Knowledge,
     Link,
-    MeasuredPoint,
 )
 from rnn_scaling.analysis.prediction.from_rows import MeasuredSeries
-from rnn_scaling.analysis.prediction.predicting import SPEEDUP
 from rnn_scaling.analysis.rows import with_baselines
-from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.audit import derived, documents, numbers
-from rnn_scaling.audit.tables import Column, Item, View, views
+from rnn_scaling.audit import documents
+from rnn_scaling.commands import prediction_tables
 from rnn_scaling.commands.prediction_options import PredictionOptions
 from rnn_scaling.files import input_files
 from rnn_scaling.links.series import ALL_REDUCE
 from rnn_scaling.records import folder as folders
 
-MOST = 200  # series of a file
-LONGEST_TITLE = 40  # letters of it in the name of a series
-SHRINKS = 0.9  # seconds on the most devices, relative to the fewest, below which the total work is constant
+MOST_OF_TABLES = 24  # series of tables that are answered at once
 LINKS_SCHEMA = "rnn_scaling.links/1"
-MIXED = ""  # the scaling of a table whose work follows no rule
-_UNIT = re.compile(
-    r"([A-Za-z]+)\s*(?:/|\bper\b)\s*(?:s|sec|seconds?|min|minutes?|h|hours?)\b"
-)
 
 
 def every_series(source: Path, options: PredictionOptions) -> list[MeasuredSeries]:
@@ -56,13 +41,25 @@ def every_series(source: Path, options: PredictionOptions) -> list[MeasuredSerie
 
 
 def chosen(every: Sequence[MeasuredSeries], text: str) -> list[MeasuredSeries]:
-    """The series whose names contain the text of --series. Raises Refusal if none does."""
-    if kept := [
-        series for series in every if text.lower() in series.curve.name.lower()
-    ]:
-        return kept
-    names = "; ".join(series.curve.name for series in every[:5])
-    raise entry.Refusal(f"--series={text} matches no series; there are: {names}")
+    """Return the series whose names contain the text of --series.
+
+    Of tables only the first ones are kept, with a warning: a page may have hundreds.
+
+    Raises:
+      Refusal: If no name contains it.
+    """
+    kept = [series for series in every if text.lower() in series.curve.name.lower()]
+    if not kept:
+        names = "; ".join(series.curve.name for series in every[:5])
+        raise entry.Refusal(f"--series={text} matches no series; there are: {names}")
+    is_of_table = not kept[0].rows
+    if is_of_table and len(kept) > MOST_OF_TABLES:
+        left_out = len(kept) - MOST_OF_TABLES
+        entry.warn(
+            f"{left_out} more series are left out; --series=TEXT chooses among them"
+        )
+        return kept[:MOST_OF_TABLES]
+    return kept
 
 
 def _of_folder(folder: Path, options: PredictionOptions) -> list[MeasuredSeries]:
@@ -101,113 +98,13 @@ def _of_tables(path: Path, options: PredictionOptions) -> list[MeasuredSeries]:
         raise entry.Refusal(
             "--links and --link_gbit need the bytes of a step, which a table does not have; omit them"
         )
-    first_views = (
-        next(filter(derived.series, views(table)), None)
-        for table in documents.tables(path)
-    )
-    pairs = (
-        (view, series)
-        for view in first_views
-        if view
-        for series in derived.series(view)
-    )
-    first = itertools.islice(pairs, MOST)
-    found = [
-        (view, series)
-        for view, series in first
-        if all(point.devices % 1 == 0 for point in series.points)
-    ]
+    found, is_cut = prediction_tables.read(path, options.devices_per_machine)
     if not found:
         rule = "no table with a column of devices and one of rates, seconds or speedups on several numbers of them"
         raise entry.Refusal(f"{path}: {rule}; docs/audit.md lists the header words")
-    size = options.devices_per_machine
-    known = Knowledge(links=(Link(0.0, math.inf, size),) if size else ())
-    return [_of_table(view, series, known) for view, series in found]
-
-
-def _of_table(view: View, series: derived.Series, known: Knowledge) -> MeasuredSeries:
-    title = numbers.plain(view.table.title or view.table.caption)[:LONGEST_TITLE].strip(
-        " #:*"
-    )
-    name = ", ".join(filter(None, (title, series.name, f"line {series.line}")))
-    stated, takes_time = (
-        _scaling(view, {point.devices for point in series.points}),
-        series.measure == "seconds",
-    )
-    falls = series.points[-1].measured < SHRINKS * series.points[0].measured
-    is_constant = takes_time and (
-        falls or "epoch" in series.name.lower()
-    )  # the work, with any batch
-    scaling = (STRONG if is_constant else WEAK) if stated is None else stated
-    work = STRONG if is_constant else scaling
-    unit, points = _points(view, series, work)
-    curve = Curve(name, unit, scaling, points, known, f"{series.source}:{series.line}")
-    if stated == MIXED:
-        return MeasuredSeries(curve, refusal=Statement("predict-mixed-table", name))
-    kind = f"predict-{work}-seconds" if takes_time else "predict-constant-work"
-    return MeasuredSeries(
-        curve, assumed=(Statement(kind, name),) if stated is None or takes_time else ()
-    )
-
-
-def _points(
-    view: View, series: derived.Series, work: str
-) -> tuple[str, tuple[MeasuredPoint, ...]]:
-    """(what is counted a second, "items" if the header does not say, the points of a series)."""
-    columns = [column for column in view.columns if column.quantity == series.measure]
-    column = next(column for column in columns if series.name.endswith(column.name))
-    rounding = {
-        n: math.log(item.high / item.low) / 2
-        for n, item in _cells(view, column)
-        if item.low > 0
-    }
-    factor = 1.0 if series.measure == "speedup" else column.factor
-    rates = {int(point.devices): factor * point.measured for point in series.points}
-    found = _UNIT.search(column.name)
-    unit = (
-        SPEEDUP
-        if series.measure == "speedup"
-        else found[1].lower()
-        if found
-        else "items"
-    )
-    if series.measure == "seconds":
-        unit, rates = (
-            "steps",
-            {n: (1 if work == STRONG else n) / seconds for n, seconds in rates.items()},
-        )
-    points = (
-        MeasuredPoint(n, float(f"{r:.12g}"), rounding=rounding.get(n, 1.0))
-        for n, r in rates.items()
-    )
-    return unit, tuple(points)
-
-
-def _scaling(view: View, devices: set[float]) -> str | None:
-    """Weak or strong by the batch sizes of the table, MIXED if they follow neither; None if it does not tell."""
-    for k in (*view.of("global_batch"), *view.of("batch")):
-        column = view.columns[k]
-        sizes = {
-            (n, item.number.value) for n, item in _cells(view, column) if n in devices
-        }
-        cells = {
-            (n, size) for n, size in sizes if size % 1 == 0
-        }  # and no "First batch (s)"
-        if len(cells) == len(devices) == len({n for n, _ in cells}):
-            constant = STRONG if column.quantity == "global_batch" else WEAK
-            rules = [
-                (constant, {size for _, size in cells}),
-                (WEAK, {size / n for n, size in cells}),
-            ]
-            rules.append((STRONG, {size * n for n, size in cells}))
-            return next((scaling for scaling, sizes in rules if len(sizes) == 1), MIXED)
-    return None
-
-
-def _cells(view: View, column: Column) -> list[tuple[float, Item]]:
-    """(devices, item) of the rows that have both."""
-    counts = view.columns[view.of("devices")[0]].items
-    return [(n.low, item) for n, item in zip(counts, column.items) if n and item]
+    if is_cut:
+        entry.warn(f"{path}: only the first {len(found)} series are read")
+    return found
 
 
 def read_links(path: Path) -> dict[str, Link]:

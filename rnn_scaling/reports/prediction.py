@@ -7,7 +7,7 @@ from typing import Any
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.prediction import predicting, track_record
 from rnn_scaling.analysis.prediction.changes import Sensitivity
-from rnn_scaling.analysis.prediction.curves import PredictedPoint, Prediction
+from rnn_scaling.analysis.prediction.curves import Curve, PredictedPoint, Prediction
 from rnn_scaling.analysis.prediction.sizing import SECONDS, Sizes
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files import input_files
@@ -21,6 +21,7 @@ SCHEMA, CHANGES_SCHEMA = "rnn_scaling.prediction_report/1", "rnn_scaling.whatif/
 PERCENT = 100.0
 LEAST = 0.0005  # share of the ideal, of a part that is named
 LEAST_CHANGED = 0.005  # share of a step, of a part that is named
+TIME_DIGITS = 9  # of a time that was made into a rate of 12 digits and back
 NOT_WRITTEN = ("schema", "date", "version", "fitted")  # fields of a kept prediction
 
 
@@ -51,28 +52,44 @@ def points(prediction: Prediction) -> list[PredictedPoint]:
 
 
 def table(prediction: Prediction) -> Grid:
-    """A line for each number of devices."""
-    unit, measured = (
-        prediction.curve.unit,
-        {point.devices for point in prediction.curve.points},
-    )
-    is_speedup, (known, new) = (
-        unit == predicting.SPEEDUP,
-        predicting.sources(prediction),
-    )
-    digits = 2 if is_speedup else None
+    """Return a line for each number of devices, with the numbers as the source prints them."""
+    curve = prediction.curve
+    measured = {point.devices: point.decimals for point in curve.points}
+    known, new = predicting.sources(prediction)
+    digits = curve.decimals if curve.time else None
+    if curve.unit == predicting.SPEEDUP:
+        digits = 2
+
+    def shown(point: PredictedPoint) -> str:
+        number = curve.shown(point.devices, point.rate)
+        decimals = measured.get(point.devices)
+        if decimals is not None:
+            return f"{number.value:,.{decimals}f}"
+        return plus_minus(number, digits)
+
     columns: Columns = {
-        "Devices": lambda point: f"{point.devices:,}",
-        "Source": lambda point: known if point.devices in measured else new,
-        "Speedup" if is_speedup else f"{unit.capitalize()}/s": lambda point: plus_minus(
-            point.rate, digits
+        "Machines" if curve.counts_machines else "Devices": lambda point: (
+            f"{point.devices:,}"
         ),
+        "Source": lambda point: known if point.devices in measured else new,
+        quantity(curve): shown,
         "Efficiency (%)": lambda point: plus_minus(
             point.efficiency and point.efficiency.scaled(PERCENT), None
         ),
         "Largest loss": lambda point: _loss(point.parts),
     }
     return grid_of("", columns, points(prediction))
+
+
+def quantity(curve: Curve) -> str:
+    """Return what the numbers of a curve are, as a heading."""
+    if curve.time:
+        return f"Time ({curve.time.unit})"
+    return (
+        "Speedup"
+        if curve.unit == predicting.SPEEDUP
+        else f"{curve.unit.capitalize()}/s"
+    )
 
 
 def loss_tables(prediction: Prediction) -> list[Grid]:
@@ -144,16 +161,27 @@ def to_json(report: PredictionReport) -> bytes:
 
 
 def _series_data(prediction: Prediction) -> dict[str, Any]:
-    """A prediction with the fields of the file that keeps it, and the measured rates."""
+    """Return a prediction with the fields of the file that keeps it, and the measured rates.
+
+    A series of times also has the times, in the unit of its source.
+    """
+    curve = prediction.curve
     kept: dict[str, Any] = encode(track_record.as_kept(prediction))
-    measured = [
-        {"devices": p.devices, **(interval_data(p.interval) or {})}
-        for p in prediction.curve.points
+    content = {name: value for name, value in kept.items() if name not in NOT_WRITTEN}
+    content["measured"] = [
+        {"devices": point.devices, **(interval_data(point.interval) or {})}
+        for point in curve.points
     ]
-    return {
-        **{name: value for name, value in kept.items() if name not in NOT_WRITTEN},
-        "measured": measured,
-    }
+    if curve.time:
+        content["time_unit"] = curve.time.unit
+        for point in content["measured"]:
+            rate = Interval(point["value"])
+            time = curve.shown(point["devices"], rate).value
+            point["time"] = float(f"{time:.{TIME_DIGITS}g}")
+        for point in content["predicted"]:
+            rate = Interval(point["rate"], point["low"], point["high"])
+            point["time"] = interval_data(curve.shown(point["devices"], rate))
+    return content
 
 
 def _encoded(content: Mapping[str, Any]) -> bytes:
@@ -167,38 +195,48 @@ def _encoded(content: Mapping[str, Any]) -> bytes:
 
 
 def changes_text(found: Sequence[Sensitivity]) -> str:
-    """Of each series the parts of a step, a line for each change, and what that assumes."""
+    """Return of each series the parts of a step, a line for each change, and what that assumes."""
     parts = []
     for series in found:
-        columns: Columns = {
-            "Change": lambda effect: effect.title,
-            "Gain": lambda effect: plus_minus(effect.gain, 2),
-            f"{series.curve.unit.capitalize()}/s": lambda effect: plus_minus(
-                effect.rate, 0
-            ),
-            "Efficiency (%)": lambda effect: plus_minus(
-                effect.efficiency.scaled(PERCENT), 0
-            ),
-        }
-        shares = sorted(series.parts.items(), key=lambda part: -part[1].value)
-        large = [
-            (name, share.scaled(PERCENT))
-            for name, share in shares
-            if share.value >= LEAST_CHANGED
-        ]
-        named = [f"{name} {plus_minus(percent, 0)} %" for name, percent in large]
-        lead = Statement(
-            "whatif-parts",
-            series.curve.name,
-            {"devices": series.devices, "parts": named},
-        )
         parts += [
-            sentence(lead),
+            sentence(_step_parts(series)),
             "",
-            markdown([Section("", (grid_of("", columns, series.effects),))]),
+            markdown([Section("", (_changes_table(series),))]),
+            *map(sentence, series.statements),
+            "",
         ]
-        parts += [*map(sentence, series.statements), ""]
     return escaped("\n".join(parts))
+
+
+def _changes_table(series: Sensitivity) -> Grid:
+    """Return a line for each change."""
+    curve = series.curve
+    digits = curve.decimals if curve.time else 0
+    columns: Columns = {
+        "Change": lambda effect: effect.title,
+        "Gain": lambda effect: plus_minus(effect.gain, 2),
+        quantity(curve): lambda effect: plus_minus(
+            curve.shown(series.devices, effect.rate), digits
+        ),
+        "Efficiency (%)": lambda effect: plus_minus(
+            effect.efficiency.scaled(PERCENT), 0
+        ),
+    }
+    return grid_of("", columns, series.effects)
+
+
+def _step_parts(series: Sensitivity) -> Statement:
+    """Return the parts that a step has now, the largest first."""
+    named = []
+    for name, share in sorted(series.parts.items(), key=lambda part: -part[1].value):
+        if share.value >= LEAST_CHANGED:
+            named.append(f"{name} {plus_minus(share.scaled(PERCENT), 0)} %")
+    values = {
+        "devices": series.devices,
+        "is_device": not series.curve.counts_machines,
+        "parts": named,
+    }
+    return Statement("whatif-parts", series.curve.name, values)
 
 
 def changes_json(found: Sequence[Sensitivity]) -> bytes:

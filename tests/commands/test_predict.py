@@ -11,12 +11,14 @@ import sys
 import pytest
 
 import rnn_scaling
-from rnn_scaling.commands import audit, history, predict, report
+from rnn_scaling.commands import audit, history, predict, report, whatif
 from rnn_scaling.records import predictions
 from rnn_scaling.records.predictions import Fitted
 from tests.support.paths import ROOT
+from tests.support.records import changed
 from tests.support.scaling_runs import timed, write_folder
 
+CASES = ROOT / "tests" / "golden" / "audit" / "cases"
 TABLE = "# Speed\n\n| GPUs | Batch size | words/s |\n|--|--|--|\n| 1 | 384 | 42953 |\n| 2 | 384 | 80945 |\n"
 FOUR = "| 4 | 384 | 145385 |\n"
 
@@ -86,12 +88,52 @@ def test_a_table_is_predicted(go, tmp_path):
     }
 
 
-def test_without_a_number_of_devices_multiples_of_the_largest_are_predicted(
-    go, tmp_path
-):
+def test_without_a_number_of_devices_as_many_again_are_predicted(go, tmp_path):
     (tmp_path / "t.md").write_text(TABLE)
     [series] = as_json(go, "t.md")["series"]
-    assert [point["devices"] for point in series["predicted"]] == [4, 8, 16]
+    assert [point["devices"] for point in series["predicted"]] == [4]
+
+
+def test_the_default_question_is_about_further_machines(go, tmp_path):
+    """Two devices fill the two cores, so four devices are two such machines."""
+    machine = {
+        "resolved": {"device_type": "CPU"},
+        "environment": {"cpu_cores": 2},
+    }
+    records = [changed(run, **machine) for run in runs(1, 2)]
+    write_folder(tmp_path / "mine", records)
+    [series] = as_json(go, "mine")["series"]
+    said = {one["kind"]: one["values"] for one in series["statements"]}
+    assert [point["devices"] for point in series["predicted"]] == [4]
+    assert said["predict-machines"] == {"machines": 2, "devices": 2, "measured": 1}
+    assert "prediction-cores" not in said
+    [here] = as_json(go, "mine", "--num_devices=4")["series"]
+    assert "prediction-cores" in [one["kind"] for one in here["statements"]]
+    crowded = here["predicted"][0]["rate"]
+    assert series["predicted"][0]["rate"] > 1.5 * crowded
+
+
+def test_a_prediction_for_machines_is_not_judged_by_one_machine(go, tmp_path):
+    mine = write_folder(tmp_path / "mine", runs(1, 2))
+    as_json(go, "mine")
+    write_folder(mine, runs(1, 2, 4))
+    assert kinds(as_json(go, "--track_record", "mine")) == ["track-record-none"]
+
+
+def test_more_than_8_times_the_measured_number_needs_a_flag(go, tmp_path):
+    (tmp_path / "t.md").write_text(TABLE + FOUR)
+    [series] = as_json(go, "t.md", "--num_devices=32,33,512")["series"]
+    said = {one["kind"]: one["values"] for one in series["statements"]}
+    assert [point["devices"] for point in series["predicted"]] == [32]
+    assert said["prediction-left-out-far"]["devices"] == [33, 512]
+    status, out, err = go("t.md", "--num_devices=33")
+    assert (status, out) == (2, "")
+    assert "--num_devices=33" in err
+    assert "--far" in err
+    [series] = as_json(go, "t.md", "--num_devices=32,33", "--far")["series"]
+    assert [point["devices"] for point in series["predicted"]] == [32, 33]
+    assert go("t.md", "--num_devices=33", command=whatif)[0] == 2
+    assert go("t.md", "--num_devices=33", "--far", command=whatif)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -177,11 +219,147 @@ def test_each_column_has_its_own_unit_and_digits(go, tmp_path):
     assert widths[1] > widths[0], "it has one digit"
 
 
-def test_small_rates_keep_their_digits(go, tmp_path):
+def rows_of(out):
+    """Return the cells of the first table that is printed."""
+    lines = [line for line in out.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_times_are_answered_in_the_unit_and_digits_of_the_table(go, tmp_path):
+    status, out, err = go(str(CASES / "two_tables.md"), "--num_devices=8")
+    assert (status, err) == (0, "")
+    head, _, *rows = rows_of(out)
+    assert head[2] == "Time (s)"
+    assert [row[2] for row in rows[:3]] == ["16.85", "8.61", "4.47"]
+    assert "steps/s" not in out
+    [series] = as_json(go, str(CASES / "two_tables.md"), "--num_devices=8")["series"]
+    [point] = series["predicted"]
+    assert series["time_unit"] == "s"
+    assert [point["time"] for point in series["measured"]] == [16.85, 8.61, 4.47]
+    assert point["time"]["low"] < point["time"]["value"] < point["time"]["high"]
+    assert point["time"]["value"] == pytest.approx(1 / point["rate"])
+    assert 16.85 / 8 < point["time"]["value"] < 4.47
+
+
+@pytest.mark.parametrize(
+    ("header", "cells", "unit", "printed"),
+    [
+        ("step time (ms)", ("893.76", "460.1"), "ms", ["893.76", "460.1"]),
+        ("time", ("893.76ms", "460.10ms"), "ms", ["893.76", "460.10"]),
+        ("total (min)", ("200.5", "101.2"), "min", ["200.5", "101.2"]),
+        ("training time (hours)", ("20", "11"), "h", ["20", "11"]),
+        ("time", ("1:02:30", "0:32:10"), "s", ["3,750", "1,930"]),
+        ("total time (s)", ("1000", "600"), "s", ["1,000", "600"]),
+        ("elapsed (us)", ("12.5", "12.9"), "us", ["12.5", "12.9"]),
+    ],
+)
+def test_rows_of_times_are_recognised(go, tmp_path, header, cells, unit, printed):
+    lines = [f"| GPUs | {header} |", "|--|--|"]
+    lines += [f"| {n} | {cell} |" for n, cell in zip((1, 2), cells)]
+    (tmp_path / "t.md").write_text("\n".join(lines))
+    status, out, _ = go("t.md", "--num_devices=4")
+    assert status == 0
+    head, _, *rows = rows_of(out)
+    assert head[2] == f"Time ({unit})"
+    assert [row[2] for row in rows[:2]] == printed
+
+
+def test_rows_of_rates_are_printed_as_in_the_table(go, tmp_path):
+    (tmp_path / "t.md").write_text(TABLE + FOUR)
+    first = rows_of(go("t.md", "--num_devices=8")[1])[2:5]
+    assert [row[2] for row in first] == ["42,953", "80,945", "145,385"]
+
+
+def test_the_speedup_of_the_baseline_is_exact(go, tmp_path):
+    """A printed 1 is no number between 0.5 and 1.5, and 1.00 tells nothing more."""
+    widths = []
+    for one in ("1", "1.00"):
+        (tmp_path / "t.md").write_text(
+            f"| GPUs | speedup |\n|--|--|\n| 1 | {one} |\n| 2 | 1.96 |\n| 4 | 3.77 |\n"
+        )
+        [series] = as_json(go, "t.md", "--num_devices=8")["series"]
+        [point] = series["predicted"]
+        widths.append(point["high"] / point["low"])
+    assert widths[0] == widths[1] < 1.6
+
+
+@pytest.mark.parametrize("title", ["Nodes", "# of machines", "Hosts", "num_nodes"])
+def test_nodes_are_machines(go, tmp_path, title):
+    text = (CASES / "two_lengths.md").read_text().replace("Nodes", title)
+    (tmp_path / "t.md").write_text(text)
+    status, out, _ = go("t.md", "--num_devices=32")
+    assert status == 0
+    assert rows_of(out)[0][0] == "Machines"
+    [short, long] = as_json(go, "t.md", "--num_devices=32")["series"]
+    assert [one["value"] for one in short["measured"]] == [810.0, 3102.3, 12044.7]
+    assert [one["value"] for one in long["measured"]] == [130.0, 492.7, 1899.3]
+    said = [one["kind"] for one in short["statements"]]
+    assert "prediction-switch-unknown" in said
+    assert "prediction-topology-unknown" not in said
+    assert go("t.md", "--num_devices=32", "--devices_per_machine=8")[0] == 2
+
+
+@pytest.mark.parametrize("title", ["GPUs", "Threads", "workers", "num_gpus"])
+def test_devices_are_no_machines(go, tmp_path, title):
+    text = f"| {title} | words/s |\n|--|--|\n| 1 | 100 |\n| 2 | 190 |\n"
+    (tmp_path / "t.md").write_text(text)
+    status, out, _ = go("t.md", "--num_devices=4")
+    assert status == 0
+    assert rows_of(out)[0][0] == "Devices"
+
+
+def test_a_table_is_no_evidence_for_a_cause(go):
+    [series] = as_json(go, str(CASES / "user_time.md"), "--num_devices=16")["series"]
+    [point] = series["predicted"]
+    named = {part for part, share in point["parts"].items() if share > 1e-9}
+    assert named == {"not split"}
+    assert [one["time"] for one in series["measured"]] == [20.40, 10.51, 5.67, 3.29]
+    status, out, _ = go(str(CASES / "user_time.md"), "--format=json", command=whatif)
+    assert status == 0
+    [found] = json.loads(out)["series"]
+    assert {*found["parts"]} == {"compute", "not split"}
+
+
+def test_group_cells_separate_series(go):
+    found = as_json(go, str(CASES / "group_cells.md"), "--num_devices=8")["series"]
+    measured = [[one["value"] for one in series["measured"]] for series in found]
+    assert measured == [[5210.40, 8120.10, 9980.55], [7000.20, 11340.50, 15010.00]]
+    assert [one["devices"] for one in found[0]["measured"]] == [1, 2, 4]
+
+
+def test_a_long_table_is_answered(go):
+    table = str(CASES / "rows_200.md")
+    [series] = as_json(go, table, "--num_devices=400")["series"]
+    [point] = series["predicted"]
+    rates = {one["devices"]: one["value"] for one in series["measured"]}
+    assert (len(rates), rates[106]) == (200, 8658)
+    assert rates[200] < point["low"] < point["rate"] < point["high"]
+    assert "prediction-sampled" in [one["kind"] for one in series["statements"]]
+
+
+def test_superlinear_points_are_named(go, tmp_path):
     (tmp_path / "t.md").write_text(
-        "| GPUs | total time (s) |\n|--|--|\n| 1 | 1000 |\n| 2 | 600 |\n"
+        "| GPUs | words/s |\n|--|--|\n| 1 | 1000 |\n| 2 | 2150 |\n| 4 | 3900 |\n"
     )
-    assert "| 0.0010 |" in " ".join(go("t.md", "--num_devices=4")[1].split())
+    [series] = as_json(go, "t.md", "--num_devices=8")["series"]
+    said = {one["kind"]: one["values"] for one in series["statements"]}
+    assert said["prediction-superlinear"]["devices"] == [2]
+    (tmp_path / "t.md").write_text(TABLE + FOUR)
+    [series] = as_json(go, "t.md", "--num_devices=8")["series"]
+    said = [one["kind"] for one in series["statements"]]
+    assert "prediction-superlinear" not in said
+
+
+def test_of_many_tables_the_first_are_answered_and_the_others_counted(go, tmp_path):
+    texts = [TABLE.replace("# Speed", f"# Speed {k}") for k in range(40)]
+    (tmp_path / "t.md").write_text("\n".join(texts))
+    status, out, err = go("t.md", "--num_devices=4", "--format=json")
+    left_out = 40 - len(json.loads(out)["series"])
+    assert status == 0
+    assert left_out > 0
+    assert err.startswith(f"warning: {left_out} more series")
+    [series] = as_json(go, "t.md", "--num_devices=4", "--series=Speed 39")["series"]
+    assert series["name"].startswith("Speed 39")
 
 
 def test_a_folder_is_predicted_kept_once_and_judged_later(go, tmp_path):

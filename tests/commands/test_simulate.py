@@ -110,7 +110,7 @@ def test_predict_whatif_and_simulate_agree_about_further_machines(go, tmp_path):
     efficiency = np.mean(rates[2]) / 2 / np.mean(rates[1])
     words = (
         str(tmp_path),
-        "--num_devices=64",
+        "--num_devices=16",
         "--devices_per_machine=2",
         "--format=json",
     )

@@ -46,7 +46,9 @@ def data_of(page):
 
 
 def test_every_point_and_interval_is_in_the_data_of_the_page(out):
-    assert predict.main(["t.md", "--num_devices=8,4096", f"--output={out}"]) == 0
+    assert (
+        predict.main(["t.md", "--num_devices=8,4096", "--far", f"--output={out}"]) == 0
+    )
     [series] = json.loads((out / "prediction.json").read_text())["series"]
     [line] = data_of(out / "prediction.html")["lines"]
     points = {point["x"]["devices"]: point for point in line["points"]}

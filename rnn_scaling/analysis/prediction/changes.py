@@ -158,7 +158,10 @@ def sensitivity(
     return Sensitivity(
         prediction.curve,
         devices,
-        {name: _interval(part * after["now"][0]) for name, part in step.parts.items()},
+        {
+            name: _interval(part * after["now"][0])
+            for name, part in step.named_parts().items()
+        },
         (effects[0], *ranked, *effects[1 + len(changes) :]),
         (Statement(kind, values=values), *step.assumptions(changes, fixed_share)),
     )
@@ -226,6 +229,13 @@ class _Step:
         self._hidden = np.minimum(
             self.parts["exchange"] * hidden / np.maximum(1 - hidden, 0.05), 1.0
         )
+
+    def named_parts(self) -> dict[str, np.ndarray]:
+        """Return the parts of the step, in ideal steps; losses without a known cause are one part."""
+        if self._known.algorithm:
+            return self.parts
+        lost = np.sum([self.parts[name] for name in LOSSES], axis=0)
+        return {"compute": self.parts["compute"], "not split": lost}
 
     def _drawn(
         self, interval: Interval | None, normal: np.ndarray | None = None
@@ -362,7 +372,9 @@ class _Step:
                     "whatif-batch-unknown" if fixed_share is None else "whatif-batch"
                 )
             )
-        if self._devices > 1 and self._known.algorithm != "none":
+        if self._devices > 1 and not self._known.algorithm:
+            made.append(Statement("whatif-no-cause"))
+        elif self._devices > 1 and self._known.algorithm != "none":
             if all(point.devices != self._inside for point in self._known.independent):
                 made.append(
                     Statement("whatif-no-independent", values={"devices": self._inside})

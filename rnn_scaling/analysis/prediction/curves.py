@@ -30,6 +30,7 @@ class MeasuredPoint:
     rounding: float = (
         0.0  # by how much log(rate) may be off for the digits that were printed
     )
+    decimals: int | None = None  # of the printed number; None: it is not printed
 
     @property
     def interval(self) -> Interval:
@@ -43,6 +44,15 @@ class MeasuredPoint:
         return Interval(self.rate, standard_error=self.error * self.rate).with_margin(
             margin, "repeats"
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class PrintedTime:
+    """How a table prints times, of which the rates of its curve are made."""
+
+    unit: str  # "s"
+    unit_s: float  # seconds of one unit
+    is_of_all_work: bool  # a rate is 1 / time; else it is devices / time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +114,21 @@ class Curve:
     points: tuple[MeasuredPoint, ...]  # in rising order of devices, each number once
     knowledge: Knowledge = Knowledge()
     source: str = ""  # folder, or file and line
+    time: PrintedTime | None = None  # None if the source has rates or speedups
+    counts_machines: bool = False  # its devices are whole machines, as in "Nodes"
+
+    def shown(self, devices: int, rate: Interval) -> Interval:
+        """Return a rate as the source prints it: as a time if it prints times."""
+        if self.time is None:
+            return rate
+        work = 1 if self.time.is_of_all_work else devices
+        return rate.inverse(work / self.time.unit_s)
+
+    @property
+    def decimals(self) -> int | None:
+        """The most decimals that the source prints; None if it is not printed."""
+        known = [point.decimals for point in self.points if point.decimals is not None]
+        return max(known, default=None)
 
     def sharing(self, devices: int) -> int:
         """How many of n devices share a machine; up to the most measured ones, as when they were measured."""

@@ -1,5 +1,7 @@
 """Rows of run records -> Curves with what their records know of the exchange, the jitter and the machine."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import re
@@ -24,6 +26,7 @@ from rnn_scaling.analysis.steps.parts import split_steps
 from rnn_scaling.machine import topology
 
 SERVER = "parameter_server"
+DEFAULT_FACTOR = 2  # times the largest measured number, if the user names none
 # What a record says of a network that was made for its run.
 _MADE = re.compile(
     r"([\d.]+) Mbit/s(?: to ([\d.]+) Mbit/s)? of payload measured.*round trip ([\d.]+) ms"
@@ -69,12 +72,77 @@ class MeasuredSeries:
     refusal: Statement | None = None  # why it cannot be predicted
     assumed: tuple[Statement, ...] = ()  # by the reading of its table
 
-    def predict(self, devices: Sequence[int]) -> Prediction:
-        """Raises CannotPredict."""
+    def predict(self, devices: Sequence[int], far: bool = False) -> Prediction:
+        """Predict the rates on these numbers of devices.
+
+        Args:
+          devices: In rising order.
+          far: Whether to predict more than predicting.FAR times the largest measured
+            number; otherwise those are left out, which a statement says.
+
+        Raises:
+          CannotPredict: Also if nothing is left.
+        """
         if self.refusal:
             raise curves.CannotPredict(self.refusal)
-        found = predicting.predict(self.curve, devices)
-        return dataclasses.replace(found, statements=(*self.assumed, *found.statements))
+        largest = self.curve.points[-1].devices if self.curve.points else math.inf
+        too_far = [n for n in devices if n > predicting.FAR * largest and not far]
+        values = {
+            "devices": too_far,
+            "largest": largest,
+            "is_device": not self.curve.counts_machines,
+        }
+        if too_far and len(too_far) == len(devices):
+            refusal = Statement("prediction-too-far", self.curve.name, values)
+            raise curves.CannotPredict(refusal)
+        found = predicting.predict(self.curve, [n for n in devices if n not in too_far])
+        statements = [*self.assumed, *found.statements]
+        if too_far:
+            left_out = Statement("prediction-left-out-far", self.curve.name, values)
+            statements.append(left_out)
+        return dataclasses.replace(found, statements=tuple(statements))
+
+    def as_machines(self) -> MeasuredSeries:
+        """Return the series for a question about further machines like the measured ones.
+
+        Devices beyond the measured ones then have cores and memory of their own. Nothing
+        changes if the user stated the devices of a machine, if the links show that the
+        measured machine has more devices, or without run records.
+        """
+        known = self.curve.knowledge
+        if known.devices_per_machine or not self.rows:
+            return self
+        measured = nodes(self.rows[-1].good[-1])
+        per_machine = math.ceil(self.curve.points[-1].devices / measured)
+        links = known.links
+        if not links:
+            links = (Link(0.0, math.inf, per_machine),)
+        elif links[0].devices and links[0].devices > per_machine:
+            return self
+        elif len(links) == 1 and links[0].devices is None:
+            links = (dataclasses.replace(links[0], devices=per_machine),)
+        knowledge = dataclasses.replace(
+            known, devices_per_machine=per_machine, links=links
+        )
+        assumed = Statement(
+            "predict-machines",
+            self.curve.name,
+            {
+                "machines": DEFAULT_FACTOR * measured,
+                "devices": per_machine,
+                "measured": measured,
+            },
+        )
+        return dataclasses.replace(
+            self,
+            curve=dataclasses.replace(self.curve, knowledge=knowledge),
+            assumed=(*self.assumed, assumed),
+        )
+
+    @property
+    def default_devices(self) -> tuple[int, ...]:
+        """The question if the user asks none: as many machines again."""
+        return (DEFAULT_FACTOR * self.curve.points[-1].devices,)
 
 
 def series(rows: Sequence[Row], links: Links = NO_LINKS) -> list[MeasuredSeries]:

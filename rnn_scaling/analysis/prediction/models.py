@@ -144,16 +144,33 @@ def step_terms(devices: Sequence[int], is_strong: bool) -> list[Term]:
 
 
 def part_of(term: Term, known: Knowledge) -> str:
-    """The part of the loss that a term is, by what is known of the exchange.
+    """Return the part of the loss that a term is, by what is known of the exchange.
 
-    A cost linear in n is that of the exchange if that grows so, and a fixed cost if there is none.
+    The shape of a curve is no evidence for a cause. Without an algorithm nothing says
+    that anything is exchanged: a table may be that of threads. A constant cost is
+    contention only if there is no exchange, or if independent replicas were measured. A
+    cost linear in n is that of the exchange if that grows so, and a fixed cost if there
+    is none.
     """
     part = term.part
+    if part == JITTER:
+        return part
+    is_contention_known = known.algorithm == "none" or bool(known.independent)
+    if part == CONTENTION:
+        return CONTENTION if is_contention_known else REST
+    if not known.algorithm:
+        return REST
     if term.name == "linear":
         grows = known.algorithm == "parameter_server" or (known.gathered_bytes or 0) > 0
         has_none = known.summed_bytes == 0 and not known.gathered_bytes
-        part = EXCHANGE if grows else FIXED if has_none else REST
-    return CONTENTION if part == EXCHANGE and known.algorithm == "none" else part
+        part = REST
+        if grows:
+            part = EXCHANGE
+        elif has_none:
+            part = FIXED
+    if part == EXCHANGE and known.algorithm == "none":
+        return CONTENTION
+    return part
 
 
 def exchange_terms(curve: Curve) -> list[Term]:

@@ -57,7 +57,9 @@ def predict(curve: Curve, devices: Sequence[int]) -> Prediction:
     if max(devices) > curve.points[-1].devices:
         _check_growth(curve, fitted)
     points = tuple(_point(curve, fitted, n) for n in devices)
-    return Prediction(curve, points, fitted.weights, tuple(_statements(curve, points)))
+    return Prediction(
+        curve, points, fitted.weights, tuple(_statements(curve, points, fitted))
+    )
 
 
 def fitted_points(curve: Curve) -> tuple[MeasuredPoint, ...]:
@@ -155,41 +157,77 @@ def _parts(fitted: Average, n: int, lost: float) -> dict[str, float]:
     return parts
 
 
-def _statements(curve: Curve, points: Sequence[PredictedPoint]) -> list[Statement]:
-    """Assumptions and limits of the predicted points."""
-    last, cores = curve.points[-1].devices, curve.knowledge.cores
-    fastest = max(point.rate for point in curve.points)
+def _statements(
+    curve: Curve, points: Sequence[PredictedPoint], fitted: Average
+) -> list[Statement]:
+    """Return assumptions and limits of the predicted points."""
+    last = curve.points[-1].devices
+    cores = curve.knowledge.cores
+    common = {"largest": last, "is_device": not curve.counts_machines}
+    made = []
+
+    def add(kind: str, devices: Sequence[int], **values: Any) -> None:
+        if devices:
+            values = {**common, **values, "devices": list(devices)}
+            made.append(Statement(kind, curve.name, values))
+
     beyond = [point.devices for point in points if point.devices > last]
-    unknown = [n for n in beyond if step_chance(curve.knowledge, last, n) > 0]
-    falling = [
-        point.devices
-        for point in points
-        if point.devices > last and point.rate.value < fastest
-    ]
-    lists = {
-        "prediction-topology-unknown"
-        if not curve.knowledge.links
-        else "prediction-crossing-unknown": unknown,
-        "prediction-far": [n for n in beyond if n > FAR * last],
-        "prediction-cores": [n for n in beyond if cores and curve.sharing(n) > cores],
-        "prediction-two-points": [point.devices for point in curve.points]
-        if len(curve.points) == 2
-        else [],
-    }
-    values = {"largest": last, "cores": cores}
-    made = [
-        Statement(kind, curve.name, {**values, "devices": n})
-        for kind, n in lists.items()
-        if n
-    ]
+    add("prediction-superlinear", superlinear(curve))
+    chances = {n: step_chance(curve.knowledge, last, n) for n in beyond}
+    unknown = [n for n in beyond if chances[n] > 0]
+    if unknown and curve.knowledge.links:
+        add("prediction-crossing-unknown", unknown)
+    elif unknown:
+        covered = _covered_steps(fitted, unknown[-1])
+        kind = "prediction-topology-unknown"
+        if curve.counts_machines:
+            kind = "prediction-switch-unknown"
+        add(kind, unknown[-1:], chance=chances[unknown[-1]], covered=covered)
+    add("prediction-far", [n for n in beyond if n > FAR * last])
+    over_cores = [n for n in beyond if cores and curve.sharing(n) > cores]
+    add("prediction-cores", over_cores, cores=cores)
+    if len(curve.points) == 2:
+        add("prediction-two-points", [point.devices for point in curve.points])
     if len(curve.points) > MOST_FITTED:
         counts = {"fitted": len(fitted_points(curve)), "measured": len(curve.points)}
         made.append(Statement("prediction-sampled", curve.name, counts))
-    if falling:
-        made.append(
-            Statement("prediction-falls", curve.name, {"devices": min(falling)})
-        )
+    fastest = max(point.rate for point in curve.points)
+    for point in points:
+        if point.devices > last and point.rate.value < fastest:
+            values = {**common, "devices": point.devices}
+            made.append(Statement("prediction-falls", curve.name, values))
+            break
     return made
+
+
+def superlinear(curve: Curve) -> list[int]:
+    """Return the measured numbers of devices that are faster than the ideal.
+
+    No model has such a gain. Rounding and the error of the fewest devices allow a little.
+    """
+    first = curve.points[0]
+    found = []
+    for point in curve.points[1:]:
+        gain = math.log(point.rate / point.devices * first.devices / first.rate)
+        errors = [NOISE, point.rounding, first.rounding]
+        errors += [2 * (point.error or 0.0), 2 * (first.error or 0.0)]
+        if gain > math.fsum(errors):
+            found.append(point.devices)
+    return found
+
+
+def _covered_steps(fitted: Average, devices: int) -> float:
+    """Return how often the interval contains a rate after a step of the topology.
+
+    Returns:
+      The share of the drawn curves that have such a step whose rates are inside.
+    """
+    logs = fitted.log_rates(devices)
+    low, high = np.quantile(logs, (0.025, 0.975))
+    largest = fitted.curve.points[-1].devices
+    chance = step_chance(fitted.curve.knowledge, largest, devices)
+    stepped = logs[fitted.step_place < chance]
+    return float(np.mean((low <= stepped) & (stepped <= high)))
 
 
 def answer(prediction: Prediction) -> list[Statement]:
@@ -201,7 +239,8 @@ def answer(prediction: Prediction) -> list[Statement]:
     if not (
         new := [point for point in prediction.points if point.devices not in measured]
     ):
-        return [Statement("predict-measured", curve.name)]
+        values = {"is_device": not curve.counts_machines}
+        return [Statement("predict-measured", curve.name, values)]
     point = ([point for point in new if not _is_wide(point.rate)] or new)[-1]
     made = [_rate(curve, point)]
     if point.efficiency:
@@ -217,16 +256,20 @@ def answer(prediction: Prediction) -> list[Statement]:
 
 
 def _rate(curve: Curve, point: PredictedPoint) -> Statement:
-    values = {
+    """Return the predicted number as the source prints its numbers."""
+    values: dict[str, Any] = {
         "devices": point.devices,
-        "unit": curve.unit,
-        "rate": interval_values(point.rate),
+        "is_device": not curve.counts_machines,
+        "unit": curve.time.unit if curve.time else curve.unit,
+        "rate": interval_values(curve.shown(point.devices, point.rate)),
     }
-    return Statement(
-        "predict-speedup" if curve.unit == SPEEDUP else "predict-rate",
-        curve.name,
-        values,
-    )
+    if curve.time:
+        kind = "predict-time"
+    elif curve.unit == SPEEDUP:
+        kind = "predict-speedup"
+    else:
+        kind = "predict-rate"
+    return Statement(kind, curve.name, values)
 
 
 def _is_wide(rate: Interval) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.machines import nodes
 from rnn_scaling.analysis.prediction import predicting
 from rnn_scaling.analysis.prediction.curves import Prediction
 from rnn_scaling.analysis.rows import Row, process_rates
@@ -105,7 +106,8 @@ def judge(
 ) -> dict[object, Case]:
     """The predicted points that were measured since, by a key that copies of a prediction share.
 
-    A prediction belongs to the series that has all runs that it was fitted to.
+    A prediction belongs to the series that has all runs that it was fitted to. If it was
+    made for several machines, only runs on that many machines judge it.
     """
     cases: dict[object, Case] = {}
     for series in every:
@@ -118,21 +120,47 @@ def judge(
             *(fitted.keys for fitted in fitted_runs([*rows.values()]))
         )
         for prediction in made:
+            machines = _stated_machines(prediction)
             for point in prediction.predicted if prediction.runs <= runs else ():
-                if point.devices in rows and (rate := rows[point.devices].rate):
-                    key = prediction.runs, point.devices, f"{point.low:.9g}"
-                    cases.setdefault(key, Case(prediction, point, rate))
+                row = rows.get(point.devices)
+                rate = row.rate if row else None
+                if row is None or rate is None:
+                    continue
+                if machines and nodes(row.good[-1]) != machines:
+                    continue
+                key = prediction.runs, point.devices, f"{point.low:.9g}"
+                cases.setdefault(key, Case(prediction, point, rate))
     return cases
 
 
+def _stated_machines(prediction: KeptPrediction) -> int | None:
+    """Return for how many machines a prediction was made; None if it does not say."""
+    for statement in prediction.statements:
+        if isinstance(statement, dict) and statement.get("kind") == "predict-machines":
+            values = statement.get("values")
+            machines = values.get("machines") if isinstance(values, dict) else None
+            return machines if isinstance(machines, int) else None
+    return None
+
+
 def tally(cases: Collection[Case]) -> Statement:
-    """How often intervals held, and the median error."""
+    """Return how often intervals held, by point and by document, and the median error.
+
+    Points of one document err together, so each document also counts once: with the
+    share of its points that held. A document is a folder, or a table.
+    """
     if not cases:
         return Statement("track-record-none")
-    error = statistics.median(
-        abs(case.point.rate / case.measured.value - 1) for case in cases
-    )
-    held = sum(case.is_hit for case in cases)
-    return Statement(
-        "track-record", values={"cases": len(cases), "held": held, "error": error}
-    )
+    errors = [abs(case.point.rate / case.measured.value - 1) for case in cases]
+    by_document: dict[str, list[bool]] = {}
+    for case in cases:
+        by_document.setdefault(case.prediction.source, []).append(case.is_hit)
+    shares = [statistics.fmean(hits) for hits in by_document.values()]
+    values = {
+        "cases": len(cases),
+        "held": sum(case.is_hit for case in cases),
+        "error": statistics.median(errors),
+        "documents": len(by_document),
+        "held_by_document": statistics.fmean(shares),
+    }
+    return Statement("track-record", values=values)

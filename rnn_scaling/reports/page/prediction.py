@@ -22,6 +22,8 @@ from rnn_scaling.reports.wording import sentence, sentences
 
 SPEEDUP, EFFICIENCY = "speedup", "efficiency"
 PERCENT = report.PERCENT
+# The heading of series that count or print different things.
+COMMON_HEAD = ("Devices", "Source", "Rate", "Efficiency (%)", "Largest loss")
 
 
 def render(
@@ -31,10 +33,10 @@ def render(
     titles = [prediction.curve.name for prediction in found.predictions]
     lead = sentences(predicting.answer(found.predictions[0]))
     grids = [report.table(prediction) for prediction in found.predictions]
-    head = [
-        name if all(grid.head[k] == name for grid in grids) else "Rate"
-        for k, name in enumerate(grids[0].head)
-    ]
+    head = []
+    for k, common in enumerate(COMMON_HEAD):
+        names = {grid.head[k] for grid in grids}
+        head.append(names.pop() if len(names) == 1 else common)
     groups = [
         (name, [("#assumptions", line) for line in grid.lines])
         for name, grid in zip(titles, grids)
@@ -110,7 +112,12 @@ def _numbers(
 
 def _data(drawn: Sequence[Prediction]) -> explorer.Explorer:
     lines = [_line(prediction) for prediction in drawn]
-    units = dict.fromkeys(prediction.curve.unit for prediction in drawn)
+    units = dict.fromkeys(
+        prediction.curve.unit for prediction in drawn if not prediction.curve.time
+    )
+    time_units = dict.fromkeys(
+        prediction.curve.time.unit for prediction in drawn if prediction.curve.time
+    )
     parts = dict.fromkeys(
         part
         for prediction in drawn
@@ -125,6 +132,7 @@ def _data(drawn: Sequence[Prediction]) -> explorer.Explorer:
             for unit in units
             if unit != predicting.SPEEDUP
         ),
+        *(explorer.Metric(f"time, {unit}", "time", unit, 2) for unit in time_units),
         *(explorer.Metric(part, f"lost to {part}", "points", 1) for part in parts),
     ]
     known = dict.fromkeys(
@@ -144,6 +152,8 @@ def _line(prediction: Prediction) -> explorer.Line:
     curve, points = prediction.curve, []
     measured = {point.devices for point in curve.points}
     rate_name = SPEEDUP if curve.unit == predicting.SPEEDUP else curve.unit
+    if curve.time:
+        rate_name = f"time, {curve.time.unit}"
     (known, new), shown = (
         predicting.sources(prediction),
         slice(1 if prediction.is_simulated else None),
@@ -151,7 +161,7 @@ def _line(prediction: Prediction) -> explorer.Line:
     for point in report.points(prediction):
         is_predicted, values = (
             point.devices not in measured,
-            {rate_name: ends(point.rate)[shown]},
+            {rate_name: ends(curve.shown(point.devices, point.rate))[shown]},
         )
         if point.efficiency:
             values[SPEEDUP] = ends(point.efficiency.scaled(point.devices))[shown]
@@ -159,7 +169,8 @@ def _line(prediction: Prediction) -> explorer.Line:
         values |= {
             part: [PERCENT * share, None, None] for part, share in point.parts.items()
         }
-        label = f"{point.devices:,} devices, {new if is_predicted else known}"
+        noun = "machines" if curve.counts_machines else "devices"
+        label = f"{point.devices:,} {noun}, {new if is_predicted else known}"
         points.append(
             explorer.Point(
                 {DEVICES: point.devices}, values, label=label, is_predicted=is_predicted

@@ -7,8 +7,9 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.prediction.changes import Sensitivity
-from rnn_scaling.analysis.prediction.curves import PARTS, Prediction
+from rnn_scaling.analysis.prediction.curves import PARTS, Curve, Prediction
 from rnn_scaling.analysis.prediction.predicting import SPEEDUP, sources
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.pictures import figures, losses
@@ -121,12 +122,16 @@ def _draw_rates(axes: Axes, prediction: Prediction) -> None:
             *(point.devices for point in curve.points),
         }
     )
-    ideal = [first.rate / first.devices * n for n in (x[0], x[-1])]
-    devices, rates = zip(
-        *((point.devices, point.rate.value) for point in prediction.points)
-    )
-    ends = [point.rate.ends or (point.rate.value,) * 2 for point in prediction.points]
-    values = [*rates, *ideal, *(point.rate for point in curve.points)]
+    ideal = [curve.shown(n, Interval(first.rate / first.devices * n)).value for n in x]
+    devices = [point.devices for point in prediction.points]
+    predicted = [curve.shown(point.devices, point.rate) for point in prediction.points]
+    rates = [interval.value for interval in predicted]
+    ends = [interval.ends or (interval.value,) * 2 for interval in predicted]
+    measured = [
+        (point.devices, curve.shown(point.devices, point.interval))
+        for point in curve.points
+    ]
+    values = [*rates, *ideal, *(interval.value for _, interval in measured)]
     is_log = x[-1] > LOG_FROM * x[0]
     low, high = (
         (min(values) / ROOM, 1.4 * max(values)) if is_log else (0.0, 1.08 * max(values))
@@ -140,7 +145,7 @@ def _draw_rates(axes: Axes, prediction: Prediction) -> None:
         axes.minorticks_off()
     colour, (known, new) = figures.COLOURS[0], sources(prediction)
     axes.plot(
-        [x[0], x[-1]],
+        x,
         ideal,
         color=_ink(),
         linewidth=1,
@@ -167,20 +172,30 @@ def _draw_rates(axes: Axes, prediction: Prediction) -> None:
         markerfacecolor="none",
         label=new,
     )
-    measured = [(point.devices, point.interval) for point in curve.points]
     figures.draw_line(
         axes, measured, known, {"color": colour, "marker": "o", "linestyle": "none"}
     )
     is_cut = any(end[0] < low or end[1] > high for end in ends)
     axes.set(
         ylim=(low, high),
-        xlabel="devices" + " (the interval goes on beyond the frame)" * is_cut,
+        xlabel=_counted(curve) + " (the interval goes on beyond the frame)" * is_cut,
     )
-    axes.set_ylabel("speedup" if curve.unit == SPEEDUP else f"{curve.unit}/s")
+    axes.set_ylabel(_quantity(curve))
     axes.set_xticks(few := _thinned(x, is_log), [f"{n:,}" for n in few])
     axes.yaxis.set_major_formatter(
         EngFormatter(sep="") if high > 1000 else FuncFormatter(lambda y, _: f"{y:g}")
     )
+
+
+def _counted(curve: Curve) -> str:
+    return "machines" if curve.counts_machines else "devices"
+
+
+def _quantity(curve: Curve) -> str:
+    """Return the label of the numbers of a curve, as its source prints them."""
+    if curve.time:
+        return f"time, {curve.time.unit}"
+    return "speedup" if curve.unit == SPEEDUP else f"{curve.unit}/s"
 
 
 def _thinned(counts: Sequence[int], is_log: bool) -> list[int]:
@@ -233,7 +248,7 @@ def _draw_losses(axes: Axes, prediction: Prediction) -> None:
     named = _thinned(counts, False)
     axes.set(
         ylabel="share of the ideal rate, %",
-        xlabel="devices",
+        xlabel=_counted(prediction.curve),
         ylim=(0, 1.03 * max(100.0, *tops)),
     )
     axes.set_xticks([counts.index(n) for n in named], [f"{n:,}" for n in named])

@@ -142,6 +142,9 @@ def test_units_share_a_weight(doubling):
         for unit in (id, prediction._curve, prediction._source)
     ]
     assert shares == ["75%", "75%", "50%"]
+    column = prediction.HEAD.index("by document")
+    assert prediction.scores([*good, *bad])[column] == "50%"
+    assert prediction.inside_by_document([*good, *bad]) == 0.5
 
 
 def test_weighted_quantiles_of_equal_weights_are_order_statistics():

@@ -13,7 +13,7 @@ TABLE = "| GPUs | words/s |\n|--|--|\n| 1 | 42953 |\n| 2 | 80945 |\n| 4 | 145385
 def address(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.md").write_text(TABLE)
-    assert predict.main(["t.md", "--num_devices=8,4096", "--output=out"]) == 0
+    assert predict.main(["t.md", "--num_devices=8,4096", "--far", "--output=out"]) == 0
     return (tmp_path / "out" / "prediction.html").as_uri()
 
 
@@ -43,7 +43,7 @@ def test_predicted_points_are_hollow_in_a_band_and_nothing_is_fetched(
             ".picture [aria-label='x-axis tick label'] text"
         ).all_text_contents()
         wide = page.evaluate("document.documentElement.scrollWidth")
-        page.get_by_role("combobox", name="Metric").select_option("exchange")
+        page.get_by_role("combobox", name="Metric").select_option("not split")
         parts = page.locator(".picture a").count()
     predicted = [label for label in labels if "predicted" in label]
     assert (len(predicted), len(labels)) == (10, 13) and hollow == 10

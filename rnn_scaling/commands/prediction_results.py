@@ -129,6 +129,11 @@ def whatif(options: WhatifOptions) -> list[Sensitivity]:
         devices = options.num_devices or (curve.points[-1].devices,)
         prediction = series.predict(devices, options.far)
         devices = tuple(point.devices for point in prediction.points)
+        left_out = tuple(
+            statement
+            for statement in prediction.statements
+            if statement.kind == "prediction-left-out-far"
+        )
         share = sizing.fixed_share(series.rows[-1], rows) if series.rows else None
         compared = changes.compared(curve, asked)
         batch = next(
@@ -160,6 +165,9 @@ def whatif(options: WhatifOptions) -> list[Sensitivity]:
                 found = dataclasses.replace(
                     found, statements=(*found.statements, memory)
                 )
+            found = dataclasses.replace(
+                found, statements=(*found.statements, *left_out)
+            )
             made.append(found)
         return made
 

@@ -172,8 +172,8 @@ def _points(
 ) -> tuple[MeasuredPoint, ...]:
     """Return the points of a series as rates, or speedups."""
     printed: dict[int, list[Item]] = {}
-    for count, item in _cells(view, column):
-        printed.setdefault(int(count), []).append(item)
+    for count, cell in _cells(view, column):
+        printed.setdefault(int(count), []).append(cell)
     factor = (
         1.0 if series.measure == "speedup" or _has_own_units(column) else column.factor
     )
@@ -181,11 +181,7 @@ def _points(
     for place, point in enumerate(series.points):
         devices = int(point.devices)
         own = point.measured / (devices if series.measure == "each" else 1)
-        item = min(
-            printed.get(devices, ()),
-            key=lambda item: abs(item.number.value - own),
-            default=None,
-        )
+        item = _closest(printed.get(devices, ()), own)
         value = factor * point.measured
         rate = value
         if time:
@@ -206,6 +202,16 @@ def _points(
             )
         )
     return tuple(made)
+
+
+def _closest(items: Sequence[Item], value: float) -> Item | None:
+    """Return the item whose number is closest to a value; None without items."""
+    closest = None
+    for item in items:
+        distance = abs(item.number.value - value)
+        if closest is None or distance < abs(closest.number.value - value):
+            closest = item
+    return closest
 
 
 def _scaling(view: View, devices: set[float]) -> str | None:

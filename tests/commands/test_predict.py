@@ -133,6 +133,10 @@ def test_more_than_8_times_the_measured_number_needs_a_flag(go, tmp_path):
     [series] = as_json(go, "t.md", "--num_devices=32,33", "--far")["series"]
     assert [point["devices"] for point in series["predicted"]] == [32, 33]
     assert go("t.md", "--num_devices=33", command=whatif)[0] == 2
+    _, out, _ = go("t.md", "--num_devices=8,33", "--format=json", command=whatif)
+    [found] = json.loads(out)["series"]
+    assert found["devices"] == 8
+    assert found["statements"][-1]["kind"] == "prediction-left-out-far"
     assert go("t.md", "--num_devices=33", "--far", command=whatif)[0] == 0
 
 
@@ -335,6 +339,14 @@ def test_a_long_table_is_answered(go):
     assert (len(rates), rates[106]) == (200, 8658)
     assert rates[200] < point["low"] < point["rate"] < point["high"]
     assert "prediction-sampled" in [one["kind"] for one in series["statements"]]
+
+
+def test_a_few_devices_more_have_hardly_a_step_of_the_topology(go, tmp_path):
+    lines = ["| GPUs | words/s |", "|--|--|", "| 50000 | 500 |", "| 100000 | 990 |"]
+    (tmp_path / "t.md").write_text("\n".join(lines))
+    [series] = as_json(go, "t.md", "--num_devices=100001")["series"]
+    said = {one["kind"]: one["values"] for one in series["statements"]}
+    assert 0 < said["prediction-topology-unknown"]["covered"] <= 1
 
 
 def test_superlinear_points_are_named(go, tmp_path):

@@ -220,13 +220,16 @@ def _covered_steps(fitted: Average, devices: int) -> float:
     """Return how often the interval contains a rate after a step of the topology.
 
     Returns:
-      The share of the drawn curves that have such a step whose rates are inside.
+      Of the drawn curves that have such a step, the share whose rates are inside; 1 if
+      the step is so unlikely that none has it.
     """
     logs = fitted.log_rates(devices)
     low, high = np.quantile(logs, (0.025, 0.975))
     largest = fitted.curve.points[-1].devices
     chance = step_chance(fitted.curve.knowledge, largest, devices)
     stepped = logs[fitted.step_place < chance]
+    if not len(stepped):
+        return 1.0
     return float(np.mean((low <= stepped) & (stepped <= high)))
 
 

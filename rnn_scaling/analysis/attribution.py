@@ -325,7 +325,7 @@ class _Attributor:
         rates = [_rate(row).value for row in rows.values()]
         wrong = 0.0
         for i, row in enumerate(rows.values()):
-            taken = disturbance.taken(row.good)
+            taken = disturbance.most_taken(row.counted)
             moved = (
                 ALL
                 * rates[i]
@@ -360,7 +360,7 @@ class _Attributor:
           1.0 if they do not share any, or if that bound is refuted by a row of the
           table or by one of these efficiencies.
         """
-        cores = disturbance.shared_cores(self._row)
+        cores = disturbance.shared_cores(self._row.good)
         if not cores or self._is_refuted:
             return 1.0
         most = most_of_ideal(self._n, cores)

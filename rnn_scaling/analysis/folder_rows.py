@@ -135,6 +135,7 @@ def _record(row: Row, options: Sequence[str]) -> dict[str, Any]:
         "unit": row.unit,
         "runs_ok": len(row.good),
         "runs_failed": len(row.records) - len(row.good),
+        "runs_disturbed": len(row.left_out),
     }
     for metric in METRICS.values():
         value = row.metric(metric)

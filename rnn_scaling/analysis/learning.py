@@ -194,8 +194,6 @@ def _learned(row: Row, curves: Sequence[Curve], target: Target) -> Learned:
     known = [items for items in needed if items is not None]
     if len(known) < len(needed):
         return Learned(row, needed, None, None, best)
-    rates = [run.throughput.items_per_second for run in row.good if run.throughput]
-    seconds = [items / rate for items, rate in zip(known, rates)]
     items = over_processes(known)
     if (
         len(known) > 1 and len(set(known)) == 1
@@ -203,6 +201,11 @@ def _learned(row: Row, curves: Sequence[Curve], target: Target) -> Learned:
         items = Interval(
             float(known[0]), kind="the same in all runs", processes=items.processes
         )
+    counted = {id(run) for run in row.counted}
+    seconds = []
+    for items_needed, run in zip(known, row.good):
+        if id(run) in counted and run.throughput:
+            seconds.append(items_needed / run.throughput.items_per_second)
     return Learned(
         row, needed, items, over_processes(seconds).printed(row.rounding), best
     )

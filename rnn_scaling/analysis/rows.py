@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling import registry
-from rnn_scaling.analysis import confidence
+from rnn_scaling.analysis import confidence, disturbance
 from rnn_scaling.analysis.confidence import (
     Interval,
     Scatter,
@@ -129,34 +129,46 @@ class Row:
         return tuple(r for r in self.records if r.status == "ok" and r.throughput)
 
     @functools.cached_property
+    def counted(self) -> tuple[RunRecord, ...]:
+        """The good runs behind its numbers: without disturbed ones, if enough are quiet."""
+        return disturbance.select_quiet(self.good, disturbance.is_disturbed)
+
+    @functools.cached_property
+    def left_out(self) -> tuple[RunRecord, ...]:
+        """The good runs that do not count, because they were disturbed."""
+        counted = {id(record) for record in self.counted}
+        return tuple(record for record in self.good if id(record) not in counted)
+
+    @functools.cached_property
     def rate(self) -> Interval | None:
-        """items/s with its interval over processes, which has no ends where no scatter is known; None without a run."""
-        return (
-            over_processes(process_rates(self.good), self.scatter).printed(
-                self.rounding
-            )
-            if self.good
-            else None
-        )
+        """Items per second over the runs that count.
+
+        The interval has no ends if no scatter is known. None without a good run.
+        """
+        if not self.counted:
+            return None
+        rate = over_processes(process_rates(self.counted), self.scatter)
+        return rate.printed(self.rounding)
 
     @functools.cached_property
     def rounding(self) -> float:
-        """By how much the logarithm of its rate may be off for the digits that its logs printed; 0 without a log."""
-        return abs(
-            math.log1p(
-                -max([run.log_rounding or 0.0 for run in self.good], default=0.0)
-            )
-        )
+        """By how much printed digits may change the logarithm of its rate.
+
+        0.0 if no rate comes from a log.
+        """
+        shares = [run.log_rounding or 0.0 for run in self.counted]
+        return abs(math.log1p(-max(shares, default=0.0)))
 
     @functools.cached_property
     def rate_within_run(self) -> Interval | None:
-        """items/s of its only run with the interval over its batches; None of several runs, and of one without them."""
-        has_batches = len(self.good) == 1 and self.good[0].batches.seconds
-        return (
-            within_interval(*measured_batches(self.good[0])).printed(self.rounding)
-            if has_batches
-            else None
-        )
+        """Items per second of its only run, with the interval over its batches.
+
+        None with several runs, or if the run has no batches.
+        """
+        if len(self.counted) != 1 or not self.counted[0].batches.seconds:
+            return None
+        rate = within_interval(*measured_batches(self.counted[0]))
+        return rate.printed(self.rounding)
 
     def told(self, name: str) -> Any:
         """The value of an option; None where it is not read, not recorded, or only stands for others."""
@@ -218,7 +230,7 @@ class Row:
         if metric.compute not in self._computed:
             one_device = self.baseline.rate if self.baseline else None
             measured = Measured(
-                self.good, self.num_devices, self.rate, one_device, self.priced
+                self.counted, self.num_devices, self.rate, one_device, self.priced
             )
             self._computed[metric.compute] = metric.compute(measured)
         return self._computed[metric.compute]
@@ -396,15 +408,20 @@ def _work(row: Row) -> Key:
 
 
 def scatters_of(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
-    """The scatter of the runs of each row; rows with the same devices, workers and way of measuring share it."""
+    """Return the scatter of the runs of each row, by the row's key.
+
+    Rows with the same devices, workers and way of measuring share it, except that
+    disturbed rows share none with quiet ones: they would widen their intervals.
+    """
     good = [row for row in rows if row.good]
-    how = [
-        (row.num_devices, row.num_workers, frozenset(map(_measured_how, row.good)))
-        for row in good
-    ]
+    how = []
+    for row in good:
+        methods = frozenset(map(_measured_how, row.counted))
+        is_disturbed = any(map(disturbance.is_disturbed, row.counted))
+        how.append((row.num_devices, row.num_workers, methods, is_disturbed))
     scatters: dict[Key, Scatter | None] = {}
     for members in grouped(good, how).values():
-        rates = [process_rates(row.good) for row in members]
+        rates = [process_rates(row.counted) for row in members]
         scatters |= zip((row.key for row in members), shared_scatters(rates))
     return scatters
 

@@ -65,7 +65,11 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     )
 
     def answer(report: Report) -> str:
-        answers = [*comparison.ab_answer(report), *comparison.step_times(report)]
+        answers = [
+            *comparison.ab_answer(report),
+            *comparison.disturbed(report, ("A", "B")),
+            *comparison.step_times(report),
+        ]
         return f"{wording.sentences(answers)}\n{settings}"
 
     return comparison.compare(out / "a", out / "b", question, answer=answer)

@@ -25,6 +25,7 @@ from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.files import input_files, terminal
 from rnn_scaling.files.markdown import escaped
 from rnn_scaling.files.terminal import counted
+from rnn_scaling.machine.load import NOTICEABLE
 from rnn_scaling.reports import machine_costs
 from rnn_scaling.reports.numbers import differing, has_interval, plus_minus
 from rnn_scaling.reports.sections import Grid, Section, markdown
@@ -273,7 +274,7 @@ def _sections(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[Secti
     not_recorded = list(dict.fromkeys(f.difference.what for f in unknown))
     runs = [f"{r.label}: {note}" for r in report.results for note in r.notes]
     notes: dict[str, Sequence[Statement | str]] = {
-        "method": method(report),
+        "method": method(report, names),
         "runs": [*runs[:20], *([f"{len(runs) - 20} more"] if len(runs) > 20 else [])],
         "differences between the machines": [
             _values(f.difference) for f in _by_name(machines)
@@ -463,8 +464,19 @@ def _range_of(ratios: Sequence[MachineRatio]) -> dict[str, Any]:
     }
 
 
-def method(report: Report) -> list[Statement]:
-    """Tests, corrections and what the intervals leave out."""
+def disturbed(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[Statement]:
+    """Return which runs do not count because they were disturbed; [] if none."""
+    files: list[str] = []
+    for result in report.results:
+        for name, of_side in zip(names, result.disturbed):
+            files.extend(f"{name} {file}" for file in of_side)
+    values = {"files": list(dict.fromkeys(files)), "threshold": NOTICEABLE}
+    kind = "disturbed-pairs" if report.paired else "disturbed-runs"
+    return [Statement(kind, values=values)] if files else []
+
+
+def method(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[Statement]:
+    """Return tests, corrections, runs that do not count, and what intervals leave out."""
     judged = [result for result in report.results if result.p_adjusted is not None]
     compared = [result.comparison for result in report.results if result.comparison]
     sides = [
@@ -506,7 +518,9 @@ def method(report: Report) -> list[Statement]:
         for change in result.step_times
     ):
         made.append(Statement("step-time-intervals", report.step_time))
-    return [*made, *_single_runs(report)]
+    # An answer about A and B already contains the disturbed runs.
+    left_out = disturbed(report) if names is BEFORE_AFTER else []
+    return [*left_out, *made, *_single_runs(report)]
 
 
 def _single_runs(report: Report) -> list[Statement]:

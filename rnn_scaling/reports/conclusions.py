@@ -17,6 +17,7 @@ from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.significance import REPEATS, foreseen, is_above, more_repeats
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.files.terminal import counted
+from rnn_scaling.machine.load import NOTICEABLE
 from rnn_scaling.reports import certificates, cluster
 from rnn_scaling.reports import series_statements as one_series
 from rnn_scaling.reports.numbers import has_interval
@@ -59,7 +60,9 @@ def lead_statements(summary: Summary) -> list[Statement]:
         ]
     for name, series in _answered(summary):
         made += [*_title(summary, name), *_lead(series), *_cost(summary, series)]
-    if files := [name for name, _ in loaded(summary)]:
+    made += disturbed_left_out(summary)
+    # The others do not count, so nothing depends on them.
+    if files := [name for name, row in loaded(summary) if not row.left_out]:
         made.append(Statement("loaded-runs", values={"files": files}))
     if summary.unlike_programs:
         made.append(
@@ -321,16 +324,50 @@ def missing(series: SeriesSummary) -> list[str]:
 
 
 def loaded(summary: Summary) -> list[tuple[str, Row]]:
-    """(file, its row) of the good runs beside which other processes ran, where these are few: they are run anew."""
-    rows = [row for series in summary.series for row in series.rows]
-    good = [
-        (name, row.row, run)
-        for row in rows
-        for name, run in zip(row.files, row.row.records)
-        if run.throughput
-    ]
-    beside = [(name, row) for name, row, run in good if disturbance.load(run)]
-    return beside if len(beside) <= min(MOST_LOADED, len(good) // 6) else []
+    """Return (file, its row) of the disturbed good runs, if they are few.
+
+    They are worth repeating, whether or not they count.
+    """
+    num_good = 0
+    disturbed = []
+    for row in _all_rows(summary):
+        good = {id(run) for run in row.row.good}
+        num_good += len(good)
+        for name, run in zip(row.files, row.row.records):
+            if id(run) in good and disturbance.is_disturbed(run):
+                disturbed.append((name, row.row))
+    is_few = len(disturbed) <= min(MOST_LOADED, num_good // 6)
+    return disturbed if is_few else []
+
+
+def disturbed_left_out(summary: Summary) -> list[Statement]:
+    """Return which good runs do not count because they were disturbed; [] if none."""
+    files = []
+    loads = []
+    num_good = 0
+    for row in _all_rows(summary):
+        num_good += len(row.row.good)
+        left_out = {id(run) for run in row.row.left_out}
+        for name, run in zip(row.files, row.row.records):
+            if id(run) in left_out:
+                files.append(name)
+                loads.append(disturbance.load(run))
+    if not files:
+        return []
+    values = {
+        "files": files,
+        "runs": num_good,
+        "share": max(loads),
+        "threshold": NOTICEABLE,
+    }
+    return [Statement("disturbed-left-out", values=values)]
+
+
+def _all_rows(summary: Summary) -> list[RowSummary]:
+    rows: list[RowSummary] = []
+    for series in summary.series:
+        rows.extend(series.rows)
+    return rows
 
 
 def all_missing(summary: Summary) -> list[str]:
@@ -374,7 +411,7 @@ def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
     rivals = [
         member
         for member in ordered[1:]
-        if not _is_slower(member, count, best, len(series))
+        if not _is_slower(member, first, count, len(series))
     ]
     values: dict[str, Any] = {"series": len(series), "devices": places(series, count)}
     differ = count > 1 and any(most_devices(member) != count for member in series)
@@ -441,15 +478,30 @@ def _rated(series: Sequence[SeriesSummary], count: int) -> list[dict[str, Any]]:
     ]
 
 
-def _is_slower(series: SeriesSummary, count: int, best: Interval, among: int) -> bool:
-    """Whether a series, with all its workers, is slower than the best one whatever others took from its runs."""
+def _is_slower(
+    series: SeriesSummary, best: SeriesSummary, count: int, among: int
+) -> bool:
+    """Return whether a series is slower than the best one, whatever slowed its runs.
+
+    Args:
+      series: The series, which has a rate on `count` devices.
+      best: The series with the highest rate on `count` devices.
+      count: The number of devices.
+      among: The number of series that are compared.
+
+    Returns:
+      False if a run lost workers, or if load that only `series` had may explain the
+      difference. Load that both had slowed both.
+    """
     row = series.at(count)
-    if _lost(row):
+    best_row = best.at(count)
+    if row is None or best_row is None or _lost(row):
         return False
-    lost = disturbance.taken(row.row.good) if row else 0.0
-    return lost < 1 and is_above(
-        best, _rate(series, count).scaled(1 / (1 - lost)), among
-    )
+    taken = disturbance.most_taken_beyond(row.row.counted, best_row.row.counted)
+    if taken >= 1:
+        return False
+    undisturbed = _rate(series, count).scaled(1 / (1 - taken))
+    return is_above(_rate(best, count), undisturbed, among)
 
 
 def _would_tell(rates: Sequence[Interval], among: int) -> Statement:
@@ -494,7 +546,7 @@ def conditions(
     workers = [
         statement for member in others for statement in _of_workers(member, count)
     ]
-    runs = {id(record): record for row in rows for record in row.row.good}
+    runs = {id(record): record for row in rows for record in row.row.counted}
     runs |= {
         id(record): record
         for record in (

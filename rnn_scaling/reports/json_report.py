@@ -111,6 +111,7 @@ def _row(
         "files": list(summary.files),
         "runs_ok": len(row.good),
         "runs_failed": len(row.records) - len(row.good),
+        **({"runs_disturbed": len(row.left_out)} if row.left_out else {}),
         "command": repeated(row, {}),
         **{metric.name: interval_data(row.metric(metric)) for metric in metrics},
         "within_run": interval_data(row.rate_within_run),

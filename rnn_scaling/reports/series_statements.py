@@ -115,7 +115,7 @@ def _basis(row: RowSummary) -> Statement:
     """Which side of a ratio is a single process."""
     base = row.row.baseline
     single = [
-        side for side in (base, row.row) if side is not None and len(side.good) == 1
+        side for side in (base, row.row) if side is not None and len(side.counted) == 1
     ]
     if len(single) == 2 and base is not row.row:
         return Statement("single-runs")
@@ -148,7 +148,7 @@ def other_load(records: Sequence[RunRecord]) -> list[Statement]:
 def crowding(row: RowSummary) -> list[Statement]:
     """Return that devices shared cores, and their bound if no row of the table is above its own."""
     base = row.row.baseline
-    cores = disturbance.shared_cores(row.row)
+    cores = disturbance.shared_cores(row.row.good)
     if base is None or row.loss is None or not cores:
         return []
     alone = max((len(disturbance.cores_of(record)) for record in base.good), default=0)
@@ -174,7 +174,7 @@ def records_behind(row: RowSummary) -> list[RunRecord]:
         rows += [
             needed for needed in loss.rows if all(needed is not known for known in rows)
         ]
-    return [record for needed in rows for record in needed.good]
+    return [record for needed in rows for record in needed.counted]
 
 
 def _where(loss: Attribution | None) -> list[Statement]:
@@ -312,7 +312,10 @@ def _may_be_load(loss: Attribution) -> bool:
 def _hidden_by_load(loss: Attribution) -> list[Statement]:
     if not (hidden := _hidden(loss)):
         return []
-    most = max(disturbance.load(record) for row in loss.rows for record in row.good)
+    loads: list[float] = []
+    for row in loss.rows:
+        loads.extend(disturbance.load(record) for record in row.counted)
+    most = max(loads)
     return [Statement("parts-hidden-by-load", values={"parts": hidden, "share": most})]
 
 

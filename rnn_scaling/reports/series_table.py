@@ -93,7 +93,7 @@ def _cells(series: SeriesSummary) -> dict[str, str]:
         }
     base = row.row.baseline
     good = dict.fromkeys(
-        len(measured.good) for measured in (base, row.row) if measured is not None
+        len(measured.counted) for measured in (base, row.row) if measured is not None
     )
     return {
         **names,

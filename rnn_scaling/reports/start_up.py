@@ -82,13 +82,14 @@ def of(rows: Sequence[Row]) -> list[StartUp]:
 def _start_up(row: Row, base: Row) -> StartUp:
     """The seconds of a measured row for the items of its baseline."""
     assert row.rate
-    spent = [record.phases.parts for record in row.good]
+    spent = [record.phases.parts for record in row.counted]
     names = [name for name in spent[0] if name != "cluster" or row.is_distributed]
     phases = {
         name: sum(parts.get(name, 0.0) for parts in spent) / len(spent)
         for name in names
     }
-    items = sum(sum(run.batches.items[1:]) for run in base.good) / len(base.good)
+    items_of_runs = [sum(run.batches.items[1:]) for run in base.counted]
+    items = sum(items_of_runs) / len(items_of_runs)
     return StartUp(row, phases, items / row.rate.value)
 
 
@@ -106,7 +107,7 @@ def _against(row: Row, base: Row, seconds: Callable[[RunRecord], float]) -> Inte
     if row.num_devices == 1:
         return Interval(1.0, 1.0, 1.0, "by definition", 0.0, float("inf"), ())
     rates = [
-        [sum(record.batches.items) / seconds(record) for record in side.good]
+        [sum(record.batches.items) / seconds(record) for record in side.counted]
         for side in (row, base)
     ]
     return ratio(

@@ -291,12 +291,13 @@ def _work_per_exchange(series: SeriesSummary) -> float:
 
 
 def seconds(row: Row) -> float | None:
-    """Seconds of the measured batches, the geometric mean over the good runs; None without one, or where one's log
-    does not tell them.
+    """Seconds of the measured batches, the geometric mean over the runs that count.
+
+    None without such a run, or if the log of one does not contain them.
 
     items/s are a geometric mean too, so seconds x items/s = the items of a run.
     """
-    measured = [measured_seconds(record) for record in row.good]
+    measured = [measured_seconds(record) for record in row.counted]
     logs = [math.log(taken) for taken in measured if taken is not None]
     return (
         math.exp(math.fsum(logs) / len(logs))

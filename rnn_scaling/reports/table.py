@@ -294,8 +294,14 @@ def _batch_size(row: Row) -> str:
 
 
 def _runs(row: Row) -> str:
+    """Return the cell with the numbers of runs that count and that do not."""
     failed = len(row.records) - len(row.good)
-    return f"{len(row.good)}, {failed} failed" if failed else str(len(row.good))
+    parts = [str(len(row.counted))]
+    if row.left_out:
+        parts.append(f"{len(row.left_out)} disturbed")
+    if failed:
+        parts.append(f"{failed} failed")
+    return ", ".join(parts)
 
 
 def _seconds(row: Row) -> str:

@@ -18,6 +18,7 @@ from rnn_scaling.analysis.ranking import (
 )
 from rnn_scaling.analysis.rows import process_rates
 from rnn_scaling.analysis.statements import Advice, Statement, interval_values
+from rnn_scaling.machine.load import NOTICEABLE
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
@@ -185,7 +186,12 @@ class ModeSearch:
             name="recommend",
             schema="rnn_scaling.recommend/2",
             statements=statements(
-                ranking, unit, failed, left_out, list(records.values())
+                ranking,
+                unit,
+                failed,
+                left_out,
+                list(records.values()),
+                self._num_left_out(records),
             ),
             command=Starter(launch=launch).shown(best.config, spelled(best.flags))
             if best
@@ -246,17 +252,25 @@ class ModeSearch:
         return [run for run in repeats if run.label not in records]
 
     def _rates(self, run: Run, records: Records) -> list[float]:
-        """items/s of the candidate's good runs."""
-        labels = [
-            dataclasses.replace(run, repeat=number).label
-            for number in range(1, MOST + 1)
-        ]
-        good = [
-            records[label]
-            for label in labels
-            if label in records and records[label].status == "ok"
-        ]
-        return process_rates(good) if good else []
+        """Return items per second of the candidate's good runs that count."""
+        good = self._good(run, records)
+        return process_rates(disturbance.select_quiet(good, disturbance.is_disturbed))
+
+    def _good(self, run: Run, records: Records) -> list[RunRecord]:
+        good = []
+        for number in range(1, MOST + 1):
+            record = records.get(dataclasses.replace(run, repeat=number).label)
+            if record is not None and record.status == "ok":
+                good.append(record)
+        return good
+
+    def _num_left_out(self, records: Records) -> int:
+        """Return how many good runs do not count because they were disturbed."""
+        num_left_out = 0
+        for run in self.runs:
+            num_left_out += len(self._good(run, records))
+            num_left_out -= len(self._rates(run, records))
+        return num_left_out
 
 
 def statements(
@@ -265,8 +279,18 @@ def statements(
     failed: list[str],
     left_out: list[str],
     records: Sequence[RunRecord],
+    num_disturbed: int = 0,
 ) -> list[Statement]:
-    """Statements on the candidates: `failed` have no good run, `left_out` no run; `ranking` is None without rates."""
+    """Return the statements on the candidates.
+
+    Args:
+      ranking: The candidates with rates; None if no run measured anything.
+      unit: What the runs count.
+      failed: Titles of candidates without a good run.
+      left_out: Titles of candidates without a run.
+      records: All runs.
+      num_disturbed: Number of good runs that do not count, because they were disturbed.
+    """
     if ranking is None:
         return [Statement("recommend-nothing")]
     rate = ranking.standings[ranking.reference].rate
@@ -309,6 +333,9 @@ def statements(
                 "recommend-load", values={"share": max(loads), "runs": len(loads)}
             )
         )
+    if num_disturbed:
+        values = {"runs": num_disturbed, "threshold": NOTICEABLE}
+        found.append(Statement("recommend-disturbed", values=values))
     return found
 
 

@@ -410,8 +410,11 @@ def test_load_and_oversubscription_are_named_where_the_number_stands():
         "contention": pytest.approx(5, abs=0.1),
     }
     load = {"load": {"others": 0.58, "steal": 0.0, "seconds": 9.0}}
-    busy = stated([*runs[:-1], changed(runs[-1], environment=load)])["independent"]
-    assert busy["other-load"].values == {"share": 0.58, "loaded": 1, "runs": 6}
+    one_busy = [*runs[:-1], changed(runs[-1], environment=load)]
+    assert "other-load" not in stated(one_busy)["independent"]  # it does not count
+    two_busy = [*runs[:-2], *(changed(run, environment=load) for run in runs[-2:])]
+    busy = stated(two_busy)["independent"]
+    assert busy["other-load"].values == {"share": 0.58, "loaded": 2, "runs": 6}
     assert busy["part"].subject == "oversubscription"
     assert busy["rest-within-noise-or-load"].values["parts"] == ["contention"]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import csv
 import io
 import math
 import random
 import re
+import statistics
 
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.reports import conclusions, csv_table, table
@@ -141,40 +143,63 @@ def lines_of(made):
     return lines
 
 
-def above(first, second, degrees, series):
-    """By the ends of both: t of their ratio's logarithm, 5 % over all pairs of series; nan is above nothing."""
-    if not degrees:
+def above(first, second, pools, series):
+    """Decide by the ends of both rates, at 5 % over all pairs of series.
+
+    `pools` has, for each rate, whose scatter it shares and the degrees of freedom of
+    that scatter. A rate without ends is above nothing.
+    """
+    (first_pool, first_degrees), (second_pool, second_degrees) = pools
+    if not first_degrees or not second_degrees:
         return False
-    errors = [
-        math.log(high / low) / 2 / t_quantile(0.975, degrees)
-        for _, low, high in (first, second)
-    ]
+    first_error = math.log(first[2] / first[1]) / 2 / t_quantile(0.975, first_degrees)
+    second_error = (
+        math.log(second[2] / second[1]) / 2 / t_quantile(0.975, second_degrees)
+    )
+    error = math.hypot(first_error, second_error)
+    degrees = first_degrees
+    if first_pool != second_pool:  # Welch and Satterthwaite
+        parts = first_error**4 / first_degrees + second_error**4 / second_degrees
+        degrees = error**4 / parts
     level = 0.05 / (series * (series - 1) / 2)
-    return math.log(first[0] / second[0]) > t_quantile(
-        1 - level / 2, degrees
-    ) * math.hypot(*errors)
+    distance = math.log(first[0] / second[0])
+    return distance > t_quantile(1 - level / 2, degrees) * error
 
 
-def taken(row):
-    """The share of a row's rate that others may have taken: of a core of the recording process, or of any worker."""
+def core_shares(made):
+    """Return (share, share of a core) that others used of the process and each rank."""
+    load = made.environment.load
+    cores = len(made.resolved.cpu_affinity or ()) or 1
+    shares = [(load.others, load.others * cores)] if load else [(0.0, 0.0)]
+    for rank in made.workers.workers if made.workers else ():
+        shares.append((rank.load_others or 0.0, rank.load_others or 0.0))
+    return shares
+
+
+def is_busy(made):
+    return max(of_core for _, of_core in core_shares(made)) > 0.05
+
+
+def counted(row):
+    """Return the quiet runs if there are two, and a third of all; else all good ones."""
+    quiet = [made for made in row.good if not is_busy(made)]
+    return quiet if len(quiet) >= max(2, len(row.good) / 3) else row.good
+
+
+def taken(row, best):
+    """Return the share that only this row's load may have taken, half of a core at most."""
+    loads = []
+    for side in (row, best):
+        loads.append([max(of for _, of in core_shares(made)) for made in counted(side)])
+    errors = [statistics.variance(side) / len(side) for side in loads if len(side) > 1]
+    excess = statistics.mean(loads[0]) - statistics.mean(loads[1])
+    if excess <= max(0.05, 2 * math.sqrt(sum(errors))):
+        return 0.0
     shares = []
-    for made in row.good:
-        load, cores = made.environment.load, len(made.resolved.cpu_affinity or ()) or 1
-        own = [load.others * cores] if load and load.others * cores > 0.05 else [0.0]
-        ranks = made.workers.ranks if made.workers else ()
-        shares.append(
-            max(
-                [
-                    *own,
-                    *(
-                        rank.load_others
-                        for rank in ranks
-                        if (rank.load_others or 0) > 0.05
-                    ),
-                ]
-            )
-        )
-    return min(1.0, sum(min(1.0, share) for share in shares) / len(shares))
+    for made in counted(row):
+        busy = [pair for pair in core_shares(made) if pair[1] > 0.05]
+        shares.append(max([max(share, min(0.5, of)) for share, of in busy], default=0))
+    return sum(shares) / len(shares)
 
 
 def judge_lead(made, lines):
@@ -211,29 +236,30 @@ def judge_lead(made, lines):
     ), kind
     rates = {title: lines[title, count]["rate"] for title in rivals}
     best = max(rates, key=lambda title: rates[title][0])
-    degrees = sum(
-        each["runs"] - 1
-        for (_, n), each in lines.items()
-        if n == count and each["runs"]
-    )
-    rows = {
-        each.title: each.at(count).row for each in made.series if each.title in rates
-    }
+    measured = {each.title: each.at(count) for each in made.series if each.at(count)}
+    all_rows = {title: summary.row for title, summary in measured.items()}
+    rows = {title: all_rows[title] for title in rates}
+    pool_of = {}
+    degrees = collections.Counter()
+    for title, row in all_rows.items():
+        pool_of[title] = (row.num_workers, any(map(is_busy, counted(row))))
+        degrees[pool_of[title]] += len(counted(row)) - 1
+    pools = {title: (pool, degrees[pool]) for title, pool in pool_of.items()}
     lost = {
         title
         for title, row in rows.items()
         if any(run.workers and run.workers.lost for run in row.good)
     }
-    raised = {
-        title: [rate / max(1e-9, 1 - taken(rows[title])) for rate in rates[title]]
-        for title in rates
-    }
+    raised = {}
+    for title in rates:
+        left = 1 - taken(rows[title], rows[best])
+        raised[title] = [rate / left for rate in rates[title]]
     tied = [
         t
         for t in rates
         if t == best
         or t in lost
-        or not above(rates[best], raised[t], degrees, len(rates))
+        or not above(rates[best], raised[t], (pools[best], pools[t]), len(rates))
     ]
     if fastest:
         assert fastest.subject == best and tied == [best]
@@ -342,7 +368,7 @@ def judge_conditions(said, series):
     )  # parts are made of other series' rows, too
     rows = [row.row, base, *(row.loss.rows if named else ())]
     records = {
-        id(record): record for each in rows if each for record in each.good
+        id(record): record for each in rows if each for record in counted(each)
     }.values()
     loads = [
         (

@@ -5,7 +5,6 @@ counts as equal. What follows from an option that was changed on purpose is no d
 """
 
 import dataclasses
-import math
 import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -427,7 +426,9 @@ def _taken(runs: Side, name: str, is_felt: bool = True) -> list[_Taken]:
                 [share, *(rank.load_others or 0.0 for rank in record.workers.workers)]
             )
         taken.append(
-            _Taken(share, disturbance.felt(record, share) if is_felt else share)
+            _Taken(
+                share, disturbance.share_of_device(record, share) if is_felt else share
+            )
         )
     return taken
 
@@ -453,13 +454,11 @@ def _loads(a: Side, b: Side) -> list[Difference]:
 
 
 def _one_had_more(a: Sequence[_Taken], b: Sequence[_Taken]) -> bool:
-    """True if the means differ by what matters and by more than shares that vary as these do by chance."""
-    felt = [[taken.felt for taken in side] for side in (a, b)]
-    error = math.sqrt(
-        sum(statistics.variance(side) / len(side) for side in felt if len(side) > 1)
-    )
-    return abs(statistics.fmean(felt[0]) - statistics.fmean(felt[1])) > max(
-        NOTICEABLE, 2 * error
+    """Return whether one side had more load than the other, beyond chance."""
+    loads_a = [taken.felt for taken in a]
+    loads_b = [taken.felt for taken in b]
+    return disturbance.had_more_load(loads_a, loads_b) or disturbance.had_more_load(
+        loads_b, loads_a
     )
 
 

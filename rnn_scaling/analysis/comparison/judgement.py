@@ -159,7 +159,12 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
         file.record.unit for side in (before, after) for file in side.runs
     )
     metric = METRICS[question.metric].named_after(unit)
-    common = _in_common(before, after, configurations, metric)
+    common = []
+    for configuration in _in_common(before, after, configurations, metric):
+        is_relative = metric.ideal is not None
+        common.append(
+            matching.without_disturbed(configuration, question.paired, is_relative)
+        )
     missing = [c.label for c in configurations if c.after is None]
     labelled = _labelled(common, missing, question)
     grave = [f for f in labelled if f.difference.is_grave]

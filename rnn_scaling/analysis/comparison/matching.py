@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import registry
-from rnn_scaling.analysis import rows
+from rnn_scaling.analysis import disturbance, rows
 from rnn_scaling.analysis.confidence import Scatter
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.facts.table import OF_MACHINES
@@ -84,6 +84,8 @@ class Configuration:
     # Of machines, what the pair tells of: PER_DEVICE on the least devices that both have, ALL_DEVICES on all.
     scopes: tuple[str, ...] = ()
     series: str = ""  # when machines are compared: the label without the devices
+    # Names of the disturbed files, before and after, that do not count.
+    disturbed: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     @property
     def sides(self) -> list[Runs]:
@@ -211,6 +213,79 @@ def good(files: Iterable[RunFile]) -> list[RunFile]:
     return [
         file for file in files if file.record.status == "ok" and file.record.throughput
     ]
+
+
+def without_disturbed(
+    configuration: Configuration, paired: bool, is_relative: bool
+) -> Configuration:
+    """Return the configuration without the good runs that do not count.
+
+    `disturbance.select_quiet` decides, for each side or for pairs of runs.
+
+    Args:
+      configuration: The configuration; it stays as it is if a side is missing.
+      paired: Whether the runs of the same repeat number are a pair, which is disturbed
+        if one of its runs is.
+      is_relative: Whether the runs on one device are part of the result.
+    """
+    before, after = configuration.before, configuration.after
+    if before is None or after is None:
+        return configuration
+    if paired:
+        left_out = _disturbed_repeats(before, after, is_relative)
+        reduced = [_without_repeats(side, left_out) for side in (before, after)]
+    else:
+        reduced = [_without_disturbed_runs(side) for side in (before, after)]
+    names = []
+    for side, kept in zip((before, after), reduced):
+        gone = [file for file in side.files if file not in kept.files]
+        if is_relative:
+            gone += [file for file in side.baseline if file not in kept.baseline]
+        names.append(tuple(file.name for file in gone if _is_disturbed(file)))
+    return dataclasses.replace(
+        configuration,
+        before=reduced[0],
+        after=reduced[1],
+        disturbed=(names[0], names[1]),
+    )
+
+
+def _is_disturbed(file: RunFile) -> bool:
+    return disturbance.is_disturbed(file.record)
+
+
+def _disturbed_repeats(before: Runs, after: Runs, is_relative: bool) -> set[int]:
+    """Return the repeat numbers of the pairs that do not count."""
+    files = [*before.files, *after.files]
+    if is_relative:
+        files += [*before.baseline, *after.baseline]
+    disturbed = {repeat(file.name) for file in good(files) if _is_disturbed(file)}
+    before_repeats = {repeat(file.name) for file in good(before.files)}
+    after_repeats = {repeat(file.name) for file in good(after.files)}
+    pairs = sorted(before_repeats & after_repeats)
+    counted = disturbance.select_quiet(pairs, disturbed.__contains__)
+    return set(pairs).difference(counted)
+
+
+def _without_repeats(side: Runs, left_out: Collection[int]) -> Runs:
+    def kept(files: Sequence[RunFile]) -> tuple[RunFile, ...]:
+        return tuple([file for file in files if repeat(file.name) not in left_out])
+
+    return dataclasses.replace(
+        side, files=kept(side.files), baseline=kept(side.baseline)
+    )
+
+
+def _without_disturbed_runs(side: Runs) -> Runs:
+    def kept(files: Sequence[RunFile]) -> tuple[RunFile, ...]:
+        measured = good(files)
+        counted = disturbance.select_quiet(measured, _is_disturbed)
+        gone = {id(file) for file in measured} - {id(file) for file in counted}
+        return tuple([file for file in files if id(file) not in gone])
+
+    return dataclasses.replace(
+        side, files=kept(side.files), baseline=kept(side.baseline)
+    )
 
 
 def two_sittings(before: ComparedRuns, after: ComparedRuns) -> bool:

@@ -44,6 +44,8 @@ class Result:
     gate: str = "cannot judge"  # or "ok", "regression"
     reason: str = ""  # why it cannot be judged; empty otherwise
     notes: tuple[str, ...] = ()  # what else is to be known about its runs
+    # Names of the disturbed runs, before and after, that do not count.
+    disturbed: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     step_times: tuple[
         StepTimeChange, ...
     ] = ()  # by percentile; empty if a run has none
@@ -61,7 +63,10 @@ def measure(
         len(matching.good(side.files)) if side else 0 for side in (before, after)
     )
     result = Result(
-        configuration.label, (counts[0], counts[1]), notes=_not_ok(configuration)
+        configuration.label,
+        (counts[0], counts[1]),
+        notes=_not_ok(configuration),
+        disturbed=configuration.disturbed,
     )
     why = _not_good(before, "before", metric) or _not_good(after, "after", metric)
     if before is None or after is None or why:
@@ -114,7 +119,7 @@ def _row(side: Runs, drifting: bool = False) -> Row:
     row = Row(tuple(records), (), baseline)
     if drifting and row.good:
         return dataclasses.replace(
-            row, scatter=confidence.drifting_scatter(process_rates(row.good))
+            row, scatter=confidence.drifting_scatter(process_rates(row.counted))
         )
     return row
 

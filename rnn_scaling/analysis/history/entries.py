@@ -112,7 +112,7 @@ def _configuration(row: Row) -> Configuration:
         if metric.name not in CHOICES and not metric.of_models:
             values = [
                 metric.compute(Measured((run,), row.num_devices, None, None))
-                for run in row.good
+                for run in row.counted
             ]
             metrics[metric.name] = tuple(
                 value.value if value else None for value in values
@@ -122,6 +122,6 @@ def _configuration(row: Row) -> Configuration:
         facts=facts,
         unit=row.unit,
         num_devices=row.num_devices,
-        rates=tuple(process_rates(row.good)),
+        rates=tuple(process_rates(row.counted)),
         metrics={name: values for name, values in metrics.items() if any(values)},
     )

@@ -290,7 +290,9 @@ def _cores(row: Row) -> int | None:
         for run in row.good
         if run.resolved.device_type == "CPU" and nodes(run) == 1
     }
-    return disturbance.shared_cores(row) or (counts.pop() if len(counts) == 1 else None)
+    return disturbance.shared_cores(row.good) or (
+        counts.pop() if len(counts) == 1 else None
+    )
 
 
 def _joined_devices(row: Row) -> int | None:

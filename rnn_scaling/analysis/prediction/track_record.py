@@ -51,7 +51,7 @@ class Case:
 def fitted_runs(rows: Sequence[Row]) -> tuple[Fitted, ...]:
     """The runs of the rows of a series, by rising number of devices."""
     return tuple(
-        Fitted(devices=row.num_devices, rates=tuple(process_rates(row.good)))
+        Fitted(devices=row.num_devices, rates=tuple(process_rates(row.counted)))
         for row in rows
     )
 
@@ -116,9 +116,11 @@ def judge(
             for row in (series[0].one_device, *series)
             if row and row.good
         }
-        runs = frozenset().union(
-            *(fitted.keys for fitted in fitted_runs([*rows.values()]))
-        )
+        # All good runs: a fitted one may have been left out since, beside quieter ones.
+        runs: frozenset[object] = frozenset()
+        for devices, row in rows.items():
+            rates = tuple(process_rates(row.good))
+            runs |= Fitted(devices=devices, rates=rates).keys
         for prediction in made:
             machines = _stated_machines(prediction)
             for point in prediction.predicted if prediction.runs <= runs else ():

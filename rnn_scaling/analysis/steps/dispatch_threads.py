@@ -148,10 +148,10 @@ def _setting(row: Row, best: Row | None) -> Setting:
     if (
         best is not None
         and row is not best
-        and len(row.good) > 1
-        and len(best.good) > 1
+        and len(row.counted) > 1
+        and len(best.counted) > 1
     ):
-        compared = compare(process_rates(best.good), process_rates(row.good))
+        compared = compare(process_rates(best.counted), process_rates(row.counted))
     of_best = (
         ratio(row.rate, best.rate)
         if row.rate and best and best.rate and row is not best

@@ -1,0 +1,180 @@
+"""Runs beside other processes: which count, in every command, and what is said."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from rnn_scaling.analysis import disturbance
+from rnn_scaling.commands import compare, history, report
+from rnn_scaling.records import folder as folders
+from rnn_scaling.records import history as histories
+from rnn_scaling.records import record
+from rnn_scaling.reports import conclusions, summary_builder
+from tests.support.compared import run
+
+MODES = ("independent", "replicated")
+ONE_BUSY_OF_16 = 1 / 16
+
+
+def loaded(rate, share=0.0, *, devices=1, cores=16, mode=MODES[0]):
+    """Return a run at `rate` words/s while others used this share of its cores."""
+    return run(
+        rate,
+        environment={"load": {"others": share, "steal": 0.0, "seconds": 2.0}},
+        resolved={"cpu_affinity": [*range(cores)]},
+        num_devices=devices,
+        variable_update=mode,
+    )
+
+
+def write(folder, runs, name="x"):
+    """Write the runs as repeats 1, 2, ... of one configuration."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, each in enumerate(runs, 1):
+        record.write(each, folder / f"{name}.r{number}.json")
+    return folder
+
+
+def reported(folder):
+    """Return the report's statements by kind, and its rows by (mode, devices)."""
+    assert report.main([str(folder)]) == os.EX_OK
+    made = json.loads((folder / "report.json").read_text())
+    statements = {each["kind"]: each for each in made["statements"]}
+    rows = {}
+    for series in made["series"]:
+        for row in series["rows"]:
+            rows[row["options"]["variable_update"], row["num_devices"]] = row
+    return statements, rows
+
+
+def compared(capsys, *words):
+    """Return the exit status of `compare`, its only result and statements by kind."""
+    capsys.readouterr()
+    status = compare.main(["--format=json", *map(str, words)])
+    made = json.loads(capsys.readouterr().out)
+    (result,) = made["results"]
+    return status, result, {each["kind"]: each["values"] for each in made["statements"]}
+
+
+@pytest.mark.parametrize(
+    "fast, slow, fast_load, slow_load, is_clear",
+    [
+        (9550, 3895, ONE_BUSY_OF_16, ONE_BUSY_OF_16, True),
+        (9550, 8000, ONE_BUSY_OF_16, ONE_BUSY_OF_16, True),
+        (23_200_000, 2950, ONE_BUSY_OF_16, ONE_BUSY_OF_16, True),
+        (23_200_000, 2950, 0.0, 0.8, True),
+        (9550, 3895, 0.0, ONE_BUSY_OF_16, True),
+        (9550, 3895, 0.5, 0.0, True),
+        (9550, 5500, 0.0, ONE_BUSY_OF_16, False),  # half of a core may explain it
+        (9550, 3895, 0.0, 0.7, False),
+    ],
+)
+def test_load_hides_a_difference_only_if_it_may_explain_it(
+    tmp_path, fast, slow, fast_load, slow_load, is_clear
+):
+    for mode, rate, share in zip(MODES, (fast, slow), (fast_load, slow_load)):
+        runs = []
+        for factor in (0.998, 1.001, 1.002):
+            runs.append(loaded(rate * factor, share, mode=mode))
+        write(tmp_path, runs, mode)
+    summary = summary_builder.summarise(folders.read(tmp_path), "runs")
+    kinds = {each.kind for each in conclusions.lead_statements(summary)}
+    assert ("fastest" in kinds) == is_clear
+    assert ("fastest-unclear" in kinds) != is_clear
+    assert is_clear or "quiet-runs-would-tell" in kinds
+
+
+def test_report_and_compare_agree_on_runs_beside_equal_load(tmp_path, capsys):
+    for side, rate in (("before", 9550), ("after", 3895)):
+        runs = [loaded(rate * factor, ONE_BUSY_OF_16) for factor in (0.999, 1, 1.001)]
+        write(tmp_path / side, runs)
+    status, result, _ = compared(capsys, tmp_path / "before", tmp_path / "after")
+    assert (status, result["verdict"]) == (1, "slower")
+
+
+def test_a_disturbed_pair_does_not_count_and_is_named(tmp_path, capsys):
+    before = [1000, 1004, 997, 1002, 999, 1001]
+    after = [1001, 1002, 999, 1003, 700, 1000]
+    write(tmp_path / "a", [loaded(rate, cores=2) for rate in before])
+    shares = [0.0] * 4 + [0.35, 0.0]
+    runs = [loaded(rate, share, cores=2) for rate, share in zip(after, shares)]
+    write(tmp_path / "b", runs)
+    words = (tmp_path / "a", tmp_path / "b", "--paired")
+    status, result, statements = compared(capsys, *words)
+    assert status == os.EX_OK
+    assert result["runs"] == [5, 5]
+    assert result["disturbed"] == [[], ["x.r5.json"]]
+    assert statements["disturbed-pairs"]["files"] == ["after x.r5.json"]
+    ratio = result["comparison"]["ratio"]
+    assert ratio["low"] > 0.96 and ratio["high"] < 1.04
+
+
+def test_quiet_runs_are_the_answer(tmp_path):
+    for devices, runs in {
+        1: [(1000, 0.0), (1001, 0.0), (999, 0.0), (1002, 0.0)],
+        2: [(1800, 0.4), (2000, 0.4), (1900, 0.0), (1902, 0.0)],
+    }.items():
+        made = [loaded(rate, share, devices=devices, cores=2) for rate, share in runs]
+        write(tmp_path, made, f"on{devices}")
+    statements, rows = reported(tmp_path)
+    two = rows[MODES[0], 2]
+    assert two["speedup"]["value"] == pytest.approx(1.9, abs=0.005)
+    assert two["speedup"]["high"] - two["speedup"]["low"] < 0.02
+    assert (two["runs_ok"], two["runs_disturbed"]) == (4, 2)
+    said = statements["disturbed-left-out"]["values"]
+    assert said["files"] == ["on2.r1.json", "on2.r2.json"]
+    assert (said["runs"], said["share"]) == (8, 0.4)
+
+
+@pytest.mark.parametrize(
+    "shares, num_counted",
+    [
+        ([0.0, 0.0, 0.0], 3),
+        ([0.0, 0.0, 0.4], 2),
+        ([0.0, 0.4, 0.4], 3),  # one quiet run has no interval
+        ([0.4, 0.4, 0.4], 3),
+        ([0.0, 0.0, 0.4, 0.4, 0.4, 0.4], 2),
+        ([0.0, 0.0, 0.4, 0.4, 0.4, 0.4, 0.4], 7),  # fewer than a third
+        ([0.04, 0.049, 0.06, 0.051], 2),
+    ],
+)
+def test_enough_quiet_runs_are_two_and_a_third(shares, num_counted):
+    runs = [loaded(1000 + k, share, cores=1) for k, share in enumerate(shares)]
+    counted = disturbance.select_quiet(runs, disturbance.is_disturbed)
+    assert len(counted) == num_counted
+
+
+def test_the_rate_never_decides_which_runs_count():
+    slow = loaded(10, 0.0)
+    runs = [loaded(1000), loaded(1001), loaded(1002), slow]
+    assert slow in disturbance.select_quiet(runs, disturbance.is_disturbed)
+    unknown = run(10, environment={"load": None})
+    assert not disturbance.is_disturbed(unknown)
+
+
+def test_a_disturbed_series_does_not_widen_another(tmp_path):
+    quiet_alone = tmp_path / "alone"
+    beside = tmp_path / "beside"
+    quiet = [loaded(1000 * factor) for factor in (0.99, 1.0, 1.01)]
+    busy = []
+    for rate in (400, 700, 950):
+        busy.append(loaded(rate, 0.5, mode=MODES[1]))
+    write(quiet_alone, quiet, "quiet")
+    write(beside, quiet, "quiet")
+    write(beside, busy, "busy")
+    alone = reported(quiet_alone)[1][MODES[0], 1]["words_per_second"]
+    assert reported(beside)[1][MODES[0], 1]["words_per_second"] == alone
+
+
+def test_a_history_keeps_the_runs_that_count(tmp_path, capsys):
+    shares = [0.0, 0.0, 0.4, 0.0]
+    rates = [1000, 1001, 600, 1002]
+    runs = [loaded(rate, share) for rate, share in zip(rates, shares)]
+    write(tmp_path / "runs", runs)
+    kept = tmp_path / "history"
+    assert history.main(["add", f"{tmp_path}/runs", f"--history={kept}"]) == 0
+    (entry,) = histories.read(kept).entries
+    assert [round(rate) for rate in entry.configurations[0].rates] == [1000, 1001, 1002]

@@ -180,7 +180,7 @@ def load(path: str | Path) -> Rows:
             "\n".join(
                 [
                     f"{path}: {files.nothing}{folders.elsewhere(Path(path))}",
-                    *files.left_out,
+                    *files.not_used,
                 ]
             )
         )
@@ -192,6 +192,6 @@ def load(path: str | Path) -> Rows:
     ]
     return Rows(
         tuple(row for row, _ in named_rows),
-        files.left_out,
+        files.not_used,
         tuple(name for _, name in named_rows),
     )

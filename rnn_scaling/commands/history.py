@@ -129,7 +129,7 @@ def add(
         )
     records = [folders.read(place) for place in results]
     entry.warn(
-        *(f"{line}; left out" for content in records for line in content.left_out)
+        *(f"{line}; left out" for content in records for line in content.not_used)
     )
     found = []
     for content in records:

@@ -72,7 +72,7 @@ def _of_folder(folder: Path, options: PredictionOptions) -> list[MeasuredSeries]
         options.devices_per_machine,
     )
     content = folders.read(folder)
-    entry.warn(*(f"{line}; left out" for line in content.left_out))
+    entry.warn(*(f"{line}; left out" for line in content.not_used))
     machines, made = by_machine([file.record for file in content.runs]), []
     for machine, records in machines.items():
         for series in from_rows.series(with_baselines(records), links):

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
+from rnn_scaling.processes import alive
 from rnn_scaling.records import record
+from rnn_scaling.records.lock import SWEEP_LOCK, is_held_by_another
 from rnn_scaling.records.own_files import is_result, starts_as
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.naming import HOW_RUN, TRAINER
@@ -15,6 +17,7 @@ from rnn_scaling.settings.naming import HOW_RUN, TRAINER
 NOT_TOLD = "items"  # the unit of a run that did not get so far as to tell it
 GROWING = "num_devices"  # in which the runs of a configuration may differ
 MOST_NAMED = 5  # folders that an error names
+RUNNING = "this run is still going on"
 ANEW = "Delete it, and the same sweep makes the run again"
 
 
@@ -26,15 +29,26 @@ class RunFile:
 
 @dataclasses.dataclass(frozen=True)
 class Folder:
-    """What a folder holds. left_out: a line for each file that is no good record, which names it."""
+    """The run records of a folder."""
 
-    runs: tuple[RunFile, ...]
-    left_out: tuple[str, ...]
+    runs: tuple[RunFile, ...]  # that have ended
+    left_out: tuple[str, ...]  # one line for each file that is not a good record
+    running: tuple[Path, ...] = ()  # files of runs that have not ended
+
+    @property
+    def not_used(self) -> tuple[str, ...]:
+        """One line for each file that is not among the runs."""
+        lines = [entry.plain(f"{path}: {RUNNING}") for path in self.running]
+        return (*self.left_out, *lines)
 
     @property
     def nothing(self) -> str:
-        """What to say where there are no runs: not that none is there where some were named as unreadable."""
-        return f"no run records (*.json) in this folder{' that can be read' if self.left_out else ''}"
+        """The reason why a folder without runs has none, without the folder."""
+        if self.running:
+            names = ", ".join([entry.plain(path.name) for path in self.running])
+            return f"no run in this folder has ended ({names})"
+        readable = " that can be read" if self.left_out else ""
+        return f"no run records (*.json) in this folder{readable}"
 
 
 def read(folder: Path) -> Folder:
@@ -56,7 +70,7 @@ def read(folder: Path) -> Folder:
 
 def read_files(paths: Mapping[str, Path]) -> Folder:
     """The run records among these files, each under the name that the report gives it; copies are passed over."""
-    runs, left_out = [], []
+    runs, left_out, running = [], [], []
     originals = Originals()
     kept: dict[
         Any, Any
@@ -65,6 +79,8 @@ def read_files(paths: Mapping[str, Path]) -> Folder:
         run = _read_one(path, kept)
         if isinstance(run, str):
             left_out.append(entry.plain(run))
+        elif run is not None and is_running(run, path.parent):
+            running.append(path)
         elif run is not None and (
             original := originals.of(name := entry.plain(name), run)
         ):
@@ -79,7 +95,22 @@ def read_files(paths: Mapping[str, Path]) -> Folder:
     return Folder(
         tuple(RunFile(run.name, record) for run, record in zip(runs, known)),
         tuple(left_out),
+        tuple(running),
     )
+
+
+def is_running(run: RunRecord, place: Path) -> bool:
+    """Return whether a run has not ended yet.
+
+    Args:
+      run: Its record, which contains its process until the run ends.
+      place: The folder of the record. While a sweep of another process holds it, its
+        unfinished runs are running, even if their processes are on another machine.
+    """
+    process = run.error.process if run.error else None
+    if process is None or process == alive.this_process():
+        return False
+    return alive.is_alive(process) or is_held_by_another(place / SWEEP_LOCK)
 
 
 def _read_one(path: Path, kept: dict[Any, Any]) -> RunRecord | str | None:

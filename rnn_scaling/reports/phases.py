@@ -69,12 +69,12 @@ def read(paths: Sequence[Path]) -> tuple[list[TracedRun], list[str]]:
             if (run := _run(place / found.name, found.record))
         ]
         runs += shown
-        problems += files.left_out
+        problems += files.not_used
         if files.runs and not shown:
             statuses = listed(sorted({found.record.status for found in files.runs}))
             remedy = f"make one with {entry.program()} train --trace_batches=5 --result_file=FILE"
             problems.append(f"{file}: no traced run (status {statuses}); {remedy}")
-        elif not files.runs and not files.left_out:
+        elif not files.runs and not files.not_used:
             problems.append(
                 f"{file}: {files.nothing if is_folder else 'no run record'}{elsewhere}"
             )

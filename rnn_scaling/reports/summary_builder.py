@@ -13,7 +13,6 @@ from rnn_scaling.analysis.prices import NO_PRICES, PriceList
 from rnn_scaling.analysis.rows import Row, with_baselines
 from rnn_scaling.analysis.series_titles import by_series, titles, told_facts
 from rnn_scaling.analysis.steps import parts as step_parts
-from rnn_scaling.processes import alive
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
@@ -38,10 +37,7 @@ def summarise(
     prices: PriceList = NO_PRICES,
 ) -> Summary:
     """The results of a folder's runs. Without a target, one is found if runs counted right predictions."""
-    ordered = sorted(folder.runs, key=lambda run: _order(run.record.config))
-    going_on = [_goes_on(run.record) for run in ordered]
-    running = [run for run, goes_on in zip(ordered, going_on) if goes_on]
-    runs = [run for run, goes_on in zip(ordered, going_on) if not goes_on]
+    runs = sorted(folder.runs, key=lambda run: _order(run.record.config))
     records = [run.record for run in runs]
     names = {id(run.record): run.name for run in runs}
     rows_of = {
@@ -69,7 +65,7 @@ def summarise(
             (machine, sum(len(row.records) for row in group))
             for machine, group in rows_of.items()
         ),
-        running=tuple(run.name for run in running),
+        running=tuple(entry.plain(path.name) for path in folder.running),
         learning=learning.time_to_target(rows, target),
         diverged=grown,
         without_loss=tuple(
@@ -121,12 +117,6 @@ def _order(config: Mapping[str, Any]) -> tuple[str, str, int, int]:
         config["num_devices"],
         scale.num_workers(config),
     )
-
-
-def _goes_on(record: RunRecord) -> bool:
-    """Whether the process that began a run without an end is still there; this process has no such run."""
-    process = record.error.process if record.error else None
-    return alive.is_alive(process) and process != alive.this_process()
 
 
 def _losses(

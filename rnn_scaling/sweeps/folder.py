@@ -10,14 +10,13 @@ from typing import Any, TypeGuard
 
 from rnn_scaling.records import record
 from rnn_scaling.records.folder import Originals
-from rnn_scaling.records.lock import Hold, hold
+from rnn_scaling.records.lock import SWEEP_LOCK, Hold, hold
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps.estimate import Identity
 from rnn_scaling.sweeps.failure import PLACEHOLDER
 from rnn_scaling.sweeps.runs import AnyRun
 
-LOCK_NAME = ".sweep.lock"
 # Files that killed processes leave: a temporary file of record.write, and the files that ranks of a Recorder exchange.
 LEFTOVER = re.compile(r"\.(.+\.json)\.(?:[^.]+\.tmp|rank\d+)")
 
@@ -54,7 +53,7 @@ class Survey:
 def lock(folder: Path) -> AbstractContextManager[Hold]:
     """Holds a folder, which is made if it is missing."""
     folder.mkdir(parents=True, exist_ok=True)
-    return hold(folder, LOCK_NAME, "sweep", "choose another --out")
+    return hold(folder, SWEEP_LOCK, "sweep", "choose another --out")
 
 
 def survey(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-from rnn_scaling.processes import alive
-from rnn_scaling.records.decoding import build
-from rnn_scaling.records.parts import RunError
-from rnn_scaling.reports import cautions, conclusions, report_files, start_up, table
+from rnn_scaling.records.folder import Folder, RunFile
+from rnn_scaling.reports import (
+    cautions,
+    conclusions,
+    report_files,
+    start_up,
+    summary_builder,
+    table,
+)
 from rnn_scaling.reports.series_statements import sentence
 from rnn_scaling.reports.wording import sentence as sentence_of
 from tests.support.records import changed as altered
@@ -133,22 +137,12 @@ def test_runs_of_two_machines_are_never_averaged_and_the_first_line_says_so():
 
 
 def test_a_run_that_goes_on_is_no_failure_and_is_not_counted():
-    started = {"type": "Killed", "message": "the process ended without a result"}
-    ended, ours = (
-        {**started, "process": process} for process in ("1 2 3", alive.this_process())
-    )
-    parent = alive._of(str(os.getppid()), os.getppid(), "/proc")
-    going, dead, own = (
-        altered(run(4, 1.0, "failed"), error=build(RunError, error))
-        for error in ({**started, "process": parent}, ended, ours)
-    )
-    made = of([*attributed(), going])
-    assert made.running == ("12.json",) and not made.failures and made.runs == 12
+    files = [RunFile(f"{k}.json", each) for k, each in enumerate(attributed())]
+    content = Folder(tuple(files), (), (Path("out/12.json"),))
+    made = summary_builder.summarise(content, "results")
+    assert (made.running, made.failures, made.runs) == (("12.json",), (), 12)
     assert "1 run is still going on" in table.text(made)
     assert "no run succeeded" not in sentence(made.series[0])
-    for other in (dead, own):
-        made = of([*attributed(), other])
-        assert not made.running and [each.file for each in made.failures] == ["12.json"]
 
 
 def test_a_loss_of_many_times_its_start_is_named():

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from rnn_scaling.files import output_files
-from rnn_scaling.records import record
+from rnn_scaling.records import lock, record
 from rnn_scaling.sweeps import folder
 from rnn_scaling.sweeps.plan import interleave, plan
 from tests.support.names_taken import put
@@ -25,7 +25,7 @@ from tests.support.records import make_record
     ],
 )
 def test_a_lock_is_never_another_file(tmp_path, kind, reason):
-    precious, path = tmp_path / "precious", tmp_path / "out" / folder.LOCK_NAME
+    precious, path = tmp_path / "precious", tmp_path / "out" / lock.SWEEP_LOCK
     put(kind, path, precious)
     with pytest.raises(OSError) as refused, folder.lock(path.parent):
         pass
@@ -34,7 +34,7 @@ def test_a_lock_is_never_another_file(tmp_path, kind, reason):
 
 
 def test_a_link_that_comes_between_is_not_followed(tmp_path, monkeypatch):
-    (tmp_path / folder.LOCK_NAME).symlink_to(tmp_path / "nowhere")
+    (tmp_path / lock.SWEEP_LOCK).symlink_to(tmp_path / "nowhere")
     monkeypatch.setattr(output_files, "refuse_link", lambda path: None)
     with pytest.raises(OSError), folder.lock(tmp_path):
         pass
@@ -50,7 +50,7 @@ def test_a_folder_that_was_taken_away_is_noticed(tmp_path, again):
         out.rename(tmp_path / "elsewhere")
         if again:
             out.mkdir()
-            (out / folder.LOCK_NAME).write_text("")
+            (out / lock.SWEEP_LOCK).write_text("")
         assert not hold.is_whole()
 
 

@@ -100,7 +100,12 @@ def read(path: Path) -> ComparedRuns:
     """Reads a folder of records, or one record; raises InputError if there is none."""
     try:
         if not path.is_dir():
-            return ComparedRuns(path, (RunFile(path.name, record.read(path)),), ())
+            run = record.read(path)
+            if folder.is_running(run, path.parent):
+                raise InputError(
+                    f"{path}: {folder.RUNNING}; compare it when it has ended"
+                )
+            return ComparedRuns(path, (RunFile(path.name, run),), ())
         content = folder.read(path)
     except OSError as e:
         raise InputError(f"{path}: {e.strerror or e}") from None
@@ -109,7 +114,7 @@ def read(path: Path) -> ComparedRuns:
     if not content.runs:
         why = f" ({content.left_out[0]})" if content.left_out else ""
         raise InputError(f"{path}: {content.nothing}{why}{folder.elsewhere(path)}")
-    return ComparedRuns(path, content.runs, content.left_out)
+    return ComparedRuns(path, content.runs, content.not_used)
 
 
 def match(before: ComparedRuns, after: ComparedRuns) -> Matched:

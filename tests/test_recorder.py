@@ -90,12 +90,69 @@ def test_the_file_says_that_the_loop_goes_on_and_what_ended_it(tmp_path):
         {"options": {"batch_size": 0}},
         {"unit": "a\n"},
         {"unit": ""},
+        *({"flops_per_item": number} for number in (math.nan, math.inf, 0, "1", True)),
+        *({"timeout_s": number} for number in (math.nan, math.inf, -1, 0, None)),
+        *({"num_steps": number} for number in (math.nan, math.inf, -1, 1.5)),
+        *({"num_warmup_batches": number} for number in (math.nan, math.inf, -1)),
+        *({"num_devices": number} for number in (math.nan, math.inf, 1.5)),
+        *({"started": number} for number in (math.nan, -math.inf, "now")),
+        *({"rank": number, "num_ranks": 2} for number in (math.nan, 0.5, -1, 2)),
+        *({"rank": 0, "num_ranks": number} for number in (math.nan, math.inf, 0)),
+        {"options": {"learning_rate": math.nan}},
     ],
 )
 def test_options_that_no_record_may_have_are_refused_at_once(tmp_path, wrong):
     with pytest.raises(ValueError):
         Recorder(tmp_path / "run.json", **wrong)
     assert not list(tmp_path.iterdir())
+
+
+def test_one_record_has_one_recorder_at_a_time(tmp_path):
+    path = tmp_path / "run.json"
+    with Recorder(path, num_warmup_batches=0) as first:
+        for same in (path, tmp_path / "." / "run.json"):
+            with pytest.raises(ValueError, match="in use"):
+                Recorder(same)
+        first.step(items=3)
+    assert record.read(path).status == "ok"
+    with Recorder(path, num_warmup_batches=0) as second:
+        second.step(items=4)
+    assert record.read(path).batches.items == (4,)
+
+
+def test_a_recorder_of_another_process_keeps_its_record(tmp_path):
+    path = tmp_path / "run.json"
+    code = (
+        "import sys; from rnn_scaling import Recorder;"
+        "recorder = Recorder(sys.argv[1]); print('open', flush=True); input()"
+    )
+    words = [sys.executable, "-c", code, str(path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, cwd=ROOT, **pipes) as child:
+        assert child.stdout.readline() == "open\n"
+        before = path.read_bytes()
+        with pytest.raises(ValueError, match="another process"):
+            Recorder(path)
+        assert path.read_bytes() == before
+        child.communicate("\n")
+    with Recorder(path, num_warmup_batches=0) as recorder:  # that one was killed
+        recorder.step(items=3)
+    assert record.read(path).status == "ok"
+
+
+@pytest.mark.parametrize("call", ["step", "resume", "start"])
+def test_nothing_follows_the_end(tmp_path, call):
+    with Recorder(tmp_path / "run.json", num_warmup_batches=0) as recorder:
+        recorder.step(items=3)
+    calls = {
+        "step": lambda: recorder.step(items=3),
+        "resume": recorder.resume,
+        "start": recorder.start,
+    }
+    with pytest.raises(RuntimeError, match="after the end"):
+        calls[call]()
+    assert record.read(tmp_path / "run.json").batches.items == (3,)
+    assert recorder.close().batches.items == (3,)  # closing twice changes nothing
 
 
 def test_its_records_are_read_as_those_of_a_trainer_that_is_not_ours(tmp_path):

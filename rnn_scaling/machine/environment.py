@@ -176,16 +176,26 @@ def _commit() -> dict[str, Any] | None:
         root / ".git"
     ).exists():  # installed: what git would find further up is another project
         return None
-    head = run_command("git", "-C", str(root), "rev-parse", "HEAD")
+    return commit_of(root)
+
+
+def commit_of(folder: Path) -> dict[str, Any] | None:
+    """Return the commit that a folder is checked out at, JSON-ready.
+
+    Args:
+      folder: The root of a git repository, or a folder inside one.
+
+    Returns:
+      `hash`, `modified`, and as `diff` a digest that tells two modified trees apart;
+      None if the folder is in no repository, or git is missing.
+    """
+    git = ("git", "-C", str(folder))
+    head = run_command(*git, "rev-parse", "HEAD")
     if head is None:
         return None
-    changes = run_command(
-        "git", "-C", str(root), "status", "--porcelain", "--untracked-files=no"
-    )
+    changes = run_command(*git, "status", "--porcelain", "--untracked-files=no")
     if not (changes and changes.strip()):
         return {"hash": head.strip(), "modified": False, "diff": None}
-    diff = run_command("git", "-C", str(root), "diff", "--no-ext-diff", "HEAD")
-    digest = (
-        hashlib.sha256(diff.encode()).hexdigest()[:12] if diff else None
-    )  # tells two modified trees apart
+    diff = run_command(*git, "diff", "--no-ext-diff", "HEAD")
+    digest = hashlib.sha256(diff.encode()).hexdigest()[:12] if diff else None
     return {"hash": head.strip(), "modified": True, "diff": digest}

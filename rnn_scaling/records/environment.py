@@ -26,7 +26,7 @@ class CpuTopology(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Commit(Part):
-    """The commit of the program; diff: a digest of what was changed since."""
+    """A commit; diff: a digest of the uncommitted changes."""
 
     hash: str
     modified: bool = False
@@ -113,7 +113,9 @@ class Environment(Part):
     topology: str | None = None
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
     started: str | None = None
-    commit: Commit | None = None
+    commit: Commit | None = None  # of this suite
+    # Of the folder in which another program ran; None for the suite's own trainer.
+    program_commit: Commit | None = None
     gpus_after: tuple[Mapping[str, str], ...] = ()
     load: Load | None = None
     clocks: Clocks | None = None

@@ -20,7 +20,7 @@ from rnn_scaling.importers.log_formats import LogReading, Timing
 from rnn_scaling.importers.program_warnings import WarningLines
 from rnn_scaling.machine import gpus, load
 from rnn_scaling.machine.cores import available_cores, first_cores
-from rnn_scaling.machine.environment import read_environment
+from rnn_scaling.machine.environment import commit_of, read_environment
 from rnn_scaling.processes import alive, process
 from rnn_scaling.processes.process import Ended, OnLine, Task
 from rnn_scaling.records import record
@@ -320,6 +320,7 @@ class CommandTrainer(Trainer[CommandRun]):
             Environment,
             {
                 **machine,
+                "program_commit": commit_of(Path.cwd()),
                 "started": started,
                 "load": others,
                 "clocks": None,

@@ -25,6 +25,41 @@ def check(flat: Mapping[str, Any], **of_record: Any) -> None:
         raise ValueError(fault)
 
 
+def finite(name: str, value: Any, *, is_positive: bool = False) -> Any:
+    """Return an argument that must be a finite number.
+
+    Args:
+      name: The argument's name, for the message.
+      value: The argument; a framework's number is converted.
+      is_positive: Whether it must be above 0.
+
+    Raises:
+      ValueError: If `value` is not such a number.
+    """
+    number = single(value)
+    is_number = type(number) in (int, float) and abs(number) <= LARGEST
+    if not is_number or (is_positive and number <= 0):
+        rule = "a finite number above 0" if is_positive else "a finite number"
+        shown = entry.plain(spelled(value))
+        raise ValueError(f"{name}={shown}; expected {rule}")
+    return number
+
+
+def whole(name: str, value: Any, *, minimum: int) -> int:
+    """Return an argument that must be a whole number.
+
+    Raises:
+      ValueError: If `value` is not a whole number of at least `minimum`.
+    """
+    number = single(value)
+    if type(number) is not int or not minimum <= number <= LARGEST:
+        shown = entry.plain(spelled(value))
+        raise ValueError(
+            f"{name}={shown}; expected a whole number of at least {minimum}"
+        )
+    return number
+
+
 def _fault(run: RunRecord) -> str:
     """Why no reader would accept a record; empty where it would."""
     try:

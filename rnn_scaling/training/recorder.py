@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,7 @@ from rnn_scaling.cluster.failure import ClusterError
 from rnn_scaling.files.terminal import PROGRESS
 from rnn_scaling.machine import load
 from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.processes import alive
 from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Resolved
@@ -34,6 +36,9 @@ from rnn_scaling.training import acceptance
 from rnn_scaling.training.progress import Progress
 from rnn_scaling.training.rank_meeting import RankMeeting
 from rnn_scaling.training.recording import Recording, killed
+
+# The Recorders of this process that have not written their record, by its path.
+_OPEN: weakref.WeakValueDictionary[str, "Recorder"] = weakref.WeakValueDictionary()
 
 
 class Recorder:
@@ -78,20 +83,50 @@ class Recorder:
         started: float | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """unit: what is counted, in the plural: "images", "tokens".
-        trainer: what it is called in reports; the program's name when not given.
-        device_type: "CPU" or "GPU".
-        options: what else tells this run from others: single values by name; a name of our trainer's means the same.
-        rank: number of this process among those of the run; None: as its launcher says (torchrun, mpirun, srun).
-        num_ranks: how many processes record the run together; None: as its launcher says, else one.
-        timeout_s: how long ranks wait for each other at a barrier, and rank 0 for the others at the end, in seconds.
-        flops_per_item: floating-point operations of forward and backward; None: not known.
-        progress: tells on stderr every few seconds how far the run is; None: where RNN_SCALING_PROGRESS=1 asks for it.
-        num_steps: that there will be, warm-up included, for these lines; 0: not known.
-        config: all options of one of our trainers, instead of trainer, num_devices, num_warmup_batches and options.
-        started: the clock's reading when the program started; now when not given.
-        clock: returns seconds.
+        """Start the record of a run.
+
+        Args:
+          result_file: The record; no other Recorder may have it open.
+          unit: What is counted, in the plural: "images", "tokens".
+          num_devices: Devices that this process uses.
+          trainer: The program's name in reports; by default the name of its file.
+          num_warmup_batches: Steps at the beginning that are not measured.
+          device_type: "CPU" or "GPU".
+          options: What else distinguishes this run from others: single values by name.
+            A name of the suite's own options means the same as there.
+          rank: Number of this process among those of the run; None: as its launcher
+            says (torchrun, mpirun, srun).
+          num_ranks: How many processes record the run together; None: as the launcher
+            says, otherwise one.
+          timeout_s: Seconds for which ranks wait for each other at a barrier, and rank
+            0 for the others at the end.
+          flops_per_item: Floating-point operations of forward and backward per item;
+            None if unknown.
+          progress: Whether to print the progress on stderr every few seconds; None: if
+            RNN_SCALING_PROGRESS=1 asks for it.
+          num_steps: Steps that there will be, warm-up included, for the progress; 0 if
+            unknown.
+          config: All options of one of the suite's trainers, instead of trainer,
+            num_devices, num_warmup_batches and options.
+          started: The clock's reading when the program started; None: now.
+          clock: Returns seconds.
+
+        Raises:
+          ValueError: If an argument cannot be in a record, or if another Recorder has
+            not closed `result_file` yet.
         """
+        timeout_s = acceptance.finite("timeout_s", timeout_s, is_positive=True)
+        num_steps = acceptance.whole("num_steps", num_steps, minimum=0)
+        if started is not None:
+            started = acceptance.finite("started", started)
+        if rank is not None:
+            rank = acceptance.whole("rank", rank, minimum=0)
+        if num_ranks is not None:
+            num_ranks = acceptance.whole("num_ranks", num_ranks, minimum=1)
+        if flops_per_item is not None:
+            flops_per_item = acceptance.finite(
+                "flops_per_item", flops_per_item, is_positive=True
+            )
         if not (isinstance(unit, str) and unit and unit.isprintable()):
             raise ValueError(f"expected a unit as 'tokens', got {unit!r}")
         flat = config or _flat(trainer, num_devices, num_warmup_batches, options or {})
@@ -100,7 +135,6 @@ class Recorder:
             "scaling": "weak",
             "cpu_affinity": available_cores(),
         }
-        flops_per_item = acceptance.single(flops_per_item)
         acceptance.check(
             flat,
             resolved=build(Resolved, resolved),
@@ -111,6 +145,8 @@ class Recorder:
         # The unfinished record; our trainers fill its `resolved` and `parameters`.
         self.recording = Recording(flat, unit, resolved, clock, started)
         self.recording.flops_per_item = flops_per_item
+        if TRAINER in flat:
+            self.recording.program_folder = _current_folder()
         self._timer = self.recording.timer
         launched_rank, size, self._launcher = 0, 1, ""
         if num_ranks != 1 and None in (rank, num_ranks):
@@ -126,6 +162,8 @@ class Recorder:
                 f"expected rank from 0 to num_ranks - 1, got {self._rank} of {num_ranks}"
             )
         self.recording.clients = num_ranks
+        if self._rank == 0:
+            _require_closed(self._path)
         self._ranks: RankMeeting | None = None
         if num_ranks > 1:
             self._ranks = RankMeeting(
@@ -144,6 +182,7 @@ class Recorder:
             )
         if self._rank == 0:
             record.write(self._unfinished(), self._path)
+            _OPEN[_place(self._path)] = self
 
     def __enter__(self) -> "Recorder":
         self.start()
@@ -158,7 +197,13 @@ class Recorder:
         self.close(error)
 
     def start(self) -> None:
-        """Reads the clock before the first step; a `with` does it. ClusterError if another rank does not come."""
+        """Read the clock before the first step; a `with` does it.
+
+        Raises:
+          ClusterError: If another rank does not come.
+          RuntimeError: If the record is already written.
+        """
+        self._require_open("start")
         self._process = (
             os.getpid()
         )  # which may be a child of the one that made this object
@@ -176,21 +221,34 @@ class Recorder:
         self._timer.start()
 
     def resume(self) -> None:
-        """Leaves out of the clock what the program did since the last step: a validation, a checkpoint.
+        """Leave out of the clock what the program did since the last step.
 
-        Every rank calls it where one does: the others wait for that one in their next step.
+        This may be a validation or a checkpoint. If one rank calls it, all ranks must:
+        the others wait for that rank in their next step.
+
+        Raises:
+          RuntimeError: If the record is already written.
         """
+        self._require_open("resume")
         self._timer.resume()
 
     def step(self, items: Any, loss: Any = math.nan) -> float:
-        """A step has ended on all devices, or will have when the loss is read, which this does first.
+        """Record that a step has ended on all devices.
 
-        Returns its seconds.
+        Args:
+          items: Items of the step, at least one.
+          loss: The loss; reading it waits until the devices have finished the step.
+
+        Returns:
+          The seconds of the step.
 
         Raises:
-          ValueError: if one is no number, or no record may have the step, as one of nothing; it is then left out.
-          ClusterError: if another rank does not come to the end of the warm-up.
+          ValueError: If an argument is not a number, or a record may not contain the
+            step; the step is then left out.
+          ClusterError: If another rank does not reach the end of the warm-up.
+          RuntimeError: If the record is already written.
         """
+        self._require_open("step")
         timer = self._timer
         number = len(timer.step_s)
         loss = acceptance.loss(number, loss)
@@ -239,6 +297,7 @@ class Recorder:
             if self._rank == 0 and not self._is_written:
                 record.write(self._result, self._path)
                 self._is_written = True
+                _OPEN.pop(_place(self._path), None)
                 self._tell(self._result.error)
         except Exception as e:
             reason = f"{getattr(e, 'strerror', None) or acceptance.in_a_line(e)}; the record was not written"
@@ -250,6 +309,14 @@ class Recorder:
                 raise
             entry.warn(f"{self._path}: {reason}")
         return self._result or self._unfinished()
+
+    def _require_open(self, method: str) -> None:
+        """Refuse a call after the end, whose step no record would contain."""
+        if self._result is not None:
+            raise RuntimeError(
+                f"{method}() after the end: {self._path} is complete; "
+                "create another Recorder with its own result file"
+            )
 
     def _finished(self, error: BaseException | None) -> RunRecord:
         recording, end_s = self.recording, self._timer.since_last()
@@ -327,6 +394,44 @@ class Recorder:
         return dataclasses.replace(
             result, batches=dataclasses.replace(result.batches, unwaited=self._unwaited)
         )
+
+
+def _require_closed(path: Path) -> None:
+    """Refuse a record that another Recorder has open.
+
+    Raises:
+      ValueError: If one has, in this process or in another one that still runs.
+    """
+    if _place(path) in _OPEN:
+        raise ValueError(
+            f"result_file={path} is in use by another Recorder of this process; "
+            "close() it first, or give each its own file"
+        )
+    if _is_open_elsewhere(path):
+        raise ValueError(
+            f"result_file={path} is in use by the Recorder of another process; give "
+            "each its own file, or rank and num_ranks if they train together"
+        )
+
+
+def _is_open_elsewhere(path: Path) -> bool:
+    try:
+        unfinished = record.read(path)
+    except (OSError, record.RecordError):  # no record yet, or another file
+        return False
+    process = unfinished.error.process if unfinished.error else None
+    return process != alive.this_process() and alive.is_alive(process)
+
+
+def _place(path: Path) -> str:
+    return os.path.realpath(path)
+
+
+def _current_folder() -> Path | None:
+    try:
+        return Path.cwd()
+    except OSError:  # it was removed
+        return None
 
 
 def _flat(

@@ -5,6 +5,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
@@ -12,7 +13,7 @@ from rnn_scaling.analysis.clocks import clock_cautions
 from rnn_scaling.machine import clock_sampler, peaks
 from rnn_scaling.machine.clock_sampler import ClockSampler
 from rnn_scaling.machine.energy import EnergyMeter
-from rnn_scaling.machine.environment import read_environment
+from rnn_scaling.machine.environment import commit_of, read_environment
 from rnn_scaling.machine.gpus import gpu_ids, query_gpus
 from rnn_scaling.machine.load import NOTICEABLE, Load, LoadMeter, Sample, of_one_device
 from rnn_scaling.machine.system import peak_process_bytes
@@ -78,6 +79,8 @@ class Recording:
             os.environ
         )  # of the environment, as the user set them
         self._environment: Environment | None = None
+        # Of another program than the suite's trainer; None if its commit is not asked.
+        self.program_folder: Path | None = None
         self._memory: Memory | None = None
         self.load: Load | None = (
             None  # of other processes on the run's cores; None if unknown
@@ -176,7 +179,10 @@ class Recording:
         if (
             self._environment is None
         ):  # once: it asks other programs, which an interrupted run has no time for
-            self._environment = build(Environment, read_environment(self.variables))
+            read = read_environment(self.variables)
+            if self.program_folder is not None:
+                read["program_commit"] = commit_of(self.program_folder)
+            self._environment = build(Environment, read)
         batches, warmup = self._batches(workers), self.timer.warmup_steps
         rate = (
             throughput(batches.seconds, batches.items, warmup)

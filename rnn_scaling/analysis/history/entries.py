@@ -45,8 +45,10 @@ def entries(
 
 
 def _recorded(run: RunRecord) -> environment.Commit | None:
-    """The commit of the trainer; None for other programs, whose records contain the commit of this suite."""
-    return None if TRAINER in run.config else run.environment.commit
+    """Return the commit of the program that ran; None if its record has none."""
+    if TRAINER in run.config:
+        return run.environment.program_commit
+    return run.environment.commit
 
 
 def _started(run: RunRecord) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rnn_scaling import entry
 from rnn_scaling.files import terminal
-from rnn_scaling.machine import commits
+from rnn_scaling.machine import commits, load
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
@@ -27,9 +27,10 @@ Keeps results per commit, date and machine in a folder that git can track, and s
     ./run.sh history show                    table, steps, history.html, .csv, .json, .png
     ./run.sh history check --max_regression=5%
 
-`add` writes one small file for each commit and machine, and skips runs that the history already has. Files are never
-changed. `./run.sh sweep --history=DIR` adds its results after the report. docs/history.md explains the search for steps
-and its error rates.
+--history=DIR names the folder of the history for all of them (default: history). `add` writes one small file for each
+commit and machine, and skips runs that the history already has. Files are never changed. `./run.sh sweep --history=DIR`
+adds its results after the report. `show` and `check` list configurations by machine, then by network, update mode and
+devices. docs/history.md explains the search for steps and its error rates.
 
 Exit status: 0 success, 1 a file cannot be written, 2 nothing to add or to show, or wrong use. Of check: 0 a slow-down
 beyond the limit is excluded everywhere, 1 there is one, 2 cannot judge, or wrong use."""
@@ -54,7 +55,8 @@ class AddOptions:
 class ShowOptions:
     """Show."""
 
-    folder: Path = flags.positional("folder of the history", "[DIR]", default=FOLDER)
+    folder: Path | None = flags.positional("same as --history", "[DIR]", default=None)
+    history: Path = option(FOLDER, "folder of the history", shown="DIR")
     output: Path | None = option(
         None, "folder for the files (default: DIR)", shown="DIR"
     )
@@ -67,7 +69,8 @@ class ShowOptions:
 class CheckOptions:
     """Check."""
 
-    folder: Path = flags.positional("folder of the history", "[DIR]", default=FOLDER)
+    folder: Path | None = flags.positional("same as --history", "[DIR]", default=None)
+    history: Path = option(FOLDER, "folder of the history", shown="DIR")
     max_regression: float = flags.max_regression("the largest slow-down that passes")
     format: str = option(
         "text", "terminal, job summary, or JSON", choices=("text", "markdown", "json")
@@ -160,6 +163,9 @@ def add(
             Statement("history-added" if new else "history-known", values=values)
         )
         lines += [Statement("history-no-commit")] if new and not new.commit else []
+    if files := entries.disturbed_files(records, measured):
+        values = {"files": files, "threshold": load.NOTICEABLE}
+        lines.append(Statement("history-disturbed", values=values))
     print("\n".join(map(sentence, lines)))
     return entry.EXIT_OK
 
@@ -174,11 +180,12 @@ def _show(options: ShowOptions) -> int:
         raise entry.Refusal(
             f"--commit_url={address} must begin with http:// or https://, as https://host/name/commit/"
         )
-    shown, target = _timeline(options.folder), options.output or options.folder
-    place = options.folder.resolve()
-    name = (
-        place.parent.name if place.name == FOLDER.name else place.name
-    )  # of what it is the history
+    folder = _folder(options)
+    shown = _timeline(folder)
+    target = options.output or folder
+    place = folder.resolve()
+    # The project that the history belongs to.
+    name = place.parent.name if place.name == FOLDER.name else place.name
     files = {"csv": report.to_csv, "json": report.to_json, "png": report.to_png}
     renders = {
         f"history.{kind}": functools.partial(render, shown)
@@ -194,12 +201,23 @@ def _check(options: CheckOptions) -> int:
     from rnn_scaling.analysis.history import curves
     from rnn_scaling.reports import comparison
 
-    report = curves.check(
-        str(options.folder), _timeline(options.folder), options.max_regression
-    )
+    folder = _folder(options)
+    report = curves.check(str(folder), _timeline(folder), options.max_regression)
     text = f"{comparison.RENDER[options.format](report)}\n"
     terminal.tell(text) if options.format == "text" else print(text, end="")
     return report.exit_status
+
+
+def _folder(options: ShowOptions | CheckOptions) -> Path:
+    """Return the folder of the history: --history, or a word without a flag."""
+    if options.folder is None:
+        return options.history
+    if options.history not in (FOLDER, options.folder):
+        raise entry.Refusal(
+            f"--history={options.history} and {options.folder} name two histories; "
+            "leave out the second"
+        )
+    return options.folder
 
 
 def _timeline(folder: Path) -> Timeline:

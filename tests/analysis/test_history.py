@@ -10,7 +10,7 @@ import pytest
 
 from rnn_scaling.analysis.history import curves, entries, steps
 from rnn_scaling.machine import commits
-from rnn_scaling.records import history
+from rnn_scaling.records import environment, history
 from tests.support import histories
 from tests.support.compared import run
 
@@ -63,13 +63,47 @@ def test_records_become_an_entry_for_each_commit_and_machine():
     assert named == b
 
 
-def test_another_trainers_record_does_not_have_its_commit():
+def test_another_program_has_the_commit_of_its_own_folder():
     record = of(histories.commit_of(1))
     theirs = dataclasses.replace(record, config={"trainer": "mine", "num_devices": 1})
     [made] = entries.entries([theirs])
-    assert made.commit is None
+    assert made.commit is None  # not the commit of the suite
+    commit = environment.Commit(hash=histories.commit_of(2))
+    machine = dataclasses.replace(theirs.environment, program_commit=commit)
+    [named] = entries.entries([dataclasses.replace(theirs, environment=machine)])
+    assert named.commit.hash == histories.commit_of(2)
     [curve] = curves.timeline([made]).curves
     assert curve.title.startswith("mine")
+
+
+def test_curves_are_in_the_order_of_machines_and_of_their_names():
+    def configuration(mode, devices):
+        options = {"encoder_type": "cudnn_lstm", "decoder_type": "cudnn_lstm"}
+        options |= {"device": "cpu", "variable_update": mode, "num_devices": devices}
+        return history.Configuration(
+            options=options, unit="words", num_devices=devices, rates=(1000.0,)
+        )
+
+    pairs = [("replicated", 2), ("replicated", 16), ("independent", 4)]
+    made = []
+    for number, order in enumerate(([0, 1, 2], [2, 1, 0])):
+        parts = tuple([configuration(*pairs[k]) for k in order])
+        for machine in ("B", "A"):
+            name = f"{machine}{number}" if number else machine
+            made.append(histories.entry(number, machine=name, configurations=parts))
+    for of_history in (made[:2], made[2:]):
+        titles = [curve.title for curve in curves.timeline(of_history).curves]
+        names = [title.rpartition(", ")[0] for title in titles]
+        assert (
+            names[:3]
+            == names[3:]
+            == [
+                "cudnn_lstm, independent, 4 devices",
+                "cudnn_lstm, replicated, 2 devices",
+                "cudnn_lstm, replicated, 16 devices",
+            ]
+        )
+        assert [title[-2:] for title in titles[2:4]] in ([" B", " A"], ["B1", "A1"])
 
 
 def test_entries_of_known_commits_are_in_the_order_of_history(tmp_path):

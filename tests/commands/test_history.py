@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import os
+import sys
 
 import pytest
 
-from rnn_scaling.commands import history
+from rnn_scaling import Recorder
+from rnn_scaling.commands import history, sweep
 from rnn_scaling.machine import commits
 from rnn_scaling.records import own_files
 from tests.support import histories
@@ -98,6 +100,33 @@ def test_exit_status_of_check(last, status, go, tmp_path):
     assert go("check", "history", "--format=markdown")[1].startswith("**")
     [result] = json.loads(go("check", "--format=json")[1])["results"]
     assert result["gate"] == ["ok", "regression", "cannot judge"][status]
+
+
+def test_every_command_takes_the_folder_as_history(go, tmp_path):
+    histories.write(tmp_path / "kept", [1000.0] * 20)
+    for name in ("check", "show"):
+        named = go(name, "--history=kept")
+        assert named[0] == 0
+        assert go(name, "kept") == named
+        assert go(name, "kept", "--history=kept") == named
+        status, _, err = go(name, "kept", "--history=other")
+        assert status == 2 and "--history=other" in err
+    write(tmp_path / "mine", [1000.0])
+    assert go("add", "mine", "--history=kept")[0] == 0
+
+
+def test_a_program_of_ones_own_has_the_commit_of_its_folder(go, tmp_path):
+    [*_, last] = histories.repository(tmp_path, 2)
+    with Recorder(tmp_path / "mine.json", num_warmup_batches=0) as recorder:
+        recorder.step(items=3)
+    (tmp_path / "program.py").write_text("print('100 images/s')\n" * 3)
+    program = f"--trainer={sys.executable} program.py"
+    words = ["--unit=images", "--log_format=regex:{number} images/s", "--repeats=1"]
+    assert sweep.main([program, "--num_devices=1", "--out=swept", *words]) == 0
+    for folder in (".", "swept"):
+        assert go("add", folder, f"--history=of-{folder}")[0] == 0
+        [path] = (tmp_path / f"of-{folder}").iterdir()
+        assert json.loads(path.read_text())["commit"]["hash"] == last
 
 
 @pytest.mark.parametrize(

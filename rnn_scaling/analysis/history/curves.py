@@ -6,6 +6,7 @@
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -137,7 +138,11 @@ class Timeline:
 
 
 def timeline(entries: Sequence[Entry]) -> Timeline:
-    """Orders the entries of a history and makes its curves."""
+    """Order the entries of a history, and make its curves.
+
+    Curves are in the order of machines, as the entries first name them, and then of
+    their names: network, update mode, number of devices.
+    """
     in_order = ordered(entries)
     groups: dict[tuple, list[tuple[int, Configuration]]] = {}
     for place, entry in enumerate(in_order):
@@ -155,9 +160,14 @@ def timeline(entries: Sequence[Entry]) -> Timeline:
     labels = dict(zip(groups, matching.labels_of([key for (key, _), _, _ in groups])))
     names = list(dict.fromkeys(machine for _, machine, _ in groups))
     curves = []
-    for group, members in sorted(
-        groups.items(), key=lambda item: names.index(item[0][1])
-    ):
+
+    def by_machine_and_name(group: tuple) -> tuple[int, list[tuple[str, int, str]]]:
+        (_, facts), machine, _ = group
+        title = " ".join([labels[group], *(f"{name} {text}" for name, text in facts)])
+        return names.index(machine), _in_natural_order(title)
+
+    for group in sorted(groups, key=by_machine_and_name):
+        members = groups[group]
         (_, facts), machine, _ = group
         words = [
             labels[group],
@@ -166,6 +176,16 @@ def timeline(entries: Sequence[Entry]) -> Timeline:
         ]
         curves.append(_curve(", ".join(words), machine, in_order, members, len(groups)))
     return Timeline(tuple(in_order), tuple(curves))
+
+
+def _in_natural_order(title: str) -> list[tuple[str, int, str]]:
+    """Return a key that sorts titles with their numbers in order.
+
+    >>> sorted(["10 devices", "9 devices"], key=_in_natural_order)
+    ['9 devices', '10 devices']
+    """
+    parts = re.findall(r"(\D*)(\d*)", title)
+    return [(text, len(number), number) for text, number in parts]
 
 
 def ordered(entries: Sequence[Entry]) -> list[Entry]:

@@ -10,6 +10,7 @@ from rnn_scaling.analysis.metrics import METRICS, Measured
 from rnn_scaling.analysis.rows import UNIT, Row, process_rates, with_baselines
 from rnn_scaling.machine import commits
 from rnn_scaling.records import environment, history
+from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.history import HASH, Configuration, Entry
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.naming import TRAINER
@@ -20,28 +21,48 @@ VERSIONS = ("tensorflow", "torch", "jax", "keras")  # packages that affect the s
 def entries(
     records: Sequence[RunRecord], label: str = "", commit: str | None = None
 ) -> list[Entry]:
-    """An entry for each commit and machine of these runs.
+    """Return an entry for each commit and machine of these runs.
+
+    Disturbed runs are left out if enough quiet ones remain.
 
     Args:
-      commit: hash of the commit that was measured, instead of the one in the records.
+      records: The runs; failed ones are left out.
+      label: A text for the entries.
+      commit: Hash of the measured commit, instead of the commits in the records.
     """
-    groups: dict[tuple, list[RunRecord]] = {}
-    for name, of_machine in by_machine(
-        [run for run in records if run.status == "ok" and run.throughput]
-    ).items():
-        for run in of_machine:
-            made_of = _recorded(run)
-            source = (made_of.hash, made_of.diff) if made_of else None
-            groups.setdefault((name, commit or source), []).append(run)
+    groups = _by_source(records, commit)
     known = commits.known(
         [commit]
         if commit
         else [made_of.hash for made_of in map(_recorded, records) if made_of]
     )
-    return [
-        _entry(sorted(runs, key=_started), label, commit, known)
-        for runs in groups.values()
-    ]
+    return [_entry(sorted(runs, key=_started), label, commit, known) for runs in groups]
+
+
+def disturbed_files(folders: Sequence[Folder], commit: str | None = None) -> list[str]:
+    """Return the names of the disturbed runs that `entries` leaves out of folders."""
+    names = []
+    for folder in folders:
+        left_out = set()
+        for runs in _by_source([file.record for file in folder.runs], commit):
+            for row in with_baselines(runs):
+                left_out.update(id(run) for run in row.left_out)
+        names += [file.name for file in folder.runs if id(file.record) in left_out]
+    return names
+
+
+def _by_source(
+    records: Sequence[RunRecord], commit: str | None
+) -> list[list[RunRecord]]:
+    """Return the good runs of each machine and commit; `commit` replaces the recorded ones."""
+    groups: dict[tuple, list[RunRecord]] = {}
+    good = [run for run in records if run.status == "ok" and run.throughput]
+    for name, of_machine in by_machine(good).items():
+        for run in of_machine:
+            recorded = _recorded(run)
+            source = (recorded.hash, recorded.diff) if recorded else None
+            groups.setdefault((name, commit or source), []).append(run)
+    return list(groups.values())
 
 
 def _recorded(run: RunRecord) -> environment.Commit | None:

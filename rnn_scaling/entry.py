@@ -28,6 +28,21 @@ _NOWHERE, _WHERE = (
     ("Detected at node ", "  File ", "    ", "Stack trace for op"),
 )
 LONGEST = 4000  # letters of a line that says what is wrong
+_OWN_MODULES = ("rnn_scaling", "models", "benchmarks")
+# Packages whose modules have other names, by module.
+_PACKAGE_OF = {
+    "absl": "absl-py",
+    "mlperf_logging": "mlperf-logging",
+    "pynvml": "nvidia-ml-py",
+    "yaml": "pyyaml",
+}
+# Packages that only some commands need, by module.
+_SET_UP_BY = {
+    "horovod": "./run.sh setup-horovod",
+    "jax": "./run.sh setup-frameworks jax",
+    "torch": "./run.sh setup-frameworks torch",
+    "xprof": "./run.sh tensorboard --profile",
+}
 _program = ""  # how the user calls commands; empty: not known yet
 # Errors of a file or folder that the user has named, which no code foresees everywhere.
 _STATUS_OF_FILE = {
@@ -182,6 +197,27 @@ def _escape(character: str) -> str:
     return ascii(character)[1:-1]
 
 
+def missing_package(error: ImportError) -> str:
+    """Return what to do about a Python package that cannot be imported.
+
+    Returns:
+      One sentence; empty if the module belongs to this suite or to Python itself, so
+      that its absence is a fault of the program.
+    """
+    module = (error.name or "").partition(".")[0]
+    if not module or module in _OWN_MODULES or module in sys.stdlib_module_names:
+        return ""
+    package = _PACKAGE_OF.get(module, module)
+    remedy = _SET_UP_BY.get(module)
+    if remedy:
+        return f"{sys.executable} cannot import {package}; {remedy} installs it"
+    return (
+        f"{sys.executable} cannot import {package}; ./run.sh runs every command in an "
+        f"environment that has it, or install it: {sys.executable} -m pip install "
+        "-r requirements.txt -c constraints.txt"
+    )
+
+
 def _unforeseen(error: Exception, name: str) -> int:
     """Says in one line what no code had expected; 1 and 2 would be answers, so that a CI job would take it for one."""
     if isinstance(error, BrokenPipeError) or (
@@ -200,6 +236,8 @@ def _unforeseen(error: Exception, name: str) -> int:
         import traceback
 
         traceback.print_exception(error)
+    if isinstance(error, ImportError) and (sentence := missing_package(error)):
+        return fail(f"{name}: {sentence}", status=EXIT_USAGE)
     what = ": ".join(
         filter(None, [type(error).__name__, *str(error).strip().splitlines()[:1]])
     )

@@ -199,6 +199,49 @@ def test_a_fault_of_the_program_is_70_in_one_line(decorated, error, said):
 
 
 @pytest.mark.parametrize(
+    "module, package, words",
+    [
+        ("absl", "absl-py", ["report"]),
+        ("absl", "absl-py", ["sweep", "--num_devices=1"]),
+        ("numpy", "numpy", ["report", "docs/results/default", "--output={out}"]),
+        ("jinja2", "jinja2", ["report", "docs/results/default", "--output={out}"]),
+        ("matplotlib", "matplotlib", ["report", "docs/results/default"]),
+        ("tensorflow", "tensorflow", ["train", "--num_batches=1"]),
+    ],
+)
+def test_a_missing_package_is_named_with_its_remedy(tmp_path, module, package, words):
+    code = (
+        f"import sys; sys.modules[{module!r}] = None\n"
+        "import runpy; runpy.run_module('rnn_scaling', run_name='__main__')"
+    )
+    out = [f"--output={tmp_path}"] if words[-1].startswith("docs") else []
+    words = [word.format(out=tmp_path) for word in [*words, *out]]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, entry.DEBUG: ""},
+    )
+    last = done.stderr.splitlines()[-1]
+    is_run = words[0] == "train"  # whose own status says that it failed
+    assert done.returncode == (entry.EXIT_FAILED if is_run else entry.EXIT_USAGE)
+    assert "Traceback" not in done.stderr
+    assert last.startswith("error: ") and f"cannot import {package};" in last
+    assert "requirements.txt" in last and "fault" not in done.stderr
+
+
+@pytest.mark.parametrize("module, status", [("rnn_scaling.gone", 70), ("torch", 2)])
+def test_a_missing_module_of_the_suite_is_a_fault(module, status, capsys):
+    @entry.command
+    def main(words):
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    assert main([]) == status
+    assert ("fault of the program" in capsys.readouterr().err) == (status == 70)
+
+
+@pytest.mark.parametrize(
     "number", [errno.EACCES, errno.EROFS, errno.EIO, errno.ELOOP, errno.ENAMETOOLONG]
 )
 def test_a_file_that_cannot_be_used_is_named_and_no_fault_of_the_program(

@@ -228,7 +228,7 @@ def full_text(summary: Summary, folder: Path) -> str:
         else []
     )
     page = sentence(
-        Statement("page-written", values={"page": str(folder / "report.html")})
+        Statement("page-after-full", values={"page": str(folder / "report.html")})
     )
     return "\n".join([table.text(summary), *lines, "", page, ""])
 

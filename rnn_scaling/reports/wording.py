@@ -6,6 +6,7 @@ A template is a line of a file of `templates`, "kind: template": a format string
     {names:list}        "A", "A and B", "A, B and C"; after five names "A, B, C, D, E and 4 more"
     {names:List}        the same at the start of a sentence
     {n:count run}       "1 run", "3 runs"; `{n:count process|processes}` gives an irregular plural
+    {n:of {all} run}    "2 of 6 runs", "all 6 runs" if n is `all`
     {n:is|are}          the first word for one, the second otherwise; n is a number or a list
     {rate:interval 1}   "120.3 ± 1.5", with one decimal at most where there is no interval
     {rate:interval}     the same, with more decimals where it would be 0.0
@@ -84,6 +85,15 @@ def listed(values: Sequence[str | int], most: int = MOST_NAMES) -> str:
     )
 
 
+def _part_of(count: int, total: int, noun: str) -> str:
+    """Return "2 of 6 runs", "all 6 runs" or, of a single one, "the run"."""
+    if total == 1:
+        return f"the {noun}"
+    if count == total:
+        return f"all {counted(total, noun)}"
+    return f"{count:,} of {counted(total, noun)}"
+
+
 class _Kit(string.Formatter):
     """Python's format strings with the specifications that the head of this file lists."""
 
@@ -94,6 +104,9 @@ class _Kit(string.Formatter):
             return text[:1].upper() + text[1:] if word == "List" else text
         if word == "count":
             return counted(_size(value), rest)
+        if word == "of":
+            total, _, noun = rest.partition(" ")
+            return _part_of(value, int(total), noun)
         if word == "interval":
             interval = Interval(
                 kind="", standard_error=None, degrees=math.inf, processes=(), **value

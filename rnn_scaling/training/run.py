@@ -480,6 +480,8 @@ def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
     """
     kind = type(error).__name__
     first_line = entry.first_line(error)
+    if isinstance(error, ImportError) and (line := entry.missing_package(error)):
+        return kind, line, True
     is_memory = kind in ("ResourceExhaustedError", "MemoryError")
     if is_memory and "No space left" not in str(error):
         return (

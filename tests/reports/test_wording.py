@@ -31,7 +31,7 @@ def sample(spec: str, count: int):
         ]
     if spec in ("list", "List"):
         return [f"name{i}" for i in range(count)]
-    if spec.startswith("count") or "|" in spec:
+    if spec.startswith(("count", "of ")) or "|" in spec:
         return count
     return 0.052 * count if spec else f"text{count}"
 
@@ -57,6 +57,9 @@ def test_every_template_makes_a_sentence(kind, count):
         name: sample(max(of_name, key=strictness), count)
         for name, of_name in specs.items()
     }
+    for spec in {spec for _, spec in fields}:
+        for name in re.findall(r"{(\w+)}", spec):
+            values.setdefault(name, count + 1)
     statement = Statement(kind, "series", values)
     text = wording.sentence(statement)
     assert text and not re.search(r"[{}]|  |\bnan\b", text)
@@ -76,6 +79,10 @@ def test_every_template_makes_a_sentence(kind, count):
         ("count run", 2000, "2,000 runs"),
         ("count process|processes", 2, "2 processes"),
         ("count run", ["A", "B"], "2 runs"),
+        ("of 6 run", 2, "2 of 6 runs"),
+        ("of 6 run", 6, "all 6 runs"),
+        ("of 2000 run", 1000, "1,000 of 2,000 runs"),
+        ("of 1 run", 1, "the run"),
         ("is|are", 1, "is"),
         ("is|are", ["A", "B"], "are"),
         ("interval 1", INTERVAL, "120.3 ± 1.6"),

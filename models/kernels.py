@@ -36,12 +36,21 @@ UNIT_TYPES = {
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """What a kernel is, its module in models/encoders/ for each kind of device, and the cells that both compute."""
+    """An encoder implementation: its modules in models/encoders/ and its cells.
+
+    help: What it is, in a few words.
+    gpu: Its module for GPUs.
+    cpu: Its module for CPUs.
+    cells: The cells that both modules compute.
+    is_swept: Whether a sweep without --encoder_type runs it. Each one multiplies the
+      time of the default sweep, so a new implementation does not join by itself.
+    """
 
     help: str
     gpu: str
     cpu: str
     cells: tuple[str, ...]
+    is_swept: bool = False
 
 
 KERNELS = {  # of a cell's kernels the first is the default
@@ -50,15 +59,21 @@ KERNELS = {  # of a cell's kernels the first is the default
         "cudnn",
         "block_lstm",
         ("lstm",),
+        is_swept=True,
     ),
     "cudnn_gru": Kernel(
         "one fused GRU kernel: cuDNN on GPUs, one MatMul per step on CPUs",
         "cudnn",
         "gru_steps",
         ("gru",),
+        is_swept=True,
     ),
     "dynamic_rnn": Kernel(
-        "a step-wise loop", "dynamic_rnn", "dynamic_rnn", tuple(UNIT_TYPES)
+        "a step-wise loop",
+        "dynamic_rnn",
+        "dynamic_rnn",
+        tuple(UNIT_TYPES),
+        is_swept=True,
     ),
 }
 
@@ -70,6 +85,16 @@ def of_cell(unit_type: str) -> list[str]:
         for name, kernel in KERNELS.items()
         if unit_type in kernel.cells or unit_type not in UNIT_TYPES
     ]
+
+
+def swept(unit_type: str) -> list[str]:
+    """Return the encoder implementations of a cell that the default sweep runs.
+
+    These are the ones with `is_swept`; the cell's first one if none has it.
+    """
+    of_this_cell = of_cell(unit_type)
+    names = [name for name in of_this_cell if KERNELS[name].is_swept]
+    return names or of_this_cell[:1]
 
 
 def load(name: str | None, device_type: str, unit_type: str) -> ModuleType:

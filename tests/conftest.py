@@ -31,6 +31,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 TESTS = Path(__file__).parent
+RENEW_GOLDEN = "--renew_golden"
 # What loads TensorFlow, opens a browser, runs commands as processes or takes long: all that --quick leaves out. Longest
 # first: so two processes, which take file by file, come to their ends together. Files that compute and files that wait
 # for other processes take turns: then both cores have work.
@@ -79,7 +80,12 @@ CLUSTERS = (
 
 
 def pytest_addoption(parser):
-    """Adds --quick and --clusters."""
+    """Add --quick, --clusters and --renew_golden."""
+    parser.addoption(
+        RENEW_GOLDEN,
+        action="store_true",
+        help="write what the tests made to tests/golden; read the difference with git",
+    )
     parser.addoption(
         "--clusters",
         action="store_true",
@@ -155,6 +161,22 @@ def _rank(path: Path) -> int:
         ),
         len(named),
     )
+
+
+@pytest.fixture
+def is_golden(request):
+    """Return a function that compares a text with a file of tests/golden.
+
+    With --renew_golden, it writes the text to the file instead.
+    """
+
+    def compare(name: str, text: str) -> bool:
+        file = TESTS / "golden" / name
+        if request.config.getoption(RENEW_GOLDEN):
+            file.write_bytes(text.encode())
+        return file.read_bytes().decode() == text
+
+    return compare
 
 
 @pytest.fixture(scope="session")

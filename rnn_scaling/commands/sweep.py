@@ -12,7 +12,7 @@ from rnn_scaling.sweeps import certificates, sweep
 from rnn_scaling.sweeps.ranks import TRAINER
 from rnn_scaling.sweeps.sweep import ENOUGH, FEWEST, MOST
 
-_ENCODERS = kernels.of_cell(str(OPTIONS["unit_type"].default))
+_ENCODERS = kernels.swept(str(OPTIONS["unit_type"].default))
 USAGE = f"""\
 Runs the trainer for every combination of the values: any of its flags (./run.sh train --help) accepts a list. Defaults:
 
@@ -21,7 +21,7 @@ Runs the trainer for every combination of the values: any of its flags (./run.sh
     --preset=seed on GPUs, small on CPUs
 
 Other defaults depend on these flags:
-    --unit_type=gru                  encoders {",".join(kernels.of_cell("gru"))}
+    --unit_type=gru                  encoders {",".join(kernels.swept("gru"))}
     --framework=tensorflow,torch     --encoder_type={_ENCODERS[0]} --variable_update=independent,replicated
                                      --data_source=constant
     --num_workers=1,2,4              --variable_update={",".join(registry.swept(registry.VARIABLE_UPDATES, True))}

@@ -189,7 +189,7 @@ def _defaults(
     has_workers = any(number > 1 for number in lists.get("num_workers", []))
     most = num_gpus if on_gpus else num_cores // cores_per_device
     defaults: dict[str, list[Any]] = {
-        "encoder_type": list(kernels.KERNELS),
+        "encoder_type": _swept_encoders(lists),
         "variable_update": registry.swept(registry.VARIABLE_UPDATES, has_workers),
         "num_devices": device_counts(1 if has_workers else most),
         "preset": ["seed" if on_gpus else "small"],
@@ -208,6 +208,15 @@ def _defaults(
             "data_source": ["constant"],
         }
     return {name: values for name, values in defaults.items() if is_read(name, lists)}
+
+
+def _swept_encoders(lists: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Return the default encoder implementations of all cells of a sweep."""
+    unit_types = lists.get("unit_type", [configs.OPTIONS["unit_type"].default])
+    names: set[str] = set()
+    for unit_type in unit_types:
+        names.update(kernels.swept(unit_type))
+    return [name for name in kernels.KERNELS if name in names]
 
 
 def is_read(option: str, lists: Mapping[str, Sequence[Any]]) -> bool:

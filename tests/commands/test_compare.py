@@ -18,7 +18,6 @@ from rnn_scaling.records import folder, record
 from rnn_scaling.reports import json_report
 from rnn_scaling.reports.summary_builder import summarise
 from tests.support.compared import run, write
-from tests.support.paths import GOLDEN
 from tests.support.records import changed, fields_of, throughput
 
 STEADY = [1000.0, 1004.0, 997.0, 1001.0, 999.0]
@@ -119,11 +118,11 @@ def threads(n):
 @pytest.mark.parametrize(
     "name,words", [("compare.txt", []), ("compare.md", ["--format=markdown"])]
 )
-def test_exact_text(name, words, go, tmp_path):
+def test_exact_text(name, words, go, tmp_path, is_golden):
     golden_sides(tmp_path)
     status, out, _ = go(*words, "--force_incomparable=cpu_governor")
     assert status == 1
-    assert out == (GOLDEN / name).read_text()
+    assert is_golden(name, out)
 
 
 def test_a_terminal_has_a_table_that_fits_it(go, tmp_path, monkeypatch):

@@ -15,9 +15,6 @@ from rnn_scaling.commands import import_log
 from rnn_scaling.importers import any_format, common
 from rnn_scaling.importers.common import LogError
 from tests.support import log_samples
-from tests.support.paths import GOLDEN
-
-EXPECTED = GOLDEN / "import_log.md"
 
 
 @pytest.fixture
@@ -46,14 +43,14 @@ def test_auto_finds_each_format(folder, capsys, name):
     assert run(capsys, file, f"--format={name}")[1] == out
 
 
-def test_one_table_of_rates_from_several_files(folder, capsys):
+def test_one_table_of_rates_from_several_files(folder, capsys, is_golden):
     files = [
         write(folder, f"{n}.log", log_samples.horovod_synthetic(n, 101.0 - n))
         for n in (4, 1, 2)
     ]
     status, out, err = run(capsys, *files)
     assert (status, err) == (0, [])
-    assert out == EXPECTED.read_text()
+    assert is_golden("import_log.md", out)
 
 
 def test_speedup_needs_the_same_settings_and_batch(folder, capsys):

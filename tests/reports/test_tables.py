@@ -21,7 +21,6 @@ from rnn_scaling.reports import (
     table,
 )
 from rnn_scaling.reports.page import scaling
-from tests.support.paths import GOLDEN
 from tests.support.records import make_record
 from tests.support.scaling_runs import attributed, of, series, timed
 
@@ -33,8 +32,8 @@ GOLDENS = {
 
 
 @pytest.mark.parametrize("name", GOLDENS)
-def test_text_is_exact(name):
-    assert GOLDENS[name](of(series())).decode() == (GOLDEN / name).read_bytes().decode()
+def test_text_is_exact(name, is_golden):
+    assert is_golden(name, GOLDENS[name](of(series())).decode())
 
 
 def test_the_json_has_every_number_of_the_table_with_its_kind():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from rnn_scaling import registry
@@ -20,10 +22,23 @@ def test_default_sweep_is_every_kernel_of_the_cell_by_the_swept_modes_by_devices
     assert {"independent", "parameter_server", "replicated"} <= {
         run.flags["variable_update"] for run in runs
     }
-    count = len(kernels.of_cell("lstm")) * len(modes) * 2
+    count = len(kernels.swept("lstm")) * len(modes) * 2
     assert len(runs) == len({run.name for run in runs}) == count
     assert [run.flags["preset"] for run in runs] == ["small"] * count
     assert {run.flags["preset"] for run in plan(num_gpus=2)} == {"seed"}
+
+
+def test_another_kernel_does_not_grow_the_default_sweep(monkeypatch):
+    """A kernel joins only if its row says so; a cell without such a kernel has its first."""
+    before = [run.name for run in plan(unit_type=["lstm", "gru"])]
+    row = kernels.Kernel("another one", "cudnn", "block_lstm", ("lstm", "new"))
+    monkeypatch.setitem(kernels.KERNELS, "another", row)
+    monkeypatch.setitem(kernels.UNIT_TYPES, "new", kernels.UNIT_TYPES["lstm"])
+    assert [run.name for run in plan(unit_type=["lstm", "gru"])] == before
+    assert kernels.swept("new") == ["another"]
+    joining = dataclasses.replace(row, is_swept=True)
+    monkeypatch.setitem(kernels.KERNELS, "another", joining)
+    assert kernels.swept("lstm") == ["cudnn_lstm", "dynamic_rnn", "another"]
 
 
 def test_a_sweep_over_cells_has_the_kernels_that_compute_each():

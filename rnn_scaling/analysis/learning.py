@@ -12,6 +12,7 @@ from itertools import accumulate
 
 from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
+from rnn_scaling.analysis.losses import OtherLosses, other_losses
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.records.parts import Batches
 from rnn_scaling.records.record import RunRecord
@@ -74,11 +75,16 @@ class Learned:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Learning:
-    """All configurations of a folder against one target. windows: what was smoothed over, by unit."""
+    """All configurations of a folder against one target.
+
+    windows: What was smoothed over, by unit.
+    other_losses: The configurations that provably train otherwise on more devices.
+    """
 
     target: Target
     learned: tuple[Learned, ...]
     windows: dict[str, float]
+    other_losses: tuple[OtherLosses, ...] = ()
 
     def baseline(self, learned: Learned) -> Learned | None:
         """The same configuration on one device."""
@@ -172,7 +178,7 @@ def time_to_target(rows: Sequence[Row], target: Target | None) -> Learning | Non
             levels[-1],
         )
     learned = tuple(_learned(row, of_row, target) for row, of_row in zip(rows, curves))
-    return Learning(target, learned, windows)
+    return Learning(target, learned, windows, tuple(other_losses(rows)))
 
 
 def _windows(rows: Sequence[Row]) -> dict[str, float]:

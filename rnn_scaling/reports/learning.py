@@ -14,6 +14,7 @@ from rnn_scaling.analysis.learning import (
     Target,
     curve,
 )
+from rnn_scaling.analysis.losses import OtherLosses
 from rnn_scaling.analysis.metrics import ITEMS, common_unit
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, interval_values
@@ -38,35 +39,69 @@ def in_words(target: Target) -> str:
 
 
 def statements(learning: Learning, titles: dict[Row, str]) -> list[Statement]:
-    """Whether each configuration on several devices reaches the target sooner than one device; else of one device."""
+    """Return whether several devices reach the target sooner than one device.
+
+    Without a configuration on several devices, it is about one device. Configurations
+    that train otherwise come first, because their times compare different trainings.
+    """
     several = [learned for learned in learning.learned if learned.row.num_devices > 1]
-    found: list[Statement] = []
+    found = [_trains_otherwise(proof, titles) for proof in learning.other_losses]
+    others = {id(proof.row) for proof in learning.other_losses}
     for learned in several or learning.learned:
-        found += _statements(learning, learned, titles[learned.row])
-    ratios = [learning.sooner(learned) for learned in several if learned.seconds]
+        if id(learned.row) in others:
+            found += _alone(learning, learned, titles[learned.row])
+        else:
+            found += _statements(learning, learned, titles[learned.row])
+    ratios = [
+        learning.sooner(learned)
+        for learned in several
+        if learned.seconds and id(learned.row) not in others
+    ]
     if any(ratio and not ratio.ends for ratio in ratios):
         found.append(Statement("target-single-runs"))
     return found
 
 
-def _statements(learning: Learning, learned: Learned, title: str) -> list[Statement]:
-    target, baseline, sooner = (
-        learning.target,
-        learning.baseline(learned),
-        learning.sooner(learned),
-    )
+def _trains_otherwise(proof: OtherLosses, titles: dict[Row, str]) -> Statement:
+    values = {
+        "devices": proof.row.devices,
+        "fewer_devices": proof.reference.devices,
+        "step": proof.step,
+        "loss": proof.loss,
+        "fewer_devices_loss": proof.reference_loss,
+        "repeats": proof.repeats,
+    }
+    return Statement("target-other-losses", titles[proof.row], values)
+
+
+def _alone(learning: Learning, learned: Learned, title: str) -> list[Statement]:
+    """Return what holds of one configuration, without a comparison."""
     if learned.seconds is None or learned.items is None:
-        return [_missed(target, learned, title)]
-    values: dict[str, Any] = {
+        return [_missed(learning.target, learned, title)]
+    return [_reached(learning.target, learned, title)]
+
+
+def _reached(target: Target, learned: Learned, title: str) -> Statement:
+    assert learned.seconds and learned.items
+    values = {
         "devices": learned.row.devices,
         "target": in_words(target),
         "unit": learned.row.unit,
-    }
-    values |= {
         "seconds": interval_values(learned.seconds),
         "items": interval_values(learned.items),
     }
-    reached = Statement("target-reached", title, values)
+    return Statement("target-reached", title, values)
+
+
+def _statements(learning: Learning, learned: Learned, title: str) -> list[Statement]:
+    """Return what holds of a configuration, and how it compares with one device."""
+    target = learning.target
+    baseline = learning.baseline(learned)
+    sooner = learning.sooner(learned)
+    if learned.seconds is None or learned.items is None:
+        return [_missed(target, learned, title)]
+    reached = _reached(target, learned, title)
+    values: dict[str, Any] = dict(reached.values)
     if learned.row.num_devices == 1:
         return [reached]
     if baseline is None:

@@ -8,9 +8,18 @@ import json
 
 import pytest
 
+from rnn_scaling import Recorder
 from rnn_scaling.analysis.learning import ACCURACY, LOSS, Target
 from rnn_scaling.commands import report
-from rnn_scaling.reports import csv_table, json_report, learning, report_files, table
+from rnn_scaling.records import folder
+from rnn_scaling.reports import (
+    csv_table,
+    json_report,
+    learning,
+    report_files,
+    summary_builder,
+    table,
+)
 from rnn_scaling.reports.page import scaling
 from tests.analysis.test_learning import run
 from tests.support.scaling_runs import of as made
@@ -79,6 +88,95 @@ def test_whether_several_devices_learn_sooner(records, target, kind, values):
     assert (
         first.kind == kind and {name: first.values[name] for name in values} == values
     )
+
+
+def recorded(path, losses_of, items=lambda devices: 64, repeats=2):
+    """Record a program on 1 and 2 devices: its losses by devices and repeat."""
+    path.mkdir()
+    for devices in (1, 2):
+        for repeat in range(repeats):
+            now = [0.0]
+            with Recorder(
+                path / f"on{devices}.r{repeat}.json",
+                num_devices=devices,
+                trainer="mine",
+                num_warmup_batches=2,
+                options={"global_batch_size": 64},
+                clock=lambda now=now: now[0],
+            ) as recorder:
+                for loss in losses_of(devices, repeat):
+                    now[0] += 0.1 + 0.001 * repeat + 0.0001 * devices
+                    recorder.step(items(devices), loss=loss)
+    return path
+
+
+def falling(rate=0.02, noise=0.0, start=2.0, steps=200):
+    """Return losses that fall by this share in each step, towards 0."""
+    return [start * (1 - rate) ** k * (1 + noise * k) for k in range(steps)]
+
+
+def stated_of(path):
+    found = summary_builder.summarise(folder.read(path), "runs", Target(LOSS, 0.5))
+    stated = learning.statements(found.learning, found.row_titles)
+    return {each.kind: each.values for each in stated}
+
+
+def test_the_command_says_that_a_program_trains_otherwise(tmp_path, capsys):
+    path = recorded(tmp_path / "runs", lambda devices, repeat: falling(0.02 * devices))
+    assert report.main([str(path), "--target_loss=0.5"]) == 0
+    assert "do not train the same" in capsys.readouterr().out
+    made_json = json.loads((path / "report.json").read_text())
+    first, *_ = made_json["learning"]["statements"]
+    assert (first["kind"], first["values"]["step"]) == ("target-other-losses", 2)
+
+
+@pytest.mark.parametrize(
+    "losses_of, step",
+    [
+        # Gradients are summed and not averaged: the first loss is before any update.
+        (lambda devices, repeat: falling(0.02 * devices), 2),
+        # Each rank reports the loss of its own share.
+        (lambda devices, repeat: falling(start=2.0 + 0.05 * devices), 1),
+        # The towers train alone from the fifth step on.
+        (
+            lambda devices, repeat: falling(steps=4) + falling(0.01 * devices)[4:],
+            5,
+        ),
+    ],
+)
+def test_a_program_that_trains_otherwise_is_not_called_equally_fast(
+    tmp_path, losses_of, step
+):
+    found = stated_of(recorded(tmp_path / "runs", losses_of))
+    proof = found["target-other-losses"]
+    assert (proof["step"], proof["repeats"]) == (step, 2)
+    assert (proof["devices"], proof["fewer_devices"]) == ("2 devices", "1 device")
+    compared = {"target-within-noise", "target-sooner", "target-later"}
+    assert compared.isdisjoint(found)
+    assert "target-reached" in found
+
+
+@pytest.mark.parametrize(
+    "losses_of, options",
+    [
+        # Rounding in another order of addition, which training amplifies later.
+        (lambda devices, repeat: falling(noise=1e-6 * devices), {}),
+        (lambda devices, repeat: falling(noise=2e-5 * devices), {}),
+        # A program with random seeds: repeats differ, so nothing is proven.
+        (lambda devices, repeat: falling(0.02 + 0.001 * (devices + repeat)), {}),
+        # One run each.
+        (lambda devices, repeat: falling(0.02 * devices), {"repeats": 1}),
+        # Weak scaling: the steps have other items.
+        (
+            lambda devices, repeat: falling(0.02 * devices),
+            {"items": lambda devices: 64 * devices},
+        ),
+    ],
+)
+def test_what_records_do_not_prove_is_not_said(tmp_path, losses_of, options):
+    found = stated_of(recorded(tmp_path / "runs", losses_of, **options))
+    assert "target-other-losses" not in found
+    assert found
 
 
 def test_what_the_ratio_lacks_is_a_statement():

@@ -18,10 +18,10 @@ from rnn_scaling.reports import table
 from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.pictures import curves, figures
 from tests.support.paths import ROOT
-from tests.support.scaling_runs import run, series, timed, write_folder
+from tests.support.scaling_runs import of, run, series, timed, write_folder
 
 FILES = {"table.md", "table.csv", "report.json", "report.html", "speedup.png"} | {
-    f"{name}.svg" for name in ("words_per_second", "speedup", "efficiency")
+    f"{metric.name}.svg" for metric in figures.drawn(of(series()).series)
 }
 
 

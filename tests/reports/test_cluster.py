@@ -324,7 +324,7 @@ def test_what_makes_workers_no_machines_is_a_caution():
     )
     found = cautions.lines(of([run(1, 1000), made]))
     said = (
-        "In 1 run of 2 several workers ran on one host",
+        "In 1 of 2 runs, several workers ran on one host",
         "made for the runs, on one machine: 200mbit",
         "up to 20.",
     )

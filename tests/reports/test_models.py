@@ -234,21 +234,16 @@ def test_pictures_have_all_models_and_no_rates_of_different_units():
     made = of(runs_of(MODELS))
     (_, series), *others = figures.groups(made)
     assert not others and len(series) == 7
-    assert [metric.name for metric in figures.drawn(series)] == [
-        "speedup",
-        "efficiency",
-        "flops_per_second",
-    ]
+    drawn_names = [metric.name for metric in figures.drawn(series)]
+    assert {"speedup", "efficiency", "flops_per_second"} <= {*drawn_names}
+    assert not [name for name in drawn_names if name.endswith("s_per_second")][1:]
     images = [member for member in series if member.unit == "images"]
     for drawn in (series, images):
         assert len(
             {(look["color"], look["marker"]) for look in figures.looks(drawn)}
         ) == len(drawn)
-    assert [name for name in files_of(made) if name.endswith(".svg")] == [
-        "speedup.svg",
-        "efficiency.svg",
-        "flops_per_second.svg",
-    ]
+    pictures = [name for name in files_of(made) if name.endswith(".svg")]
+    assert pictures == [f"{name}.svg" for name in drawn_names]
     points = [
         (member.model, ratio, efficiency.value)
         for member, ratio, efficiency in curves.work_points(series)

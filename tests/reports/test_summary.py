@@ -192,7 +192,7 @@ def test_cores_of_one_cpu_are_said_of_runs_on_cpus_alone():
         for n, (kind, logical) in enumerate(kinds.items(), 1)
     ]
     (line,) = [line for line in cautions.lines(of(runs)) if "one CPU" in line]
-    assert line.startswith("In 1 run of 2 the devices")
+    assert line.startswith("In 1 of 2 runs, the devices")
     early = altered(run(4, 1.0, "failed"), resolved={})
     assert early.resolved.device_type is None and line in [
         each.replace("of 3", "of 2") for each in cautions.lines(of([*runs, early]))

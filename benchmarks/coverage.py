@@ -25,6 +25,7 @@ from rnn_scaling.analysis.confidence import (
     shared_scatters,
     t_quantile,
 )
+from rnn_scaling.analysis.disturbance import select_quiet
 from rnn_scaling.analysis.significance import compare, rank_correlation
 from rnn_scaling.analysis.steps.straggler import judge_ranks
 from rnn_scaling.records.workers import Rank, Workers
@@ -359,6 +360,63 @@ def comparisons(repetitions: int, seed: int) -> Iterator[list[str]]:
                 ]
 
 
+RUNS_APART = 0.02  # standard deviation of log rates between quiet runs
+ALIKE = 0.3  # correlation of one run with the next
+SLOWED = 0.3  # share of the rate that other processes take from a disturbed run
+
+
+def disturbed_pairs(
+    rng: np.random.Generator, k: int, share: float, slowed: float, change: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the rates before and after of k pairs, and which pairs are disturbed.
+
+    Args:
+      rng: Source of random numbers.
+      k: Number of pairs; their runs follow each other in the order A B B A.
+      share: Share of the runs beside which other processes run, as recorded.
+      slowed: Share of the rate that these runs lose.
+      change: True ratio of the rates after / before.
+    """
+    noise = rng.normal(size=2 * k)
+    for t in range(1, 2 * k):
+        noise[t] = ALIKE * noise[t - 1] + math.sqrt(1 - ALIKE**2) * noise[t]
+    is_busy = rng.random(2 * k) < share
+    rates = np.exp(RUNS_APART * noise) * np.where(is_busy, 1 - slowed, 1.0)
+    before, after = _turned(k)
+    return rates[before], change * rates[after], is_busy[before] | is_busy[after]
+
+
+def selection(repetitions: int, seed: int) -> Iterator[list[str]]:
+    """Disturbed pairs left out if enough are quiet, beside all pairs: `ab` with a true 0 and 5 %."""
+    for share, slowed in ((0.0, SLOWED), (0.1, SLOWED), (0.3, SLOWED), (0.3, 0.02)):
+        for k in (3, 6, 10):
+            for rule in ("all pairs", "quiet pairs"):
+                cells = []
+                for change in (1.0, 1.05):
+                    rng = np.random.default_rng([seed, k, int(100 * share)])
+                    intervals = []
+                    for _ in range(repetitions):
+                        before, after, busy = disturbed_pairs(
+                            rng, k, share, slowed, change
+                        )
+                        pairs = range(k)
+                        if rule == "quiet pairs":
+                            pairs = select_quiet(pairs, lambda i, busy=busy: busy[i])
+                        used = list(pairs)
+                        intervals.append(
+                            confidence.paired_ratio(before[used], after[used])
+                        )
+                    if change == 1.0:
+                        cells.append(f"{1 - covered(intervals, 1.0):.1%}")
+                        width = np.median([each.half_width for each in intervals])
+                        cells.append(f"{width:.1%}")
+                    else:
+                        found = [each.low > 1.0 for each in intervals]
+                        cells.append(f"{np.mean(found):.1%}")
+                        cells.append(f"{covered(intervals, change):.1%}")
+                yield [f"{share:.0%}", f"{slowed:.0%}", str(k), rule, *cells]
+
+
 def drifting_rates(rng: np.random.Generator, k: int, correlation: float) -> np.ndarray:
     """Rates `[k]` of processes 3 % apart, each as much like the one before it as the correlation says."""
     log_rates = rng.normal(size=k)
@@ -556,6 +614,19 @@ TABLES: dict[str, tuple[Callable[[int, int], Iterator[list[str]]], list[str]]] =
         ],
     ),
     "combine": (combinations, ["part", "processes", "covered", "by draws", "±"]),
+    "selection": (
+        selection,
+        [
+            "runs disturbed",
+            "slowed by",
+            "pairs",
+            "used",
+            "false winners",
+            "±",
+            "5 % found",
+            "covered",
+        ],
+    ),
     "compare": (
         comparisons,
         [

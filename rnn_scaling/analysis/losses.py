@@ -21,6 +21,8 @@ TOLERANCE = 1e-3
 SHORT_TYPES = ("bfloat16", "float16", "bf16", "fp16", "half", "mixed")
 SHORT_TOLERANCE = 2e-2
 FEWEST_REPEATS = 2
+# Data sources of the suite whose batches depend on the step and not on the devices.
+SPLIT_SOURCES = ("text", "copy", "reverse")
 
 Losses = Sequence[float | None]
 
@@ -66,7 +68,7 @@ def _has_the_same_batches(row: Row) -> bool:
     """
     if not row.is_ours:
         return True
-    return row.config["data_source"] == "text" and not row.config["dropout"]
+    return row.config["data_source"] in SPLIT_SOURCES and not row.config["dropout"]
 
 
 def _compared(row: Row, reference: Row) -> OtherLosses | None:

@@ -94,7 +94,10 @@ def _line(
     options: Sequence[str],
     metrics: Sequence[Metric],
 ) -> list[Cell]:
-    row, good, taken = member.row, len(member.row.good), seconds(member.row)
+    row = member.row
+    good = len(row.good)
+    taken = seconds(row)
+    some_disturbed = any(other.left_out for other in summary.rows)
     cells: list[Cell] = [
         *zip(
             WHOSE,
@@ -113,6 +116,7 @@ def _line(
         ("global_batch_size", row.config["global_batch_size"] or ""),
         ("runs_ok", good),
         ("runs_failed", len(row.records) - good),
+        *([("runs_disturbed", len(row.left_out))] if some_disturbed else []),
         ("seconds", "" if taken is None else rounded(taken)),
     ]
     for metric in metrics:

@@ -60,7 +60,7 @@ class Recorder:
     begin the first step together, and the first one after the warm-up; rank 0 writes the record of all.
 
     The record is written at the end of the `with`, also by an exception; while it goes on, the file says that it has
-    not ended.
+    not ended. A record has one Recorder at a time, and no step after its end.
     """
 
     def __init__(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 
+import numpy as np
 import pytest
 
-from rnn_scaling.analysis import disturbance
+from benchmarks import coverage
+from rnn_scaling.analysis import confidence, disturbance
 from rnn_scaling.commands import compare, history, report
 from rnn_scaling.records import folder as folders
 from rnn_scaling.records import history as histories
@@ -124,6 +127,8 @@ def test_quiet_runs_are_the_answer(tmp_path):
     assert two["speedup"]["value"] == pytest.approx(1.9, abs=0.005)
     assert two["speedup"]["high"] - two["speedup"]["low"] < 0.02
     assert (two["runs_ok"], two["runs_disturbed"]) == (4, 2)
+    lines = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
+    assert [line["runs_disturbed"] for line in lines] == ["0", "2"]
     said = statements["disturbed-left-out"]["values"]
     assert said["files"] == ["on2.r1.json", "on2.r2.json"]
     assert (said["runs"], said["share"]) == (8, 0.4)
@@ -153,6 +158,29 @@ def test_the_rate_never_decides_which_runs_count():
     assert slow in disturbance.select_quiet(runs, disturbance.is_disturbed)
     unknown = run(10, environment={"load": None})
     assert not disturbance.is_disturbed(unknown)
+
+
+@pytest.mark.parametrize(
+    "num_pairs, found_all, found", [(6, 0.4, 0.8), (10, 0.4, 0.95)]
+)
+def test_leaving_out_disturbed_pairs_finds_more(num_pairs, found_all, found):
+    """The short form of `benchmarks.coverage --parts=selection`: a true 5 %."""
+    random = np.random.default_rng(1)
+    shares = {"all": [], "quiet": []}
+    covers = []
+    for _ in range(400):
+        before, after, busy = coverage.disturbed_pairs(
+            random, num_pairs, 0.1, 0.3, 1.05
+        )
+        quiet = disturbance.select_quiet(range(num_pairs), lambda i, busy=busy: busy[i])
+        for rule, used in (("all", range(num_pairs)), ("quiet", quiet)):
+            used = list(used)
+            interval = confidence.paired_ratio(before[used], after[used])
+            shares[rule].append(interval.low > 1)
+        covers.append(interval.low <= 1.05 <= interval.high)
+    assert np.mean(shares["all"]) < found_all
+    assert np.mean(shares["quiet"]) > found
+    assert 0.9 < np.mean(covers) < 0.98
 
 
 def test_a_disturbed_series_does_not_widen_another(tmp_path):

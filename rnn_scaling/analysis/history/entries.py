@@ -43,7 +43,7 @@ def disturbed_files(folders: Sequence[Folder], commit: str | None = None) -> lis
     """Return the names of the disturbed runs that `entries` leaves out of folders."""
     names = []
     for folder in folders:
-        left_out = set()
+        left_out: set[int] = set()
         for runs in _by_source([file.record for file in folder.runs], commit):
             for row in with_baselines(runs):
                 left_out.update(id(run) for run in row.left_out)

@@ -192,7 +192,7 @@ def _knowledge(
     members: Sequence[Row], by_key: Mapping[tuple, Row], links: Links
 ) -> Knowledge:
     largest, base = members[-1], members[0].baseline
-    runs = [run for run in (base.good if base else ()) if run.batches.seconds]
+    runs = [run for run in (base.counted if base else ()) if run.batches.seconds]
     steps = [measured_batches(run)[0] for run in runs]
     summed, gathered = _exchanged(largest)
     alone = (

@@ -419,7 +419,10 @@ def _is_open_elsewhere(path: Path) -> bool:
         unfinished = record.read(path)
     except (OSError, record.RecordError):  # no record yet, or another file
         return False
-    process = unfinished.error.process if unfinished.error else None
+    # A sweep's record of the program that it starts has no environment yet.
+    if unfinished.environment.started is None or unfinished.error is None:
+        return False
+    process = unfinished.error.process
     return process != alive.this_process() and alive.is_alive(process)
 
 

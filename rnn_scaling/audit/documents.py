@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +225,9 @@ def _columns(
         for number, text in block
         if not _is_rule(text.strip())
     ]
-    for split in (_at_commas, *(gap.split for gap in _GAPS)):
+    splits: list[Callable[[str], list[str]]] = [_at_commas]
+    splits += [gap.split for gap in _GAPS]
+    for split in splits:
         fields = [tuple(split(text)) for _, text in rows]
         for start in range(len(fields) - 2):
             width, end = len(fields[start + 1]), start + 1

@@ -257,9 +257,27 @@ def contradictions(view: View, believed: Sequence[Reading]) -> list[Reading]:
         found += [
             r
             for r in due
-            if len(r.instances) > 2 and len(r.missed) > 0.6 * len(r.instances)
+            if len(r.instances) > 2
+            and len(r.missed) > 0.6 * len(r.instances)
+            and _has_its_baseline(view, r)
         ][:1]
     return found
+
+
+def _has_its_baseline(view: View, reading: Reading) -> bool:
+    """Return whether the rows that others are compared with print 1.
+
+    If they do not, the numbers may be relative to rows outside of the table.
+    """
+    if not reading.rule:
+        return True
+    compared = {instance.row for instance in reading.instances}
+    printed = [
+        _prints_one(view, reading, row)
+        for row in range(len(view.lines))
+        if row not in compared
+    ]
+    return any(printed) and all(one is not False for one in printed)
 
 
 def _broken(view: View, reading: Reading) -> tuple[set[int], Mapping[int, int]]:

@@ -104,11 +104,7 @@ def running(view: View, target: int, column: Column) -> Iterator[Reading]:
             or not _runs_up(view, column, increments)
         ):
             continue
-        is_stated = (
-            headers.is_total(column.name)
-            or column.meaning.words & increments.meaning.words
-        )
-        prior = 1.0 if is_stated else FAR_FETCHED
+        prior = 1.0 if headers.is_total(column.name) else FAR_FETCHED
         relation = Relation(
             f"{column.name} = {CUMULATIVE} of {increments.name}", CUMULATIVE, prior
         )

@@ -9,7 +9,7 @@ from rnn_scaling import entry
 Value = str | int | float | None
 # What a spreadsheet takes for the beginning of a formula (OWASP, "CSV Injection"); the full-width signs as well.
 _FORMULA = re.compile(r"\s*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
-_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+_NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,12 +6,14 @@ The documents of tests/golden/audit/cases were made after tables of public proje
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 
 from rnn_scaling.audit import derived, documents
 from rnn_scaling.audit.tables import views
 from rnn_scaling.commands import audit
+from tests.support.audit_tables import found
 from tests.support.paths import ROOT
 
 CASES = ROOT / "tests" / "golden" / "audit" / "cases"
@@ -272,3 +274,36 @@ def test_headers_that_name_what_was_replaced(header, tmp_path, capsys):
     findings = written(tmp_path, capsys, table("2.20", "", "2.02", ""))
     assert fitting(findings, 3, header) == pytest.approx(3.21, abs=0.04)
     assert fitting(findings, 5, header) == pytest.approx(2.00, abs=0.02)
+
+
+def test_percentiles_in_proportion_are_not_a_relation():
+    rng = random.Random(3)
+    rows = []
+    for k in range(30):
+        p90 = 10 * 1.2**k
+        p95 = p90 * 1.03 * (1 + rng.uniform(-0.002, 0.002))
+        shown = 0.96 * p90 if k == 5 else p90
+        rows.append(f"|{k + 1}|{shown:.2f}|{p95:.2f}|")
+    head = "|Batch size|Latency 90% (ms)|Latency 95% (ms)|"
+    assert found("\n".join([head, "|-|-|-|", *rows])) == []
+
+
+def test_speedups_over_another_table_are_not_contradicted():
+    head = "Sequence length|Batch size|Throughput (seq/s)|Speedup|Latency (ms)"
+    rows = [
+        "128|1|105.04|1.277237354|9.52",
+        "128|2|184.9|1.671487977|10.82",
+        "128|4|301.9|2.448102498|13.25",
+        "128|8|421.98|3.149809659|18.96",
+        "384|1|74.99|2.15055922|13.34",
+        "384|2|109.84|2.709422792|18.21",
+        "384|4|142.58|3.313502208|28.05",
+        "384|8|168.34|3.823302294|47.52",
+    ]
+    assert found("\n".join([head, "-|-|-|-|-", *rows])) == []
+
+
+def test_alike_accuracies_are_not_a_running_sum():
+    head = "|GPUs|Accuracy - FP32 (perplexity)|Accuracy - mixed (perplexity)|"
+    rows = ["|8|23.12|23.14|", "|16|23.17|23.14|", "|32|23.15|46.29|"]
+    assert found("\n".join([head, "|-|-|-|", *rows])) == []

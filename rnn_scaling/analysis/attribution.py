@@ -228,7 +228,7 @@ def _above_cores(row: Row) -> Interval | None:
       A share of the ideal, negative below the bound; None if the row's devices do
       not share cores, or its efficiency is unknown.
     """
-    cores = disturbance.shared_cores(row)
+    cores = disturbance.shared_cores(row.good)
     efficiency = row.metric(EFFICIENCY) if row.num_devices > 1 else None
     if not cores or efficiency is None:
         return None

@@ -124,14 +124,13 @@ def judge(
         for prediction in made:
             machines = _stated_machines(prediction)
             for point in prediction.predicted if prediction.runs <= runs else ():
-                row = rows.get(point.devices)
-                rate = row.rate if row else None
-                if row is None or rate is None:
+                measured = rows.get(point.devices)
+                if measured is None or measured.rate is None:
                     continue
-                if machines and nodes(row.good[-1]) != machines:
+                if machines and nodes(measured.good[-1]) != machines:
                     continue
                 key = prediction.runs, point.devices, f"{point.low:.9g}"
-                cases.setdefault(key, Case(prediction, point, rate))
+                cases.setdefault(key, Case(prediction, point, measured.rate))
     return cases
 
 

@@ -528,7 +528,7 @@ def test_writers_at_once_leave_one_file(tmp_path):
     started = [
         subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL) for _ in range(3)
     ]
-    assert [process.wait(timeout=60) for process in started] == [0, 0, 0]
+    assert [process.wait(timeout=240) for process in started] == [0, 0, 0]
     assert (
         len(predictions.read(mine)[0]) == 1
         and len(os.listdir(mine / predictions.FOLDER)) == 1

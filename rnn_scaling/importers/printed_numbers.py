@@ -33,6 +33,11 @@ _AFTER = re.compile(rf"{_SEPARATOR}?\d|\.\d|{_EXPONENT}|[xX][0-9a-fA-F]|{_PREFIX
 # A plain space may stand between thousands, too, "12 345,6", or between two numbers: only the pattern can tell which.
 _BEFORE_SPACE = re.compile(r"(?:^|[\s=:(\[])[1-9]\d{0,2} $")
 _AFTER_SPACE = re.compile(r" \d{3}(?!\d)")
+# "step 50 400 tok/s" has two numbers, since the first one counts something.
+_COUNTER_BEFORE = re.compile(
+    r"(?i)(?<![a-z])(?:step|it|iter|iteration|epoch|batch|update|rank)"
+    r"[\s:=#(\[]{0,3}\d{1,3} $"
+)
 _PREFIX_BEHIND = re.compile(rf" ?(?:[kKMGTB](?![\w-])|[kKMGT](?=(?:{_ITEMS})\b))")
 _UNIT_BEHIND = re.compile(r" ?[kKMGTB]\w")
 _TIME_GROUPS = {"seconds": "seconds", "ms": "milliseconds"}
@@ -116,7 +121,7 @@ def cut(match: re.Match[str], name: str, pattern: str, unit: str = "") -> str:
     before = _BEFORE.search(text, max(0, start - 4), start)
     after = _AFTER.match(text, end)
     if re.match(r"\d{3}(?!\d)", match[name]):
-        before = before or _BEFORE_SPACE.search(text[max(0, start - 5) : start])
+        before = before or _thousands_before(text, start)
     if re.fullmatch(r"[-+\u2212]?[1-9]\d{0,2}", match[name]):
         after = after or _AFTER_SPACE.match(text, end)
     if before and _asks_for(match, name, start - 1):
@@ -127,10 +132,19 @@ def cut(match: re.Match[str], name: str, pattern: str, unit: str = "") -> str:
         return _wrong_unit(match, name, pattern, unit)
     lost = after[0].strip() if after else ""
     without = f" without its {lost}" if re.fullmatch("[kKMGTB]", lost) else ""
+    thousands = before[0].strip("=:([ ") if before and before[0].endswith(" ") else ""
+    shown = f"{thousands} {_shown(match, name)}".strip()
     return (
-        f"the group {name} has only {match[name]!r} of {_shown(match, name)!r}"
+        f"the group {name} has only {match[name]!r} of {shown!r}"
         f"{without}; {_remedy(match, name, pattern)}"
     )
+
+
+def _thousands_before(text: str, start: int) -> re.Match[str] | None:
+    """Return the digits and the blank before a number that may be its thousands."""
+    if _COUNTER_BEFORE.search(text[max(0, start - 20) : start]):
+        return None
+    return _BEFORE_SPACE.search(text[max(0, start - 5) : start])
 
 
 def _shown(match: re.Match[str], name: str) -> str:

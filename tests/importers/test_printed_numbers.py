@@ -92,6 +92,10 @@ def test_a_part_of_a_number_is_refused(pattern, line, name):
     assert f"the group {name} has " in matched(pattern, line, name)[1]
 
 
+def test_thousands_before_a_blank_are_shown():
+    assert "'12 345 words/s'" in matched(r"{number} words", "is 12 345 words/s")[1]
+
+
 @pytest.mark.parametrize(
     "pattern, line, name",
     [
@@ -121,6 +125,9 @@ def test_a_pattern_that_cannot_be_compiled_is_refused(bracket):
         (r"{number} words/s", "step 1000 345 words/s"),
         (r"{number} words/s", "step 1/12 345 words/s"),
         (r"words/s: {number}", "words/s: 345 12 2.5"),
+        (r"{number} words/s", "step 12 345 words/s"),
+        (r"{number} words/s", "Epoch: 1 345 words/s"),
+        (r"{number} words/s", "[iter 999 345 words/s]"),
     ],
 )
 def test_a_space_between_two_numbers_is_none_within_a_number(pattern, line):

@@ -17,6 +17,10 @@ MOST_FALLS = 0.1  # share of the steps from line to line; clocks are not exact
 # The printed rates are this close to the straight line, as a share of their whole rise
 # (logarithms). A program that really becomes faster step by step is further off.
 MOST_RESIDUAL = 0.08
+# Averages of a program whose rate approaches a limit would mean that it slows down: the
+# rate between lines may be this many times as high in the first half as in the second.
+MOST_SLOWING = 1.2
+FEWEST_OF_HALVES = 8  # lines from which on the halves are compared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +77,22 @@ def is_straight(ends: Sequence[float], rates: Sequence[float]) -> bool:
     if slope <= 0 or level <= 0 or fitted.min() <= 0:
         return False
     residual = float(np.abs(np.log(fitted / inverse_rates)).max())
-    return residual <= MOST_RESIDUAL * math.log(max(rates) / min(rates))
+    if residual > MOST_RESIDUAL * math.log(max(rates) / min(rates)):
+        return False
+    return not _slows_down(ends, rates)
+
+
+def _slows_down(ends: Sequence[float], rates: Sequence[float]) -> bool:
+    """Return whether averages mean clearly lower rates in the second half of the lines."""
+    if len(rates) < FEWEST_OF_HALVES:
+        return False
+    half = len(rates) // 2
+    seconds = [end / rate for end, rate in zip(ends, rates)]
+    first_s = seconds[half] - seconds[0]
+    second_s = seconds[-1] - seconds[half]
+    first = ends[half] - ends[0]
+    second = ends[-1] - ends[half]
+    return first * second_s > MOST_SLOWING * second * first_s
 
 
 def between_ends(

@@ -177,6 +177,18 @@ def test_rates_that_rise_as_no_average_does_are_only_reported(tmp_path):
     assert 100 < reading.rate <= 150 and kinds_of(reading) >= {Kind.RISING}
 
 
+@pytest.mark.parametrize(("count", "factor"), [(39, 0.9), (20, 0.8), (12, 0.7)])
+def test_a_warm_up_that_approaches_a_rate_is_no_running_average(
+    tmp_path, count, factor
+):
+    """As averages, these rates would mean a program that slows down all the time."""
+    rates = [1000 * (1 - factor**line) for line in range(1, count + 1)]
+    text = "".join(f"rate {rate:.1f}\n" for rate in rates)
+    reading = read(tmp_path, text, RATE)
+    assert reading.rate < 1000 and Kind.RUNNING_AVERAGE not in kinds_of(reading)
+    assert kinds_of(reading) & {Kind.RISING, Kind.START_UP}
+
+
 def test_rates_of_a_few_rising_averages(tmp_path):
     text = "".join(f"rate {rate}\n" for rate in (9000, 17000, 24000, 30000))
     reading = read(tmp_path, text, RATE)

@@ -21,11 +21,11 @@ _STREAM = (
     r"[^\[\]|]{0,40}?\[(?:[^\[\]]{0,60},)?(?P<stream>\d{1,7})\]"
     r"<std(?:out|err|diag)>:? ?"
 )
-# PyTorch "[rank0]:", torchrun --tee "[default0]:", and "[GPU 3] " or "Rank 3: " of a
-# program's own.
+# PyTorch "[rank0]:", torchrun --tee "[default0]:", and "[GPU 3] ", "Rank 3: " or
+# "rank=3 step=9" of a program's own.
 _WORD = (
     r"\s{0,6}(?i:\[(?:local[_ ]?)?(?:rank|default|trainer|worker|gpu)[ _:=-]?"
-    r"(?P<word>\d{1,7})\]:? ?|rank[ _=]?(?P<bare>\d{1,7})[:|] ?)"
+    r"(?P<word>\d{1,7})\]:? ?|rank[ _=]?(?P<bare>\d{1,7})(?:[:|,] ?| (?=[a-z\[])))"
 )
 # MPICH and Intel MPI "[0] ", and Slurm's srun --label "0: ".
 _NUMBER = r"\[(?P<bracket>\d{1,7})\] |\s{0,6}(?P<label>\d{1,6}): "

@@ -205,6 +205,8 @@ LINES_OF_RANKS = [
     ("[{rank}] ", 5),
     ("[GPU{rank}] ", 2),
     ("Rank {rank}: ", 2),
+    ("rank={rank} ", 3),
+    ("Rank {rank}, ", 3),
 ]
 
 

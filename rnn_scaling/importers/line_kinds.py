@@ -1,6 +1,7 @@
 """Lines of a log that are not training steps: by their words, or by their values."""
 
 import math
+import os
 import re
 import statistics
 from collections.abc import Sequence
@@ -39,6 +40,9 @@ def evaluations(texts: Sequence[str]) -> list[int]:
       Nothing if all lines say so, since the rate of an evaluation may be wanted.
     """
     found = [index for index, text in enumerate(texts) if _evaluates(text)]
+    if len(found) == len(texts):  # the name of the run may say so, as "[test-run]"
+        same = len(os.path.commonprefix(list(texts)))
+        found = [index for index, text in enumerate(texts) if _evaluates(text[same:])]
     return found if len(found) < len(texts) else []
 
 

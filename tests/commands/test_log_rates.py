@@ -284,6 +284,7 @@ def test_ranks_with_validation_and_test_lines(tmp_path):
         ),
         ("12:00:0{} train.py step, rate 100", "12:00:0{} eval step, rate 40"),
         ("iter {} rate 100", "valid loss 2.{} rate 40"),
+        ("[test-run] step {} rate 100", "[test-run] validation {} rate 40"),
     ],
 )
 def test_words_of_evaluations(tmp_path, training, evaluation):

@@ -55,15 +55,22 @@ def _of_one_quantity(view: View, first: int, second: int) -> Swap | None:
         own = [_named_sources(view, target, relation) for target in (first, second)]
         if None in own or own[0] == own[1]:
             continue
-        if any(
-            _holds_partly(view, target, relation, sources)
+        named = [
+            (target, sources)
             for target, sources in zip((first, second), own)
             if sources
-        ):
+        ]
+        if any(_holds_partly(view, *each, relation, True) for each in named):
             continue
         there = _clean(view, first, [relation], own[1] or ())
         back = _clean(view, second, [relation], own[0] or ())
-        if there and back:
+        if not there or not back:
+            continue
+        # Columns of nearly equal values roughly hold as they are, too.
+        instances = (*there.instances, *back.instances)
+        if all(instance.holds_within(0.0) for instance in instances):
+            return there, back
+        if not any(_holds_partly(view, *each, relation, False) for each in named):
             return there, back
     return None
 
@@ -142,11 +149,27 @@ def _is_informative(instance: Instance) -> bool:
 
 
 def _holds_partly(
-    view: View, target: int, relation: Relation, sources: tuple[int, ...]
+    view: View,
+    target: int,
+    sources: tuple[int, ...],
+    relation: Relation,
+    is_exact: bool,
 ) -> bool:
-    """Return whether half of the rows follow from the sources that the heading names."""
+    """Return whether half of the rows follow from the sources that the heading names.
+
+    Args:
+      view: The table.
+      target: The column with the heading.
+      sources: The columns that the heading names.
+      relation: How the column follows from them.
+      is_exact: Whether the printed digits must say so, without any tolerance.
+    """
     for reading in candidates.with_sources(view, target, relation, sources):
         rows = list(filter(_is_informative, reading.instances))
-        if 2 * sum(instance.holds for instance in rows) >= len(rows):
+        held = sum(
+            instance.holds_within(0.0) if is_exact else instance.holds
+            for instance in rows
+        )
+        if 2 * held >= len(rows):
             return True
     return False

@@ -220,6 +220,12 @@ SWAPS = {
         "2|21.0|38.0|1.90|1.58",
         "4|11.5|25.0|3.48|2.40",
     ],
+    ("Speedup FP32", "Speedup FP16"): [  # which differ by less than 1 % in a row
+        "GPUs|FP16 (img/s)|FP32 (img/s)|Speedup FP32|Speedup FP16",
+        "1|800.0|390.0|1.00|1.00",
+        "4|3100.0|1520.0|3.88|3.90",
+        "8|5900.0|2980.0|7.38|7.64",
+    ],
     ("Efficiency batch 64", "Efficiency batch 32"): [
         "GPUs|img/s batch 32|img/s batch 64|Efficiency batch 64|Efficiency batch 32",
         "1|80.0|90.0|100%|100%",

@@ -166,9 +166,9 @@ def test_its_records_are_read_as_those_of_a_trainer_that_is_not_ours(tmp_path):
     (tmp_path / "named").mkdir()
     recorded(tmp_path / "named" / "1.json", 1, model="lm")
     (named,) = folder_rows.load(tmp_path / "named")
-    assert {row.items for row in (*of_folder, named)} == {"what its trainer counts"}, (
-        "with padding or without"
-    )
+    assert {row.items for row in (*of_folder, named)} == {
+        "as counted by the program"
+    }, "with padding or without"
     assert (two.baseline, other.baseline) == (one, None), "another size is other work"
     assert two.metric(rows.METRICS["speedup"]).value == pytest.approx(1.6)
     told = summary_builder.summarise(folder.read(tmp_path), "mine")

@@ -29,11 +29,11 @@ class Identity(NamedTuple):
 
 
 class DamageError(Exception):
-    """A library that must not be loaded; the message says why and what to do."""
+    """A library that must not be loaded; the message has the reason and the remedy."""
 
 
 class ResultError(Exception):
-    """A file with a test's result that cannot be used; the message says why."""
+    """An unusable file of a test's result; the message contains the reason."""
 
 
 def sealed(content: bytes, name: str) -> bytes:

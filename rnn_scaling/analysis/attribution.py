@@ -51,7 +51,7 @@ ROUNDING, LEAST = (
     5e-4,
 )  # points of efficiency: what floating point leaves of nothing; what prints as 0.000
 MEANING = {
-    OVERSUBSCRIPTION: "more devices than cores: what is missing of a core per device; computed, not measured",
+    OVERSUBSCRIPTION: "more devices than cores: each device has less than one core; computed, not measured",
     FIXED: "what a step costs however small a tower's share of the batch is",
     CONTENTION: "what independent replicas lose too; memory, caches, clocks and host threads are where to look",
     EXCHANGE: "what the mode loses beyond independent replicas: gradients and variables on their way",

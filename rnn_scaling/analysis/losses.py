@@ -1,4 +1,4 @@
-"""Whether records prove that numbers of devices do not train the same model.
+"""Find rows whose records prove that more devices do not train the same model.
 
 With the same items in every step, a right parallel program has the losses of one
 device, apart from rounding. Two programs that are random may differ by their seeds, so
@@ -29,7 +29,7 @@ Losses = Sequence[float | None]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OtherLosses:
-    """A configuration that trains otherwise than the same one on fewer devices.
+    """A configuration whose losses differ from the same one on fewer devices.
 
     step: The first step with another loss; 1 is the first step of the run.
     loss: The loss of that step; reference_loss on the fewer devices.
@@ -61,10 +61,10 @@ def other_losses(rows: Sequence[Row]) -> list[OtherLosses]:
 
 
 def _has_the_same_batches(row: Row) -> bool:
-    """Return whether a right program has the same batches on any number of devices.
+    """Return whether a correct program has the same batches on any number of devices.
 
-    The suite's own towers draw their synthetic data, and what dropout leaves out,
-    each for itself. Other programs are expected to split one batch.
+    Each tower of this suite draws its own synthetic data and its own dropout masks.
+    Other programs are expected to split one batch.
     """
     if not row.is_ours:
         return True
@@ -99,7 +99,7 @@ def _compared(row: Row, reference: Row) -> OtherLosses | None:
 
 
 def _deterministic_losses(runs: Sequence[RunRecord]) -> Losses | None:
-    """Return the losses that all repeats have; None if they differ, or one is alone."""
+    """Return the losses that all repeats have; None if they differ or are too few."""
     if len(runs) < FEWEST_REPEATS:
         return None
     num_steps = min(len(run.batches.loss) for run in runs)

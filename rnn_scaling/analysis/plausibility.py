@@ -1,4 +1,4 @@
-"""Whether the rates that a program printed can be true, from how it printed them."""
+"""Find reasons to doubt the rates that a program printed."""
 
 import enum
 
@@ -7,8 +7,8 @@ from rnn_scaling.records.record import RunRecord
 
 AT_ONCE_S = 0.01  # lines that arrive within it were printed at once
 LEAST_LINES = 3  # fewer lines may come at once by chance
-LEAST_RATIO = 2.0  # of two rates in one line that are worth a remark
-LEAST_SPREAD = 10.0  # highest / lowest rate of one run that no scatter explains
+LEAST_RATIO = 2.0  # smallest ratio of two rates in one line that is reported
+LEAST_SPREAD = 10.0  # highest / lowest rate of one run that noise does not explain
 
 
 # Findings that explain why the lines of a log differ, with their rates.
@@ -24,8 +24,8 @@ class Doubt(enum.Enum):
 
     LINES_AT_ONCE = enum.auto()  # the wall time does not fit the rates
     LONGER_THAN_PROCESS = enum.auto()  # printed times exceed the duration of the run
-    OTHER_RATE = enum.auto()  # the lines have another rate, which differs much
-    SPREAD = enum.auto()  # rates of one run differ manifold
+    OTHER_RATE = enum.auto()  # the lines contain another rate that differs much
+    SPREAD = enum.auto()  # the rates of one run differ by a large factor
 
 
 def doubts(run: RunRecord) -> list[Doubt]:
@@ -49,7 +49,7 @@ def doubts(run: RunRecord) -> list[Doubt]:
 
 
 def comes_at_once(output: PrintedOutput) -> bool:
-    """Return whether all lines with the rate arrived in a moment of a longer run."""
+    """Return whether all rate lines arrived at once although the run took longer."""
     if output.span_s is None or output.process_s is None:
         return False
     return output.span_s < min(AT_ONCE_S, output.process_s / 2)

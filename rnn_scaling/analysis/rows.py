@@ -214,7 +214,7 @@ class Row:
     def items(self) -> str:
         if self.config.get("decode"):
             return TRANSLATED
-        return self._workload.items if self._workload else "what its trainer counts"
+        return self._workload.items if self._workload else "as counted by the program"
 
     @property
     def samples(self) -> str:

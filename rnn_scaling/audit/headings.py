@@ -1,4 +1,4 @@
-"""Headings that belong to the values of another column.
+"""Find headings that belong to the values of another column.
 
 Speedups and efficiencies follow from the rates or times of a table. If those of two
 columns follow from each other's rates and not from their own, two headings are swapped.
@@ -15,9 +15,9 @@ from rnn_scaling.audit.scoring import LEAST, Reading
 from rnn_scaling.audit.tables import HEAD, View
 
 Swap = tuple[Reading, Reading]  # of both columns, as they hold without the swap
-_MOST_EFFICIENT = 1.3  # above which a value is not an efficiency
+_MOST_EFFICIENT = 1.3  # a larger value is not an efficiency
 _WORD = re.compile(r"\w+")
-_FEWEST = 2  # rows that confirm each column
+_FEWEST = 2  # rows that must confirm each column
 _OWN = ("speedup", "efficiency")
 _AS_EFFICIENCY = (
     Relation("efficiency", "speedup = rate / rate0 / devices * devices0"),
@@ -93,7 +93,7 @@ def _named_sources(
 
 
 def _named(view: View, target: int, columns: Sequence[int]) -> list[int]:
-    """Return the columns that share most words with a heading, of those they differ in."""
+    """Return the columns that share most distinctive words with a heading."""
     words = {k: set(_WORD.findall(view.columns[k].name.lower())) for k in columns}
     common = set.intersection(*words.values())
     wanted = set(_WORD.findall(view.columns[target].name.lower()))
@@ -155,7 +155,7 @@ def _holds_partly(
     relation: Relation,
     is_exact: bool,
 ) -> bool:
-    """Return whether half of the rows follow from the sources that the heading names.
+    """Return whether half of the rows follow from the sources in the heading.
 
     Args:
       view: The table.

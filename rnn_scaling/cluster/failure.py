@@ -1,4 +1,4 @@
-"""Why a run of several ranks ended early, as data."""
+"""The reason why a run of several ranks ended early, as data."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 
 class FailureKind(enum.Enum):
-    """What went wrong, in the form in which ranks send it to each other."""
+    """The kind of a failure, as ranks send it to each other."""
 
     NOT_JOINED = "not_joined"  # the ranks did not meet, or their flags differ
     LOST = "lost"  # a rank was killed, crashed, froze or cannot be reached
-    ERROR = "error"  # a rank ended the run because of an error of its own
+    ERROR = "error"  # a rank ended the run because of an error in it
     INTERRUPTED = "interrupted"  # a person or a launcher interrupted a rank
     TRACE = "trace"  # the run is measured; only the trace after it failed
 

@@ -1,6 +1,6 @@
 """Which rank of how many this process is: read from the variables that launchers set.
 
-    RNN_SCALING_RANK, _SIZE, _MEETING     local-cluster, scripts of one's own
+    RNN_SCALING_RANK, _SIZE, _MEETING     local-cluster, your own scripts
     TF_CONFIG                             Kubeflow, Ray, TensorFlow's own
     OMPI_COMM_WORLD_RANK, _SIZE           mpirun of Open MPI 4 and 5
     SLURM_PROCID, SLURM_STEP_NUM_TASKS    srun

@@ -279,7 +279,9 @@ class Member:
         try:
             self._talk(channel)
         except Exception as e:  # no fault of this thread may leave its rank waiting
-            message = f"its end of the meeting broke: {type(e).__name__}: {e}"
+            message = (
+                f"its connection to the other ranks broke: {type(e).__name__}: {e}"
+            )
             self._fail(
                 Failure(
                     FailureKind.ERROR, self._launch.rank, f"{self._me()}: {message}"
@@ -327,7 +329,7 @@ class Member:
             for message in messages or ():
                 self._take(message)
         except wire.Rubbish as e:
-            text = f"{self._rank_0} sent what it never sends ({e})"
+            text = f"{self._rank_0} sent an invalid message ({e})"
             self._fail(Failure(FailureKind.LOST, 0, text))
             return False
         if messages is None and not self._is_leaving:

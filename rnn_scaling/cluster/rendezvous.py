@@ -148,7 +148,7 @@ class Rendezvous:
                     last_watch = now
                     self._watch(now)
         except Exception as e:  # no fault of this thread may leave all ranks waiting
-            message = f"rank 0: the meeting of the ranks broke: {type(e).__name__}: {e}"
+            message = f"rank 0: the rendezvous broke: {type(e).__name__}: {e}"
             self._fail(Failure(FailureKind.ERROR, 0, message))
         finally:
             for connection in list(self._connections):
@@ -214,7 +214,9 @@ class Rendezvous:
                         if rank not in gathering.values
                     ]
                 )
-                text = f"{missing} did not come to '{name}' within {gathering.timeout_s:g} s"
+                text = (
+                    f"{missing} did not reach '{name}' within {gathering.timeout_s:g} s"
+                )
                 self._fail(Failure(FailureKind.LOST, None, text))
 
     def _take(self, connection: _Connection, message: wire.Message) -> None:
@@ -278,11 +280,11 @@ class Rendezvous:
         self._num_hellos += 1
         if size != self._launch.size or not 0 <= rank < size:
             sizes = f"was started as one of {size} ranks, rank 0 as one of {self._launch.size}"
-            self._note_trouble(f"{peer} {sizes}; start all by one command")
+            self._note_trouble(f"{peer} {sizes}; start all ranks with one command")
         elif rank in self._joined:
             both = f"{self._joined[rank][0]} and {peer}"
             self._note_trouble(
-                f"{both} are two processes of one rank; give each a rank of its own"
+                f"{both} are two processes with the same rank; give each its own rank"
             )
         else:
             self._live[rank], self._joined[rank] = connection, (peer, hello)
@@ -358,7 +360,7 @@ class Rendezvous:
     def _leave(self, connection: _Connection, peer: Peer) -> None:
         self._left.add(peer.rank)
         for name in self._gatherings:
-            text = f"{peer} left before '{name}', where others wait"
+            text = f"{peer} left before '{name}', while other ranks wait there"
             self._fail(Failure(FailureKind.LOST, peer.rank, text))
         if peer.rank:
             self._drop(connection)

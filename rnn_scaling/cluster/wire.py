@@ -37,7 +37,7 @@ def decode(line: bytes) -> Message:
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
-        raise Rubbish("no JSON") from None
+        raise Rubbish("not JSON") from None
     if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
         raise Rubbish("no message")
     return message

@@ -47,7 +47,7 @@ class ImportOptions:
     )
     ranks: str | None = option(
         None,
-        "if several ranks print a rate: that of the first, or the sum of all "
+        "which rate counts if several ranks print one: the first rank's, or their sum "
         "(default: first for progress bars, sum for gnmt)",
         choices=tuple(choice.value for choice in Ranks),
     )

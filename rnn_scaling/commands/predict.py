@@ -17,7 +17,7 @@ anybody's table of rates, speedups or seconds over numbers of devices (Markdown,
     ./run.sh predict results/mine --num_devices=8,16,32 --items=1e10 --max_global_batch=4096    hours and cost
     ./run.sh predict --track_record            how often predictions were right
 
-Without --num_devices, twice the largest measured number is predicted: as many machines again. More than 8 times that
+Without --num_devices, twice the largest measured number is predicted, on twice the machines. More than 8 times that
 number is only predicted with --far. At least two numbers of devices must be measured; one, two and four give narrower
 intervals. A table has no repeats, so its intervals are wider. A table of times is answered in its own unit. Each
 prediction from a folder is kept in its subfolder predictions. When a predicted number of devices is measured later,

@@ -39,7 +39,7 @@ class PredictionOptions:
 
     num_devices: tuple[int, ...] = option(
         (),
-        "numbers of devices (default: for whatif the largest measured one, for predict as many machines again)",
+        "numbers of devices (default of whatif: the largest measured number; of predict: twice as many)",
         parse=device_counts,
         shown="N,...",
     )

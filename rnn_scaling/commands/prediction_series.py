@@ -51,7 +51,9 @@ def chosen(every: Sequence[MeasuredSeries], text: str) -> list[MeasuredSeries]:
     kept = [series for series in every if text.lower() in series.curve.name.lower()]
     if not kept:
         names = "; ".join(series.curve.name for series in every[:5])
-        raise entry.Refusal(f"--series={text} matches no series; there are: {names}")
+        raise entry.Refusal(
+            f"--series={text} matches no series; expected a part of one of: {names}"
+        )
     is_of_table = not kept[0].rows
     if is_of_table and len(kept) > MOST_OF_TABLES:
         left_out = len(kept) - MOST_OF_TABLES

@@ -1,4 +1,4 @@
-"""The series of the tables of anybody's document, as curves to predict from."""
+"""Read the series of a document's tables as curves to predict from."""
 
 import itertools
 import math
@@ -21,9 +21,11 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.audit import derived, documents, numbers
 from rnn_scaling.audit.tables import Column, Item, View, views
 
-MOST = 200  # series of a file
-LONGEST_TITLE = 40  # letters of it in the name of a series
-SHRINKS = 0.9  # seconds on the most devices, relative to the fewest, below which the total work is constant
+MOST = 200  # series that are read from one file
+LONGEST_TITLE = 40  # letters of a title in the name of a series
+# If the seconds on the most devices are below this share of those on the fewest, the
+# total work is constant.
+SHRINKS = 0.9
 MIXED = ""  # the scaling of a table whose work follows no rule
 UNIT_NAMES = {
     1e-9: "ns",
@@ -66,7 +68,7 @@ def read(
 
 
 def _pairs(path: Path) -> Iterator[tuple[View, derived.Series]]:
-    """Yield each series with its view: of each table the first view that has any."""
+    """Yield each series and its view, the first view of a table that has any."""
     for table in documents.tables(path):
         for view in views(table):
             every = derived.series(view)
@@ -215,7 +217,11 @@ def _closest(items: Sequence[Item], value: float) -> Item | None:
 
 
 def _scaling(view: View, devices: set[float]) -> str | None:
-    """Weak or strong by the batch sizes of the table, MIXED if they follow neither; None if it does not tell."""
+    """Return how the work scales according to the batch sizes of the table.
+
+    Returns:
+      WEAK or STRONG, MIXED if the sizes follow neither, or None without sizes.
+    """
     for k in (*view.of("global_batch"), *view.of("batch")):
         column = view.columns[k]
         cells = set()
@@ -235,7 +241,7 @@ def _scaling(view: View, devices: set[float]) -> str | None:
 
 
 def _cells(view: View, column: Column) -> list[tuple[float, Item]]:
-    """(devices, item) of the rows that have both."""
+    """Return (devices, item) of the rows that have both."""
     counts = view.columns[view.of("devices")[0]].items
     return [
         (count.low, item) for count, item in zip(counts, column.items) if count and item

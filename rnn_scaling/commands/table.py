@@ -13,7 +13,7 @@ GROUPS = {
     },
     "Explain": {
         "inspect": "counts the operators and kernels of a step",
-        "phases": "where does the step of each tower go? from a traced run",
+        "phases": "how each tower spends its step, from a traced run",
         "trace-db": "numbers from an Nsight Systems or nvprof database",
         "report": "tables, CSV, JSON, plots and one HTML page of a results folder",
         "tensorboard": "starts TensorBoard: scalars, graph, trace",

@@ -1,8 +1,8 @@
-"""Where the records of a TFRecord file begin, read without TensorFlow.
+"""Find where the records of a TFRecord file begin, without TensorFlow.
 
 A record is its length L (8 bytes, little-endian), the masked CRC-32C of these bytes, L
 bytes of data, and their masked CRC-32C. TensorFlow reserves memory for a length before
-it knows whether the file is as long, so that a wrong one ends the process.
+it checks the size of the file, so a wrong length ends the process.
 
 Source: tensorflow/core/lib/io/record_writer.h.
 """
@@ -23,7 +23,7 @@ _MASK_DELTA = 0xA282EAD8
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """One record: where its data begin, and how long they claim to be."""
+    """The place of one record's data and the length that its header states."""
 
     start: int
     length: int

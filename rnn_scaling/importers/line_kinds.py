@@ -1,4 +1,4 @@
-"""Lines of a log that are not training steps: by their words, or by their values."""
+"""Find the lines of a log that are not training steps, by their words or values."""
 
 import math
 import os
@@ -17,10 +17,10 @@ _RESULT = re.compile(
 )
 _TRAINING = re.compile(r"(?<![A-Za-z])(?i:train(?:ing)?)(?![A-Za-z_.])")
 
-FACTOR = 3.0  # between the medians of the two kinds of lines, at least
-GAP = 2.0  # times that no line is in between, at least
-FEWEST_LINES = 3  # of each kind
-FEWEST_PLACES = 2  # of the rarer kind: one place is a disturbance or a new level
+FACTOR = 3.0  # smallest ratio of the medians of the two kinds of lines
+GAP = 2.0  # smallest ratio of the two values around the gap between the kinds
+FEWEST_LINES = 3  # lines that each kind must have
+FEWEST_PLACES = 2  # stretches of the rarer kind; one alone may be a disturbance
 
 
 class Clusters(NamedTuple):

@@ -15,6 +15,10 @@ GROUPS = ("rate", "items", "seconds", "ms", "step", "total", "loss")
 ARRIVAL, PROCESS = "arrival", "process"  # our clocks
 
 
+class NoMatch(ValueError):
+    """No line of a log matches a pattern."""
+
+
 @dataclasses.dataclass(frozen=True)
 class LogReading:
     format: str

@@ -143,7 +143,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
             problems.add(
                 line,
                 "no whole JSON in this event; the line is cut, or two ranks wrote into it",
-                "no JSON",
+                "not JSON",
             )
             continue
         if event is None:

@@ -1,4 +1,4 @@
-"""MLPerf logs of release 0.5: one event per line, in other words than later releases.
+"""MLPerf logs of release 0.5: one event per line, with other keys than later releases.
 
     :::MLPv0.5.0 gnmt 1541575316.437595129 (train.py:341) train_epoch: 0
 
@@ -23,7 +23,7 @@ NOTE = (
     "divided by the time outside evaluations. Some submissions print the batch of one "
     "worker as input_batch_size."
 )
-LEAST_BATCHES = 10  # of one epoch; below that input_size is the width of an image
+LEAST_BATCHES = 10  # batches per epoch; with fewer, input_size is an image's width
 
 
 def read_event(text: str) -> dict[str, Any] | None:
@@ -84,7 +84,7 @@ class Progress:
             self._stop_training(ms)
             self.is_evaluating = True
         elif key == "run_stop" and not self.evaluated_epochs:
-            # A run that evaluates has trained its last epoch before the last evaluation.
+            # With evaluations, the last epoch ended before the last evaluation.
             self._stop_training(ms)
         elif key == "eval_target" and number is not None:
             self.target = number
@@ -92,7 +92,7 @@ class Progress:
             self.train_epochs.add(number)
         elif key == "eval_accuracy" and finite(epoch) is not None:
             self.evaluated_epochs.add(float(epoch))
-        # Evaluations have a batch and a size of their own, under the same names.
+        # Evaluations report their own batch and size under the same names.
         if number is not None and number > 0 and not self.is_evaluating:
             self._take_size(key, number)
 
@@ -136,7 +136,7 @@ class Progress:
         return 1e3 * self.samples / self.training_ms
 
     def reached_target(self, quality: float | None) -> bool:
-        """Tell whether a run's last quality is at least its target."""
+        """Return whether a run's last quality is at least its target."""
         if quality is None or self.target is None:
             return False
         return quality >= self.target

@@ -59,7 +59,7 @@ def read(path: Path, terms: Terms) -> LogReading:
     except LogError as e:  # no text, or none at all
         raise ValueError(f"its output cannot be read: {e.reason}") from None
     if failures:
-        raise ValueError(f"its output tells no rate ({'; '.join(failures)})")
+        raise ValueError(f"its output contains no rate ({'; '.join(failures)})")
     known = ", ".join(name for name in names if name != log_formats.AUTO) or ", ".join(
         log_formats.names()
     )
@@ -72,7 +72,7 @@ def _by_pattern(path: Path, regex: str, terms: Terms) -> LogReading:
     """Return the reading of a user's pattern; suggest another one if nothing matches."""
     try:
         return pattern.read(read_lines(path), regex, terms)
-    except pattern.NoMatch as e:
+    except log_formats.NoMatch as e:
         better = ""
         with contextlib.suppress(ValueError), pattern.limited(HINT_S):
             better = pattern_hints.better_pattern(read_lines(path), regex)

@@ -23,7 +23,7 @@ from rnn_scaling.importers import (
 )
 from rnn_scaling.importers.common import numbered
 from rnn_scaling.importers.line_clock import Event
-from rnn_scaling.importers.log_formats import REGEX, LogReading, Terms
+from rnn_scaling.importers.log_formats import REGEX, LogReading, NoMatch, Terms
 from rnn_scaling.importers.pattern_rates import Match
 from rnn_scaling.importers.rank_tags import Ranks
 from rnn_scaling.records.parts import LogFinding, LogFindingKind, PrintedOutput
@@ -40,10 +40,6 @@ _SECONDS = {
     "ms",
 }  # one of these groups is needed unless we measure the time
 _BESIDE = {"step", "total", "loss"}
-
-
-class NoMatch(ValueError):
-    """No line of a log matches a pattern."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +61,7 @@ def read(lines: Iterable[str], regex: str, terms: Terms) -> LogReading:
     """Return what the matches of a pattern say about the rate of a run.
 
     Lines that evaluate are left out, and launchers' tags of ranks are taken off. What
-    looks like a tag may be the number of a step, "200: loss 2".
+    looks like a tag may also be the number of a step, as in "200: loss 2".
 
     With the group `rate` alone, the rate of a run is the harmonic mean of the matches
     after the start-up, each of which counts as many items: in all, or per step if the
@@ -93,7 +89,8 @@ def read(lines: Iterable[str], regex: str, terms: Terms) -> LogReading:
     numbers = all_matches[0][0].numbers
     if not {"rate", "items"} & numbers.keys() and terms.items_per_step is None:
         raise ValueError(
-            "the pattern's matches tell seconds alone; items have to match, too, or --items_per_step"
+            "the pattern reads only seconds; add the group items, or "
+            "--items_per_step=PRODUCT"
         )
     readings = [
         pattern_rates.read(matches, terms, count)

@@ -1,4 +1,4 @@
-"""What a pattern that matches no line of a log should probably be."""
+"""Suggest a pattern that matches if the user's pattern matches no line of a log."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -45,7 +45,7 @@ def _reads(regex: re.Pattern[str], text: str) -> bool:
 
 
 def _candidates(pattern: str) -> Iterator[str]:
-    """Yield the pattern with ever more changes."""
+    """Yield the pattern with more and more changes."""
     escaped = _with_escaped_parentheses(pattern)
     literal = _with_escaped_text(pattern)
     for changed in (pattern, escaped, literal):
@@ -105,7 +105,7 @@ def _with_escaped_parentheses(pattern: str) -> str:
 
 
 def _with_escaped_text(pattern: str) -> str:
-    """Return the pattern with all text but its numbers taken literally."""
+    """Return the pattern with everything except its numbers taken literally."""
     parts = []
     for part in _KEPT.split(pattern):
         if _KEPT.fullmatch(part):

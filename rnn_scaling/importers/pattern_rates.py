@@ -1,4 +1,4 @@
-"""The matches of a pattern in the log of one rank -> one rate.
+"""Compute one rate from the matches of a pattern in the log of one rank.
 
 matches -> running averages -> two kinds of lines -> start-up -> rate and rounding
 """
@@ -12,7 +12,7 @@ from rnn_scaling.importers.log_formats import REGEX, LogReading, Terms
 from rnn_scaling.importers.running_average import RunningAverage
 from rnn_scaling.records.parts import LogFinding, LogFindingKind
 
-LARGEST_SINGLE = 3e38  # of a loss
+LARGEST_SINGLE = 3e38  # largest loss that a float32 can hold
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Match:
 
     numbers: Mapping[str, float]  # by group
     halves: Mapping[str, float]  # half a unit of the last digit of each number
-    steps: float  # that it stands for
+    steps: float  # steps that this match covers
 
 
 def read(matches: Sequence[Match], terms: Terms, left_out: int = 0) -> LogReading:
@@ -32,7 +32,7 @@ def read(matches: Sequence[Match], terms: Terms, left_out: int = 0) -> LogReadin
     Args:
       matches: The matches that have a usable number.
       terms: How the log is read.
-      left_out: How many matches before these have none.
+      left_out: Number of earlier matches without a usable number.
     """
     costs = [cost(match, terms.items_per_step) for match in matches]
     average = _running_average(matches, costs)
@@ -87,7 +87,7 @@ def read(matches: Sequence[Match], terms: Terms, left_out: int = 0) -> LogReadin
 
 
 def of_one_rank(reading: LogReading, count: int) -> LogReading:
-    """Add to the times of one rank that `count` ranks printed some, if it is several."""
+    """Add the finding that `count` ranks printed times, if there are several."""
     if count <= 1:
         return reading
     finding = LogFinding(
@@ -185,7 +185,10 @@ def _of_seconds(
     items = tuple(_items(match, items_per_step) for match in matches)
     loss = tuple(finite_loss(match.numbers.get("loss")) for match in matches)
     has_loss = any(value is not None for value in loss)
-    note = f"{REGEX} a match of the pattern counts as a batch; its seconds are as exact as they were printed"
+    note = (
+        f"{REGEX} each match of the pattern counts as a batch; its time is only as "
+        "accurate as the printed digits"
+    )
     return LogReading(
         "",
         math.fsum(items[first:]) / math.fsum(seconds[first:]),
@@ -206,7 +209,7 @@ def _items(match: Match, items_per_step: float | None) -> float:
 
 
 def _seconds(match: Match, items_per_step: float | None) -> float:
-    """Return the seconds of the stretch that a match stands for."""
+    """Return the seconds of the steps that a match covers."""
     return _stretch_s(match.numbers, match.steps, items_per_step)
 
 
@@ -229,7 +232,7 @@ def _printed_ms(matches: Sequence[Match]) -> float | None:
 
 
 def _rounding(matches: Sequence[Match], items_per_step: float | None) -> float:
-    """Return by what share the rate may be off, if all were rounded the same way."""
+    """Return the largest relative error of the rate due to rounded digits."""
     seconds = math.fsum(_seconds(match, items_per_step) for match in matches)
     off_s = math.fsum(
         _stretch_s(match.halves, match.steps, items_per_step) for match in matches

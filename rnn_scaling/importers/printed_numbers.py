@@ -135,7 +135,7 @@ def cut(match: re.Match[str], name: str, pattern: str, unit: str = "") -> str:
     thousands = before[0].strip("=:([ ") if before and before[0].endswith(" ") else ""
     shown = f"{thousands} {_shown(match, name)}".strip()
     return (
-        f"the group {name} has only {match[name]!r} of {shown!r}"
+        f"the group {name} reads only {match[name]!r} of {shown!r}"
         f"{without}; {_remedy(match, name, pattern)}"
     )
 
@@ -164,7 +164,7 @@ def _wrong_unit(match: re.Match[str], name: str, pattern: str, unit: str) -> str
     printed = printed_units.unit_of(match.string, *match.span(name))
     if printed is None:
         return ""
-    found = f"the group {name} has {match[name]!r} of {_shown(match, name)!r}"
+    found = f"the group {name} reads {match[name]!r} in {_shown(match, name)!r}"
     if name in _TIME_GROUPS:
         return _wrong_time(printed, name, pattern, found)
     if printed.kind is Kind.TIME:
@@ -173,14 +173,14 @@ def _wrong_unit(match: re.Match[str], name: str, pattern: str, unit: str) -> str
     if printed.time_unit not in ("", "seconds"):
         return (
             f"{found}, which is a rate per {printed.time_unit.removesuffix('s')}; "
-            "print a rate per second, or the seconds of a step, which "
-            "(?P<seconds>...) with --items_per_step=PRODUCT reads"
+            "print a rate per second, or the seconds of a step, to read with "
+            "(?P<seconds>...) and --items_per_step=PRODUCT"
         )
     items = unit_of_rate(match)
     if items and unit and not printed_units.carries_prefix(unit, printed.prefix):
         return (
-            f"{found}; {printed.prefix} belongs to the unit {items}, which "
-            f"--unit={unit} is not; use --unit={items}"
+            f"{found}, whose unit is {items}, but --unit={unit} lacks the prefix "
+            f"{printed.prefix}; use --unit={items}"
         )
     return ""
 
@@ -191,7 +191,7 @@ def _wrong_time(printed: PrintedUnit, name: str, pattern: str, found: str) -> st
         if not printed.is_behind:
             return ""
         rate = _renamed(pattern, name, "rate")
-        return f"{found}, which is a rate; --log_format='regex:{rate}' reads it"
+        return f"{found}, which is a rate; use --log_format='regex:{rate}'"
     if printed.time_unit in ("", _TIME_GROUPS[name]):
         return ""
     remedy = _time_remedy(printed, name, pattern)
@@ -208,7 +208,7 @@ def _time_remedy(printed: PrintedUnit, name: str, pattern: str) -> str:
     patterns = [f"'regex:{_renamed(pattern, name, group)}'" for group in groups]
     units = " or ".join(_TIME_GROUPS[group] for group in groups)
     items = " with --items_per_step=PRODUCT" if name == "rate" else ""
-    return f"--log_format={' or '.join(patterns)}{items} reads {units}"
+    return f"to read {units}, use --log_format={' or '.join(patterns)}{items}"
 
 
 def _renamed(pattern: str, name: str, new_name: str) -> str:

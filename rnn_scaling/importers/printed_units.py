@@ -1,4 +1,4 @@
-"""The unit of a printed number, from the text directly before and behind it.
+"""Find the unit of a printed number in the text directly before and behind it.
 
 A number may be a time ("893.76ms", "elapsed (ms): 75254", "1.25s/it", "took 3.5"), or
 a rate ("512 tokens/s", "wps 512", "19.0 MB/s"). Often nothing names its unit.
@@ -9,7 +9,7 @@ import enum
 import functools
 import re
 
-_CONTEXT = 80  # characters of a line, before and behind a number, that are looked at
+_CONTEXT = 80  # characters before and behind a number that are searched
 _SAME_DIGITS = str.maketrans("123456789", "0" * 9)
 _LABEL_WORDS = 5  # last words of a label that can say what its number is
 _SPELLINGS = {
@@ -86,7 +86,7 @@ _NOT_TIMES = frozenset(("realtime", "sometime", "overtime"))
 
 
 class Kind(enum.Enum):
-    """What a printed number measures."""
+    """The quantity that a printed number measures."""
 
     TIME = enum.auto()
     RATE = enum.auto()
@@ -94,19 +94,19 @@ class Kind(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class PrintedUnit:
-    """What the text next to a number says about it."""
+    """The unit of a number according to the text next to it."""
 
     kind: Kind
     text: str  # the words that name the unit, as printed
-    # Of a time: its unit, a key of _SPELLINGS; "" if only a word like "elapsed"
-    # names it. Of a rate: the unit of time that it is per, "" if not named.
+    # The unit of a time, a key of _SPELLINGS, or "" if only a word like "elapsed"
+    # names it. For a rate, the unit of time that it is per, or "" if not named.
     time_unit: str
     items: str = ""  # what a rate counts, as printed; "" if not named
     is_behind: bool = False  # the text is behind the number
 
     @property
     def prefix(self) -> str:
-        """The metric prefix of what a rate counts, as M of MB; "" without one."""
+        """The metric prefix of the items of a rate, such as M in MB; "" without one."""
         for regex in (_PREFIXED_MEASURE, _PREFIXED_COUNT):
             if match := regex.fullmatch(self.items):
                 return match["prefix"]
@@ -115,7 +115,7 @@ class PrintedUnit:
 
 def unit_of(line: str, start: int, end: int) -> PrintedUnit | None:
     """Return the unit of the number at line[start:end], or None if nothing names it."""
-    # Most lines of a log differ only in their digits, and are then looked at once.
+    # Most lines of a log differ only in their digits: equal texts are cached.
     return _unit_between(
         line[max(0, start - _CONTEXT) : start].translate(_SAME_DIGITS),
         line[start:end].translate(_SAME_DIGITS),
@@ -204,7 +204,7 @@ def _time_behind(
 
 
 def _label(before: str) -> tuple[str, str]:
-    """Return the words directly before a number, and what is before these.
+    """Return the words directly before a number, and the text before these words.
 
     The second text ends with a number if only blanks are between it and the words.
     """

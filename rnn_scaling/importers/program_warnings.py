@@ -13,7 +13,7 @@ _WARNING = re.compile(
 
 
 class WarningLines:
-    """Collects the warnings of a run, each once, whatever numbers are in it."""
+    """Collects the warnings of a run, each once, regardless of its numbers."""
 
     def __init__(self) -> None:
         self._by_text: dict[str, str] = {}
@@ -31,5 +31,5 @@ class WarningLines:
 
 
 def without_numbers(line: str) -> str:
-    """Return what two lines share that only differ in their numbers, as times."""
+    """Return the line with its numbers masked, so that similar lines are equal."""
     return re.sub(r"\d+", "#", line)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 
 class Ranks(str, enum.Enum):
-    """Which rate is a run's, if several ranks print one."""
+    """The rate of a run if several ranks print one."""
 
-    FIRST = "first"  # of the lowest rank: each prints the total of all
-    SUM = "sum"  # each prints only its own part
+    FIRST = "first"  # the lowest rank's rate: each rank prints the total
+    SUM = "sum"  # the sum of all: each rank prints only its own part
 
 
 # Kubeflow's launcher.py.

@@ -24,7 +24,7 @@ from rnn_scaling.importers.json_stream import JsonFault, items
 from rnn_scaling.importers.nccl_tests import Measurement, check, notes, table, whole
 
 FORMAT = "rccl_tests_json"
-STEP = 1e-6  # of std::to_string
+STEP = 1e-6  # smallest difference that std::to_string prints
 _OPERATIONS = {
     "allreduce": "all_reduce",
     "allgather": "all_gather",
@@ -99,7 +99,7 @@ def _objects(
         try:
             value = input_files.parse_json(content)
         except input_files.JsonError:
-            problems.add(line, "not a complete JSON object; left out", "no JSON")
+            problems.add(line, "not a complete JSON object; left out", "not JSON")
             continue
         if "busBw" in value:
             yield line, value

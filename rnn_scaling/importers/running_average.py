@@ -1,4 +1,4 @@
-"""Printed rates that are averages since the start of a program.
+"""Recognise printed rates that are averages since the start of a program.
 
 Such a program prints n / T(n) after n steps. With a start-up of b seconds and a constant
 rate r afterwards, T(n) = b + n / r, so 1 / rate is a straight line in 1 / n. The rate
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 FEWEST_LINES = 4
-FEWEST_RISE = 0.02  # of the rate, from the first line to the last
-MOST_FALLS = 0.1  # share of the steps from line to line; clocks are not exact
+FEWEST_RISE = 0.02  # smallest rise from the first line to the last, as a share
+MOST_FALLS = 0.1  # share of lines that may be below the line before (inexact clocks)
 # The printed rates are this close to the straight line, as a share of their whole rise
 # (logarithms). A program that really becomes faster step by step is further off.
 MOST_RESIDUAL = 0.08
@@ -25,7 +25,7 @@ FEWEST_OF_HALVES = 8  # lines from which on the halves are compared
 
 @dataclasses.dataclass(frozen=True)
 class RunningAverage:
-    """What rising rates mean if each is the mean since the start."""
+    """The rate between lines if each printed rate is the mean since the start."""
 
     rate: float  # items/s between the first and the last line
     half: float  # half a unit of the last printed digits, in items/s
@@ -105,8 +105,8 @@ def between_ends(
       last: The same of a later line.
 
     Returns:
-      The rate in items/s and half of what its last digit means; None if no time passed
-      between the lines, or if the digits do not say how much.
+      The rate in items/s and half a unit of its last digit; None if no time passed
+      between the lines, or if too few digits show how much.
     """
     seconds = last[0] / last[1] - first[0] / first[1]
     steps = last[0] - first[0]

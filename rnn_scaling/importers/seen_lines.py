@@ -1,4 +1,4 @@
-"""What was seen of the lines of which a pattern reads a rate, besides that rate.
+"""Collect other facts of the lines from which a pattern reads a rate.
 
 `analysis.plausibility` judges it.
 """
@@ -25,7 +25,7 @@ _AVERAGE_BEHIND = re.compile(
 )
 # A standard deviation may be in parentheses as well, but is seldom that large.
 _LEAST_OF_AVERAGE = 0.1
-_ITEM_LETTERS = 3  # that tell "tokens" and "tok" from "words"
+_ITEM_LETTERS = 3  # letters that distinguish "tokens" and "tok" from "words"
 _WORDS_OF_RATES = {
     "wps": "wor",
     "tps": "tok",
@@ -46,7 +46,7 @@ class SeenLine:
     arrived_s: float | None  # on the clock of the sweep; None if not known
     texts: Mapping[str, str]  # by group of the pattern
     text: str  # the line without the tag of its rank
-    span: tuple[int, int] | None  # in `text`: of the group rate, seconds or ms, if any
+    span: tuple[int, int] | None  # place in `text` of the group rate, seconds or ms
 
 
 def output(lines: Sequence[SeenLine], terms: Terms) -> PrintedOutput:
@@ -148,7 +148,7 @@ def _ratios_of_same_unit(line: SeenLine) -> list[float]:
 
 
 def _items(unit: PrintedUnit) -> str:
-    """Return a name of what a rate counts; "" if too little is known to compare it."""
+    """Return a name for the items of a rate; "" if it cannot be compared."""
     if unit.items:
         name = unit.items.split()[-1].rpartition("_")[2].lower()
         return name.replace("image", "img")[:_ITEM_LETTERS]

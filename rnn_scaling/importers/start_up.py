@@ -1,4 +1,4 @@
-"""How many lines at the start of a log are start-up and belong to no rate."""
+"""Find the lines at the start of a log that are start-up and belong to no rate."""
 
 import math
 import statistics
@@ -9,17 +9,19 @@ from rnn_scaling.analysis import steady_state
 
 USUAL = 1  # line that is left out in any case: compiling, reading the first data
 FEWEST = 5  # lines below which no more are left out
-LONGER = math.log(1.05)  # of a step of the start-up, at least
-DEVIATIONS = 3.0  # of the later half's scatter, at least
+LONGER = math.log(1.05)  # smallest slow-down of a step of the start-up (logarithm)
+DEVIATIONS = 3.0  # smallest slow-down in deviations of the later half
 _TO_DEVIATION = 1.4826  # normal distribution: deviation / median absolute deviation
 
 
 class StartUp(NamedTuple):
-    """Lines at the start that no rate counts, and what the search says of the others."""
+    """The lines at the start that are left out, and the trend of the other lines."""
 
     lines: int
     is_steady: bool = True
-    slower_from: int = 0  # line from which on the run is slower; 0 if there is none
+    slower_from: int = (
+        0  # first line of a slower part of the run; 0 if there is no such part
+    )
 
 
 def find(

@@ -1,4 +1,4 @@
-"""The look inside the step of a run, as an observer of the run."""
+"""An observer of a run that counts and traces the operators of its step."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from rnn_scaling.settings.naming import HOW_RUN, TRAINER
 NOT_TOLD = "items"  # the unit of a run that did not get so far as to tell it
 GROWING = "num_devices"  # in which the runs of a configuration may differ
 MOST_NAMED = 5  # folders that an error names
-RUNNING = "this run is still going on"
+RUNNING = "this run is still in progress"
 ANEW = "Delete it, and the same sweep makes the run again"
 
 

@@ -80,10 +80,7 @@ def _terms(summary: Summary) -> list[Statement]:
     units = dict.fromkeys(
         (series.unit, series.rows[0].row.items) for series in summary.series
     )
-    made = [
-        Statement("unit-meaning", unit.capitalize(), {"items": items})
-        for unit, items in units
-    ]
+    made = [Statement("unit-meaning", unit, {"items": items}) for unit, items in units]
     if any(len(row.good) > 1 for row in summary.rows):
         made.append(Statement("geometric-means"))
     rows_of_series = [[row.row for row in series.rows] for series in summary.series]

@@ -14,7 +14,7 @@ from rnn_scaling.files.terminal import three_digits
 from rnn_scaling.records.parts import Phases
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import Rank
-from rnn_scaling.reports.numbers import share
+from rnn_scaling.reports.numbers import share, unit_heading
 from rnn_scaling.reports.sections import Columns, Grid, Section
 from rnn_scaling.reports.steps import milliseconds
 
@@ -146,7 +146,7 @@ def steps_grid(run: RunRecord) -> Grid | None:
         ]
         for rank, remark in _folded(workers, fewest_first)
     ]
-    head = ["Rank", "Host", f"Steps (of {steps:,})", f"{run.unit.capitalize()} (%)"]
+    head = ["Rank", "Host", f"Steps (of {steps:,})", f"{unit_heading(run.unit)} (%)"]
     return Grid("By rank", head, lines, text_columns=(1,))
 
 
@@ -154,7 +154,7 @@ def ranks_grid(verdict: Lateness, unit: str) -> Grid:
     """A line for each rank that timed its batches; of many the slowest, the median and the fastest."""
     columns: Columns = {
         "Host": lambda timed: timed.rank.host or "n/a",
-        f"{unit.capitalize()}/s": lambda timed: three_digits(timed.items_per_second),
+        f"{unit_heading(unit)}/s": lambda timed: three_digits(timed.items_per_second),
         "Batch (ms)": lambda timed: milliseconds(spread(timed.seconds)),
     }
     if verdict.by_ready:

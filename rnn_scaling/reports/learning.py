@@ -18,7 +18,7 @@ from rnn_scaling.analysis.losses import OtherLosses
 from rnn_scaling.analysis.metrics import ITEMS, common_unit
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, interval_values
-from rnn_scaling.reports.numbers import interval_data, plain, plus_minus
+from rnn_scaling.reports.numbers import interval_data, plain, plus_minus, unit_heading
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.sections import Columns, Section, grid_of
 
@@ -163,7 +163,7 @@ def notes(learning: Learning) -> list[Statement]:
 
 
 def section(learning: Learning, titles: dict[Row, str]) -> Section:
-    unit = common_unit(learned.row.unit for learned in learning.learned).capitalize()
+    unit = unit_heading(common_unit(learned.row.unit for learned in learning.learned))
     columns: Columns = {
         "Series": lambda learned: titles[learned.row],
         "Devices": lambda learned: str(learned.row.num_devices),

@@ -1,4 +1,4 @@
-"""What else the rates of logs may be, as statements: one per kind of finding."""
+"""Make statements about other ways to read the rates of logs, one per kind."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -17,7 +17,7 @@ TIMED_CLUSTERS = "log-two-clusters-timed"  # lines with milliseconds instead of 
 
 
 def of_summary(summary: Summary) -> list[Statement]:
-    """Return a statement for each kind of finding, with the numbers of its first run."""
+    """Return a statement per kind of finding, with the numbers of its first run."""
     first: dict[str, tuple[str, LogFinding, str]] = {}
     runs: dict[str, int] = {}
     rows = [row for series in summary.series for row in series.rows]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rnn_scaling.analysis.comparison.costs import MachineCost, statements
 from rnn_scaling.analysis.metrics import COST, RATE, Metric
 from rnn_scaling.reports import report_files
-from rnn_scaling.reports.numbers import plus_minus
+from rnn_scaling.reports.numbers import plus_minus, unit_heading
 from rnn_scaling.reports.page import document, explorer
 from rnn_scaling.reports.page.document import Live, figure_of
 from rnn_scaling.reports.pictures import curves, figures
@@ -29,7 +29,7 @@ def section(costs: Sequence[MachineCost]) -> Section:
         "Machine (runs)": lambda row: f"{row.machine} ({row.folder})",
         "Series": lambda row: row.series,
         "Devices": lambda row: str(row.devices),
-        rate.title.capitalize(): lambda row: plus_minus(row.rate, rate.digits),
+        unit_heading(rate.title): lambda row: plus_minus(row.rate, rate.digits),
         f"{cost.unit} per hour": lambda row: (
             f"{row.nodes} x {row.price:g}" if row.nodes > 1 else f"{row.price:g}"
         ),

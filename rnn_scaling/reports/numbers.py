@@ -51,6 +51,15 @@ def plus_minus(interval: Interval | None, digits: int | None) -> str:
     return f"{value} [{low}, {high}]"
 
 
+def unit_heading(unit: str) -> str:
+    """Return a unit as the start of a heading: "Words", but "MB" and "kB" unchanged.
+
+    Only words get a capital letter. A unit with a capital letter keeps its spelling,
+    because the case of a metric prefix has a meaning.
+    """
+    return unit.capitalize() if unit.islower() else unit
+
+
 def differing(interval: Interval) -> str:
     """ "runs differ 3.7 times": what is said in the place of an interval whose ends say nothing."""
     return f"runs differ {three_digits(interval.spread)} times"

@@ -13,7 +13,7 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import escaped
 from rnn_scaling.records.decoding import encode
-from rnn_scaling.reports.numbers import interval_data, plain, plus_minus
+from rnn_scaling.reports.numbers import interval_data, plain, plus_minus, unit_heading
 from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdown
 from rnn_scaling.reports.wording import sentence, sentences
 
@@ -88,7 +88,7 @@ def quantity(curve: Curve) -> str:
     return (
         "Speedup"
         if curve.unit == predicting.SPEEDUP
-        else f"{curve.unit.capitalize()}/s"
+        else f"{unit_heading(curve.unit)}/s"
     )
 
 

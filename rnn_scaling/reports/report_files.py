@@ -234,9 +234,7 @@ def full_text(summary: Summary, folder: Path) -> str:
 
 
 def _footnote(summary: Summary) -> str:
-    counted = dict.fromkeys(
-        (row.unit.capitalize(), row.items) for row in summary.rows if row.good
-    )
+    counted = dict.fromkeys((row.unit, row.items) for row in summary.rows if row.good)
     units = [
         Statement("unit-meaning", unit, {"items": items}) for unit, items in counted
     ]

@@ -42,10 +42,9 @@ class RecordFiles(Observer):
 
 
 class EventFiles(Observer):
-    """Writes the files of TensorBoard, and the record beside them.
+    """Writes the files of TensorBoard, and the record in the same folder.
 
-    Scalars of each batch are written every few seconds while the run goes on, and
-    the graph at its end.
+    Scalars of each batch are written every few seconds, and the graph at the end.
     """
 
     def __init__(self, log_dir: str) -> None:
@@ -88,7 +87,7 @@ class EventFiles(Observer):
             self._scalars.close()
 
     def inspect(self) -> None:
-        # It stays if the trace is interrupted or fails.
+        # The record is kept if the trace is interrupted or fails.
         self._write_record()
 
     def conclude(self, record: RunRecord) -> None:

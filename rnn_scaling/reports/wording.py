@@ -6,7 +6,7 @@ A template is a line of a file of `templates`, "kind: template": a format string
     {names:list}        "A", "A and B", "A, B and C"; after five names "A, B, C, D, E and 4 more"
     {names:List}        the same at the start of a sentence
     {n:count run}       "1 run", "3 runs"; `{n:count process|processes}` gives an irregular plural
-    {n:of {all} run}    "2 of 6 runs", "all 6 runs" if n is `all`
+    {n:of {all} run}    "2 of 6 runs", "all 6 runs" or "both runs"; "the run" of one
     {n:is|are}          the first word for one, the second otherwise; n is a number or a list
     {rate:interval 1}   "120.3 ± 1.5", with one decimal at most where there is no interval
     {rate:interval}     the same, with more decimals where it would be 0.0
@@ -86,9 +86,11 @@ def listed(values: Sequence[str | int], most: int = MOST_NAMES) -> str:
 
 
 def _part_of(count: int, total: int, noun: str) -> str:
-    """Return "2 of 6 runs", "all 6 runs" or, of a single one, "the run"."""
+    """Return "2 of 6 runs", "all 6 runs", "both runs", or "the run" of a single one."""
     if total == 1:
         return f"the {noun}"
+    if count == total == 2:
+        return f"both {counted(total, noun).removeprefix('2 ')}"
     if count == total:
         return f"all {counted(total, noun)}"
     return f"{count:,} of {counted(total, noun)}"

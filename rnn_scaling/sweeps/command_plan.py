@@ -63,13 +63,13 @@ class TrainerOptions:
     )
     log_warmup: int | None = option(
         None,
-        "first matches of the pattern that no rate counts, if there are more "
-        "(default: those that are start-up)",
+        "first matches of the pattern to leave out, if more follow (default: those "
+        "that are start-up)",
         minimum=0,
     )
     ranks: str | None = option(
         None,
-        "if several ranks print a rate: that of the first, or the sum of all "
+        "which rate counts if several ranks print one: the first rank's, or their sum "
         "(default: first; in formats that print each rank's own tokens, sum)",
         choices=tuple(choice.value for choice in Ranks),
     )

@@ -154,6 +154,7 @@ class CommandTrainer(Trainer[CommandRun]):
             or (written is not None and written.status == "interrupted")
         ):
             return None
+        quotes_line = False
         if written is None:  # the file that stood there before the run is gone, too
             reason = f"its record cannot be read: {result_file.name}.unreadable"
         elif self._output.is_cut:
@@ -175,7 +176,12 @@ class CommandTrainer(Trainer[CommandRun]):
                 )
             except ValueError as e:
                 reason = f"wrote no record, and {e}"
-        message = f"ended with exit status 0, but {reason}; last output: {self._output.errors.text(ended.lines)}"
+                # A pattern's errors quote the line that is wrong.
+                is_pattern = run.terms.formats.startswith(log_formats.REGEX)
+                quotes_line = is_pattern and not isinstance(e, log_formats.NoMatch)
+        message = f"ended with exit status 0, but {reason}"
+        if not quotes_line or self._output.errors.has_errors:
+            message += f"; last output: {self._output.errors.text(ended.lines)}"
         return _failed(run, "NoRecord", _with_log(run, message))
 
     def reason(self, run: CommandRun, ended: Ended, limit: Limit) -> RunError:

@@ -16,6 +16,7 @@ from typing import Any
 from rnn_scaling import entry
 from rnn_scaling.files import input_files
 from rnn_scaling.files.output_files import write_text
+from rnn_scaling.files.terminal import counted
 from rnn_scaling.models.config import option
 from rnn_scaling.processes import alive
 from rnn_scaling.records import record
@@ -229,7 +230,7 @@ def _conduct(
         return entry.EXIT_OK
     if not survey.pending and before is None:
         print(
-            f"nothing left to run: all {len(jobs)} runs are finished; another --out starts anew",
+            f"nothing left to run: all {len(jobs)} runs are finished; another --out starts again",
             file=sys.stderr,
         )
     _run_pending(
@@ -283,7 +284,7 @@ def _run_pending(
     )
     pending = [job.run.identity for job in survey.pending]
     shown.board.line(
-        f"{len(pending)} run{'s' if len(pending) > 1 else ''} to make: {estimator.in_words(pending)}"
+        f"{counted(len(pending), 'run')} left: {estimator.in_words(pending)}"
     )
     try:
         for index, job in enumerate(survey.pending):

@@ -106,7 +106,9 @@ class Estimator:
         """How long runs will take, and where the estimate comes from."""
         options = list(options)
         if math.isnan(total := self.total_s(options)):
-            return "unknown until the first has finished"
+            if len(options) == 1:
+                return "duration unknown"
+            return "duration unknown until the first run has finished"
         return f"about {duration(total)} ({self.source(options)})"
 
     def source(self, options: Iterable[Identity]) -> str:

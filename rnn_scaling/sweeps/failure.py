@@ -141,6 +141,11 @@ class ErrorOutput:
                 self._errors.append(line)
         self._after_file = text.startswith('File "')
 
+    @property
+    def has_errors(self) -> bool:
+        """Whether any line named an error."""
+        return bool(self._errors)
+
     def text(self, lines: Sequence[str]) -> str:
         """The last error, with a launcher that of the rank that failed first, and the last lines with words."""
         end = next(

@@ -1,4 +1,4 @@
-"""The runs of `recommend --threads`: several numbers of dispatch threads per device count."""
+"""Plan the runs of `recommend --threads`: numbers of threads per device count."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ from rnn_scaling.settings.config import OPTIONS, pool_sizes
 from rnn_scaling.sweeps.plan import Run, is_read, plan
 
 THREADS = "inter_op_parallelism_threads"
-# dynamic_rnn has more operators to dispatch, and without an exchange nothing else
-# makes towers wait for each other.
+# dynamic_rnn has more operators to dispatch, and without an exchange, towers do not
+# wait for each other for any other reason.
 DEFAULTS = {"encoder_type": ["dynamic_rnn"], "variable_update": ["independent"]}
 MOST_COUNTS = 8
 MOST_DEVICES_WITH_ALL_COUNTS = 4

@@ -1,4 +1,4 @@
-"""What follows a run: progress, checkpoints, files, a look inside the step, a certifier."""
+"""The interface of a run's observers: progress, checkpoints, files, inspection."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Observer:
         """All batches have ended, on all ranks."""
 
     def end(self) -> None:
-        """The batches are over, whatever ended them."""
+        """The batches are over, for whatever reason."""
 
     def finish(self) -> None:
         """The last step has ended, and the run succeeded."""

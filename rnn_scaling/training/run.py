@@ -66,7 +66,7 @@ class RunResult:
     """How a run ended.
 
     Attributes:
-      record: What was measured until the end, also if the run failed.
+      record: The measured batches, even if the run failed.
       failure: Why the run ended early, or None if it succeeded.
       is_saved: Whether all observers could save the record.
       cautions: What made this machine slower than it is, one line each.
@@ -90,13 +90,13 @@ class RunResult:
 def run(
     config: RunConfig, launch: Launch | None, observer: Observer, started: float
 ) -> RunResult:
-    """Train as `config` says.
+    """Train with the options of `config`.
 
     Args:
       config: The options.
       launch: The rank and size that a launcher gave this process, or None for a
         single process.
-      observer: Is told of each event of the run.
+      observer: Receives each event of the run.
       started: `time.perf_counter()` when the program started.
 
     Returns:
@@ -104,8 +104,8 @@ def run(
       stderr and in the record.
 
     Raises:
-      NotStartedError: If an output cannot be written, or if the run cannot go on from
-        its checkpoint.
+      NotStartedError: If an output cannot be written, or if the run cannot continue
+        from its checkpoint.
     """
     return Run(config, launch, observer, started).run()
 
@@ -152,7 +152,7 @@ class Run:
             entry.be_quiet()
         try:
             self._find_checkpoint()
-            # It stays if the process is killed.
+            # This record is kept if the process is killed.
             self._record = self._make_record("failed", killed())
             self._observer.save(self._record)
         except CheckpointError as e:
@@ -249,7 +249,7 @@ class Run:
         self._num_lost_ranks_reported = len(lines)
 
     def _cautions(self) -> list[str]:
-        """Return what made this machine slower than it is."""
+        """Return the reasons why this machine was slower than usual."""
         assert self._record is not None
         cautions = [self.state.load_caution()]
         if self._record.workers:
@@ -257,10 +257,10 @@ class Run:
         return [caution for caution in cautions if caution]
 
     def _find_checkpoint(self) -> None:
-        """Find the checkpoint that the run goes on from, if it has one.
+        """Find the checkpoint from which the run continues, if it has one.
 
         Raises:
-          CheckpointError: If it cannot go on from the last checkpoint.
+          CheckpointError: If it cannot continue from the last checkpoint.
         """
         directory = self.config.output.checkpoint_dir
         rank = self._cluster.rank
@@ -302,13 +302,13 @@ class Run:
         return self._another_rank_failed
 
     def _inspect(self, step: Any) -> bool:
-        """Look inside the step if the user asked for it; the numbers stay.
+        """Inspect the step if the user asked for it; the measured numbers are kept.
 
         Args:
           step: The step that ran, or None if this process has no towers.
 
         Returns:
-          Whether the run goes on. If not, another rank has failed.
+          Whether the run continues. If not, another rank has failed.
         """
         num_batches = self.config.output.trace_batches
         if not num_batches:
@@ -316,7 +316,7 @@ class Run:
         try:
             if step is not None:
                 self._observer.inspect()
-            # Processes without towers serve the traced steps, too.
+            # Processes without towers also serve the traced steps.
             self._cluster.barrier(clusters.TRACED)
             if step is not None:
                 self._save(self._make_record("ok"))
@@ -337,7 +337,7 @@ class Run:
             self._record_missing_output(str(e))
 
     def _record_missing_output(self, line: str) -> None:
-        """Save the record of a finished run with the reason why an output is missing."""
+        """Save a finished run's record with the reason why an output is missing."""
         entry.warn(f"{line}; the record keeps the run's numbers")
         assert self._record is not None
         lines = [self._record.missing_output] if self._record.missing_output else []
@@ -358,7 +358,7 @@ class Run:
         elif self._reports(failure):
             entry.fail(failure.message)
         self._cluster.report(self.state, finished=True)
-        # Rank 0 waits a moment for what the others still report.
+        # Rank 0 waits a moment for the reports of the other ranks.
         self._cluster.leave()
         if not self._is_recorded:
             self._save(self._failed_record(failure))
@@ -405,10 +405,10 @@ class Run:
         self._interrupted.set()
 
     def _interrupt(self) -> None:
-        """End the run; the caller leaves at once, because the thread cannot be stopped."""
+        """End the run; the caller exits at once: the thread cannot be stopped."""
         message = f"interrupted by {self._signal_name}"
         entry.note(f"\n{message}")
-        if not self._is_recorded:  # the record of a finished run stays
+        if not self._is_recorded:  # else the finished record is kept
             error = RunError(type="Interrupted", message=message)
             self._save(self._make_record("interrupted", error))
         self._cluster.abort(message, FailureKind.INTERRUPTED)

@@ -172,7 +172,7 @@ def test_two_processes_of_one_rank_end_the_run():
         a_member(1, 3, meeting, launch={"host": "other"}),
     ]
     lines = together(members, join_and_leave)
-    assert len(set(lines)) == 1 and "two processes of one rank" in lines[0]
+    assert len(set(lines)) == 1 and "two processes with the same rank" in lines[0]
     assert "(host h1, " in lines[0] and "(host other, " in lines[0]
 
 
@@ -189,7 +189,7 @@ def test_a_second_process_of_a_rank_reports_nothing():
         third.sendall(a_hello(1, 3) + wire.encode("report", values="second"))
         assert (
             first.failed.wait(PATIENCE_S)
-            and "two processes of one rank" in first.failure.message
+            and "two processes with the same rank" in first.failure.message
         )
     thread.join(PATIENCE_S)
     assert first.reports() == {1: ["first"]}
@@ -198,9 +198,7 @@ def test_a_second_process_of_a_rank_reports_nothing():
 def test_a_rank_of_another_size_ends_the_run():
     meeting = a_meeting()
     members = [a_member(0, 2, meeting), a_member(1, 3, meeting)]
-    sizes = (
-        "was started as one of 3 ranks, rank 0 as one of 2; start all by one command"
-    )
+    sizes = "was started as one of 3 ranks, rank 0 as one of 2; start all ranks with one command"
     assert (
         together(members, join_and_leave)
         == [f"rank 1 (host h1, process {os.getpid()}) {sizes}"] * 2

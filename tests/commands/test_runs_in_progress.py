@@ -120,7 +120,7 @@ def test_no_reader_calls_a_run_in_progress_failed(place, tmp_path, capsys):
         assert history.main(["add", f"{place}", f"--history={kept}"]) == 0
         assert "x.r4.json" in capsys.readouterr().err
         status = compare.main([f"{before}", f"{place}/x.r4.json"])
-        assert (status, "still going on" in capsys.readouterr().err) == (2, True)
+        assert (status, "in progress" in capsys.readouterr().err) == (2, True)
 
 
 def test_a_folder_whose_only_run_goes_on_says_so(tmp_path, capsys):

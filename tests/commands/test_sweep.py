@@ -169,7 +169,7 @@ def test_the_limit_is_ten_times_what_runs_take_and_says_so(
     assert go(tmp_path, *SMALL, "--num_devices=1") == 1
     assert asked == [(300.0, True)]
     err = capsys.readouterr().err
-    assert "1 run to make: about" in err and "rough" in err
+    assert "1 run left: about" in err and "rough" in err
     assert "killed after 300 s, " in err
     assert "--run_timeout=SECONDS" in err
     for given, limit in (("7", 7.0), ("0", 0.0)):
@@ -516,7 +516,7 @@ def test_a_launcher_starts_the_processes_of_every_run(tmp_path, monkeypatch, cap
 def test_progress_is_plain_lines_without_a_terminal(tmp_path, capsys):
     assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="crash") == 1
     lines = capsys.readouterr().err.splitlines()
-    assert lines.pop(0).startswith("3 runs to make: about ")
+    assert lines.pop(0).startswith("3 runs left: about ")
     assert lines[0].startswith(f"1/3 {ONE}: 5.00 words/s, about ") and lines[
         0
     ].endswith(" left")

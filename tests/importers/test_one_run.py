@@ -77,7 +77,7 @@ def test_formats_that_tell_rates_are_those_whose_rows_have_one():
         (
             "2 s\n",
             r"regex:((?P<items>\d+) in )?(?P<seconds>\d+) s",
-            "the pattern's matches tell seconds alone; items",
+            "the pattern reads only seconds; add the group items",
         ),
         (
             "a 1\nb 2\n",

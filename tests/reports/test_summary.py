@@ -141,7 +141,7 @@ def test_a_run_that_goes_on_is_no_failure_and_is_not_counted():
     content = Folder(tuple(files), (), (Path("out/12.json"),))
     made = summary_builder.summarise(content, "results")
     assert (made.running, made.failures, made.runs) == (("12.json",), (), 12)
-    assert "1 run is still going on" in table.text(made)
+    assert "1 run is still in progress" in table.text(made)
     assert "no run succeeded" not in sentence(made.series[0])
 
 
@@ -235,5 +235,5 @@ def test_a_title_names_the_kernel_that_ran():
 
 
 def test_what_is_counted_and_what_a_mean_is_stand_above_the_tables():
-    assert table.text(of(attributed())).startswith("Words: source and target tokens")
+    assert table.text(of(attributed())).startswith("Unit: words (")
     assert "geometric" not in table.text(of([timed(1, 100)]))

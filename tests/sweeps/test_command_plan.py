@@ -507,7 +507,7 @@ def test_a_dry_run_shows_each_command_and_warns_of_what_it_lacks(tmp_path, capsy
     assert go(tmp_path, *words, command="true {result_file}") == 0
     said = capsys.readouterr()
     assert f"true {tmp_path}/out/true-2.json" in said.out and "taskset -c 0" in said.out
-    assert "2 to run: unknown until" in said.out
+    assert "2 to run: duration unknown" in said.out
     assert "has no place {num_devices}" in said.err
     assert (
         "--num_devices=2 needs 128 cores" in said.err

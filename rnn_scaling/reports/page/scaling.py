@@ -399,7 +399,10 @@ def _reading(summary: Summary) -> list[Block]:
     counts = dict.fromkeys(
         (series.unit, series.rows[0].row.items) for series in summary.series
     )
-    counted_items = [f"{unit.capitalize()} are {items}." for unit, items in counts]
+    counted_items = [
+        sentence(Statement("unit-meaning", unit, {"items": items}))
+        for unit, items in counts
+    ]
     kinds = (
         "reading-of-rates",
         "reading-of-speedup",

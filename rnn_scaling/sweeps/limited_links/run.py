@@ -16,8 +16,8 @@ from rnn_scaling.sweeps.limited_links.network import NetworkLink, NetworkNode
 DEFAULT_MBIT = 1_000.0
 MOST_NODES = 250  # addresses of the subnet
 RENDEZVOUS_PORT = 29_500  # any port: no other program uses the namespace
-# A node reaches nothing outside, so TensorFlow must not send to a proxy what is for
-# another node.
+# A node reaches nothing outside, so TensorFlow must not use a proxy to reach another
+# node.
 PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 
 
@@ -93,7 +93,7 @@ def answer(
 def environment(
     nodes: Sequence[NetworkNode], rank: int, described: str
 ) -> dict[str, str]:
-    """Return the variables with which a rank finds the others.
+    """Return the variables with which a rank finds the other ranks.
 
     Args:
       nodes: The node of each rank.
@@ -107,7 +107,7 @@ def environment(
         "RNN_SCALING_SIZE": str(len(nodes)),
         "RNN_SCALING_MEETING": f"{nodes[0].address}:{RENDEZVOUS_PORT}",
         "RNN_SCALING_HOST": nodes[rank].address,
-        # Nodes have networks of their own but share the processors.
+        # Each node has its own network, but all share the processors.
         "RNN_SCALING_LOCAL_RANK": str(rank),
         "RNN_SCALING_LOCAL_SIZE": str(len(nodes)),
         NETWORK: described,
@@ -115,7 +115,7 @@ def environment(
 
 
 def _measured(link: NetworkLink, nodes: Sequence[NetworkNode]) -> str:
-    """Measure the links; return in words what was requested and what they carry."""
+    """Measure the links; describe the requested and the measured rates in words."""
     if len(nodes) == 1:
         return f"{network.megabits(link.bits_per_s)} asked, one node"
     measured = network.measure(nodes)

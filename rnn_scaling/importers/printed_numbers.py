@@ -195,7 +195,7 @@ def _wrong_time(printed: PrintedUnit, name: str, pattern: str, found: str) -> st
     if printed.time_unit in ("", _TIME_GROUPS[name]):
         return ""
     remedy = _time_remedy(printed, name, pattern)
-    return f"{found}, which is another unit ({printed.text}); {remedy}"
+    return f"{found}, whose unit is {printed.text}; {remedy}"
 
 
 def _time_remedy(printed: PrintedUnit, name: str, pattern: str) -> str:
@@ -258,7 +258,7 @@ def _remedy(match: re.Match[str], name: str, pattern: str) -> str:
         found = compiled(better).search(match.string)
         if found is not None and found[name] and not cut(found, name, better):
             return f"--log_format='regex:{better}' reads it"
-    ending = "a character that ends the number must be in the pattern"
+    ending = "the pattern must contain the character that ends it"
     if TOKEN in pattern:
-        return f"{TOKEN} reads no number that is written like this; {ending}"
+        return f"{TOKEN} cannot read this number; {ending}"
     return f"{group} reads any number; {ending}"

@@ -89,7 +89,7 @@ def test_what_follows_a_number_is_not_taken_for_a_part_of_it(text, value):
     ],
 )
 def test_a_part_of_a_number_is_refused(pattern, line, name):
-    assert f"the group {name} has " in matched(pattern, line, name)[1]
+    assert f"the group {name} reads " in matched(pattern, line, name)[1]
 
 
 def test_thousands_before_a_blank_are_shown():

@@ -22,7 +22,7 @@ efficiency if a run on one device is among them. Bandwidths, topology and timeli
     nvidia-smi topo -m > topo.txt;  ./run.sh import_log topo.txt
 
 Tables go to stdout. A line that cannot be used is reported on stderr as "error: FILE:LINE: reason", and the other lines
-are still printed. If several ranks print a rate, a sentence says which was taken; --ranks=sum or --ranks=first chooses.
+are still printed. If several ranks print a rate, a sentence names the rate that is used; --ranks chooses.
 docs/importers.md lists for each format the lines that are read and the meaning of every number.
 
 Exit status: 0 everything was read, 1 a line could not be used or the audit found something, 2 wrong use."""

@@ -29,7 +29,7 @@ Rank 0 prints the table and the progress and writes the record; lines of other r
 [worker 1]. Workers share the cores of this machine: use no more of them than it has cores. On several machines, mpirun,
 srun and Kubernetes start the same trainer (docs/cluster.md). The first process that fails ends the run and is named.
 
-With --link_mbit or --link_latency_ms the run is as on a slower network: each process gets its own network namespace,
+With --link_mbit or --link_latency_ms the network is slower: each process gets its own network namespace,
 behind a link to a common switch. This needs root, iproute2 and iperf3, which measures the links before the run; the
 record contains the result. Nothing is left on the machine, even after kill -9.
 

@@ -8,7 +8,7 @@ from rnn_scaling.settings import flags
 
 USAGE = """\
 Predicts the rate on more devices than were measured, with 95 % intervals: from a folder of run records, or from
-anybody's table of rates, speedups or seconds over numbers of devices (Markdown, HTML, CSV and all that audit reads).
+any table of rates, speedups or seconds over numbers of devices (Markdown, HTML, CSV and all formats that audit reads).
 
     ./run.sh predict results/mine --num_devices=8,32
     ./run.sh predict README.md --num_devices=16 --series=resnet50
@@ -25,7 +25,7 @@ predict and report say whether the interval held. --output writes prediction.jso
 explains the intervals and how a hit is judged.
 
 Exit status: 0 at least one series was predicted, 1 a file cannot be written, 2 nothing can be predicted, or wrong
-use. Of --track_record: 0, also without a case."""
+use. With --track_record: 0, even without predictions."""
 
 
 @entry.command

@@ -39,7 +39,7 @@ class PredictionOptions:
 
     num_devices: tuple[int, ...] = option(
         (),
-        "numbers of devices (default of whatif: the largest measured number; of predict: twice as many)",
+        "numbers of devices (default: the largest measured number for whatif, twice as many for predict)",
         parse=device_counts,
         shown="N,...",
     )
@@ -91,7 +91,7 @@ class PredictOptions(PredictionOptions):
     """Predict."""
 
     sources: tuple[Path, ...] = flags.positional(
-        "folder of run records, or a file with tables; with --track_record any folders (default there: results)",
+        "folder of run records, or a file with tables; with --track_record, any folders (default then: results)",
         shown="SOURCE",
         several=True,
         default=(),
@@ -106,7 +106,7 @@ class PredictOptions(PredictionOptions):
         None, "file of prices (default: machines.toml, if it exists)", shown="FILE"
     )
     machine: str = option(
-        "", "the machine in --machines (default: that of the runs)", shown="NAME"
+        "", "the machine in --machines (default: the machine of the runs)", shown="NAME"
     )
     max_global_batch: int | None = option(
         None,

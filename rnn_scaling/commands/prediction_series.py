@@ -1,4 +1,4 @@
-"""The series of a folder of runs, or of the tables of anybody's document, as curves to predict from."""
+"""The series of a folder of runs, or of a document's tables, as curves to predict from."""
 
 import dataclasses
 import math

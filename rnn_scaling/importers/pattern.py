@@ -242,7 +242,7 @@ def limited(seconds: float) -> Iterator[None]:
 
     def end(number: int, frame: object) -> None:
         raise ValueError(
-            f"the pattern is looked for in its output for more than {seconds:g} s; write fewer .* and +"
+            f"matching the pattern takes more than {seconds:g} s; use fewer .* and +"
         )
 
     if (

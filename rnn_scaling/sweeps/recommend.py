@@ -54,7 +54,7 @@ class RecommendOptions:
         "text", "what is printed", choices=("text", "markdown", "json")
     )
     largest_batch: bool = option(
-        False, "search the largest batch that fits in memory instead", bare=True
+        False, "search for the largest batch that fits in memory instead", bare=True
     )
     memory_gib: float = option(
         0.0,

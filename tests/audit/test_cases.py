@@ -1,4 +1,4 @@
-"""Whole documents with the findings that the command must print, and no others.
+"""Documents for which the command must print exactly the expected findings.
 
 The documents of tests/golden/audit/cases were made after tables of public projects.
 """
@@ -141,7 +141,7 @@ def test_the_series_that_a_table_holds(name, series):
     ] == series
 
 
-def test_user_and_system_time_are_no_times_of_a_run(tmp_path, capsys):
+def test_user_and_system_times_are_ignored(tmp_path, capsys):
     assert audited(CASES / "user_time.md", capsys) == []
     text = (CASES / "user_time.md").read_text()
     findings = written(tmp_path, capsys, text.replace("3.60", "3.06"))
@@ -193,7 +193,7 @@ def kinds(findings):
     ]
 
 
-def test_headings_that_belong_to_each_others_values(tmp_path, capsys):
+def test_two_swapped_headings_are_found(tmp_path, capsys):
     findings = audited(CASES / "swapped_headings.md", capsys)
     titles = ["Weak scaling - mixed", "Weak scaling - FP32"]
     assert kinds(findings) == [("swapped-headings", titles)]
@@ -267,7 +267,7 @@ def test_two_wrong_ratios_of_three(tmp_path, capsys):
         "Speedup (bf16 / fp32)",
     ],
 )
-def test_headers_that_name_what_was_replaced(header, tmp_path, capsys):
+def test_headers_that_name_the_replaced_version(header, tmp_path, capsys):
     def table(*speedups):
         rates = [(905.2, 2905.1), (3570.9, 7141.8), (7040.1, 14100.0), (99.1, 210.5)]
         rows = [
@@ -309,7 +309,7 @@ def test_speedups_over_another_table_are_not_contradicted():
     assert found("\n".join([head, "-|-|-|-|-", *rows])) == []
 
 
-def test_alike_accuracies_are_not_a_running_sum():
+def test_similar_accuracies_are_not_a_running_sum():
     head = "|GPUs|Accuracy - FP32 (perplexity)|Accuracy - mixed (perplexity)|"
     rows = ["|8|23.12|23.14|", "|16|23.17|23.14|", "|32|23.15|46.29|"]
     assert found("\n".join([head, "|-|-|-|", *rows])) == []

@@ -1,4 +1,4 @@
-"""Hostile tables: the work grows no faster than the file, counted and not timed.
+"""For hostile tables, the counted work grows no faster than the file.
 
 Long runs of blanks, dashes, pipes, digits, brackets and marks once took minutes of CPU.
 """
@@ -110,7 +110,7 @@ def test_four_times_the_run_is_four_times_the_work(run, tmp_path, monkeypatch):
         assert 0 < long[kind] <= MOST_GROWTH * amount, kind
 
 
-def test_the_counter_sees_a_square():
+def test_the_counter_notices_quadratic_work():
     squares = {
         r"\s+\([^()]*\)$": ("sub", " "),
         r"[\s|:+=-]*[-=]{2}[\s|:+=-]*": ("fullmatch", "-"),

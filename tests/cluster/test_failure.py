@@ -1,4 +1,4 @@
-"""The failure of a run as data: ranks send it to each other, and nothing else is accepted."""
+"""The failure of a run as data: ranks send it to each other and accept nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs beside other processes: which count, in every command, and what is said."""
+"""Runs disturbed by other processes: every command counts and names the same runs."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_load_hides_a_difference_only_if_it_may_explain_it(
     assert is_clear or "quiet-runs-would-tell" in kinds
 
 
-def test_report_and_compare_agree_on_runs_beside_equal_load(tmp_path, capsys):
+def test_report_and_compare_agree_on_runs_with_equal_load(tmp_path, capsys):
     for side, rate in (("before", 9550), ("after", 3895)):
         runs = [loaded(rate * factor, ONE_BUSY_OF_16) for factor in (0.999, 1, 1.001)]
         write(tmp_path / side, runs)

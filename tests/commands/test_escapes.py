@@ -1,4 +1,4 @@
-"""No text of a file drives the terminal: real processes, evil texts in all strings."""
+"""No text from a file controls the terminal, tested with real processes."""
 
 from __future__ import annotations
 

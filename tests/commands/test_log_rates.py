@@ -134,7 +134,7 @@ def test_five_slow_lines_at_the_start_do_not_bias_a_rate(tmp_path, count, noise)
     assert first_only.rate < 0.993 * reading.rate and not first_only.findings
 
 
-def test_a_run_that_becomes_slower_counts_whole_and_is_reported(tmp_path):
+def test_all_lines_of_a_run_that_becomes_slower_count(tmp_path):
     text = "".join(f"rate {100 - 30 * (k >= 50) + k % 3}\n" for k in range(100))
     reading = read(tmp_path, text, RATE)
     assert reading.rate == pytest.approx(2 / (1 / 101 + 1 / 71), rel=0.01)
@@ -171,7 +171,7 @@ def test_running_averages_give_the_rate_between_the_lines(
     assert kinds_of(reading) == {Kind.RUNNING_AVERAGE}
 
 
-def test_rates_that_rise_as_no_average_does_are_only_reported(tmp_path):
+def test_rates_that_rise_unlike_an_average_are_only_reported(tmp_path):
     text = "".join(f"rate {rate}\n" for rate in (100, 110, 120, 130, 140, 150))
     reading = read(tmp_path, text, RATE)
     assert 100 < reading.rate <= 150 and kinds_of(reading) >= {Kind.RISING}
@@ -341,7 +341,7 @@ def test_evaluation_lines_by_their_values(tmp_path):
         [10] * 5 + [100] * 15,  # start-up
     ],
 )
-def test_what_is_not_two_kinds_of_lines(tmp_path, values):
+def test_lines_that_are_not_of_two_kinds(tmp_path, values):
     text = "".join(f"rate {value}\n" for value in values)
     assert Kind.TWO_CLUSTERS not in kinds_of(read(tmp_path, text, RATE))
 

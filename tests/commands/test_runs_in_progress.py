@@ -59,7 +59,7 @@ def place(tmp_path):
     return mine
 
 
-def test_the_lock_says_whether_a_run_failed(place):
+def test_the_lock_decides_whether_a_run_failed(place):
     assert not folder.read(place).running
     with sweeping(place):
         content = folder.read(place)
@@ -70,7 +70,7 @@ def test_the_lock_says_whether_a_run_failed(place):
     assert len(folder.read(place).runs) == 4
 
 
-def test_a_process_without_a_lock_counts_too(place):
+def test_a_process_without_a_lock_also_counts(place):
     code = (
         "from rnn_scaling.processes import alive;"
         "print(alive.this_process(), flush=True); input()"
@@ -85,7 +85,7 @@ def test_a_process_without_a_lock_counts_too(place):
     assert not folder.read(place).running
 
 
-def test_a_sweep_takes_its_own_runs_for_ended(place):
+def test_a_sweep_treats_its_own_runs_as_ended(place):
     with lock.hold(place, lock.SWEEP_LOCK, "sweep", "wait"):
         assert not folder.read(place).running
 
@@ -123,7 +123,7 @@ def test_no_reader_calls_a_run_in_progress_failed(place, tmp_path, capsys):
         assert (status, "in progress" in capsys.readouterr().err) == (2, True)
 
 
-def test_a_folder_whose_only_run_goes_on_says_so(tmp_path, capsys):
+def test_a_folder_whose_only_run_is_in_progress(tmp_path, capsys):
     record.write(unfinished(), tmp_path / "x.json")
     with sweeping(tmp_path):
         for main, words in ((report.main, []), (predict.main, ["--num_devices=4"])):

@@ -1,4 +1,4 @@
-"""Logs of collectives and of peer-to-peer copies as old and foreign programs print them."""
+"""Logs of collectives and peer-to-peer copies from old and foreign programs."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_columns_that_rccl_tests_adds_behind_the_halves(values):
     assert parse(nccl_tests, text).tables[0].column("Wrong") == (0, 0)
 
 
-def test_errors_of_old_releases_are_no_counts(capsys):
+def test_errors_of_old_releases_are_not_counts(capsys):
     status, document, err = run(capsys, CASES / "nccl_old_error.txt")
     (table,) = document["logs"][0]["tables"]
     assert status == 1
@@ -109,7 +109,7 @@ def test_errors_of_old_releases_are_no_counts(capsys):
 
 
 @pytest.mark.parametrize("error", ["0e+00", "5e-07", "1e-02"])
-def test_an_error_without_a_failure_is_no_problem(error):
+def test_an_error_without_a_failure_is_accepted(error):
     text = (CASES / "nccl_old_error.txt").read_text()
     text = text.replace("1e+00", error).replace("2e+00", error)
     log = parse(nccl_tests, text.replace("2 FAILED", "0 OK"))

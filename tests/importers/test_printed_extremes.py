@@ -1,4 +1,6 @@
-"""Numbers that no run has, printed in every place of every format: each is read or refused, and ends no sweep."""
+"""Impossible numbers in every place of every format are read or refused.
+
+None of them ends a sweep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the text next to a printed number says of its unit."""
+"""The unit of a printed number according to the text next to it."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_rate_per_second_is_recognised(marked):
 
 
 @pytest.mark.parametrize("marked", NOTHING)
-def test_text_that_names_no_unit_is_not_taken_for_one(marked):
+def test_text_without_a_unit_is_not_read_as_a_unit(marked):
     assert unit_of(marked) is None
 
 
@@ -215,7 +215,7 @@ def test_a_number_whose_factor_is_unclear_is_refused_by_name(
         ("12.5 GB/s", "busbw|{number} GB/s", "", 12.5, "GB"),
     ],
 )
-def test_a_prefix_is_a_factor_only_if_it_is_not_of_the_unit(
+def test_a_prefix_of_the_unit_is_not_a_factor(
     tmp_path, text, pattern, unit, rate, unit_of_log
 ):
     reading = read(tmp_path, text, pattern, unit=unit)

@@ -1,4 +1,4 @@
-"""The operators' library as a file: damaged, replaced or half built, it ends no run."""
+"""A damaged, replaced or incomplete operators' library ends no run."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ RESULTS = {
 
 
 @pytest.mark.parametrize("kind", [*RESULTS, "escape sequence"])
-def test_what_is_not_a_result_is_tested_again(file, monkeypatch, capfd, kind):
+def test_a_file_without_a_result_is_tested_again(file, monkeypatch, capfd, kind):
     """One line names it; the next process finds the new result, if a file can be kept."""
     from rnn_scaling.models import operators_check
     from rnn_scaling.models.extension import operators
@@ -138,7 +138,7 @@ def test_what_is_not_a_result_is_tested_again(file, monkeypatch, capfd, kind):
     assert all(str(path) in line and line.isprintable() for line in lines)
 
 
-def test_a_result_counts_for_its_library_only(file, monkeypatch):
+def test_a_result_only_counts_for_its_library(file, monkeypatch):
     from rnn_scaling.models import operators_check
     from rnn_scaling.models.extension import operators
 

@@ -1,4 +1,4 @@
-"""Counts the steps of a backtracking regular expression, whatever the machine's speed.
+"""Counts the steps of a backtracking regular expression, independent of the machine.
 
 It understands the constructs that this project's patterns use, and raises for others.
 """

@@ -143,7 +143,7 @@ def test_a_prefixed_unit_is_named_if_the_user_names_none(measure_case):
         ("elapsed_ms.log", "iteration  1/ 500 .*: {number} ", r"iteration\s+1/\s+500"),
     ],
 )
-def test_a_pattern_that_reads_no_rate_is_refused_with_one_that_does(
+def test_a_pattern_without_a_rate_is_refused_with_a_better_one(
     measure_case, case, pattern, remedy
 ):
     assert remedy in measure_case(case, pattern).refusal
@@ -315,6 +315,6 @@ def test_other_options_without_a_place_are_refused(tmp_path, capsys, words):
 
 
 @pytest.mark.parametrize("text", ["1e400", "nan", "-1", "9" * 5000, "1e308"])
-def test_a_step_that_no_run_has_ends_its_run_and_not_the_sweep(measure, text):
+def test_an_impossible_step_ends_its_run_but_not_the_sweep(measure, text):
     measured = measure(f"echo step {text}", "step (?P<step>{number})", f"{ITEMS}1")
     assert "step" in measured.refusal

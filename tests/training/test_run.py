@@ -1,4 +1,4 @@
-"""Whose fault the end of a run is, without a run."""
+"""The cause of a run's end, tested without training."""
 
 from __future__ import annotations
 

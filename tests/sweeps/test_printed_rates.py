@@ -151,7 +151,7 @@ def test_a_pattern_without_a_rate_is_refused_with_a_better_one(
 
 def test_a_unit_without_the_printed_prefix_is_refused(measure_case):
     refusal = measure_case("megabytes.log", "= {number} MB/s", "--unit=bytes").refusal
-    assert "M belongs to the unit MB" in refusal
+    assert "lacks the prefix M" in refusal
     assert "--unit=MB" in refusal
 
 

@@ -93,7 +93,7 @@ def test_what_tells_no_rate_says_why(tmp_path, text, formats, reason):
 
 def test_a_pattern_that_never_ends_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(pattern, "LIMIT_S", 0.05)
-    with pytest.raises(ValueError, match="for more than 0.05 s; write fewer"):
+    with pytest.raises(ValueError, match="more than 0.05 s"):
         read(tmp_path, f"{'a' * 60}\n", "regex:(a+)+(?P<rate>b)")
     monkeypatch.undo()
     assert read(tmp_path, "rate 7\n", "regex:rate (?P<rate>.)").rate == 7.0

@@ -27,6 +27,8 @@ _NOWHERE, _WHERE = (
     "Graph execution error:",
     ("Detected at node ", "  File ", "    ", "Stack trace for op"),
 )
+# The function of its own that failed, with which TensorFlow begins other messages.
+_FUNCTION_NODE = re.compile(r"^\{\{function_node \S+\}\} ")
 LONGEST = 4000  # letters of a line that says what is wrong
 _OWN_MODULES = ("rnn_scaling", "models", "benchmarks")
 # Packages whose modules have other names, by module.
@@ -147,13 +149,14 @@ def be_quiet() -> None:
 
 
 def first_line(error: Exception) -> str:
-    """An error in one line: what it says, or of what kind it is where it says nothing."""
+    """Return one line of an error: its message, or its type if it has none."""
     first, *others = (str(error).strip() or type(error).__name__).splitlines()
     if not first.startswith(_NOWHERE):
-        return first
-    return next(
-        (line for line in others if line.strip() and not line.startswith(_WHERE)), first
-    )
+        return _FUNCTION_NODE.sub("", first)
+    for line in others:
+        if line.strip() and not line.startswith(_WHERE):
+            return line
+    return first
 
 
 def plain(text: object) -> str:

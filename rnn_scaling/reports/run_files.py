@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from rnn_scaling.records.record import RunRecord
     from rnn_scaling.reports.tensorboard.event_files import Scalars
 
+# One block of a disk: less than any event file needs.
+PROBE_BYTES = 4096
+
 
 class RecordFiles(Observer):
     """Writes --result_file and --mlperf_log whenever the record changes."""
@@ -61,7 +64,9 @@ class EventFiles(Observer):
             return
         try:
             os.makedirs(self._log_dir, exist_ok=True)
-            tempfile.TemporaryFile(dir=self._log_dir).close()
+            # A full disk may still take an empty file.
+            with tempfile.TemporaryFile(dir=self._log_dir) as probe:
+                probe.write(bytes(PROBE_BYTES))
         except OSError as e:
             raise OutputError(self._flag, e.strerror or str(e), "folder") from e
         self._is_writable = True

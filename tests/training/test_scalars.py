@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import resource
 
 import numpy as np
 import pytest
@@ -68,6 +69,32 @@ def test_a_disk_that_is_full_ends_the_writing_and_not_the_run(
     assert not event_files.Scalars(
         "", "words", clock=itertools.count(0, 100).__next__
     ).due()
+
+
+def test_a_file_of_scalars_that_cannot_be_created_does_not_end_the_run(
+    event_files, tmp_path, capsys
+):
+    (tmp_path / "file").touch()
+    scalars = event_files.Scalars(str(tmp_path / "file" / "logs"), "words")
+    warning = capsys.readouterr().err
+    assert str(tmp_path / "file") in warning
+    assert "function_node" not in warning, "a name of TensorFlow's own"
+    scalars.write([1.0], [1], [1.0])
+    scalars.close()
+    assert not scalars.due()
+
+
+def test_a_disk_that_takes_only_empty_files_is_found_before_the_run(tmp_path):
+    from rnn_scaling.reports.run_files import EventFiles
+    from rnn_scaling.training.observers import OutputError
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(OutputError):
+            EventFiles(str(tmp_path)).save(None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_writing_between_two_batches_is_in_neithers_seconds(

@@ -29,7 +29,7 @@ class Scalars:
         """log_dir: folder, made if missing; "": nothing is ever due, and nothing is written.
         clock: returns seconds.
         """
-        self._writer = tf.summary.create_file_writer(log_dir) if log_dir else None
+        self._writer = _create_writer(log_dir) if log_dir else None
         self._rate, self._clock, self._last, self._written = (
             RATE.named_after(unit).name,
             clock,
@@ -67,15 +67,27 @@ class Scalars:
                     )  # one operator for all
             self._writer.flush()
         except (tf.errors.OpError, OSError) as e:
-            entry.warn(
-                f"--log_dir: {entry.first_line(e)}; no further scalars are written"
-            )
+            _warn_about_scalars(e)
             self._writer = None
         self._written, self._last = len(seconds), self._clock()
 
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
+
+
+def _create_writer(log_dir: str) -> tf.summary.SummaryWriter | None:
+    """Return a writer of scalars, or None if its file cannot be created."""
+    try:
+        return tf.summary.create_file_writer(log_dir)
+    except (tf.errors.OpError, OSError) as e:
+        _warn_about_scalars(e)
+        return None
+
+
+def _warn_about_scalars(error: Exception) -> None:
+    reason = entry.first_line(error)
+    entry.warn(f"--log_dir: {reason}; no further scalars are written")
 
 
 def write(log_dir: str, graph: tf.Graph, run: RunRecord) -> None:

@@ -53,7 +53,7 @@ class KeptPrediction(Part):
     date: str  # UTC
     version: str
     source: str  # folder of runs, or file and line of a table
-    name: str
+    name: Name
     unit: str
     scaling: str
     fitted: tuple[Fitted, ...]  # in rising order of devices

@@ -392,6 +392,18 @@ def test_a_folder_is_predicted_kept_once_and_judged_later(go, tmp_path):
     assert go("--track_record", "mine")[0] == 0
 
 
+def test_a_kept_name_cannot_drive_the_terminal(go, tmp_path):
+    mine = write_folder(tmp_path / "mine", runs(1, 2))
+    as_json(go, "mine", "--num_devices=4")
+    [kept], _ = predictions.read(mine)
+    predictions.keep(dataclasses.replace(kept, name="\x1b[31mred"), mine)
+    write_folder(mine, runs(1, 2, 4))
+    status, out, err = go("--track_record", "mine")
+    assert status == 0
+    assert "\x1b" not in out + err
+    assert "name" in err
+
+
 def test_an_outlier_is_a_miss_and_copies_count_once(go, tmp_path):
     write_folder(tmp_path / "mine", runs(1, 2))
     as_json(go, "mine", "--num_devices=4")

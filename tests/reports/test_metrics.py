@@ -209,7 +209,7 @@ def test_the_unit_of_the_runs_is_in_every_view():
         json_report.render(made).decode(),
     ]
     assert all("tokens/s" in text or "tokens_per_second" in text for text in everything)
-    definition = "Tokens: words and the end of each sentence without padding"
+    definition = "words and the end of each sentence without padding"
     assert definition in everything[0]
     texts = [
         text.replace(definition, "").lower().replace("words_of", "")

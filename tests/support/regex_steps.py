@@ -101,7 +101,7 @@ class _Matcher:
         if code is codes.ANY:
             return character != "\n"
         if code is not codes.IN:
-            raise NotImplementedError(code)
+            raise ValueError(f"the counter has no rule for {code}")
         is_negated = value[0][0] is codes.NEGATE
         members = value[1:] if is_negated else value
         return is_negated != any(_is_in(member, character) for member in members)

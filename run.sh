@@ -392,7 +392,7 @@ run() {
   case "${2:-}" in
     test) cd "$1" && exec "$(python_of "$1")" -m pytest --numprocesses=2 --dist=loadfile "${@:3}" ;;
   esac
-  exec "$(python_of "$1")" "$1/rnn_scaling/processes/start.py" "$(program)" rnn_scaling "${2:-sweep}" "${@:3}"
+  exec "$(python_of "$1")" "$1/rnn_scaling/system/processes/start.py" "$(program)" rnn_scaling "${2:-sweep}" "${@:3}"
 }
 
 # On one line, because bash continues to read this file, which may have changed.

@@ -23,7 +23,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import tensorflow as tf
 from absl import app, flags
 
-from rnn_scaling.settings import all_reduce_spec
+from rnn_scaling.config import all_reduce_spec
 from rnn_scaling.training import optimizers
 from rnn_scaling.training.all_reduce import psgpu
 from rnn_scaling.training.all_reduce.exchange import reduce_dense

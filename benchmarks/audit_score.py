@@ -16,9 +16,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.audit import numbers
-from rnn_scaling.audit.auditing import audit
-from rnn_scaling.audit.finding import Finding
+from rnn_scaling.analysis.audit import numbers
+from rnn_scaling.analysis.audit.auditing import audit
+from rnn_scaling.analysis.audit.finding import Finding
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

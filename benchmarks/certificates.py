@@ -14,10 +14,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rnn_scaling import registry
-from rnn_scaling.files.markdown import markdown_table
+from rnn_scaling.config import registry
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records import record
+from rnn_scaling.system.files.markdown import markdown_table
 
 STEPS = ("--num_warmup_batches=1", "--num_batches=2", "--progress=false")
 RECURRENT = (

@@ -14,13 +14,13 @@ import statistics
 import sys
 import time
 
-from rnn_scaling.machine import clock_sampler
-from rnn_scaling.machine.clock_sampler import ClockSource, Sample
-from rnn_scaling.machine.cores import available_cores, bind_to_cores
-from rnn_scaling.machine.gpus import gpu_ids, visible_gpus
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import flags
-from rnn_scaling.settings.config import pool_sizes
+from rnn_scaling.config import flags
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.run_config import pool_sizes
+from rnn_scaling.system.machine import clock_sampler
+from rnn_scaling.system.machine.clock_sampler import ClockSource, Sample
+from rnn_scaling.system.machine.cores import available_cores, bind_to_cores
+from rnn_scaling.system.machine.gpus import gpu_ids, visible_gpus
 
 
 class _Moving:

@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks import make_corpus
-from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.records import record
+from rnn_scaling.system.files.markdown import markdown_table
 
 FORGETFUL = "int8, forgetful"
 KINDS = ("none", "bfloat16", "float16", "int8", FORGETFUL)
@@ -50,7 +50,8 @@ import sys
 from rnn_scaling.training import compression
 pack = compression.pack_rows
 compression._pack = lambda gradient, lost: pack(compression.tf.reshape(gradient, [1, -1]))
-from rnn_scaling import entry, train
+from rnn_scaling.system import entry
+from rnn_scaling import train
 entry.leave(lambda: train.main(sys.argv[1:]), at_once=True)
 """
 

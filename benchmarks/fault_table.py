@@ -329,7 +329,7 @@ FAULTS = (
     ),
     Fault(
         "ramp off by one",
-        "rnn_scaling/settings/learning_rate.py",
+        "rnn_scaling/config/learning_rate.py",
         "minimum(update / self",
         "minimum((update + 1) / self",
         "learning rate",
@@ -337,7 +337,7 @@ FAULTS = (
     ),
     Fault(
         "ramp to another rate",
-        "rnn_scaling/settings/learning_rate.py",
+        "rnn_scaling/config/learning_rate.py",
         "config.num_towers * training.gradient_accumulation_steps if",
         "4 if",
         "learning rate",
@@ -523,7 +523,7 @@ FAULTS = (
     ),
     Fault(
         "ramp ends one step early",
-        "rnn_scaling/settings/learning_rate.py",
+        "rnn_scaling/config/learning_rate.py",
         "minimum(update / self.ramp_updates",
         "minimum(update / (self.ramp_updates - 1)",
         "learning rate",

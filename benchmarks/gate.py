@@ -14,7 +14,7 @@ from absl import app, flags
 from rnn_scaling.analysis import significance
 from rnn_scaling.analysis.comparison import verdicts
 from rnn_scaling.analysis.comparison.verdicts import Result
-from rnn_scaling.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import markdown_table
 
 FLAGS = flags.FLAGS
 

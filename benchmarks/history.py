@@ -10,7 +10,7 @@ import argparse
 import numpy as np
 
 from rnn_scaling.analysis.history.steps import levels
-from rnn_scaling.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import markdown_table
 
 ENTRIES = 100
 STEP = np.log(0.95)

@@ -30,11 +30,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from absl import app, flags
 
-from rnn_scaling import registry
 from rnn_scaling.analysis.student import t_quantile
-from rnn_scaling.processes import tether
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings.config import pool_sizes
+from rnn_scaling.config import registry
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.run_config import pool_sizes
+from rnn_scaling.system.processes import tether
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list(

@@ -19,7 +19,7 @@ import numpy as np
 from absl import app, flags
 
 from rnn_scaling.links import host_memory
-from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.system.machine.cores import available_cores
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("mib", 256, "size of the array", lower_bound=1)

@@ -17,7 +17,7 @@ import os
 import random
 from collections.abc import Iterable, Sequence
 
-from rnn_scaling.files.output_files import write_bytes
+from rnn_scaling.system.files.output_files import write_bytes
 
 SPECIAL_WORDS = ("<unk>", "<s>", "</s>")
 _SRC_SYLLABLES = (

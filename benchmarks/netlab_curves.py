@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.records import record
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.system.files.markdown import markdown_table
 
 RATES = ("1000mbit", "200mbit", "50mbit")
 WORKERS = (2, 3, 4)

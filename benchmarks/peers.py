@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rnn_scaling.processes import tether
+from rnn_scaling.system.processes import tether
 
 Run = Callable[[int], tuple[list[float], list[float]]]
 """Makes so many steps -> wall and CPU seconds of each."""

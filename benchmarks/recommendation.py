@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from absl import app, flags
 
 from rnn_scaling.analysis.ranking import SLOWER, Ranking, rank, worth_a_round
-from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.sweeps.mode_search import FEWEST, MOST
+from rnn_scaling.system.files.markdown import markdown_table
 
 FLAGS = flags.FLAGS
 TRUTHS = {

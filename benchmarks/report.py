@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.machine.cores import bind_to_cores
 from rnn_scaling.records import folder
 from rnn_scaling.reports import report_files
 from rnn_scaling.reports.summary_builder import summarise
+from rnn_scaling.system.machine.cores import bind_to_cores
 
 MADE_FROM = Path(__file__).parents[1] / "docs" / "results" / "default"
 PROFILED = 45  # lines of the profile

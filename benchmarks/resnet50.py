@@ -56,8 +56,8 @@ def command(name: str, options: argparse.Namespace, npz: Path) -> list[str]:
 
 def ours(name: str, options: argparse.Namespace) -> tuple[float, Run]:
     """The suite's own step; the first of all peers writes weights and batch for the others."""
-    from rnn_scaling import registry
-    from rnn_scaling.settings import config as configs
+    from rnn_scaling.config import registry
+    from rnn_scaling.config import run_config as configs
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines.local import Request
 
@@ -89,7 +89,7 @@ def write_arrays(npz: Path, config: object, engine: object, step: object) -> Non
     """Weights by Keras' names and the batch, images [B, H, W, 3]."""
     import tensorflow as tf
 
-    from rnn_scaling import registry
+    from rnn_scaling.config import registry
     from rnn_scaling.models import workloads
     from rnn_scaling.models.workload import first_values
     from rnn_scaling.training import benchmark

@@ -16,9 +16,9 @@ import numpy as np
 from absl import app, flags
 
 from rnn_scaling.analysis import machines, metrics, rows
-from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.records import folder
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.system.files.markdown import markdown_table
 from rnn_scaling.training.clock import throughput
 
 FLAGS = flags.FLAGS

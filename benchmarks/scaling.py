@@ -19,8 +19,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling.machine.cores import first_cores
 from rnn_scaling.records import record
+from rnn_scaling.system.machine.cores import first_cores
 
 
 def main() -> None:

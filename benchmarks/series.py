@@ -24,10 +24,10 @@ from rnn_scaling.analysis import confidence, rows, significance
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.rows import Row
-from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.records import folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import conclusions, summary_builder
+from rnn_scaling.system.files.markdown import markdown_table
 
 FLAGS = flags.FLAGS
 SIZES = (2, 3, 5, 8)  # rounds of a sweep

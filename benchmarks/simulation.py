@@ -31,8 +31,8 @@ from rnn_scaling.analysis.prediction.curves import (
 from rnn_scaling.analysis.rows import with_baselines
 from rnn_scaling.analysis.simulation.calibration import calibrated
 from rnn_scaling.analysis.simulation.simulating import System, simulate
-from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.records import folder
+from rnn_scaling.system.files.markdown import markdown_table
 
 NETLAB = Path("docs/results/netlab")
 # The language model of these records: 1.04 million parameters, 640 positions a step, embeddings of 1000 x 256.

@@ -17,7 +17,6 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks.coverage import batches
-from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import (
     Interval,
     over_processes,
@@ -26,9 +25,10 @@ from rnn_scaling.analysis.confidence import (
     within_interval,
 )
 from rnn_scaling.commands.sweep import ENOUGH, FEWEST, MOST
-from rnn_scaling.files.markdown import markdown_table
+from rnn_scaling.config import registry
 from rnn_scaling.models import kernels
 from rnn_scaling.sweeps import plan
+from rnn_scaling.system.files.markdown import markdown_table
 
 FLAGS = flags.FLAGS
 BATCHES = 20

@@ -1,4 +1,4 @@
-"""The network of rnn_scaling/trainers/torch.py: a peer that benchmarks/kernels.py starts and controls by its streams.
+"""The network of rnn_scaling/frameworks/torch.py: a peer that benchmarks/kernels.py starts and controls by its streams.
 
     torch_peer.py NPZ     NPZ: the weights by their names in models/seq2seq.py, and the batch
 
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rnn_scaling.trainers.torch import Seq2Seq, optimizer_of
+from rnn_scaling.frameworks.torch import Seq2Seq, optimizer_of
 
 
 def make_step(

@@ -37,8 +37,8 @@ STEADY_MEMORY = {
 
 def ours(options: argparse.Namespace) -> tuple[float, Run]:
     """The suite's own step; the first of all peers writes weights and batch for PyTorch's."""
-    from rnn_scaling import registry
-    from rnn_scaling.settings import config as configs
+    from rnn_scaling.config import registry
+    from rnn_scaling.config import run_config as configs
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines.local import Request
 
@@ -74,7 +74,7 @@ def write_arrays(npz: Path, config: object, engine: object) -> None:
     """Weights by name and the batch, ids [B, T]."""
     import tensorflow as tf
 
-    from rnn_scaling import registry
+    from rnn_scaling.config import registry
     from rnn_scaling.models import workloads
     from rnn_scaling.models.attention import multi_head
     from rnn_scaling.models.workload import first_values

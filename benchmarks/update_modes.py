@@ -20,7 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 from absl import app, flags
 
-from rnn_scaling.settings import config as configs
+from rnn_scaling.config import run_config as configs
 from rnn_scaling.training import benchmark
 from rnn_scaling.training.engines import local
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from rnn_scaling.analysis.comparison.judgement import Report
     from rnn_scaling.analysis.folder_rows import Rows
+    from rnn_scaling.config.flags import FlagErrors
     from rnn_scaling.records.record import RunRecord
-    from rnn_scaling.settings.flags import FlagErrors
     from rnn_scaling.sweeps.invocations import RunFailed
     from rnn_scaling.training.recorder import Recorder
 
@@ -55,7 +55,7 @@ __all__ = [
     "sweep",
 ]
 _CLASSES = {
-    "FlagErrors": "rnn_scaling.settings.flags",
+    "FlagErrors": "rnn_scaling.config.flags",
     "Recorder": "rnn_scaling.training.recorder",
     "RunFailed": "rnn_scaling.sweeps.invocations",
 }
@@ -65,7 +65,7 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     if name == "__version__":
-        return importlib.import_module("rnn_scaling.entry").VERSION
+        return importlib.import_module("rnn_scaling.system.entry").VERSION
     if name not in _CLASSES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_CLASSES[name]), name)

@@ -4,7 +4,7 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 
-from rnn_scaling import entry
+from rnn_scaling.system import entry
 
 HELP_WORDS, VERSION_WORDS = ("--help", "-h", "help"), ("--version", "version")
 

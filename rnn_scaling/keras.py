@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from rnn_scaling import entry
+from rnn_scaling.system import entry
 from rnn_scaling.training.recorder import Recorder
 
 _fits: collections.Counter[str] = (

@@ -12,13 +12,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rnn_scaling import entry
+from rnn_scaling.system import entry
 
 if (
     TYPE_CHECKING
 ):  # towers loads TensorFlow; Ctrl-C while the others load is entry.leave's to answer
     from rnn_scaling.cluster.launch import Launch
-    from rnn_scaling.settings.config import RunConfig
+    from rnn_scaling.config.run_config import RunConfig
     from rnn_scaling.training.observers import Observer
     from rnn_scaling.training.run import RunResult
 
@@ -58,15 +58,15 @@ def run(
       The exit status.
     """
     from rnn_scaling.cluster.failure import ClusterError
-    from rnn_scaling.settings import config as configs
-    from rnn_scaling.settings import flags, naming
+    from rnn_scaling.config import flags, naming
+    from rnn_scaling.config import run_config as configs
 
     flags.answer(words, usage, configs.GROUPS, command)
     try:
         config, launch = configuration(words, defaults)
         _keep_memory(config)
         if config.frameworks.framework != naming.OURS:
-            from rnn_scaling.trainers import starting
+            from rnn_scaling.frameworks import starting
 
             return starting.run(config, _STARTED)
         return measure(config, launch)
@@ -109,8 +109,8 @@ def _observers(config: RunConfig, launch: Launch | None) -> Iterator[Observer]:
 def _print_result(result: RunResult) -> None:
     """Print the table of a run to stdout, and what qualifies it to stderr."""
     from rnn_scaling.analysis import learning
-    from rnn_scaling.files.terminal import tell
     from rnn_scaling.reports import table
+    from rnn_scaling.system.files.terminal import tell
 
     record = result.record
     entry.warn(*result.cautions)
@@ -126,10 +126,10 @@ def configuration(
 ) -> tuple[RunConfig, Launch | None]:
     """What the command line asks for, and which of several processes this is, if a launcher started several."""
     from rnn_scaling.cluster import launch as launches
-    from rnn_scaling.machine.cores import available_cores, share_of_cores
-    from rnn_scaling.machine.gpus import visible_gpus
-    from rnn_scaling.settings import config as configs
-    from rnn_scaling.settings import conflicts, flags
+    from rnn_scaling.config import conflicts, flags
+    from rnn_scaling.config import run_config as configs
+    from rnn_scaling.system.machine.cores import available_cores, share_of_cores
+    from rnn_scaling.system.machine.gpus import visible_gpus
 
     num_gpus = visible_gpus()
     given, lines = flags.parsed(words, configs.OPTIONS)
@@ -175,7 +175,7 @@ def configuration(
 
 def started_otherwise(config: RunConfig, launch: Launch | None) -> Iterator[str]:
     """Why `config` cannot run as it was started, a line or none; launch: None if one process alone was started."""
-    from rnn_scaling import registry
+    from rnn_scaling.config import registry
 
     update, wanted = config.update.variable_update, config.num_processes
     if launch is None:

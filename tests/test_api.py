@@ -11,8 +11,8 @@ import pytest
 
 import rnn_scaling
 from rnn_scaling.analysis.metrics import METRICS
+from rnn_scaling.config.flags import FlagErrors
 from rnn_scaling.records import record
-from rnn_scaling.settings.flags import FlagErrors
 from rnn_scaling.sweeps import invocations
 from tests.support.compared import write
 from tests.support.faults import logged, plant, trainer

@@ -10,10 +10,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rnn_scaling import registry
+from rnn_scaling.analysis.audit import auditing, own_records
+from rnn_scaling.analysis.audit.auditing import audit
 from rnn_scaling.analysis.comparison import judgement, matching
-from rnn_scaling.audit import auditing, own_records
-from rnn_scaling.audit.auditing import audit
+from rnn_scaling.config import registry
 from rnn_scaling.importers import any_format, rendering
 from rnn_scaling.records import folder, record
 from rnn_scaling.reports import audit_report, comparison, report_files, summary_builder

@@ -12,16 +12,13 @@ from tests.support.paths import ROOT
 
 # Packages from the lowest layer up: a package imports only from the rows above its own.
 LAYERS = [
-    ["entry"],
-    ["files", "processes"],
-    ["machine", "models", "cluster", "registry"],
-    ["settings"],
+    ["system", "models"],
+    ["config", "cluster"],
     ["records"],
-    ["analysis", "audit", "data"],
-    ["importers"],
-    ["training"],
+    ["analysis", "data"],
+    ["importers", "training"],
     ["sweeps", "reports"],
-    ["inspection", "trainers"],
+    ["inspection", "frameworks"],
     ["train", "verification", "links"],
     ["commands", "keras"],
     ["__main__"],
@@ -42,8 +39,8 @@ LOADS_TENSORFLOW = (
     "rnn_scaling/links/reduce.py",
     "rnn_scaling/links/worker.py",
     "rnn_scaling/reports/tensorboard/event_files.py",
-    "rnn_scaling/trainers/keras.py",
-    "rnn_scaling/trainers/reference.py",
+    "rnn_scaling/frameworks/keras.py",
+    "rnn_scaling/frameworks/reference.py",
     "rnn_scaling/verification/",
 )
 NEVER_TENSORFLOW = (
@@ -96,7 +93,7 @@ LOADED_LATE = {  # inside the function that needs it, once flags are right
         "rnn_scaling/reports/run_files.py",
         "rnn_scaling/reports/tensorboard/event_files.py",
     ),
-    ("rnn_scaling/trainers/starting.py", "rnn_scaling/trainers/reference.py"),
+    ("rnn_scaling/frameworks/starting.py", "rnn_scaling/frameworks/reference.py"),
     ("rnn_scaling/verification/session.py", "rnn_scaling/verification/asynchronous.py"),
     ("rnn_scaling/verification/session.py", "rnn_scaling/verification/certifier.py"),
     ("rnn_scaling/verification/session.py", "rnn_scaling/verification/machine.py"),
@@ -116,7 +113,7 @@ def modules():
 
 
 def package_of(module):
-    """ "models/batch.py" -> "models", "rnn_scaling/machine/cores.py" -> "machine"."""
+    """ "models/batch.py" -> "models", "rnn_scaling/system/machine/cores.py" -> "machine"."""
     parts = Path(module).with_suffix("").parts
     return parts[0] if parts[0] == "models" else parts[1]
 

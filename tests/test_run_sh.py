@@ -118,10 +118,10 @@ def test_only_the_tab_profile_brings_its_packages(run, flag):
     )
     assert (
         started
-        == f"{ROOT}/rnn_scaling/processes/start.py {ROOT}/run.sh rnn_scaling tensorboard --port=0 {flag}"
+        == f"{ROOT}/rnn_scaling/system/processes/start.py {ROOT}/run.sh rnn_scaling tensorboard --port=0 {flag}"
     )
     assert run("tensorboard", flag).notes == [
-        f"{ROOT}/rnn_scaling/processes/start.py {ROOT}/run.sh rnn_scaling tensorboard {flag}"
+        f"{ROOT}/rnn_scaling/system/processes/start.py {ROOT}/run.sh rnn_scaling tensorboard {flag}"
     ]
 
 
@@ -326,7 +326,7 @@ def test_paths_and_commands_to_paste_are_those_of_the_caller(
     place, path, program = (tmp_path / "notes.called").read_text().strip().split("|")
     assert os.path.realpath(place) == os.path.realpath(here)
     assert program == pasted.format(root=str(root).replace(" ", "\\ "))
-    assert os.path.realpath(path) == str(ROOT / "rnn_scaling/processes/start.py")
+    assert os.path.realpath(path) == str(ROOT / "rnn_scaling/system/processes/start.py")
 
 
 def test_an_environment_whose_python_is_gone_is_made_anew(run, tmp_path):

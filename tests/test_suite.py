@@ -50,7 +50,8 @@ def test_quick_leaves_out_what_loads_tensorflow():
         "tests/machine",
     )
     assert (
-        done.returncode == 0 and "tests/machine/test_clock_sampler.py::" in done.stdout
+        done.returncode == 0
+        and "tests/system/machine/test_clock_sampler.py::" in done.stdout
     ), done.stdout
     assert (
         "test_graph_view" not in done.stdout

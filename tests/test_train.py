@@ -11,11 +11,11 @@ import sys
 
 import pytest
 
+from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.data import make_tfrecords
 from rnn_scaling.importers import mlperf
 from rnn_scaling.records import record
 from rnn_scaling.reports.numbers import plain
-from rnn_scaling.settings.config import OPTIONS
 from tests.support.forked import NOBODY, TINY, Trainer, as_built, as_built_and_telling
 from tests.support.paths import ROOT
 
@@ -110,7 +110,7 @@ def test_stderr_is_progress_in_plain_lines_and_nothing_else(good_run):
 def test_onednn_that_is_off_by_default_is_said(
     onednn, set_to, said, monkeypatch, capsys, tf
 ):
-    from rnn_scaling.settings import config as configs
+    from rnn_scaling.config import run_config as configs
     from rnn_scaling.training import benchmark
 
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)

@@ -27,7 +27,7 @@ VARIANTS = {
 }
 WORKPLACE_PREFIX = "rnn-scaling-kernels-"
 # Run as a program, because the package of the networks imports no other.
-TETHER = Path(__file__).parents[2] / "processes" / "tether.py"
+TETHER = Path(__file__).parents[2] / "system" / "processes" / "tether.py"
 
 
 def main() -> int:

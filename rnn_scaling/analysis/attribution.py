@@ -27,15 +27,14 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling import registry
 from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.confidence import Interval, combine, ratio, slope
 from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.rows import Key, Row, measured_batches, row_key
 from rnn_scaling.analysis.significance import foreseen, more_repeats
-from rnn_scaling.machine.cores import most_of_ideal
-from rnn_scaling.settings import scale
-from rnn_scaling.settings.spelling import command
+from rnn_scaling.config import registry, scale
+from rnn_scaling.config.spelling import command
+from rnn_scaling.system.machine.cores import most_of_ideal
 
 FIXED, CONTENTION, EXCHANGE, INPUT, IMBALANCE = (
     "fixed cost",

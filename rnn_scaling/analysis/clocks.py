@@ -4,8 +4,8 @@ import dataclasses
 import statistics
 from collections.abc import Hashable, Sequence
 
-from rnn_scaling.machine import throttling
 from rnn_scaling.records.environment import ClockedDevice, ClockReading, Clocks
+from rnn_scaling.system.machine import throttling
 
 TOLERANCE = 0.01  # equal devices may differ by so much
 NOTICEABLE = 0.05  # share of the samples under load from which on a GPU that was held down is named

@@ -12,8 +12,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from rnn_scaling.machine.load import NOTICEABLE, of_one_device
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.system.machine.load import NOTICEABLE, of_one_device
 
 # An interval over runs needs two of them.
 FEWEST_QUIET = 2

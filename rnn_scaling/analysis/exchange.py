@@ -4,9 +4,9 @@ Counted is what crosses a device's edge: the gradient that leaves it, and the su
 An all-reduce may move more, or less with many devices (docs/modes.md).
 """
 
+from rnn_scaling.config.naming import TRAINER
+from rnn_scaling.config.registry import VARIABLE_UPDATES
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.registry import VARIABLE_UPDATES
-from rnn_scaling.settings.naming import TRAINER
 
 GATHERED = (
     "int8"  # each tower gets the numbers of every other one, and adds them itself

@@ -19,12 +19,12 @@ from rnn_scaling.analysis.series_titles import (
     titles,
     told_facts,
 )
-from rnn_scaling.files.terminal import three_digits
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config import scale
+from rnn_scaling.config.conditions import NOT_COMPARED, NOT_COMPARED_THEIRS
+from rnn_scaling.config.naming import TRAINER, distinguishing
 from rnn_scaling.records import folder as folders
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import scale
-from rnn_scaling.settings.conditions import NOT_COMPARED, NOT_COMPARED_THEIRS
-from rnn_scaling.settings.naming import TRAINER, distinguishing
+from rnn_scaling.system.files.terminal import three_digits
 
 if TYPE_CHECKING:
     import pandas

@@ -7,10 +7,10 @@ import dataclasses
 from collections.abc import Sequence
 
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.machine.system import GIB
-from rnn_scaling.processes.tether import KILLED
+from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings.config import OPTIONS
+from rnn_scaling.system.machine.system import GIB
+from rnn_scaling.system.processes.tether import KILLED
 
 FINENESS = 16  # the search ends when the answer is known to one part in this number
 OUT_OF_MEMORY = ("ResourceExhaustedError", "MemoryError")

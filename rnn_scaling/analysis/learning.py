@@ -10,13 +10,13 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate
 
-from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
 from rnn_scaling.analysis.losses import OtherLosses, other_losses
 from rnn_scaling.analysis.rows import Row
+from rnn_scaling.config import registry
+from rnn_scaling.config.naming import TRAINER
 from rnn_scaling.records.parts import Batches
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings.naming import TRAINER
 
 WINDOW_BATCHES = 10  # of the largest global batch make a window
 LEVELS = (

@@ -5,11 +5,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling import entry
 from rnn_scaling.analysis.machines import machine, nodes
-from rnn_scaling.files import input_files
 from rnn_scaling.records.decoding import Length, Name, Part, PositiveCount, decode
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.system import entry
+from rnn_scaling.system.files import input_files
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling import registry
 from rnn_scaling.analysis import confidence, disturbance
 from rnn_scaling.analysis.confidence import (
     Interval,
@@ -34,17 +33,17 @@ from rnn_scaling.analysis.metrics import (
     is_inference,
 )
 from rnn_scaling.analysis.prices import NO_PRICES, PricedMachine, PriceList
-from rnn_scaling.models.workloads import TRANSLATED, WORKLOADS, Entry
-from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import scale
-from rnn_scaling.settings.conditions import (
+from rnn_scaling.config import registry, scale
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.conditions import (
     NOT_COMPARED,
     NOT_COMPARED_THEIRS,
     RESOLVED,
     unread_options,
 )
-from rnn_scaling.settings.naming import TRAINER, network
+from rnn_scaling.config.naming import TRAINER, network
+from rnn_scaling.models.workloads import TRANSLATED, WORKLOADS, Entry
+from rnn_scaling.records.record import RunRecord
 
 DevicesAndSamples = tuple[int, int]  # devices, samples of all of them in a step
 

@@ -7,15 +7,14 @@ from rnn_scaling.analysis.comparison.differences import WORK_OPTIONS
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.grouping import grouped
 from rnn_scaling.analysis.rows import DECODER, Row, series_key
-from rnn_scaling.models.kernels import KERNELS
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import naming, scale
-from rnn_scaling.settings.conditions import (
+from rnn_scaling.config import naming, scale
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.conditions import (
     NOT_COMPARED_THEIRS,
     RESOLVED,
     unread_options,
 )
-from rnn_scaling.settings.naming import (
+from rnn_scaling.config.naming import (
     HOW_RUN,
     NAMED,
     TRAINER,
@@ -23,6 +22,7 @@ from rnn_scaling.settings.naming import (
     told_apart,
     told_work,
 )
+from rnn_scaling.models.kernels import KERNELS
 
 SIZES = (
     "model",

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
-from rnn_scaling.files import input_files
+from rnn_scaling.system.files import input_files
 
 VARIABLE, FILE_VARIABLE = "RNN_SCALING_JOB_TOKEN", "RNN_SCALING_JOB_TOKEN_FILE"
 SHORTEST, LONGEST = 16, 4096  # characters

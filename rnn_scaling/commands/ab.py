@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
-from rnn_scaling.settings import flags
+from rnn_scaling.config import flags
 from rnn_scaling.sweeps import pairs, sweep
 from rnn_scaling.sweeps.command_trainer import CommandTrainer
 from rnn_scaling.sweeps.conduct import conduct
 from rnn_scaling.sweeps.ranks import TRAINER
 from rnn_scaling.sweeps.runs import Trainer
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
+from rnn_scaling.system import entry
 
 USAGE = """\
 Which of two settings is faster, and is the difference real? Runs both in turns (A B B A A B B A ...), so that drift of

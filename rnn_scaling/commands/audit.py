@@ -5,9 +5,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling import entry
+from rnn_scaling.config import flags
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import flags
+from rnn_scaling.system import entry
 
 USAGE = """\
 Finds numbers in tables of scaling results that contradict other numbers of the same table by more than rounding:
@@ -49,9 +49,11 @@ class AuditOptions:
 @entry.command
 def main(words: Sequence[str]) -> int:
     options = flags.read(words, USAGE, AuditOptions, "audit")
-    from rnn_scaling.audit import auditing  # late: help and mistakes do not wait for it
-    from rnn_scaling.files import terminal
+    from rnn_scaling.analysis.audit import (
+        auditing,  # late: help and mistakes do not wait for it
+    )
     from rnn_scaling.reports import audit_report
+    from rnn_scaling.system.files import terminal
 
     files = [file for path in options.files for file in auditing.files(path) or [path]]
     reports = [auditing.audit(file, options.max_numbers) for file in files]

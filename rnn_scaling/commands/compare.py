@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling import entry
 from rnn_scaling.analysis.comparison.compared_metrics import CHOICES, RATE
+from rnn_scaling.config import flags
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import flags
+from rnn_scaling.system import entry
 
 USAGE = """\
 Is AFTER slower than BEFORE, and can these runs tell? BEFORE and AFTER are folders of run records, as a sweep writes

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from rnn_scaling import entry, train
+from rnn_scaling import train
+from rnn_scaling.system import entry
 
 USAGE = """\
 Translates with a network and reports its speed in tokens and sentences per second, and how long a batch takes. It is

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rnn_scaling import entry
-from rnn_scaling.files import terminal
-from rnn_scaling.machine import commits, load
+from rnn_scaling.config import flags
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import flags
+from rnn_scaling.system import entry
+from rnn_scaling.system.files import terminal
+from rnn_scaling.system.machine import commits, load
 
 if TYPE_CHECKING:
     from rnn_scaling.analysis.history.curves import Timeline

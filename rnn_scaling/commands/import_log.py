@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rnn_scaling import entry, registry
+from rnn_scaling.config import flags, registry
 from rnn_scaling.importers.rank_tags import Ranks
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import flags
+from rnn_scaling.system import entry
 
 if TYPE_CHECKING:
     from rnn_scaling.importers.common import ImportedLog

@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
-from rnn_scaling.machine.gpus import machine_size
+from rnn_scaling.config import flags
+from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.models import kernels
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import flags
-from rnn_scaling.settings.config import OPTIONS
 from rnn_scaling.sweeps.conduct import ConductOptions, conduct_sweep
 from rnn_scaling.sweeps.plan import plan, split
 from rnn_scaling.sweeps.ranks import TRAINER
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
+from rnn_scaling.system import entry
+from rnn_scaling.system.machine.gpus import machine_size
 
 USAGE = f"""\
 How many operators does the graph have, how many kernels does a step run, and why does one encoder need so many more

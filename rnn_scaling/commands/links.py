@@ -5,10 +5,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling import entry
+from rnn_scaling.config import flags
 from rnn_scaling.links import plan, processes
-from rnn_scaling.machine.gpus import DeviceError
-from rnn_scaling.settings import flags
+from rnn_scaling.system import entry
+from rnn_scaling.system.machine.gpus import DeviceError
 
 USAGE = """\
 Measures what limits the exchange of gradients: the host's memory, copies between host and GPUs and between GPUs
@@ -47,12 +47,12 @@ def main(words: Sequence[str], worker: Sequence[str] = processes.WORKER) -> int:
         raise entry.Refusal(
             f"--out={out}: {e.strerror or e}; name another folder"
         ) from None
-    from rnn_scaling.files.terminal import tell
     from rnn_scaling.links import (
         measuring,
         table,
     )  # these load numpy and matplotlib, so a wrong flag is reported first
-    from rnn_scaling.machine.environment import read_environment
+    from rnn_scaling.system.files.terminal import tell
+    from rnn_scaling.system.machine.environment import read_environment
 
     environment = read_environment()
     measured = measuring.measure(wanted, worker)

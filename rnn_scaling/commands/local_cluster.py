@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from rnn_scaling import entry, registry
-from rnn_scaling.settings import flags
+from rnn_scaling.config import flags, registry
 from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.limited_links import run as limited_links
+from rnn_scaling.system import entry
 
 _MODES = ", ".join(
     mode for mode in registry.VARIABLE_UPDATES if registry.is_distributed(mode)

@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Sequence
 
-from rnn_scaling import entry
+from rnn_scaling.config import flags
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import flags
+from rnn_scaling.system import entry
 from rnn_scaling.training.native_log import NativeLog
 
 USAGE = """\

@@ -4,11 +4,11 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling import entry
-from rnn_scaling.files.output_files import write_bytes
-from rnn_scaling.files.terminal import tell
+from rnn_scaling.config import flags
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import flags
+from rnn_scaling.system import entry
+from rnn_scaling.system.files.output_files import write_bytes
+from rnn_scaling.system.files.terminal import tell
 
 USAGE = """\
 Where does a step go? For each tower: forward, backward, update, exchange that compute does not hide, waiting for other

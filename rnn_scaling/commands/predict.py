@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from rnn_scaling import entry
 from rnn_scaling.commands.prediction_options import PredictOptions
-from rnn_scaling.settings import flags
+from rnn_scaling.config import flags
+from rnn_scaling.system import entry
 
 USAGE = """\
 Predicts the rate on more devices than were measured, with 95 % intervals: from a folder of run records, or from

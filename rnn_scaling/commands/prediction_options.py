@@ -7,9 +7,9 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rnn_scaling import entry
+from rnn_scaling.config import flags
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import flags
+from rnn_scaling.system import entry
 
 if TYPE_CHECKING:  # help and wrong flags do not wait for it
     from rnn_scaling.analysis.prediction.curves import Link

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rnn_scaling import entry
 from rnn_scaling.analysis import prices
 from rnn_scaling.analysis.prediction import changes, predicting, sizing
 from rnn_scaling.analysis.prediction import track_record as records
@@ -23,7 +22,6 @@ from rnn_scaling.commands.prediction_options import (
     WhatifOptions,
 )
 from rnn_scaling.commands.prediction_series import chosen, every_series
-from rnn_scaling.files import terminal
 from rnn_scaling.records import predictions
 from rnn_scaling.reports import report_files
 from rnn_scaling.reports.page import prediction as page
@@ -36,6 +34,8 @@ from rnn_scaling.reports.prediction import (
     to_json,
 )
 from rnn_scaling.reports.wording import sentence
+from rnn_scaling.system import entry
+from rnn_scaling.system.files import terminal
 
 Answer = TypeVar("Answer")
 DEFAULT = Path("results")  # whose subfolders hold predictions

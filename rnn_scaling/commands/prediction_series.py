@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry, registry
+from rnn_scaling.analysis.audit import documents
 from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.prediction import from_rows
 from rnn_scaling.analysis.prediction.costs import exchange_s
@@ -15,12 +15,13 @@ from rnn_scaling.analysis.prediction.curves import (
 )
 from rnn_scaling.analysis.prediction.from_rows import MeasuredSeries
 from rnn_scaling.analysis.rows import with_baselines
-from rnn_scaling.audit import documents
 from rnn_scaling.commands import prediction_tables
 from rnn_scaling.commands.prediction_options import PredictionOptions
-from rnn_scaling.files import input_files
+from rnn_scaling.config import registry
 from rnn_scaling.links.series import ALL_REDUCE
 from rnn_scaling.records import folder as folders
+from rnn_scaling.system import entry
+from rnn_scaling.system.files import input_files
 
 MOST_OF_TABLES = 24  # series of tables that are answered at once
 LINKS_SCHEMA = "rnn_scaling.links/1"

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from rnn_scaling.analysis.audit import derived, documents, numbers
+from rnn_scaling.analysis.audit.tables import Column, Item, View, views
 from rnn_scaling.analysis.prediction.curves import (
     STRONG,
     WEAK,
@@ -18,8 +20,6 @@ from rnn_scaling.analysis.prediction.curves import (
 from rnn_scaling.analysis.prediction.from_rows import MeasuredSeries
 from rnn_scaling.analysis.prediction.predicting import SPEEDUP
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.audit import derived, documents, numbers
-from rnn_scaling.audit.tables import Column, Item, View, views
 
 MOST = 200  # series that are read from one file
 LONGEST_TITLE = 40  # letters of a title in the name of a series

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from rnn_scaling import entry
-from rnn_scaling.files.terminal import tell
-from rnn_scaling.settings import flags
+from rnn_scaling.config import flags
 from rnn_scaling.sweeps import recommend
 from rnn_scaling.sweeps.ranks import TRAINER
+from rnn_scaling.system import entry
+from rnn_scaling.system.files.terminal import tell
 
 USAGE = """\
 Measures the update modes that train one model on all devices of this machine and prints the command that trains

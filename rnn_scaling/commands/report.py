@@ -5,9 +5,9 @@ import errno
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling import entry, registry
+from rnn_scaling.config import flags, registry
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import flags
+from rnn_scaling.system import entry
 
 _FILES = "\n".join(
     f"    {report.file:17} {report.help}" for report in registry.REPORTS.values()

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rnn_scaling import entry
 from rnn_scaling.commands.prediction_options import BITS, LARGEST, PredictionOptions
+from rnn_scaling.config import flags
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import flags
+from rnn_scaling.system import entry
 
 if TYPE_CHECKING:
     from rnn_scaling.analysis.prediction.curves import Curve

@@ -3,14 +3,14 @@
 import sys
 from collections.abc import Sequence
 
-from rnn_scaling import entry, registry
 from rnn_scaling.commands import history
+from rnn_scaling.config import flags, registry
+from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.models import kernels
-from rnn_scaling.settings import flags
-from rnn_scaling.settings.config import OPTIONS
 from rnn_scaling.sweeps import certificates, sweep
 from rnn_scaling.sweeps.ranks import TRAINER
 from rnn_scaling.sweeps.sweep import ENOUGH, FEWEST, MOST
+from rnn_scaling.system import entry
 
 _ENCODERS = kernels.swept(str(OPTIONS["unit_type"].default))
 USAGE = f"""\

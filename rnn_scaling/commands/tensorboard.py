@@ -9,9 +9,9 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling import entry
+from rnn_scaling.config import flags
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import flags
+from rnn_scaling.system import entry
 
 USAGE = """\
 Starts TensorBoard on the runs that were trained with --log_dir: Scalars, Graphs and Text, and with --profile the

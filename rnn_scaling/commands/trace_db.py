@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from rnn_scaling import entry
-from rnn_scaling.files import input_files
+from rnn_scaling.config import flags
 from rnn_scaling.inspection.trace_databases import report, summary
 from rnn_scaling.inspection.trace_databases.database import TraceDbError, opened
 from rnn_scaling.inspection.trace_databases.layouts import layout_of
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import flags
+from rnn_scaling.system import entry
+from rnn_scaling.system.files import input_files
 
 USAGE = """\
 Summarizes a trace database: time by kernel and by copy kind, busy and idle time of each device, hidden and exposed

@@ -7,16 +7,16 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling import entry
 from rnn_scaling.cluster import launch as launches
 from rnn_scaling.cluster.failure import ClusterError
+from rnn_scaling.config import conflicts, flags
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.spelling import spell
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import conflicts, flags
-from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.certificates import TIMING, VERIFIER, defaults_of
 from rnn_scaling.sweeps.plan import OF_ONE_RUN
+from rnn_scaling.system import entry
 
 USAGE = """\
 Does a mode train correctly? Trains in that mode and, batch by batch, serially on one device: the batches of all towers

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from rnn_scaling import entry
 from rnn_scaling.commands.prediction_options import WhatifOptions
-from rnn_scaling.settings import flags
+from rnn_scaling.config import flags
+from rnn_scaling.system import entry
 
 USAGE = """\
 Says which change would help most: for each change alone and for all together, the rate and the efficiency, with 95 %

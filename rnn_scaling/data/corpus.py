@@ -20,9 +20,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO
 
-from rnn_scaling.files import input_files
+from rnn_scaling.config.run_options import DataOptions
 from rnn_scaling.models.batch import Side
-from rnn_scaling.settings.run_options import DataOptions
+from rnn_scaling.system.files import input_files
 
 _SHOWN_CHARS = 60
 MAX_LINE_BYTES = 1 << 16  # some ten thousand words

@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from rnn_scaling.config.run_options import DataOptions
 from rnn_scaling.data.corpus import DataError
-from rnn_scaling.files import input_files
-from rnn_scaling.settings.run_options import DataOptions
+from rnn_scaling.system.files import input_files
 
 NUM_CLASSES = 10
 IMAGE_BYTES = 3 * 32 * 32

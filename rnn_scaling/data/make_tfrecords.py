@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from rnn_scaling.config.registry import DATA_SOURCES
 from rnn_scaling.data.tfrecord import ENCODED, LABEL
-from rnn_scaling.files.output_files import replacing
-from rnn_scaling.registry import DATA_SOURCES
+from rnn_scaling.system.files.output_files import replacing
 
 _PATTERN, _NOISE = (
     (6, 8, 3),

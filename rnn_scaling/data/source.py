@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rnn_scaling.settings.run_options import DataOptions
+from rnn_scaling.config.run_options import DataOptions
 
 if TYPE_CHECKING:  # it loads TensorFlow
     from rnn_scaling.models.layout import Layout

@@ -17,12 +17,12 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from rnn_scaling.config.run_options import DataOptions
 from rnn_scaling.data import device, image_files, pipeline, tfrecord_frames
 from rnn_scaling.data.corpus import DataError
 from rnn_scaling.data.source import Feed, Source
 from rnn_scaling.models.batch import ImageBatch
 from rnn_scaling.models.layout import CHANNELS, ImageLayout
-from rnn_scaling.settings.run_options import DataOptions
 
 ENCODED, LABEL = "image/encoded", "image/class/label"
 NUM_CLASSES = 1000

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from typing import IO
 
-from rnn_scaling.files import input_files
+from rnn_scaling.system.files import input_files
 
 _HEADER = struct.Struct("<QI")
 _FOOTER_BYTES = 4

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rnn_scaling import registry
+from rnn_scaling.config import registry
 from rnn_scaling.importers import mlperf_system
 from rnn_scaling.importers.common import ImportedLog, LogError, read_lines
 from rnn_scaling.importers.rank_tags import Ranks

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from rnn_scaling.audit.numbers import Printed
+from rnn_scaling.analysis.audit.numbers import Printed
 from rnn_scaling.importers import line_clock, printed_numbers, running_average
 from rnn_scaling.importers.common import (
     ImportedLog,

@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from rnn_scaling.audit import numbers
-from rnn_scaling.files import input_files
-from rnn_scaling.files.markdown import Table
+from rnn_scaling.analysis.audit import numbers
 from rnn_scaling.importers.rank_tags import untag
 from rnn_scaling.records.parts import LogFinding
+from rnn_scaling.system.files import input_files
+from rnn_scaling.system.files.markdown import Table
 
 PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
 MAX_ROWS = 100_000  # rows of one log that are kept

@@ -8,7 +8,6 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-from rnn_scaling.files.markdown import Table
 from rnn_scaling.importers.common import (
     ImportedLog,
     Problems,
@@ -17,6 +16,7 @@ from rnn_scaling.importers.common import (
     finish,
     positive,
 )
+from rnn_scaling.system.files.markdown import Table
 
 FORMAT = "bandwidth_test"
 detect = detector(

@@ -9,8 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from rnn_scaling.audit import numbers
-from rnn_scaling.files.markdown import Table, Value
+from rnn_scaling.analysis.audit import numbers
 from rnn_scaling.importers import common
 from rnn_scaling.importers.common import (
     ImportedLog,
@@ -24,6 +23,7 @@ from rnn_scaling.importers.common import (
 )
 from rnn_scaling.importers.rank_tags import Ranks
 from rnn_scaling.records.parts import LogFinding, LogFindingKind
+from rnn_scaling.system.files.markdown import Table, Value
 
 FORMAT = "gnmt"
 UNIT = "tokens/s"

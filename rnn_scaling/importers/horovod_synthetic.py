@@ -9,8 +9,8 @@ import re
 import statistics
 from collections.abc import Iterable
 
-from rnn_scaling.audit import numbers
-from rnn_scaling.audit.numbers import Printed
+from rnn_scaling.analysis.audit import numbers
+from rnn_scaling.analysis.audit.numbers import Printed
 from rnn_scaling.importers import common, rank_totals
 from rnn_scaling.importers.common import (
     ImportedLog,

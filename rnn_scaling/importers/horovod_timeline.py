@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rnn_scaling.files.markdown import Table
 from rnn_scaling.importers.common import ImportedLog, Problems, finish, finite
 from rnn_scaling.importers.json_stream import JsonFault, items
+from rnn_scaling.system.files.markdown import Table
 
 FORMAT = "horovod_timeline"
 MAX_TENSORS = 100_000

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rnn_scaling import registry
+from rnn_scaling.config import registry
 from rnn_scaling.importers import printed_numbers
 from rnn_scaling.importers.rank_tags import Ranks
 from rnn_scaling.records.parts import LogFinding, PrintedOutput

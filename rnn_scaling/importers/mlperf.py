@@ -10,9 +10,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.audit.numbers import Printed
-from rnn_scaling.files import input_files
-from rnn_scaling.files.markdown import Table, Value
+from rnn_scaling.analysis.audit.numbers import Printed
 from rnn_scaling.importers import mlperf_v05, outliers
 from rnn_scaling.importers.common import (
     ImportedLog,
@@ -24,6 +22,8 @@ from rnn_scaling.importers.common import (
     finite,
     numbered,
 )
+from rnn_scaling.system.files import input_files
+from rnn_scaling.system.files.markdown import Table, Value
 
 FORMAT = "mlperf"
 TOKEN = ":::MLLOG "

@@ -5,8 +5,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from rnn_scaling.files import input_files
-from rnn_scaling.files.markdown import Table, Value
 from rnn_scaling.importers import mlperf
 from rnn_scaling.importers.common import (
     ImportedLog,
@@ -15,6 +13,8 @@ from rnn_scaling.importers.common import (
     finish,
     read_lines,
 )
+from rnn_scaling.system.files import input_files
+from rnn_scaling.system.files.markdown import Table, Value
 
 FORMAT = "mlperf_system"
 COLUMNS = (

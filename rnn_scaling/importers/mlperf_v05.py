@@ -11,8 +11,8 @@ import dataclasses
 import re
 from typing import Any
 
-from rnn_scaling.files import input_files
 from rnn_scaling.importers.common import finite
+from rnn_scaling.system.files import input_files
 
 LINE = re.compile(
     r":::MLPv0\.5\.\d (\w{1,80}) (\d{1,12}(?:\.\d{1,9})?) \([^)]{0,200}\) "

@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rnn_scaling.audit.numbers import Printed
-from rnn_scaling.files.markdown import Table
+from rnn_scaling.analysis.audit.numbers import Printed
 from rnn_scaling.importers import common
 from rnn_scaling.importers.common import (
     ImportedLog,
@@ -21,6 +20,7 @@ from rnn_scaling.importers.common import (
     not_negative,
     printed,
 )
+from rnn_scaling.system.files.markdown import Table
 
 FORMAT = "nccl_tests"
 COLUMNS = (

@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rnn_scaling.audit.numbers import Printed
-from rnn_scaling.files import input_files
+from rnn_scaling.analysis.audit.numbers import Printed
 from rnn_scaling.importers.common import (
     ImportedLog,
     Problems,
@@ -29,6 +28,7 @@ from rnn_scaling.importers.nccl_tests import (
     table,
     whole,
 )
+from rnn_scaling.system.files import input_files
 
 FORMAT = "nccl_tests_json"
 _RESULTS = re.compile(r'"results"\s*:\s*\[')

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rnn_scaling import registry
-from rnn_scaling.audit import numbers
+from rnn_scaling.analysis.audit import numbers
+from rnn_scaling.config import registry
 from rnn_scaling.importers import (
     any_format,
     line_clock,

@@ -8,7 +8,6 @@ import re
 import statistics
 from collections.abc import Container, Iterable, Sequence
 
-from rnn_scaling.files.markdown import Table
 from rnn_scaling.importers import outliers
 from rnn_scaling.importers.common import (
     ImportedLog,
@@ -19,6 +18,7 @@ from rnn_scaling.importers.common import (
     not_negative,
     positive,
 )
+from rnn_scaling.system.files.markdown import Table
 
 FORMAT = "p2p_bandwidth_latency"
 detect = detector(

@@ -2,7 +2,7 @@
 
 import re
 
-from rnn_scaling import entry
+from rnn_scaling.system import entry
 
 MOST_LINES = 5  # different lines of a run that are kept
 MOST_LETTERS = 200  # of such a line

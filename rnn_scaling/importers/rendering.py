@@ -6,15 +6,15 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling import entry
-from rnn_scaling.audit import auditing
-from rnn_scaling.audit import tables as audit_tables
-from rnn_scaling.audit.finding import Finding
-from rnn_scaling.audit.numbers import Printed
-from rnn_scaling.files import input_files
-from rnn_scaling.files.markdown import Table, Value, csv_cell, markdown_table
+from rnn_scaling.analysis.audit import auditing
+from rnn_scaling.analysis.audit import tables as audit_tables
+from rnn_scaling.analysis.audit.finding import Finding
+from rnn_scaling.analysis.audit.numbers import Printed
 from rnn_scaling.importers import baselines, mlperf
 from rnn_scaling.importers.common import ImportedLog, ScalingRow
+from rnn_scaling.system import entry
+from rnn_scaling.system.files import input_files
+from rnn_scaling.system.files.markdown import Table, Value, csv_cell, markdown_table
 
 MARKDOWN_ROWS = 100
 SCHEMA = "rnn_scaling.import/1"

@@ -9,8 +9,8 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 
-from rnn_scaling.audit import numbers
-from rnn_scaling.audit.numbers import Printed
+from rnn_scaling.analysis.audit import numbers
+from rnn_scaling.analysis.audit.numbers import Printed
 from rnn_scaling.importers import rank_totals
 from rnn_scaling.importers.common import ImportedLog, ScalingRow, detector, positive
 from rnn_scaling.importers.rank_totals import RankReader, Total

@@ -7,9 +7,9 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 
-from rnn_scaling.files.markdown import Table
 from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish
-from rnn_scaling.machine import topology
+from rnn_scaling.system.files.markdown import Table
+from rnn_scaling.system.machine import topology
 
 FORMAT = "nvidia_smi_topo"
 _DETECT = re.compile(r"^[^\n]*\bGPU0\b[^\n]*\n[^\n]*\bGPU0\s+X\b", re.MULTILINE)

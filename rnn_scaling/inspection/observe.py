@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
-from rnn_scaling.files.output_files import write_bytes
 from rnn_scaling.inspection import chrome, operators, phases, placement, tracing, xplane
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.step_parts import Graph, Trace
+from rnn_scaling.system import entry
+from rnn_scaling.system.files.output_files import write_bytes
 from rnn_scaling.training.towers import StepResult, TrainStep
 
 COUNTED_STEPS = (

@@ -26,7 +26,7 @@ import numpy as np
 
 from rnn_scaling.links import rounds
 from rnn_scaling.links.series import COPY, Point, Series
-from rnn_scaling.machine.gpus import DeviceError
+from rnn_scaling.system.machine.gpus import DeviceError
 
 BUDGET_S = 2.0  # of one size of one link
 HOST_CLOCK = "by the host's clock, two threads"

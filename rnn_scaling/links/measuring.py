@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
-from rnn_scaling.files import input_files
-from rnn_scaling.files.output_files import write_bytes, write_text
-from rnn_scaling.files.terminal import Board
 from rnn_scaling.links import gemm, picture, plan, processes, series, table
 from rnn_scaling.links.gemm import Gemm
 from rnn_scaling.links.plan import Plan
 from rnn_scaling.links.processes import WorkerOutcome
 from rnn_scaling.links.series import Series
 from rnn_scaling.links.table import Measurements
-from rnn_scaling.machine import peaks, topology
+from rnn_scaling.system import entry
+from rnn_scaling.system.files import input_files
+from rnn_scaling.system.files.output_files import write_bytes, write_text
+from rnn_scaling.system.files.terminal import Board
+from rnn_scaling.system.machine import peaks, topology
 
 SCHEMA = "rnn_scaling.links/1"
 NOTHING = "nothing"  # the series of the call in which nothing is exchanged

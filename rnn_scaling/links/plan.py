@@ -5,14 +5,19 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rnn_scaling.config import all_reduce_spec, flags
+from rnn_scaling.config import run_config as config
+from rnn_scaling.config.registry import ALL_REDUCES
+from rnn_scaling.config.run_config import pool_sizes
 from rnn_scaling.links.series import FLOAT32_BYTES, size_text, sizes_between
-from rnn_scaling.machine import system
-from rnn_scaling.machine.cores import available_cores
-from rnn_scaling.machine.gpus import free_gpu_memory_mib, uneven_towers, visible_gpus
 from rnn_scaling.models.config import option
-from rnn_scaling.registry import ALL_REDUCES
-from rnn_scaling.settings import all_reduce_spec, config, flags
-from rnn_scaling.settings.config import pool_sizes
+from rnn_scaling.system.machine import system
+from rnn_scaling.system.machine.cores import available_cores
+from rnn_scaling.system.machine.gpus import (
+    free_gpu_memory_mib,
+    uneven_towers,
+    visible_gpus,
+)
 
 MEMORY, COPIES, COMPUTE, ALL_REDUCE = PARTS = (
     "memory",

@@ -12,7 +12,7 @@ from typing import Any
 from rnn_scaling.links.gemm import Gemm
 from rnn_scaling.links.rounds import Tell
 from rnn_scaling.links.series import Series
-from rnn_scaling.processes import process
+from rnn_scaling.system.processes import process
 
 WORKER = process.our_module("rnn_scaling.links.worker")
 

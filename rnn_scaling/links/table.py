@@ -6,7 +6,6 @@ import os
 import statistics
 from collections.abc import Sequence
 
-from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.links import gemm
 from rnn_scaling.links.gemm import Gemm
 from rnn_scaling.links.series import (
@@ -18,6 +17,7 @@ from rnn_scaling.links.series import (
     Series,
     size_text,
 )
+from rnn_scaling.system.files.markdown import markdown_table
 
 MISSING, NO_COPY = "n/a", "no copy"
 GIGA = 1e9

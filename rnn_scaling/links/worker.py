@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
-from rnn_scaling.files.output_files import write_bytes
 from rnn_scaling.links import series
 from rnn_scaling.links.processes import WorkerOutcome
-from rnn_scaling.machine.cores import available_cores, bind_to_cores
-from rnn_scaling.machine.gpus import DeviceError, prepare_cuda_order
-from rnn_scaling.machine.load import NOTICEABLE, LoadMeter
+from rnn_scaling.system import entry
+from rnn_scaling.system.files.output_files import write_bytes
+from rnn_scaling.system.machine.cores import available_cores, bind_to_cores
+from rnn_scaling.system.machine.gpus import DeviceError, prepare_cuda_order
+from rnn_scaling.system.machine.load import NOTICEABLE, LoadMeter
 
 Write = Callable[[WorkerOutcome], None]
 
@@ -105,7 +105,7 @@ def _compute(request: dict[str, Any], write: Write) -> None:
 def _all_reduce(request: dict[str, Any], write: Write) -> None:
     """One algorithm, or nothing exchanged where none is named."""
     engine = _start(request)
-    from rnn_scaling import registry
+    from rnn_scaling.config import registry
     from rnn_scaling.links import reduce
 
     name = request["algorithm"]
@@ -133,8 +133,9 @@ def _all_reduce(request: dict[str, Any], write: Write) -> None:
 
 def gradient_bytes() -> tuple[tuple[str, int], ...]:
     """Preset -> bytes of its gradients in float32, embeddings dense."""
+    from rnn_scaling.config import presets
+    from rnn_scaling.config import run_config as config
     from rnn_scaling.models import workloads
-    from rnn_scaling.settings import config, presets
 
     bytes_of = []
     for preset in presets.PRESETS:

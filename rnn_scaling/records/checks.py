@@ -6,6 +6,9 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from rnn_scaling.config import flags
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.naming import THEIRS, TRAINER
 from rnn_scaling.models.workloads import FORMER_WORKLOADS, WORKLOADS, unit_of
 from rnn_scaling.records.decoding import spelled
 from rnn_scaling.records.environment import Clocks
@@ -27,9 +30,6 @@ from rnn_scaling.records.workers import (
     batch_seconds,
     tower_counts,
 )
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import flags
-from rnn_scaling.settings.naming import THEIRS, TRAINER
 
 ROUNDING = 1e-6  # relative: sums may differ by this much through rounding
 EXCHANGES = ("busy", "hidden", "beside_shared", "exposed")

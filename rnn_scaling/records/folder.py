@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
-from rnn_scaling.processes import alive
+from rnn_scaling.config.naming import HOW_RUN, TRAINER
 from rnn_scaling.records import record
 from rnn_scaling.records.lock import SWEEP_LOCK, is_held_by_another
 from rnn_scaling.records.own_files import is_result, starts_as
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings.naming import HOW_RUN, TRAINER
+from rnn_scaling.system import entry
+from rnn_scaling.system.processes import alive
 
 NOT_TOLD = "items"  # the unit of a run that did not get so far as to tell it
 GROWING = "num_devices"  # in which the runs of a configuration may differ

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling.config import scale
 from rnn_scaling.records import sealed_files
 from rnn_scaling.records.decoding import Length, Name, Number, Part, PositiveCount
 from rnn_scaling.records.own_files import is_result, starts_as
-from rnn_scaling.settings import scale
 
 SCHEMA = "rnn_scaling.history/1"
 TIME = re.compile(

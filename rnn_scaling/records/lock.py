@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rnn_scaling.files.output_files import open_own
+from rnn_scaling.system.files.output_files import open_own
 
 SWEEP_LOCK = ".sweep.lock"  # of a folder in which a sweep runs
 TRIES = 3

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from rnn_scaling.files import input_files
+from rnn_scaling.system.files import input_files
 
 REPORT_SCHEMA = "rnn_scaling.report/1"
 EDGE = 4096  # bytes at the start of a file within which a report's own file says so

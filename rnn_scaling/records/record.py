@@ -15,9 +15,6 @@ import typing
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rnn_scaling import entry
-from rnn_scaling.files import input_files
-from rnn_scaling.files.output_files import write_text
 from rnn_scaling.records import checks
 from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.records.decoding import (
@@ -44,6 +41,9 @@ from rnn_scaling.records.parts import (
 )
 from rnn_scaling.records.step_parts import Graph, Trace
 from rnn_scaling.records.workers import Workers
+from rnn_scaling.system import entry
+from rnn_scaling.system.files import input_files
+from rnn_scaling.system.files.output_files import write_text
 
 SCHEMA = "rnn_scaling.run/1"
 STATUSES = ("ok", "failed", "interrupted")

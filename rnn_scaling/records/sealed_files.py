@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rnn_scaling import entry
-from rnn_scaling.files import input_files
-from rnn_scaling.files.output_files import write_text
 from rnn_scaling.records.decoding import Part, decode, encode
+from rnn_scaling.system import entry
+from rnn_scaling.system.files import input_files
+from rnn_scaling.system.files.output_files import write_text
 
 DIGITS = 12  # of a digest
 P = TypeVar("P", bound=Part)

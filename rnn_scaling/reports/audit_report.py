@@ -5,12 +5,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rnn_scaling.analysis.audit.auditing import FileReport
+from rnn_scaling.analysis.audit.finding import Finding, Place
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.audit.auditing import FileReport
-from rnn_scaling.audit.finding import Finding, Place
-from rnn_scaling.files import input_files
-from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.reports import wording
+from rnn_scaling.system.files import input_files
+from rnn_scaling.system.files.markdown import markdown_table
 
 SCHEMA = "rnn_scaling.audit/3"
 MOST_FILES = 3  # that have a summary of their own

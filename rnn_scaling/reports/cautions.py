@@ -9,14 +9,14 @@ from rnn_scaling.analysis.plausibility import Doubt
 from rnn_scaling.analysis.rows import Key, Row, process_rates
 from rnn_scaling.analysis.series_titles import kernel_on_cpus
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.files.terminal import counted
+from rnn_scaling.config import scale
+from rnn_scaling.config.naming import network
 from rnn_scaling.importers.program_warnings import without_numbers
 from rnn_scaling.records.parts import PrintedOutput
 from rnn_scaling.reports import environment, log_findings
 from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.wording import sentence, sentences
-from rnn_scaling.settings import scale
-from rnn_scaling.settings.naming import network
+from rnn_scaling.system.files.terminal import counted
 
 LOADS = {*SHARES.values()}
 DOUBTS = {

@@ -5,18 +5,18 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling import registry
 from rnn_scaling.analysis.rows import Row, full_config
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import spread
 from rnn_scaling.analysis.steps.straggler import Lateness, judge_ranks
-from rnn_scaling.files.terminal import three_digits
+from rnn_scaling.config import registry
 from rnn_scaling.records.parts import Phases
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import Rank
 from rnn_scaling.reports.numbers import share, unit_heading
 from rnn_scaling.reports.sections import Columns, Grid, Section
 from rnn_scaling.reports.steps import milliseconds
+from rnn_scaling.system.files.terminal import three_digits
 
 MOST_RANKS = 16  # in a table; of more it has the slowest, the median and the fastest
 PHASES = {

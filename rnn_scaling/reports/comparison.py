@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
 from rnn_scaling.analysis.comparison import judgement, verdicts
 from rnn_scaling.analysis.comparison.costs import statements
 from rnn_scaling.analysis.comparison.differences import UNKNOWN_EFFECT, Difference
@@ -22,15 +21,16 @@ from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.confidence import ORDERED, Interval
 from rnn_scaling.analysis.metrics import BATCHES_NEEDED, Metric
 from rnn_scaling.analysis.statements import Statement, interval_values
-from rnn_scaling.files import input_files, terminal
-from rnn_scaling.files.markdown import escaped
-from rnn_scaling.files.terminal import counted
-from rnn_scaling.machine.load import NOTICEABLE
+from rnn_scaling.config import scale
 from rnn_scaling.reports import machine_costs
 from rnn_scaling.reports.numbers import differing, has_interval, plus_minus
 from rnn_scaling.reports.sections import Grid, Section, markdown
 from rnn_scaling.reports.wording import sentences
-from rnn_scaling.settings import scale
+from rnn_scaling.system import entry
+from rnn_scaling.system.files import input_files, terminal
+from rnn_scaling.system.files.markdown import escaped
+from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.machine.load import NOTICEABLE
 
 SCHEMA = "rnn_scaling.compare/1"
 BEFORE_AFTER = ("before", "after")

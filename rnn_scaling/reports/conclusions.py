@@ -9,23 +9,22 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling import registry
 from rnn_scaling.analysis import disturbance, significance
 from rnn_scaling.analysis.confidence import Interval, ratio
 from rnn_scaling.analysis.metrics import COST, WORK_PER_EXCHANGE
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.significance import REPEATS, foreseen, is_above, more_repeats
 from rnn_scaling.analysis.statements import Statement, interval_values
-from rnn_scaling.files.terminal import counted
-from rnn_scaling.machine.load import NOTICEABLE
+from rnn_scaling.config import registry, scale
+from rnn_scaling.config.naming import program
+from rnn_scaling.config.spelling import command
 from rnn_scaling.reports import certificates, cluster
 from rnn_scaling.reports import series_statements as one_series
 from rnn_scaling.reports.numbers import has_interval
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentences
-from rnn_scaling.settings import scale
-from rnn_scaling.settings.naming import program
-from rnn_scaling.settings.spelling import command
+from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.machine.load import NOTICEABLE
 
 MOST_ANSWERS = (
     3  # of models one after the other; with more, each series has its sentences

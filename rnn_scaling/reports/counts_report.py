@@ -5,19 +5,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
 from rnn_scaling.analysis.metrics import common_unit, one_of
 from rnn_scaling.analysis.rows import full_config, work_key
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import counts, growth
 from rnn_scaling.analysis.steps.counts import CountGroup, Inspection, StepCounts
-from rnn_scaling.files import input_files
-from rnn_scaling.files.terminal import tell
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_parts import PHASES
 from rnn_scaling.reports import placement_table, report_files
 from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdown
 from rnn_scaling.reports.summary import Summary
+from rnn_scaling.system import entry
+from rnn_scaling.system.files import input_files
+from rnn_scaling.system.files.terminal import tell
 
 SCHEMA = "rnn_scaling.inspect/1"
 TOP_TYPES = 15

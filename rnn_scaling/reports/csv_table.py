@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from rnn_scaling.analysis.confidence import POOLED, Interval
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.analysis.rows import Row, shown
-from rnn_scaling.files.markdown import csv_cell
+from rnn_scaling.config import run_config as configs
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import certificates, learning
 from rnn_scaling.reports.numbers import rounded
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, seconds
-from rnn_scaling.settings import config as configs
+from rnn_scaling.system.files.markdown import csv_cell
 
 WORK = (
     "num_devices",

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling import registry
 from rnn_scaling.analysis.clocks import clock_cautions, medians
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.files.terminal import counted
-from rnn_scaling.machine import throttling, topology
+from rnn_scaling.config import registry
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.machine import throttling, topology
 
 SHOWN = 4  # different values that are listed
 BARRIERS_S, BARRIERS_SHARE = (

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from rnn_scaling.analysis.history.curves import Curve, Point, Step, Timeline
 from rnn_scaling.analysis.metrics import METRICS, RATE, common_unit
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.files import input_files
-from rnn_scaling.files.markdown import csv_cell, escaped
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports.numbers import interval_data, plus_minus, rounded
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdown
 from rnn_scaling.reports.wording import sentences
+from rnn_scaling.system.files import input_files
+from rnn_scaling.system.files.markdown import csv_cell, escaped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

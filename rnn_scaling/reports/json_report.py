@@ -5,7 +5,6 @@ from typing import Any
 
 from rnn_scaling.analysis.metrics import ITEMS, RATE, STEP_TIMES, Measured, Metric
 from rnn_scaling.analysis.rows import shown
-from rnn_scaling.files import input_files
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import (
@@ -23,6 +22,7 @@ from rnn_scaling.reports.numbers import interval_data, rounded
 from rnn_scaling.reports.repeat_commands import repeated
 from rnn_scaling.reports.series_statements import sentence, statements
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary
+from rnn_scaling.system.files import input_files
 
 MOST_INDENTED = 1000  # rows up to which the text is for people too; indenting takes several times as long
 

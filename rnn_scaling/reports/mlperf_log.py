@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from rnn_scaling.analysis.metrics import ACCURACY, Measured
-from rnn_scaling.files.input_files import json_text
+from rnn_scaling.config.conditions import unread_options
+from rnn_scaling.config.registry import DATA_SOURCES
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.registry import DATA_SOURCES
-from rnn_scaling.settings.conditions import unread_options
+from rnn_scaling.system.files.input_files import json_text
 
 POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 NO_SUBMISSION = "none, not a submission"

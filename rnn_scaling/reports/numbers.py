@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.files.terminal import three_digits
+from rnn_scaling.system.files.terminal import three_digits
 
 WITHOUT_INTERVAL = 4  # significant digits
 OF_INTERVAL = 2  # significant digits of what stands after ±

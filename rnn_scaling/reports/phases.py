@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling import entry
 from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.rows import Row, full_config, with_baselines
@@ -12,15 +11,16 @@ from rnn_scaling.analysis.series_titles import by_series, titles
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.analysis.steps.parts import StepParts
-from rnn_scaling.files import input_files
-from rnn_scaling.files.output_files import RECORD_IN_LOG_DIR
+from rnn_scaling.config import scale
+from rnn_scaling.config.naming import network
 from rnn_scaling.records import folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import cluster, environment, start_up, steps
 from rnn_scaling.reports.sections import Section, markdown
 from rnn_scaling.reports.wording import listed
-from rnn_scaling.settings import scale
-from rnn_scaling.settings.naming import network
+from rnn_scaling.system import entry
+from rnn_scaling.system.files import input_files
+from rnn_scaling.system.files.output_files import RECORD_IN_LOG_DIR
 
 SCHEMA = "rnn_scaling.phases/1"
 

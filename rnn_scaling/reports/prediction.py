@@ -10,12 +10,12 @@ from rnn_scaling.analysis.prediction.changes import Sensitivity
 from rnn_scaling.analysis.prediction.curves import Curve, PredictedPoint, Prediction
 from rnn_scaling.analysis.prediction.sizing import SECONDS, Sizes
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.files import input_files
-from rnn_scaling.files.markdown import escaped
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.reports.numbers import interval_data, plain, plus_minus, unit_heading
 from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdown
 from rnn_scaling.reports.wording import sentence, sentences
+from rnn_scaling.system.files import input_files
+from rnn_scaling.system.files.markdown import escaped
 
 SCHEMA, CHANGES_SCHEMA = "rnn_scaling.prediction_report/1", "rnn_scaling.whatif/1"
 PERCENT = 100.0

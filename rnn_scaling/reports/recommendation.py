@@ -2,11 +2,11 @@
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.statements import Advice, Cell
-from rnn_scaling.files import input_files
-from rnn_scaling.files.markdown import markdown_table
-from rnn_scaling.files.terminal import three_digits
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.wording import sentence
+from rnn_scaling.system.files import input_files
+from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.terminal import three_digits
 
 TITLES = {"recommend": "Recommendation", "largest_batch": "The largest batch"}
 

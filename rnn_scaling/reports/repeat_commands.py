@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling import registry
 from rnn_scaling.analysis.rows import Row
+from rnn_scaling.config import registry, scale
+from rnn_scaling.config.spelling import command
 from rnn_scaling.reports.summary import SeriesSummary
-from rnn_scaling.settings import scale
-from rnn_scaling.settings.spelling import command
 
 AGAIN = "results/again"  # where a command that repeats runs writes them
 

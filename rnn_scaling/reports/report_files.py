@@ -8,14 +8,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry, registry
 from rnn_scaling.analysis.learning import Target
 from rnn_scaling.analysis.prediction import track_record
 from rnn_scaling.analysis.prices import NO_PRICES, PriceList
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.files import terminal
-from rnn_scaling.files.markdown import escaped
-from rnn_scaling.files.output_files import write_bytes
+from rnn_scaling.config import registry
 from rnn_scaling.records import folder
 from rnn_scaling.records.own_files import is_own
 from rnn_scaling.reports import (
@@ -32,6 +29,10 @@ from rnn_scaling.reports.sections import Section, markdown
 from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.summary_builder import summarise
 from rnn_scaling.reports.wording import sentence, sentences
+from rnn_scaling.system import entry
+from rnn_scaling.system.files import terminal
+from rnn_scaling.system.files.markdown import escaped
+from rnn_scaling.system.files.output_files import write_bytes
 
 MOST_CASES = 3  # earlier predictions that are named
 MOST_COMMANDS = 3

@@ -7,11 +7,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rnn_scaling import entry
-from rnn_scaling.files.output_files import RECORD_IN_LOG_DIR, write_text
+from rnn_scaling.config.run_options import OutputOptions
 from rnn_scaling.records import record as records
 from rnn_scaling.reports import mlperf_log
-from rnn_scaling.settings.run_options import OutputOptions
+from rnn_scaling.system import entry
+from rnn_scaling.system.files.output_files import RECORD_IN_LOG_DIR, write_text
 from rnn_scaling.training.observers import Batch, Observer, OutputError, RunView
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.reports.wording import sentence
+from rnn_scaling.system.files.markdown import markdown_table
 
 Columns = dict[str, Callable[[Any], str]]  # title -> the cell of an item
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from rnn_scaling.analysis.metrics import EFFICIENCY, OF_MODELS, SPEEDUP, common_unit
-from rnn_scaling.files.terminal import counted
 from rnn_scaling.reports import certificates
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.sections import Grid, Section
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary
+from rnn_scaling.system.files.terminal import counted
 
 
 def sections(summary: Summary, is_brief: bool = False) -> list[Section]:

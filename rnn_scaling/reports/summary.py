@@ -18,9 +18,9 @@ from rnn_scaling.analysis.series_titles import compared_work
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps.parts import StepParts
+from rnn_scaling.config.naming import network, told_work
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
-from rnn_scaling.settings.naming import network, told_work
 
 OUR_TRAINER = "rnn_scaling.train"
 

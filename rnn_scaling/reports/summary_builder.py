@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling import entry
 from rnn_scaling.analysis import attribution, learning, steady_state
 from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.comparison import differences
@@ -13,6 +12,8 @@ from rnn_scaling.analysis.prices import NO_PRICES, PriceList
 from rnn_scaling.analysis.rows import Row, with_baselines
 from rnn_scaling.analysis.series_titles import by_series, titles, told_facts
 from rnn_scaling.analysis.steps import parts as step_parts
+from rnn_scaling.config import scale
+from rnn_scaling.config.naming import network
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
@@ -23,8 +24,7 @@ from rnn_scaling.reports.summary import (
     SeriesSummary,
     Summary,
 )
-from rnn_scaling.settings import scale
-from rnn_scaling.settings.naming import network
+from rnn_scaling.system import entry
 
 # Rows that are attributed, and runs whose steady state is judged; the largest numbers of devices come first.
 MOST = 1000

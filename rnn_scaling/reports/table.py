@@ -7,7 +7,6 @@ from rnn_scaling.analysis.attribution import REST
 from rnn_scaling.analysis.metrics import EFFICIENCY, ENERGY, Metric
 from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselines
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.files.markdown import escaped
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import (
@@ -25,6 +24,7 @@ from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdo
 from rnn_scaling.reports.series_statements import noise_of, unmeasured
 from rnn_scaling.reports.summary import SeriesSummary, Summary, seconds
 from rnn_scaling.reports.wording import sentence, sentences
+from rnn_scaling.system.files.markdown import escaped
 
 SEEDS_DIGITS = 3  # of seconds
 IN_THE_REST = "in the rest"

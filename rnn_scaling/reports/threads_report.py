@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
 from rnn_scaling.analysis.metrics import RATE, common_unit
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import dispatch_threads
 from rnn_scaling.analysis.steps.dispatch_threads import Probe, Setting
-from rnn_scaling.files import input_files
-from rnn_scaling.files.terminal import tell
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import report_files
 from rnn_scaling.reports.numbers import has_interval, interval_data, plus_minus
 from rnn_scaling.reports.sections import Grid, Section, markdown
+from rnn_scaling.system import entry
+from rnn_scaling.system.files import input_files
+from rnn_scaling.system.files.terminal import tell
 
 SCHEMA = "rnn_scaling.threads/1"
 

@@ -28,8 +28,8 @@ from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.files.terminal import counted
 from rnn_scaling.reports import numbers
+from rnn_scaling.system.files.terminal import counted
 
 MOST_NAMES = 5  # names of a list; the rest is counted
 

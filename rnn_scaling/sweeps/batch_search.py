@@ -8,18 +8,18 @@ from typing import Any
 from rnn_scaling.analysis import largest_batch
 from rnn_scaling.analysis.largest_batch import Try
 from rnn_scaling.analysis.statements import Advice
-from rnn_scaling.machine import system
-from rnn_scaling.machine.gpus import machine_size
+from rnn_scaling.config import conflicts, flags
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.conditions import is_read
+from rnn_scaling.config.naming import NAMED
+from rnn_scaling.config.spelling import spell
 from rnn_scaling.models.workloads import WORKLOADS
-from rnn_scaling.processes import tether
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import conflicts, flags
-from rnn_scaling.settings.conditions import is_read
-from rnn_scaling.settings.naming import NAMED
-from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps.conduct import Records, Seconds
 from rnn_scaling.sweeps.plan import Run, name_of
 from rnn_scaling.sweeps.ranks import Starter, spelled
+from rnn_scaling.system.machine import system
+from rnn_scaling.system.machine.gpus import machine_size
+from rnn_scaling.system.processes import tether
 
 FEW_BATCHES = {
     "num_warmup_batches": 1,

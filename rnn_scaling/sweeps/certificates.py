@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import registry
+from rnn_scaling.config import registry
+from rnn_scaling.config import run_config as configs
 from rnn_scaling.models.workloads import WORKLOADS
-from rnn_scaling.processes import process
 from rnn_scaling.records import record
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings import config as configs
 from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import Run
 from rnn_scaling.sweeps.runs import AnyRun
+from rnn_scaling.system.processes import process
 
 FOLDER = "certificates"
 VERIFIER = (*process.our_module("rnn_scaling"), "verify")

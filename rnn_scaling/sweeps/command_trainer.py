@@ -10,19 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
 from rnn_scaling.analysis import plausibility
-from rnn_scaling.files import input_files
-from rnn_scaling.files.output_files import open_new
-from rnn_scaling.files.terminal import PROGRESS
+from rnn_scaling.config.naming import HOW_RUN, TRAINER
 from rnn_scaling.importers import log_formats
 from rnn_scaling.importers.log_formats import LogReading, Timing
 from rnn_scaling.importers.program_warnings import WarningLines
-from rnn_scaling.machine import gpus, load
-from rnn_scaling.machine.cores import available_cores, first_cores
-from rnn_scaling.machine.environment import commit_of, read_environment
-from rnn_scaling.processes import alive, process
-from rnn_scaling.processes.process import Ended, OnLine, Task
 from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Environment, Resolved
@@ -34,11 +26,19 @@ from rnn_scaling.records.parts import (
     Throughput,
 )
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings.naming import HOW_RUN, TRAINER
 from rnn_scaling.sweeps import early_checks, failure, folder, template
 from rnn_scaling.sweeps.command_plan import REPEAT, RESULT_FILE, CommandRun, number
 from rnn_scaling.sweeps.estimate import Estimator, Limit
 from rnn_scaling.sweeps.runs import Trainer
+from rnn_scaling.system import entry
+from rnn_scaling.system.files import input_files
+from rnn_scaling.system.files.output_files import open_new
+from rnn_scaling.system.files.terminal import PROGRESS
+from rnn_scaling.system.machine import gpus, load
+from rnn_scaling.system.machine.cores import available_cores, first_cores
+from rnn_scaling.system.machine.environment import commit_of, read_environment
+from rnn_scaling.system.processes import alive, process
+from rnn_scaling.system.processes.process import Ended, OnLine, Task
 
 RESULT_VARIABLE, DEVICES_VARIABLE, REPEAT_VARIABLE = (
     f"RNN_SCALING_{name}" for name in ("RESULT_FILE", "NUM_DEVICES", "REPEAT")

@@ -13,22 +13,22 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
-from rnn_scaling.files import input_files
-from rnn_scaling.files.output_files import write_text
-from rnn_scaling.files.terminal import counted
+from rnn_scaling.config import flags
 from rnn_scaling.models.config import option
-from rnn_scaling.processes import alive
 from rnn_scaling.records import record
 from rnn_scaling.records.lock import BusyError, Hold
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings import flags
 from rnn_scaling.sweeps import display, failure, folder, ranks
 from rnn_scaling.sweeps.estimate import LEAST_S, TIMES, Estimator, Limit, limit_of
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import Run, interleave, round_order
 from rnn_scaling.sweeps.runs import AnyRun, Trainer
+from rnn_scaling.system import entry
+from rnn_scaling.system.files import input_files
+from rnn_scaling.system.files.output_files import write_text
+from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.processes import alive
 
 Made = tuple[Job, RunRecord]
 Records = Mapping[str, RunRecord]

@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 from typing import TextIO
 
-from rnn_scaling import entry
-from rnn_scaling.files.terminal import Board, three_digits
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps.estimate import duration
 from rnn_scaling.sweeps.failure import PROGRESS, RATE
+from rnn_scaling.system import entry
+from rnn_scaling.system.files.terminal import Board, three_digits
 
 REDRAW_S = 0.3
 BAR = 22  # characters of the bar and around it, without the two numbers of runs

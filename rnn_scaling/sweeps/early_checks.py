@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable, Sequence
 
-from rnn_scaling.machine.cores import available_cores, most_of_ideal
-from rnn_scaling.machine.load import NOTICEABLE, LoadMeter
-from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.config.run_config import RunConfig
+from rnn_scaling.system.machine.cores import available_cores, most_of_ideal
+from rnn_scaling.system.machine.load import NOTICEABLE, LoadMeter
 
 WATCHED_S = 0.3  # how long the load is measured
 

@@ -9,10 +9,10 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.config.run_config import from_flat
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings.config import from_flat
+from rnn_scaling.system.machine.cores import available_cores
 
 # Seconds, measured on small models: TensorFlow loads; a tower is built and runs its first batch; the profile of a
 # traced batch of a tower is read.

@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from rnn_scaling.config.spelling import spell
 from rnn_scaling.records import record
 from rnn_scaling.records.folder import Originals
 from rnn_scaling.records.lock import SWEEP_LOCK, Hold, hold
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps.estimate import Identity
 from rnn_scaling.sweeps.failure import PLACEHOLDER
 from rnn_scaling.sweeps.runs import AnyRun

@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
+from rnn_scaling.config import conflicts
+from rnn_scaling.config.flags import FlagErrors
+from rnn_scaling.config.spelling import spell
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings import conflicts
-from rnn_scaling.settings.flags import FlagErrors
-from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import certificates, conduct, estimate, ranks
 from rnn_scaling.sweeps import sweep as sweeps
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import OUTPUTS, Run
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
+from rnn_scaling.system import entry
 
 # These functions set them, or they are what the command does with a finished sweep.
 RESERVED = {*OUTPUTS} - {"log_dir"} | {"history", "certify", "dry_run"}

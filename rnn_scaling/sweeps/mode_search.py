@@ -5,7 +5,6 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling import registry
 from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.ranking import (
@@ -18,14 +17,13 @@ from rnn_scaling.analysis.ranking import (
 )
 from rnn_scaling.analysis.rows import process_rates
 from rnn_scaling.analysis.statements import Advice, Statement, interval_values
-from rnn_scaling.machine.load import NOTICEABLE
+from rnn_scaling.config import flags, registry
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.conditions import is_read
+from rnn_scaling.config.naming import NAMED
+from rnn_scaling.config.run_config import RunConfig
+from rnn_scaling.config.spelling import spell
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import flags
-from rnn_scaling.settings.conditions import is_read
-from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.settings.naming import NAMED
-from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps.conduct import Records, Seconds
 from rnn_scaling.sweeps.plan import (
     Run,
@@ -35,6 +33,7 @@ from rnn_scaling.sweeps.plan import (
     with_distinct_names,
 )
 from rnn_scaling.sweeps.ranks import Starter, spelled
+from rnn_scaling.system.machine.load import NOTICEABLE
 
 FEWEST, MOST = 2, 3  # rounds
 HIERARCHICAL_FROM = (

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.machine.gpus import machine_size
+from rnn_scaling.config import conflicts, flags
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.naming import NAMED, network
+from rnn_scaling.config.spelling import spell
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import conflicts, flags
-from rnn_scaling.settings.naming import NAMED, network
-from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import command_plan
 from rnn_scaling.sweeps.command_plan import AXIS, CommandRun, TrainerOptions
 from rnn_scaling.sweeps.conduct import ConductOptions
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import OUTPUTS, Run
 from rnn_scaling.sweeps.runs import AnyRun
+from rnn_scaling.system.machine.gpus import machine_size
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,15 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rnn_scaling import registry
+from rnn_scaling.config import conflicts, flags, registry
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.conditions import unread
+from rnn_scaling.config.naming import FRAMEWORK, NAMED, OURS, TRAINER
+from rnn_scaling.config.run_config import RunConfig
+from rnn_scaling.config.spelling import spell
 from rnn_scaling.models import kernels
 from rnn_scaling.models.workloads import WORKLOADS, unit_of
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import conflicts, flags
-from rnn_scaling.settings.conditions import unread
-from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.settings.naming import FRAMEWORK, NAMED, OURS, TRAINER
-from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps.estimate import Identity
 from rnn_scaling.sweeps.runs import AnyRun
 

@@ -8,17 +8,17 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling import entry, registry
 from rnn_scaling.cluster import fence, ports, tokens
+from rnn_scaling.config import conflicts, flags, naming, registry
+from rnn_scaling.config.run_config import OPTIONS, RunConfig
+from rnn_scaling.config.spelling import spell
 from rnn_scaling.models.config import option
-from rnn_scaling.processes import process
-from rnn_scaling.processes.process import Ended, IsAlive, OnLine, Task
 from rnn_scaling.records.parts import RunError
-from rnn_scaling.settings import conflicts, flags, naming
-from rnn_scaling.settings.config import OPTIONS, RunConfig
-from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import failure, template
 from rnn_scaling.sweeps.estimate import Limit
+from rnn_scaling.system import entry
+from rnn_scaling.system.processes import process
+from rnn_scaling.system.processes.process import Ended, IsAlive, OnLine, Task
 
 TRAINER = process.our_module("rnn_scaling.train")
 COMMAND = "local-cluster"

@@ -5,11 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rnn_scaling import entry
-from rnn_scaling.machine.gpus import machine_size
+from rnn_scaling.config import flags
+from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import flags
-from rnn_scaling.settings.config import OPTIONS
 from rnn_scaling.sweeps import thread_search
 from rnn_scaling.sweeps.conduct import (
     ConductOptions,
@@ -21,6 +19,8 @@ from rnn_scaling.sweeps.conduct import (
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import Run, split
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
+from rnn_scaling.system import entry
+from rnn_scaling.system.machine.gpus import machine_size
 
 if TYPE_CHECKING:  # these load numpy, and a wrong flag is reported sooner without it
     from rnn_scaling.analysis.statements import Advice

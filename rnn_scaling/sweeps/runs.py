@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from rnn_scaling.processes.process import Ended, OnLine
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps.estimate import Estimator, Identity, Limit
+from rnn_scaling.system.processes.process import Ended, OnLine
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,20 +6,20 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.config.conditions import is_read
+from rnn_scaling.config.run_config import from_flat
 from rnn_scaling.models.kernels import KERNELS
-from rnn_scaling.processes import process
-from rnn_scaling.processes.early_start import EarlyProcess
-from rnn_scaling.processes.process import Ended, OnLine
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings.conditions import is_read
-from rnn_scaling.settings.config import from_flat
 from rnn_scaling.sweeps import early_checks, failure, folder, ranks
 from rnn_scaling.sweeps.estimate import TIMES, Estimator, Identity, Limit
 from rnn_scaling.sweeps.plan import Run
 from rnn_scaling.sweeps.ranks import TRAINER, Starter
 from rnn_scaling.sweeps.runs import Trainer
+from rnn_scaling.system.machine.cores import available_cores
+from rnn_scaling.system.processes import process
+from rnn_scaling.system.processes.early_start import EarlyProcess
+from rnn_scaling.system.processes.process import Ended, OnLine
 
 MOST_LOADING_S = 60.0  # that a process which starts early may load before it is ended, and started in its turn
 

@@ -7,12 +7,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
-from rnn_scaling.machine.gpus import machine_size
+from rnn_scaling.config import flags
 from rnn_scaling.models.config import option
 from rnn_scaling.records.lock import BusyError
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings import flags
 from rnn_scaling.sweeps import certificates, command_plan, folder
 from rnn_scaling.sweeps.command_plan import TrainerOptions
 from rnn_scaling.sweeps.command_trainer import CommandTrainer
@@ -25,6 +23,8 @@ from rnn_scaling.sweeps.conduct import (
 from rnn_scaling.sweeps.plan import Run, interleave, plan, split
 from rnn_scaling.sweeps.runs import AnyRun, Trainer
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
+from rnn_scaling.system import entry
+from rnn_scaling.system.machine.gpus import machine_size
 
 FEWEST, MOST = 2, 3  # rounds without --repeats
 ENOUGH = 5  # half-width of an efficiency's interval, in points, that ends the rounds

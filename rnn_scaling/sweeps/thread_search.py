@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.machine.gpus import machine_size
-from rnn_scaling.settings import flags
-from rnn_scaling.settings.config import OPTIONS, pool_sizes
+from rnn_scaling.config import flags
+from rnn_scaling.config.run_config import OPTIONS, pool_sizes
 from rnn_scaling.sweeps.plan import Run, is_read, plan
+from rnn_scaling.system.machine.gpus import machine_size
 
 THREADS = "inter_op_parallelism_threads"
 # dynamic_rnn has more operators to dispatch, and without an exchange, towers do not

@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rnn_scaling import entry
 from rnn_scaling.records import checks, record
 from rnn_scaling.records.decoding import LARGEST, LARGEST_SINGLE, SMALLEST, spelled
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.system import entry
 
 UNREADABLE = "RecordError"  # the error of a run whose record no reader would accept
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from rnn_scaling import entry, registry
+from rnn_scaling.config import all_reduce_spec, learning_rate, registry
+from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.data.source import Feed
 from rnn_scaling.models import decoding, workloads
 from rnn_scaling.models.extension import operators
 from rnn_scaling.models.kernels import KERNELS
 from rnn_scaling.models.workload import Workload, first_values
-from rnn_scaling.settings import all_reduce_spec, learning_rate
-from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.system import entry
 from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training import optimizers
 from rnn_scaling.training.acceptance import NotFiniteError

@@ -19,17 +19,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling.config.conditions import NOT_COMPARED
+from rnn_scaling.config.run_config import RunConfig
+from rnn_scaling.config.run_options import MeasureOptions
+from rnn_scaling.config.spelling import spell
 from rnn_scaling.data.corpus import stamp
-from rnn_scaling.files import input_files
-from rnn_scaling.files.output_files import write_text
 from rnn_scaling.records import checks, lock
 from rnn_scaling.records.decoding import Count, Part, build
 from rnn_scaling.records.parts import Resumption
 from rnn_scaling.records.workers import Rank
-from rnn_scaling.settings.conditions import NOT_COMPARED
-from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.settings.run_options import MeasureOptions
-from rnn_scaling.settings.spelling import spell
+from rnn_scaling.system.files import input_files
+from rnn_scaling.system.files.output_files import write_text
 
 SCHEMA = "rnn_scaling.checkpoint/2"
 KEPT = 2

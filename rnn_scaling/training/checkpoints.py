@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rnn_scaling import entry
+from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.models.workload import VariableSpec
 from rnn_scaling.records.decoding import encode
-from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.system import entry
 from rnn_scaling.training import checkpoint_folder
 from rnn_scaling.training.checkpoint_folder import CheckpointError
 from rnn_scaling.training.cluster import Alone

@@ -10,13 +10,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rnn_scaling import entry, registry
 from rnn_scaling.cluster import connections, ports
 from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
 from rnn_scaling.cluster.launch import NETWORK, Launch
 from rnn_scaling.cluster.member import Member
 from rnn_scaling.cluster.peers import Hello, Peer, ranks_text
-from rnn_scaling.machine.environment import package_versions
+from rnn_scaling.config import registry
+from rnn_scaling.config.run_config import GROUP_OF, RunConfig
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.workers import (
     WINDOW,
@@ -25,7 +25,8 @@ from rnn_scaling.records.workers import (
     users_of_cores,
     without_each_other,
 )
-from rnn_scaling.settings.config import GROUP_OF, RunConfig
+from rnn_scaling.system import entry
+from rnn_scaling.system.machine.environment import package_versions
 
 if TYPE_CHECKING:
     from rnn_scaling.training.state import RunState

@@ -4,14 +4,14 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
-from rnn_scaling import entry
 from rnn_scaling.analysis.learning import ACCURACY, LOSS, WINDOW_BATCHES, Target
 from rnn_scaling.analysis.steady_state import UntilKnown
+from rnn_scaling.config.conditions import is_read
+from rnn_scaling.config.registry import TEXT_FILES
+from rnn_scaling.config.run_config import RunConfig
+from rnn_scaling.config.spelling import spell
 from rnn_scaling.data import corpus, image_files
-from rnn_scaling.registry import TEXT_FILES
-from rnn_scaling.settings.conditions import is_read
-from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.settings.spelling import spell
+from rnn_scaling.system import entry
 from rnn_scaling.training.checkpoint_folder import CheckpointError, most_batches
 from rnn_scaling.training.state import RunState
 

@@ -6,7 +6,7 @@ import sys
 import tempfile
 from typing import NoReturn
 
-from rnn_scaling import entry
+from rnn_scaling.system import entry
 
 LEVEL_VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rnn_scaling.config.run_config import RunConfig
     from rnn_scaling.records.record import RunRecord
-    from rnn_scaling.settings.config import RunConfig
     from rnn_scaling.training.state import RunState
 
 

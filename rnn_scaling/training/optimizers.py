@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from rnn_scaling.settings.learning_rate import LearningRate
+from rnn_scaling.config.learning_rate import LearningRate
 from rnn_scaling.training.gradients import Gradient, densify
 
 MOMENTUM = 0.9

@@ -8,13 +8,17 @@ from collections.abc import Iterator, Sequence
 from importlib import util
 from importlib.machinery import ModuleSpec, PathFinder
 
-from rnn_scaling import entry
 from rnn_scaling.cluster.launch import Launch
-from rnn_scaling.files.terminal import counted
-from rnn_scaling.machine.cores import available_cores, bind_to_cores, share_a_core
-from rnn_scaling.machine.gpus import prepare_cuda_order, visible_gpus
+from rnn_scaling.config.run_config import RunConfig, pool_sizes
 from rnn_scaling.models.workloads import WORKLOADS
-from rnn_scaling.settings.config import RunConfig, pool_sizes
+from rnn_scaling.system import entry
+from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.machine.cores import (
+    available_cores,
+    bind_to_cores,
+    share_a_core,
+)
+from rnn_scaling.system.machine.gpus import prepare_cuda_order, visible_gpus
 from rnn_scaling.training.state import RunState
 
 API = "tensorflow._api.v2."  # the modules that only give names to what others define: tf.data, tf.lite, ...

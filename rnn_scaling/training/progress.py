@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from rnn_scaling.files.terminal import Board, three_digits
+from rnn_scaling.system.files.terminal import Board, three_digits
 from rnn_scaling.training.observers import Batch, Observer, RunView
 
 PLAIN_INTERVAL_S = 5.0

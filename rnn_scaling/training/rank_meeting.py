@@ -14,9 +14,9 @@ from rnn_scaling.cluster.failure import ClusterError
 from rnn_scaling.cluster.launch import RETRY_S, Launch
 from rnn_scaling.cluster.member import CONNECT_S, Member
 from rnn_scaling.cluster.peers import Hello, Peer
-from rnn_scaling.files import input_files
-from rnn_scaling.files.output_files import open_new
 from rnn_scaling.records.workers import Rank
+from rnn_scaling.system.files import input_files
+from rnn_scaling.system.files.output_files import open_new
 from rnn_scaling.training.cluster import rank_of
 
 START, END = "before the first step", "after the last step"  # barriers

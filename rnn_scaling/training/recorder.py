@@ -12,14 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rnn_scaling import entry
 from rnn_scaling.analysis import stalls
 from rnn_scaling.cluster import launch
 from rnn_scaling.cluster.failure import ClusterError
-from rnn_scaling.files.terminal import PROGRESS
-from rnn_scaling.machine import load
-from rnn_scaling.machine.cores import available_cores
-from rnn_scaling.processes import alive
+from rnn_scaling.config.naming import TRAINER
 from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Resolved
@@ -31,7 +27,11 @@ from rnn_scaling.records.workers import (
     sharing_a_core,
     without_each_other,
 )
-from rnn_scaling.settings.naming import TRAINER
+from rnn_scaling.system import entry
+from rnn_scaling.system.files.terminal import PROGRESS
+from rnn_scaling.system.machine import load
+from rnn_scaling.system.machine.cores import available_cores
+from rnn_scaling.system.processes import alive
 from rnn_scaling.training import acceptance
 from rnn_scaling.training.progress import Progress
 from rnn_scaling.training.rank_meeting import RankMeeting

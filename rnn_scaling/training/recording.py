@@ -8,16 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
 from rnn_scaling.analysis.clocks import clock_cautions
-from rnn_scaling.machine import clock_sampler, peaks
-from rnn_scaling.machine.clock_sampler import ClockSampler
-from rnn_scaling.machine.energy import EnergyMeter
-from rnn_scaling.machine.environment import commit_of, read_environment
-from rnn_scaling.machine.gpus import gpu_ids, query_gpus
-from rnn_scaling.machine.load import NOTICEABLE, Load, LoadMeter, Sample, of_one_device
-from rnn_scaling.machine.system import peak_process_bytes
-from rnn_scaling.processes import alive
 from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.environment import Clocks, Environment, Resolved
 from rnn_scaling.records.environment import Load as RecordedLoad
@@ -31,6 +22,21 @@ from rnn_scaling.records.parts import (
 )
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import WORKER, Workers, join_batches
+from rnn_scaling.system import entry
+from rnn_scaling.system.machine import clock_sampler, peaks
+from rnn_scaling.system.machine.clock_sampler import ClockSampler
+from rnn_scaling.system.machine.energy import EnergyMeter
+from rnn_scaling.system.machine.environment import commit_of, read_environment
+from rnn_scaling.system.machine.gpus import gpu_ids, query_gpus
+from rnn_scaling.system.machine.load import (
+    NOTICEABLE,
+    Load,
+    LoadMeter,
+    Sample,
+    of_one_device,
+)
+from rnn_scaling.system.machine.system import peak_process_bytes
+from rnn_scaling.system.processes import alive
 from rnn_scaling.training.clock import StepTimer, steady_state, throughput
 
 MOST_DEVICES = 4096  # that are watched

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
+from rnn_scaling.config.run_options import UpdateOptions
 from rnn_scaling.data.pipeline import host_of
 from rnn_scaling.models.workload import VariableSpec
-from rnn_scaling.settings.run_options import UpdateOptions
 from rnn_scaling.training import gradients, optimizers
 from rnn_scaling.training.engines.local import Engine
 

@@ -18,18 +18,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
 from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
 from rnn_scaling.cluster.launch import Launch
+from rnn_scaling.config.conditions import is_read
+from rnn_scaling.config.registry import DATA_SOURCES, TEXT_FILES, either, has_servers
+from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.data import corpus
-from rnn_scaling.machine.gpus import DeviceError
-from rnn_scaling.processes import early_start
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import sharing_a_core
-from rnn_scaling.registry import DATA_SOURCES, TEXT_FILES, either, has_servers
-from rnn_scaling.settings.conditions import is_read
-from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.system import entry
+from rnn_scaling.system.machine.gpus import DeviceError
+from rnn_scaling.system.processes import early_start
 from rnn_scaling.training import checkpoint_folder
 from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training.acceptance import NotFiniteError

@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from rnn_scaling.cluster.failure import ClusterError
+from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.data.source import Source
 from rnn_scaling.models.workload import Workload
-from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.state import Done
 from rnn_scaling.training.towers import StepResult, TrainStep

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.analysis.learning import ACCURACY
-from rnn_scaling.machine.load import LoadMeter
+from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.models.workloads import unit_of
-from rnn_scaling.processes import early_start
 from rnn_scaling.records import certificate as certificates
 from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.records.decoding import encode
@@ -19,7 +18,8 @@ from rnn_scaling.records.parts import Batches, Resumption, RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_parts import Graph, Trace
 from rnn_scaling.records.workers import Workers
-from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.system.machine.load import LoadMeter
+from rnn_scaling.system.processes import early_start
 from rnn_scaling.training.checkpoint_folder import Checkpoint
 from rnn_scaling.training.recording import Recording
 

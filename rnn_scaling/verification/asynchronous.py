@@ -6,11 +6,11 @@ with a small learning rate every gradient is nearly that at the first weights, a
 
 import numpy as np
 
-from rnn_scaling import entry
 from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.models.workload import first_values
 from rnn_scaling.records.certificate import Certificate, CertifiedBatch, Check
-from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.system import entry
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import StepResult, TrainStep
 from rnn_scaling.verification import certificates

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.files.markdown import markdown_table
-from rnn_scaling.files.terminal import counted
+from rnn_scaling.config import learning_rate, scale
+from rnn_scaling.config.run_config import RunConfig
+from rnn_scaling.config.run_options import TrainingOptions
 from rnn_scaling.records.certificate import Certificate, CertifiedBatch
 from rnn_scaling.reports.wording import sentences
-from rnn_scaling.settings import learning_rate, scale
-from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.settings.run_options import TrainingOptions
+from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.terminal import counted
 from rnn_scaling.verification.rule import Guarantee
 
 CLOSEST = 1e-5  # nearer is not claimed

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from rnn_scaling import entry
 from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.models.workload import first_values
 from rnn_scaling.records.certificate import Certificate, CertifiedBatch, Check
-from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.system import entry
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import StepResult, TrainStep
 from rnn_scaling.verification import certificates, diagnosis, network_check, replay

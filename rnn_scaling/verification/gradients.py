@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rnn_scaling import registry
 from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.config import registry
+from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.data import pipeline
 from rnn_scaling.models import workloads
 from rnn_scaling.models.workload import VariableSpec, first_values
-from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import benchmark
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.verification.rule import Arrays

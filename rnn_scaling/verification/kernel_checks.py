@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from rnn_scaling import registry
+from rnn_scaling.config import all_reduce_spec, registry
+from rnn_scaling.config.all_reduce_spec import SpecSegment
 from rnn_scaling.models import kernels, operators_check, parity, stacks
 from rnn_scaling.models.extension import operators
 from rnn_scaling.records.certificate import Check
-from rnn_scaling.settings import all_reduce_spec
-from rnn_scaling.settings.all_reduce_spec import SpecSegment
 from rnn_scaling.training import gradients
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.verification.certificates import finite

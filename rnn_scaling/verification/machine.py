@@ -5,14 +5,14 @@ import statistics
 import time
 from collections.abc import Iterator
 
-from rnn_scaling import entry
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.inspection import observe, operators, tracing, xplane
 from rnn_scaling.inspection.operators import COPY, TracedStep
-from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.records.certificate import Certificate, Check
 from rnn_scaling.records.step_parts import BACKWARD, FORWARD
 from rnn_scaling.reports.wording import sentence
+from rnn_scaling.system import entry
+from rnn_scaling.system.machine.cores import available_cores
 from rnn_scaling.training.towers import TrainStep
 from rnn_scaling.verification import kernel_checks
 from rnn_scaling.verification.certifier import Certifier

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.verification.diagnosis import (
     Factors,
     ReplicaUpdate,

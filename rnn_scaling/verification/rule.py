@@ -9,10 +9,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rnn_scaling import registry
-from rnn_scaling.settings import learning_rate
-from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.settings.run_options import TrainingOptions
+from rnn_scaling.config import learning_rate, registry
+from rnn_scaling.config.run_config import RunConfig
+from rnn_scaling.config.run_options import TrainingOptions
 
 Arrays = Mapping[str, np.ndarray]
 Updated = tuple[

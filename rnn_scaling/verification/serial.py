@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.verification.gradients import (
     GradientPart,
     SerialGradients,

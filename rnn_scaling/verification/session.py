@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from rnn_scaling import entry, registry
 from rnn_scaling.cluster.launch import Launch
-from rnn_scaling.files.terminal import tell
+from rnn_scaling.config import registry
+from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.reports.run_files import RecordFiles
-from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.system import entry
+from rnn_scaling.system.files.terminal import tell
 from rnn_scaling.training import run as training
 from rnn_scaling.training.observers import Batch, Observer, Observers, RunView
 from rnn_scaling.training.progress import ProgressLine

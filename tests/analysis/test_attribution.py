@@ -11,8 +11,8 @@ import pytest
 from rnn_scaling.analysis import attribution, rows
 from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.student import t_foreseeable
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import flags
+from rnn_scaling.config import flags
+from rnn_scaling.config import run_config as configs
 from tests.support.records import changed
 from tests.support.scaling_runs import resolved
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rnn_scaling import registry
 from rnn_scaling.analysis.exchange import exchanged_bytes
+from rnn_scaling.config import registry
 from tests.support.records import changed, make_record
 
 # 1,000 bytes of variables, 600 of them embeddings with rows of 20 bytes; a tower looks up 4 and 6 rows, 100 bytes.

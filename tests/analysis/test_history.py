@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rnn_scaling.analysis.history import curves, entries, steps
-from rnn_scaling.machine import commits
 from rnn_scaling.records import environment, history
+from rnn_scaling.system.machine import commits
 from tests.support import histories
 from tests.support.compared import run
 

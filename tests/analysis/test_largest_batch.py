@@ -13,8 +13,8 @@ from rnn_scaling.analysis.largest_batch import (
     bounds,
     next_batch,
 )
-from rnn_scaling.machine import system
-from rnn_scaling.settings.config import OPTIONS
+from rnn_scaling.config.run_config import OPTIONS
+from rnn_scaling.system.machine import system
 from tests.support.records import make_record
 
 GIB = 2**30

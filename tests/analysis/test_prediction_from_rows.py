@@ -7,7 +7,6 @@ import math
 
 import pytest
 
-from rnn_scaling import entry, registry
 from rnn_scaling.analysis.exchange import exchanged_bytes
 from rnn_scaling.analysis.prediction import from_rows
 from rnn_scaling.analysis.prediction.costs import exchange_s
@@ -21,7 +20,9 @@ from rnn_scaling.analysis.prediction.curves import (
 from rnn_scaling.analysis.prediction.from_rows import Links
 from rnn_scaling.analysis.rows import with_baselines
 from rnn_scaling.commands.prediction_series import read_links
+from rnn_scaling.config import registry
 from rnn_scaling.records.decoding import encode
+from rnn_scaling.system import entry
 from tests.support.paths import ROOT
 from tests.support.records import changed
 from tests.support.scaling_runs import attributed, cluster, timed, weak_and_strong

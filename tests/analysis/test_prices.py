@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rnn_scaling import entry
 from rnn_scaling.analysis import prices
 from rnn_scaling.analysis.metrics import METRICS
 from rnn_scaling.analysis.rows import shown, with_baselines
+from rnn_scaling.system import entry
 from tests.support.records import changed
 from tests.support.scaling_runs import run
 

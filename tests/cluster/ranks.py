@@ -17,7 +17,7 @@ from rnn_scaling.cluster.failure import ClusterError
 from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.cluster.member import Member
 from rnn_scaling.cluster.peers import Hello
-from rnn_scaling.processes.process import TETHER
+from rnn_scaling.system.processes.process import TETHER
 from tests.support.paths import ROOT
 
 PATIENCE_S = 60.0  # against hanging; nothing is measured by it

@@ -8,9 +8,9 @@ import subprocess
 import pytest
 
 from rnn_scaling.commands import ab
-from rnn_scaling.processes import process
 from rnn_scaling.records import record
 from rnn_scaling.reports import comparison
+from rnn_scaling.system.processes import process
 from tests.support.faults import command, forked, logged, plant, trainer
 from tests.support.paths import ROOT
 

@@ -11,8 +11,8 @@ import pytest
 
 from rnn_scaling import Recorder
 from rnn_scaling.commands import history, sweep
-from rnn_scaling.machine import commits
 from rnn_scaling.records import own_files
+from rnn_scaling.system.machine import commits
 from tests.support import histories
 from tests.support.compared import write
 

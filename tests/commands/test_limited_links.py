@@ -53,9 +53,9 @@ if "--seed=8" in sys.argv:
 # Without iperf3, whose three seconds no test of these needs.
 AS_A_PROCESS = """
 import sys
-from rnn_scaling import entry
+from rnn_scaling.system import entry
 from rnn_scaling.commands import local_cluster
-from rnn_scaling.processes import process
+from rnn_scaling.system.processes import process
 from rnn_scaling.sweeps.limited_links import network
 network.PACKAGES = {"ip": "iproute2"}
 network.measure = lambda nodes: network.Calibration((1.9e8,) * len(nodes), 0.0001)

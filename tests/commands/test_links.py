@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from rnn_scaling.commands import import_log, links
+from rnn_scaling.config import run_config as config
+from rnn_scaling.config.run_config import pool_sizes
 from rnn_scaling.links import measuring, picture, plan, processes
-from rnn_scaling.machine import peaks
-from rnn_scaling.processes import process
-from rnn_scaling.settings import config
-from rnn_scaling.settings.config import pool_sizes
+from rnn_scaling.system.machine import peaks
+from rnn_scaling.system.processes import process
 from tests.links import fake_worker
 from tests.support import forked
 from tests.support.faults import jump

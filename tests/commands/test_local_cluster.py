@@ -109,8 +109,8 @@ def test_a_rank_that_dies_ends_the_others_and_is_named(
 ):
     monkeypatch.setenv("RANK_0", "time.sleep(600)")
     monkeypatch.setenv("RANK_1", "os.kill(os.getpid(), 9)")
-    monkeypatch.setattr("rnn_scaling.processes.process.TELLING_GRACE_S", 0.2)
-    monkeypatch.setattr("rnn_scaling.processes.process.FOLLOWING_GRACE_S", 0.2)
+    monkeypatch.setattr("rnn_scaling.system.processes.process.TELLING_GRACE_S", 0.2)
+    monkeypatch.setattr("rnn_scaling.system.processes.process.FOLLOWING_GRACE_S", 0.2)
     assert local_cluster.main(["--"], trainer=trainer) == 1
     err = capfd.readouterr().err.splitlines()
     assert err[-1].startswith("error: worker 1 (rank 1) was killed")
@@ -164,9 +164,9 @@ def test_a_trainer_that_cannot_be_started_is_one_line(capfd):
 def test_nothing_is_left_when_it_is_ended(number, trainer, tmp_path):
     code = f"""
     import sys
-    from rnn_scaling import entry
+    from rnn_scaling.system import entry
     from rnn_scaling.commands import local_cluster
-    from rnn_scaling.processes import process
+    from rnn_scaling.system.processes import process
     process.SEVERAL_GRACE_S = 0.2  # these let nobody go
     entry.leave(lambda: local_cluster.main(["--workers=3", "--"], trainer={trainer!r}))
     """

@@ -72,7 +72,7 @@ def test_the_lock_decides_whether_a_run_failed(place):
 
 def test_a_process_without_a_lock_also_counts(place):
     code = (
-        "from rnn_scaling.processes import alive;"
+        "from rnn_scaling.system.processes import alive;"
         "print(alive.this_process(), flush=True); input()"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

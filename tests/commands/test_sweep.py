@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from rnn_scaling.commands import sweep
-from rnn_scaling.processes import process
 from rnn_scaling.records import history, record
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.reports import report_files
 from rnn_scaling.sweeps import sweep as matrix
+from rnn_scaling.system.processes import process
 from tests.support.faults import (
     SMALL,
     jump,

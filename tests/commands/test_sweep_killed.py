@@ -11,11 +11,12 @@ import sys
 
 import pytest
 
-from rnn_scaling import entry, train
+from rnn_scaling import train
 from rnn_scaling.commands import sweep
-from rnn_scaling.processes import process as processes
 from rnn_scaling.records import record
 from rnn_scaling.reports import report_files
+from rnn_scaling.system import entry
+from rnn_scaling.system.processes import process as processes
 from tests.support.faults import (
     SMALL,
     alive,

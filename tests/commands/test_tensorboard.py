@@ -14,11 +14,11 @@ import urllib.request
 import pytest
 from tensorboard import plugin_util
 
-from rnn_scaling import entry
 from rnn_scaling.commands import tensorboard
 from rnn_scaling.records import record
 from rnn_scaling.records.parts import Batches
 from rnn_scaling.reports.tensorboard import run_text
+from rnn_scaling.system import entry
 from tests.support.paths import ROOT
 from tests.support.records import changed
 from tests.support.scaling_runs import run, timed

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rnn_scaling.commands import verify
+from rnn_scaling.config import run_config as configs
 from rnn_scaling.records import record
-from rnn_scaling.settings import config as configs
 from rnn_scaling.sweeps.certificates import defaults_of
 from rnn_scaling.verification import certificates, rule
 from tests.support import forked

@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
+from rnn_scaling.config.run_options import DataOptions
 from rnn_scaling.data import corpus
 from rnn_scaling.models.batch import Side
-from rnn_scaling.settings.run_options import DataOptions
 
 SRC = b"one two\nthree\n"
 TGT = b"eins zwei\ndrei\n"

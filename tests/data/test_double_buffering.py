@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from rnn_scaling.config.run_options import DataOptions
 from rnn_scaling.data.source import Feed
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.layout import TextLayout
-from rnn_scaling.settings.run_options import DataOptions
 
 STEPS = 50
 INPUT_MS = STEP_MS = 10

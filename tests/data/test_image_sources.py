@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rnn_scaling import registry
+from rnn_scaling.config import registry
+from rnn_scaling.config.run_options import DataOptions
 from rnn_scaling.data import image_files, make_tfrecords
 from rnn_scaling.data.corpus import DataError
 from rnn_scaling.data.source import Feed
 from rnn_scaling.models.layout import ImageLayout
-from rnn_scaling.settings.run_options import DataOptions
 from tests.data.stepping import assert_equal, flat, ids_of, run_steps
 
 pytestmark = pytest.mark.usefixtures("as_built")

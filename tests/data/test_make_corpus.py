@@ -8,9 +8,9 @@ import pytest
 
 import rnn_scaling.data
 from benchmarks import make_corpus
+from rnn_scaling.config.run_options import DataOptions
 from rnn_scaling.data import corpus
 from rnn_scaling.models.batch import Side
-from rnn_scaling.settings.run_options import DataOptions
 
 SAMPLE = os.path.join(os.path.dirname(rnn_scaling.data.__file__), "sample")
 FILES = ("train.src", "train.tgt", "vocab.src", "vocab.tgt", "vocab.joint")

@@ -10,10 +10,10 @@ import time
 import numpy as np
 import pytest
 
+from rnn_scaling.config.run_options import DataOptions
 from rnn_scaling.data.source import Feed
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.layout import TextLayout
-from rnn_scaling.settings.run_options import DataOptions
 from tests.data import test_sources
 from tests.support import forked, served
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import rnn_scaling.data
-from rnn_scaling import registry
+from rnn_scaling.config import registry
+from rnn_scaling.config.run_options import DataOptions
 from rnn_scaling.data.source import Feed
 from rnn_scaling.models.batch import Batch, Side, TargetBatch
 from rnn_scaling.models.layout import Layout, TextLayout
-from rnn_scaling.settings.run_options import DataOptions
 from tests.data.stepping import assert_equal, flat, ids_of, run_steps
 from tests.data.test_image_sources import SOURCES as IMAGE_SOURCES
 

@@ -10,10 +10,10 @@ import re
 import numpy as np
 import pytest
 
+from rnn_scaling.config.run_options import DataOptions
 from rnn_scaling.data.source import Feed
 from rnn_scaling.models.batch import Batch, Side
 from rnn_scaling.models.layout import TextLayout
-from rnn_scaling.settings.run_options import DataOptions
 from tests.data.stepping import assert_equal, flat, run_steps
 
 pytestmark = pytest.mark.usefixtures("as_built")

@@ -8,11 +8,11 @@ import struct
 import numpy as np
 import pytest
 
+from rnn_scaling.config.run_options import DataOptions
 from rnn_scaling.data import make_tfrecords, tfrecord, tfrecord_frames
 from rnn_scaling.data.corpus import DataError
 from rnn_scaling.data.source import Feed
 from rnn_scaling.models.layout import ImageLayout
-from rnn_scaling.settings.run_options import DataOptions
 from tests.data.stepping import assert_equal, flat, run_steps
 
 pytestmark = pytest.mark.usefixtures("as_built")

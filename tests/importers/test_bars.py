@@ -8,12 +8,12 @@ import types
 
 import pytest
 
-from rnn_scaling import registry
+from rnn_scaling.config import registry
 from rnn_scaling.importers import one_run
 from rnn_scaling.importers.line_clock import Event
 from rnn_scaling.importers.log_formats import Terms, Timing
-from rnn_scaling.processes import process
-from rnn_scaling.processes.process import Task
+from rnn_scaling.system.processes import process
+from rnn_scaling.system.processes.process import Task
 from tests.support import log_samples
 from tests.support.paths import GOLDEN
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from rnn_scaling import registry
+from rnn_scaling.config import registry
 from rnn_scaling.importers.common import ImportedLog, LogError
 from tests.support.log_samples import ALL
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from rnn_scaling import registry
+from rnn_scaling.config import registry
 from rnn_scaling.importers import log_formats, one_run, pattern
 from rnn_scaling.importers.log_formats import Terms
 from tests.support import log_samples

@@ -9,8 +9,8 @@ import re
 
 import pytest
 
-from rnn_scaling import registry
 from rnn_scaling.commands import import_log
+from rnn_scaling.config import registry
 from rnn_scaling.importers import log_formats, one_run
 from rnn_scaling.importers.common import LogError
 from rnn_scaling.importers.log_formats import LogReading, Terms, Timing

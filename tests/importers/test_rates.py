@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from rnn_scaling.audit.numbers import Printed
+from rnn_scaling.analysis.audit.numbers import Printed
 from rnn_scaling.importers import (
     horovod_synthetic,
     mlperf,

@@ -325,8 +325,8 @@ def test_operators_are_counted_with_the_bodies_of_functions(tf):
 @pytest.fixture(scope="module")
 def step(devices):
     """A step of two towers and a parameter server, and its graphs."""
+    from rnn_scaling.config import run_config as configs
     from rnn_scaling.inspection import observe
-    from rnn_scaling.settings import config as configs
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines.local import Engine
 

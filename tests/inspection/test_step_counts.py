@@ -130,8 +130,8 @@ def test_the_graph_for_a_gpu_has_loops_with_dynamic_rnn_and_none_with_cudnn(tf):
 
 
 def test_counts_agree_with_a_sessions_own_statistics(tf, probe, devices):
+    from rnn_scaling.config import run_config as configs
     from rnn_scaling.inspection import operators
-    from rnn_scaling.settings import config as configs
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines.local import Engine
 

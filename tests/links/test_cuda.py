@@ -8,7 +8,7 @@ import ctypes
 import pytest
 
 from rnn_scaling.links import gpu_copies
-from rnn_scaling.machine.gpus import DeviceError
+from rnn_scaling.system.machine.gpus import DeviceError
 from tests.links.fake_cuda import ALPHA_MS, BYTES_PER_MS, FakeCudart
 
 SIZES = [2**n for n in range(2, 21, 2)]

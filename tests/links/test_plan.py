@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rnn_scaling.config import run_config as config
+from rnn_scaling.config.run_config import pool_sizes
 from rnn_scaling.links import plan
-from rnn_scaling.settings import config
-from rnn_scaling.settings.config import pool_sizes
 
 
 def test_what_the_devices_do_not_allow_is_left_out_with_its_reason():

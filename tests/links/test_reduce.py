@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from rnn_scaling import registry
+from rnn_scaling.config import registry
 from rnn_scaling.links import reduce
 
 ALGORITHMS = (

@@ -10,8 +10,8 @@ import types
 import pytest
 
 from rnn_scaling.links import gpu_copies, worker
-from rnn_scaling.machine.gpus import DeviceError
-from rnn_scaling.machine.load import Load
+from rnn_scaling.system.machine.gpus import DeviceError
+from rnn_scaling.system.machine.load import Load
 from tests.links.fake_cuda import FakeCudart
 
 

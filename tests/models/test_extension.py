@@ -9,8 +9,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from rnn_scaling.machine.system import cpuinfo_values, read_text
 from rnn_scaling.models.extension import switch
+from rnn_scaling.system.machine.system import cpuinfo_values, read_text
 from tests.models import lstm_case, test_cross_entropy
 from tests.models.test_kernels import SHAPES, TOLERANCES
 from tests.support.paths import ROOT

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rnn_scaling import registry
+from rnn_scaling.config import registry
+from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.models import workloads
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.kernels import UNIT_TYPES
 from rnn_scaling.models.workloads import WORKLOADS
-from rnn_scaling.settings.config import OPTIONS
 from tests.support.paths import ROOT
 from tests.support.training import (
     BATCH_SIZE,

@@ -10,8 +10,8 @@ import threading
 
 import pytest
 
-from rnn_scaling.files import output_files
 from rnn_scaling.records import history
+from rnn_scaling.system.files import output_files
 from tests.support import histories
 
 

@@ -10,13 +10,13 @@ import os
 
 import pytest
 
-from rnn_scaling.files.output_files import write_text
+from rnn_scaling.config import conflicts, flags
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.models.workloads import FORMER_WORKLOADS
 from rnn_scaling.records import checks, record
 from rnn_scaling.records.parts import Batches, Phases, RunError, Throughput
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import conflicts, flags
-from rnn_scaling.settings.config import OPTIONS
+from rnn_scaling.system.files.output_files import write_text
 from rnn_scaling.training.state import RunState
 from tests.support.paths import ROOT
 from tests.support.records import changed, fields_of, make_record, throughput
@@ -115,7 +115,7 @@ def test_unknown_fields_of_a_newer_writer_are_ignored():
 
 
 def _state(readings):
-    from rnn_scaling.settings import config as configs
+    from rnn_scaling.config import run_config as configs
 
     config = configs.from_flat({"num_warmup_batches": 2, "num_batches": 3})
     return RunState(config, clock=iter(readings).__next__)

@@ -11,12 +11,12 @@ import pytest
 
 from rnn_scaling.analysis import folder_rows
 from rnn_scaling.analysis.attribution import EXCHANGE
+from rnn_scaling.analysis.audit.auditing import audit
 from rnn_scaling.analysis.comparison import judgement
 from rnn_scaling.analysis.comparison.judgement import Question
 from rnn_scaling.analysis.metrics import METRICS
 from rnn_scaling.analysis.rows import with_baselines
 from rnn_scaling.analysis.series_titles import by_series
-from rnn_scaling.audit.auditing import audit
 from rnn_scaling.reports import (
     cautions,
     cluster,

@@ -9,14 +9,14 @@ import re
 
 import pytest
 
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.spelling import command
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records import folder as folders
 from rnn_scaling.records import record
 from rnn_scaling.reports import csv_table, table
 from rnn_scaling.reports.summary_builder import summarise
 from rnn_scaling.reports.tensorboard import run_text
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings.spelling import command
 from rnn_scaling.sweeps.plan import plan
 from tests.support.records import make_record
 

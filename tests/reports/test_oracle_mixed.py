@@ -8,7 +8,7 @@ import math
 import random
 import re
 
-from rnn_scaling import registry
+from rnn_scaling.config import registry
 from rnn_scaling.reports import cautions, conclusions, csv_table, json_report, table
 from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.series_statements import sentence

@@ -13,6 +13,7 @@ import pytest
 from rnn_scaling.analysis import folder_rows
 from rnn_scaling.analysis.comparison import judgement, matching
 from rnn_scaling.analysis.rows import shown as metrics_of
+from rnn_scaling.config.naming import THEIRS
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.folder import Originals, RunFile
 from rnn_scaling.reports import (
@@ -28,7 +29,6 @@ from rnn_scaling.reports import (
 from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.series_statements import sentence, statements
 from rnn_scaling.reports.wording import sentences
-from rnn_scaling.settings.naming import THEIRS
 from tests.support.records import changed
 from tests.support.scaling_runs import of, timed
 

@@ -7,10 +7,10 @@ import shlex
 import pytest
 
 from rnn_scaling.analysis.rows import series_key
-from rnn_scaling.registry import TEXT_FILES
+from rnn_scaling.config import flags, scale
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.registry import TEXT_FILES
 from rnn_scaling.reports import repeat_commands
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import flags, scale
 from rnn_scaling.sweeps.plan import plan
 from tests.support.records import make_record
 from tests.support.scaling_runs import of, resolved

@@ -9,8 +9,8 @@ import re
 
 import pytest
 
-from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import over_processes
+from rnn_scaling.config import registry
 from rnn_scaling.records.own_files import is_own
 from rnn_scaling.reports import (
     csv_table,

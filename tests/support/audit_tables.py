@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 
-from rnn_scaling.audit import auditing, documents
+from rnn_scaling.analysis.audit import auditing, documents
 
 HEADER = ("GPUs", "Batch size", "Time (s)", "words/s", "Speedup", "Efficiency")
 

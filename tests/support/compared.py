@@ -6,9 +6,9 @@ import copy
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling.config import run_config as configs
 from rnn_scaling.records import record
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings import config as configs
 from tests.support.records import make_record
 
 GPU = {

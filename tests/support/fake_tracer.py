@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling.config import flags
+from rnn_scaling.config import run_config as configs
 from rnn_scaling.inspection import phases
 from rnn_scaling.inspection.operators import TracedStep
 from rnn_scaling.records import record
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import flags
 from tests.support.records import make_record
 
 CELLS, BATCHES, WARMUP = 4, 6, 2

@@ -23,10 +23,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
-from rnn_scaling.processes import process
+from rnn_scaling.config import flags
+from rnn_scaling.config import run_config as config
 from rnn_scaling.records import record
-from rnn_scaling.settings import config, flags
+from rnn_scaling.system import entry
+from rnn_scaling.system.processes import process
 from tests.support.records import make_record
 from tests.support.stand_in_forks import as_subprocess
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rnn_scaling.settings import config as configs
+from rnn_scaling.config import run_config as configs
 
 GPUS = tuple(f"/job:localhost/replica:0/task:0/device:GPU:{i}" for i in range(2))
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"

@@ -7,12 +7,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import PARTS, RunRecord
-from rnn_scaling.settings.config import RunConfig
 
 ERROR = {"type": "X", "message": "out of memory"}
 

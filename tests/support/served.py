@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rnn_scaling import registry
+from rnn_scaling.config import registry
 from tests.support import forked
 
 Addresses = Mapping[str, tuple[str, ...]]

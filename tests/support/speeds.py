@@ -14,9 +14,9 @@ import sys
 import time
 from pathlib import Path
 
+from rnn_scaling.config import flags
+from rnn_scaling.config import run_config as configs
 from rnn_scaling.records import record
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import flags
 from tests.support.records import make_record
 
 MIB = 2**20

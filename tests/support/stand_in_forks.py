@@ -16,7 +16,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.processes import tether
+from rnn_scaling.system.processes import tether
 
 Main = Callable[
     [Sequence[str]], object

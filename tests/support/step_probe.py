@@ -30,8 +30,8 @@ class Probe:
     """A built and warmed-up step, and what it was made of."""
 
     def __init__(self, devices: list[str], **options: Any) -> None:
+        from rnn_scaling.config import run_config as configs
         from rnn_scaling.inspection import operators
-        from rnn_scaling.settings import config as configs
         from rnn_scaling.training import benchmark
         from rnn_scaling.training.engines.local import Engine
 

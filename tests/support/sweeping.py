@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from unittest import mock
 
-from rnn_scaling import entry
 from rnn_scaling.commands import sweep
-from rnn_scaling.processes import process
 from rnn_scaling.records import record
+from rnn_scaling.system import entry
+from rnn_scaling.system.processes import process
 from tests.support.faults import (
     SMALL,
     alive,

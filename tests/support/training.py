@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from rnn_scaling.config import run_config as configs
 from rnn_scaling.models.batch import Side
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.settings import config as configs
 
 MODEL = ModelConfig(
     num_units=6,
@@ -121,7 +121,7 @@ def train(
       "after": [one a step: [one a replica: {name: array}]], "replicas": the last of these, "losses", "items" and
       "positions": [one a step], "update": the mode's object.
     """
-    from rnn_scaling import registry
+    from rnn_scaling.config import registry
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines.local import Engine
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from rnn_scaling.commands import sweep
-from rnn_scaling.processes import process
+from rnn_scaling.config import run_config as configs
 from rnn_scaling.records import record
 from rnn_scaling.reports import report_files
-from rnn_scaling.settings import config as configs
 from rnn_scaling.sweeps import certificates
 from rnn_scaling.sweeps.plan import plan
+from rnn_scaling.system.processes import process
 from tests.support.faults import SMALL, forked, logged, plant, trainer
 
 LABELS = ["cudnn_lstm-independent-1", "cudnn_lstm-independent-2"]

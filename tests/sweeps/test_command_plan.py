@@ -15,15 +15,12 @@ import pytest
 import rnn_scaling
 from rnn_scaling.analysis import folder_rows
 from rnn_scaling.commands import ab, sweep
+from rnn_scaling.config.flags import FlagErrors
 from rnn_scaling.importers.log_formats import Seen
-from rnn_scaling.machine import gpus
-from rnn_scaling.machine.cores import first_cores
-from rnn_scaling.processes import process
 from rnn_scaling.records import record
 from rnn_scaling.records.environment import Resolved
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import comparison, report_files
-from rnn_scaling.settings.flags import FlagErrors
 from rnn_scaling.sweeps import (
     command_plan,
     command_trainer,
@@ -33,6 +30,9 @@ from rnn_scaling.sweeps import (
     failure,
 )
 from rnn_scaling.sweeps.command_plan import TrainerOptions
+from rnn_scaling.system.machine import gpus
+from rnn_scaling.system.machine.cores import first_cores
+from rnn_scaling.system.processes import process
 from tests.support.names_taken import KINDS, put
 from tests.support.paths import ROOT
 

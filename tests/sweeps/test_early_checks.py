@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from rnn_scaling.commands import sweep
-from rnn_scaling.machine.load import Load
-from rnn_scaling.settings import config as configs
+from rnn_scaling.config import run_config as configs
 from rnn_scaling.sweeps import early_checks, suite_trainer
 from rnn_scaling.sweeps.plan import Run
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
+from rnn_scaling.system.machine.load import Load
 
 
 def resolved(**given):

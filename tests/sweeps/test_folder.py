@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from rnn_scaling.files import output_files
 from rnn_scaling.records import lock, record
 from rnn_scaling.sweeps import folder
 from rnn_scaling.sweeps.plan import interleave, plan
+from rnn_scaling.system.files import output_files
 from tests.support.names_taken import put
 from tests.support.records import make_record
 

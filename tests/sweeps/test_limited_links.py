@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from rnn_scaling import entry
 from rnn_scaling.sweeps.limited_links import network
 from rnn_scaling.sweeps.limited_links.network import NetworkLink
 from rnn_scaling.sweeps.limited_links.run import LinkOptions
+from rnn_scaling.system import entry
 from tests.support.faults import wait_until
 from tests.support.paths import ROOT
 

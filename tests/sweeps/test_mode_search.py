@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from rnn_scaling.settings.flags import FlagErrors
+from rnn_scaling.config.flags import FlagErrors
 from rnn_scaling.sweeps.mode_search import ModeSearch, candidates
 from tests.support.records import make_record
 

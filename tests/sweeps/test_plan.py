@@ -6,9 +6,8 @@ import dataclasses
 
 import pytest
 
-from rnn_scaling import registry
+from rnn_scaling.config import flags, registry
 from rnn_scaling.models import kernels
-from rnn_scaling.settings import flags
 from rnn_scaling.sweeps import plan as plans
 
 

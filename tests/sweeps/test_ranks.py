@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from rnn_scaling import registry
-from rnn_scaling.processes.process import Ended
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings.flags import FlagErrors
+from rnn_scaling.config import registry
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.flags import FlagErrors
 from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.estimate import given_limit
+from rnn_scaling.system.processes.process import Ended
 
 MODE = registry.UpdateMode("no.module", engine="far")
 ASYNC = registry.UpdateMode(

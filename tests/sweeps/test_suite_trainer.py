@@ -8,8 +8,8 @@ import types
 
 import pytest
 
+from rnn_scaling.config import run_config as configs
 from rnn_scaling.records import record
-from rnn_scaling.settings import config as configs
 from rnn_scaling.sweeps import conduct, display, early_checks, ranks, suite_trainer
 from rnn_scaling.sweeps.plan import Run
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
@@ -18,9 +18,9 @@ from tests.support.records import make_record
 
 TRAINER = """
 import os, sys, time
-from rnn_scaling.processes import early_start
+from rnn_scaling.system.processes import early_start
 from rnn_scaling.records import record
-from rnn_scaling.settings import config, flags
+from rnn_scaling.config import run_config as config, flags
 from tests.support.records import make_record
 given = flags.parse(sys.argv[1:], config.OPTIONS)
 path = given["result_file"]

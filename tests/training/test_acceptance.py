@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from rnn_scaling import Recorder
-from rnn_scaling.machine import load
 from rnn_scaling.records import record
+from rnn_scaling.system.machine import load
 from tests.support.paths import ROOT
 
 ODD = [
@@ -100,7 +100,7 @@ def unwatched(monkeypatch):
     monkeypatch.setattr(load.LoadMeter, "read", lambda self: None)
     monkeypatch.setattr("rnn_scaling.training.recording.read_environment", lambda _: {})
     monkeypatch.setattr(
-        "rnn_scaling.machine.clock_sampler.start", lambda resolved: None
+        "rnn_scaling.system.machine.clock_sampler.start", lambda resolved: None
     )
 
 

@@ -10,8 +10,8 @@ import itertools
 import numpy as np
 import pytest
 
-from rnn_scaling.registry import ALL_REDUCES, load
-from rnn_scaling.settings import all_reduce_spec
+from rnn_scaling.config import all_reduce_spec
+from rnn_scaling.config.registry import ALL_REDUCES, load
 from tests.support import forked
 
 pytestmark = pytest.mark.usefixtures("as_built")

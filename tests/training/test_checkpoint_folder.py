@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.naming import HOW_RUN
 from rnn_scaling.records.parts import Resumption
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings.naming import HOW_RUN
 from rnn_scaling.training import checkpoint_folder
 from rnn_scaling.training.checkpoint_folder import CheckpointError, newest, trained
 from tests.support.mutations import Document

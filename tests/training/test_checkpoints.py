@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import rnn_scaling.data
+from rnn_scaling.config import run_config as configs
 from rnn_scaling.records import record
-from rnn_scaling.settings import config as configs
 from rnn_scaling.training import checkpoint_folder
 from rnn_scaling.training.clock import StepTimer
 from rnn_scaling.training.state import RunState

@@ -8,9 +8,9 @@ import pytest
 
 import rnn_scaling.data
 from rnn_scaling.analysis import learning
+from rnn_scaling.config import run_config as configs
 from rnn_scaling.data import corpus
 from rnn_scaling.records import record
-from rnn_scaling.settings import config as configs
 from rnn_scaling.training.checkpoint_folder import CheckpointError
 from rnn_scaling.training.ending import Ending
 from rnn_scaling.training.state import RunState

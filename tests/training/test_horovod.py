@@ -55,7 +55,7 @@ def test_workers_are_numbered_among_those_of_their_host_and_across_hosts(tf):
 
 def test_a_worker_waits_for_the_table_by_which_gloo_finds_the_others(tf, monkeypatch):
     """Horovod ends a process that asks for the table before worker 0 serves it."""
-    from rnn_scaling.machine.gpus import DeviceError
+    from rnn_scaling.system.machine.gpus import DeviceError
     from rnn_scaling.training.cluster import Place
     from rnn_scaling.training.engines import horovod
 

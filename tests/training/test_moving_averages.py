@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rnn_scaling import registry
+from rnn_scaling.config import registry
+from rnn_scaling.config import run_config as configs
 from rnn_scaling.models.batch import ImageBatch
 from rnn_scaling.models.workload import first_values
-from rnn_scaling.settings import config as configs
 from tests.support import tiny_images
 from tests.support.training import FixedSource, replicas
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import learning_rate
-from rnn_scaling.settings.learning_rate import LearningRate
+from rnn_scaling.config import learning_rate
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.learning_rate import LearningRate
 
 pytestmark = pytest.mark.usefixtures("as_built")
 
@@ -154,7 +154,7 @@ def test_update_stays_on_the_variables_device(tf, devices, optimizers, name):
 
 
 def test_every_optimizer_of_the_flag_is_tested():
-    from rnn_scaling.settings.config import OPTIONS
+    from rnn_scaling.config.run_config import OPTIONS
 
     assert set(OPTIONS["optimizer"].metadata["choices"]) == set(RULES)
 

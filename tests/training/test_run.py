@@ -12,9 +12,9 @@ import pytest
 
 from rnn_scaling.cluster.failure import Failure, FailureKind
 from rnn_scaling.cluster.launch import Launch
-from rnn_scaling.machine.load import LoadMeter
-from rnn_scaling.processes import early_start
-from rnn_scaling.settings import config as configs
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.system.machine.load import LoadMeter
+from rnn_scaling.system.processes import early_start
 from rnn_scaling.training import benchmark, recording
 from rnn_scaling.training import run as runs
 from rnn_scaling.training import state as states

@@ -8,7 +8,7 @@ import resource
 import numpy as np
 import pytest
 
-from rnn_scaling.settings import config as configs
+from rnn_scaling.config import run_config as configs
 from rnn_scaling.training.state import RunState
 
 

@@ -45,9 +45,9 @@ def driven():
 def _drive(addresses):
     import tensorflow as tf
 
+    from rnn_scaling.config import run_config as config
     from rnn_scaling.inspection import placement
     from rnn_scaling.models import workload
-    from rnn_scaling.settings import config
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines import grpc_cluster
     from rnn_scaling.training.replica import bytes_by_device
@@ -249,7 +249,7 @@ def _took_turns(done):
 
 
 def _update(engine, model, **options):
-    from rnn_scaling.settings import config
+    from rnn_scaling.config import run_config as config
     from rnn_scaling.training import benchmark
     from tests.support.training import workload_of
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rnn_scaling import registry
+from rnn_scaling.config import registry
 from rnn_scaling.models.batch import TargetBatch
 from tests.support.training import (
     MAX_LEN,
@@ -268,8 +268,8 @@ def test_optimizers_with_state_agree_between_modes(optimizer, modes, devices):
 @as_built
 @pytest.mark.parametrize("partition", [False, True])
 def test_parameter_server_spread_over_devices_equals_serial(partition, devices, tf):
+    from rnn_scaling.config.run_options import UpdateOptions
     from rnn_scaling.models import workload
-    from rnn_scaling.settings.run_options import UpdateOptions
     from rnn_scaling.training import optimizers
     from rnn_scaling.training.engines.local import Engine
     from rnn_scaling.training.replica import UpdateRule, bytes_by_device

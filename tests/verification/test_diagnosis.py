@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.settings import config as configs
+from rnn_scaling.config import run_config as configs
 from rnn_scaling.verification import diagnosis
 from rnn_scaling.verification.gradients import GradientPart
 from rnn_scaling.verification.rule import UpdateRule, guarantee_of

@@ -8,7 +8,7 @@ import types
 import numpy as np
 import pytest
 
-from rnn_scaling import registry
+from rnn_scaling.config import registry
 from rnn_scaling.verification import certificates
 from tests.verification.test_planted_faults import engine_of, resolve
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import fault_table
-from rnn_scaling.settings import config as configs
+from rnn_scaling.config import run_config as configs
 from tests.conftest import unrewritten
 from tests.support.paths import ROOT
 from tests.support.training import SMALL, workload_of
@@ -40,7 +40,7 @@ def engine_of(devices):
 
 def source_of(config, engine, workload):
     """The run's own source."""
-    from rnn_scaling import registry
+    from rnn_scaling.config import registry
     from rnn_scaling.training import benchmark
 
     feed = benchmark.feed_of(config, engine, workload)

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from rnn_scaling.settings import config as configs
+from rnn_scaling.config import run_config as configs
 from rnn_scaling.verification import replay
 from rnn_scaling.verification.diagnosis import ReplicaUpdate
 from rnn_scaling.verification.gradients import GradientPart

@@ -15,11 +15,11 @@ from rnn_scaling.analysis.facts.separation import WITHOUT_EFFECT, variable_fact
 from rnn_scaling.analysis.facts.table import CAUTION, FACTS, INCOMPARABLE, Fact
 from rnn_scaling.analysis.grouping import grouped
 from rnn_scaling.analysis.metrics import ITEMS, common_unit
-from rnn_scaling.machine.load import NOTICEABLE
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config import scale
+from rnn_scaling.config.naming import TRAINER, told_work
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import scale
-from rnn_scaling.settings.naming import TRAINER, told_work
+from rnn_scaling.system.machine.load import NOTICEABLE
 
 UNKNOWN = "unknown"
 UNKNOWN_EFFECT = "not recorded on both sides, so it may differ"

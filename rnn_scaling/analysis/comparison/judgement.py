@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rnn_scaling import entry
 from rnn_scaling.analysis.comparison import (
     costs,
     differences,
@@ -35,7 +34,8 @@ from rnn_scaling.analysis.metrics import (
     is_inference,
 )
 from rnn_scaling.analysis.prices import PriceList
-from rnn_scaling.settings import scale
+from rnn_scaling.config import scale
+from rnn_scaling.system import entry
 
 MISSING = "missing configurations"
 MACHINE = "machine"  # what `across` compares

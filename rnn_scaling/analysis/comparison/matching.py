@@ -10,20 +10,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import registry
 from rnn_scaling.analysis import disturbance, rows
 from rnn_scaling.analysis.confidence import Scatter
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.facts.table import OF_MACHINES
 from rnn_scaling.analysis.rows import Key
-from rnn_scaling.models.workloads import WORKLOADS
-from rnn_scaling.records import folder, record
-from rnn_scaling.records.folder import RunFile
-from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import scale
-from rnn_scaling.settings.conditions import CONDITIONS
-from rnn_scaling.settings.naming import (
+from rnn_scaling.config import registry, scale
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.conditions import CONDITIONS
+from rnn_scaling.config.naming import (
     NAMED,
     TRAINER,
     distinguishing,
@@ -31,6 +26,10 @@ from rnn_scaling.settings.naming import (
     told_apart,
     without_network,
 )
+from rnn_scaling.models.workloads import WORKLOADS
+from rnn_scaling.records import folder, record
+from rnn_scaling.records.folder import RunFile
+from rnn_scaling.records.record import RunRecord
 
 ABSENT, NOT_TOLD = "not used", "not told"
 PER_DEVICE, ALL_DEVICES = "per_device", "all_devices"

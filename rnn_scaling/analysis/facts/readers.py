@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from rnn_scaling.machine import throttling
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.system.machine import throttling
 
 Read = Callable[[RunRecord], Any]
 NOT_TOLD = "not reported by the system"

@@ -10,8 +10,8 @@ from typing import TypeVar
 from rnn_scaling.analysis.facts.readers import variable
 from rnn_scaling.analysis.facts.table import CAUTION, FACTS, INCOMPARABLE, Fact
 from rnn_scaling.analysis.grouping import grouped
+from rnn_scaling.config import scale
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings import scale
 
 UNKNOWN = "unknown"
 MOST_SHOWN = 100  # letters of a value in a title

@@ -23,9 +23,9 @@ from rnn_scaling.analysis.confidence import (
 from rnn_scaling.analysis.history.steps import Levels, levels
 from rnn_scaling.analysis.metrics import RATE, common_unit
 from rnn_scaling.analysis.student import t_cdf
-from rnn_scaling.machine import commits
 from rnn_scaling.records.history import Configuration, Entry
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.system.machine import commits
 
 UNKNOWN, SAME, ONE, SEVERAL = (
     "unknown",

@@ -3,17 +3,17 @@
 import datetime
 from collections.abc import Mapping, Sequence
 
-from rnn_scaling import entry
 from rnn_scaling.analysis.comparison.compared_metrics import CHOICES
 from rnn_scaling.analysis.machines import by_machine, machine
 from rnn_scaling.analysis.metrics import METRICS, Measured
 from rnn_scaling.analysis.rows import UNIT, Row, process_rates, with_baselines
-from rnn_scaling.machine import commits
+from rnn_scaling.config.naming import TRAINER
 from rnn_scaling.records import environment, history
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.history import HASH, Configuration, Entry
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings.naming import TRAINER
+from rnn_scaling.system import entry
+from rnn_scaling.system.machine import commits
 
 VERSIONS = ("tensorflow", "torch", "jax", "keras")  # packages that affect the speed
 

@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from rnn_scaling import registry
 from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.exchange import exchanged_bytes
 from rnn_scaling.analysis.machines import nodes
@@ -23,7 +22,8 @@ from rnn_scaling.analysis.rows import Row, measured_batches, row_key
 from rnn_scaling.analysis.series_titles import by_series, titles
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import split_steps
-from rnn_scaling.machine import topology
+from rnn_scaling.config import registry
+from rnn_scaling.system.machine import topology
 
 SERVER = "parameter_server"
 DEFAULT_FACTOR = 2  # times the largest measured number, if the user names none

@@ -14,7 +14,7 @@ from rnn_scaling.analysis.prices import PricedMachine
 from rnn_scaling.analysis.rows import Row, measured_batches, without
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.student import t_quantile
-from rnn_scaling.settings import scale
+from rnn_scaling.config import scale
 
 FLOAT_BYTES = 4  # of a number that an optimizer keeps
 BLOCKS = 0.01  # of the memory, by which allocation in blocks makes a line wrong

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.machines import nodes
 from rnn_scaling.analysis.prediction import predicting
@@ -15,6 +14,7 @@ from rnn_scaling.analysis.rows import Row, process_rates
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.records import predictions
 from rnn_scaling.records.predictions import Fitted, KeptPrediction, Predicted
+from rnn_scaling.system import entry
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,9 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling import registry
 from rnn_scaling.analysis.rows import full_config, work_key
 from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.config import registry
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.conditions import NOT_COMPARED
+from rnn_scaling.config.naming import distinguishing, network, without_network
+from rnn_scaling.config.run_options import MeasureOptions
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_parts import (
     CONTROL_FLOW,
@@ -20,10 +24,6 @@ from rnn_scaling.records.step_parts import (
     KernelCounts,
     Trace,
 )
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings.conditions import NOT_COMPARED
-from rnn_scaling.settings.naming import distinguishing, network, without_network
-from rnn_scaling.settings.run_options import MeasureOptions
 
 # What says how a run is measured and not what it computes: runs that differ in it alone must have the same counts.
 HOW_MEASURED = frozenset(f.name for f in dataclasses.fields(MeasureOptions))

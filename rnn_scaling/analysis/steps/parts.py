@@ -5,10 +5,10 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 
-from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import over_processes, scatter
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.straggler import name_straggler
+from rnn_scaling.config import registry
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_parts import IDLE, OWN, PARTS, TimedStep, TowerStep, Trace
 

@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from rnn_scaling import entry
-from rnn_scaling.files import input_files
+from rnn_scaling.system import entry
+from rnn_scaling.system.files import input_files
 
 MAGIC = b"SQLite format 3\0"
 WRITE_AHEAD = b"\2"  # byte 19 of the header

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from rnn_scaling.files.markdown import Value, markdown_table, shown
 from rnn_scaling.inspection.trace_databases.layouts import KERNEL
 from rnn_scaling.inspection.trace_databases.summary import Row
+from rnn_scaling.system.files.markdown import Value, markdown_table, shown
 
 LONGEST_NAME = 100  # of a name in Markdown; templates have thousands of characters
 LEGEND = """\

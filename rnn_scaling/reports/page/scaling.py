@@ -5,11 +5,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling import entry
 from rnn_scaling.analysis.attribution import MEANING, Attribution
 from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.files.terminal import counted
 from rnn_scaling.reports import (
     cautions,
     conclusions,
@@ -36,6 +34,8 @@ from rnn_scaling.reports.sections import Grid, Section
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.summary_builder import MOST as MOST_JUDGED
 from rnn_scaling.reports.wording import sentence, sentences
+from rnn_scaling.system import entry
+from rnn_scaling.system.files.terminal import counted
 
 MOST_COMMANDS = 200  # series with commands
 FIRST_FACTS = (

@@ -5,19 +5,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
 from rnn_scaling.analysis import metrics as table
 from rnn_scaling.analysis.attribution import MEANING, REST
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.rows import Row, process_rates, shown
-from rnn_scaling.files import input_files
+from rnn_scaling.config.conditions import NOT_COMPARED
+from rnn_scaling.config.spelling import command
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
 from rnn_scaling.reports.page.explorer import Axis, Explorer, Line, Metric, Point, Run
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary
-from rnn_scaling.settings.conditions import NOT_COMPARED
-from rnn_scaling.settings.spelling import command
+from rnn_scaling.system import entry
+from rnn_scaling.system.files import input_files
 
 DEVICES = "devices"
 MOST_STEPS = 200_000  # step times of all runs together

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import RATE, Metric
 from rnn_scaling.analysis.rows import has_many_models, shown
+from rnn_scaling.config.naming import network
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports.summary import SeriesSummary, Summary
-from rnn_scaling.settings.naming import network
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
-from rnn_scaling import entry
 from rnn_scaling.analysis.metrics import RATE
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.tensorboard import run_text
+from rnn_scaling.system import entry
 
 INTERVAL_S = 5.0  # between two times that batches are written
 MAX_DEPTH = 20  # loops in loops; a function that called itself would go on for ever

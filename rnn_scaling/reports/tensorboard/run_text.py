@@ -4,13 +4,13 @@ import dataclasses
 import re
 
 from rnn_scaling.analysis.rows import with_baselines
-from rnn_scaling.files.markdown import escaped
+from rnn_scaling.config import scale
+from rnn_scaling.config.naming import network
+from rnn_scaling.config.spelling import command
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import placement_table, sections, table
 from rnn_scaling.reports.sections import Grid, Section
-from rnn_scaling.settings import scale
-from rnn_scaling.settings.naming import network
-from rnn_scaling.settings.spelling import command
+from rnn_scaling.system.files.markdown import escaped
 
 
 def markdown(run: RunRecord) -> str:

@@ -23,9 +23,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from rnn_scaling import entry
 from rnn_scaling.cluster import fence
-from rnn_scaling.processes.process import TETHER
+from rnn_scaling.system import entry
+from rnn_scaling.system.processes.process import TETHER
 
 # program -> package of Debian and Ubuntu
 PACKAGES = {

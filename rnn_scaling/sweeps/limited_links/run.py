@@ -3,15 +3,15 @@
 import dataclasses
 from collections.abc import Sequence
 
-from rnn_scaling import entry
 from rnn_scaling.cluster.launch import NETWORK
-from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.models.config import option
-from rnn_scaling.processes import process
-from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.sweeps import early_checks, ranks
 from rnn_scaling.sweeps.limited_links import network
 from rnn_scaling.sweeps.limited_links.network import NetworkLink, NetworkNode
+from rnn_scaling.system import entry
+from rnn_scaling.system.machine.cores import available_cores
+from rnn_scaling.system.processes import process
 
 DEFAULT_MBIT = 1_000.0
 MOST_NODES = 250  # addresses of the subnet

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from rnn_scaling.registry import ALL_REDUCES, load
-from rnn_scaling.settings.all_reduce_spec import SpecSegment, select
+from rnn_scaling.config.all_reduce_spec import SpecSegment, select
+from rnn_scaling.config.registry import ALL_REDUCES, load
 from rnn_scaling.training import gradients
 from rnn_scaling.training.all_reduce.collective import CollectiveGroup
 

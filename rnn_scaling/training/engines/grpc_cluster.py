@@ -11,7 +11,7 @@ from tensorflow.python.eager import (
     context,
 )  # no public name leads to the configuration of devices and threads
 
-from rnn_scaling.machine.gpus import DeviceError
+from rnn_scaling.system.machine.gpus import DeviceError
 from rnn_scaling.training.cluster import Place
 from rnn_scaling.training.engines import local
 from rnn_scaling.training.engines.local import Engine, Request, task_name

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Sequence
 from types import ModuleType
 
-from rnn_scaling import entry
 from rnn_scaling.cluster import connections, ports
-from rnn_scaling.machine.gpus import DeviceError
+from rnn_scaling.system import entry
+from rnn_scaling.system.machine.gpus import DeviceError
 from rnn_scaling.training.cluster import Place
 from rnn_scaling.training.engines import local
 from rnn_scaling.training.engines.local import Engine, Request

@@ -9,7 +9,11 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.util import _pywrap_util_port
 
-from rnn_scaling.machine.gpus import DeviceError, free_gpu_memory_mib, uneven_towers
+from rnn_scaling.system.machine.gpus import (
+    DeviceError,
+    free_gpu_memory_mib,
+    uneven_towers,
+)
 from rnn_scaling.training.cluster import Place
 
 ONEDNN_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"

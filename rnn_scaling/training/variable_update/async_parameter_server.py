@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from rnn_scaling.settings.run_options import UpdateOptions
+from rnn_scaling.config.run_options import UpdateOptions
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.replica import Gradients, Specs, T, UpdateRule, Values
 from rnn_scaling.training.variable_update.parameter_server import (

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from rnn_scaling.settings.run_options import UpdateOptions
+from rnn_scaling.config.run_options import UpdateOptions
 from rnn_scaling.training import gradients
 from rnn_scaling.training.engines import horovod
 from rnn_scaling.training.engines.local import Engine

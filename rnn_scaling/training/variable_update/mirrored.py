@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from rnn_scaling.settings.run_options import UpdateOptions
+from rnn_scaling.config.run_options import UpdateOptions
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.replica import (
     Gradients,

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rnn_scaling.settings.run_options import UpdateOptions
+from rnn_scaling.config.run_options import UpdateOptions
 from rnn_scaling.training import gradients
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.replica import (

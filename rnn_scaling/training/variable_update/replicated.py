@@ -10,8 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from rnn_scaling.settings import all_reduce_spec
-from rnn_scaling.settings.run_options import UpdateOptions
+from rnn_scaling.config import all_reduce_spec
+from rnn_scaling.config.run_options import UpdateOptions
 from rnn_scaling.training import compression, gradients
 from rnn_scaling.training.all_reduce.collective import WorkerReduce
 from rnn_scaling.training.all_reduce.exchange import reduce_dense

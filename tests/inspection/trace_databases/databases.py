@@ -7,7 +7,7 @@ import sqlite3
 from typing import Any
 
 from rnn_scaling.commands import trace_db
-from rnn_scaling.settings import flags
+from rnn_scaling.config import flags
 
 MS = 1_000_000
 PID = 1234

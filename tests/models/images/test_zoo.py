@@ -8,9 +8,9 @@ import re
 
 import pytest
 
+from rnn_scaling.config import run_config as configs
 from rnn_scaling.models import workloads
 from rnn_scaling.models.workloads import WORKLOADS
-from rnn_scaling.settings import config as configs
 from tests.support.paths import ROOT
 
 CASES = [

@@ -1,0 +1,507 @@
+"""Name -> module tables. A new kernel, mode, algorithm or report is one file and one line here.
+
+What a user may choose, the help text, which options a choice reads and what a sweep does by default follow from the
+tables. They hold module paths, so that what a module imports loads only when it is chosen.
+"""
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """One row of a table."""
+
+    module: str  # loaded when it is chosen
+    help: str = ""  # what it is, in a few words, for `--help`
+    # Options that not every choice of its table reads; setting one that no choice reads is refused.
+    reads: tuple[str, ...] = ()
+    # Whether a sweep runs it when the user names none; a mode of several workers, when there are such.
+    is_swept: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateMode(Choice):
+    trains_one_model: bool = (
+        True  # whether towers exchange what they learn; else each is a run of its own
+    )
+    # What its towers run on, a name of ENGINES; with any but "local" several processes can take part.
+    engine: str = "local"
+    has_servers: bool = (
+        False  # whether processes of their own (--num_ps) hold the variables
+    )
+    has_coordinator: bool = False  # whether a process of its own drives the workers
+    alone: str = "independent"  # the mode without any exchange that its loss is split against; empty: it is that mode
+    needs: str = ""  # a package that ./run.sh setup-PACKAGE adds; empty: none
+    step: str = "towers"  # what is called and timed, a name of STEPS
+    one_tower_on_cpus: bool = (
+        False  # whether a worker without GPUs can have no second tower
+    )
+    has_global_batch: bool = False  # whether the host gets one batch for all towers, of which the step cuts theirs
+    has_one_copy: bool = False  # whether towers read variables that lie elsewhere; else each device has a copy
+    # How the messages of its own all-reduce travel, if it has one, as `AllReduce.messages`.
+    messages: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class AllReduce(Choice):
+    has_shards: bool = False  # whether it can cut a tensor into shards
+    needs_gpus: bool = False  # whether it cannot run on CPUs
+    # The numbers of devices that it takes, in words, those that it does not take, and whether it takes one.
+    ranks: tuple[str, str, Callable[[int], bool]] = ("any", "", lambda count: True)
+    spans_workers: bool = False  # whether its ranks may be towers of several processes
+    # How its messages travel, a name of analysis.prediction.curves.ALGORITHMS; predictions
+    # of its time use it.
+    messages: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSource(Choice):
+    varies: bool = False  # whether batches differ in length
+    on_device: bool = (
+        False  # whether they are made there, so that no input costs anything
+    )
+    holds: str = ""  # "text" or a name of rnn_scaling.models.workloads.DATASETS; empty: batches of any workload
+    files: str = ""  # the pattern of the files that it reads in --data_dir; empty: it reads none there
+
+
+@dataclasses.dataclass(frozen=True)
+class Framework(Choice):
+    """Who trains."""
+
+    package: str = ""  # the package that it imports, in an environment of its own; "": it is part of this suite
+    least: str = ""  # the oldest version of the package that it is written for
+    has_equal_towers: bool = False  # whether all towers must have batches of one size
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportFile(Choice):
+    file: str = ""  # its name; what stands in it says that it is one, as records/own_files.py asks of such a name
+    needs_rates: bool = False  # whether it is left out where nothing was measured
+
+
+@dataclasses.dataclass(frozen=True)
+class Importer(Choice):
+    tells_rates: bool = (
+        False  # whether it has the rate of a training run, so that a sweep can read it
+    )
+    counts_steps: bool = False  # it is a progress bar of `importers.bars`, whose rates are steps a second
+    adds_ranks: bool = (
+        False  # `parse` takes `ranks`, which ranks count if several print
+    )
+
+
+Table = Mapping[str, Choice]
+
+
+def _modules(package: str, *names: str) -> Table:
+    return {name: Choice(f"{package}.{name}") for name in names}
+
+
+_STALE_AND_SPARSE = ("variable_consistency", "sparse_gradients")
+_REPLICATED = (
+    *(
+        "all_reduce_spec",
+        "gradient_repacking",
+        "agg_small_grads_max_bytes",
+        "agg_small_grads_max_group",
+    ),
+    "compress_gradients",
+    *_STALE_AND_SPARSE,
+)
+VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
+    "independent": UpdateMode(
+        "rnn_scaling.training.variable_update.independent",
+        "replicas that exchange nothing",
+        is_swept=True,
+        trains_one_model=False,
+        alone="",
+    ),
+    "parameter_server": UpdateMode(
+        "rnn_scaling.training.variable_update.parameter_server",
+        "one copy of the variables",
+        reads=(
+            "param_server_device",
+            "partition_large_variables",
+            "staged_vars",
+            *_STALE_AND_SPARSE,
+        ),
+        is_swept=True,
+        has_one_copy=True,
+    ),
+    "replicated": UpdateMode(
+        "rnn_scaling.training.variable_update.replicated",
+        "one copy per device, gradients all-reduced",
+        reads=_REPLICATED,
+        is_swept=True,
+    ),
+    "mirrored": UpdateMode(
+        "rnn_scaling.training.variable_update.mirrored",
+        "tf.distribute.MirroredStrategy",
+    ),
+    "keras_slicing": UpdateMode(
+        "rnn_scaling.training.variable_update.parameter_server",
+        "one copy of the variables, one batch divided into slices, one loss over all outputs",
+        reads=("slice_on", "param_server_device", "sparse_gradients"),
+        step="sliced_step",
+        has_global_batch=True,
+        has_one_copy=True,
+    ),
+    "distributed_independent": UpdateMode(
+        "rnn_scaling.training.variable_update.independent",
+        "independent, over several workers",
+        is_swept=True,
+        trains_one_model=False,
+        engine="alone",
+        alone="",
+    ),
+    "collective_all_reduce": UpdateMode(
+        "rnn_scaling.training.variable_update.replicated",
+        "replicated, over several workers",
+        reads=_REPLICATED,
+        is_swept=True,
+        engine="collective",
+        alone="distributed_independent",
+    ),
+    "multi_worker_mirrored": UpdateMode(
+        "rnn_scaling.training.variable_update.mirrored",
+        "tf.distribute.MultiWorkerMirroredStrategy",
+        engine="multi_worker",
+        alone="distributed_independent",
+        one_tower_on_cpus=True,
+        messages="ring",
+    ),
+    "horovod": UpdateMode(
+        "rnn_scaling.training.variable_update.horovod",
+        "replicated, with Horovod's all-reduce over workers",
+        reads=("sparse_gradients",),
+        engine="horovod",
+        alone="distributed_independent",
+        needs="horovod",
+        messages="ring",
+    ),
+    "distributed_parameter_server": UpdateMode(
+        "rnn_scaling.training.variable_update.parameter_server",
+        "parameter_server, with the variables on separate processes",
+        reads=("partition_large_variables", "staged_vars", *_STALE_AND_SPARSE),
+        engine="grpc_cluster",
+        has_servers=True,
+        has_one_copy=True,
+        alone="distributed_independent",
+    ),
+    "async_parameter_server": UpdateMode(
+        "rnn_scaling.training.variable_update.async_parameter_server",
+        "the same without waiting for other workers: gradients are stale",
+        reads=("partition_large_variables", "sparse_gradients"),
+        engine="coordinator",
+        has_servers=True,
+        has_one_copy=True,
+        has_coordinator=True,
+        alone="distributed_independent",
+        step="scheduled_step",
+    ),
+}
+ALL_REDUCES: Mapping[str, AllReduce] = {
+    "nccl": AllReduce(
+        "rnn_scaling.training.all_reduce.nccl", needs_gpus=True, messages="ring"
+    ),
+    "collective": AllReduce(
+        "rnn_scaling.training.all_reduce.collective",
+        spans_workers=True,
+        messages="ring",
+    ),
+    "xring": AllReduce(
+        "rnn_scaling.training.all_reduce.xring", has_shards=True, messages="ring"
+    ),
+    "rechd": AllReduce(
+        "rnn_scaling.training.all_reduce.rechd",
+        ranks=(
+            "a power of two as",
+            "other numbers",
+            lambda count: not count & (count - 1),
+        ),
+        messages="tree",
+    ),
+    "pscpu": AllReduce(
+        "rnn_scaling.training.all_reduce.pscpu",
+        has_shards=True,
+        messages="parameter_server",
+    ),
+    "psgpu": AllReduce(
+        "rnn_scaling.training.all_reduce.psgpu",
+        has_shards=True,
+        needs_gpus=True,
+        messages="parameter_server",
+    ),
+    "hierarchical": AllReduce(
+        "rnn_scaling.training.all_reduce.hierarchical",
+        ranks=("an even", "odd numbers", lambda count: count < 2 or count % 2 == 0),
+        messages="hierarchical",
+    ),
+}
+TEXT_FILES = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
+KNOWN_ANSWERS = ("copy", "reverse")
+_PIPELINE = ("num_parallel_calls", "prefetch_data_to_device")
+_RANDOM = ("random_lengths", "pad_to")
+DATA_SOURCES: Mapping[str, DataSource] = {
+    "device": DataSource(
+        "rnn_scaling.data.device",
+        "random batches drawn on each device",
+        on_device=True,
+        reads=_RANDOM,
+    ),
+    "constant": DataSource(
+        "rnn_scaling.data.constant",
+        "one batch kept on each device",
+        on_device=True,
+        reads=_RANDOM,
+    ),
+    "copy": DataSource(
+        "rnn_scaling.data.known_answer", "random words to be copied, nmt", holds="text"
+    ),
+    "reverse": DataSource(
+        "rnn_scaling.data.known_answer",
+        "random words to be turned round, nmt",
+        holds="text",
+    ),
+    "host": DataSource(
+        "rnn_scaling.data.host",
+        "random batches from the host's pipeline",
+        reads=(*_RANDOM, *_PIPELINE),
+    ),
+    "text": DataSource(
+        "rnn_scaling.data.text",
+        "parallel text files",
+        reads=(
+            *TEXT_FILES,
+            *(
+                "bos",
+                "eos",
+                "unk_id",
+                "num_buckets",
+                "pad_to",
+                "disable_shuffle",
+                "output_buffer_size",
+                "num_epochs",
+            ),
+            *_PIPELINE,
+        ),
+        varies=True,
+        holds="text",
+    ),
+    "cifar10": DataSource(
+        "rnn_scaling.data.cifar10",
+        "images of CIFAR-10's binary files",
+        reads=(
+            "data_dir",
+            "disable_shuffle",
+            "output_buffer_size",
+            "num_epochs",
+            *_PIPELINE,
+        ),
+        holds="cifar10",
+        files="data_batch_*.bin",
+    ),
+    "tfrecord": DataSource(
+        "rnn_scaling.data.tfrecord",
+        "JPEGs of ImageNet's TFRecords",
+        reads=("data_dir", "disable_shuffle", "output_buffer_size", *_PIPELINE),
+        holds="imagenet",
+        files="train-*-of-*",
+    ),
+}
+# What only our own trainer has, without other work being done where nothing reads it.
+_OURS = (
+    *("encoder_type", "decoder_type", "time_major", "xla", "random_lengths"),
+    *_REPLICATED,
+    *("inter_op_parallelism_threads", "intra_op_parallelism_threads"),
+)
+FRAMEWORKS: Mapping[str, Framework] = {
+    "tensorflow": Framework("rnn_scaling.training.benchmark", "ours", reads=_OURS),
+    "torch": Framework(
+        "rnn_scaling.frameworks.torch",
+        "PyTorch",
+        reads=("compile",),
+        package="torch",
+        least="2.6",
+    ),
+    "jax": Framework(
+        "rnn_scaling.frameworks.jax",
+        "JAX",
+        package="jax",
+        least="0.6",
+        has_equal_towers=True,
+    ),
+    "keras": Framework(
+        *("rnn_scaling.frameworks.keras", "Keras 3"),
+        reads=("keras_backend",),
+        package="keras",
+        least="3.9",
+        has_equal_towers=True,
+    ),
+}
+ENGINES = {
+    **_modules(
+        "rnn_scaling.training.engines",
+        "local",
+        "collective",
+        "multi_worker",
+        "horovod",
+        "grpc_cluster",
+        "coordinator",
+    ),
+    "alone": Choice("rnn_scaling.training.engines.local"),
+}
+STEPS = _modules(
+    "rnn_scaling.training", "towers", "scheduled_step", "sliced_step", "inference_step"
+)
+REPORTS: Mapping[str, ReportFile] = {
+    "table": ReportFile("rnn_scaling.reports.table", "the tables", file="table.md"),
+    "csv": ReportFile(
+        "rnn_scaling.reports.csv_table",
+        "every row with its 95 % intervals",
+        file="table.csv",
+    ),
+    "json": ReportFile(
+        "rnn_scaling.reports.json_report",
+        "everything as numbers (docs/report.md has the schema)",
+        file="report.json",
+    ),
+    "page": ReportFile(
+        "rnn_scaling.reports.page.scaling",
+        "the answer, tables, curves, where the loss goes, steady state, environment; opens from disk",
+        file="report.html",
+    ),
+    "plot": ReportFile(
+        "rnn_scaling.reports.pictures.curves",
+        "all curves",
+        file="speedup.png",
+        needs_rates=True,
+    ),
+}
+IMPORTERS: Mapping[str, Importer] = {
+    "tf_cnn_benchmarks": Importer(
+        "rnn_scaling.importers.tf_cnn_benchmarks", tells_rates=True
+    ),
+    "horovod_synthetic": Importer(
+        "rnn_scaling.importers.horovod_synthetic", tells_rates=True
+    ),
+    "horovod_timeline": Importer("rnn_scaling.importers.horovod_timeline"),
+    "nccl_tests": Importer("rnn_scaling.importers.nccl_tests"),
+    "nccl_tests_json": Importer("rnn_scaling.importers.nccl_tests_json"),
+    "rccl_tests_json": Importer("rnn_scaling.importers.rccl_tests_json"),
+    "mlperf": Importer("rnn_scaling.importers.mlperf", tells_rates=True),
+    "mlperf_system": Importer("rnn_scaling.importers.mlperf_system"),
+    "gnmt": Importer("rnn_scaling.importers.gnmt", tells_rates=True, adds_ranks=True),
+    "bandwidth_test": Importer("rnn_scaling.importers.cuda_bandwidth"),
+    "p2p_bandwidth_latency": Importer("rnn_scaling.importers.p2p_bandwidth"),
+    "nvidia_smi_topo": Importer("rnn_scaling.importers.topo"),
+    "seed_trainer": Importer("rnn_scaling.importers.seed_trainer", tells_rates=True),
+    "hugging_face": Importer("rnn_scaling.importers.hugging_face", tells_rates=True),
+    "keras": Importer(
+        "rnn_scaling.importers.keras_bar",
+        tells_rates=True,
+        counts_steps=True,
+        adds_ranks=True,
+    ),
+    "lightning": Importer(
+        "rnn_scaling.importers.lightning_bar",
+        tells_rates=True,
+        counts_steps=True,
+        adds_ranks=True,
+    ),
+    "tqdm": Importer(
+        "rnn_scaling.importers.tqdm_bar",
+        tells_rates=True,
+        counts_steps=True,
+        adds_ranks=True,
+    ),
+}
+
+
+def load(table: Table, name: str) -> ModuleType:
+    """Imports and returns the module that `table` names `name`. Raises ValueError if the table has no such name."""
+    if name not in table:
+        raise ValueError(f"expected one of {', '.join(sorted(table))}, got {name!r}")
+    return importlib.import_module(table[name].module)
+
+
+def swept(table: Table, distributed: bool = False) -> list[str]:
+    """What a sweep runs when the user names none; `distributed`: one over several workers."""
+    return [
+        name
+        for name, choice in table.items()
+        if choice.is_swept and is_distributed(name) == distributed
+    ]
+
+
+def reads(table: Table, name: str, option: str) -> bool:
+    """Whether a choice reads an option that not all of them read."""
+    return name in table and option in table[name].reads
+
+
+def trains_one_model(mode: Any) -> bool:
+    """Whether the towers of an update mode exchange what they learn; true for an unknown mode."""
+    return mode not in VARIABLE_UPDATES or VARIABLE_UPDATES[mode].trains_one_model
+
+
+def is_distributed(mode: Any) -> bool:
+    """Whether several processes can take part in an update mode; an unknown mode has one process."""
+    return mode in VARIABLE_UPDATES and VARIABLE_UPDATES[mode].engine != "local"
+
+
+def without_exchange(mode: Any) -> str:
+    """The mode in which nothing is exchanged, that the loss of an update mode is split against; itself if it is one."""
+    if mode not in VARIABLE_UPDATES:
+        return UpdateMode.alone
+    return VARIABLE_UPDATES[mode].alone or str(mode)
+
+
+def without_input(source: Any) -> str:
+    """The data source without any input, that the loss with a source is split against; itself if it is one."""
+    return (
+        str(source)
+        if source in DATA_SOURCES and DATA_SOURCES[source].on_device
+        else "device"
+    )
+
+
+def messages_of(name: str) -> str:
+    """Return how the messages of an all-reduce, or of a mode with its own one, travel.
+
+    Returns:
+      A name of analysis.prediction.curves.ALGORITHMS; "" if that is unknown.
+    """
+    if name in ALL_REDUCES:
+        return ALL_REDUCES[name].messages
+    return VARIABLE_UPDATES[name].messages if name in VARIABLE_UPDATES else ""
+
+
+def has_servers(mode: Any) -> bool:
+    """Whether processes of their own hold the variables of an update mode."""
+    return mode in VARIABLE_UPDATES and VARIABLE_UPDATES[mode].has_servers
+
+
+def readers(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Option -> the choices of the table, here or elsewhere, whose `reads` name it."""
+    options = dict.fromkeys(
+        option for choice in table.values() for option in choice.reads
+    )
+    return {
+        option: tuple(name for name, choice in table.items() if option in choice.reads)
+        for option in options
+    }
+
+
+def in_words(table: Table) -> str:
+    """ "a (what a is), b (what b is) or c (what c is)", for a help text."""
+    return either([f"{name} ({choice.help})" for name, choice in table.items()])
+
+
+def either(words: Iterable[str]) -> str:
+    """ "a, b or c"."""
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last

@@ -1,0 +1,53 @@
+"""Printed numbers and header words."""
+
+from __future__ import annotations
+
+import pytest
+
+from rnn_scaling.analysis.audit import headers, numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "step", "unit"),
+    [
+        ("1,281.5 img/s", 1281.5, 0.1, "img/s"), ("**88 %**", 88, 1, "%"), ("1.95x", 1.95, 0.01, "x"),
+        ("x2.5", 2.5, 0.1, "x"), ("55.4k", 55400, 100, ""), ("1h 20m", 4800, 60, "s"), ("1:02:30", 3750, 1, "s"),
+        ("3.2 ms", 0.0032, 0.0001, "s"), ("1.63 ± 0.02", 1.63, 0.01, ""),
+        ("29 911", 29911, 1, ""), (".9", 0.9, 0.1, ""),
+        ("-5", -5, 1, ""), ("[1.5](https://x)", 1.5, 0.1, ""), ("2e3", 2000, 1000, ""), ("12<sup>a</sup>", 12, 1, ""),
+        ("**25x slower**", 0.04, 0.0016, "x"), ("0.52x slower", 0.52, 0.01, "x"), ("1.5x faster", 1.5, 0.1, "x"),
+    ],
+)  # fmt: skip
+def test_value_and_last_digit(text, value, step, unit):
+    number = numbers.parse(text)
+    assert (number.value, number.step, number.unit) == (
+        pytest.approx(value),
+        pytest.approx(step),
+        unit,
+    )
+    assert number.low < number.value < number.high
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "n/a", "OOM", "2 x 4", "V100", "-", "nan", "1e999", "9" * 400, "1.2.3.4"],
+)
+def test_no_number(text):
+    assert numbers.parse(text) is None
+
+
+@pytest.mark.parametrize(
+    ("header", "quantity", "devices"),
+    [
+        ("# GPUs", "devices", None), ("Number of workers", "devices", None), ("p", "devices", None),
+        ("Throughput (img/s)", "rate", None), ("images/sec/GPU", "each", None), ("Speed-up", "speedup", None),
+        ("Ep = Sp/p", "efficiency", None), ("Time (ms)", "seconds", None), ("ms/step", "seconds", None),
+        ("Batch size", "batch", None), ("Global batch size", "global_batch", None), ("Rank", "aside", None),
+        ("4 GPUs", "", 4), ("8x V100", "", 8), ("2 nodes x 8 GPUs", "", 16), ("1 GPU time (s)", "seconds", 1),
+        ("Memory (GB)", "aside", None), ("Ideal speedup", "aside", None), ("change", "change", None),
+        ("GFLOPS", "rate", None), ("Peak GFLOPS", "aside", None), ("FLOPs (G)", "aside", None),
+    ],
+)  # fmt: skip
+def test_headers(header, quantity, devices):
+    meaning = headers.read(header)
+    assert (meaning.quantity, meaning.devices) == (quantity, devices)

@@ -1,0 +1,124 @@
+"""For hostile tables, the counted work grows no faster than the file.
+
+Long runs of blanks, dashes, pipes, digits, brackets and marks once took minutes of CPU.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+
+from rnn_scaling.analysis.audit import candidates, documents, headers, numbers, tables
+from rnn_scaling.analysis.audit.auditing import audit
+from tests.support import regex_steps
+
+SHORT, LONG = 250, 1000  # letters of a run
+MOST_GROWTH = 6.0  # of the work, if the file grows four times; squares grow 16 times
+LONGEST_TEXT = documents.MOST_CAPTION + numbers.LONGEST + 1
+RUNS = (
+    *(" ", "-", "|", "1", ".", ",", "(", ")", "*", "†", "#", "=", "±", "<", "&", "\t"),
+    *("1,", "1/", "- ", " -", "| ", "a ", "a  ", "1 ", "()", "( ", "# ", ": ", " ±"),
+)
+
+
+def hostile(run, length):
+    """Return documents with runs of a length in lines, cells, headers and names."""
+    text = (run * length)[:length]
+    return [
+        f"a  b\n1  {text}\n2  3{text}(\n4  5 ({text}\n6  7 ({text})\n",
+        f"{text}\n{text}x\n{text}(\n{text}|\n",
+        f"# {text}x\n# x{text}\n\n|a{text}b|b{text}|\n|-|-|\n|1|1|\n|2|2|\n|3|4|\n",
+        f"|a|b|\n|-|-|\n|1{text}1|{text}x|\n|x{text}(|{text}|\n|3|4 ({text}|\n",
+        "\n".join([f"|{text[:40]}|1|{text[-40:]}x|"] * (length // 80)),
+    ]
+
+
+class Recorder:
+    """A pattern that hands every text it is applied to, and how, to `note`."""
+
+    def __init__(self, pattern, note):
+        self._pattern = pattern
+        self._note = note
+
+    def __getattr__(self, name):
+        member = getattr(self._pattern, name)
+        if not callable(member):
+            return member
+
+        def noted(*words):
+            self._note(self._pattern, name, words[-1])
+            return member(*words)
+
+        return noted
+
+
+def with_recorders(value, note):
+    """Return a value of a module with its patterns replaced; None if it has none."""
+    if isinstance(value, re.Pattern):
+        return Recorder(value, note)
+    if isinstance(value, tuple) and any(isinstance(one, re.Pattern) for one in value):
+        return tuple(with_recorders(one, note) or one for one in value)
+    return None
+
+
+def work_of(texts, tmp_path, monkeypatch):
+    """Return the steps of the patterns that see lines, and the calls of functions.
+
+    All other patterns must see short texts only.
+    """
+    counts = {"steps": 0, "calls": 0}
+
+    def count_steps(pattern, operation, text):
+        counts["steps"] += regex_steps.count(pattern, operation, text)
+
+    def require_short(pattern, operation, text):
+        assert len(text) <= LONGEST_TEXT, (pattern, operation)
+
+    def count_calls(_frame, event, _argument):
+        counts["calls"] += event in ("call", "c_call")
+
+    path = tmp_path / "x.txt"
+    with monkeypatch.context() as patched:
+        for module in (documents, headers, numbers, tables, candidates):
+            note = count_steps if module is documents else require_short
+            for name, value in list(vars(module).items()):
+                if recorder := with_recorders(value, note):
+                    patched.setattr(module, name, recorder)
+        for text in texts:
+            path.write_text(text)
+            audit(path)
+    for cached in (headers.read, headers.quantity_of, numbers._parsed):
+        cached.cache_clear()
+    for text in texts:
+        path.write_text(text)
+        before = sys.getprofile()
+        sys.setprofile(count_calls)
+        try:
+            audit(path)
+        finally:
+            sys.setprofile(before)
+    return counts
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_four_times_the_run_is_four_times_the_work(run, tmp_path, monkeypatch):
+    short = work_of(hostile(run, SHORT), tmp_path, monkeypatch)
+    long = work_of(hostile(run, LONG), tmp_path, monkeypatch)
+    for kind, amount in short.items():
+        assert 0 < long[kind] <= MOST_GROWTH * amount, kind
+
+
+def test_the_counter_notices_quadratic_work():
+    squares = {
+        r"\s+\([^()]*\)$": ("sub", " "),
+        r"[\s|:+=-]*[-=]{2}[\s|:+=-]*": ("fullmatch", "-"),
+        r"\s*,\s*": ("split", " "),
+    }
+    for pattern, (operation, letter) in squares.items():
+        short, long = (
+            regex_steps.count(re.compile(pattern), operation, f"{letter * length}x")
+            for length in (SHORT, LONG)
+        )
+        assert long > 12 * short

@@ -1,0 +1,119 @@
+"""What a run that does not train reads, and how it is swept."""
+
+from __future__ import annotations
+
+import pytest
+
+from rnn_scaling.analysis.metrics import METRICS
+from rnn_scaling.analysis.rows import shown, with_baselines
+from rnn_scaling.config import conflicts
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.flags import FlagErrors
+from rnn_scaling.reports import table
+from rnn_scaling.sweeps.plan import plan, split
+from tests.support.records import make_record
+
+
+@pytest.mark.parametrize(
+    ("given", "faults"),
+    [
+        ({"decode": True, "beam_size": 4, "length_penalty": 0.6}, ()),
+        ({"decode": True, "variable_update": "independent", "num_devices": 2}, ()),
+        ({"forward_only": True, "accuracy": True, "model": "resnet20"}, ()),
+        ({"decode": True, "beam_size": 0}, ("--beam_size=0 must be at least 1",)),
+        (
+            {"decode": True, "beam_size": 9, "tgt_vocab_size": 8},
+            ("--beam_size=9 must be at most --tgt_vocab_size=8",),
+        ),
+        ({"decode": True, "model": "lm"}, ("--decode=true would be ignored here",)),
+        (
+            {"decode": True, "forward_only": True},
+            ("--forward_only=true computes the loss",),
+        ),
+        (
+            {"beam_size": 4},
+            ("--beam_size=4 would be ignored here; it needs --decode=true",),
+        ),
+        (
+            {
+                "forward_only": True,
+                "optimizer": "sgd",
+                "variable_update": "replicated",
+                "num_devices": 2,
+            },
+            (
+                "--optimizer=sgd would be ignored here",
+                "--variable_update=replicated would be ignored here",
+            ),
+        ),
+        (
+            {"decode": True, "accuracy": True, "decoder_type": "dynamic_rnn"},
+            ("--accuracy", "--decoder_type"),
+        ),
+        ({"decode": True, "framework": "torch"}, ("--framework=torch ",)),
+    ],
+)
+def test_conflicts(given, faults):
+    config = configs.resolve(given, num_gpus=0, num_cores=2)
+    lines = sorted(conflicts.problems(config, given, num_gpus=0))
+    assert len(lines) == len(faults), lines
+    assert all(line.startswith(fault) for line, fault in zip(lines, sorted(faults)))
+
+
+def test_a_sweep_of_searches_has_no_mode_that_exchanges():
+    lists = {
+        "decode": [True],
+        "beam_size": [1, 4],
+        "batch_size": [1, 16],
+        "num_devices": [1, 2],
+    }
+    runs = plan({**lists, "encoder_type": ["cudnn_lstm"]}, num_gpus=0, num_cores=2)
+    assert {run.config.update.variable_update for run in runs} == {
+        "independent"
+    } and len(runs) == 8
+    assert {run.unit for run in runs} == {"tokens"}
+
+
+def test_runs_that_do_not_train_share_a_checkpoint():
+    _, lists = split(["--decode", "--checkpoint_dir=saved", "--beam_size=1,4"], [])
+    assert lists["checkpoint_dir"] == ["saved"]
+    for words in (
+        ["--checkpoint_dir=saved"],
+        ["--decode=true,false", "--checkpoint_dir=saved"],
+    ):
+        with pytest.raises(FlagErrors, match="checkpoint_dir applies to one run"):
+            split(words, [])
+
+
+def test_latencies_and_sentences_of_a_run_that_does_not_train():
+    seconds = [9.0, *(0.001 * n for n in range(1, 41))]
+    config = {"decode": True, "batch_size": 4, "num_devices": 2}
+    run = make_record(
+        config=config,
+        seconds=seconds,
+        warmup=1,
+        unit="tokens",
+        resolved={"tower_batch_sizes": [4, 4]},
+    )
+    (row,) = with_baselines([run])
+    values = {name: row.metric(METRICS[name]) for name in METRICS}
+    assert values["sentences_per_second"].value == pytest.approx(
+        8 * 40 / sum(seconds[1:])
+    )
+    assert values["step_p50_s"].value == pytest.approx(0.0205)
+    assert {metric.name for metric in shown([row])} >= {
+        "latency_p50_s",
+        "latency_p95_s",
+        "latency_max_s",
+    }
+    (trained,) = with_baselines(
+        [make_record(seconds=seconds, warmup=1, resolved={"tower_batch_sizes": [4]})]
+    )
+    assert trained.metric(METRICS["sentences_per_second"]) is None
+    assert {metric.name for metric in shown([row, trained])} >= {
+        "step_p50_s",
+        "step_max_s",
+    }
+    assert "Latency p50 (ms)" in table.render_runs(
+        [run]
+    ) and "Step time p50 (ms)" in table.render_runs(trained.records)

@@ -1,0 +1,87 @@
+"""Command lines that published measurements of such a trainer print: each runs here, or GPUs are what it lacks."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from rnn_scaling.config import conflicts, flags
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.records import record
+from tests.support.forked import TINY, Trainer, as_built
+
+LAYERS = "--num_encoder_layers=4 --num_decoder_layers=4"
+SERVER = '--prefetch_data_to_device="true" --variable_update="parameter_server"'
+IDEAL = (
+    '--variable_update="replicated" --independent_replica="true" --use_synthetic_data="true" --src_max_len=100 '
+    f'{LAYERS} --encoder_type="cudnn_lstm" --direction="bi"'
+)
+COMMANDS = {  # what follows train.py --batch_size=384
+    "ideal, cudnn_lstm": IDEAL,
+    "ideal, dynamic rnn": IDEAL,  # printed so
+    "parameter server, cudnn_lstm": f'{LAYERS} --encoder_type="cudnn_lstm" --direction="bi" {SERVER}',
+    "parameter server, dynamic rnn": f"{LAYERS} {SERVER}",
+    "all-reduce": '--variable_update="replicated" --prefetch_data_to_device="true" --gradient_repacking=4 '
+    '--all_reduce_spec="nccl" --agg_small_grads_max_bytes=0 --agg_small_grads_max_group=10',
+}
+
+
+def words_of(name: str) -> list[str]:
+    return shlex.split(f"--batch_size=384 {COMMANDS[name]}")
+
+
+def problems(name: str, num_gpus: int, *more: str) -> list[str]:
+    given = flags.parse([*words_of(name), *more], configs.OPTIONS)
+    config = configs.resolve(given, num_gpus=num_gpus, num_cores=8)
+    return conflicts.problems(config, given, num_gpus=num_gpus)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("num_gpus", [0, 1, 2, 8])
+def test_a_printed_command_line_lacks_nothing_but_gpus(name, num_gpus):
+    lines = [*problems(name, num_gpus), *problems(name, num_gpus, "--num_devices=0")]
+    if name == "all-reduce" and not num_gpus:
+        assert len(lines) == 2 and all(
+            "nccl needs --device=gpu" in line for line in lines
+        )
+    else:
+        assert not lines
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_prefetching_without_a_data_source_means_the_hosts(value):
+    def source(**given):
+        return configs.resolve(
+            {"prefetch_data_to_device": value, **given}, num_gpus=0, num_cores=1
+        ).data.data_source
+
+    assert source() == "host" and source(data_source="constant") == "constant"
+    assert (
+        source(use_synthetic_data=True) == "device"
+        and source(framework="torch") == "constant"
+    )
+
+
+def test_one_of_them_trains_and_says_what_it_assumes(tmp_path):
+    words = [
+        *words_of("parameter server, dynamic rnn"),
+        *TINY,
+        "--direction=bi",
+        "--num_encoder_layers=2",
+    ]
+    words += [
+        "--num_decoder_layers=2",
+        "--progress=false",
+        f"--result_file={tmp_path}/run.json",
+    ]
+    done = Trainer(words, tmp_path, {"HOME": str(tmp_path)}, prepare=(as_built,)).end()
+    assert done.returncode == 0, done.stderr
+    assert (
+        sum(
+            "--data_source=host is assumed" in line for line in done.stderr.splitlines()
+        )
+        == 1
+    )
+    config = record.read(tmp_path / "run.json").config
+    assert (config["data_source"], config["prefetch_data_to_device"]) == ("host", True)

@@ -1,0 +1,498 @@
+"""What another framework is handed, what is refused, and what its record holds. No framework is needed."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import subprocess
+import sys
+import time
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from rnn_scaling.config import conflicts, flags, registry
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.frameworks import handoff, loop
+from rnn_scaling.frameworks.handoff import Work
+from rnn_scaling.records import record
+from rnn_scaling.records.workers import Rank
+from rnn_scaling.sweeps.plan import plan
+from rnn_scaling.system.processes import other_python
+from rnn_scaling.training.rank_meeting import RankMeeting
+from tests.support.paths import ROOT
+
+OTHERS = [name for name in registry.FRAMEWORKS if name != "tensorflow"]
+
+
+@pytest.fixture
+def no_check(monkeypatch):
+    """Every framework is there."""
+    monkeypatch.setattr(other_python, "problem", lambda *_: "")
+
+
+def work_of(tmp_path, losses=(9.0, 8.0), **options) -> Work:
+    """Of two towers that hold different numbers of words; the losses of each fall evenly."""
+    given = {
+        "framework": "torch",
+        "num_devices": 2,
+        "num_warmup_batches": 1,
+        "num_batches": 3,
+        **options,
+    }
+    config = configs.resolve({**given, "progress": False}, num_gpus=0, num_cores=2)
+    batch = {
+        name: np.full((2, 3), 4, np.int32)
+        for name in ("source", "target_input", "target_output")
+    }
+    return Work(
+        config=config.flat(),
+        weights={"projection": np.arange(6, dtype=np.float32).reshape(2, 3)},
+        batches=(batch, batch),
+        items=(12, 36),
+        loss_items=(6, 18),
+        reference_losses=tuple(
+            tuple(loss - 0.1 * step for loss in losses)
+            for step in range(handoff.NUM_LOSSES)
+        ),
+        sgd_learning_rate=0.5,
+        flops_per_item=7.0,
+        parameters={"trainable": 6, "bytes": 24, "moving": 0, "optimizer": 12},
+        result_file=str(tmp_path / "run.json"),
+        threads=1,
+        cores=((0,), (1,)),
+        resolved={
+            "device_type": "CPU",
+            "devices": ["CPU:0", "CPU:1"],
+            "cpu_affinity": [0, 1],
+            "onednn": True,
+        },
+        started=time.perf_counter(),
+    )
+
+
+def replaying(work, towers=range(2), **wrong):
+    """A framework whose step tells the reference's losses, or at some steps others."""
+
+    def build(work, rank):
+        losses = iter([*work.losses(towers), *[5.0] * 100])
+        count = iter(range(1000))
+        return lambda: wrong.get(f"step_{next(count)}", next(losses))
+
+    return loop.FrameworkTrainer("torch", build, lambda work: "replayed")
+
+
+def test_the_work_comes_out_as_it_went_in(tmp_path):
+    work, path = work_of(tmp_path), tmp_path / "work.npz"
+    with open(path, "wb") as file:
+        handoff.write(work, file)
+    read = handoff.read(str(path))
+    for field in dataclasses.fields(Work):
+        if field.name not in ("weights", "batches"):
+            assert getattr(read, field.name) == getattr(work, field.name), field.name
+    np.testing.assert_array_equal(
+        read.weights["projection"], work.weights["projection"]
+    )
+    assert [sorted(batch) for batch in read.batches] == [sorted(work.batches[0])] * 2
+    assert read.batches[1]["source"].dtype == np.int32
+
+
+def test_losses_of_several_towers_are_means_over_their_words(tmp_path):
+    work = work_of(tmp_path, losses=(9.0, 8.0))
+    assert work.losses([0])[0] == 9.0 and work.losses([1])[0] == 8.0
+    assert work.losses([0, 1])[:2] == pytest.approx(
+        [(6 * 9 + 18 * 8) / 24, (6 * 8.9 + 18 * 7.9) / 24]
+    )
+    reference = work_of(
+        tmp_path, compute_dtype="bfloat16", variable_update="replicated"
+    ).as_reference()
+    assert (
+        reference.dtype,
+        reference.optimizer,
+        reference.learning_rate,
+        reference.exchanges,
+    ) == (
+        *("float32", "sgd", 0.5),
+        True,
+    )
+
+
+def test_a_run_of_another_framework_leaves_a_record_of_ours(tmp_path, capsys):
+    work = work_of(tmp_path)
+    assert loop.run(replaying(work), work) == 0
+    result = record.read(work.result_file)
+    assert (
+        result.status == "ok"
+        and result.config == work.config
+        and "trainer" not in result.config
+    )
+    assert result.batches.items == (48,) * 4
+    assert (result.batches.warmup, result.batches.measured, result.batches.loss) == (
+        1,
+        3,
+        (5.0,) * 4,
+    ) or (result.batches.loss[0] == pytest.approx(work.losses(range(2))[0]))
+    assert (result.flops_per_item, result.parameters.optimizer, result.unit) == (
+        7.0,
+        12,
+        "words",
+    )
+    assert result.resolved.encoder_kernel == "replayed" and result.phases.start > 0
+    assert "torch: checking 20 losses" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("step", [0, 19])
+def test_a_framework_that_computes_something_else_is_refused(tmp_path, capsys, step):
+    work = work_of(tmp_path)
+    ours = work.losses(range(2))[step]
+    assert loop.run(replaying(work, **{f"step_{step}": ours * (1 + 2e-4)}), work) == 1
+    result = record.read(work.result_file)
+    assert (result.status, result.error.type, result.batches.seconds) == (
+        "failed",
+        "RefusedError",
+        (),
+    )
+    line = result.error.message
+    assert (
+        f"loss {ours * (1 + 2e-4):.7g} at step {step} of SGD, and ours is {ours:.7g} (first loss"
+        in line
+    )
+    assert capsys.readouterr().err.endswith(f"error: {line}\n")
+    almost = replaying(work, **{f"step_{step}": ours * (1 + 5e-5)})
+    assert loop.run(almost, work) == 0
+
+
+@pytest.mark.parametrize(
+    "error, kind",
+    [(math.nan, "NotFiniteError"), (ValueError("no such operator"), "ValueError")],
+)
+def test_a_step_that_fails_while_it_is_measured_is_a_failed_record(
+    tmp_path, capsys, error, kind
+):
+    work = work_of(tmp_path)
+    calls = iter(range(1000))
+
+    def build(work, rank):
+        losses = iter(work.losses(range(2)))
+
+        def step():
+            if next(calls) < handoff.NUM_LOSSES:
+                return next(losses)
+            if isinstance(error, Exception):
+                raise error
+            return error
+
+        return step
+
+    assert loop.run(loop.FrameworkTrainer("torch", build, lambda work: ""), work) == 1
+    result = record.read(work.result_file)
+    assert (result.status, result.error.type) == ("failed", kind)
+    assert result.throughput is None
+    assert "lower --learning_rate=0.001" in capsys.readouterr().err or isinstance(
+        error, Exception
+    )
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_another_framework_cannot_do_is_named_with_the_remedy(name, no_check):
+    def lines(**given):
+        given = {"framework": name, **given}
+        return conflicts.problems(
+            configs.resolve(given, num_gpus=0, num_cores=2), given, num_gpus=0
+        )
+
+    assert (
+        lines() == []
+        and lines(variable_update="replicated", num_devices=2, compute_dtype="bfloat16")
+        == []
+    )
+    for option, value, remedy in (
+        ("dropout", 0.5, "leave it out"),
+        ("model", "lm", "use --model=nmt"),
+        (
+            "variable_update",
+            "parameter_server",
+            "use --variable_update=replicated or --variable_update=independent",
+        ),
+        ("data_source", "device", "use --data_source=constant"),
+        ("log_dir", "logs", "leave it out"),
+    ):
+        assert (
+            lines(**{option: value})[0]
+            == f"--framework={name} does not support --{option}={value}; {remedy}"
+        )
+    assert "--framework=tensorflow" in lines(encoder_type="dynamic_rnn")[0]
+    uneven = lines(global_batch_size=33, num_devices=2)
+    assert (
+        uneven == [] if name == "torch" else "use --global_batch_size=32" in uneven[0]
+    )
+
+
+def test_a_sweep_over_frameworks_gives_all_the_same_data_and_drops_what_one_does_not_read(
+    no_check,
+):
+    runs = plan(
+        {"framework": ["tensorflow", "torch"], "num_devices": [1, 2]},
+        num_gpus=0,
+        num_cores=2,
+    )
+    assert {run.config.data.data_source for run in runs} == {"constant"}
+    assert [run.name for run in runs] == [
+        *("tensorflow-cudnn_lstm-independent-1", "tensorflow-cudnn_lstm-independent-2"),
+        *("tensorflow-cudnn_lstm-replicated-1", "tensorflow-cudnn_lstm-replicated-2"),
+        *(
+            "torch-independent-1",
+            "torch-independent-2",
+            "torch-replicated-1",
+            "torch-replicated-2",
+        ),
+    ]
+    runs = plan(
+        {
+            "framework": ["tensorflow", "torch"],
+            "compile": [False, True],
+            "num_devices": [1],
+        },
+        num_gpus=0,
+        num_cores=2,
+    )
+    assert [run.name for run in runs if run.config.frameworks.compile] == [
+        *("torch-independent-1-compile=true", "torch-replicated-1-compile=true")
+    ]
+    runs = plan({"framework": ["torch"], "num_devices": [1]}, num_gpus=0, num_cores=2)
+    assert [run.name for run in runs] == ["torch-independent-1", "torch-replicated-1"]
+    with pytest.raises(flags.FlagErrors, match="--encoder_type=cudnn_lstm is not read"):
+        plan(
+            {"framework": ["torch"], "encoder_type": ["cudnn_lstm"]},
+            num_gpus=0,
+            num_cores=2,
+        )
+
+
+PYTHON = """#!/bin/sh
+case "$*" in *-c*) {answer} ;; *) exec {python} {program} "$@" ;; esac
+"""
+
+
+@pytest.mark.parametrize(
+    "answer, said",
+    [
+        ("echo 2.5.1", "needs torch 2.6 or newer, and {python} has 2.5.1"),
+        (
+            "echo 2.13.0; echo >&2 Traceback; echo >&2 'ImportError: libgomp'; exit 1",
+            "cannot import torch (ImportError",
+        ),
+        ("exit 3", "cannot import torch (it ended with status 3)"),
+        ("echo 2.13.0+cpu", ""),
+    ],
+)
+def test_a_framework_that_cannot_be_used_is_one_line_with_the_command(
+    tmp_path, monkeypatch, answer, said
+):
+    python = tmp_path / "python"
+    python.write_text(PYTHON.format(answer=answer, python="", program=""))
+    python.chmod(0o755)
+    monkeypatch.setenv("RNN_SCALING_TORCH_PYTHON", str(python))
+    other_python.problem.cache_clear()
+    line = other_python.problem("torch", "torch", "2.6")
+    assert said.format(python=python) in line and "\n" not in line
+    assert (not said and not line) or "setup-frameworks torch" in line
+
+
+def test_an_environment_that_is_not_there_is_one_line_too(monkeypatch):
+    monkeypatch.delenv("RNN_SCALING_JAX_PYTHON", raising=False)
+    monkeypatch.setattr(sys, "prefix", "/no/such/.venv")
+    other_python.problem.cache_clear()
+    line = other_python.problem("jax", "jax", "0.6")
+    assert ".venv-jax/bin/python" in line and "setup-frameworks jax" in line
+
+
+STAND_IN = """
+import os, signal, sys
+from rnn_scaling.frameworks import loop
+
+loop.GRACE_S = 0.1
+
+sys.argv = [sys.argv[0], sys.argv[-1]]
+
+
+class Group:
+    def host(self, num_ranks):
+        return "here"
+
+    def join(self, address, rank, work):
+        assert address == "here"
+
+
+def fault(name):
+    return os.path.exists(os.environ["FAULTS"] + "/" + name)
+
+
+def build(work, rank):
+    losses = iter(work.losses([rank]))
+
+    def step():
+        if rank == 1 and fault("kill"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return next(losses, 5.0) + fault("wrong")
+
+    return step
+
+
+loop.start(loop.FrameworkTrainer("torch", build, lambda work: "stand-in", Group()))
+"""  # a framework without a network: it tells the losses that it is handed, in a process for each device
+
+
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    """The Python of --framework=torch is this one, with a framework that is none."""
+    program, python = tmp_path / "stand_in.py", tmp_path / "python"
+    program.write_text(STAND_IN)
+    python.write_text(
+        PYTHON.format(answer="echo 2.13.0", python=sys.executable, program=program)
+    )
+    python.chmod(0o755)
+    monkeypatch.setenv("RNN_SCALING_TORCH_PYTHON", str(python))
+    monkeypatch.setenv("FAULTS", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return python
+
+
+@pytest.mark.parametrize("fault", ["", "kill", "wrong"])
+def test_each_device_has_a_process_and_none_outlives_a_fault(tmp_path, stand_in, fault):
+    out = tmp_path / "out"
+    out.mkdir()
+    done = trained(tmp_path, stand_in, fault, result_file=str(out / "run.json"))
+    result = record.read(str(out / "run.json"))
+    assert os.listdir(out) == ["run.json"]
+    if fault:
+        assert (done.returncode, result.status) == (1, "failed"), done.stderr
+        whose = (
+            ("RefusedError", "torch does not")
+            if fault == "wrong"
+            else (result.error.type, "rank 1")
+        )
+        assert result.error.type == whose[0] and result.error.message.startswith(
+            whose[1]
+        )
+        assert done.stderr.endswith(f"error: {result.error.message}\n")
+        return
+    assert (done.returncode, done.stderr.count("checking 20 losses")) == (0, 1), (
+        done.stderr
+    )
+    assert [rank.items for rank in result.workers.ranks] == [(12,) * 4, (36,) * 4]
+    assert result.batches.items == (48,) * 4 and result.config["framework"] == "torch"
+
+
+def trained(tmp_path, stand_in, fault, result_file):
+    """The ended process of the stand-in, on two devices."""
+    work = dataclasses.replace(work_of(tmp_path), result_file=result_file, cores=())
+    with open(tmp_path / "work.npz", "wb") as file:
+        handoff.write(work, file)
+    if fault:
+        (tmp_path / fault).touch()
+    return subprocess.run(
+        [stand_in, "-m", "x", tmp_path / "work.npz"],
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+
+def test_rank_0_ends_where_it_waits_for_one_that_is_gone_and_leaves_nothing(
+    tmp_path, stand_in, monkeypatch
+):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    done = trained(tmp_path, stand_in, "kill", result_file="")
+    assert done.returncode == 1 and done.stderr.endswith(
+        "error: rank 1: ended with signal 9\n"
+    )
+    assert not os.listdir(temporary)
+
+
+def test_a_rank_that_does_not_end_is_not_waited_for(tmp_path, monkeypatch):
+    ranks = mock.Mock(
+        **{"wait.side_effect": AssertionError("for ever"), "failure.return_value": ""}
+    )
+    monkeypatch.setattr(loop, "Ranks", lambda *_: ranks)
+    monkeypatch.setattr(sys, "argv", ["trainer", "work.npz"])
+    for name in ("join", "barrier"):
+        monkeypatch.setattr(RankMeeting, name, lambda *_: None)
+    monkeypatch.setattr(
+        RankMeeting, "end", lambda *_: ((Rank(rank=0),), "rank 1 did not come")
+    )
+    work = dataclasses.replace(work_of(tmp_path), cores=())
+    assert (
+        loop.run(
+            dataclasses.replace(replaying(work, towers=[0]), group=mock.Mock()), work
+        )
+        == 1
+    )
+    assert record.read(work.result_file).error.message == "rank 1 did not come"
+    ranks.end.assert_called_once_with()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.json"]
+
+
+@pytest.mark.parametrize("cores_per_device, pools", [(1, (2, 1)), (2, (3, 4))])
+def test_keras_on_tensorflow_has_the_threads_that_ours_has(
+    tmp_path, monkeypatch, cores_per_device, pools
+):
+    from rnn_scaling.config.run_config import pool_sizes
+    from rnn_scaling.frameworks import keras
+
+    tensorflow = mock.MagicMock()
+    tensorflow.config.get_logical_device_configuration.return_value = None
+    monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
+    options = {
+        "framework": "keras",
+        "num_devices": 2,
+        "cpu_cores_per_device": cores_per_device,
+    }
+    work = dataclasses.replace(work_of(tmp_path, **options), threads=cores_per_device)
+    keras._on_tensorflow(work)
+    threading = tensorflow.config.threading
+    threading.set_inter_op_parallelism_threads.assert_called_once_with(pools[0])
+    threading.set_intra_op_parallelism_threads.assert_called_once_with(pools[1])
+    assert pool_sizes(configs.resolve(options, num_gpus=0, num_cores=4), 4) == pools
+
+
+def test_our_process_becomes_that_of_the_framework(tmp_path, stand_in, monkeypatch):
+    """The whole way of one run; TensorFlow loads, as nothing else tries that what it hands over is read."""
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    sizes = "num_units=4 embedding_dim=4 batch_size=2 src_max_len=3 tgt_max_len=3 src_vocab_size=9 tgt_vocab_size=9"
+    words = [
+        "--framework=torch",
+        *(
+            f"--{size}"
+            for size in f"{sizes} num_batches=3 num_warmup_batches=1".split()
+        ),
+    ]
+    words += ["--malloc=keep", f"--result_file={tmp_path}/run.json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "rnn_scaling", "train", *words],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    result = record.read(tmp_path / "run.json")
+    assert (
+        result.status == "ok"
+        and result.resolved.encoder_kernel == "stand-in"
+        and result.flops_per_item > 0
+    )
+    assert result.environment.variables["MALLOC_TRIM_THRESHOLD_"] == "4000000000"
+    assert result.environment.variables["OMP_NUM_THREADS"] == "1"
+    assert (
+        result.batches.items == (12,) * 4
+        and "TF_CPP_MIN_LOG_LEVEL" not in result.environment.variables
+    )
+    lines = done.stderr.splitlines()
+    assert lines[1].startswith("torch: checking 20 losses"), (
+        "nothing of TensorFlow's own log"
+    )

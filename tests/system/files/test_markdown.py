@@ -1,0 +1,78 @@
+"""The one writer of Markdown tables."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from rnn_scaling.reports import table
+from rnn_scaling.system.files.markdown import markdown_table, shown
+from tests.support.records import changed
+from tests.support.scaling_runs import of, timed
+
+
+def test_padded_columns_line_up_with_numbers_to_the_right():
+    text = markdown_table(["Devices", "words/s"], [["1", "100.5"], [16, 1234567.0]])
+    assert text.splitlines() == [
+        "| Devices | words/s |",
+        "|--------:|--------:|",
+        "|       1 |   100.5 |",
+        "|      16 | 1234567 |",
+    ]
+
+
+def test_unpadded_lines_are_as_short_as_can_be():
+    assert (
+        markdown_table(["a", "wide"], [["x", "y"]], padded=False)
+        == "| a | wide |\n| --- | --- |\n| x | y |\n"
+    )
+
+
+def test_a_table_may_have_no_rows():
+    assert markdown_table(["a"], []) == "| a |\n|--:|\n"
+
+
+@pytest.mark.parametrize("padded", [True, False])
+def test_no_text_breaks_out_of_its_cell(padded):
+    text = markdown_table(["a|b"], [["x | y\n| z |\r\n\x1b[31m\u2028"]], padded)
+    assert len(text.splitlines()) == 3 and "\x1b" not in text
+    assert text.replace("\\|", "").count("|") == 6
+
+
+def test_texts_of_records_are_no_html_and_no_links_in_a_report():
+    evil = (
+        "<img src=x onerror=alert(1)> [a](javascript:b) [c]: http://d/ <http://e> a|b"
+    )
+    config = {"trainer": evil, "hidden": evil, "num_devices": 1}
+    runs = [
+        dataclasses.replace(
+            timed(1, 100 + k), config=config | {"x": k}, unit="<b>items</b>"
+        )
+        for k in (1, 2)
+    ]
+    runs = [changed(run, environment={"cpu": evil}, log_format=evil) for run in runs]
+    made = table.text(of([*runs, changed(runs[0], environment={"cpu": "B"})]))
+    assert "&lt;img" in made and not re.search(r"<(?!!--)|\]\(|\]:|://", made)
+    cells = {
+        line.replace("\\|", "").count("|")
+        for line in made.splitlines()
+        if line.startswith("|")
+    }
+    assert len(cells) <= 2  # of each table's lines all have as many
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "n/a"),
+        (3, "3"),
+        (2.0, "2"),
+        (1 / 3, "0.333333"),
+        (1e20, "1e+20"),
+        (-1.5e-9, "-1.5e-09"),
+    ],
+)
+def test_numbers_have_six_digits_and_whole_ones_all(value, text):
+    assert shown(value) == text

@@ -1,0 +1,368 @@
+"""A bar on a terminal, lines elsewhere, nothing when switched off."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import itertools
+import os
+import pty
+import random
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+
+from rnn_scaling.links import measuring, plan, processes
+from rnn_scaling.records.parts import RunError, Throughput
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.sweeps import display
+from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.terminal import Board, tell, three_digits
+from rnn_scaling.training import progress
+from tests.support.paths import ROOT
+
+LAYOUT = "{desc}[{n_fmt}/{total_fmt}]{postfix}"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def drawn(stream):
+    return [text.strip() for text in stream.getvalue().split("\r") if text.strip()]
+
+
+def test_a_terminal_has_a_bar_and_lines_above_it():
+    stream = Terminal()
+    board = Board(4, LAYOUT, stream=stream, mininterval=0)
+    board.move(2, "measuring", "fast")
+    board.move(postfix="slow")
+    board.line("a failure")
+    board.close()
+    assert board.has_bar and board.elapsed_s >= 0
+    texts = drawn(stream)
+    assert "measuring[2/4], fast" in texts and "measuring[2/4], slow" in texts
+    assert any(text.startswith("a failure") for text in texts)
+
+
+def test_a_bar_in_a_hurry_is_drawn_seldom():
+    stream = Terminal()
+    board = Board(1000, LAYOUT, stream=stream, mininterval=3600)
+    for position in range(1, 1000):
+        board.move(position, redraw=False)
+    assert len(drawn(stream)) == 1
+    board.move(redraw=True)
+    assert drawn(stream)[-1].startswith("[999/1000]")
+
+
+def test_elsewhere_there_are_lines_alone():
+    stream = io.StringIO()
+    board = Board(4, LAYOUT, stream=stream)
+    board.move(2, "measuring")
+    board.line("a line")
+    board.close()
+    assert (
+        stream.getvalue() == "a line\n" and not board.has_bar and board.elapsed_s == 0
+    )
+
+
+def test_live_rates_have_three_digits_at_least():
+    given = (2.4049, 0.123456, 99.96, 0.9996, 14342.4, 100.0, 0.0, float("inf"))
+    assert [three_digits(value) for value in given] == [
+        *("2.40", "0.123", "100", "1.00", "14,342", "100", "0", "inf"),
+    ]
+    stream = io.StringIO()
+    shown = progress.Progress(
+        True,
+        10,
+        1,
+        unit="iterations",
+        stream=stream,
+        clock=itertools.count(0, 60).__next__,
+    )
+    shown.batch(1.0, 2, 1.0)
+    shown.batch(5.0, 12, 1.0)
+    ok = RunRecord(
+        "ok",
+        None,
+        {},
+        throughput=Throughput(items=12, seconds=5.0, items_per_second=2.4),
+    )
+    assert "2.40 iterations/s" in stream.getvalue() and display.outcome(ok).startswith(
+        "2.40 "
+    )
+
+
+def test_switched_off_nothing_is_shown():
+    for stream in (Terminal(), io.StringIO()):
+        board = Board(4, LAYOUT, enabled=False, stream=stream)
+        board.move(2, "measuring")
+        board.line("a line")
+        board.close()
+        assert stream.getvalue() == "" and not board.has_bar
+
+
+def test_without_a_terminal_tqdm_is_not_loaded():
+    code = (
+        "import io, sys; from rnn_scaling.system.files.terminal import Board;"
+        "Board(1, '', stream=io.StringIO()).line('x'); assert 'tqdm' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_links_show_rounds_as_parts_of_a_measurement(monkeypatch):
+    tasks = tuple(plan.LinkTask(what, {"what": what}) for what in ("memory", "copies"))
+    wanted = plan.Plan(plan.LinkOptions(), "cpu", 2, "2 CPUs", tasks, ())
+
+    def run(request, timeout_s, tell, worker):
+        tell(int(request["what"] == "memory"), 2, request["what"])
+        return processes.WorkerOutcome()
+
+    monkeypatch.setattr(processes, "run", run)
+    bar, lines = Terminal(), io.StringIO()
+    for stream in (bar, lines):
+        monkeypatch.setattr(sys, "stderr", stream)
+        measuring.measure(wanted, [])
+    assert lines.getvalue() == "1/2: memory\n2/2: copies\n"
+    parts = [
+        text.partition("%")[0].split("|")[::2] for text in drawn(bar) if "%" in text
+    ]
+    shown = [[words.strip() for words in part] for part in parts]
+    assert [part for part in shown if part[0]] == [
+        ["memory", "0"],
+        ["memory", "25"],
+        ["copies", "50"],
+        ["copies", "50"],
+    ]
+
+
+def test_a_run_shows_its_rate_as_a_bar_or_as_a_line_every_few_seconds():
+    bar, lines, silent = Terminal(), io.StringIO(), Terminal()
+    clock = itertools.count(0.0, progress.PLAIN_INTERVAL_S / 2).__next__
+    for enabled, stream in ((True, bar), (True, lines), (False, silent)):
+        shown = progress.Progress(
+            enabled, 4, 2, "words", stream=stream, clock=clock, whose=" at rank 0"
+        )
+        for _ in range(4):
+            shown.batch(0.5, 1000, 2.5)
+        shown.close()
+    for line, phase, batch, seconds in zip(
+        lines.getvalue().splitlines(),
+        ("warm-up", "measuring"),
+        (2, 4),
+        (1, 0),
+        strict=True,
+    ):
+        assert line.startswith(f"{phase}: {batch}/4 batches, 2,000 words/s at rank 0, ")
+        assert line.endswith(f"loss 2.5, {seconds} s left")
+    slow = itertools.count(0.0, progress.PLAIN_INTERVAL_S).__next__
+    first = progress.Progress(
+        True, 4, 2, "words", stream=(late := io.StringIO()), clock=slow
+    )
+    first.batch(
+        0.5, 1000, 2.5
+    )  # it compiled: how long the others take is not known yet
+    assert late.getvalue() == "warm-up: 1/4 batches, 2,000 words/s, loss 2.5\n"
+    assert (
+        drawn(bar)[0].startswith("warm-up |")
+        and "0/4 batches, compiling, " in drawn(bar)[0]
+    )
+    assert silent.getvalue() == ""
+
+
+def test_a_sweep_shows_its_runs_as_a_bar_with_failures_above_or_as_a_line_each():
+    bar, lines = Terminal(), io.StringIO()
+    good = RunRecord(
+        "ok",
+        None,
+        {},
+        throughput=Throughput(items=9000, seconds=2.0, items_per_second=4500.0),
+    )
+    bad = RunRecord("failed", RunError(type="Signal", message="killed by SIGKILL"), {})
+    for stream in (bar, lines):
+        shown = display.SweepDisplay(3, 1, stream)
+        for label, run in (("a", good), ("b", bad)):
+            shown.start(label, 100.0)
+            shown.output("measuring: 2/5 batches, 9 words/s")
+            shown.end(label, run, 40.0)
+        shown.close()
+    assert lines.getvalue().splitlines() == [
+        "1 of 3 runs were already finished",
+        "2/3 a: 4,500 words/s, about 40 s left",
+        "3/3 b: failed: killed by SIGKILL",
+    ]
+    text = bar.getvalue()
+    assert (
+        "1/3 runs, 2 min left, a starting" in text
+        and "9 words/s, last 4,500 words/s" in text
+    )
+    assert "b: failed: killed by SIGKILL" in text and "b 2/5 batches, 9 words/s" in text
+
+
+def test_a_narrow_terminal_keeps_the_devices_of_a_run():
+    texts = [
+        "2 min left",
+        "dynamic_rnn-parameter_server-16.r3 14/30 batches",
+        "last 300,000 words/s",
+    ]
+    for room in range(30, 100):
+        shown = display.fitting(texts, room)
+        assert len(shown) <= room and shown.startswith("2 min left, d")
+        assert room < 55 or "server-16.r3 14/30" in shown
+    assert display.fitting(texts, 100) == ", ".join(texts)
+    assert display.fitting(["2 min left"], 5) == "2 min left"
+
+
+def fitted(text, width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    stream = Terminal()
+    tell(text, stream)
+    return stream.getvalue().split("\n")
+
+
+TABLE = """\
+### a title
+| Series                  | Processing speed (words/s) | Speedup ratio |
+|------------------------:|---------------------------:|--------------:|
+| cudnn_lstm, independent |           26,100 ± 800     |   1.89 ± 0.19 |
+| x \\| y                  |                  n/a       |          1.00 |
+
+    ./run.sh sweep --a_long_command --that=must --stay=whole
+A sentence that is somewhat longer than the line is broken between its words.
+"""
+
+
+def test_a_table_fits_the_terminal_and_a_command_stays_whole(monkeypatch):
+    assert fitted(TABLE, 56, monkeypatch) == [
+        "### a title",
+        "                         Processing speed",
+        "Series                          (words/s)  Speedup ratio",
+        "─" * 56,
+        "cudnn_lstm, independent      26,100 ± 800    1.89 ± 0.19",
+        "x | y                                 n/a           1.00",
+        "",
+        "    ./run.sh sweep --a_long_command --that=must --stay=whole",
+        "A sentence that is somewhat longer than the line is",
+        "broken between its words.",
+        "",
+    ]
+
+
+def test_columns_that_find_no_room_follow_below(monkeypatch):
+    lines = fitted(TABLE, 30, monkeypatch)
+    assert max(map(len, lines[:-6])) <= 30
+    numbers = [
+        line for line in lines if "26,100 ± 800" in line or "1.89 ± 0.19" in line
+    ]
+    assert len(numbers) == 2, "no number is broken, none is lost"
+
+
+def test_a_table_of_any_form_loses_no_number(monkeypatch):
+    draw = random.Random(1)
+    for _ in range(200):
+        cells = [
+            [
+                f"{draw.randrange(10 ** draw.randint(1, 9)):,}"
+                for _ in range(draw.randint(1, 9))
+            ]
+        ]
+        cells += [
+            [f"{draw.random():.3f} ± 0.1" for _ in cells[0]]
+            for _ in range(draw.randint(0, 4))
+        ]
+        head = [
+            draw.choice(("a", "Devices", "Total time to process (s)")) for _ in cells[0]
+        ]
+        lines = fitted(
+            markdown_table(head, cells), width := draw.randint(30, 120), monkeypatch
+        )
+        assert max(map(len, lines)) <= width
+        for row in cells:
+            assert all(any(cell in line for line in lines) for cell in row)
+
+
+def test_elsewhere_a_text_stays_markdown():
+    stream = io.StringIO()
+    tell(TABLE, stream)
+    assert stream.getvalue() == TABLE
+
+
+def test_a_terminal_shows_what_markdown_escapes():
+    stream = Terminal()
+    tell(
+        "| kernel |\n| --- |\n| gemm&lt;float> a\\|b |\n\nhttp&#58;//e [a]\\(b)\n",
+        stream,
+    )
+    assert (
+        "gemm<float> a|b" in stream.getvalue()
+        and "http://e [a](b)" in stream.getvalue()
+    )
+
+
+def shown_on_a_terminal(words, columns, **environment):
+    """Return what a command of the package prints on a terminal of a given width."""
+    shell = {name: text for name, text in os.environ.items() if name != "COLUMNS"}
+    reader, terminal = pty.openpty()
+    size = struct.pack("HHHH", 40, columns, 0, 0)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rnn_scaling", *words],
+        cwd=ROOT,
+        env={**shell, **environment},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+    )
+    os.close(terminal)
+    printed = b""
+    try:
+        while piece := os.read(reader, 1 << 16):
+            printed += piece
+    except OSError:  # Linux reports the end of a terminal as EIO
+        pass
+    os.close(reader)
+    assert process.wait() == 0
+    return printed.decode().replace("\r\n", "\n")
+
+
+@pytest.fixture(scope="module")
+def runs_with_long_names(tmp_path_factory):
+    """A folder of runs whose table is between 80 and 120 columns wide."""
+    folder = tmp_path_factory.mktemp("runs")
+    committed = ROOT / "docs" / "results" / "default"
+    for path in committed.glob("cudnn_lstm-*.json"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder
+
+
+def rule_width(text):
+    return max(line.count("─") for line in text.split("\n"))
+
+
+def test_tables_use_the_width_of_a_real_terminal(runs_with_long_names):
+    words = ["report", str(runs_with_long_names)]
+    widths = {n: rule_width(shown_on_a_terminal(words, n)) for n in (50, 80, 120, 200)}
+    assert 30 < widths[50] <= 50
+    assert 50 < widths[80] <= 80
+    assert 80 < widths[120] <= 120
+    assert widths[200] == widths[120], "a table is not wider than its cells"
+
+
+def test_columns_overrides_the_terminal_and_a_bad_size_means_80(runs_with_long_names):
+    words = ["report", str(runs_with_long_names)]
+    assert rule_width(shown_on_a_terminal(words, 200, COLUMNS="50")) <= 50
+    for columns, stated in ((120, "wide"), (120, "0"), (120, "")):
+        width = rule_width(shown_on_a_terminal(words, columns, COLUMNS=stated))
+        assert 80 < width <= 120
+    assert 50 < rule_width(shown_on_a_terminal(words, 0)) <= 80
+
+
+def test_a_pipe_gets_markdown_however_wide_its_terminal_is(runs_with_long_names):
+    command = [sys.executable, "-m", "rnn_scaling", "report", str(runs_with_long_names)]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert "\n|---" in done.stdout
+    assert "─" not in done.stdout

@@ -1,0 +1,318 @@
+"""How clocks are sampled during a run, and from where: bounded, harmless to the run, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.system.machine import clock_sampler, nvml, throttling
+from rnn_scaling.system.machine.clock_sampler import ClockSampler
+from rnn_scaling.system.machine.gpus import visible_gpus
+from rnn_scaling.training import recording
+from rnn_scaling.training.state import RunState
+from tests.support.fake_nvml import FakeNvml
+
+
+def wait_until(true, seconds=20.0):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "nothing came"
+        time.sleep(0.01)
+
+
+def test_reasons_are_those_of_nvidias_own_table():
+    pynvml = pytest.importorskip("pynvml")
+    names = {
+        "ApplicationsClocksSetting": "applications clocks setting",
+        "SwPowerCap": "SW power cap",
+        "HwSlowdown": "HW slowdown",
+        "SyncBoost": "sync boost",
+        "SwThermalSlowdown": "SW thermal slowdown",
+        "HwThermalSlowdown": "HW thermal slowdown",
+        "HwPowerBrakeSlowdown": "HW power brake slowdown",
+        "DisplayClockSetting": "display clock setting",
+    }
+    for name, words in names.items():
+        assert (
+            throttling.REASONS[getattr(pynvml, f"nvmlClocksThrottleReason{name}")]
+            == words
+        )
+    assert pynvml.nvmlClocksThrottleReasonGpuIdle == throttling.IDLE
+    # Every function and constant that is called exists under its name.
+    fake = {name for name in dir(FakeNvml) if name.startswith(("nvml", "NVML_"))}
+    assert not [name for name in fake if not hasattr(pynvml, name)]
+
+
+def test_a_driver_that_is_not_there_is_no_error():
+    pytest.importorskip("pynvml")
+    if visible_gpus() == 0:
+        assert nvml.start() is None
+
+
+def test_nvml_in_megahertz_watts_and_words():
+    new = {
+        "name": "G",
+        "uuid": "GPU-1",
+        "sm": 1500,
+        "memory": 4000,
+        "reasons": 4,
+        "power": 150_250,
+        "temperature": 60,
+    }
+    old = {
+        "name": "G",
+        "uuid": "GPU-2",
+        "old_reasons": 8,
+        "utilisation": 99,
+        "limit": 180_000,
+        "max_sm": 1900,
+    }
+    api = FakeNvml([new, old])
+    first, second = nvml.visible(api, ["GPU-1", "1"])
+    assert nvml.sample(api, first) == {
+        "sm_mhz": 1500,
+        "memory_mhz": 4000,
+        "reasons": 4,
+        "power_w": 150.25,
+        "temperature_c": 60,
+        "utilisation": None,
+    }
+    assert (
+        nvml.sample(api, second)["reasons"] == 8
+        and nvml.sample(api, second)["utilisation"] == 99
+    )
+    assert nvml.limits(api, second) == {
+        "index": 1,
+        "name": "G",
+        "max_sm_mhz": 1900,
+        "max_memory_mhz": None,
+        "power_limit_w": 180.0,
+    }
+
+
+def test_a_run_on_gpus_is_sampled_through_nvml():
+    api = FakeNvml(
+        [
+            {
+                "name": "G",
+                "uuid": f"GPU-{i}",
+                "sm": 1000 + i,
+                "memory": 4000,
+                "reasons": 0,
+            }
+            for i in range(3)
+        ]
+    )
+    ticks = iter(range(10**6))
+    sampler = ClockSampler(
+        lambda: clock_sampler.of_gpus(["2", "GPU-0"], lambda: api),
+        0.0,
+        lambda: next(ticks),
+    )
+    wait_until(lambda: len((sampler.read() or {"samples": []})["samples"]) >= 3)
+    sampler.stop()
+    found = json.loads(json.dumps(sampler.read()))
+    assert (found["source"], [device["index"] for device in found["devices"]]) == (
+        "NVML",
+        [2, 0],
+    )
+    assert [
+        [device["sm_mhz"] for device in s["devices"]] for s in found["samples"][:2]
+    ] == [[1002, 1000]] * 2
+    times = [s["at_s"] for s in found["samples"]]
+    assert times[0] == 1 and times == sorted(set(times)) and api.down == 1
+    assert not [thread for thread in threading.enumerate() if thread.name == "clocks"]
+
+
+class Steps:
+    """A CPU source of `size` cores that counts its polls, the first core's clock going up with each."""
+
+    name = "cpufreq"
+
+    def __init__(self, size=1, step=1.0, ends_at=10**9):
+        self.devices = [{"core": core} for core in range(size)]
+        self.polls, self.step, self.ends_at, self.closed = 0, step, ends_at, False
+
+    def poll(self):
+        if self.polls >= self.ends_at:
+            raise RuntimeError("the driver is gone")
+        self.polls += 1
+        return [{"mhz": 1000.0 + self.step * self.polls}] + [{"mhz": 1000.0}] * (
+            len(self.devices) - 1
+        )
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_long_run_keeps_few_samples_evenly():
+    source, ticks = Steps(ends_at=5000), iter(range(10**6))
+    sampler = ClockSampler(lambda: source, 0.0, lambda: next(ticks))
+    wait_until(lambda: source.closed)
+    found = sampler.read()
+    times = [s["at_s"] for s in found["samples"]]
+    gaps = [b - a for a, b in zip(times, times[1:])]
+    assert found["taken"] == 5000 and 100 <= len(times) <= clock_sampler.THINNED
+    assert times[0] == 1 and times[-1] > 4950 and max(gaps) <= 2 * min(gaps)
+    assert found["error"] == "RuntimeError: the driver is gone"
+
+
+def test_many_cores_keep_fewer_samples():
+    source = Steps(size=320, ends_at=50)
+    sampler = ClockSampler(lambda: source, 0.0)
+    wait_until(lambda: source.closed)
+    assert len(sampler.read()["samples"]) == clock_sampler.CELLS // 320
+
+
+def test_thinning_keeps_both_ends():
+    assert clock_sampler.thin(range(5), 5) == [0, 1, 2, 3, 4] and clock_sampler.thin(
+        range(101), 3
+    ) == [0, 50, 100]
+
+
+def test_a_cpu_clock_that_never_moves_is_no_clock():
+    source = Steps(step=0.0)
+    sampler = ClockSampler(lambda: source, 0.0)
+    wait_until(lambda: source.closed)  # by itself
+    assert source.polls == clock_sampler.CONSTANT and sampler.read() is None
+    single = Steps(step=0.0, size=2)
+    sampler = ClockSampler(lambda: single, 60.0)
+    wait_until(lambda: single.polls)
+    sampler.stop()
+    assert sampler.read() is None
+
+
+def test_what_fails_in_the_sampler_is_in_the_record():
+    def fails():
+        raise OSError("no such driver")
+
+    sampler = ClockSampler(fails)
+    sampler.stop()
+    assert sampler.read() == {"error": "OSError: no such driver"}
+
+
+def test_cpu_clocks_of_the_bound_cores(tmp_path):
+    assert (
+        clock_sampler.of_cpus([0, 2], str(tmp_path)) is None
+        and clock_sampler.of_cpus([]) is None
+    )
+    (tmp_path / "proc").mkdir()
+    cpuinfo = tmp_path / "proc/cpuinfo"
+    cpuinfo.write_text(
+        "".join(
+            f"processor\t: {i}\nflags\t: fpu\ncpu MHz\t\t: {2000 + i}.5\n\n"
+            for i in range(4)
+        )
+    )
+    source = clock_sampler.of_cpus([0, 2], str(tmp_path))
+    assert (source.name, source.poll()) == (
+        "/proc/cpuinfo",
+        [{"mhz": 2000.5}, {"mhz": 2002.5}],
+    )
+    cpuinfo.write_text("processor\t: 0\nBogoMIPS\t: 50.00\n")  # as on ARM
+    assert clock_sampler.of_cpus([0], str(tmp_path)) is None
+    for core in (0, 2):
+        folder = tmp_path / f"sys/devices/system/cpu/cpu{core}/cpufreq"
+        folder.mkdir(parents=True)
+        (folder / "scaling_cur_freq").write_text(f"{3100000 + core}\n")
+    source = clock_sampler.of_cpus([2, 0], str(tmp_path))
+    assert (source.name, source.devices) == ("cpufreq", [{"core": 2}, {"core": 0}])
+    assert source.poll() == [{"mhz": 3100.002}, {"mhz": 3100.0}]
+
+
+def test_a_gpu_that_nvml_does_not_know():
+    api = FakeNvml([{"name": "G", "uuid": "GPU-0"}])
+    assert clock_sampler.of_gpus(["MIG-1"], lambda: api) is None and api.down == 1
+    assert clock_sampler.of_gpus(["0"], lambda: None) is None
+
+
+def state_of(monkeypatch, source):
+    monkeypatch.setattr(clock_sampler, "of_gpus", lambda ids: source)
+    monkeypatch.setattr(clock_sampler, "gpu_ids", lambda: ["0", "1", "2"])
+    monkeypatch.setattr(recording, "read_environment", lambda _: {"gpus": []})
+    state = RunState(configs.resolve({}, num_gpus=0, num_cores=1))
+    state.resolved.update(device_type="GPU", devices=["/GPU:0", "/GPU:1"])
+    return state
+
+
+class Cards(Steps):
+    name = "NVML"
+
+    def __init__(self):
+        super().__init__()
+        self.devices = [
+            {"index": i, "name": "GTX 1070", "power_limit_w": 150.0} for i in range(2)
+        ]
+
+    def poll(self):
+        self.polls += 1
+        return [
+            {"sm_mhz": 1500, "memory_mhz": mhz, "reasons": 0} for mhz in (4000, 3800)
+        ]
+
+
+def test_a_run_warns_at_its_end_and_keeps_the_samples(monkeypatch, capsys):
+    cards = Cards()
+    state = state_of(monkeypatch, cards)
+    state.stop_watching()  # a run that did not come to its first batch
+    assert state.record("failed").environment.clocks is None
+    state.watch_machine()
+    wait_until(lambda: cards.polls)
+    assert (
+        state.record("interrupted").environment.clocks.samples[0].devices[1].memory_mhz
+        == 3800
+    )
+    state.stop_watching()
+    assert cards.closed
+    warning = capsys.readouterr().err
+    assert (
+        warning.startswith("warning: GPU 1 (GTX 1070) ")
+        and "3800 MHz" in warning
+        and "4000 MHz (+5.3%)" in warning
+    )
+
+
+def test_only_the_gpus_of_the_run_are_sampled(monkeypatch):
+    asked = []
+    state = state_of(monkeypatch, None)
+    monkeypatch.setattr(clock_sampler, "of_gpus", lambda ids: asked.append(list(ids)))
+    monkeypatch.setattr(
+        clock_sampler, "of_cpus", lambda cores: asked.append(list(cores))
+    )
+    clock_sampler.start(state.resolved).stop()
+    clock_sampler.start({"device_type": "CPU", "cpu_affinity": [3, 1]}).stop()
+    clock_sampler.start({}).stop()
+    assert asked == [["0", "1"], [3, 1], []]
+
+
+def test_the_batches_of_a_run_are_sampled(tf, monkeypatch):
+    from rnn_scaling.training import benchmark
+    from rnn_scaling.training.checkpoints import Saver
+    from rnn_scaling.training.cluster import Alone
+    from rnn_scaling.training.towers import StepResult, TrainStep
+
+    state, cards = state_of(monkeypatch, Cards()), []
+
+    class Step(TrainStep):
+        __init__ = object.__init__
+
+        def __call__(self):
+            cards.extend(
+                thread for thread in threading.enumerate() if thread.name == "clocks"
+            )
+            wait_until(lambda: state._sampler.read())
+            return StepResult(*np.full([4, 1], 7.0))
+
+    config = configs.resolve(
+        {"num_batches": 2, "num_warmup_batches": 1, "progress": False},
+        num_gpus=0,
+        num_cores=1,
+    )
+    benchmark._train(config, Step(), state, Alone(), Saver(config, state, ()))
+    assert len(cards) == 3 and not cards[0].is_alive()
+    assert state.record("ok").environment.clocks.source == "NVML"

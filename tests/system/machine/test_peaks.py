@@ -1,0 +1,193 @@
+"""The rates that are kept for runs: where, how they are read back, and which one a run gets."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.records import record
+from rnn_scaling.system.machine import peaks
+from rnn_scaling.system.machine.environment import read_environment
+from rnn_scaling.system.machine.peaks import Peak, PeakPlace
+from rnn_scaling.training.state import RunState
+
+CPU = {"cpu": "Some CPU", "cpu_vector_units": ["avx2", "fma"], "gpus": []}
+HERE = PeakPlace("Some CPU", ("avx2", "fma"), True, 1, "float32")
+ONE, FOUR = Peak(HERE, 1, 100.0, 90.0, 110.0), Peak(HERE, 4, 300.0, 290.0, 310.0)
+
+
+def test_the_file_lies_in_the_user_s_cache():
+    assert peaks.path({"XDG_CACHE_HOME": "/c", "HOME": "/h"}) == Path(
+        "/c/rnn_scaling/peaks.json"
+    )
+    assert peaks.path({"HOME": "/h"}) == Path("/h/.cache/rnn_scaling/peaks.json")
+    assert peaks.path({"XDG_CACHE_HOME": "relative", "HOME": "/h"}) == Path(
+        "/h/.cache/rnn_scaling/peaks.json"
+    )
+    assert peaks.path({"HOME": "relative"}) is None and peaks.read(None) == []
+
+
+def test_what_was_measured_now_replaces_what_was_known_of_the_same_devices(tmp_path):
+    file = tmp_path / "peaks.json"
+    file.write_text(peaks.as_text([], [ONE, FOUR]))
+    assert peaks.read(file) == [ONE, FOUR]
+    other = dataclasses.replace(
+        ONE, place=dataclasses.replace(HERE, dtype="bfloat16"), flops_per_second=50.0
+    )
+    now = dataclasses.replace(FOUR, flops_per_second=299.0)
+    file.write_text(peaks.as_text(peaks.read(file), [now, other]))
+    assert peaks.read(file) == [ONE, now, other]
+
+
+def test_devices_that_were_not_measured_together_count_as_so_many_alone():
+    known = [ONE, FOUR]
+    assert [peaks.flops_per_second(known, HERE, n) for n in (1, 2, 4, 5)] == [
+        100.0,
+        200.0,
+        300.0,
+        500.0,
+    ]
+    assert (
+        peaks.flops_per_second([FOUR], HERE, 2) is None
+        and peaks.flops_per_second([], HERE, 1) is None
+    )
+    assert peaks.flops_per_second(known, None, 1) is None
+    fast = dataclasses.replace(ONE, flops_per_second=peaks.MOST)
+    assert (
+        peaks.flops_per_second([fast], HERE, 2) is None
+    )  # more than a record can hold
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"device": "Another"},
+        {"vector_units": ("avx2",)},
+        {"onednn": False},
+        {"cores_per_device": 2},
+        {"dtype": "float16"},
+    ],
+)
+def test_every_thing_that_decides_a_rate_parts_it(change):
+    assert peaks.flops_per_second([ONE], dataclasses.replace(HERE, **change), 1) is None
+
+
+def test_the_place_of_a_run():
+    assert peaks.place(CPU, "CPU", True, 1, "float32") == HERE
+    assert (
+        peaks.place(
+            {**CPU, "cpu_vector_units": None}, "CPU", True, 1, "float32"
+        ).vector_units
+        == ()
+    )
+    h100, other = {"name": "H100"}, {"name": "A100"}
+    where = PeakPlace("H100", (), False, 0, "bfloat16")
+    assert (
+        peaks.place({**CPU, "gpus": [h100, h100]}, "GPU", True, 1, "bfloat16") == where
+    )
+    assert (
+        peaks.place({**CPU, "gpus": [h100, other]}, "GPU", True, 1, "float32") is None
+    )
+    assert peaks.place(CPU, "GPU", True, 1, "float32") is None
+
+
+WHOLE = json.loads(peaks.as_text([], [ONE]))
+(ENTRY,) = WHOLE["peaks"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "null", "{}", "[" * 100_000),
+        json.dumps({**WHOLE, "schema": "another/1"}),
+        json.dumps({**WHOLE, "peaks": {"a": 1}}),
+        *(
+            json.dumps({**WHOLE, "peaks": [{**ENTRY, **change}]})
+            for change in (
+                {"flops_per_second": 0},
+                {"flops_per_second": "fast"},
+                {"flops_per_second": float("nan")},
+                {"upper_quartile": 1e19},
+                {"num_devices": float("inf")},
+                {"place": {}},
+                {"place": {**ENTRY["place"], "device": ["Some CPU"]}},
+                {"place": {**ENTRY["place"], "vector_units": 3}},
+            )
+        ),
+    ],
+)
+def test_a_broken_file_is_as_if_nothing_was_measured(tmp_path, content):
+    file = tmp_path / "peaks.json"
+    file.write_text(content)
+    assert peaks.read(file) == []
+
+
+def test_a_file_that_cannot_be_read_is_as_if_nothing_was_measured(tmp_path):
+    assert peaks.read(tmp_path / "none.json") == [] and peaks.read(tmp_path) == []
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    assert peaks.read(tmp_path / "bytes") == []
+    (tmp_path / "two").write_text(json.dumps({**WHOLE, "peaks": [3, ENTRY]}))
+    assert peaks.read(tmp_path / "two") == [
+        ONE
+    ]  # a whole entry beside a broken one stays
+
+
+def test_a_run_gets_what_its_devices_reach_together(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    gpus = [
+        Peak(PeakPlace("H100", (), False, 0, "float32"), n, 1000.0 * n, 1.0, 1.0)
+        for n in (1, 2)
+    ]
+    file = peaks.path()
+    file.parent.mkdir()
+    file.write_text(peaks.as_text([ONE, FOUR], gpus))
+    run = {
+        "device_type": "CPU",
+        "onednn": True,
+        "devices": ["a", "b", "c", "d"],
+        "cpu_affinity": [0, 1, 2, 3],
+    }
+
+    def reached(environment=CPU, cores=1, dtype="float32", **changes):
+        return peaks.of_run(environment, {**run, **changes}, cores, dtype)
+
+    assert reached() == 300.0 and reached(devices=["a", "b"]) == 200.0
+    assert reached(cpu_affinity=[0, 1]) == 200.0  # four towers on two cores
+    assert (
+        reached(dtype="bfloat16") is None
+        and reached(cores=2) is None
+        and reached(onednn=False) is None
+    )
+    assert peaks.of_run(CPU, {}, 1, "float32") is None  # a run that had no devices yet
+    card = {"name": "H100", "index": "0"}
+    on_gpus = {"device_type": "GPU", "devices": ["a", "b"]}
+    assert reached({**CPU, "gpus": [card, card]}, **on_gpus) == 2000.0
+    assert (
+        reached({**CPU, "gpus": [card]}, **on_gpus) == 1000.0
+    )  # logical GPUs of one real one
+
+
+def test_a_record_holds_the_rate_of_this_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    state = RunState(
+        configs.resolve(
+            {"num_devices": 2, "compute_dtype": "bfloat16"}, num_gpus=0, num_cores=2
+        )
+    )
+    state.resolved.update(
+        device_type="CPU", onednn=True, devices=["a", "b"], cpu_affinity=[0, 1]
+    )
+    assert state.record("failed").resolved.peak_flops_per_second is None
+    where = peaks.place(read_environment(), "CPU", True, 1, "bfloat16")
+    peaks.path().parent.mkdir()
+    peaks.path().write_text(peaks.as_text([], [Peak(where, 2, 1.5e11, 1e11, 2e11)]))
+    read_back = record.from_json(state.record("failed").to_json())
+    assert read_back.resolved.peak_flops_per_second == 1.5e11
+    assert read_back.memory is None
+    state.keep_memory([3, 4])
+    memory = record.from_json(state.record("failed").to_json()).memory
+    assert memory.peak_device_bytes == (3, 4) and memory.peak_process_bytes > 2**20

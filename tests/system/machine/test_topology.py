@@ -1,0 +1,303 @@
+"""GPU topology: published matrices of real machines, the best subsets, and what a report says."""
+
+from __future__ import annotations
+
+import itertools
+import stat
+
+import pytest
+
+from rnn_scaling.reports import environment
+from rnn_scaling.system.machine import gpus, topology
+from rnn_scaling.system.machine.topology import Topology
+from tests.support.paths import GOLDEN
+from tests.support.records import make_record
+
+# Outputs of `nvidia-smi topo -m` that their owners published; the legend as that release of nvidia-smi prints it.
+#   7gforce     github.com/rossumai/keras-multi-gpu, blog/docs/hardware.md: six GTX 1070 and a GTX 1080
+#   dgx1_p100   University of Sheffield, "Introduction to Deep Learning", lab 05 (its header had lost its tabs)
+#   dgx1_v100   Microway, "nvidia-smi: Control Your GPUs", and github.com/microsoft/msccl, tests
+#   dgx_a100    an administrator's notes on the DGX A100 of the host ash6-hpccdgx
+#   titan_v     notes on NCCL tests of a server with eight TITAN V
+#   a6000       notes on NVLink of three RTX A6000, two of them bridged
+EXPECTED = GOLDEN / "topo"
+
+
+def golden(name):
+    return topology.parse((EXPECTED / f"{name}.txt").read_text())
+
+
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [
+        ("7gforce", {"PIX": ((0, 1, 2), (3, 4, 5, 6)), "PHB": (tuple(range(7)),)}),
+        ("dgx1_p100", {"NV#": (tuple(range(8)),), "SOC": (tuple(range(8)),)}),
+        ("dgx_a100", {"NV#": (tuple(range(8)),)}),
+        (
+            "titan_v",
+            {
+                "PIX": ((0, 1), (2, 3), (4, 5), (6, 7)),
+                "PHB": ((0, 1, 2, 3), (4, 5, 6, 7)),
+                "SYS": (tuple(range(8)),),
+            },
+        ),
+        ("a6000", {"NV#": ((0, 1), (2,)), "NODE": ((0, 1, 2),)}),
+    ],
+)
+def test_groups_of_real_machines(name, groups):
+    found = topology.groups(golden(name))
+    assert found == groups and list(found) == list(groups)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "worst", "equal", "first"),
+    [
+        # The seed measured 0,1 and 4,5 within a group and 0,5 across: the first two are among the nine best pairs.
+        ("7gforce", 2, "PIX", 9, (0, 1)),
+        ("7gforce", 4, "PIX", 1, (3, 4, 5, 6)),
+        ("7gforce", 7, "PHB", 1, tuple(range(7))),
+        ("dgx1_p100", 4, "NV1", 2, (0, 1, 2, 3)),
+        ("dgx1_v100", 2, "NV2", 8, (0, 3)),  # two lanes before one
+        (
+            "dgx1_v100",
+            3,
+            "NV1",
+            4,
+            (0, 2, 3),
+        ),  # NV1 somewhere, but the other two have two lanes
+        ("dgx1_v100", 5, "SYS", 4, (0, 1, 2, 3, 4)),
+        ("dgx_a100", 4, "NV12", 70, (0, 1, 2, 3)),
+        ("titan_v", 2, "PIX", 4, (0, 1)),
+        ("titan_v", 6, "SYS", 4, (0, 1, 2, 3, 4, 5)),
+        ("a6000", 2, "NV4", 1, (0, 1)),
+        ("a6000", 1, "", 3, (0,)),
+    ],
+)
+def test_best_subsets_of_real_machines(name, count, worst, equal, first):
+    best = topology.best_subsets(golden(name), count)
+    assert (best.worst, best.count, best.subsets[0]) == (worst, equal, first)
+    assert len(best.subsets) == min(equal, topology.NAMED)
+
+
+def test_the_seeds_pairs_on_its_machine():
+    found = golden("7gforce")
+    assert (
+        topology.better(found, [0, 1]) is None
+        and topology.better(found, [4, 5]) is None
+    )
+    assert (
+        topology.better(found, [0, 5]).worst == "PIX"
+        and topology.farthest(found, [0, 5]) == "PHB"
+    )
+
+
+def test_more_lanes_win_and_the_worst_link_counts_before_the_sum():
+    cells = {
+        (0, 1): "NV4",
+        (0, 2): "NV4",
+        (1, 2): "NV4",
+        (0, 3): "NV12",
+        (1, 3): "SYS",
+        (2, 3): "SYS",
+    }
+    found = Topology(tuple(range(4)), _square(4, cells), ("",) * 4, ("",) * 4)
+    assert topology.best_subsets(found, 2).subsets == ((0, 3),)
+    # 0,1,3 has 16 lanes in all, and a SYS.
+    assert topology.best_subsets(found, 3).subsets == ((0, 1, 2),)
+
+
+def test_equal_subsets_on_one_numa_node_come_first():
+    cells = dict.fromkeys(itertools.combinations(range(4), 2), "NV12")
+    found = Topology(
+        tuple(range(4)), _square(4, cells), ("",) * 4, ("0", "1", "0", "1")
+    )
+    assert topology.best_subsets(found, 2).subsets[:2] == ((0, 2), (1, 3))
+
+
+def _square(size, cells):
+    return tuple(
+        tuple("X" if i == j else cells[min(i, j), max(i, j)] for j in range(size))
+        for i in range(size)
+    )
+
+
+def test_above_16_gpus_those_with_consecutive_numbers_are_compared():
+    cells = {
+        (a, b): "PIX" if a // 4 == b // 4 else "SYS"
+        for a, b in itertools.combinations(range(32), 2)
+    }
+    found = Topology(tuple(range(32)), _square(32, cells), ("",) * 32, ("",) * 32)
+    best = topology.best_subsets(found, 4)
+    assert (
+        best.subsets[:2] == ((0, 1, 2, 3), (4, 5, 6, 7))
+        and best.count == 8
+        and best.worst == "PIX"
+    )
+    assert "consecutive" in topology.text(found)
+
+
+@pytest.mark.parametrize("count", [0, 8])
+def test_so_many_gpus_there_are_not(count):
+    with pytest.raises(ValueError, match=f"expected 1 to 7 GPUs, got {count}"):
+        topology.best_subsets(golden("7gforce"), count)
+
+
+def test_affinity_columns_with_gaps_and_underlining():
+    text = (
+        "\t\x1b[4mGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
+        "GPU0\t X \tNV4\tNODE\t0-3,8\t0\t\tN/A\n"
+        "GPU1\tNV4\t X \tPIX\t\t1\t\tN/A\n"  # no CPU of the control group is near GPU 1
+        "NIC0\tNODE\tPIX\t X \t\t\t\t\n\nLegend:\n\n  X    = Self\n\nNIC Legend:\n\n  NIC0: mlx5_0\n"
+    )
+    found = topology.parse(text)
+    assert (found.cpu_affinity, found.numa) == (("0-3,8", ""), ("0", "1"))
+    assert (found.nics, found.nic_links) == (("NIC0",), (("NODE",), ("PIX",)))
+    none = topology.parse(
+        "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tSYS\t0-31\t\tN/A\nGPU1\tSYS\t X \t\t\tN/A\n"
+    )
+    assert (none.cpu_affinity, none.numa) == (("0-31", ""), ("", ""))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (
+            "GPU3    PHB     PHB     PHB      X      PIX     PIX     PIX     0-19\n",
+            "",
+            "row GPU3 has 0 of 7 cells",
+        ),
+        (
+            "GPU6    PHB     PHB     PHB     PIX     PIX     PIX      X      0-19",
+            "GPU6  PHB",
+            "row GPU6 has 1 of 7",
+        ),
+        ("GPU1    PIX ", "GPU1    PHB ", "GPU0-GPU1 is PIX, GPU1-GPU0 is PHB"),
+        (
+            "GPU1    PIX ",
+            "GPU1    NVX ",
+            "expected X, NV#, PIX, PXB, PHB, NODE or SYS, got 'NVX'",
+        ),
+        ("        GPU0 ", "  none: ", "expected a line that names GPU0"),
+    ],
+)
+def test_a_matrix_that_is_not_whole_is_refused(old, new, reason):
+    text = (EXPECTED / "7gforce.txt").read_text()
+    assert old in text
+    with pytest.raises(topology.TopologyError, match=reason):
+        topology.parse(text.replace(old, new, 1))
+
+
+FOUR = """\
+\tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity
+GPU0\t X \tPIX\tSYS\tSYS\t0-1
+GPU1\tPIX\t X \tSYS\tSYS\t0-1
+GPU2\tSYS\tSYS\t X \tPHB\t2-3
+GPU3\tSYS\tSYS\tPHB\t X \t2-3
+"""
+
+
+@pytest.fixture
+def four_gpus(monkeypatch, tmp_path):
+    """A machine whose nvidia-smi prints the file `said`."""
+    program, said = tmp_path / "nvidia-smi", tmp_path / "said"
+    program.write_text(f'#!/bin/sh\n[ "$*" = "topo -m" ] && cat {said}\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(gpus, "gpu_ids", lambda: ["0", "1", "2", "3"])
+    return said
+
+
+def test_read_parses_what_nvidia_smi_prints(four_gpus):
+    four_gpus.write_text(FOUR)
+    assert topology.read() == topology.parse(FOUR)
+    four_gpus.write_text("NVIDIA-SMI has failed\n")
+    with pytest.raises(topology.TopologyError):
+        topology.read()
+
+
+def test_read_without_a_gpu_starts_nothing(monkeypatch):
+    monkeypatch.setattr(gpus, "gpu_ids", lambda: [])
+    assert topology.read() is None
+
+
+def test_text_has_the_matrix_the_groups_and_the_best_subsets():
+    lines = topology.text(golden("a6000")).splitlines()
+    assert [line.split() for line in lines[2:6]] == [
+        ["GPU0", "GPU1", "GPU2", "CPUs", "NUMA", "node"],
+        ["GPU0", "X", "NV4", "NODE", "0-31,64-95", "0"],
+        ["GPU1", "NV4", "X", "NODE", "0-31,64-95", "0"],
+        ["GPU2", "NODE", "NODE", "X", "0-31,64-95", "0"],
+    ]
+    assert any(
+        line.startswith("  NV#") and line.endswith("{0, 1} {2}") for line in lines
+    )
+    assert lines[-2:] == [
+        "  best 2: 0,1 (NV4)",
+        "    CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,1",
+    ]
+    seed = topology.text(golden("7gforce"))
+    assert (
+        "as good: 0,2; 1,2; 3,4 and 5" in seed and "  best 4: 3,4,5,6 (PIX)\n" in seed
+    )
+    assert "  best 4: any (NV12)\n" in topology.text(golden("dgx_a100"))
+    single = topology.text(topology.parse("\tGPU0\tCPU Affinity\nGPU0\t X \t0-7\n"))
+    assert "best" not in single and "GPU0  X     0-7" in single
+
+
+def run_on(indices, num_devices=2, variable_update="replicated", name="7gforce"):
+    return make_record(
+        config={"num_devices": num_devices, "variable_update": variable_update},
+        resolved={"device_type": "GPU"},
+        environment={
+            "topology": (EXPECTED / f"{name}.txt").read_text(),
+            "gpus": [{"index": str(index), "name": "GTX 1070"} for index in indices],
+        },
+    )
+
+
+def test_a_report_names_runs_on_gpus_with_far_links():
+    runs = [
+        run_on([0, 5]),
+        run_on([0, 5]),
+        run_on([0, 1]),
+        run_on([0, 5, 1], num_devices=1),
+    ]
+    (caution,) = environment.statements(runs)
+    assert (caution.kind, caution.subject, caution.values["runs"]) == (
+        "far-links",
+        "0,5",
+        2,
+    )
+    assert (
+        caution.values["farthest"],
+        caution.values["devices"],
+        caution.values["worst"],
+    ) == ("PHB", "0,1", "PIX")
+    # The first four GPUs, as TensorFlow takes them, are not the four of one switch.
+    assert (
+        environment.statements([run_on(range(7), num_devices=4)])[0].subject
+        == "0,1,2,3"
+    )
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        run_on([0, 5], variable_update="independent"),
+        run_on(range(7), num_devices=7),
+        run_on(range(7), num_devices=14),  # two towers on each
+        run_on(["?", 5]),
+        make_record(
+            config={"num_devices": 2},
+            resolved={"device_type": "GPU"},
+            environment={"topology": "GPU0 X"},
+        ),
+        make_record(
+            config={"num_devices": 2},
+            resolved={"device_type": "CPU"},
+            environment={"topology": None},
+        ),
+    ],
+)
+def test_a_report_says_nothing_of_links_otherwise(record):
+    assert environment.statements([record]) == []

@@ -1,0 +1,561 @@
+"""Every command starts and ends as a command should, also when nobody reads what it prints."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import rnn_scaling
+from rnn_scaling.commands.table import COMMANDS, GROUPS, MOVED, module_of
+from rnn_scaling.config import flags
+from rnn_scaling.system import entry
+from rnn_scaling.system.processes.process import START
+from tests.support.paths import ROOT
+
+HEAVY = ("numpy", "scipy", "matplotlib", "jinja2", "tensorflow", "tensorboard", "absl")
+
+
+def python(code, *words, **options):
+    """Runs Python code in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        **options,
+    )
+
+
+def ends(main, *words, **options):
+    """How a process ends whose command is this code."""
+    return python(
+        f"import os, signal, sys; from rnn_scaling import entry\n{main}\nentry.leave(main)",
+        *words,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_reader_that_has_gone_away_is_no_error(name):
+    command = [sys.executable, "-m", "rnn_scaling", name, "--help"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+# What a process of its own is asked for, one after the other; after each, which of HEAVY it has loaded.
+ASKING = f"""
+import contextlib, io, json, sys
+from rnn_scaling import __main__
+for words in json.loads(sys.argv[1]):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = __main__.main(words)
+    loaded = [name for name in {HEAVY} if name in sys.modules]
+    print(json.dumps([words[0], status, out.getvalue(), err.getvalue(), loaded]))
+"""
+
+
+def answers(name):
+    """What a command answers to --version, --help and mistakes: (exit status, stdout, stderr, modules) of each."""
+    return [answer for command, *answer in all_answers() if command == name]
+
+
+@functools.cache
+def all_answers():
+    """Those of every command, asked in one process: mistakes last, which may load more."""
+    asked = [[name, flag] for flag in ("--version", "--help") for name in COMMANDS]
+    of_others = [
+        name for name in COMMANDS if name != "tensorboard"
+    ]  # whose own flags are not ours to judge
+    asked += [
+        [name, "--no_such_thing=1", "--nor_this", "a", "b", "c", "--help_=x"]
+        for name in of_others
+    ]
+    done = python(ASKING, json.dumps(asked))
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_teaches_and_loads_nothing_that_takes_time(name):
+    status, out, err, loaded = answers(name)[1]
+    assert (status, err, loaded) == (0, "", [])
+    lines = out.splitlines()
+    assert lines[0].startswith(f"./run.sh {name} ") and any(
+        line.startswith("Exit status: ") for line in lines
+    )
+    assert sum(line.startswith(f"    ./run.sh {name}") for line in lines) >= 1, (
+        "an example"
+    )
+    assert any(line.startswith("  --") for line in lines), "its flags"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name in COMMANDS if name not in ("tensorboard", "history")],
+)
+def test_every_mistake_is_named_at_once_without_what_takes_time(name):
+    status, _, err, loaded = answers(name)[2]
+    lines = err.splitlines()
+    assert (
+        status == 2
+        and set(loaded) <= {"absl"}
+        and all(line.startswith("error: ") for line in lines)
+    ), err
+    for flag in ("no_such_thing", "nor_this", "help_"):
+        assert (
+            sum(line.startswith(f"error: --{flag} is not a flag; ") for line in lines)
+            == 1
+        )
+
+
+def test_formats_are_those_that_there_are():
+    from rnn_scaling.commands import audit, compare, import_log
+    from rnn_scaling.importers import rendering
+    from rnn_scaling.reports import audit_report, comparison
+
+    for group, flag, table in (
+        (audit.AuditOptions, "format", audit_report.RENDER),
+        (compare.CompareOptions, "format", comparison.RENDER),
+        (import_log.ImportOptions, "output", rendering.RENDER),
+    ):
+        assert flags.fields([group])[flag].metadata["choices"] == tuple(table)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_says_its_version(name):
+    assert answers(name)[0] == [0, f"rnn_scaling {rnn_scaling.__version__}\n", "", []]
+
+
+def test_a_command_that_is_none_is_told_with_the_nearest():
+    done = python("from rnn_scaling import __main__ as m; m.console()", "--version")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0,
+        f"rnn_scaling {rnn_scaling.__version__}\n",
+        "",
+    )
+    done = python("from rnn_scaling import __main__ as m; m.console()", "sweeep")
+    assert (
+        done.returncode == 2
+        and done.stderr.startswith("error: sweeep ")
+        and done.stderr.endswith(" sweep?\n")
+    )
+    done = python("from rnn_scaling import __main__ as m; m.console()")
+    assert done.returncode == 2 and done.stdout.startswith("rnn-scaling COMMAND ")
+
+
+def test_a_terminal_without_a_letter_shows_another():
+    done = ends(
+        "def main(): return print('1 \\xb1 2') or 0",
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1 ? 2\n", "")
+
+
+@pytest.mark.parametrize("decorated", ["", "@entry.command\n"])
+@pytest.mark.parametrize(
+    "error, said",
+    [
+        ("RuntimeError('no such luck\\nat all')", "RuntimeError: no such luck"),
+        ("MemoryError", "MemoryError"),
+        ("RecursionError('deep \\x1b[2J')", "RecursionError: deep \\x1b[2J"),
+        (
+            "FileNotFoundError(2, 'gone', 'a\\nb')",
+            "FileNotFoundError: [Errno 2] gone: 'a\\nb'",
+        ),
+    ],
+)
+def test_a_fault_of_the_program_is_70_in_one_line(decorated, error, said):
+    quiet = {**os.environ, entry.DEBUG: ""}
+    done = ends(f"{decorated}def main(words=()): raise {error}", env=quiet)
+    name = "__main__" if decorated else "rnn_scaling"
+    remedy = "this is a fault of the program: please report it; RNN_SCALING_DEBUG=1 shows where it is"
+    assert (done.returncode, done.stdout, done.stderr) == (
+        70,
+        "",
+        f"error: {name}: {said}; {remedy}\n",
+    )
+    done = ends(
+        f"{decorated}def main(words=()): raise {error}",
+        env={**os.environ, entry.DEBUG: "1"},
+    )
+    assert (
+        done.returncode == 70
+        and done.stderr.startswith("Traceback")
+        and done.stderr.endswith(f"{remedy}\n")
+    )
+
+
+@pytest.mark.parametrize(
+    "module, package, words",
+    [
+        ("absl", "absl-py", ["report"]),
+        ("absl", "absl-py", ["sweep", "--num_devices=1"]),
+        ("numpy", "numpy", ["report", "docs/results/default", "--output={out}"]),
+        ("jinja2", "jinja2", ["report", "docs/results/default", "--output={out}"]),
+        ("matplotlib", "matplotlib", ["report", "docs/results/default"]),
+        ("tensorflow", "tensorflow", ["train", "--num_batches=1"]),
+    ],
+)
+def test_a_missing_package_is_named_with_its_remedy(tmp_path, module, package, words):
+    code = (
+        f"import sys; sys.modules[{module!r}] = None\n"
+        "import runpy; runpy.run_module('rnn_scaling', run_name='__main__')"
+    )
+    out = [f"--output={tmp_path}"] if words[-1].startswith("docs") else []
+    words = [word.format(out=tmp_path) for word in [*words, *out]]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, entry.DEBUG: ""},
+    )
+    last = done.stderr.splitlines()[-1]
+    is_run = words[0] == "train"  # whose own status says that it failed
+    assert done.returncode == (entry.EXIT_FAILED if is_run else entry.EXIT_USAGE)
+    assert "Traceback" not in done.stderr
+    assert last.startswith("error: ") and f"cannot import {package};" in last
+    assert "requirements.txt" in last and "fault" not in done.stderr
+
+
+@pytest.mark.parametrize("module, status", [("rnn_scaling.gone", 70), ("torch", 2)])
+def test_a_missing_module_of_the_suite_is_a_fault(module, status, capsys):
+    @entry.command
+    def main(words):
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    assert main([]) == status
+    assert ("fault of the program" in capsys.readouterr().err) == (status == 70)
+
+
+@pytest.mark.parametrize(
+    "number", [errno.EACCES, errno.EROFS, errno.EIO, errno.ELOOP, errno.ENAMETOOLONG]
+)
+def test_a_file_that_cannot_be_used_is_named_and_no_fault_of_the_program(
+    number, capsys
+):
+    @entry.command
+    def main(words):
+        raise OSError(number, os.strerror(number), "some/file")
+
+    assert main([]) in (entry.EXIT_FAILED, entry.EXIT_USAGE)
+    assert capsys.readouterr().err == f"error: some/file: {os.strerror(number)}\n"
+
+
+def test_compare_never_says_slower_by_a_crash(monkeypatch, capsys, tmp_path):
+    from rnn_scaling.analysis.comparison import judgement
+    from rnn_scaling.commands import compare
+
+    monkeypatch.setattr(judgement, "read", lambda *paths: 1 / 0)
+    monkeypatch.setenv(entry.DEBUG, "")
+    assert compare.main([str(tmp_path), str(tmp_path)]) == entry.EXIT_INTERNAL
+    assert capsys.readouterr().err.startswith(
+        "error: compare: ZeroDivisionError: division by"
+    )
+
+
+DRIVING = (
+    "\x1b]0;x\x07 \x9b31m \u202e \u2066 \u2028 \x00 \ufeff \udcff \r \x7f \U000e0041"
+)
+
+
+def test_what_would_drive_a_terminal_is_shown_as_escapes_in_a_line():
+    assert entry.plain(f"a {DRIVING}\nb\tc ü±\U0001f642") == (
+        r"a \x1b]0;x\x07 \x9b31m \u202e \u2066 \u2028 \x00 \ufeff \xff \r \x7f \U000e0041\nb\tc ü±"
+        + "\U0001f642"
+    )
+    code = f"def main():\n    print({DRIVING!r}); entry.warn({DRIVING!r}); return entry.fail({DRIVING!r})"
+    done = ends(code)
+    shown = entry.plain(DRIVING)
+    assert (done.stdout, done.stderr) == (
+        f"{shown}\n",
+        f"warning: {shown}\nerror: {shown}\n",
+    )
+    assert done.returncode == 1
+
+
+def test_a_stream_keeps_lines_and_tabs_alone():
+    code = "print('a\\tb\\n\\x1b[30;48;5;29mF\\x1b[0m \\x1b[31m')"
+    done = ends(f"def main():\n    return {code} or 0")
+    assert done.stdout == "a\tb\n\\x1b[30;48;5;29mF\\x1b[0m \\x1b[31m\n"
+
+
+def test_ctrl_c_and_sigterm_are_130_without_a_traceback():
+    for number in (signal.SIGINT, signal.SIGTERM):
+        done = ends(f"def main(): os.kill(os.getpid(), {int(number)}); signal.pause()")
+        assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize("module", ["rnn_scaling", "rnn_scaling.train"])
+def test_ctrl_c_while_modules_load_shows_no_traceback(module):
+    code = (
+        "import builtins, os, runpy, signal, sys\n"
+        "load = builtins.__import__\n"
+        "def interrupted(name, *rest, **options):\n"
+        "    if name.startswith('rnn_scaling.') and name != 'rnn_scaling.system.entry':\n"
+        "        builtins.__import__ = load\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return load(name, *rest, **options)\n"
+        "builtins.__import__ = interrupted\n"
+        f"sys.argv = ['x', 'report', '.'][:{1 if module.endswith('train') else 3}]\n"
+        f"runpy.run_module('{module}', run_name='__main__')"
+    )
+    done = python(code)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize(
+    "words,handler",
+    [
+        (["-m", "rnn_scaling.train"], "SIG_DFL"),
+        (["-m", "my_package"], "default_int_handler"),
+        (["x/rnn-scaling"], "SIG_DFL"),
+        (["a.py"], "default_int_handler"),
+    ],
+)
+def test_ctrl_c_ends_a_program_that_starts_and_is_left_alone_in_others(words, handler):
+    code = f"import signal, sys; sys.argv, sys.orig_argv = {words[:1]}, ['python', *{words}]; import rnn_scaling; "
+    assert (
+        python(
+            f"{code}print(signal.getsignal(signal.SIGINT) == signal.{handler})"
+        ).stdout
+        == "True\n"
+    )
+
+
+@pytest.mark.parametrize("closed", ["0<&-", ">&-", "2>&-", "0<&- >&- 2>&-"])
+def test_closed_streams_hurt_nobody(closed, tmp_path):
+    code = (
+        "import os, sys; from rnn_scaling import entry\n"
+        f"def main():\n    file = open({str(tmp_path / 'file')!r}, 'w'); print('out'); print('err', file=sys.stderr)\n"
+        "    os.system('echo out; echo err >&2')\n"
+        "    return sys.stdin.read() and 3 or 0\n"
+        "entry.leave(main)"
+    )
+    done = subprocess.run(
+        ["bash", "-c", f'"$0" -c "$1" {closed}', sys.executable, code],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert (tmp_path / "file").read_text() == "", (
+        "what is printed never lands in a file that was opened"
+    )
+
+
+def test_a_stream_that_can_only_be_read_hurts_nobody():
+    code = "def main(): print('out', flush=True); print('err', file=sys.stderr, flush=True); return 7"
+    with open(
+        __file__
+    ) as script:  # as bash leaves it in the place of a stderr that its caller closed
+        for streams in ({"stdout": script}, {"stderr": script}):
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+            program = (
+                f"import sys; from rnn_scaling import entry\n{code}\nentry.leave(main)"
+            )
+            done = subprocess.run(
+                [sys.executable, "-c", program], cwd=ROOT, text=True, **pipes
+            )
+            assert (done.returncode, done.stdout or "", done.stderr or "") == (
+                7,
+                "" if "stdout" in streams else "out\n",
+                "" if "stderr" in streams else "err\n",
+            )
+
+
+def test_a_full_disk_behind_stdout_is_one_line():
+    with open("/dev/full", "w") as full:
+        code = (
+            "from rnn_scaling import entry; entry.leave(lambda: print('x' * 9999) or 0)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"error: output: {os.strerror(errno.ENOSPC)}\n",
+    )
+
+
+def test_a_reader_of_both_streams_that_has_gone_is_no_error():
+    code = (
+        "import sys; from rnn_scaling import entry\n"
+        "def main():\n    while True: print('x', file=sys.stderr)\n"
+        "entry.leave(main)"
+    )
+    line = '"$0" -c "$1" 2>&1 | head -c 3; exit ${PIPESTATUS[0]}'
+    done = subprocess.run(
+        ["bash", "-c", line, sys.executable, code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (141, "x\nx", "")
+
+
+def test_what_is_printed_to_be_pasted_begins_as_the_user_began():
+    code = "from rnn_scaling import __main__ as m; m.console()"
+    for words, prefix in (
+        (["-c", code], "rnn-scaling"),
+        (["-m", "rnn_scaling"], "python -m rnn_scaling"),
+        ([str(START), "../run.sh", "rnn_scaling"], "../run.sh"),
+    ):
+        done = subprocess.run(
+            [sys.executable, *words, "ab", "--help"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        assert (
+            done.stdout.startswith(f"{prefix} ab ")
+            and f"    {prefix} ab --a=" in done.stdout
+        )
+    assert entry.program() == "./run.sh"
+
+
+@pytest.mark.parametrize(
+    "path, ignored",
+    [
+        ("run.json", True),
+        ("docs/run.json", True),
+        ("results/default/a.json", True),
+        ("docs/results/default/new.json", False),
+        ("rnn_scaling/reports/x.py", False),
+    ],
+)
+def test_what_runs_leave_is_no_part_of_the_repository(path, ignored):
+    if not (ROOT / ".git").exists():
+        pytest.skip("no clone")
+    done = subprocess.run(["git", "check-ignore", "-q", "--no-index", path], cwd=ROOT)
+    assert (done.returncode == 0) == ignored
+
+
+OF_RUN_SH = {  # what its help lists besides commands
+    *("(none)", "test", "lint", "docs", "setup", "setup-horovod", "setup-frameworks"),
+    *("PYTHON", "VENV", "SETUP_TIMEOUT", "CC", "RNN_SCALING_OPERATORS"),
+}
+
+
+def run_sh(*words):
+    return subprocess.run(
+        [ROOT / "run.sh", *words], capture_output=True, text=True, timeout=60
+    )
+
+
+def program(*words):
+    return python("from rnn_scaling import __main__ as m; m.console()", *words)
+
+
+def listed(page):
+    """Return {title: {name: text}} of a help page with indented lines below titles."""
+    groups = {}
+    title = ""
+    for line in page.splitlines():
+        if line and not line.startswith(" "):
+            title = line
+        elif line[2:3].strip():
+            name, text = line.split(maxsplit=1)
+            groups.setdefault(title, {})[name] = text.rstrip()
+    return groups
+
+
+@pytest.mark.parametrize("door", [program, run_sh])
+def test_help_has_every_command_once_in_its_group(door):
+    groups = listed(door("--help").stdout)
+    commands = {title: groups[title] for title in GROUPS}
+    assert commands == GROUPS
+    assert [title for title in groups if title in GROUPS] == list(GROUPS)
+    names = [name for commands in groups.values() for name in commands]
+    assert len(names) == len(set(names))
+    assert set(names) - set(COMMANDS) <= OF_RUN_SH
+
+
+def test_run_sh_refuses_a_command_that_does_not_exist():
+    wrong = ("swee", "sweep train", "-n", "sweep|train", ".*", "(none)")
+    for name in (*wrong, "Measure", "sweep/", "*", "netlab|", "netlabs"):
+        done = run_sh(name)
+        assert (done.returncode, done.stdout) == (2, ""), name
+        assert done.stderr.startswith(f"error: {name} is not a command")
+        assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("door", [program, run_sh])
+@pytest.mark.parametrize("name", MOVED)
+def test_an_old_name_prints_what_to_type_instead(name, door):
+    command, flag, *_ = MOVED[name].split()
+    for words in ([], ["--help"], ["--no_such_flag=1", "--", "--seed=1"]):
+        done = door(name, *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"error: {name} is now a part of {command}: ")
+        assert done.stderr.endswith(f" {MOVED[name]}\n")
+    assert name not in COMMANDS and command in COMMANDS
+    assert f"  {flag.partition('=')[0]}=" in program(command, "--help").stdout
+
+
+@pytest.mark.parametrize("command", ["report", "compare", "sweep"])
+def test_a_word_without_end_is_one_line_of_some_length(command, capsys):
+    name, module = "x" * 100_000, importlib.import_module(module_of(command))
+    words = {"compare": [name, "."], "report": [name]}
+    assert (
+        module.main(
+            words.get(command, [f"--out={name}", "--dry_run", "--num_devices=1"])
+        )
+        == 2
+    )
+    line, *others = capsys.readouterr().err.splitlines()
+    assert len(others) == (command == "compare")  # a line for each side
+    assert (
+        line.startswith("error: xxx")
+        and line.endswith(": File name too long")
+        and len(line) < 5000
+    )
+    assert module.main([f"--max_file_mb={name}"]) == 2
+    assert "must be a whole number" in capsys.readouterr().err
+
+
+def test_an_error_without_words_is_said_by_its_kind():
+    assert [
+        entry.first_line(error)
+        for error in (OSError(), ValueError(" \n"), ValueError("a\nb"))
+    ] == [
+        "OSError",
+        "ValueError",
+        "a",
+    ]
+
+
+def test_an_error_of_a_graph_is_what_happened_and_not_where():
+    cause = "Collective ops is aborted by: failed to connect to 10.0.0.2:25001"
+    said = (
+        "Graph execution error:\n\nDetected at node sum/Reduce defined at (most recent call last):\n"
+        '  File "/a/threading.py", line 1002, in _bootstrap\n    self._bootstrap_inner()\n\n'
+        f"{cause}\nRestart your program.\n\t [[{{{{node sum}}}}]]"
+    )
+    assert entry.first_line(RuntimeError(said)) == cause
+    assert (
+        entry.first_line(RuntimeError("Graph execution error:"))
+        == "Graph execution error:"
+    )
+    assert (
+        entry.first_line(RuntimeError("one\ntwo")) == "one"
+        and entry.first_line(KeyError()) == "KeyError"
+    )

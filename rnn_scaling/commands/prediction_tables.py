@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rnn_scaling.analysis.audit import derived, documents, numbers
+from rnn_scaling.analysis.audit import derived, documents
 from rnn_scaling.analysis.audit.tables import Column, Item, View, views
 from rnn_scaling.analysis.prediction.curves import (
     STRONG,
@@ -20,6 +20,7 @@ from rnn_scaling.analysis.prediction.curves import (
 from rnn_scaling.analysis.prediction.from_rows import MeasuredSeries
 from rnn_scaling.analysis.prediction.predicting import SPEEDUP
 from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.records import printed_number
 
 MOST = 200  # series that are read from one file
 LONGEST_TITLE = 40  # letters of a title in the name of a series
@@ -81,7 +82,7 @@ def _pairs(path: Path) -> Iterator[tuple[View, derived.Series]]:
 def _measured_series(
     view: View, series: derived.Series, devices_per_machine: int | None
 ) -> MeasuredSeries:
-    title = numbers.plain(view.table.title or view.table.caption)
+    title = printed_number.plain(view.table.title or view.table.caption)
     title = title[:LONGEST_TITLE].strip(" #:*")
     name = ", ".join(filter(None, (title, series.name, f"line {series.line}")))
     stated = _scaling(view, {point.devices for point in series.points})
@@ -154,7 +155,7 @@ def _unit_of_cells(column: Column) -> float:
     for item in column.items:
         if item:
             word = _WORD_AT_END.search(item.number.text.strip())
-            found.add(numbers.SECONDS.get(word[0].lower(), 1.0) if word else 1.0)
+            found.add(printed_number.SECONDS.get(word[0].lower(), 1.0) if word else 1.0)
     is_clock = any(":" in item.number.text for item in column.items if item)
     return found.pop() if len(found) == 1 and not is_clock else 1.0
 

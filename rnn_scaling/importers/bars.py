@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from rnn_scaling.analysis.audit.numbers import Printed
 from rnn_scaling.importers import line_clock, printed_numbers, running_average
 from rnn_scaling.importers.common import (
     ImportedLog,
@@ -25,6 +24,7 @@ from rnn_scaling.importers.common import (
 from rnn_scaling.importers.line_clock import Event
 from rnn_scaling.importers.rank_tags import Ranks, untag
 from rnn_scaling.records.parts import LogFinding, LogFindingKind
+from rnn_scaling.records.printed_number import Printed
 
 UNIT = "steps/s"
 # As bars show it; short, so that no line takes long.

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from rnn_scaling.analysis.audit import numbers
 from rnn_scaling.importers.rank_tags import untag
+from rnn_scaling.records import printed_number
 from rnn_scaling.records.parts import LogFinding
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.markdown import Table
@@ -60,13 +60,13 @@ class ScalingRow:
         None  # what a run on one device must share to be its baseline; `series` if None
     )
     devices: int | None = None  # devices, workers or GPUs together
-    batch_size: numbers.Printed | None = None  # samples of a device and step
-    global_batch_size: numbers.Printed | None = None  # of all
-    seconds: numbers.Printed | None = None
-    rate: numbers.Printed | None = None  # items per second in `rate_unit`
+    batch_size: printed_number.Printed | None = None  # samples of a device and step
+    global_batch_size: printed_number.Printed | None = None  # of all
+    seconds: printed_number.Printed | None = None
+    rate: printed_number.Printed | None = None  # items per second in `rate_unit`
     rate_unit: str = ""
-    speedup: numbers.Printed | None = None  # against one device
-    extra: Mapping[str, numbers.Printed] = dataclasses.field(
+    speedup: printed_number.Printed | None = None  # against one device
+    extra: Mapping[str, printed_number.Printed] = dataclasses.field(
         default_factory=dict
     )  # further numbers by column name
 
@@ -191,10 +191,10 @@ def not_negative(text: str, what: str) -> float:
 
 def printed(
     text: str, what: str, check: Callable[[str, str], float] = positive
-) -> numbers.Printed:
+) -> printed_number.Printed:
     """A number as it was printed; `check`: `positive` or `not_negative`."""
     check(text, what)
-    cell = numbers.parse(text)
+    cell = printed_number.parse(text)
     if cell is None:
         raise ValueError(f"expected {what}, got {text!r}")
     return cell
@@ -211,13 +211,13 @@ def finite(value: object) -> float | None:
     return number if abs(number) <= LARGEST else None
 
 
-def exact(value: float) -> numbers.Printed:
+def exact(value: float) -> printed_number.Printed:
     """The cell of a number that was not rounded for print, as in JSON: every decimal that it has counts."""
     if float(value).is_integer() and abs(value) < 1e15:
-        return numbers.Printed(float(value), 1e-9, str(int(value)))
+        return printed_number.Printed(float(value), 1e-9, str(int(value)))
     shown = repr(float(value))
     mantissa, _, exponent = shown.partition("e")
-    return numbers.Printed(
+    return printed_number.Printed(
         float(value),
         10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2])),
         shown,

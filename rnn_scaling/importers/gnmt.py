@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from rnn_scaling.analysis.audit import numbers
 from rnn_scaling.importers import common
 from rnn_scaling.importers.common import (
     ImportedLog,
@@ -22,6 +21,7 @@ from rnn_scaling.importers.common import (
     positive,
 )
 from rnn_scaling.importers.rank_tags import Ranks
+from rnn_scaling.records import printed_number
 from rnn_scaling.records.parts import LogFinding, LogFindingKind
 from rnn_scaling.system.files.markdown import Table, Value
 
@@ -230,7 +230,7 @@ def _row_of(
     source: str,
     rate: float,
     devices: int | None,
-    extra: Mapping[str, numbers.Printed],
+    extra: Mapping[str, printed_number.Printed],
 ) -> ScalingRow:
     series = ["gnmt"]
     if "math" in run.settings:
@@ -318,7 +318,7 @@ def _devices(run: _GnmtRun, num_printing: int) -> int | None:
     steps = next(iter(run.steps.values()))
     for epoch, total in reversed(run.totals.items()):
         last = next((step for step in reversed(steps) if step.epoch == epoch), None)
-        mean = numbers.parse(last.mean_rate) if last else None
+        mean = printed_number.parse(last.mean_rate) if last else None
         if mean is not None and mean.value > 0 and total / mean.value <= MAX_RANKS:
             ratio = total / mean.value
             if round(ratio) >= 1 and abs(ratio - round(ratio)) <= AGREE * ratio:
@@ -332,7 +332,7 @@ def _epochs(run: _GnmtRun) -> list[tuple[Value, ...]]:
         for epoch in dict.fromkeys(step.epoch for step in steps):
             epoch_steps = [step for step in steps if step.epoch == epoch]
             means = [
-                numbers.parse(text)
+                printed_number.parse(text)
                 for text in (epoch_steps[-1].mean_s, epoch_steps[-1].mean_rate)
             ]
             shown = [cell.value if cell else None for cell in means]
@@ -349,14 +349,14 @@ def _epochs(run: _GnmtRun) -> list[tuple[Value, ...]]:
     return rows
 
 
-def _size(text: str | None) -> numbers.Printed | None:
+def _size(text: str | None) -> printed_number.Printed | None:
     return (
-        numbers.parse(text)
+        printed_number.parse(text)
         if text and text.isdecimal() and int(text[:13]) > 0
         else None
     )
 
 
-def _rounded(value: float) -> numbers.Printed:
+def _rounded(value: float) -> printed_number.Printed:
     """A mean of steps that were printed to about four digits, as a number to be read."""
-    return numbers.Printed(value, 1.0, f"{value:.0f}")
+    return printed_number.Printed(value, 1.0, f"{value:.0f}")

@@ -9,8 +9,6 @@ import re
 import statistics
 from collections.abc import Iterable
 
-from rnn_scaling.analysis.audit import numbers
-from rnn_scaling.analysis.audit.numbers import Printed
 from rnn_scaling.importers import common, rank_totals
 from rnn_scaling.importers.common import (
     ImportedLog,
@@ -22,6 +20,8 @@ from rnn_scaling.importers.common import (
     printed,
 )
 from rnn_scaling.importers.rank_totals import RankReader, Total
+from rnn_scaling.records import printed_number
+from rnn_scaling.records.printed_number import Printed
 
 FORMAT = "horovod_synthetic"
 UNIT = "images/s"
@@ -99,7 +99,9 @@ class _HorovodReader(RankReader[_HorovodStream]):
         rate = printed(match[3], "Total img/sec")
         stream.is_on_cpus |= match[2] == "CPU"
         not_negative(match[4], "a spread")
-        per_device = numbers.parse(stream.per_device) if stream.per_device else None
+        per_device = (
+            printed_number.parse(stream.per_device) if stream.per_device else None
+        )
         if per_device and (
             rate.low > devices * per_device.high or rate.high < devices * per_device.low
         ):
@@ -113,7 +115,7 @@ class _HorovodReader(RankReader[_HorovodStream]):
                 "devices",
             )
         stream.line = line
-        row = self._row(stream, devices, rate, numbers.parse(match[4]))
+        row = self._row(stream, devices, rate, printed_number.parse(match[4]))
         # Without tags a new heading is a new run: of the published scripts rank 0 alone prints.
         run = self.num_runs if rank is None else 0
         return Total(
@@ -159,7 +161,7 @@ class _HorovodReader(RankReader[_HorovodStream]):
     ) -> ScalingRow:
         extra: dict[str, Printed | None] = {"1.96 std of iterations (images/s)": spread}
         if stream.per_device:
-            extra["images/s of rank 0"] = numbers.parse(stream.per_device)
+            extra["images/s of rank 0"] = printed_number.parse(stream.per_device)
         if stream.rates:
             extra["iterations"] = exact(len(stream.rates))
         return ScalingRow(
@@ -175,7 +177,7 @@ class _HorovodReader(RankReader[_HorovodStream]):
                 )
             ),
             devices=devices,
-            batch_size=numbers.parse(stream.settings.get("Batch size", "")),
+            batch_size=printed_number.parse(stream.settings.get("Batch size", "")),
             rate=rate,
             rate_unit=UNIT,
             extra={name: cell for name, cell in extra.items() if cell is not None},

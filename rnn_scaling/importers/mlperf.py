@@ -10,7 +10,6 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.analysis.audit.numbers import Printed
 from rnn_scaling.importers import mlperf_v05, outliers
 from rnn_scaling.importers.common import (
     ImportedLog,
@@ -22,6 +21,7 @@ from rnn_scaling.importers.common import (
     finite,
     numbered,
 )
+from rnn_scaling.records.printed_number import Printed
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.markdown import Table, Value
 

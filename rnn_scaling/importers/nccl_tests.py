@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rnn_scaling.analysis.audit.numbers import Printed
 from rnn_scaling.importers import common
 from rnn_scaling.importers.common import (
     ImportedLog,
@@ -20,6 +19,7 @@ from rnn_scaling.importers.common import (
     not_negative,
     printed,
 )
+from rnn_scaling.records.printed_number import Printed
 from rnn_scaling.system.files.markdown import Table
 
 FORMAT = "nccl_tests"

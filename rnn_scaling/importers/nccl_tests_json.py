@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rnn_scaling.analysis.audit.numbers import Printed
 from rnn_scaling.importers.common import (
     ImportedLog,
     Problems,
@@ -28,6 +27,7 @@ from rnn_scaling.importers.nccl_tests import (
     table,
     whole,
 )
+from rnn_scaling.records.printed_number import Printed
 from rnn_scaling.system.files import input_files
 
 FORMAT = "nccl_tests_json"

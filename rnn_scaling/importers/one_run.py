@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rnn_scaling.analysis.audit import numbers
 from rnn_scaling.config import registry
 from rnn_scaling.importers import (
     any_format,
@@ -27,6 +26,7 @@ from rnn_scaling.importers.common import (
 )
 from rnn_scaling.importers.log_formats import LogReading, Seen, Terms
 from rnn_scaling.importers.rank_tags import Ranks
+from rnn_scaling.records import printed_number
 from rnn_scaling.records.parts import LogFindingKind
 
 MOST_ROUNDING = 0.5  # of a number with a single digit, 1
@@ -244,7 +244,7 @@ def _reading(log: ImportedLog) -> LogReading:
         devices=row.devices,
         batch_size=_batch_size(row),
         rounding=min(
-            0.5 * row.rate.step / row.rate.value + numbers.SLACK, MOST_ROUNDING
+            0.5 * row.rate.step / row.rate.value + printed_number.SLACK, MOST_ROUNDING
         ),
         notes=(*(f"{log.format}: {note}" for note in log.notes), *notes),
         findings=log.findings,
@@ -259,7 +259,7 @@ def _batch_size(row: ScalingRow) -> int | None:
     return per_device
 
 
-def _whole(cell: numbers.Printed | None) -> int | None:
+def _whole(cell: printed_number.Printed | None) -> int | None:
     return (
         int(cell.value)
         if cell and cell.value.is_integer() and cell.value >= 1

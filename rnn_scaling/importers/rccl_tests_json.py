@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from rnn_scaling.analysis.audit.numbers import Printed
 from rnn_scaling.importers.common import (
     ImportedLog,
     Problems,
@@ -21,6 +20,7 @@ from rnn_scaling.importers.common import (
 )
 from rnn_scaling.importers.json_stream import JsonFault, items
 from rnn_scaling.importers.nccl_tests import Measurement, check, notes, table, whole
+from rnn_scaling.records.printed_number import Printed
 from rnn_scaling.system.files import input_files
 
 FORMAT = "rccl_tests_json"

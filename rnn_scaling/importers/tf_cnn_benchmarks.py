@@ -9,11 +9,11 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 
-from rnn_scaling.analysis.audit import numbers
-from rnn_scaling.analysis.audit.numbers import Printed
 from rnn_scaling.importers import rank_totals
 from rnn_scaling.importers.common import ImportedLog, ScalingRow, detector, positive
 from rnn_scaling.importers.rank_totals import RankReader, Total
+from rnn_scaling.records import printed_number
+from rnn_scaling.records.printed_number import Printed
 
 FORMAT = "tf_cnn_benchmarks"
 UNIT = "images/s"
@@ -185,7 +185,9 @@ class _Reader(RankReader[_Stream]):
                 tuple(sorted(stream.settings.items())),
                 tuple(sorted(stream.command.items())),
             )
-            row = _row(self.source, line, stream, devices, numbers.parse(match[1]))
+            row = _row(
+                self.source, line, stream, devices, printed_number.parse(match[1])
+            )
             self.totals.append(Total(line, rank, key, workers, rate, row))
             stream.is_done, stream.step = True, None
         elif match := _STEP.fullmatch(text):
@@ -201,7 +203,7 @@ class _Reader(RankReader[_Stream]):
         line, step, rate = (
             stream.step_line,
             stream.step[0],
-            numbers.parse(stream.step[1]),
+            printed_number.parse(stream.step[1]),
         )
         try:
             devices, workers = _devices(stream.settings)
@@ -255,7 +257,7 @@ def _row(
         "jitter (images/s)",
     )
     cells = {
-        name: numbers.parse(text)
+        name: printed_number.parse(text)
         for name, text in zip(figures, stream.step or ())
         if text is not None
     }
@@ -265,8 +267,8 @@ def _row(
         series=series,
         base=base,
         devices=devices,
-        batch_size=numbers.parse(settings.get("per device", "")),
-        global_batch_size=numbers.parse(
+        batch_size=printed_number.parse(settings.get("per device", "")),
+        global_batch_size=printed_number.parse(
             settings.get("Batch size", "").partition(" ")[0]
         ),
         rate=rate,

@@ -7,7 +7,6 @@ import math
 
 import pytest
 
-from rnn_scaling.analysis.audit.numbers import Printed
 from rnn_scaling.importers import (
     horovod_synthetic,
     mlperf,
@@ -17,6 +16,7 @@ from rnn_scaling.importers import (
 )
 from rnn_scaling.importers.common import LogError, ScalingRow
 from rnn_scaling.importers.rank_totals import Total
+from rnn_scaling.records.printed_number import Printed
 from tests.support import log_samples
 
 

@@ -14,7 +14,6 @@ from rnn_scaling.analysis.audit import (
     headers,
     headings,
     limits,
-    numbers,
     own_records,
     readings,
     repairs,
@@ -26,6 +25,7 @@ from rnn_scaling.analysis.audit.patterns import KINDS
 from rnn_scaling.analysis.audit.readings import Reading
 from rnn_scaling.analysis.audit.repairs import MATERIAL, Fault
 from rnn_scaling.analysis.audit.tables import Ref, Table, View, views
+from rnn_scaling.records import printed_number
 from rnn_scaling.records.own_files import starts_as
 from rnn_scaling.records.record import RecordError
 
@@ -338,7 +338,8 @@ def _excerpt(
     )
     shown = [(table.line, table.header), *(table.rows[row] for row in rows)]
     return tuple(
-        (line, tuple(numbers.plain(texts[k]) for k in columns)) for line, texts in shown
+        (line, tuple(printed_number.plain(texts[k]) for k in columns))
+        for line, texts in shown
     )
 
 
@@ -360,7 +361,7 @@ def _place(view: View, ref: Ref, low: float, high: float) -> Place:
     slip = slips.cheapest(item.number, low, high, devices, column.values)
     name = next(
         (
-            numbers.plain(text)
+            printed_number.plain(text)
             for j, text in enumerate(texts)
             if text.strip() and j != k
         ),
@@ -370,7 +371,7 @@ def _place(view: View, ref: Ref, low: float, high: float) -> Place:
         line,
         name,
         view.table.header[k],
-        numbers.plain(texts[k]),
+        printed_number.plain(texts[k]),
         low,
         high,
         slip.name if slip else "",

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.analysis.audit import group_cells, headers, numbers
+from rnn_scaling.analysis.audit import group_cells, headers
 from rnn_scaling.analysis.audit.tables import Table
+from rnn_scaling.records import printed_number
 from rnn_scaling.system.files import input_files
 
 MOST_ROWS = 20_000  # a longer table is read in pieces, each checked by itself
@@ -170,7 +171,7 @@ def _kind(line: str, before: str) -> tuple[str, str]:
         and (heading := _HEADING.match(line))
         and not _COMMENTED.match(text)
     ):
-        return "heading", numbers.plain(line[heading.end() :].rstrip(_CLOSING))
+        return "heading", printed_number.plain(line[heading.end() :].rstrip(_CLOSING))
     has_pipe, is_below = "|" in text, before == "pipes"
     is_rule = (has_pipe or is_below) and _is_rule(text)
     if (
@@ -234,12 +235,12 @@ def _columns(
             head = (
                 fields[start] if len(fields[start]) == width else ("", *fields[start])
             )  # names without a header
-            if len(head) != width or width < 2 or any(map(numbers.parse, head)):
+            if len(head) != width or width < 2 or any(map(printed_number.parse, head)):
                 continue
             while (
                 end < len(fields)
                 and len(fields[end]) == width
-                and any(map(numbers.parse, fields[end]))
+                and any(map(printed_number.parse, fields[end]))
             ):
                 end += 1
             if end > start + 2:
@@ -288,10 +289,10 @@ def _table(
     """The table of rows, the first of them its header; a second header line is folded into the first."""
     if len(rows) < 2 or len(rows[0][1]) < 2:
         return
-    header = [numbers.plain(text) for text in rows[0][1]]
+    header = [printed_number.plain(text) for text in rows[0][1]]
     width, body = len(header), rows[1:]
     if len(body) > 1 and _is_second_header(header, body[0][1]):
-        below = [*map(numbers.plain, body[0][1]), *[""] * width]
+        below = [*map(printed_number.plain, body[0][1]), *[""] * width]
         header = [
             top if top == sub else f"{top} {sub}".strip()
             for top, sub in zip(header, below)
@@ -312,7 +313,7 @@ def _is_second_header(header: Sequence[str], texts: Sequence[str]) -> bool:
     return (
         is_repeated
         and len(filled) > 1
-        and all(headers.devices_in(t) or not numbers.parse(t) for t in filled)
+        and all(headers.devices_in(t) or not printed_number.parse(t) for t in filled)
     )
 
 
@@ -534,7 +535,7 @@ def _of_objects(
         (number, tuple(_text(item.get(key)) for key in header)) for number, item in flat
     )
     if len(header) > 1 and len(rows) > 1:
-        titles = tuple(key[: numbers.LONGEST] for key in header)
+        titles = tuple(key[: printed_number.LONGEST] for key in header)
         yield Table(source, rows[0][0], titles, rows, name[:MOST_CAPTION], "")
 
 

@@ -9,8 +9,9 @@ batch | dtype | GPUs | samples/s            batch | dtype | GPUs | samples/s
 import itertools
 from collections.abc import Sequence
 
-from rnn_scaling.analysis.audit import headers, numbers
-from rnn_scaling.analysis.audit.numbers import Printed
+from rnn_scaling.analysis.audit import headers
+from rnn_scaling.records import printed_number
+from rnn_scaling.records.printed_number import Printed
 
 Row = tuple[int, tuple[str, ...]]  # line number, texts of the cells
 _COUNTED = ("devices", "batch", "global_batch")
@@ -71,7 +72,7 @@ def _kind_of_column(title: str, cells: Sequence[str]) -> str:
 
 def _kind(cell: str) -> str:
     """Return "whole", "decimal" or "text"; "" for a cell that fits everywhere."""
-    number = numbers.parse(cell)
+    number = printed_number.parse(cell)
     if number:
         return "whole" if number.value % 1 == 0 and number.step >= 1 else "decimal"
     return "text" if sum(map(str.isalpha, cell)) > 1 else ""
@@ -102,14 +103,14 @@ def filled(header: Sequence[str], rows: Sequence[Row]) -> tuple[Row, ...]:
     inner: set[int] = set()
     if "devices" in quantities:
         devices = quantities.index("devices")
-        counts = [numbers.parse(texts[devices]) for _, texts in rows]
+        counts = [printed_number.parse(texts[devices]) for _, texts in rows]
         for column in range(devices + 1, len(header)):
             cells = [texts[column] for _, texts in rows]
             if not is_measured[column] and _restarts_with(counts, cells):
                 inner.add(column)
     found: list[Row] = []
     for number, texts in rows:
-        if not found or not any(map(numbers.parse, texts)):
+        if not found or not any(map(printed_number.parse, texts)):
             found.append((number, texts))
             continue
         above = found[-1][1]

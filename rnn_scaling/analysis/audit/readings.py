@@ -4,11 +4,12 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from rnn_scaling.analysis.audit import candidates, groups, numbers, sums
+from rnn_scaling.analysis.audit import candidates, groups, sums
 from rnn_scaling.analysis.audit.candidates import products, same_rows
 from rnn_scaling.analysis.audit.relations import MISTAKES, RELATIONS, SAME_WORK, SUM
 from rnn_scaling.analysis.audit.scoring import EXPLICIT, LEAST, Reading, scored
 from rnn_scaling.analysis.audit.tables import HEAD, View
+from rnn_scaling.records import printed_number
 
 _FEW = 2  # rows that a reading may miss without being of another baseline
 _SAME_BASELINE = 6.0  # bits of a baseline that another column confirms
@@ -168,7 +169,7 @@ def other_baselines(view: View, believed: Sequence[Reading]) -> list[Reading]:
     """Readings that hold for another baseline than the row that the header names ("relative to ARCHER")."""
     view = view.head(HEAD)
     firsts = {
-        line: numbers.plain(texts[0]).lower()
+        line: printed_number.plain(texts[0]).lower()
         for line, texts in view.table.rows[: 2 * HEAD]
     }
     clean = [reading for reading in believed if reading.rule and not reading.missed]

@@ -8,7 +8,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 
-from rnn_scaling.analysis.audit.numbers import Printed
+from rnn_scaling.records.printed_number import Printed
 
 _UNIT = "unit of another size"
 _FACTORS = (

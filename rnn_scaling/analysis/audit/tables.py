@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rnn_scaling.analysis.audit import headers, numbers
+from rnn_scaling.analysis.audit import headers
 from rnn_scaling.analysis.audit.headers import Meaning
-from rnn_scaling.analysis.audit.numbers import Printed
+from rnn_scaling.records import printed_number
+from rnn_scaling.records.printed_number import Printed
 
 Ref = tuple[
     int, int
@@ -91,7 +92,9 @@ class Table:
 
     @functools.cached_property
     def numbers(self) -> list[list[Printed | None]]:
-        return [[numbers.parse(text) for text in texts] for _, texts in self.rows]
+        return [
+            [printed_number.parse(text) for text in texts] for _, texts in self.rows
+        ]
 
     @property
     def part_of(self) -> tuple[int, ...]:
@@ -368,7 +371,7 @@ def _factor(
             else 1.0
         )
     unit = _UNIT.search(name.lower().replace("_", " "))
-    return numbers.SECONDS[unit[1]] if unit and quantity == "seconds" else 1.0
+    return printed_number.SECONDS[unit[1]] if unit and quantity == "seconds" else 1.0
 
 
 def _devices(
@@ -378,7 +381,7 @@ def _devices(
     for k in sorted(
         label_columns, key=lambda k: headers.read(table.header[k]).quantity != "devices"
     ):
-        names = [numbers.plain(texts[k]) for _, texts in table.rows]
+        names = [printed_number.plain(texts[k]) for _, texts in table.rows]
         found = [headers.devices_in(name) for name in names]
         counts = [
             (count[0] if count else None, (row, k)) for row, count in enumerate(found)
@@ -407,7 +410,7 @@ def _plain(table: Table, meanings: Sequence[Meaning]) -> View:
         devices, rests = _devices(table, label_columns)
         columns += devices
     names = [
-        rests.get(k) or [numbers.plain(texts[k]) for _, texts in table.rows]
+        rests.get(k) or [printed_number.plain(texts[k]) for _, texts in table.rows]
         for k in label_columns
     ]
     labels = tuple(zip(*names)) if names else ((),) * len(table.rows)
@@ -423,11 +426,14 @@ def _plain(table: Table, meanings: Sequence[Meaning]) -> View:
 def _bracketed(table: Table, k: int) -> list[Column]:
     """The second number of cells such as "1446.3 (12.1x)" and "88 (91 %)", where its unit says what it is."""
     if not any(
-        _BRACKETS.search(numbers.plain(texts[k])) for _, texts in table.rows[:HEAD]
+        _BRACKETS.search(printed_number.plain(texts[k]))
+        for _, texts in table.rows[:HEAD]
     ):
         return []
-    found = [_BRACKETS.search(numbers.plain(texts[k])) for _, texts in table.rows]
-    parsed = [numbers.parse(match[1]) if match else None for match in found]
+    found = [
+        _BRACKETS.search(printed_number.plain(texts[k])) for _, texts in table.rows
+    ]
+    parsed = [printed_number.parse(match[1]) if match else None for match in found]
     if not any(parsed):
         return []
     unit, count = collections.Counter(
@@ -488,7 +494,9 @@ def _counts(table: Table, meanings: Sequence[Meaning]) -> dict[int, int]:
         if k and meaning.devices and not re.search(r"\b(?:vs|over|relative|than)\b", table.header[k].lower())
     }  # fmt: skip
     if len(counts) < 2 and headers.read(table.header[0]).quantity == "devices":
-        bare = {k: numbers.parse(text) for k, text in enumerate(table.header) if k}
+        bare = {
+            k: printed_number.parse(text) for k, text in enumerate(table.header) if k
+        }
         if all(
             number and number.value >= 1 and number.value == int(number.value)
             for number in bare.values()
@@ -533,7 +541,7 @@ def _melted(table: Table, meanings: Sequence[Meaning]) -> list[View]:
                 )
             )
     labels = tuple(
-        tuple(numbers.plain(table.rows[row][1][k]) for k in label_columns)
+        tuple(printed_number.plain(table.rows[row][1][k]) for k in label_columns)
         for row, _ in rows
     )
     parts = tuple(table.part_of[row] for row, _ in rows)
@@ -554,7 +562,7 @@ def _turned(
     """Quantities in some rows: a row for every column."""
     if len(rows) > MOST_COLUMNS or len(table.header) < 3:
         return []
-    names = [numbers.plain(table.rows[row][1][0]) for row in rows]
+    names = [printed_number.plain(table.rows[row][1][0]) for row in rows]
     of_rows = [headers.read(name) for name in names]
     understood = sum(meaning.quantity in _UNDERSTOOD for meaning in of_rows)
     least = (
@@ -575,7 +583,7 @@ def _turned(
     counts = _counts(table, meanings)
     if counts and not any(column.quantity == "devices" for column in made):
         made.append(_devices_column([(counts.get(k), (-1, k)) for k in wide]))
-    labels = tuple((numbers.plain(table.header[k]),) for k in wide)
+    labels = tuple((printed_number.plain(table.header[k]),) for k in wide)
     return [
         View(
             table,

@@ -10,13 +10,14 @@ import sys
 
 import pytest
 
-from rnn_scaling.analysis.audit import candidates, documents, headers, numbers, tables
+from rnn_scaling.analysis.audit import candidates, documents, headers, tables
 from rnn_scaling.analysis.audit.auditing import audit
+from rnn_scaling.records import printed_number
 from tests.support import regex_steps
 
 SHORT, LONG = 250, 1000  # letters of a run
 MOST_GROWTH = 6.0  # of the work, if the file grows four times; squares grow 16 times
-LONGEST_TEXT = documents.MOST_CAPTION + numbers.LONGEST + 1
+LONGEST_TEXT = documents.MOST_CAPTION + printed_number.LONGEST + 1
 RUNS = (
     *(" ", "-", "|", "1", ".", ",", "(", ")", "*", "†", "#", "=", "±", "<", "&", "\t"),
     *("1,", "1/", "- ", " -", "| ", "a ", "a  ", "1 ", "()", "( ", "# ", ": ", " ±"),
@@ -81,7 +82,7 @@ def work_of(texts, tmp_path, monkeypatch):
 
     path = tmp_path / "x.txt"
     with monkeypatch.context() as patched:
-        for module in (documents, headers, numbers, tables, candidates):
+        for module in (documents, headers, printed_number, tables, candidates):
             note = count_steps if module is documents else require_short
             for name, value in list(vars(module).items()):
                 if recorder := with_recorders(value, note):
@@ -89,7 +90,7 @@ def work_of(texts, tmp_path, monkeypatch):
         for text in texts:
             path.write_text(text)
             audit(path)
-    for cached in (headers.read, headers.quantity_of, numbers._parsed):
+    for cached in (headers.read, headers.quantity_of, printed_number._parsed):
         cached.cache_clear()
     for text in texts:
         path.write_text(text)

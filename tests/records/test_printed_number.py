@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rnn_scaling.analysis.audit import headers, numbers
+from rnn_scaling.analysis.audit import headers
+from rnn_scaling.records import printed_number
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,7 @@ from rnn_scaling.analysis.audit import headers, numbers
     ],
 )  # fmt: skip
 def test_value_and_last_digit(text, value, step, unit):
-    number = numbers.parse(text)
+    number = printed_number.parse(text)
     assert (number.value, number.step, number.unit) == (
         pytest.approx(value),
         pytest.approx(step),
@@ -33,7 +34,7 @@ def test_value_and_last_digit(text, value, step, unit):
     ["", "n/a", "OOM", "2 x 4", "V100", "-", "nan", "1e999", "9" * 400, "1.2.3.4"],
 )
 def test_no_number(text):
-    assert numbers.parse(text) is None
+    assert printed_number.parse(text) is None
 
 
 @pytest.mark.parametrize(

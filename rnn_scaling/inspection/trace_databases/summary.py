@@ -1,4 +1,7 @@
-"""A trace database in numbers; events are read one after another, so memory does not grow with the file."""
+"""A trace database in numbers.
+
+Events are read one after another, so memory does not grow with the file.
+"""
 
 import heapq
 from collections.abc import Iterator, Mapping
@@ -9,7 +12,6 @@ from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quote
 from rnn_scaling.inspection.trace_databases.layouts import (
     COPY,
     KERNEL,
-    MEMSET,
     USABLE,
     EventTable,
     Layout,
@@ -18,11 +20,17 @@ from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep
 
 SCHEMA = "rnn_scaling.trace_db/3"
 Row = dict[str, Any]
-_NAMED = ("name", "calls", "ns", "longest_ns")
-_COPIED = ("device", "kind", "source", "target", "calls", "bytes", "ns", "whole_ns")
+Totals = dict[tuple[object, ...], Row]
+_NAMED = ("name", "calls", "ns", "longest_ns", "device")
+_COPIED = (
+    *("device", "kind", "source", "target"),
+    *("calls", "bytes", "ns", "whole_ns"),
+)
 
 
 class _Event(NamedTuple):
+    """An event, clipped to the window; its length before that is `whole_ns`."""
+
     start: int
     end: int
     whole_ns: int
@@ -35,25 +43,32 @@ class _Event(NamedTuple):
 
 
 def trace_span(db: TraceDatabase, layout: Layout) -> tuple[int, int] | None:
-    """First start and last end of all usable events, the host's too, in ns; None without any. Notes unusable rows."""
-    starts, ends = [], []
+    """Return the first start and the last end of all usable events.
+
+    The host's events count, too. Unusable rows of the device's tables are noted.
+
+    Returns:
+      Both in ns, or None without any event.
+    """
+    starts = []
+    ends = []
     device_tables = [table.table for table in layout.tables]
-    for table in (
-        *device_tables,
-        *(table for table in layouts.HOST_TABLES if db.has(table, "start", "end")),
-    ):
+    host_tables = [
+        table for table in layouts.HOST_TABLES if db.has(table, "start", "end")
+    ]
+    for table in (*device_tables, *host_tables):
         sql = (
-            f'SELECT min(CASE WHEN {USABLE} THEN "start" END), max(CASE WHEN {USABLE} THEN "end" END), '
+            f'SELECT min(CASE WHEN {USABLE} THEN "start" END), max(CASE WHEN {USABLE} THEN "end" END), '  # noqa: E501
             f"sum({USABLE}), count(*) FROM {quoted(table)}"
         )
         for start, end, usable, rows in db.rows(table, sql):
-            if (faulty := rows - (usable or 0)) and table in device_tables:
-                db.note(
-                    f"{table}: {faulty} of {rows} rows left out: no valid start and end"
-                )
             if start is not None:
                 starts.append(start)
                 ends.append(end)
+            faulty = rows - (usable or 0)
+            if faulty and table in device_tables:
+                reason = f"{faulty} of {rows} rows left out: no valid start and end"
+                db.note(f"{table}: {reason}")
     return (min(starts), max(ends)) if starts else None
 
 
@@ -65,63 +80,78 @@ def summarize(
     window: tuple[int, int],
     largest_gaps: int,
 ) -> Row:
-    """Every number, as JSON with times in ns. Each table is read once; what cannot be read is noted in `db`.
+    """Return every number, as JSON with times in ns.
+
+    Each table is read once. Whatever cannot be read is noted in `db`.
 
     Args:
-      source: name of the file.
-      span, window: the complete trace, and the part that is read, in ns.
-      largest_gaps: how many gaps of each device are listed.
+      db: The database.
+      layout: Its layout.
+      source: Name of the file.
+      span: The complete trace, in ns.
+      window: The part that is read, in ns.
+      largest_gaps: How many gaps of each device are listed.
     """
-    totals: dict[str, dict[tuple[object, ...], Row]] = {
-        kind: {} for kind in (KERNEL, COPY, MEMSET)
-    }
+    totals: dict[str, Totals] = {KERNEL: {}, COPY: {}, layouts.MEMSET: {}}
     sweeps = {gpu: DeviceSweep(largest_gaps) for gpu in _gpus(db, layout)}
     # An instant at the very end of the trace belongs to the window.
-    limits = {
-        "lo": window[0],
-        "hi": window[1] if window[1] < span[1] else min(span[1] + 1, 2**63 - 1),
-    }
+    end = window[1] if window[1] < span[1] else min(span[1] + 1, 2**63 - 1)
+    limits = {"lo": window[0], "hi": end}
     streams = [_clipped(db, layout, table, limits) for table in layout.tables]
     for event in heapq.merge(*streams, key=lambda event: event[:2]):  # in order of time
-        kind, text = event.table.kind, event.table.name_of(event.name)
+        kind = event.table.kind
+        text = event.table.name_of(event.name)
         _add(totals[kind], layout, event, text)
-        is_peer_copy = kind == COPY and event.name == layouts.PEER_TO_PEER
-        communicates = (
-            layouts.is_communication(text) if kind == KERNEL else is_peer_copy
-        )
-        label = text if kind == KERNEL else f"copy {text}" if kind == COPY else "memset"
+        label = "memset"
+        communicates = False
+        if kind == KERNEL:
+            label = text
+            communicates = layouts.is_communication(text)
+        elif kind == COPY:
+            label = f"copy {text}"
+            communicates = event.name == layouts.PEER_TO_PEER
         if event.device not in sweeps:  # a damaged page hid it
             sweeps[event.device] = DeviceSweep(largest_gaps)
         sweeps[event.device].add(kind, event.start, event.end, label, communicates)
-    counted = {
-        table: db.rows(table, f"SELECT count(*) FROM {quoted(table)}")
-        for table in db.columns
-    }
+    devices = []
+    for device, sweep in sweeps.items():
+        numbers = sweep.numbers(window[1] - window[0])
+        model = layout.models.get(device)
+        devices.append({"device": device, "model": model, **numbers})
+    copies = [
+        {**row, "gb_per_s": _gb_per_s(row)} for row in _rows(totals[COPY], _COPIED)
+    ]
     return {
-        "schema": SCHEMA, "source": source, "format": layout.schema, "tool": layout.tool,
-        "versions": dict(layout.versions), "span_ns": list(span), "window_ns": list(window),
-        "devices": [
-            {"device": device, "model": layout.models.get(device)} | sweep.numbers(window[1] - window[0])
-            for device, sweep in sweeps.items()
-        ],
-        "kernels": _rows(totals[KERNEL], *_NAMED, "device"),
-        "copies": [row | {"gb_per_s": _gb_per_s(row)} for row in _rows(totals[COPY], *_COPIED)],
-        # None: rows of a table that is too damaged to count them.
-        "tables": {table: next((count for (count,) in rows), None) for table, rows in counted.items()},
-        "notes": layout.notes, "problems": list(db.problems),
-    }  # fmt: skip
+        "schema": SCHEMA,
+        "source": source,
+        "format": layout.schema,
+        "tool": layout.tool,
+        "versions": dict(layout.versions),
+        "span_ns": list(span),
+        "window_ns": list(window),
+        "devices": devices,
+        "kernels": _rows(totals[KERNEL], _NAMED),
+        "copies": copies,
+        "tables": {table: _num_rows(db, table) for table in db.columns},
+        "notes": layout.notes,
+        "problems": list(db.problems),
+    }
+
+
+def _num_rows(db: TraceDatabase, table: str) -> int | None:
+    """Return the rows of a table, or None if it is too damaged to count them."""
+    counted = db.rows(table, f"SELECT count(*) FROM {quoted(table)}")
+    return next((count for (count,) in counted), None)
 
 
 def _gpus(db: TraceDatabase, layout: Layout) -> list[object]:
-    """All devices of the trace in order of their number: one that does nothing in the window is idle."""
-    gpus = {
-        layout.gpus.get(found, found[1])
-        for table in layout.tables
-        for found in db.rows(
-            table.table,
-            f"SELECT DISTINCT {table.owner} FROM {quoted(table.table)} WHERE {USABLE}",
-        )
-    }
+    """Return all devices of the trace by number; some may be idle in the window."""
+    gpus = set()
+    for table in layout.tables:
+        name = quoted(table.table)
+        sql = f"SELECT DISTINCT {table.owner} FROM {name} WHERE {USABLE}"
+        for found in db.rows(table.table, sql):
+            gpus.add(layout.gpus.get(found, found[1]))
     return sorted(
         gpus, key=lambda gpu: (0, gpu, "") if isinstance(gpu, int) else (1, 0, str(gpu))
     )
@@ -130,37 +160,38 @@ def _gpus(db: TraceDatabase, layout: Layout) -> list[object]:
 def _clipped(
     db: TraceDatabase, layout: Layout, table: EventTable, limits: Mapping[str, int]
 ) -> Iterator[_Event]:
-    """The events of a table in the window, clipped to it, in order of time."""
+    """Yield the events of a table in the window, clipped to it, in order of time."""
     sql = (
-        f'SELECT max("start", :lo), min("end", :hi), "end" - "start", {table.owner}, {table.details} '
-        f'FROM {quoted(table.table)} WHERE {USABLE} AND "start" < :hi AND ("start" >= :lo OR "end" > :lo) ORDER BY 1, 2'
+        f'SELECT max("start", :lo), min("end", :hi), "end" - "start", {table.owner}, {table.details} '  # noqa: E501
+        f'FROM {quoted(table.table)} WHERE {USABLE} AND "start" < :hi AND ("start" >= :lo OR "end" > :lo) ORDER BY 1, 2'  # noqa: E501
     )
-    for start, end, whole_ns, process, device, name, size, source, target in db.rows(
+    for start, end, whole_ns, *owner, name, size, source, target in db.rows(
         table.table, sql, limits
     ):
-        gpu = layout.gpus.get((process, device), device)
+        gpu = layout.gpus.get(tuple(owner), owner[1])
         yield _Event(start, end, whole_ns, gpu, name, size, source, target, table)
 
 
-def _add(
-    totals: dict[tuple[object, ...], Row], layout: Layout, event: _Event, text: str
-) -> None:
-    """Adds an event to the others of its name; `bytes` and `whole_ns` count complete copies, also at the edges."""
+def _add(totals: Totals, layout: Layout, event: _Event, text: str) -> None:
+    """Add an event to the others of its name.
+
+    `bytes` and `whole_ns` count complete copies, also at the edges of the window.
+    """
     key = (event.device, text, event.source, event.target)
-    total = totals.get(key)
-    if total is None:
-        source, target = (
-            "" if m is None else layout.memory_kinds.get(m, f"kind {m}")
-            for m in key[2:]
-        )
-        total = totals[key] = {
+    if key not in totals:
+        totals[key] = {
             "device": event.device,
             "name": text,
             "kind": text,
-            "source": source,
-            "target": target,
+            "source": _memory(layout, event.source),
+            "target": _memory(layout, event.target),
+            "calls": 0,
+            "ns": 0,
+            "longest_ns": 0,
+            "bytes": None,
+            "whole_ns": 0,
         }
-        total |= {"calls": 0, "ns": 0, "longest_ns": 0, "bytes": None, "whole_ns": 0}
+    total = totals[key]
     spent = event.end - event.start
     total["calls"] += 1
     total["ns"] += spent
@@ -170,17 +201,20 @@ def _add(
         total["bytes"] = event.bytes + (total["bytes"] or 0)
 
 
+def _memory(layout: Layout, kind: Any) -> str:
+    return "" if kind is None else layout.memory_kinds.get(kind, f"kind {kind}")
+
+
 def _gb_per_s(copy: Row) -> float | None:
-    """Rate of the complete copies; None where size or time is missing."""
-    return (
-        copy["bytes"] / copy["whole_ns"]
-        if copy["bytes"] is not None and copy["whole_ns"] > 0
-        else None
-    )
+    """Return the rate of complete copies, or None without a size or a time."""
+    if copy["bytes"] is None or copy["whole_ns"] <= 0:
+        return None
+    rate: float = copy["bytes"] / copy["whole_ns"]
+    return rate
 
 
-def _rows(totals: Mapping[tuple[object, ...], Row], *fields: str) -> list[Row]:
-    """These fields of all totals, the longest first."""
+def _rows(totals: Totals, fields: tuple[str, ...]) -> list[Row]:
+    """Return these fields of all totals, the longest first."""
     ordered = sorted(
         totals.values(), key=lambda row: (-row["ns"], row["name"], str(row["device"]))
     )

@@ -1,6 +1,7 @@
-"""Busy time, overlap and gaps of events in the order of their starts, in memory that does not grow with them.
+"""Busy time, overlap and gaps of events in the order of their starts.
 
-A union of sorted intervals needs only the latest end so far; an overlap is |A| + |B| - |A or B|.
+The memory does not grow with the number of events: a union of sorted intervals needs
+only the latest end so far, and an overlap is |A| + |B| - |A or B|.
 """
 
 import dataclasses
@@ -8,17 +9,36 @@ import heapq
 from collections import Counter
 from typing import Any
 
-from rnn_scaling.inspection.trace_databases.layouts import COPY, KERNEL
+from rnn_scaling.inspection.trace_databases.layouts import COPY, KERNEL, MEMSET
+
+# (kind of an event, whether it carries data between devices) -> the unions that it
+# belongs to.
+UNIONS = {
+    (KERNEL, False): ("any", "work", "kernel", "compute", "compute_or_communication"),
+    (KERNEL, True): (
+        *("any", "work", "kernel"),
+        *("communication", "compute_or_communication"),
+    ),
+    (COPY, False): ("any", "work", "copy"),
+    (COPY, True): (
+        *("any", "work", "copy"),
+        *("communication", "compute_or_communication"),
+    ),
+    (MEMSET, False): ("any",),
+}
 
 
+@dataclasses.dataclass(slots=True)
 class Union:
-    """Length of the union of the intervals so far, whose starts do not decrease."""
+    """The length of the union of intervals whose starts do not decrease.
 
-    __slots__ = ("length", "end")
+    Attributes:
+      length: Nanoseconds that at least one interval covers.
+      end: The latest end, or None before the first interval.
+    """
 
-    def __init__(self) -> None:
-        self.length = 0
-        self.end: int | None = None  # the latest end
+    length: int = 0
+    end: int | None = None
 
     def add(self, start: int, end: int) -> None:
         if self.end is None or start >= self.end:
@@ -31,7 +51,14 @@ class Union:
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Gap:
-    """Time in which a device does nothing: length and start in ns, what ended last before it, what starts after."""
+    """Time in which a device does nothing.
+
+    Attributes:
+      ns: Its length.
+      start_ns: Its start.
+      before: The event that ended last before it.
+      after: The event that starts after it.
+    """
 
     ns: int
     start_ns: int
@@ -40,25 +67,19 @@ class Gap:
 
 
 class DeviceSweep:
-    """The sweep over one device's kernels, copies and memsets; feed it in the order of their starts."""
+    """The events of one device, added in the order of their starts."""
 
     def __init__(self, largest_gaps: int = 10) -> None:
-        self.kernels, self.copies = Union(), Union()
-        self.kernels_or_copies, self.any = Union(), Union()
-        # Kernels and copies that carry data between devices, the other kernels, and both.
-        self.communication, self.compute, self.compute_or_communication = (
-            Union(),
-            Union(),
-            Union(),
-        )
-        self.communication_count: Counter[str] = Counter()
-        self.communication_sum_ns = 0
-        self.count: Counter[str] = Counter()
-        self.summed_ns: Counter[str] = Counter()
-        self.gaps = 0
-        self.gap_ns = 0
+        names = {name for unions in UNIONS.values() for name in unions}
+        self._unions = {name: Union() for name in names}
+        self._count: Counter[str] = Counter()
+        self._sum_ns: Counter[str] = Counter()
+        self._communication: Counter[str] = Counter()
+        self._communication_ns = 0
+        self._num_gaps = 0
+        self._gap_ns = 0
         self._largest: list[Gap] = []
-        self._keep = largest_gaps
+        self._max_listed = largest_gaps
         self._last = ""  # what ends last so far
 
     def add(
@@ -69,51 +90,53 @@ class DeviceSweep:
         label: str = "",
         communicates: bool = False,
     ) -> None:
-        last_end = self.any.end
+        last_end = self._unions["any"].end
         if last_end is not None and start > last_end:
-            self.gaps += 1
-            self.gap_ns += start - last_end
-            heapq.heappush(
-                self._largest, Gap(start - last_end, last_end, self._last, label)
-            )
-            if len(self._largest) > self._keep:
-                heapq.heappop(self._largest)
+            self._add_gap(Gap(start - last_end, last_end, self._last, label))
         if last_end is None or end >= last_end:
             self._last = label
-        self.count[kind] += 1
-        self.summed_ns[kind] += end - start
-        unions = [self.any]
+        self._count[kind] += 1
+        self._sum_ns[kind] += end - start
         if communicates:
-            self.communication_count[kind] += 1
-            self.communication_sum_ns += end - start
-            unions += [self.communication, self.compute_or_communication]
-        elif kind == KERNEL:
-            unions += [self.compute, self.compute_or_communication]
-        if kind in (KERNEL, COPY):
-            unions += [
-                self.kernels if kind == KERNEL else self.copies,
-                self.kernels_or_copies,
-            ]
-        for union in unions:
-            union.add(start, end)
+            self._communication[kind] += 1
+            self._communication_ns += end - start
+        for name in UNIONS[kind, communicates]:
+            self._unions[name].add(start, end)
+
+    def _add_gap(self, gap: Gap) -> None:
+        self._num_gaps += 1
+        self._gap_ns += gap.ns
+        heapq.heappush(self._largest, gap)
+        if len(self._largest) > self._max_listed:
+            heapq.heappop(self._largest)
 
     def numbers(self, window_ns: int) -> dict[str, Any]:
-        """What was added up, in ns; `window_ns`: length of the time that was looked at."""
-        kernels, copies, either = (
-            self.kernels.length,
-            self.copies.length,
-            self.kernels_or_copies.length,
-        )
-        compute, communication = self.compute.length, self.communication.length
-        both = self.compute_or_communication.length
+        """Return all sums in ns.
+
+        Args:
+          window_ns: Length of the time that was looked at.
+        """
+        ns = {name: union.length for name, union in self._unions.items()}
+        either = ns["compute_or_communication"]
         return {
-            "count": self.count, "sum_ns": self.summed_ns, "kernel_busy_ns": kernels, "copy_busy_ns": copies,
-            "overlap_ns": kernels + copies - either, "exposed_copy_ns": either - kernels, "compute_busy_ns": compute,
+            "count": self._count,
+            "sum_ns": self._sum_ns,
+            "kernel_busy_ns": ns["kernel"],
+            "copy_busy_ns": ns["copy"],
+            "overlap_ns": ns["kernel"] + ns["copy"] - ns["work"],
+            "exposed_copy_ns": ns["work"] - ns["kernel"],
+            "compute_busy_ns": ns["compute"],
             "communication": {
-                "kernels": self.communication_count[KERNEL], "copies": self.communication_count[COPY],
-                "sum_ns": self.communication_sum_ns, "busy_ns": communication,
-                "overlapped_ns": compute + communication - both, "exposed_ns": both - compute,
+                "kernels": self._communication[KERNEL],
+                "copies": self._communication[COPY],
+                "sum_ns": self._communication_ns,
+                "busy_ns": ns["communication"],
+                "overlapped_ns": ns["compute"] + ns["communication"] - either,
+                "exposed_ns": either - ns["compute"],
             },
-            "busy_ns": self.any.length, "idle_ns": window_ns - self.any.length, "gaps": self.gaps,
-            "gap_ns": self.gap_ns, "largest_gaps": [vars(gap) for gap in sorted(self._largest, reverse=True)],
-        }  # fmt: skip
+            "busy_ns": ns["any"],
+            "idle_ns": window_ns - ns["any"],
+            "gaps": self._num_gaps,
+            "gap_ns": self._gap_ns,
+            "largest_gaps": [vars(gap) for gap in sorted(self._largest, reverse=True)],
+        }

@@ -13,8 +13,8 @@ import time
 
 import pytest
 
-from rnn_scaling import train
 from rnn_scaling.cluster import ports
+from rnn_scaling.commands import train
 from rnn_scaling.records import record
 from tests.support.faults import alive, children, wait_until
 from tests.support.forked import TINY, LocalCluster

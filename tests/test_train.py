@@ -366,7 +366,7 @@ CONFLICTS = [
 ]
 ASKING = """
 import contextlib, io, json, sys
-from rnn_scaling import train
+from rnn_scaling.commands import train
 for words in json.loads(sys.argv[1]):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

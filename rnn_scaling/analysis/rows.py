@@ -42,7 +42,7 @@ from rnn_scaling.config.conditions import (
     unread_options,
 )
 from rnn_scaling.config.naming import TRAINER, network
-from rnn_scaling.models.workloads import TRANSLATED, WORKLOADS, Entry
+from rnn_scaling.config.registry import WORKLOADS, workloads
 from rnn_scaling.records.record import RunRecord
 
 DevicesAndSamples = tuple[int, int]  # devices, samples of all of them in a step
@@ -212,7 +212,7 @@ class Row:
     @property
     def items(self) -> str:
         if self.config.get("decode"):
-            return TRANSLATED
+            return workloads.TRANSLATED
         return self._workload.items if self._workload else "as counted by the program"
 
     @property
@@ -221,7 +221,7 @@ class Row:
         return self._workload.samples if self._workload else "samples"
 
     @property
-    def _workload(self) -> Entry | None:
+    def _workload(self) -> workloads.Entry | None:
         return WORKLOADS.get(self.config["model"]) if self.is_ours else None
 
     def metric(self, metric: Metric) -> Interval | None:

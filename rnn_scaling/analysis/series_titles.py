@@ -22,7 +22,7 @@ from rnn_scaling.config.naming import (
     told_apart,
     told_work,
 )
-from rnn_scaling.models.kernels import KERNELS
+from rnn_scaling.config.registry import kernels
 
 SIZES = (
     "model",
@@ -149,7 +149,7 @@ def option_names(rows: Sequence[Row]) -> list[str]:
 
 def kernel_on_cpus(rows: Sequence[Row]) -> str:
     """What ran instead of a kernel that is there for GPUs alone, as their records say; empty where it was that one."""
-    kernel = KERNELS.get(network(rows[0].config))
+    kernel = kernels.KERNELS.get(network(rows[0].config))
     if kernel is None or kernel.cpu == kernel.gpu:
         return ""
     parts = [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rnn_scaling.analysis.comparison.compared_metrics import CHOICES, RATE
 from rnn_scaling.config import flags
-from rnn_scaling.models.config import option
+from rnn_scaling.config.flags import option
 from rnn_scaling.system import entry
 
 USAGE = """\

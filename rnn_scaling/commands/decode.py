@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rnn_scaling import train
+from rnn_scaling.commands import train
 from rnn_scaling.system import entry
 
 USAGE = """\

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rnn_scaling.config import flags
-from rnn_scaling.models.config import option
+from rnn_scaling.config.flags import option
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import terminal
 from rnn_scaling.system.machine import commits, load

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rnn_scaling.config import flags, registry
+from rnn_scaling.config.flags import option
 from rnn_scaling.importers.rank_tags import Ranks
-from rnn_scaling.models.config import option
 from rnn_scaling.system import entry
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.config import flags
+from rnn_scaling.config.flags import option
+from rnn_scaling.config.registry import kernels
 from rnn_scaling.config.run_config import OPTIONS
-from rnn_scaling.models import kernels
-from rnn_scaling.models.config import option
 from rnn_scaling.sweeps.conduct import ConductOptions, conduct_sweep
 from rnn_scaling.sweeps.plan import plan, split
 from rnn_scaling.sweeps.ranks import TRAINER

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from rnn_scaling.config import flags
-from rnn_scaling.models.config import option
+from rnn_scaling.config.flags import option
 from rnn_scaling.system import entry
 from rnn_scaling.training.native_log import NativeLog
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rnn_scaling.config import flags
-from rnn_scaling.models.config import option
+from rnn_scaling.config.flags import option
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.output_files import write_bytes
 from rnn_scaling.system.files.terminal import tell

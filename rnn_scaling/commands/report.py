@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rnn_scaling.config import flags, registry
-from rnn_scaling.models.config import option
+from rnn_scaling.config.flags import option
 from rnn_scaling.system import entry
 
 _FILES = "\n".join(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.commands.prediction_options import BITS, LARGEST, PredictionOptions
 from rnn_scaling.config import flags
-from rnn_scaling.models.config import option
+from rnn_scaling.config.flags import option
 from rnn_scaling.system import entry
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from rnn_scaling.commands import history
 from rnn_scaling.config import flags, registry
+from rnn_scaling.config.registry import kernels
 from rnn_scaling.config.run_config import OPTIONS
-from rnn_scaling.models import kernels
 from rnn_scaling.sweeps import certificates, sweep
 from rnn_scaling.sweeps.ranks import TRAINER
 from rnn_scaling.sweeps.sweep import ENOUGH, FEWEST, MOST

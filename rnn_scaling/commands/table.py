@@ -51,6 +51,4 @@ COMMANDS = [name for commands in GROUPS.values() for name in commands]
 
 def module_of(command: str) -> str:
     """Return the name of the module whose `main` runs a command."""
-    if command == "train":
-        return "rnn_scaling.train"
     return f"rnn_scaling.commands.{command.replace('-', '_')}"

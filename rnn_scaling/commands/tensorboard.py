@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rnn_scaling.config import flags
-from rnn_scaling.models.config import option
+from rnn_scaling.config.flags import option
 from rnn_scaling.system import entry
 
 USAGE = """\

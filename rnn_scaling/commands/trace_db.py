@@ -9,10 +9,10 @@ from decimal import Decimal
 from pathlib import Path
 
 from rnn_scaling.config import flags
+from rnn_scaling.config.flags import option
 from rnn_scaling.inspection.trace_databases import report, summary
 from rnn_scaling.inspection.trace_databases.database import TraceDbError, opened
 from rnn_scaling.inspection.trace_databases.layouts import layout_of
-from rnn_scaling.models.config import option
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 

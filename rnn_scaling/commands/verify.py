@@ -4,15 +4,15 @@ import dataclasses
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rnn_scaling.cluster import launch as launches
 from rnn_scaling.cluster.failure import ClusterError
 from rnn_scaling.config import conflicts, flags
 from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.flags import option
 from rnn_scaling.config.spelling import spell
-from rnn_scaling.models.config import option
 from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.certificates import TIMING, VERIFIER, defaults_of
 from rnn_scaling.sweeps.plan import OF_ONE_RUN
@@ -80,18 +80,29 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
                     config, [spell(name, value) for name, value in given.items()]
                 )
         else:
-            from rnn_scaling.train import configuration
+            from rnn_scaling.commands.train import configuration
 
             config, launch = configuration(words, defaults)
+        from rnn_scaling.commands.run_files import RecordFiles
+        from rnn_scaling.training import run as training
         from rnn_scaling.verification import session
 
         if options.machine:
             config = dataclasses.replace(
                 config, output=dataclasses.replace(config.output, trace_batches=1)
             )
-        return session.verify(config, launch, _STARTED, options.machine)
+        record_files = RecordFiles(training.config_of_rank(config, launch).output)
+        check_step = _check_step if options.machine else None
+        return session.verify(config, launch, record_files, _STARTED, check_step)
     except ClusterError as e:
         return entry.fail(str(e), status=entry.EXIT_USAGE)
+
+
+def _check_step(step: Any, engine: Any) -> Iterator[Any]:
+    """Yield the checks of a `TrainStep` on the devices of its engine."""
+    from rnn_scaling.inspection import step_checks  # loads TensorFlow
+
+    return step_checks.checks(step, engine)
 
 
 def _given(words: Sequence[str]) -> tuple[dict[str, Any], VerifyOptions, list[str]]:

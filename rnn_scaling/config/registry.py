@@ -10,6 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
+# The tables of the networks and kernels, for everything above the models.
+from rnn_scaling.models import kernels as kernels
+from rnn_scaling.models import workloads as workloads
+from rnn_scaling.models.workloads import WORKLOADS as WORKLOADS
+
 
 @dataclasses.dataclass(frozen=True)
 class Choice:

@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from rnn_scaling.config import registry
+from rnn_scaling.config.registry import workloads
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.frameworks import handoff
 from rnn_scaling.frameworks.handoff import Work
-from rnn_scaling.models import workloads
 from rnn_scaling.models.workload import first_values
 from rnn_scaling.training import benchmark, optimizers
 from rnn_scaling.training.engines import local

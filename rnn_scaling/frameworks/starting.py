@@ -12,12 +12,12 @@ from typing import IO
 from rnn_scaling.config import registry
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.frameworks import handoff
-from rnn_scaling.reports.run_files import RecordFiles
 from rnn_scaling.system import entry
 from rnn_scaling.system.processes import other_python
 from rnn_scaling.system.processes.process import our_module
 from rnn_scaling.training import run as training
 from rnn_scaling.training.native_log import LEVEL_VARIABLE
+from rnn_scaling.training.observers import Observer
 
 _LAUNCHER = (
     "RANK",
@@ -29,13 +29,13 @@ _LAUNCHER = (
 )
 
 
-def run(config: RunConfig, started: float) -> int:
+def run(config: RunConfig, record_files: Observer, started: float) -> int:
     """Hands the run over and does not return, unless it fails before: then the exit status.
 
-    started: `time.perf_counter()` when the program started.
+    record_files: writes the record. started: `time.perf_counter()` when the program started.
     """
     try:
-        return _Handover(config, started).run().exit_status
+        return _Handover(config, record_files, started).run().exit_status
     except training.NotStartedError as e:
         return entry.fail(str(e), status=entry.EXIT_USAGE)
 
@@ -43,8 +43,10 @@ def run(config: RunConfig, started: float) -> int:
 class _Handover(training.Run):
     """A run up to the moment in which the framework takes its process over."""
 
-    def __init__(self, config: RunConfig, started: float) -> None:
-        super().__init__(config, None, RecordFiles(config.output), started)
+    def __init__(
+        self, config: RunConfig, record_files: Observer, started: float
+    ) -> None:
+        super().__init__(config, None, record_files, started)
         self._started = started
         self._had_level = LEVEL_VARIABLE in os.environ
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from rnn_scaling.analysis import slicing
 from rnn_scaling.inspection.operators import SENDS, Node, received_by
 from rnn_scaling.records.decoding import encode
+from rnn_scaling.training import slicing
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.gradients import num_bytes
 from rnn_scaling.training.replica import Gradients, VariableState

@@ -7,10 +7,10 @@ from typing import Any
 
 from rnn_scaling.config import all_reduce_spec, flags
 from rnn_scaling.config import run_config as config
+from rnn_scaling.config.flags import option
 from rnn_scaling.config.registry import ALL_REDUCES
 from rnn_scaling.config.run_config import pool_sizes
 from rnn_scaling.links.series import FLOAT32_BYTES, size_text, sizes_between
-from rnn_scaling.models.config import option
 from rnn_scaling.system.machine import system
 from rnn_scaling.system.machine.cores import available_cores
 from rnn_scaling.system.machine.gpus import (

@@ -135,7 +135,7 @@ def gradient_bytes() -> tuple[tuple[str, int], ...]:
     """Preset -> bytes of its gradients in float32, embeddings dense."""
     from rnn_scaling.config import presets
     from rnn_scaling.config import run_config as config
-    from rnn_scaling.models import workloads
+    from rnn_scaling.config.registry import workloads
 
     bytes_of = []
     for preset in presets.PRESETS:

@@ -9,7 +9,7 @@ from typing import Any
 from rnn_scaling.config import flags
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.naming import THEIRS, TRAINER
-from rnn_scaling.models.workloads import FORMER_WORKLOADS, WORKLOADS, unit_of
+from rnn_scaling.config.registry import WORKLOADS, workloads
 from rnn_scaling.records.decoding import spelled
 from rnn_scaling.records.environment import Clocks
 from rnn_scaling.records.parts import Batches, Phases, Throughput
@@ -97,7 +97,7 @@ def _option_faults(config: dict[str, Any]) -> Iterator[str]:
         if name not in config or name in WHOLE_NUMBERS:
             continue
         value = config[name]
-        if name == "model" and value in FORMER_WORKLOADS:
+        if name == "model" and value in workloads.FORMER_WORKLOADS:
             continue
         types, expected = _KINDS[flags.kind_of(field)]
         choices, minimum = field.metadata["choices"], field.metadata["minimum"]
@@ -116,7 +116,7 @@ def unit_faults(config: Mapping[str, Any], unit: str) -> Iterator[str]:
     workload = (
         WORKLOADS.get(name) if isinstance(name, str) and TRAINER not in config else None
     )
-    expected = unit_of({**config, "model": name}) if workload else unit
+    expected = workloads.unit_of({**config, "model": name}) if workload else unit
     if unit != expected:
         yield f"unit is {spelled(unit)}; expected {expected!r}, which --model={name} counts"
 

@@ -135,7 +135,7 @@ class Copies(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SlicedPart(Part):
-    """A part of a global batch: its bytes (None: they vary), and what reads it, as `analysis/slicing.py` has it."""
+    """A part of a global batch: its bytes (None: they vary), and what reads it, as `training/slicing.py` has it."""
 
     name: Name
     bytes: Count | None

@@ -12,8 +12,8 @@ from rnn_scaling.config import conflicts, flags
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.conditions import is_read
 from rnn_scaling.config.naming import NAMED
+from rnn_scaling.config.registry import WORKLOADS
 from rnn_scaling.config.spelling import spell
-from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.sweeps.conduct import Records, Seconds
 from rnn_scaling.sweeps.plan import Run, name_of
 from rnn_scaling.sweeps.ranks import Starter, spelled

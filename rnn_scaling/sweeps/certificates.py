@@ -11,7 +11,7 @@ from typing import Any
 
 from rnn_scaling.config import registry
 from rnn_scaling.config import run_config as configs
-from rnn_scaling.models.workloads import WORKLOADS
+from rnn_scaling.config.registry import WORKLOADS
 from rnn_scaling.records import record
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import ranks

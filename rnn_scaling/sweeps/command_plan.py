@@ -16,12 +16,12 @@ from typing import Any
 from rnn_scaling.config import flags
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.conditions import NOT_COMPARED_THEIRS
+from rnn_scaling.config.flags import option
 from rnn_scaling.config.naming import HOW_RUN, THEIRS, TRAINER
 from rnn_scaling.config.spelling import spell
 from rnn_scaling.importers import log_formats, printed_numbers
 from rnn_scaling.importers.log_formats import Terms
 from rnn_scaling.importers.rank_tags import Ranks
-from rnn_scaling.models.config import option
 from rnn_scaling.sweeps import template
 from rnn_scaling.sweeps.estimate import Identity
 from rnn_scaling.sweeps.plan import device_counts, with_distinct_names, word

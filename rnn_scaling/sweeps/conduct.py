@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.config import flags
-from rnn_scaling.models.config import option
+from rnn_scaling.config.flags import option
 from rnn_scaling.records import record
 from rnn_scaling.records.lock import BusyError, Hold
 from rnn_scaling.records.parts import RunError

@@ -9,8 +9,8 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from rnn_scaling.config.registry import WORKLOADS
 from rnn_scaling.config.run_config import from_flat
-from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.machine.cores import available_cores
 

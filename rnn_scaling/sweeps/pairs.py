@@ -8,9 +8,9 @@ from typing import Any
 
 from rnn_scaling.config import conflicts, flags
 from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.flags import option
 from rnn_scaling.config.naming import NAMED, network
 from rnn_scaling.config.spelling import spell
-from rnn_scaling.models.config import option
 from rnn_scaling.sweeps import command_plan
 from rnn_scaling.sweeps.command_plan import AXIS, CommandRun, TrainerOptions
 from rnn_scaling.sweeps.conduct import ConductOptions

@@ -13,10 +13,9 @@ from rnn_scaling.config import conflicts, flags, registry
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.conditions import unread
 from rnn_scaling.config.naming import FRAMEWORK, NAMED, OURS, TRAINER
+from rnn_scaling.config.registry import WORKLOADS, kernels, workloads
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.config.spelling import spell
-from rnn_scaling.models import kernels
-from rnn_scaling.models.workloads import WORKLOADS, unit_of
 from rnn_scaling.sweeps.estimate import Identity
 from rnn_scaling.sweeps.runs import AnyRun
 
@@ -44,7 +43,7 @@ class Run(AnyRun):
 
     @property
     def unit(self) -> str:
-        return unit_of(vars(self.config.model))
+        return workloads.unit_of(vars(self.config.model))
 
     def identity_of(self, config: Mapping[str, Any]) -> Identity:
         return identity(config)

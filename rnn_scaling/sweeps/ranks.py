@@ -10,9 +10,9 @@ from typing import Any
 
 from rnn_scaling.cluster import fence, ports, tokens
 from rnn_scaling.config import conflicts, flags, naming, registry
+from rnn_scaling.config.flags import option
 from rnn_scaling.config.run_config import OPTIONS, RunConfig
 from rnn_scaling.config.spelling import spell
-from rnn_scaling.models.config import option
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.sweeps import failure, template
 from rnn_scaling.sweeps.estimate import Limit

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.config import flags
+from rnn_scaling.config.flags import option
 from rnn_scaling.config.run_config import OPTIONS
-from rnn_scaling.models.config import option
 from rnn_scaling.sweeps import thread_search
 from rnn_scaling.sweeps.conduct import (
     ConductOptions,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rnn_scaling.config.conditions import is_read
+from rnn_scaling.config.registry import kernels
 from rnn_scaling.config.run_config import from_flat
-from rnn_scaling.models.kernels import KERNELS
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import early_checks, failure, folder, ranks
@@ -118,9 +118,8 @@ class SuiteTrainer(Trainer[Run]):
             for c in configs
             if c.devices.device == "cpu" and is_read(c, "encoder_type")
         }
-        kernels = {
-            name: kernel
-            for name, kernel in KERNELS.items()
+        return [
+            f"{name} is {kernel.help}"
+            for name, kernel in kernels.KERNELS.items()
             if name in on_cpus and kernel.cpu != kernel.gpu
-        }
-        return [f"{name} is {kernel.help}" for name, kernel in kernels.items()]
+        ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.config import flags
-from rnn_scaling.models.config import option
+from rnn_scaling.config.flags import option
 from rnn_scaling.records.lock import BusyError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import certificates, command_plan, folder

@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rnn_scaling.analysis import slicing
 from rnn_scaling.data import pipeline
 from rnn_scaling.models.workload import Outcome, Outputs, Workload
 from rnn_scaling.records.step_parts import SlicedPart
-from rnn_scaling.training import gradients
+from rnn_scaling.training import gradients, slicing
 from rnn_scaling.training.replica import Gradients
 from rnn_scaling.training.towers import TowerInputs, TrainStep, count_row
 

@@ -14,13 +14,13 @@ from tensorflow.python.eager import (
     context,
 )  # no public name leads to the graph collection
 
-from rnn_scaling.analysis.slicing import Cut
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.data.source import Source
 from rnn_scaling.models.workload import Counts, Outcome, Workload, first_values
 from rnn_scaling.training import gradients
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.replica import Gradients, VariableState, VariableUpdate, place
+from rnn_scaling.training.slicing import Cut
 from rnn_scaling.training.state import Done
 
 

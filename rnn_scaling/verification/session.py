@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.config import registry
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.records.certificate import Certificate
-from rnn_scaling.reports.run_files import RecordFiles
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import tell
 from rnn_scaling.training import run as training
 from rnn_scaling.training.observers import Batch, Observer, Observers, RunView
 from rnn_scaling.training.progress import ProgressLine
 from rnn_scaling.verification import certificates
+
+if TYPE_CHECKING:
+    from rnn_scaling.verification.machine import StepCheck
 
 
 class Watch(Protocol):
@@ -30,14 +32,14 @@ class Watch(Protocol):
 class Verification(Observer):
     """Watches the batches of a run and writes the certificate into its record."""
 
-    def __init__(self, checks_machine: bool) -> None:
-        self._checks_machine = checks_machine
+    def __init__(self, check_step: StepCheck | None) -> None:
+        self._check_step = check_step
         self._run: RunView | None = None
         self._watch: Watch | None = None
 
     def begin(self, run: RunView) -> None:
         self._run = run
-        self._watch = _watch(run, self._checks_machine)
+        self._watch = _watch(run, self._check_step)
 
     def batch(self, batch: Batch) -> bool:
         assert self._watch is not None
@@ -51,21 +53,25 @@ class Verification(Observer):
 
 
 def verify(
-    config: RunConfig, launch: Launch | None, started: float, checks_machine: bool
+    config: RunConfig,
+    launch: Launch | None,
+    record_files: Observer,
+    started: float,
+    check_step: StepCheck | None = None,
 ) -> int:
     """Verify one run and print its certificate at rank 0.
 
     Args:
       config: The options of the run.
       launch: This process among several, or None for a single process.
+      record_files: Writes the record.
       started: `time.perf_counter()` when the program started.
-      checks_machine: Whether to check the machine instead of the update mode.
+      check_step: Checks the step on its devices if the machine is to be checked, too.
 
     Returns:
       The exit status: 1 if the mode does not keep its promise.
     """
-    output = training.config_of_rank(config, launch).output
-    observers = [RecordFiles(output), ProgressLine(), Verification(checks_machine)]
+    observers = [record_files, ProgressLine(), Verification(check_step)]
     try:
         result = training.run(config, launch, Observers(observers), started)
     except training.NotStartedError as e:
@@ -82,12 +88,12 @@ def verify(
     return result.exit_status
 
 
-def _watch(run: RunView, checks_machine: bool) -> Watch:
+def _watch(run: RunView, check_step: StepCheck | None) -> Watch:
     """Return the watch that fits a run; each of them loads TensorFlow."""
-    if checks_machine:
+    if check_step is not None:
         from rnn_scaling.verification.machine import MachineCheck
 
-        return MachineCheck(run.config, run.engine, run.step)
+        return MachineCheck(run.config, run.engine, run.step, check_step)
     mode = registry.VARIABLE_UPDATES[run.config.update.variable_update]
     if mode.has_coordinator and run.engine.strategy is not None:
         from rnn_scaling.verification.asynchronous import AsynchronousCertifier

@@ -11,8 +11,7 @@ import sys
 
 import pytest
 
-from rnn_scaling import train
-from rnn_scaling.commands import sweep
+from rnn_scaling.commands import sweep, train
 from rnn_scaling.records import record
 from rnn_scaling.reports import report_files
 from rnn_scaling.system import entry

@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from rnn_scaling.cluster.launch import Launch
+from rnn_scaling.commands.train import started_otherwise
 from rnn_scaling.config import conflicts
 from rnn_scaling.config import run_config as configs
-from rnn_scaling.train import started_otherwise
 
 COLLECTIVE = {"variable_update": "collective_all_reduce"}
 SERVED = {"variable_update": "distributed_parameter_server"}

@@ -21,8 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import train
-from rnn_scaling.commands import local_cluster
+from rnn_scaling.commands import local_cluster, train
 from rnn_scaling.system import entry
 from rnn_scaling.system.processes import process, tether
 from rnn_scaling.training import cluster as clusters

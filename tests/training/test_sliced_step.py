@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from rnn_scaling.analysis import slicing
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.models.batch import ImageBatch
 from rnn_scaling.records.step_parts import SlicedPart
+from rnn_scaling.training import slicing
 from tests.support import tiny_images
 from tests.support.gpu_graph import CPU, GPUS, trace
 from tests.support.training import (

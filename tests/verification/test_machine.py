@@ -16,6 +16,7 @@ from tests.verification.test_planted_faults import engine_of, resolve
 @pytest.fixture(scope="module")
 def checked(tf, devices):
     """A watch of a step on two devices that has run, and its certificate."""
+    from rnn_scaling.inspection import step_checks
     from rnn_scaling.training import benchmark
     from rnn_scaling.verification import kernel_checks
     from rnn_scaling.verification.machine import MachineCheck
@@ -37,7 +38,8 @@ def checked(tf, devices):
             "KERNELS",
             {"cudnn_lstm": kernel_checks.kernels.KERNELS["cudnn_lstm"]},
         )
-        watch = MachineCheck(config, engine, benchmark.build(config, engine))
+        step = benchmark.build(config, engine)
+        watch = MachineCheck(config, engine, step, step_checks.checks)
         for _ in range(2):
             watch.batch(watch._step())
         return watch, watch.end()
@@ -100,19 +102,20 @@ def test_operators_that_a_run_would_use_are_checked_in_both_dtypes(
 
 
 def test_of_variables_that_towers_share_no_place_is_told(checked, monkeypatch):
-    from rnn_scaling.inspection import observe
+    from rnn_scaling.inspection import observe, step_checks
 
     watch, _ = checked
     shared = [types.SimpleNamespace(tower=None)] * 3
     graph = types.SimpleNamespace(placement=types.SimpleNamespace(variables=shared))
     monkeypatch.setattr(observe, "graph", lambda step: graph)
-    variables, _ = watch._placement()
+    variables, _ = step_checks.placement(watch._step, watch._engine)
     assert variables.holds is None and variables.text.startswith(
         "the towers share all 3 variables"
     )
 
 
 def test_what_is_wrong_is_said(checked, monkeypatch):
+    from rnn_scaling.inspection import step_checks
     from rnn_scaling.verification import kernel_checks
 
     watch, _ = checked
@@ -127,9 +130,8 @@ def test_what_is_wrong_is_said(checked, monkeypatch):
         False,
         "wrong sums of [1, 7, 257, 100000] elements",
     )
-    watch._engine = dataclasses.replace(engine, devices=engine.devices[::-1])
-    variables, operators = watch._placement()
-    watch._engine = engine
+    swapped = dataclasses.replace(engine, devices=engine.devices[::-1])
+    variables, operators = step_checks.placement(watch._step, swapped)
     assert (variables.holds, operators.holds) == (False, False)
     assert "of tower 0 is on " in variables.text and "are elsewhere" in operators.text
     got, want = {"a": np.array([1.0, 2.0])}, {"a": np.array([1.0, 4.0])}

@@ -26,7 +26,7 @@ from rnn_scaling.config.naming import (
     told_apart,
     without_network,
 )
-from rnn_scaling.models.workloads import WORKLOADS
+from rnn_scaling.config.registry import WORKLOADS
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.folder import RunFile
 from rnn_scaling.records.record import RunRecord

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from rnn_scaling.cluster.launch import NETWORK
+from rnn_scaling.config.flags import option
 from rnn_scaling.config.run_config import RunConfig
-from rnn_scaling.models.config import option
 from rnn_scaling.sweeps import early_checks, ranks
 from rnn_scaling.sweeps.limited_links import network
 from rnn_scaling.sweeps.limited_links.network import NetworkLink, NetworkNode

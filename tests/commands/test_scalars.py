@@ -85,7 +85,7 @@ def test_a_file_of_scalars_that_cannot_be_created_does_not_end_the_run(
 
 
 def test_a_disk_that_takes_only_empty_files_is_found_before_the_run(tmp_path):
-    from rnn_scaling.reports.run_files import EventFiles
+    from rnn_scaling.commands.run_files import EventFiles
     from rnn_scaling.training.observers import OutputError
 
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -100,7 +100,7 @@ def test_a_disk_that_takes_only_empty_files_is_found_before_the_run(tmp_path):
 def test_writing_between_two_batches_is_in_neithers_seconds(
     tf, event_files, tmp_path, monkeypatch
 ):
-    from rnn_scaling.reports.run_files import EventFiles
+    from rnn_scaling.commands.run_files import EventFiles
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.cluster import Alone
     from rnn_scaling.training.towers import StepResult, TrainStep

@@ -1,0 +1,230 @@
+"""python -m rnn_scaling train: one run, its table on stdout, its record in --result_file.
+
+flags -> configuration (conflicts end here, with 2) -> training.run -> record -> table
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rnn_scaling.system import entry
+
+if (
+    TYPE_CHECKING
+):  # towers loads TensorFlow; Ctrl-C while the others load is entry.leave's to answer
+    from rnn_scaling.cluster.launch import Launch
+    from rnn_scaling.config.run_config import RunConfig
+    from rnn_scaling.training.observers import Observer
+    from rnn_scaling.training.run import RunResult
+
+USAGE = """\
+Trains a network on one or more devices and reports its speed in words, tokens or images per second.
+
+    ./run.sh train
+    ./run.sh train --variable_update=replicated --num_devices=2
+    ./run.sh train --model=lm --device=gpu --num_devices=0
+
+Exit status: 0 done, 1 the run failed, 2 wrong flags, 130 interrupted."""
+
+KEPT_BYTES = "4000000000"  # no array is larger
+_STARTED = time.perf_counter()
+
+
+@entry.command
+def main(words: Sequence[str]) -> int:
+    return run(words, USAGE, "train")
+
+
+def run(
+    words: Sequence[str],
+    usage: str,
+    command: str,
+    defaults: Mapping[str, Any] | None = None,
+) -> int:
+    """Make the run of a command line.
+
+    Args:
+      words: The command line.
+      usage: What --help prints first.
+      command: The name of the command.
+      defaults: Options that the command sets if the words do not.
+
+    Returns:
+      The exit status.
+    """
+    from rnn_scaling.cluster.failure import ClusterError
+    from rnn_scaling.config import flags, naming
+    from rnn_scaling.config import run_config as configs
+
+    flags.answer(words, usage, configs.GROUPS, command)
+    try:
+        config, launch = configuration(words, defaults)
+        _keep_memory(config)
+        if config.frameworks.framework != naming.OURS:
+            from rnn_scaling.commands.run_files import RecordFiles
+            from rnn_scaling.frameworks import starting
+
+            return starting.run(config, RecordFiles(config.output), _STARTED)
+        return measure(config, launch)
+    except ClusterError as e:
+        return entry.fail(str(e), status=entry.EXIT_USAGE)
+
+
+def measure(config: RunConfig, launch: Launch | None) -> int:
+    """Make one run, and print its result at rank 0; return the exit status."""
+    from rnn_scaling.training import run as training
+    from rnn_scaling.training.observers import Observers
+
+    observers = _observers(training.config_of_rank(config, launch), launch)
+    try:
+        result = training.run(config, launch, Observers(list(observers)), _STARTED)
+    except training.NotStartedError as e:
+        return entry.fail(str(e), status=entry.EXIT_USAGE)
+    if result.record.status == "ok" and _is_first(launch):
+        _print_result(result)
+    return result.exit_status
+
+
+def _is_first(launch: Launch | None) -> bool:
+    return launch is None or launch.rank == 0
+
+
+def _observers(config: RunConfig, launch: Launch | None) -> Iterator[Observer]:
+    """Yield what follows a run; each of them loads TensorFlow only when it begins."""
+    from rnn_scaling.commands.run_files import EventFiles, RecordFiles
+    from rnn_scaling.inspection.step_inspection import StepInspection
+    from rnn_scaling.training.progress import ProgressLine
+
+    yield RecordFiles(config.output)
+    yield ProgressLine()
+    if config.output.log_dir and _is_first(launch):
+        yield EventFiles(config.output.log_dir)
+    yield StepInspection()
+
+
+def _print_result(result: RunResult) -> None:
+    """Print the table of a run to stdout, and what qualifies it to stderr."""
+    from rnn_scaling.analysis import learning
+    from rnn_scaling.reports import table
+    from rnn_scaling.system.files.terminal import tell
+
+    record = result.record
+    entry.warn(*result.cautions)
+    if record.steady_state:
+        entry.note(record.steady_state.text)
+    if growth := learning.loss_growth(record.batches.loss):
+        entry.warn(f"the loss grew {growth:,.3g}-fold: {learning.REMEDY}")
+    tell(table.render_runs([record]))
+
+
+def configuration(
+    words: Sequence[str], defaults: Mapping[str, Any] | None = None
+) -> tuple[RunConfig, Launch | None]:
+    """What the command line asks for, and which of several processes this is, if a launcher started several."""
+    from rnn_scaling.cluster import launch as launches
+    from rnn_scaling.config import conflicts, flags
+    from rnn_scaling.config import run_config as configs
+    from rnn_scaling.system.machine.cores import available_cores, share_of_cores
+    from rnn_scaling.system.machine.gpus import visible_gpus
+
+    num_gpus = visible_gpus()
+    given, lines = flags.parsed(words, configs.OPTIONS)
+    given = {**(defaults or {}), **given}
+    num_cores = len(available_cores())
+    config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
+    launch = launches.of(
+        os.environ, config.cluster.coordinator_address, socket.gethostname()
+    )
+    if launch is not None:
+        num_cores = share_of_cores(launch.local_size)
+        if (
+            "CUDA_VISIBLE_DEVICES" not in os.environ
+        ):  # else the launcher gave this process its own
+            num_gpus = -(-num_gpus // launch.local_size)
+        given = configs.as_started(given, launch.size, launch.num_ps)
+        config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
+    lines += conflicts.problems(config, given, num_gpus=num_gpus)
+    lines += filter(None, [conflicts.keeps_trace(config)])
+    lines = lines or [
+        *started_otherwise(config, launch)
+    ]  # which counts the processes of a mode that there is
+    if lines:
+        raise flags.FlagErrors(lines)
+    for name, value in (
+        configs.assumed(given).items() if launch is None or launch.rank == 0 else ()
+    ):
+        entry.note(
+            f"--{name}={value} is assumed: --prefetch_data_to_device needs batches that the host makes"
+        )
+    num_devices = config.devices.num_devices
+    if (
+        launch is None
+        and config.devices.device == "gpu"
+        and num_gpus > num_devices
+        and "num_devices" not in given
+    ):
+        entry.note(
+            f"--num_devices={num_devices} is assumed of {num_gpus} visible GPUs; --num_devices=0 takes all"
+        )
+    return config, launch
+
+
+def started_otherwise(config: RunConfig, launch: Launch | None) -> Iterator[str]:
+    """Why `config` cannot run as it was started, a line or none; launch: None if one process alone was started."""
+    from rnn_scaling.config import registry
+
+    update, wanted = config.update.variable_update, config.num_processes
+    if launch is None:
+        if wanted > 1:
+            yield f"{_processes(config)} and one was started; {_launch_command(config)}"
+    elif not registry.is_distributed(update):
+        yield (
+            f"--variable_update={update} runs in one process, and {launch.launcher} started {launch.size}: each would "
+            "do the same; use a mode of several workers, such as collective_all_reduce, or start one"
+        )
+    elif launch.size != wanted:
+        yield f"{_processes(config)} and {launch.launcher} started {launch.size}; start {wanted}, or change the numbers"
+    elif launch.num_ps not in (None, num_ps := config.roles().count("ps")):
+        yield (
+            f"--variable_update={update} needs {num_ps} parameter servers and {launch.launcher} has {launch.num_ps}; "
+            "list as many there, or change --num_ps"
+        )
+
+
+def _processes(config: RunConfig) -> str:
+    roles, cluster = config.roles(), config.cluster
+    flags = [f"--num_workers={cluster.num_workers}"]
+    if "ps" in roles:
+        flags.append(f"--num_ps={cluster.num_ps}")
+    coordinator = " (one of them the coordinator)" if "coordinator" in roles else ""
+    mode = f"--variable_update={config.update.variable_update}"
+    return f"{' and '.join(flags)} with {mode} need {len(roles)} processes{coordinator}"
+
+
+def _launch_command(config: RunConfig) -> str:
+    servers = f" --ps={config.cluster.num_ps}" if "ps" in config.roles() else ""
+    here = (
+        f"./run.sh local-cluster --workers={config.cluster.num_workers}{servers} -- ..."
+    )
+    count = config.num_processes
+    return f"use {here} on this machine, or mpirun -np {count} or srun -n {count} on several"
+
+
+def _keep_memory(config: RunConfig) -> None:
+    """Starts the program again where glibc is to keep what is freed: it reads these variables when a process starts."""
+    wanted = dict.fromkeys(
+        ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), KEPT_BYTES
+    )
+    if config.frameworks.malloc == "keep" and any(
+        os.environ.get(name) != value for name, value in wanted.items()
+    ):
+        os.execve(
+            sys.executable,
+            [sys.executable, *sys.orig_argv[1:]],
+            {**os.environ, **wanted},
+        )

@@ -34,7 +34,9 @@ LIMIT_S = 900
 def flags(model: str, mode: str) -> list[str]:
     """Flags of one verification: two towers, in one process or in two."""
     places = (
-        ["--num_workers=2"] if registry.is_distributed(mode) else ["--num_devices=2"]
+        ["--num_workers=2"]
+        if registry.mode_of(mode).is_distributed
+        else ["--num_devices=2"]
     )
     own = IMAGES if WORKLOADS[model].datasets else RECURRENT
     return [f"--model={model}", f"--variable_update={mode}", *places, *own, *STEPS]

@@ -135,10 +135,7 @@ def judge(
 def main(argv: list[str]) -> None:
     """Prints the table."""
     del argv
-    assert (
-        len(kernels.of_cell("lstm")) * len(registry.swept(registry.VARIABLE_UPDATES))
-        == 6
-    )
+    assert len(kernels.of_cell("lstm")) * len(registry.swept_modes()) == 6
     head = [
         "between processes",
         "drift",

@@ -342,11 +342,11 @@ class _Attributor:
         """(part, the changes to the row whose efficiency it ends at), from the ideal down to the row itself."""
         config = self._row.config
         device = {"data_source": registry.without_input(config["data_source"])}
-        alone = registry.without_exchange(config["variable_update"])
+        alone = registry.mode_of(config["variable_update"]).without_exchange
         chain: list[tuple[str, dict[str, Any]]] = [
             (CONTENTION, {**device, "variable_update": alone})
         ]
-        if registry.trains_one_model(config["variable_update"]):
+        if registry.mode_of(config["variable_update"]).trains_one_model:
             chain.append((EXCHANGE, device))
         if config["data_source"] not in device.values():
             chain.append((INPUT, {}))

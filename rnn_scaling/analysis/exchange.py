@@ -28,7 +28,7 @@ def exchanged_bytes(run: RunRecord, num_devices: int) -> float | None:
         return None
     if not mode.trains_one_model or (num_devices == 1 and not mode.has_one_copy):
         return 0.0
-    if mode.has_global_batch or counted is None or counted.embedding_bytes is None:
+    if mode.cuts_global_batch or counted is None or counted.embedding_bytes is None:
         return None  # one loss over the outputs of all towers, which no record counts, or an older record
     rows = _touched_rows(run) if counted.row_bytes else 0.0
     if rows is None:

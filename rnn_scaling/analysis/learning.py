@@ -155,7 +155,7 @@ def time_to_target(rows: Sequence[Row], target: Target | None) -> Learning | Non
         row
         for row in rows
         if row.num_devices == 1
-        or registry.trains_one_model(row.config["variable_update"])
+        or registry.mode_of(row.config["variable_update"]).trains_one_model
     ]
     if target is None:
         rows = [row for row in rows if all(run.batches.correct for run in row.good)]

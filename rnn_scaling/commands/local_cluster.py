@@ -7,9 +7,7 @@ from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.limited_links import run as limited_links
 from rnn_scaling.system import entry
 
-_MODES = ", ".join(
-    mode for mode in registry.VARIABLE_UPDATES if registry.is_distributed(mode)
-)
+_MODES = ", ".join(registry.distributed_modes())
 
 USAGE = f"""\
 Runs the trainer as a cluster on this machine: every worker, parameter server and coordinator is a process. They

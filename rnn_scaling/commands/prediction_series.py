@@ -136,7 +136,8 @@ def read_links(path: Path) -> dict[str, Link]:
 def _link(series: dict[str, Any], device: str) -> Link:
     """The link with which the same algorithm over the same ranks takes alpha + bytes / beta, as the fit says."""
     ranks, fit = series["ranks"], series["fit"]
-    algorithm = registry.messages_of(series["name"].partition("#")[0]) or "ring"
+    all_reduce = registry.ALL_REDUCES.get(series["name"].partition("#")[0])
+    algorithm = all_reduce.messages if all_reduce else "ring"
     messages = exchange_s(algorithm, ranks, 1.0, 0.0, [Link(1.0, math.inf)])
     sent = exchange_s(
         algorithm, ranks, 1.0, 0.0, [Link(0.0, 1.0)]

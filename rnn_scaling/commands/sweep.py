@@ -16,7 +16,7 @@ _ENCODERS = kernels.swept(str(OPTIONS["unit_type"].default))
 USAGE = f"""\
 Runs the trainer for every combination of the values: any of its flags (./run.sh train --help) accepts a list. Defaults:
 
-    --encoder_type={",".join(_ENCODERS)} --variable_update={",".join(registry.swept(registry.VARIABLE_UPDATES))}
+    --encoder_type={",".join(_ENCODERS)} --variable_update={",".join(registry.swept_modes())}
     --num_devices=1,2,...,N    N: the GPUs, or one CPU device per core; 1,2,4,... above 8
     --preset=seed on GPUs, small on CPUs
 
@@ -24,7 +24,7 @@ Other defaults depend on these flags:
     --unit_type=gru                  encoders {",".join(kernels.swept("gru"))}
     --framework=tensorflow,torch     --encoder_type={_ENCODERS[0]} --variable_update=independent,replicated
                                      --data_source=constant
-    --num_workers=1,2,4              --variable_update={",".join(registry.swept(registry.VARIABLE_UPDATES, True))}
+    --num_workers=1,2,4              --variable_update={",".join(registry.swept_modes(distributed=True))}
                                      --num_devices=1; --launch="srun -K" starts each run with srun -K -n PROCESSES
 
 A flag that applies to some runs only is passed to those. The records and the report go to --out.

@@ -176,13 +176,11 @@ def configuration(
 
 def started_otherwise(config: RunConfig, launch: Launch | None) -> Iterator[str]:
     """Why `config` cannot run as it was started, a line or none; launch: None if one process alone was started."""
-    from rnn_scaling.config import registry
-
     update, wanted = config.update.variable_update, config.num_processes
     if launch is None:
         if wanted > 1:
             yield f"{_processes(config)} and one was started; {_launch_command(config)}"
-    elif not registry.is_distributed(update):
+    elif not config.mode.is_distributed:
         yield (
             f"--variable_update={update} runs in one process, and {launch.launcher} started {launch.size}: each would "
             "do the same; use a mode of several workers, such as collective_all_reduce, or start one"

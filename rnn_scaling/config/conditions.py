@@ -106,6 +106,7 @@ def _rules() -> Iterator[tuple[str, Condition]]:
         if mode.trains_one_model and not mode.has_coordinator
     ]
     independent = [name for name, mode in modes.items() if not mode.trains_one_model]
+    with_servers = [name for name, mode in modes.items() if mode.has_servers]
     varying = [name for name, source in sources.items() if source.varies]
     prefetching = f"--data_source={' or '.join(registry.readers(sources)['prefetch_data_to_device'])}"
     training = Condition(
@@ -117,9 +118,9 @@ def _rules() -> Iterator[tuple[str, Condition]]:
         (("cpu_cores_per_device",), _chosen("device", "cpu")),
         (
             _OF_SEVERAL,
-            _chosen("variable_update", *filter(registry.is_distributed, modes)),
+            _chosen("variable_update", *registry.distributed_modes()),
         ),
-        (("num_ps",), _chosen("variable_update", *filter(registry.has_servers, modes))),
+        (("num_ps",), _chosen("variable_update", *with_servers)),
         (("lr_steps",), _chosen("lr_schedule", "piecewise")),
         (("loss_scale",), _chosen("compute_dtype", "float16")),
         (("stop_at_accuracy",), _chosen("accuracy", True)),

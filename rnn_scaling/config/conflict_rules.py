@@ -15,10 +15,8 @@ from rnn_scaling.config.conditions import is_read
 from rnn_scaling.config.registry import (
     DATA_SOURCES,
     KNOWN_ANSWERS,
-    VARIABLE_UPDATES,
     UpdateMode,
     either,
-    has_servers,
 )
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.config.spelling import spell
@@ -66,7 +64,7 @@ class Case:
 
     @property
     def mode(self) -> UpdateMode:
-        return VARIABLE_UPDATES[self.config.update.variable_update]
+        return self.config.mode
 
     @property
     def workload(self) -> Entry:
@@ -140,7 +138,7 @@ RULES = (
     ConflictRule(
         lambda c: (
             c.gradient_accumulation_steps > 1
-            and (c.mode.has_coordinator or c.mode.has_global_batch)
+            and (c.mode.has_coordinator or c.mode.cuts_global_batch)
         ),
         "--gradient_accumulation_steps={gradient_accumulation_steps}: with --variable_update={variable_update} a step "
         "has one batch; use a larger --batch_size or another mode",
@@ -153,7 +151,7 @@ RULES = (
     ConflictRule(
         lambda c: (
             c.has_workers
-            and c.mode.one_tower_on_cpus
+            and c.mode.processes.one_tower_on_cpus
             and c.device == "cpu"
             and c.num_devices > 1
         ),
@@ -161,9 +159,7 @@ RULES = (
         "use --num_devices=1 and more workers, or collective_all_reduce",
     ),
     ConflictRule(
-        lambda c: (
-            c.has_workers and bool(c.own_end) and not has_servers(c.variable_update)
-        ),
+        lambda c: c.has_workers and bool(c.own_end) and not c.mode.has_servers,
         "{own_end} ends each of --num_workers={num_workers} by its own clock or loss, but all must end together; "
         "use --num_batches",
     ),
@@ -210,7 +206,7 @@ RULES = (
     ConflictRule(
         lambda c: (
             bool(c.checkpoint_dir)
-            and c.mode.engine != "local"
+            and c.mode.is_distributed
             and (c.mode.has_coordinator or not c.mode.trains_one_model)
         ),
         "--checkpoint_dir={checkpoint_dir}: the workers of --variable_update={variable_update} are at different "

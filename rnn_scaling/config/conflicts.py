@@ -14,7 +14,6 @@ from rnn_scaling.config.registry import (
     DATA_SOURCES,
     FRAMEWORKS,
     TEXT_FILES,
-    VARIABLE_UPDATES,
     either,
 )
 from rnn_scaling.config.run_config import (
@@ -154,7 +153,7 @@ def _operators(config: RunConfig, num_gpus: int) -> Iterator[str]:
 
 def _installation(config: RunConfig, num_gpus: int) -> Iterator[str]:
     mode = config.update.variable_update
-    package = VARIABLE_UPDATES[mode].needs
+    package = config.mode.processes.package
     if package and importlib.util.find_spec(package) is None:
         yield (
             f"--variable_update={mode} needs {package.capitalize()}, which is not installed; "

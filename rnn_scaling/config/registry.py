@@ -29,26 +29,84 @@ class Choice:
 
 
 @dataclasses.dataclass(frozen=True)
-class UpdateMode(Choice):
-    trains_one_model: bool = (
-        True  # whether towers exchange what they learn; else each is a run of its own
-    )
-    # What its towers run on, a name of ENGINES; with any but "local" several processes can take part.
-    engine: str = "local"
-    has_servers: bool = (
-        False  # whether processes of their own (--num_ps) hold the variables
-    )
-    has_coordinator: bool = False  # whether a process of its own drives the workers
-    alone: str = "independent"  # the mode without any exchange that its loss is split against; empty: it is that mode
-    needs: str = ""  # a package that ./run.sh setup-PACKAGE adds; empty: none
-    step: str = "towers"  # what is called and timed, a name of STEPS
-    one_tower_on_cpus: bool = (
-        False  # whether a worker without GPUs can have no second tower
-    )
-    has_global_batch: bool = False  # whether the host gets one batch for all towers, of which the step cuts theirs
-    has_one_copy: bool = False  # whether towers read variables that lie elsewhere; else each device has a copy
-    # How the messages of its own all-reduce travel, if it has one, as `AllReduce.messages`.
+class Engine(Choice):
+    """Which processes take part in a run, and how they are joined."""
+
+    is_distributed: bool = True  # several processes can take part
+    has_servers: bool = False  # processes of their own (--num_ps) hold the variables
+    has_coordinator: bool = False  # a process of its own drives the workers
+    one_tower_on_cpus: bool = False  # a worker without GPUs has a single tower
+    package: str = ""  # a package that ./run.sh setup-PACKAGE adds; empty: none
+    # How the messages of its own all-reduce travel, as `AllReduce.messages`; empty if
+    # it has none.
     messages: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateMode(Choice):
+    """Where variables are, and how towers exchange what they learn.
+
+    Everything outside the mode asks it, instead of knowing its name.
+    """
+
+    engine: str = "local"  # what its processes run on, a name of ENGINES
+    step: str = "towers"  # what is called and timed, a name of STEPS
+    trains_one_model: bool = True  # otherwise each tower is a run of its own
+    # Towers read variables that are elsewhere; otherwise each device has a copy.
+    has_one_copy: bool = False
+
+    @property
+    def processes(self) -> Engine:
+        """The engine, which decides which processes a run has."""
+        return ENGINES[self.engine]
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether several processes can take part."""
+        return self.processes.is_distributed
+
+    @property
+    def has_servers(self) -> bool:
+        """Whether processes of their own hold the variables, and rank 0 runs all steps."""
+        return self.processes.has_servers
+
+    @property
+    def has_coordinator(self) -> bool:
+        """Whether any free worker runs the next step, whatever the others do."""
+        return self.processes.has_coordinator
+
+    @property
+    def cuts_global_batch(self) -> bool:
+        """Whether the host gets one batch for all towers, of which the step cuts theirs."""
+        return self.step == "sliced_step"
+
+    @property
+    def without_exchange(self) -> str:
+        """The mode that exchanges nothing, against which the loss is split."""
+        return "distributed_independent" if self.is_distributed else "independent"
+
+    def roles(self, num_workers: int, num_ps: int) -> tuple[str, ...]:
+        """Return the role of each process of a run, in the order of ranks."""
+        coordinators = ("coordinator",) * self.has_coordinator
+        servers = ("ps",) * (num_ps if self.has_servers else 0)
+        return (*coordinators, *("worker",) * num_workers, *servers)
+
+    def messages(self, all_reduce: str) -> str:
+        """Return how gradients travel.
+
+        Args:
+          all_reduce: The all-reduce of the run; "" if the mode has its own.
+
+        Returns:
+          A name of analysis.prediction.curves.ALGORITHMS; "" if that is unknown.
+        """
+        if not self.trains_one_model:
+            return "none"
+        if self.has_one_copy:
+            return "parameter_server"
+        if all_reduce in ALL_REDUCES:
+            return ALL_REDUCES[all_reduce].messages
+        return self.processes.messages
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +164,27 @@ def _modules(package: str, *names: str) -> Table:
     return {name: Choice(f"{package}.{name}") for name in names}
 
 
+ENGINES: Mapping[str, Engine] = {
+    "local": Engine("rnn_scaling.training.engines.local", is_distributed=False),
+    "alone": Engine("rnn_scaling.training.engines.local"),
+    "collective": Engine("rnn_scaling.training.engines.collective"),
+    "multi_worker": Engine(
+        "rnn_scaling.training.engines.multi_worker",
+        one_tower_on_cpus=True,
+        messages="ring",
+    ),
+    "horovod": Engine(
+        "rnn_scaling.training.engines.horovod", package="horovod", messages="ring"
+    ),
+    "grpc_cluster": Engine(
+        "rnn_scaling.training.engines.grpc_cluster", has_servers=True
+    ),
+    "coordinator": Engine(
+        "rnn_scaling.training.engines.coordinator",
+        has_servers=True,
+        has_coordinator=True,
+    ),
+}
 _STALE_AND_SPARSE = ("variable_consistency", "sparse_gradients")
 _REPLICATED = (
     *(
@@ -123,7 +202,6 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
         "replicas that exchange nothing",
         is_swept=True,
         trains_one_model=False,
-        alone="",
     ),
     "parameter_server": UpdateMode(
         "rnn_scaling.training.variable_update.parameter_server",
@@ -152,7 +230,6 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
         "one copy of the variables, one batch divided into slices, one loss over all outputs",
         reads=("slice_on", "param_server_device", "sparse_gradients"),
         step="sliced_step",
-        has_global_batch=True,
         has_one_copy=True,
     ),
     "distributed_independent": UpdateMode(
@@ -161,7 +238,6 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
         is_swept=True,
         trains_one_model=False,
         engine="alone",
-        alone="",
     ),
     "collective_all_reduce": UpdateMode(
         "rnn_scaling.training.variable_update.replicated",
@@ -169,46 +245,35 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
         reads=_REPLICATED,
         is_swept=True,
         engine="collective",
-        alone="distributed_independent",
     ),
     "multi_worker_mirrored": UpdateMode(
         "rnn_scaling.training.variable_update.mirrored",
         "tf.distribute.MultiWorkerMirroredStrategy",
         engine="multi_worker",
-        alone="distributed_independent",
-        one_tower_on_cpus=True,
-        messages="ring",
     ),
     "horovod": UpdateMode(
         "rnn_scaling.training.variable_update.horovod",
         "replicated, with Horovod's all-reduce over workers",
         reads=("sparse_gradients",),
         engine="horovod",
-        alone="distributed_independent",
-        needs="horovod",
-        messages="ring",
     ),
     "distributed_parameter_server": UpdateMode(
         "rnn_scaling.training.variable_update.parameter_server",
         "parameter_server, with the variables on separate processes",
         reads=("partition_large_variables", "staged_vars", *_STALE_AND_SPARSE),
         engine="grpc_cluster",
-        has_servers=True,
         has_one_copy=True,
-        alone="distributed_independent",
     ),
     "async_parameter_server": UpdateMode(
         "rnn_scaling.training.variable_update.async_parameter_server",
         "the same without waiting for other workers: gradients are stale",
         reads=("partition_large_variables", "sparse_gradients"),
         engine="coordinator",
-        has_servers=True,
         has_one_copy=True,
-        has_coordinator=True,
-        alone="distributed_independent",
         step="scheduled_step",
     ),
 }
+UNKNOWN_MODE = UpdateMode("")  # what is assumed of another trainer's mode
 ALL_REDUCES: Mapping[str, AllReduce] = {
     "nccl": AllReduce(
         "rnn_scaling.training.all_reduce.nccl", needs_gpus=True, messages="ring"
@@ -348,18 +413,6 @@ FRAMEWORKS: Mapping[str, Framework] = {
         has_equal_towers=True,
     ),
 }
-ENGINES = {
-    **_modules(
-        "rnn_scaling.training.engines",
-        "local",
-        "collective",
-        "multi_worker",
-        "horovod",
-        "grpc_cluster",
-        "coordinator",
-    ),
-    "alone": Choice("rnn_scaling.training.engines.local"),
-}
 STEPS = _modules(
     "rnn_scaling.training", "towers", "scheduled_step", "sliced_step", "inference_step"
 )
@@ -434,35 +487,32 @@ def load(table: Table, name: str) -> ModuleType:
     return importlib.import_module(table[name].module)
 
 
-def swept(table: Table, distributed: bool = False) -> list[str]:
-    """What a sweep runs when the user names none; `distributed`: one over several workers."""
+def mode_of(name: Any) -> UpdateMode:
+    """Return the update mode with this name; if none has it, what is assumed of one."""
+    return VARIABLE_UPDATES.get(name, UNKNOWN_MODE)
+
+
+def distributed_modes() -> list[str]:
+    """Return the modes in which several processes can take part."""
+    return [name for name, mode in VARIABLE_UPDATES.items() if mode.is_distributed]
+
+
+def swept_modes(distributed: bool = False) -> list[str]:
+    """Return the modes that a sweep runs if the user names none.
+
+    Args:
+      distributed: Whether the sweep has several workers.
+    """
     return [
         name
-        for name, choice in table.items()
-        if choice.is_swept and is_distributed(name) == distributed
+        for name, mode in VARIABLE_UPDATES.items()
+        if mode.is_swept and mode.is_distributed == distributed
     ]
 
 
 def reads(table: Table, name: str, option: str) -> bool:
     """Whether a choice reads an option that not all of them read."""
     return name in table and option in table[name].reads
-
-
-def trains_one_model(mode: Any) -> bool:
-    """Whether the towers of an update mode exchange what they learn; true for an unknown mode."""
-    return mode not in VARIABLE_UPDATES or VARIABLE_UPDATES[mode].trains_one_model
-
-
-def is_distributed(mode: Any) -> bool:
-    """Whether several processes can take part in an update mode; an unknown mode has one process."""
-    return mode in VARIABLE_UPDATES and VARIABLE_UPDATES[mode].engine != "local"
-
-
-def without_exchange(mode: Any) -> str:
-    """The mode in which nothing is exchanged, that the loss of an update mode is split against; itself if it is one."""
-    if mode not in VARIABLE_UPDATES:
-        return UpdateMode.alone
-    return VARIABLE_UPDATES[mode].alone or str(mode)
 
 
 def without_input(source: Any) -> str:
@@ -472,22 +522,6 @@ def without_input(source: Any) -> str:
         if source in DATA_SOURCES and DATA_SOURCES[source].on_device
         else "device"
     )
-
-
-def messages_of(name: str) -> str:
-    """Return how the messages of an all-reduce, or of a mode with its own one, travel.
-
-    Returns:
-      A name of analysis.prediction.curves.ALGORITHMS; "" if that is unknown.
-    """
-    if name in ALL_REDUCES:
-        return ALL_REDUCES[name].messages
-    return VARIABLE_UPDATES[name].messages if name in VARIABLE_UPDATES else ""
-
-
-def has_servers(mode: Any) -> bool:
-    """Whether processes of their own hold the variables of an update mode."""
-    return mode in VARIABLE_UPDATES and VARIABLE_UPDATES[mode].has_servers
 
 
 def readers(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

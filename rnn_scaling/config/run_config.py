@@ -29,6 +29,11 @@ class RunConfig:
     output: options.OutputOptions = options.OutputOptions()
 
     @property
+    def mode(self) -> registry.UpdateMode:
+        """The update mode, which answers questions about itself."""
+        return registry.VARIABLE_UPDATES[self.update.variable_update]
+
+    @property
     def num_towers(self) -> int:
         """Towers of all workers."""
         return self.devices.num_devices * self.cluster.num_workers
@@ -40,16 +45,7 @@ class RunConfig:
 
     def roles(self) -> tuple[str, ...]:
         """What each process of a run is, in the order of ranks: coordinator, worker or ps."""
-        mode, cluster = (
-            registry.VARIABLE_UPDATES[self.update.variable_update],
-            self.cluster,
-        )
-        servers = cluster.num_ps if mode.has_servers else 0
-        return (
-            ("coordinator",) * mode.has_coordinator
-            + ("worker",) * cluster.num_workers
-            + ("ps",) * servers
-        )
+        return self.mode.roles(self.cluster.num_workers, self.cluster.num_ps)
 
     def tower_batch_sizes(self) -> tuple[int, ...]:
         """Samples of each tower of all workers; their sum is the global batch, nothing is dropped."""
@@ -92,8 +88,8 @@ def as_started(
     given: Mapping[str, Any], num_processes: int, num_ps: int | None = None
 ) -> dict[str, Any]:
     """The given options with as many workers and servers (None: not told) as a launcher started, if no option says."""
-    mode = registry.VARIABLE_UPDATES.get(given.get("variable_update", ""))
-    if mode is None or mode.engine == "local" or "num_workers" in given:
+    mode = registry.mode_of(given.get("variable_update"))
+    if not mode.is_distributed or "num_workers" in given:
         return dict(given)
     servers = (
         {"num_ps": given.get("num_ps", num_ps or OPTIONS["num_ps"].default)}

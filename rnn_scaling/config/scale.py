@@ -15,7 +15,7 @@ def axis(config: Mapping[str, Any]) -> str:
     """The option in which the rows of a series differ: the workers of a distributed mode, else the devices."""
     return (
         "num_workers"
-        if registry.is_distributed(config.get("variable_update"))
+        if registry.mode_of(config.get("variable_update")).is_distributed
         else "num_devices"
     )
 
@@ -24,7 +24,7 @@ def num_workers(config: Mapping[str, Any]) -> int:
     """Worker processes; 1 in a mode of one process, whatever the option says."""
     return (
         config.get("num_workers", 1)
-        if registry.is_distributed(config.get("variable_update"))
+        if registry.mode_of(config.get("variable_update")).is_distributed
         else 1
     )
 

@@ -92,7 +92,7 @@ def lateness(run: RunRecord) -> Lateness | None:
     """Which ranks of a run the others wait for; None where it does not have several with batches of their own."""
     if run.workers is None:
         return None
-    exchanges = registry.trains_one_model(full_config(run)["variable_update"])
+    exchanges = registry.mode_of(full_config(run)["variable_update"]).trains_one_model
     return judge_ranks(run.workers, run.batches.warmup, exchanges)
 
 

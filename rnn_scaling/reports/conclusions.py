@@ -115,7 +115,7 @@ def _of_models(
         Statement("none-on-several", values={"series": len(series)})
     ]
     made = [*title, *ranges, *_unranked(series)]
-    if not registry.trains_one_model(series[0].mode):
+    if not registry.mode_of(series[0].mode).trains_one_model:
         return made
     # On the number of devices that most models have.
     _, most = max(
@@ -137,7 +137,9 @@ def _lead(series: Sequence[SeriesSummary]) -> list[Statement]:
             Statement("none-on-several", values={"series": len(series)}),
             *_unranked(series),
         ]
-    one_model = [member for member in several if registry.trains_one_model(member.mode)]
+    one_model = [
+        member for member in several if registry.mode_of(member.mode).trains_one_model
+    ]
     rivals = one_model or several
     candidates, excluded = _sound(rivals)
     if len(rivals) < len(several):
@@ -160,7 +162,7 @@ def _lead(series: Sequence[SeriesSummary]) -> list[Statement]:
 def _cost(summary: Summary, series: Sequence[SeriesSummary]) -> list[Statement]:
     """The lowest cost, if the machines have prices; among series that train one model, if there are any."""
     candidates = [
-        member for member in series if registry.trains_one_model(member.mode)
+        member for member in series if registry.mode_of(member.mode).trains_one_model
     ] or series
     rows = [
         row.row

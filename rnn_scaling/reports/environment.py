@@ -163,7 +163,9 @@ def _link_statements(records: Sequence[RunRecord]) -> list[Statement]:
     counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
     for record in records:
         matrix, towers = record.environment.topology, record.config["num_devices"]
-        exchanges = registry.trains_one_model(record.config.get("variable_update"))
+        exchanges = registry.mode_of(
+            record.config.get("variable_update")
+        ).trains_one_model
         if matrix is not None and exchanges and record.resolved.device_type == "GPU":
             counts[
                 matrix,

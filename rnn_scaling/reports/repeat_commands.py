@@ -25,8 +25,8 @@ def commands(series: SeriesSummary) -> list[str]:
         return [repeated(last, {axis: grown})]
     mode: str = last.config["variable_update"]
     against: dict[str, Sequence[Any]] = {}
-    if registry.trains_one_model(mode):
-        against["variable_update"] = [registry.without_exchange(mode), mode]
+    if registry.mode_of(mode).trains_one_model:
+        against["variable_update"] = [registry.mode_of(mode).without_exchange, mode]
     source: str = last.config["data_source"]
     if source != (without := registry.without_input(source)):
         against["data_source"] = [without, source]

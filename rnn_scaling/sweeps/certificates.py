@@ -64,9 +64,9 @@ def defaults_of(given: Mapping[str, Any], has_launcher: bool = False) -> dict[st
         **({} if "preset" in given else {name: SMALL[name] for name in _sizes(given)}),
         "progress": False,
         "variable_update": mode,
-        "num_devices": 1 if registry.is_distributed(mode) else 2,
+        "num_devices": 1 if registry.mode_of(mode).is_distributed else 2,
     }
-    if registry.is_distributed(mode) and not has_launcher:
+    if registry.mode_of(mode).is_distributed and not has_launcher:
         defaults["num_workers"] = ranks.DEFAULT_WORKERS
     return defaults
 
@@ -97,7 +97,7 @@ def _random_lengths(given: Mapping[str, Any]) -> dict[str, bool]:
 
 def _rate(given: Mapping[str, Any]) -> dict[str, float]:
     """The default learning rate; none for an unknown optimizer."""
-    mode = registry.VARIABLE_UPDATES.get(given.get("variable_update", ""))
+    mode = registry.mode_of(given.get("variable_update"))
     optimizer, longest = (
         given.get("optimizer", DEFAULTS["optimizer"]),
         given.get("max_gradient_norm", 0.0),
@@ -105,7 +105,7 @@ def _rate(given: Mapping[str, Any]) -> dict[str, float]:
     growth = (
         SHORTEST / longest if 0.0 < longest < SHORTEST and optimizer != "adam" else 1.0
     )
-    if mode is not None and mode.has_coordinator:
+    if mode.has_coordinator:
         return {"learning_rate": FIRST_ORDER * growth}
     if optimizer not in LEARNING_RATES:
         return {}

@@ -93,8 +93,9 @@ def _defaults(
     """What is compared of the options that the user does not give."""
     if first.num_towers == 1:
         return {}
-    swept = registry.swept(registry.VARIABLE_UPDATES, first.cluster.num_workers > 1)
-    modes = list(lists.get("variable_update", filter(registry.trains_one_model, swept)))
+    swept = registry.swept_modes(first.cluster.num_workers > 1)
+    exchanging = [mode for mode in swept if registry.mode_of(mode).trains_one_model]
+    modes = list(lists.get("variable_update", exchanging))
     readers = registry.readers(registry.VARIABLE_UPDATES)
     values, devices = {"variable_update": modes}, first.devices.num_devices
     # Over several workers auto is collective.

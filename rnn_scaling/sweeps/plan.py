@@ -188,7 +188,7 @@ def _defaults(
     most = num_gpus if on_gpus else num_cores // cores_per_device
     defaults: dict[str, list[Any]] = {
         "encoder_type": _swept_encoders(lists),
-        "variable_update": registry.swept(registry.VARIABLE_UPDATES, has_workers),
+        "variable_update": registry.swept_modes(has_workers),
         "num_devices": device_counts(1 if has_workers else most),
         "preset": ["seed" if on_gpus else "small"],
     }

@@ -118,11 +118,7 @@ class Starter:
 
 def _counted(config: RunConfig) -> str:
     """The command of a run on this machine, up to its flags."""
-    servers = (
-        f" --ps={config.cluster.num_ps}"
-        if registry.has_servers(config.update.variable_update)
-        else ""
-    )
+    servers = f" --ps={config.cluster.num_ps}" if config.mode.has_servers else ""
     return f"{COMMAND} --workers={config.cluster.num_workers}{servers} --"
 
 
@@ -156,9 +152,7 @@ def _on_loopback(count: int) -> list[dict[str, str]]:
 @contextlib.contextmanager
 def fenced(config: RunConfig, tasks: Sequence[Task]) -> Iterator[list[Task]]:
     """The tasks of a run, in a private network if the system allows one."""
-    exchanges = registry.VARIABLE_UPDATES[
-        config.update.variable_update
-    ].trains_one_model
+    exchanges = config.mode.trains_one_model
     with fence.network() as network:
         if exchanges and not network.enter:
             _warn_of_open_ports(network.reason)
@@ -183,7 +177,7 @@ def each_rank(
 ) -> list[Task]:
     """A task for each rank of a run, all with the same new token."""
     # A coordinator continues when a worker dies; in all other modes the run ends.
-    survives = registry.VARIABLE_UPDATES[config.update.variable_update].has_coordinator
+    survives = config.mode.has_coordinator
     token = {tokens.VARIABLE: tokens.generate()}
     return [
         Task(
@@ -311,10 +305,8 @@ def checked(
     given, _ = flags.parsed(words, OPTIONS)  # `conflicts.checked` reports what is wrong
     mode = given.get("variable_update", DEFAULT_MODE)
     defaults: dict[str, Any] = {"variable_update": mode}
-    if mode in registry.VARIABLE_UPDATES and not registry.is_distributed(mode):
-        several = registry.either(
-            filter(registry.is_distributed, registry.VARIABLE_UPDATES)
-        )
+    if mode in registry.VARIABLE_UPDATES and not registry.mode_of(mode).is_distributed:
+        several = registry.either(registry.distributed_modes())
         wrong.append(
             f"--variable_update={mode} runs in one process; use {several}, or the command train"
         )

@@ -106,8 +106,7 @@ def _start(config: RunConfig, state: RunState, cluster: Alone) -> Engine:
     """The engine of the run's update mode, once all processes have met."""
     if cluster.size > 1:
         state.enter("cluster")
-    mode = registry.VARIABLE_UPDATES[config.update.variable_update]
-    return registry.load(registry.ENGINES, mode.engine).start(
+    return registry.load(registry.ENGINES, config.mode.engine).start(
         Request(
             config.devices.device,
             config.devices.num_devices,
@@ -151,7 +150,7 @@ def _announce(config: RunConfig, resolved: dict[str, Any]) -> None:
         ]
         entry.note(f"all-reduce auto is {all_reduce_spec.format(segments)} here")
     mode, source = config.update.variable_update, config.data.data_source
-    if registry.VARIABLE_UPDATES[mode].has_global_batch and not registry.reads(
+    if config.mode.cuts_global_batch and not registry.reads(
         registry.DATA_SOURCES, source, "prefetch_data_to_device"
     ):
         entry.note(
@@ -174,11 +173,7 @@ def build(
         registry.load(registry.DATA_SOURCES, config.data.data_source).build
     )
     source = build_source(feed)
-    kind = (
-        registry.VARIABLE_UPDATES[config.update.variable_update].step
-        if trains
-        else "inference_step"
-    )
+    kind = config.mode.step if trains else "inference_step"
     step = registry.load(registry.STEPS, kind).build(
         workload, source, update, engine, config
     )
@@ -275,7 +270,7 @@ def feed_of(
         engine.devices,
         config.training.global_batch_size > 0,
     )
-    if registry.VARIABLE_UPDATES[config.update.variable_update].has_global_batch:
+    if config.mode.cuts_global_batch:
         batch_sizes, devices, split = (sum(batch_sizes),), (engine.host,), False
     return Feed(
         config.data,

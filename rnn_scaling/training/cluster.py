@@ -15,7 +15,6 @@ from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
 from rnn_scaling.cluster.launch import NETWORK, Launch
 from rnn_scaling.cluster.member import Member
 from rnn_scaling.cluster.peers import Hello, Peer, ranks_text
-from rnn_scaling.config import registry
 from rnn_scaling.config.run_config import GROUP_OF, RunConfig
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.workers import (
@@ -148,8 +147,7 @@ class Cluster(Alone):
             self.role, _compared(config), _versions(), launch.engine_address()
         )
         # A coordinator hands the steps of a worker that dies to others.
-        mode = registry.VARIABLE_UPDATES[config.update.variable_update]
-        survives = ("worker",) if mode.has_coordinator else ()
+        survives = ("worker",) if config.mode.has_coordinator else ()
         self._member = Member(
             launch, hello, self._timeout_s, self._heartbeat_s, survives
         )

@@ -21,7 +21,7 @@ from typing import Any
 from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
 from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.config.conditions import is_read
-from rnn_scaling.config.registry import DATA_SOURCES, TEXT_FILES, either, has_servers
+from rnn_scaling.config.registry import DATA_SOURCES, TEXT_FILES, either
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.data import corpus
 from rnn_scaling.records.parts import RunError
@@ -266,7 +266,7 @@ class Run:
         rank = self._cluster.rank
         if not directory:
             return
-        if rank and has_servers(self.config.update.variable_update):
+        if rank and self.config.mode.has_servers:
             return  # rank 0 runs all steps
         if not self.config.model.trains:
             self.state.weights = checkpoint_folder.trained(directory, self.config)

@@ -75,9 +75,7 @@ class SerialGradients:
         feed = dataclasses.replace(
             feed, options=options, devices=devices, first_tower=0
         )
-        is_cut = registry.VARIABLE_UPDATES[
-            config.update.variable_update
-        ].has_global_batch
+        is_cut = config.mode.cuts_global_batch
         self._slices = list(config.tower_batch_sizes()) if is_cut else []
         build_source = registry.load(
             registry.DATA_SOURCES, config.data.data_source

@@ -61,7 +61,7 @@ def guarantee_of(config: RunConfig) -> Guarantee:
     if update.compress_gradients in ("bfloat16", "float16"):
         share = max(share, lost * config.num_towers)
     return Guarantee(
-        shares_one_model=registry.trains_one_model(update.variable_update),
+        shares_one_model=registry.mode_of(update.variable_update).trains_one_model,
         late=update.variable_consistency == "relaxed",
         staged=update.staged_vars,
         share=share,

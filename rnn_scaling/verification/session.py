@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rnn_scaling.cluster.launch import Launch
-from rnn_scaling.config import registry
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.system import entry
@@ -94,8 +93,7 @@ def _watch(run: RunView, check_step: StepCheck | None) -> Watch:
         from rnn_scaling.verification.machine import MachineCheck
 
         return MachineCheck(run.config, run.engine, run.step, check_step)
-    mode = registry.VARIABLE_UPDATES[run.config.update.variable_update]
-    if mode.has_coordinator and run.engine.strategy is not None:
+    if run.config.mode.has_coordinator and run.engine.strategy is not None:
         from rnn_scaling.verification.asynchronous import AsynchronousCertifier
 
         return AsynchronousCertifier(run.config, run.engine, run.step)

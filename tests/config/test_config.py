@@ -719,7 +719,7 @@ def test_a_source_that_reads_prefetching_prefetches_unless_told(monkeypatch):
 
 def test_a_mode_that_nobody_knows_trains_one_model():
     assert [
-        registry.trains_one_model(mode)
+        registry.mode_of(mode).trains_one_model
         for mode in ("independent", "mirrored", "older", None)
     ] == [*(False, True, True, True)]
 

@@ -223,7 +223,7 @@ def judge_one_model(made, lead):
     one = [
         each
         for each in several
-        if registry.trains_one_model(each.rows[0].row.config["variable_update"])
+        if registry.mode_of(each.rows[0].row.config["variable_update"]).trains_one_model
     ]
     candidates = one or several
     right = [

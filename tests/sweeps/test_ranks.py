@@ -13,10 +13,8 @@ from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.estimate import given_limit
 from rnn_scaling.system.processes.process import Ended
 
-MODE = registry.UpdateMode("no.module", engine="far")
-ASYNC = registry.UpdateMode(
-    "no.module", engine="far", has_servers=True, has_coordinator=True
-)
+MODE = registry.UpdateMode("no.module", engine="collective")
+ASYNC = registry.UpdateMode("no.module", engine="coordinator")
 SEVERAL = {"variable_update": "collective_all_reduce", "num_workers": 3}
 LOST = Ended(-9, False, ["[worker 2] x", "error: worker 2: gone"], 2, (1, 1, -9))
 

@@ -25,7 +25,9 @@ from tests.support.training import (
 )
 
 OF_ONE_PROCESS = sorted(
-    mode for mode in registry.VARIABLE_UPDATES if not registry.is_distributed(mode)
+    mode
+    for mode in registry.VARIABLE_UPDATES
+    if not registry.mode_of(mode).is_distributed
 )
 OF_SEVERAL = {  # mode -> the file whose test trains it in several processes; in one it is a mode of above
     "collective_all_reduce": "test_cluster.py",

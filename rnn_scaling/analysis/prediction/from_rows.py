@@ -240,9 +240,7 @@ def _algorithm(row: Row) -> str:
     )
     if mode is None:
         return ""
-    if not mode.trains_one_model:
-        return "none"
-    return SERVER if mode.has_one_copy else registry.messages_of(_all_reduce(row))
+    return mode.messages(_all_reduce(row))
 
 
 def _all_reduce(row: Row) -> str:
@@ -253,7 +251,7 @@ def _all_reduce(row: Row) -> str:
 
 def _alone(row: Row) -> tuple:
     """The key of the row that trains the same on as many devices without any exchange."""
-    alone = registry.without_exchange(row.config["variable_update"])
+    alone = registry.mode_of(row.config["variable_update"]).without_exchange
     return row_key(row.config, row.unit, variable_update=alone) + row.facts
 
 

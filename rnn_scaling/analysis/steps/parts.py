@@ -199,7 +199,7 @@ def split_steps(records: Sequence[RunRecord]) -> StepParts | None:
     if not traces:
         return None
     config = records[0].config
-    one_model = registry.trains_one_model(config.get("variable_update"))
+    one_model = registry.mode_of(config.get("variable_update")).trains_one_model
     synchronous = one_model and config.get("variable_consistency") != "relaxed"
     return StepParts(tuple(traces), synchronous, bool(config.get("xla")))
 

@@ -55,7 +55,7 @@ def _page(groups: Mapping[str, Mapping[str, str]]) -> str:
 def console(started_as: str = "rnn-scaling") -> None:
     """What the console script rnn-scaling calls; `started_as` is how the user typed it, unless start.py has said."""
     entry.call_program(started_as)
-    entry.leave(main, at_once=sys.argv[1:2] in (["train"], ["decode"]))
+    entry.leave(main, at_once=sys.argv[1:2] == ["train"])
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""python -m rnn_scaling inspect: operators and kernels of a step, counted, side by side, and why they differ."""
+"""python -m rnn_scaling inspect [SOURCE]: operators, kernels and parts of a step."""
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling.commands import inspect_files
+from rnn_scaling.commands.inspect_files import ReadingOptions
 from rnn_scaling.config import flags
 from rnn_scaling.config.flags import option
 from rnn_scaling.config.registry import kernels
@@ -14,11 +16,12 @@ from rnn_scaling.sweeps.plan import plan, split
 from rnn_scaling.sweeps.ranks import TRAINER
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 from rnn_scaling.system import entry
+from rnn_scaling.system.files import input_files
 from rnn_scaling.system.machine.gpus import machine_size
 
 USAGE = f"""\
-How many operators does the graph have, how many kernels does a step run, and why does one encoder need so many more
-than another? Runs the trainer for every combination of the values, counts, and compares. Defaults:
+How many operators does the graph have, how many kernels does a step run, and where does a step go? Without SOURCE, runs
+the trainer for every combination of the values, counts, and compares. Defaults:
 
     --encoder_type={",".join(kernels.of_cell("lstm"))}, or those of --unit_type, --variable_update=replicated
     --num_batches=3 --num_warmup_batches=2
@@ -27,15 +30,29 @@ than another? Runs the trainer for every combination of the values, counts, and 
 
     ./run.sh inspect --encoder_type=cudnn_lstm,dynamic_rnn --num_devices=1,2
     ./run.sh inspect --num_devices=1 --src_max_len=10,20,30    also how kernels grow with a length
-    ./run.sh inspect --num_devices=1 --repeats=2               do two processes count the same?
 
 Any flag of the trainer (./run.sh train --help) accepts a list. Counts come from TensorFlow's own graphs and profiler
 (docs/inspect.md). They must be the same in every run of a configuration; runs that differ are named. Prints the tables
 and what is on each device. The records, inspect.md (everything, with the place of each variable) and inspect.json go to
 --out. Every run is a process. The same command continues where it stopped.
 
-Exit status: 0 counted, 1 a run failed, counts differ between repeats, or the folder cannot be written, 2 the flags
-conflict, the folder is in use or holds records of other flags, 130 interrupted."""
+With SOURCE, it reads what was measured:
+
+    ./run.sh inspect run.json              a record of a run with --trace_batches=5
+    ./run.sh inspect logs/a                a --log_dir, or a folder of records
+    ./run.sh inspect run.json --picture=step.png > step.md
+    ./run.sh inspect report1.sqlite --from=2.0 --to=2.5
+
+Of a traced run it shows for each tower the parts of the step (forward, backward, update, exposed exchange, waiting,
+idle), who is last, kernels by phase, what tracing cost, and the seconds of the whole run, by rank if there are several.
+LOG_DIR/trace.json.gz has every event: open it at ui.perfetto.dev. docs/phases.md explains every part.
+
+Of a database of Nsight Systems (nsys export --type=sqlite REPORT) or nvprof (-o), it shows time by kernel and by copy
+kind, busy and idle time of each device, hidden and exposed communication, and gaps. TIME is in seconds after the first
+event, 1.25, or in nanoseconds of the database's own clock, 1250000000ns. docs/trace-db.md explains every number.
+
+Exit status: 0 counted or shown, 1 a run failed, counts differ between repeats, a SOURCE could not be used, or a file
+cannot be written, 2 the flags conflict, the folder is in use or holds records of other flags, 130 interrupted."""
 
 MOST = OPTIONS["trace_batches"].metadata["maximum"]
 DEFAULTS: dict[str, list[Any]] = {
@@ -65,20 +82,34 @@ class InspectOptions:
 
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
+    """Run the command; return its exit status."""
     groups = [InspectOptions, ConductOptions]
-    flags.answer(words, USAGE, groups, "inspect")
+    flags.answer(words, USAGE, [*groups, ReadingOptions], "inspect")
+    own_fields = flags.fields([*groups, ReadingOptions])
+    given, _ = flags.parsed(words, {**OPTIONS, **own_fields}, lists=True)
+    if "sources" in given:
+        return _read(words)
     (options, how), lists = split(words, groups)
     runs = plan({**DEFAULTS, **lists}, **machine_size())
-    out, runner = Path(options.out), SuiteTrainer(trainer, how.launch)
+    out = Path(options.out)
+    runner = SuiteTrainer(trainer, how.launch)
     done = conduct_sweep(
         runs, options.repeats, out, how, again=["inspect", *words], trainer=runner
     )
     if done.exit_status is not None:
         return done.exit_status
-    from rnn_scaling.reports import (
-        counts_report,
-    )  # loads numpy, which a wrong flag need not wait for
+    # Imported here, because it loads numpy, which a wrong flag need not wait for.
+    from rnn_scaling.reports import counts_report
 
     failed = done.print_failures()
     whole = counts_report.report(out, done.records)
     return entry.EXIT_OK if whole and not failed else entry.EXIT_FAILED
+
+
+def _read(words: Sequence[str]) -> int:
+    """Show what the command line names, instead of making runs."""
+    groups = [ReadingOptions, flags.FileOptions]
+    given, lines = flags.parsed(words, flags.fields(groups))
+    options, files = flags.build(groups, given, lines)
+    input_files.allow(files.max_file_mb)
+    return inspect_files.answer(options, set(given))

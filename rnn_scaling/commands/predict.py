@@ -1,10 +1,12 @@
-"""python -m rnn_scaling predict FOLDER|TABLE: what more devices would do, with intervals and a track record."""
+"""python -m rnn_scaling predict SOURCE: more devices, changes of a step, simulations."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 
-from rnn_scaling.commands.prediction_options import PredictOptions
+from rnn_scaling.commands.prediction_options import PredictionOptions, SimulationOptions
 from rnn_scaling.config import flags
 from rnn_scaling.system import entry
+from rnn_scaling.system.files import input_files
 
 USAGE = """\
 Predicts the rate on more devices than were measured, with 95 % intervals: from a folder of run records, or from
@@ -12,44 +14,113 @@ any table of rates, speedups or seconds over numbers of devices (Markdown, HTML,
 
     ./run.sh predict results/mine --num_devices=8,32
     ./run.sh predict README.md --num_devices=16 --series=resnet50
-    ./run.sh predict results/mine --num_devices=64 --links=links.json
     ./run.sh predict results/mine --num_devices=64 --link_gbit=100 --latency_us=5
     ./run.sh predict results/mine --num_devices=8,16,32 --items=1e10 --max_global_batch=4096    hours and cost
     ./run.sh predict --track_record            how often predictions were right
 
 Without --num_devices, twice the largest measured number is predicted, on twice the machines. More than 8 times that
 number is only predicted with --far. At least two numbers of devices must be measured; one, two and four give narrower
-intervals. A table has no repeats, so its intervals are wider. A table of times is answered in its own unit. Each
-prediction from a folder is kept in its subfolder predictions. When a predicted number of devices is measured later,
-predict and report say whether the interval held. --output writes prediction.json, .html and .png. docs/predict.md
-explains the intervals and how a hit is judged.
+intervals. Each prediction from a folder is kept in its subfolder predictions. When a predicted number of devices is
+measured later, predict and report say whether the interval held. docs/predict.md explains the intervals.
 
-Exit status: 0 at least one series was predicted, 1 a file cannot be written, 2 nothing can be predicted, or wrong
-use. With --track_record: 0, even without predictions."""
+--what_if says which change would help most: for each change alone and for all together, the rate and the efficiency,
+largest gain first. One device must be among the measured numbers.
+
+    ./run.sh predict results/mine --what_if                  no exchange, no jitter, twice the batch, device or link
+    ./run.sh predict results/mine --what_if=batch_size=2x,exchange=half
+    ./run.sh predict results/mine --what_if=link_gbit=100 --links=results/links/links.json
+
+--simulate simulates steps on --num_devices devices, event by event: each computes with jitter, waits for the others,
+and exchanges gradients over links. It prints what jitter, stragglers, failures and links cost. A folder gives step
+times, contention and the exchange; without one, --step_ms and the exchange are stated. Simulated rates have no
+intervals, because the error of the assumptions is unknown. The same --seed gives the same result.
+
+    ./run.sh predict --simulate results/mine --num_devices=64,512 --stragglers=1% --link_failures=0.01%
+    ./run.sh predict --simulate --step_ms=100 --exchange_mb=100 --link_gbit=25 --jitter=5% --num_devices=8,64
+
+--output writes prediction.json, .html and .png, or whatif and simulation instead of prediction.
+
+Exit status: 0 at least one series was answered, 1 a file cannot be written, 2 nothing can be said, or wrong use. With
+--track_record: 0, even without predictions."""
+
+QUESTIONS = ("what_if", "simulate", "track_record")
+# Options that a question does not use.
+_SIZES = ("items", "machines", "machine", "max_global_batch")
+UNUSED = {
+    "what_if": _SIZES,
+    "simulate": (*_SIZES, "far"),
+    "track_record": (*_SIZES, "far", "num_devices", "series"),
+}
 
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    options = flags.read(words, USAGE, PredictOptions, "predict")
-    wrong = []
-    if len(options.sources) != 1 and not options.track_record:
-        given = " ".join(map(str, options.sources)) or "nothing"
-        wrong.append(
-            f"expected one folder of run records or one file with tables, got {given}; see predict --help"
-        )
-    if wrong := wrong or [
-        f"{path}: no such file or folder"
-        for path in options.sources
-        if not path.exists()
-    ]:
+    """Run the command; return its exit status."""
+    groups = [PredictionOptions, SimulationOptions, flags.FileOptions]
+    flags.answer(words, USAGE, groups, "predict")
+    given, lines = flags.parsed(words, flags.fields(groups))
+    options, assumed, files = flags.build(groups, given, lines)
+    if wrong := list(_mistakes(options, assumed, set(given))):
         raise entry.Refusal(*wrong)
-    from rnn_scaling.commands import (
-        prediction_results,
-    )  # late: help and mistakes do not wait for it
+    input_files.allow(files.max_file_mb)
+    # Imported here, because help and mistakes do not wait for numpy.
+    from rnn_scaling.commands import prediction_results as results
 
-    if options.track_record:
-        found = prediction_results.track_record(options.sources)
+    if options.what_if is not None:
+        results.tell_changes(results.what_if(options), options)
+    elif options.simulate:
+        from rnn_scaling.commands import prediction_simulation
+
+        found = prediction_simulation.simulate(options, assumed)
+        results.tell(found, options, "simulation")
+    elif options.track_record:
+        results.tell(results.track_record(options.sources), options, "prediction")
     else:
-        found = prediction_results.predict(options.sources[0], options)
-    prediction_results.tell(found, options, "prediction")
+        results.tell(results.predict(options), options, "prediction")
     return entry.EXIT_OK
+
+
+def _mistakes(
+    options: PredictionOptions, assumed: SimulationOptions, given: set[str]
+) -> Iterator[str]:
+    """Yield what is wrong with options that are right by themselves."""
+    asked = [name for name in QUESTIONS if getattr(options, name) not in (None, False)]
+    if len(asked) > 1:
+        names = " and ".join(f"--{name}" for name in asked)
+        yield f"{names} are different questions; ask one of them"
+    for question in asked:
+        for name in UNUSED[question]:
+            if name in given:
+                yield f"--{name} would be ignored with --{question}; leave it out"
+    if options.simulate:
+        yield from _mistakes_of_simulation(options, assumed)
+    else:
+        for field in dataclasses.fields(assumed):
+            if field.name in given:
+                yield f"--{field.name} is for simulations; add --simulate"
+        if len(options.sources) != 1 and not options.track_record:
+            sources = " ".join(map(str, options.sources)) or "nothing"
+            yield (
+                "expected one folder of run records or one file with tables, got "
+                f"{sources}; see predict --help"
+            )
+            return
+    for path in options.sources:
+        if not path.exists():
+            yield f"{path}: no such file or folder"
+
+
+def _mistakes_of_simulation(
+    options: PredictionOptions, assumed: SimulationOptions
+) -> Iterator[str]:
+    if not options.num_devices:
+        yield (
+            "--num_devices is missing; name the numbers of devices to simulate, as "
+            "--num_devices=8,64"
+        )
+    if len(options.sources) + (assumed.step_ms is not None) != 1:
+        yield (
+            "name either one folder of run records or --step_ms=...; see predict --help"
+        )
+    if assumed.fabric_gbit is not None and options.devices_per_machine is None:
+        yield "--fabric_gbit needs the size of a machine; add --devices_per_machine=..."

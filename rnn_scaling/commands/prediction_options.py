@@ -1,9 +1,8 @@
-"""The flags that `predict`, `whatif` and `simulate` share."""
+"""The flags of `predict`: the question, what is known, and what a simulation states."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,39 +10,113 @@ from rnn_scaling.config import flags
 from rnn_scaling.config.flags import option
 from rnn_scaling.system import entry
 
-if TYPE_CHECKING:  # help and wrong flags do not wait for it
+if TYPE_CHECKING:  # Help and wrong flags do not wait for numpy.
     from rnn_scaling.analysis.prediction.curves import Link
 
 BITS = 8
-LARGEST = 1_000_000  # devices
-WORDS = {"half": 0.5, "quarter": 0.25, "none": 0.0}
-MOST = 1e6  # times
+MOST_DEVICES = 1_000_000
+FACTOR_WORDS = {"half": 0.5, "quarter": 0.25, "none": 0.0}
+MOST_TIMES = 1e6
+MOST_UNITS = 1e9  # Gbit/s, microseconds, milliseconds or MB
+STANDARD = "true"  # the value of a bare --what_if
+# Name of a change -> the smallest value that it takes.
+LEAST_OF_CHANGE = {
+    "batch_size": 1 / MOST_TIMES,
+    "compute": 1 / MOST_TIMES,
+    "exchange": 0.0,
+    "jitter": 0.0,
+    "link_gbit": 1e-6,
+    "latency_us": 0.0,
+}
+LINK_CHANGES = ("link_gbit", "latency_us")
 
 
 def device_counts(text: str) -> tuple[int, ...]:
-    """ "8,64" -> (8, 64), in rising order; a ValueError says what the text must be."""
+    """Parse "8,64" as (8, 64), in rising order; a ValueError says what is allowed."""
     words = [word.strip() for word in text.split(",")]
     if not all(
-        word.isdecimal() and len(word) <= 7 and 1 <= int(word) <= LARGEST
+        word.isdecimal() and len(word) <= 7 and 1 <= int(word) <= MOST_DEVICES
         for word in words
     ):
         raise ValueError(
-            f"whole numbers from 1 to {LARGEST}, separated by commas, as 8,64,512"
+            f"whole numbers from 1 to {MOST_DEVICES}, separated by commas, as 8,64,512"
         )
     return tuple(sorted({int(word) for word in words}))
 
 
+def changes(text: str) -> tuple[tuple[str, float], ...]:
+    """Parse "batch_size=2x,exchange=half" as pairs of name and number.
+
+    A bare --what_if has no pairs: it asks for the standard changes.
+    """
+    found: dict[str, float] = {}
+    for part in text.split(",") if text != STANDARD else ():
+        name, _, value = part.strip().partition("=")
+        if name not in LEAST_OF_CHANGE or name in found:
+            names = ", ".join(LEAST_OF_CHANGE)
+            raise ValueError(f"NAME=VALUE,..., with each name once, of {names}")
+        found[name] = _amount(name, value)
+    if "latency_us" in found and "link_gbit" not in found:
+        raise ValueError("a link with its rate: link_gbit=...,latency_us=...")
+    return tuple(found.items())
+
+
+def _amount(name: str, text: str) -> float:
+    """Parse the value of a change: "2x", "half", "0.5", or the number of a link."""
+    is_of_link = name in LINK_CHANGES
+    word = text.strip().lower()
+    try:
+        if word in FACTOR_WORDS and not is_of_link:
+            amount = FACTOR_WORDS[word]
+        else:
+            amount = float(word if is_of_link else word.removesuffix("x"))
+    except ValueError:
+        amount = -1.0
+    least = LEAST_OF_CHANGE[name]
+    most = MOST_UNITS if is_of_link else MOST_TIMES
+    if least <= amount <= most:
+        return amount
+    rule = "a number" if is_of_link else "a factor such as 2x, 0.5 or half"
+    if not least:
+        rule += ", or 0" if is_of_link else ", or none"
+    raise ValueError(f"a list in which {name} is {rule}")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictionOptions:
-    """Prediction."""
+    """Predict."""
 
+    sources: tuple[Path, ...] = flags.positional(
+        "folder of run records, or a file with tables; with --track_record, any "
+        "folders (default then: results)",
+        shown="SOURCE",
+        several=True,
+        default=(),
+    )
     num_devices: tuple[int, ...] = option(
         (),
-        "numbers of devices (default: the largest measured number for whatif, twice as many for predict)",
+        "numbers of devices (default: twice the largest measured number; with "
+        "--what_if that number)",
         parse=device_counts,
         shown="N,...",
     )
     series: str = option("", "only series whose names contain this text (default: all)")
+    what_if: tuple[tuple[str, float], ...] | None = option(
+        None,
+        "what these changes would do: batch_size, compute, exchange and jitter by a "
+        "factor (2x, half, none), link_gbit and latency_us of a new link (default "
+        "without a value: each loss removed, twice the batch, device and link)",
+        parse=changes,
+        shown="CHANGE=VALUE,...",
+        bare=True,
+    )
+    simulate: bool = option(
+        False, "simulate every step of every device instead", bare=True
+    )
+    track_record: bool = option(
+        False,
+        "print how often predictions in these folders and their subfolders were right",
+    )
     links: Path | None = option(
         None,
         "links.json of ./run.sh links, for one machine (default: none)",
@@ -53,48 +126,19 @@ class PredictionOptions:
         None,
         "Gbit/s of the links between devices, or machines (default: unknown)",
         minimum=1e-6,
-        maximum=1e9,
+        maximum=MOST_UNITS,
     )
     latency_us: float | None = option(
         None,
         "latency of a message on those links, in microseconds (default: 0)",
         minimum=0,
-        maximum=1e9,
+        maximum=MOST_UNITS,
     )
     devices_per_machine: int | None = option(
         None,
         "devices that share the cores and memory of a machine (default: unknown)",
         minimum=1,
-        maximum=LARGEST,
-    )
-    output: Path | None = option(
-        None, "folder for the files (default: no files)", shown="DIR"
-    )
-    format: str = option("text", "what is printed", choices=("text", "json"))
-
-    @property
-    def stated_link(self) -> Link | None:
-        """The link that the user states. Raises Refusal for a latency without a rate."""
-        from rnn_scaling.analysis.prediction.curves import Link
-
-        if self.link_gbit is not None:
-            return Link(1e-6 * (self.latency_us or 0.0), 1e9 * self.link_gbit / BITS)
-        if self.latency_us is not None:
-            raise entry.Refusal(
-                "--latency_us needs the rate of the same link; add --link_gbit=..."
-            )
-        return None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictOptions(PredictionOptions):
-    """Predict."""
-
-    sources: tuple[Path, ...] = flags.positional(
-        "folder of run records, or a file with tables; with --track_record, any folders (default then: results)",
-        shown="SOURCE",
-        several=True,
-        default=(),
+        maximum=MOST_DEVICES,
     )
     items: float | None = option(
         None,
@@ -110,59 +154,103 @@ class PredictOptions(PredictionOptions):
     )
     max_global_batch: int | None = option(
         None,
-        "most samples of all devices in a step; more devices are left out (default: no limit)",
+        "most samples of all devices in a step; more devices are left out (default: "
+        "no limit)",
         minimum=1,
     )
     far: bool = option(
         False,
         "also predict more than 8 times the largest measured number of devices",
     )
-    track_record: bool = option(
-        False,
-        "print how often predictions in these folders and their subfolders were right",
+    output: Path | None = option(
+        None, "folder for the files (default: no files)", shown="DIR"
     )
+    format: str = option("text", "what is printed", choices=("text", "json"))
+
+    @property
+    def source(self) -> Path:
+        """The folder or file of a question about one."""
+        return self.sources[0]
+
+    @property
+    def stated_link(self) -> Link | None:
+        """The link that the user states. Raises Refusal for a latency without a rate."""
+        if self.link_gbit is not None:
+            return link_of(self.link_gbit, self.latency_us or 0.0)
+        if self.latency_us is not None:
+            raise entry.Refusal(
+                "--latency_us needs the rate of the same link; add --link_gbit=..."
+            )
+        return None
 
 
-def factor(text: str, least: float = 0.0) -> float:
-    """ "2x", "half" or "0.5" -> the factor; a ValueError says what the text must be."""
-    word = text.strip().lower()
-    try:
-        found = WORDS[word] if word in WORDS else float(word.removesuffix("x"))
-    except ValueError:
-        found = -1.0
-    if not least <= found <= MOST:
-        raise ValueError(
-            f"a factor such as 2x, 0.5{' or half' if least else ', half or none'}"
-        )
-    return found
+def link_of(gbit: float, latency_us: float) -> Link:
+    """Return a link of this rate and latency."""
+    from rnn_scaling.analysis.prediction.curves import Link
 
-
-def _factor(help: str, least: float = 0.0) -> float | None:
-    return option(
-        None, help, parse=functools.partial(factor, least=least), shown="FACTOR"
-    )
+    return Link(1e-6 * latency_us, 1e9 * gbit / BITS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WhatifOptions(PredictionOptions):
-    """Whatif."""
+class SimulationOptions:
+    """Simulation: what --simulate assumes."""
 
-    source: Path = flags.positional(
-        "folder of run records, or a file with tables", shown="SOURCE"
+    steps: int = option(1000, "steps of a run", minimum=20, maximum=1_000_000)
+    seed: int = option(1, "of the random numbers", minimum=0, maximum=2**32)
+    step_ms: float | None = option(
+        None,
+        "step time of one device, instead of a folder (default: as recorded)",
+        minimum=1e-6,
+        maximum=MOST_UNITS,
     )
-    batch_size: float | None = _factor(
-        "samples of a step, by a factor (default: unchanged)", 1 / MOST
+    exchange_mb: float | None = option(
+        None,
+        "MB of gradients that devices sum in a step (default: as recorded)",
+        minimum=0,
+        maximum=MOST_UNITS,
     )
-    compute: float | None = _factor(
-        "speed of a device, by a factor (default: unchanged)", 1 / MOST
+    algorithm: str = option(
+        "",
+        "how gradients are exchanged (default: as recorded, else ring)",
+        choices=("ring", "tree", "hierarchical", "parameter_server", "none"),
     )
-    exchange: float | None = _factor(
-        "time of the exchange, by a factor or none (default: unchanged)"
+    servers: int | None = option(
+        None,
+        "parameter servers on their own nodes (default: as recorded, else a device)",
+        minimum=1,
+        maximum=MOST_DEVICES,
     )
-    jitter: float | None = _factor(
-        "waiting for the slowest device, by a factor or none (default: unchanged)"
+    exchange_every: int = option(
+        1, "local SGD: steps between two exchanges", minimum=1, maximum=1_000_000
     )
-    far: bool = option(
-        False,
-        "also predict more than 8 times the largest measured number of devices",
+    fabric_gbit: float | None = option(
+        None,
+        "Gbit/s of a machine's link to the others; --link_gbit is then inside "
+        "(default: none)",
+        minimum=1e-6,
+        maximum=MOST_UNITS,
+    )
+    jitter: float | None = option(
+        None,
+        "standard deviation / mean of step times (default: measured step times)",
+        parse=flags.share,
+        shown="SHARE",
+    )
+    stragglers: float = option(
+        0.0,
+        "share of the devices that compute slower",
+        parse=flags.share,
+        shown="SHARE",
+    )
+    straggler_factor: float = option(
+        1.5, "by which these compute longer", minimum=1, maximum=1e6
+    )
+    link_failures: float = option(
+        0.0,
+        "share of the links that fail in an exchange",
+        parse=flags.share,
+        shown="SHARE",
+    )
+    failure_s: float = option(
+        1.0, "time that a failed link is down, in seconds", minimum=0, maximum=1e6
     )

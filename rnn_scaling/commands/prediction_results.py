@@ -1,4 +1,4 @@
-"""What `predict` and `whatif` find, from the series of a folder or a table and from predictions that folders keep."""
+"""What `predict` finds in the series of a folder or a table, and in kept predictions."""
 
 import dataclasses
 import datetime
@@ -10,17 +10,14 @@ from typing import Any, TypeVar
 from rnn_scaling.analysis import prices
 from rnn_scaling.analysis.prediction import changes, predicting, sizing
 from rnn_scaling.analysis.prediction import track_record as records
-from rnn_scaling.analysis.prediction.changes import Sensitivity
+from rnn_scaling.analysis.prediction.changes import Change, Sensitivity
 from rnn_scaling.analysis.prediction.curves import CannotPredict, Prediction
 from rnn_scaling.analysis.prediction.from_rows import MeasuredSeries
 from rnn_scaling.analysis.prediction.sizing import Sizes
 from rnn_scaling.analysis.prediction.track_record import Case
+from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, interval_values
-from rnn_scaling.commands.prediction_options import (
-    PredictionOptions,
-    PredictOptions,
-    WhatifOptions,
-)
+from rnn_scaling.commands.prediction_options import PredictionOptions, link_of
 from rnn_scaling.commands.prediction_series import chosen, every_series
 from rnn_scaling.records import predictions
 from rnn_scaling.reports import report_files
@@ -38,14 +35,19 @@ from rnn_scaling.system import entry
 from rnn_scaling.system.files import terminal
 
 Answer = TypeVar("Answer")
-DEFAULT = Path("results")  # whose subfolders hold predictions
+DEFAULT = Path("results")  # its subfolders hold predictions
 
 
-def predict(source: Path, options: PredictOptions) -> PredictionReport:
-    """Predicts the chosen series, and keeps the predictions of a folder. Raises Refusal if none can be predicted."""
+def predict(options: PredictionOptions) -> PredictionReport:
+    """Predict the chosen series, and keep the predictions of a folder.
+
+    Raises:
+      Refusal: If no series can be predicted.
+    """
+    source = options.source
     [listed] = prices.read(options.machines, options.machine)
     every = every_series(source, options)
-    rows = [row for series in every for row in series.rows]
+    rows = _rows(every)
 
     def answer(series: MeasuredSeries) -> tuple[MeasuredSeries, Prediction, Sizes]:
         if options.num_devices:
@@ -53,7 +55,9 @@ def predict(source: Path, options: PredictOptions) -> PredictionReport:
         else:
             series = series.as_machines()
             found = series.predict(series.default_devices)
-        priced = listed.match(series.rows[-1].good[0]) if series.rows else listed.chosen
+        priced = listed.chosen
+        if series.rows:
+            priced = listed.match(series.rows[-1].good[0])
         per_machine = series.curve.knowledge.devices_per_machine
         if series.curve.counts_machines:
             per_machine = 1
@@ -79,24 +83,33 @@ def predict(source: Path, options: PredictOptions) -> PredictionReport:
     return PredictionReport(str(source), made, refused, record, sizes)
 
 
+def _rows(every: Iterable[MeasuredSeries]) -> list[Row]:
+    return [row for series in every for row in series.rows]
+
+
 def _keep(folder: Path, made: Iterable[tuple[MeasuredSeries, Prediction]]) -> None:
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     try:
         for series, prediction in made:
-            predictions.keep(
-                records.as_kept(prediction, series.rows, now, entry.VERSION), folder
-            )
+            kept = records.as_kept(prediction, series.rows, now, entry.VERSION)
+            predictions.keep(kept, folder)
     except OSError as e:
+        reason = e.strerror or e
         entry.warn(
-            f"{folder / predictions.FOLDER}: {e.strerror or e}; the prediction is not kept"
+            f"{folder / predictions.FOLDER}: {reason}; the prediction is not kept"
         )
 
 
 def answered(
     items: Iterable[Any], answer: Callable[[Any], Answer]
 ) -> tuple[list[Answer], tuple[Statement, ...]]:
-    """The answers, and why items are refused, of which it warns. Raises Refusal if there is no answer."""
-    made, refused = [], []
+    """Return the answers, and why items are refused; warn of those.
+
+    Raises:
+      Refusal: If there is no answer.
+    """
+    made = []
+    refused = []
     for item in items:
         try:
             made.append(answer(item))
@@ -109,77 +122,75 @@ def answered(
     return made, tuple(refused)
 
 
-def whatif(options: WhatifOptions) -> list[Sensitivity]:
-    """What the changes do to each series on each number of devices. Raises Refusal if nothing can be said."""
-    new_link = options.stated_link  # of the change, and not of the runs
-    every = every_series(
-        options.source, dataclasses.replace(options, link_gbit=None, latency_us=None)
-    )
-    rows = [row for series in every for row in series.rows]
-    factors = {name: getattr(options, name) for name in changes.FACTORS}
-    asked = [
-        changes.Change(name, factor)
-        for name, factor in factors.items()
-        if factor is not None
-    ]
-    asked += [changes.Change(changes.LINK, link=new_link)] if new_link else []
+def what_if(options: PredictionOptions) -> list[Sensitivity]:
+    """Return what the changes do to each series on each number of devices.
 
-    def answer(series: MeasuredSeries) -> list[Sensitivity]:
+    Raises:
+      Refusal: If nothing can be said.
+    """
+    every = every_series(options.source, options)
+    rows = _rows(every)
+    asked = _changes(dict(options.what_if or ()))
+    made = []
+
+    def answer(series: MeasuredSeries) -> None:
         curve = series.curve
         devices = options.num_devices or (curve.points[-1].devices,)
         prediction = series.predict(devices, options.far)
-        devices = tuple(point.devices for point in prediction.points)
-        left_out = tuple(
-            statement
-            for statement in prediction.statements
-            if statement.kind == "prediction-left-out-far"
-        )
-        share = sizing.fixed_share(series.rows[-1], rows) if series.rows else None
         compared = changes.compared(curve, asked)
-        batch = next(
-            (change for change in compared if change.kind == changes.BATCH), None
-        )
-        made = []
-        for count in devices:
-            found = changes.sensitivity(prediction, count, compared, share)
-            if len(compared) < len(asked):
-                found = dataclasses.replace(
-                    found,
-                    statements=(*found.statements, Statement("whatif-link-left-out")),
-                )
-            stated = (
+        share = sizing.fixed_share(series.rows[-1], rows) if series.rows else None
+        common = []
+        if len(compared) < len(asked):
+            common.append(Statement("whatif-link-left-out"))
+        for point in prediction.points:
+            found = changes.sensitivity(prediction, point.devices, compared, share)
+            statements = [*found.statements, *common]
+            statements += _memory(series, rows, point.devices, compared, options)
+            statements += [
+                statement
+                for statement in prediction.statements
+                if statement.kind == "prediction-left-out-far"
+            ]
+            made.append(dataclasses.replace(found, statements=tuple(statements)))
+
+    answered(chosen(every, options.series), answer)
+    return made
+
+
+def _changes(amounts: dict[str, float]) -> list[Change]:
+    """Return the changes of --what_if; none if it has no value."""
+    asked = [Change(name, amounts[name]) for name in changes.FACTORS if name in amounts]
+    if changes.LINK in amounts:
+        link = link_of(amounts[changes.LINK], amounts.get("latency_us", 0.0))
+        asked.append(Change(changes.LINK, link=link))
+    return asked
+
+
+def _memory(
+    series: MeasuredSeries,
+    rows: Sequence[Row],
+    devices: int,
+    compared: Sequence[Change],
+    options: PredictionOptions,
+) -> list[Statement]:
+    """Return what a changed batch size needs, if it is known."""
+    for change in compared:
+        if change.kind == changes.BATCH and series.rows:
+            gib = sizing.memory_gib(
+                series.rows[-1],
                 rows,
-                count,
-                batch.factor if batch else 1.0,
+                devices,
+                change.factor,
                 options.devices_per_machine,
             )
-            if (
-                series.rows
-                and batch
-                and (gib := sizing.memory_gib(series.rows[-1], *stated))
-            ):
-                memory = Statement(
-                    "size-memory",
-                    values={"change": batch.title, "gib": interval_values(gib)},
-                )
-                found = dataclasses.replace(
-                    found, statements=(*found.statements, memory)
-                )
-            found = dataclasses.replace(
-                found, statements=(*found.statements, *left_out)
-            )
-            made.append(found)
-        return made
-
-    return [
-        found
-        for several in answered(chosen(every, options.series), answer)[0]
-        for found in several
-    ]
+            if gib:
+                values = {"change": change.title, "gib": interval_values(gib)}
+                return [Statement("size-memory", values=values)]
+    return []
 
 
 def tell(found: PredictionReport, options: PredictionOptions, name: str) -> None:
-    """Prints predictions or simulations, and writes their JSON, page and picture to --output. Raises Refusal."""
+    """Print predictions or simulations; write JSON, page and picture to --output."""
     files: dict[str, Callable[[], bytes]] = {"json": lambda: to_json(found)}
     if options.output and found.predictions:
         title = f"{name.capitalize()} from {found.source}"
@@ -187,15 +198,12 @@ def tell(found: PredictionReport, options: PredictionOptions, name: str) -> None
         drawn[: pictures.MOST] = map(_refined, drawn[: pictures.MOST])
         files["html"] = lambda: page.render(found, drawn, title)
         files["png"] = lambda: pictures.render(drawn)
-    _tell(
-        text(found),
-        {f"{name}.{kind}": render for kind, render in files.items()},
-        options,
-    )
+    named = {f"{name}.{kind}": render for kind, render in files.items()}
+    _tell(text(found), named, options)
 
 
 def tell_changes(found: Sequence[Sensitivity], options: PredictionOptions) -> None:
-    """Prints what changes would do, and writes the JSON and the picture to --output."""
+    """Print what changes would do; write JSON and picture to --output."""
     files = {
         "whatif.json": lambda: changes_json(found),
         "whatif.png": lambda: pictures.changes(found),
@@ -206,7 +214,7 @@ def tell_changes(found: Sequence[Sensitivity], options: PredictionOptions) -> No
 def _tell(
     lines: str, files: Mapping[str, Callable[[], bytes]], options: PredictionOptions
 ) -> None:
-    """Writes the files; prints the first one, which is JSON, or the text."""
+    """Write the files; print the first one, which is JSON, or the text."""
     if options.output:
         report_files.write(files, options.output, force=False)
     if options.format == "json":
@@ -216,31 +224,31 @@ def _tell(
 
 
 def _refined(prediction: Prediction) -> Prediction:
-    """The prediction also on the measured numbers and the powers of two, for a curve; a simulation as it is."""
+    """Return a prediction that is fine enough to draw, with powers of two.
+
+    A simulation stays as it is.
+    """
     if prediction.is_simulated:
         return prediction
-    known = {
-        *(point.devices for point in prediction.points),
-        *(point.devices for point in prediction.curve.points),
-    }
+    known = {point.devices for point in prediction.points}
+    known.update(point.devices for point in prediction.curve.points)
     powers = {2**k for k in range(max(known).bit_length()) if 2**k > min(known)}
-    return dataclasses.replace(
-        prediction,
-        points=predicting.predict(prediction.curve, sorted(known | powers)).points,
-    )
+    finer = predicting.predict(prediction.curve, sorted(known | powers))
+    return dataclasses.replace(prediction, points=finer.points)
 
 
 def track_record(sources: Sequence[Path]) -> PredictionReport:
-    """How often the predictions in folders and their subfolders held."""
-    cases = _cases_below(sources or [DEFAULT]).values()
+    """Return how often the predictions in folders and their subfolders held."""
+    sources = sources or [DEFAULT]
+    cases = _cases_below(sources).values()
     record = (records.tally(cases), *(case.statement() for case in cases))
-    return PredictionReport(" ".join(map(str, sources or [DEFAULT])), record=record)
+    return PredictionReport(" ".join(map(str, sources)), record=record)
 
 
 def _cases_below(
     sources: Sequence[Path], without: Path | None = None
 ) -> dict[object, Case]:
-    """The cases of folders and all their subfolders, but for one of them."""
+    """Return the cases of folders and all their subfolders, except one of them."""
     found = [
         Path(place)
         for source in sources
@@ -252,7 +260,7 @@ def _cases_below(
         if without is None or folder.resolve() != without.resolve():
             try:
                 every = every_series(folder, PredictionOptions())
-                cases |= records.of_folder(folder, [series.rows for series in every])
             except entry.Refusal:  # it has no runs any more
                 continue
+            cases |= records.of_folder(folder, [series.rows for series in every])
     return cases

@@ -6,17 +6,13 @@ run.sh reads this file with sed, one line at a time, so that its help needs no P
 # Group -> command -> what it does, as the help prints them.
 GROUPS = {
     "Measure": {
-        "train": "one run, measured",
-        "decode": "one run that translates, greedily or with beam search",
+        "train": "one run, measured; with --decode a run that translates",
         "sweep": "many runs: every flag of the trainer takes a list",
         "local-cluster": "one run of several processes, also over slow links",
     },
     "Explain": {
-        "inspect": "counts the operators and kernels of a step",
-        "phases": "how each tower spends its step, from a traced run",
-        "trace-db": "numbers from an Nsight Systems or nvprof database",
+        "inspect": "where a step goes: its operators, kernels, phases and traces",
         "report": "tables, CSV, JSON, plots and one HTML page of a results folder",
-        "tensorboard": "starts TensorBoard: scalars, graph, trace",
     },
     "Compare": {
         "compare": "is B slower than A? a verdict and an exit status for CI",
@@ -24,9 +20,7 @@ GROUPS = {
         "history": "results over commits: when did it become slower?",
     },
     "Predict": {
-        "predict": "what more devices would do, and how often that was right",
-        "whatif": "which change of batch, device, link or exchange would help most?",
-        "simulate": "steps on up to thousands of devices, event by event",
+        "predict": "what more devices, a change or failing links would do",
         "recommend": "the settings that train fastest on this machine",
     },
     "Check": {
@@ -36,14 +30,20 @@ GROUPS = {
     },
     "Tools": {
         "import_log": "reads logs of other tools into the same tables",
+        "tensorboard": "starts TensorBoard: scalars, graph, trace",
         "make_tfrecords": "makes a small set of images to train on",
     },
 }
 
 # Old name -> the words to type instead. The help does not show old names.
 MOVED = {
+    "decode": "train --decode ...",
     "netlab": "local-cluster --link_mbit=200 ...",
+    "phases": "inspect RUN ...",
+    "simulate": "predict --simulate ...",
     "threads": "recommend --threads ...",
+    "trace-db": "inspect FILE.sqlite ...",
+    "whatif": "predict RESULTS --what_if ...",
 }
 
 COMMANDS = [name for commands in GROUPS.values() for name in commands]

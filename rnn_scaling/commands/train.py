@@ -28,6 +28,7 @@ Trains a network on one or more devices and reports its speed in words, tokens o
     ./run.sh train
     ./run.sh train --variable_update=replicated --num_devices=2
     ./run.sh train --model=lm --device=gpu --num_devices=0
+    ./run.sh train --decode --beam_size=4    translates; docs/decode.md
 
 Exit status: 0 done, 1 the run failed, 2 wrong flags, 130 interrupted."""
 
@@ -37,33 +38,14 @@ _STARTED = time.perf_counter()
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    return run(words, USAGE, "train")
-
-
-def run(
-    words: Sequence[str],
-    usage: str,
-    command: str,
-    defaults: Mapping[str, Any] | None = None,
-) -> int:
-    """Make the run of a command line.
-
-    Args:
-      words: The command line.
-      usage: What --help prints first.
-      command: The name of the command.
-      defaults: Options that the command sets if the words do not.
-
-    Returns:
-      The exit status.
-    """
+    """Make the run of a command line; return its exit status."""
     from rnn_scaling.cluster.failure import ClusterError
     from rnn_scaling.config import flags, naming
     from rnn_scaling.config import run_config as configs
 
-    flags.answer(words, usage, configs.GROUPS, command)
+    flags.answer(words, USAGE, configs.GROUPS, "train")
     try:
-        config, launch = configuration(words, defaults)
+        config, launch = configuration(words)
         _keep_memory(config)
         if config.frameworks.framework != naming.OURS:
             from rnn_scaling.commands.run_files import RecordFiles

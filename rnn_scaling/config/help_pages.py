@@ -151,7 +151,9 @@ def kind_of(field: Field) -> str:
 def shape(field: Field) -> str:
     """How a word without dashes stands in the usage: "FILE", or "DIR [DIR ...]"."""
     shown = field.metadata["shown"]
-    return f"{shown} [{shown} ...]" if field.metadata["several"] else shown
+    if not field.metadata["several"]:
+        return shown
+    return f"[{shown} ...]" if field.default == () else f"{shown} [{shown} ...]"
 
 
 def wrapped(text: str) -> list[str]:

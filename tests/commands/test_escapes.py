@@ -111,7 +111,7 @@ def test_logs_with_evil_lines(tmp_path, name):
         assert_harmless(f"\n{output}")
 
 
-@pytest.mark.parametrize("form", ["markdown", "json"])
+@pytest.mark.parametrize("form", ["text", "json"])
 def test_a_trace_database_with_evil_strings(tmp_path, form):
     path = tmp_path / "db"
     databases.nsys(path)
@@ -123,11 +123,11 @@ def test_a_trace_database_with_evil_strings(tmp_path, form):
         db.execute("UPDATE StringIds SET value = value || ?", (EVIL,))
         db.execute("UPDATE TARGET_INFO_GPU SET name = name || ?", (EVIL,))
     evil_path = path.rename(tmp_path / "db\x1b[31m")
-    out, err = run("trace-db", evil_path, f"--format={form}")
+    out, err = run("inspect", evil_path, f"--format={form}")
     assert err == ""
     assert "3.15.1" in out
     assert_harmless(f"\n{out}")
-    if form == "markdown":
+    if form == "text":
         (line,) = (line for line in out.splitlines() if "SCHEMA_VERSION" in line)
         assert "forged" in line
         assert "1\\|2" in line

@@ -18,9 +18,8 @@ READING = {
     "compare": (["before", "after"], ["matplotlib"], 0),
     "history": (["check", "h"], ["matplotlib"], 0),
     "import_log": (["a.log"], ["matplotlib", "scipy"], 0),
-    "phases": ([str(RESULTS / "phases")], ["matplotlib"], 0),
+    "inspect": ([str(RESULTS / "phases")], ["matplotlib"], 0),
     "report": ([str(RESULTS / "phases"), "--output=out"], [], 0),
-    "trace_db": (["db"], ["matplotlib"], 0),
 }
 
 

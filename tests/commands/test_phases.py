@@ -11,7 +11,8 @@ import sys
 import pytest
 
 from rnn_scaling.analysis.steps import parts as step_parts
-from rnn_scaling.commands import phases as command
+from rnn_scaling.commands import inspect as command
+from rnn_scaling.commands import inspect_files
 from rnn_scaling.inspection import phases
 from rnn_scaling.inspection.operators import TracedStep
 from rnn_scaling.records import record
@@ -152,7 +153,7 @@ def test_a_run_of_several_processes_is_told_by_rank(tmp_path, capsys):
         "| 1 (worker) | 3.00 | 1.00 | 1.00 | 5.00 | " in squeezed(out)
         and "Part (ms)" not in out
     )
-    status, out, err = told(capsys, tmp_path / "traced.json", "--json")
+    status, out, err = told(capsys, tmp_path / "traced.json", "--format=json")
     [run] = json.loads(out)["runs"]
     assert (
         run["late"]["ranks"] == [1]
@@ -176,7 +177,7 @@ def test_runs_over_workers_say_what_workers_do_not_shorten(tmp_path, capsys):
         write(cluster(n, 950 * n), runs / f"{n}.json")
     out = told(capsys, runs)[1]
     assert "### cudnn_lstm, collective_all_reduce:" in out and " is 6.0 of 21." in out
-    [series] = json.loads(told(capsys, runs, "--json")[1])["series"]
+    [series] = json.loads(told(capsys, runs, "--format=json")[1])["series"]
     assert [each["num_workers"] for each in series["initialisation"]] == [1, 2, 4]
 
 
@@ -227,7 +228,7 @@ def test_a_picture_of_some_towers_says_so():
 
 
 def test_json_has_the_same_numbers(run_file, capsys):
-    (run,) = json.loads(told(capsys, run_file, "--json")[1])["runs"]
+    (run,) = json.loads(told(capsys, run_file, "--format=json")[1])["runs"]
     assert run["step_s"] == {"mean": pytest.approx(0.1), "scatter": pytest.approx(0.01)}
     for tower in [*(tower["parts"] for tower in run["towers"]), run["all"]]:
         assert sum(part["mean"] for part in tower.values()) == pytest.approx(0.1)
@@ -259,7 +260,7 @@ def test_what_cannot_be_written_is_named(run_file, tmp_path, monkeypatch, capsys
     def full(content, path):
         raise OSError(errno.ENOSPC, FULL)
 
-    words = [sys.executable, "-m", "rnn_scaling", "phases", run_file]
+    words = [sys.executable, "-m", "rnn_scaling", "inspect", run_file]
     for environment in (
         os.environ,
         {},
@@ -274,7 +275,7 @@ def test_what_cannot_be_written_is_named(run_file, tmp_path, monkeypatch, capsys
                 env=environment,
             )
         assert (done.returncode, done.stderr) == (1, f"error: output: {FULL}\n")
-    monkeypatch.setattr(command, "write_bytes", full)
+    monkeypatch.setattr(inspect_files, "write_bytes", full)
     err = told(capsys, run_file, f"--picture={tmp_path}/a.png")[2]
     assert err == f"error: {tmp_path}/a.png: {FULL}\n"
 
@@ -335,7 +336,6 @@ def test_a_step_that_does_not_say_how_many_computed_at_once_is_no_crash(
 @pytest.mark.parametrize(
     "words, said",
     [
-        ([], "expected RUN [RUN ...], got nothing"),
         (["a", "--step=-1"], "--step=-1 must be at least 0"),
         (
             ["a", "--picture=x.gif"],

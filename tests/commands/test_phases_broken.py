@@ -6,7 +6,7 @@ import operator
 
 import pytest
 
-from rnn_scaling.commands import phases
+from rnn_scaling.commands import inspect
 from rnn_scaling.records import record
 from tests.support.records import fields_of
 from tests.support.traced_runs import step, traced
@@ -15,7 +15,7 @@ THREE = (step(0.9), step(1.0), step(1.1))
 
 
 def told(capsys, path):
-    status = phases.main([str(path)])
+    status = inspect.main([str(path)])
     out, err = capsys.readouterr()
     return status, out, err
 

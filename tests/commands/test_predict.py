@@ -11,7 +11,7 @@ import sys
 import pytest
 
 import rnn_scaling
-from rnn_scaling.commands import audit, history, predict, report, whatif
+from rnn_scaling.commands import audit, history, predict, report
 from rnn_scaling.records import predictions
 from rnn_scaling.records.predictions import Fitted
 from tests.support.paths import ROOT
@@ -132,12 +132,12 @@ def test_more_than_8_times_the_measured_number_needs_a_flag(go, tmp_path):
     assert "--far" in err
     [series] = as_json(go, "t.md", "--num_devices=32,33", "--far")["series"]
     assert [point["devices"] for point in series["predicted"]] == [32, 33]
-    assert go("t.md", "--num_devices=33", command=whatif)[0] == 2
-    _, out, _ = go("t.md", "--num_devices=8,33", "--format=json", command=whatif)
+    assert go("t.md", "--num_devices=33", "--what_if")[0] == 2
+    _, out, _ = go("t.md", "--num_devices=8,33", "--format=json", "--what_if")
     [found] = json.loads(out)["series"]
     assert found["devices"] == 8
     assert found["statements"][-1]["kind"] == "prediction-left-out-far"
-    assert go("t.md", "--num_devices=33", "--far", command=whatif)[0] == 0
+    assert go("t.md", "--num_devices=33", "--far", "--what_if")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_a_table_is_no_evidence_for_a_cause(go):
     named = {part for part, share in point["parts"].items() if share > 1e-9}
     assert named == {"not split"}
     assert [one["time"] for one in series["measured"]] == [20.40, 10.51, 5.67, 3.29]
-    status, out, _ = go(str(CASES / "user_time.md"), "--format=json", command=whatif)
+    status, out, _ = go(str(CASES / "user_time.md"), "--format=json", "--what_if")
     assert status == 0
     [found] = json.loads(out)["series"]
     assert {*found["parts"]} == {"compute", "not split"}

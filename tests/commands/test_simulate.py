@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from rnn_scaling.commands import predict, simulate, whatif
+from rnn_scaling.commands import predict
 from rnn_scaling.records.own_files import is_own
 from tests.support.paths import ROOT
 
@@ -18,8 +18,8 @@ def go(capsys, monkeypatch):
     """Runs the command; returns exit status, stdout and stderr."""
     monkeypatch.chdir(ROOT)
 
-    def call(*words, command=simulate):
-        status = command.main([*words])
+    def call(*words, question="--simulate"):
+        status = predict.main([*filter(None, [question]), *words])
         printed = capsys.readouterr()
         return status, printed.out, printed.err
 
@@ -114,8 +114,8 @@ def test_predict_whatif_and_simulate_agree_about_further_machines(go, tmp_path):
         "--devices_per_machine=2",
         "--format=json",
     )
-    [predicted] = json.loads(go(*words, command=predict)[1])["series"]
-    [changed] = json.loads(go(*words, command=whatif)[1])["series"]
+    [predicted] = json.loads(go(*words, question="")[1])["series"]
+    [changed] = json.loads(go(*words, question="--what_if")[1])["series"]
     [simulated] = json.loads(go(*words, "--steps=40")[1])["series"]
     assert simulated["predicted"][0]["efficiency"] == pytest.approx(
         efficiency, abs=0.01

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from rnn_scaling.commands import trace_db
+from rnn_scaling.commands import inspect, inspect_files
 from tests.inspection.trace_databases import databases
 
 WRONG = [
-    ([], "expected FILE.sqlite, got nothing"),
-    (["a", "b"], "expected FILE.sqlite, got a b"),
-    (["a", "--format=csv"], "--format=csv must be one of markdown, json"),
+    (["a", "--format=csv"], "--format=csv must be one of text, json"),
     (["a", "--top=0"], "--top=0 must be at least 1"),
     (["a", "--from=-1"], "must be a time in seconds"),
     (["a", "--to=nan"], "must be a time in seconds"),
@@ -21,19 +19,19 @@ WRONG = [
 
 @pytest.mark.parametrize(("words", "reason"), WRONG)
 def test_wrong_use(words, reason, capsys):
-    assert trace_db.main(words) == 2
+    assert inspect.main(words) == 2
     err = capsys.readouterr().err
     assert err.startswith("error: ") and reason in err and err.count("\n") == 1
 
 
 def test_times_keep_every_digit():
     first = 1_500_000_000_123_456_789
-    assert trace_db.time_ns("0.000000001", first) == first + 1
-    assert trace_db.time_ns("123456789.123456789", 0) == 123_456_789_123_456_789
-    assert trace_db.time_ns("1.", first) == first + 10**9
-    assert trace_db.time_ns(".5", first) == first + 5 * 10**8
-    assert trace_db.time_ns("1500000000123456790ns", first) == first + 1
-    assert trace_db.time_ns("-5ns", first) == -5
+    assert inspect_files.time_ns("0.000000001", first) == first + 1
+    assert inspect_files.time_ns("123456789.123456789", 0) == 123_456_789_123_456_789
+    assert inspect_files.time_ns("1.", first) == first + 10**9
+    assert inspect_files.time_ns(".5", first) == first + 5 * 10**8
+    assert inspect_files.time_ns("1500000000123456790ns", first) == first + 1
+    assert inspect_files.time_ns("-5ns", first) == -5
 
 
 @pytest.mark.parametrize(
@@ -49,13 +47,13 @@ def test_times_keep_every_digit():
 )
 def test_windows_without_a_trace(tmp_path, capsys, window, status):
     databases.nsys(tmp_path / "db")
-    assert trace_db.main([str(tmp_path / "db"), *window]) == status
+    assert inspect.main([str(tmp_path / "db"), *window]) == status
     assert "0.040000 s long" in capsys.readouterr().err
 
 
 def test_markdown_and_its_cut_of_long_tables(tmp_path, capsys):
     databases.nsys(tmp_path / "db")
-    assert trace_db.main([str(tmp_path / "db"), "--top=1"]) == 0
+    assert inspect.main([str(tmp_path / "db"), "--top=1"]) == 0
     out = capsys.readouterr().out
     lines = out.splitlines()
     assert "(SQLite export); EXPORT_SCHEMA_VERSION 3.15.1" in out
@@ -86,7 +84,7 @@ def test_names_cannot_break_a_table(tmp_path, capsys):
             "INSERT INTO StringIds VALUES (50, ?)", ("a|b\n\x1b[31m" + "x" * 500,)
         )
         databases.kernel(db, 10, 20, name=50)
-    assert trace_db.main([str(tmp_path / "db")]) == 0
+    assert inspect.main([str(tmp_path / "db")]) == 0
     out = capsys.readouterr().out
     assert (
         "a\\|b xxx" in out

@@ -1,4 +1,4 @@
-"""`whatif`: a folder of runs, its table and JSON, and wrong use; sizes in `predict`."""
+"""`predict --what_if`: a folder of runs, its table and JSON, and wrong use; sizes in `predict`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from rnn_scaling.commands import predict, prediction_options, whatif
+from rnn_scaling.commands import predict, prediction_options
 from tests.support.paths import ROOT
 
 DEFAULT = ROOT / "docs" / "results" / "default"
@@ -22,7 +22,12 @@ def runs(tmp_path):
 
 
 def test_without_flags_every_series_has_the_standard_changes(runs, capsys):
-    assert whatif.main([str(runs), "--format=json", f"--output={runs / 'out'}"]) == 0
+    assert (
+        predict.main(
+            [str(runs), "--what_if", "--format=json", f"--output={runs / 'out'}"]
+        )
+        == 0
+    )
     found = json.loads(capsys.readouterr().out)
     assert found == json.loads((runs / "out" / "whatif.json").read_text())
     assert len(found["series"]) == 3
@@ -46,11 +51,10 @@ def test_without_flags_every_series_has_the_standard_changes(runs, capsys):
 def test_the_table_has_the_changes_that_were_asked_for(runs, capsys):
     words = [
         "--series=replicated",
-        "--exchange=half",
-        "--compute=1.5x",
+        "--what_if=exchange=half,compute=1.5x",
         "--num_devices=2,8",
     ]
-    assert whatif.main([str(runs), *words]) == 0
+    assert predict.main([str(runs), *words]) == 0
     out = capsys.readouterr().out
     assert (
         out.count("exchange=0.5x") >= 2
@@ -60,8 +64,12 @@ def test_the_table_has_the_changes_that_were_asked_for(runs, capsys):
 
 
 def test_another_link_is_left_out_where_the_present_one_is_unknown(runs, capsys):
-    words = ["--series=replicated", "--link_gbit=100", "--compute=2x", "--format=json"]
-    assert whatif.main([str(runs), *words]) == 0
+    words = [
+        "--series=replicated",
+        "--what_if=link_gbit=100,compute=2x",
+        "--format=json",
+    ]
+    assert predict.main([str(runs), *words]) == 0
     [series] = json.loads(capsys.readouterr().out)["series"]
     assert [change["change"] for change in series["changes"]] == ["now", "compute=2x"]
     assert "whatif-link-left-out" in [
@@ -72,35 +80,56 @@ def test_another_link_is_left_out_where_the_present_one_is_unknown(runs, capsys)
 @pytest.mark.parametrize(
     "words, said",
     [
-        (["--compute=none"], ["--compute=none must be a factor"]),
-        (["--batch_size=0"], ["--batch_size=0 must be a factor"]),
-        (
-            ["--exchange=-1", "--jitter=fast"],
-            ["--exchange=-1 must be", "--jitter=fast must be"],
-        ),
-        (["--latency_us=3"], ["--latency_us needs", "--link_gbit"]),
-        (["--link_gbit=100", "--series=replicated"], ["--links=FILE"]),
-        (["--num_devices=0"], ["--num_devices=0 must be"]),
-        (["--series=nothing"], ["--series=nothing"]),
+        (["--what_if=compute=none"], ["compute is a factor"]),
+        (["--what_if=batch_size=0"], ["batch_size is a factor"]),
+        (["--what_if=exchange=-1"], ["exchange is a factor"]),
+        (["--what_if=jitter=fast"], ["jitter is a factor"]),
+        (["--what_if=speed=2x"], ["each name once"]),
+        (["--what_if=compute=2x,compute=3x"], ["each name once"]),
+        (["--what_if=latency_us=3"], ["link_gbit"]),
+        (["--what_if=link_gbit=100", "--series=replicated"], ["--links=FILE"]),
+        (["--what_if", "--items=1e9"], ["--items"]),
+        (["--what_if", "--simulate", "--num_devices=4"], ["--simulate"]),
+        (["--seed=2"], ["--simulate"]),
+        (["--what_if", "--num_devices=0"], ["--num_devices=0 must be"]),
+        (["--what_if", "--series=nothing"], ["--series=nothing"]),
     ],
 )
 def test_wrong_use_is_a_line_each(words, said, runs, capsys):
-    assert whatif.main([str(runs), *words]) == 2
+    assert predict.main([str(runs), *words]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert all(any(text in line for line in lines) for text in said)
     assert len(lines) == sum(line.startswith("error:") for line in lines) <= len(said)
 
 
 def test_factors():
-    texts = {"2x": 2, "1.5X": 1.5, "half": 0.5, "0.25": 0.25, "none": 0, "0": 0}
-    assert {text: prediction_options.factor(text) for text in texts} == texts
+    text = "batch_size=1.5X,compute=2x,exchange=half,jitter=none,link_gbit=100"
+    assert dict(prediction_options.changes(text)) == {
+        "batch_size": 1.5,
+        "compute": 2,
+        "exchange": 0.5,
+        "jitter": 0,
+        "link_gbit": 100,
+    }
+    assert prediction_options.changes("true") == ()
+
+
+def test_a_stated_present_link_gives_the_gain_of_another_one(runs, capsys):
+    words = ["--what_if=link_gbit=100", "--link_gbit=10", "--series=replicated"]
+    assert predict.main([str(runs), *words, "--format=json"]) == 0
+    [series] = json.loads(capsys.readouterr().out)["series"]
+    assert [change["change"] for change in series["changes"]] == [
+        "now",
+        "link_gbit=100",
+    ]
+    assert series["changes"][1]["gain"]["value"] > 1
 
 
 def test_no_folder_and_one_number_of_devices(runs, tmp_path, capsys):
-    assert whatif.main([str(tmp_path / "none")]) == 2
+    assert predict.main([str(tmp_path / "none"), "--what_if"]) == 2
     for path in runs.glob("*-2*.json"):
         path.unlink()
-    assert whatif.main([str(runs)]) == 2
+    assert predict.main([str(runs), "--what_if"]) == 2
     assert "error" in capsys.readouterr().err
 
 

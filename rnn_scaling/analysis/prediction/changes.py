@@ -2,7 +2,7 @@
 
 A step on n devices lasts 1 / efficiency ideal steps, an ideal step being that of one device alone with its share of the
 work. Every draw varies the measured rates by their errors, and what is not known between its extremes. Before and after
-are computed from the same draw, so common noise cancels in their ratio. docs/whatif.md lists the assumptions.
+are computed from the same draw, so common noise cancels in their ratio. docs/predict.md lists the assumptions.
 
 Letters: D draws; arrays have the shape [D].
 """

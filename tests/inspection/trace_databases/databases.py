@@ -6,7 +6,7 @@ import contextlib
 import sqlite3
 from typing import Any
 
-from rnn_scaling.commands import trace_db
+from rnn_scaling.commands import inspect_files
 from rnn_scaling.config import flags
 
 MS = 1_000_000
@@ -185,8 +185,7 @@ def nvprof(file):
 
 def look(*words: Any) -> tuple[str, list[str]]:
     """The summary's text and what could not be used, for a command line."""
-    return trace_db.look(
-        flags.read(
-            [str(word) for word in words], "", trace_db.TraceDbOptions, "trace-db"
-        )
+    options = flags.read(
+        [str(word) for word in words], "", inspect_files.ReadingOptions, "inspect"
     )
+    return inspect_files.look(options)

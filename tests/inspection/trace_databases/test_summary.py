@@ -8,7 +8,7 @@ import sqlite3
 
 import pytest
 
-from rnn_scaling.commands import trace_db
+from rnn_scaling.commands import inspect
 from rnn_scaling.inspection.trace_databases import layouts
 from tests.inspection.trace_databases import databases
 from tests.inspection.trace_databases.databases import MS, making
@@ -146,7 +146,7 @@ def test_a_copy_cut_by_the_window_keeps_its_rate(nsys):
 
 
 def test_a_window_without_device_work_says_so(nsys, capsys):
-    assert trace_db.main([str(nsys), "--from=0.0100", "--to=0.0110"]) == 0
+    assert inspect.main([str(nsys), "--from=0.0100", "--to=0.0110"]) == 0
     assert "no kernel, copy or memset" in capsys.readouterr().out
 
 

@@ -1,0 +1,214 @@
+"""What `inspect` reads: traced runs, and databases of Nsight Systems or nvprof."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from decimal import Decimal
+from pathlib import Path
+
+from rnn_scaling.config import flags
+from rnn_scaling.config.flags import option
+from rnn_scaling.inspection.trace_databases import report, summary
+from rnn_scaling.inspection.trace_databases.database import (
+    MAGIC,
+    TraceDbError,
+    opened,
+)
+from rnn_scaling.inspection.trace_databases.layouts import layout_of
+from rnn_scaling.system import entry
+from rnn_scaling.system.files import input_files
+from rnn_scaling.system.files.output_files import write_bytes
+from rnn_scaling.system.files.terminal import tell
+
+PICTURES = (".png", ".svg")
+# Files of profilers by name. A report must be exported first, as its error says.
+DATABASES = (".sqlite", ".sqlite3", ".db", ".nvvp", ".nvprof", ".nsys-rep", ".qdrep")
+TRACE_FILE = "trace.json.gz"  # of a --log_dir, next to its record
+OF_DATABASES = ("from", "to", "top")
+OF_RUNS = ("picture", "step")
+
+
+def _picture(text: str) -> Path:
+    if not text.lower().endswith(PICTURES):
+        raise ValueError(f"a file that ends in {' or '.join(PICTURES)}")
+    if not Path(text).resolve().parent.is_dir():
+        raise ValueError("a file in a folder that is there; make it first")
+    return Path(text)
+
+
+def time_ns(text: str, first: int) -> int:
+    """Return a time of the command line in ns of the database's clock.
+
+    Args:
+      text: Seconds after the first event, or ns of the database's clock.
+      first: Time of the first event of the trace, in ns.
+
+    Raises:
+      ValueError: If it is neither seconds such as 1.25 nor 1250000000ns.
+    """
+    if re.fullmatch(r"-?[0-9]{1,19}ns", text):
+        return int(text[:-2])
+    if re.fullmatch(r"[0-9]{1,9}(\.[0-9]*)?|\.[0-9]+", text):
+        # A float has too few digits for a clock in ns since 1970.
+        return first + int(Decimal(text) * 10**9)
+    raise ValueError(
+        "a time in seconds (1.25) or of the database's clock (1250000000ns)"
+    )
+
+
+def _time(text: str) -> str:
+    time_ns(text, 0)
+    return text
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadingOptions:
+    """Reading: a record, a --log_dir, a folder of records, or a trace database."""
+
+    sources: tuple[Path, ...] = flags.positional(
+        "what to read instead of making runs: a record file, a --log_dir or its trace, "
+        "a folder of records, or an SQLite database of Nsight Systems or nvprof",
+        "SOURCE",
+        several=True,
+        default=(),
+    )
+    format: str = option(
+        "text", "tables in Markdown, or all numbers", choices=("text", "json")
+    )
+    picture: Path | None = option(
+        None,
+        "draw one step of each traced run: .png or .svg (default: no)",
+        parse=_picture,
+        shown="FILE.png",
+    )
+    step: int | None = option(
+        None, "the step to draw, from 0 (default: the one of middle length)", minimum=0
+    )
+    from_: str = option(
+        "",
+        "look at a database from here (default: its first event) ...",
+        parse=_time,
+        shown="TIME",
+    )
+    to: str = option(
+        "", "... to here (default: its last event)", parse=_time, shown="TIME"
+    )
+    top: int = option(
+        20,
+        "rows of each table of names, and gaps of each device of a database",
+        minimum=1,
+        maximum=100_000,
+    )
+
+
+def answer(options: ReadingOptions, given: set[str]) -> int:
+    """Print what the sources contain; return the exit status.
+
+    Args:
+      options: With at least one source.
+      given: The names of the flags that the user gave.
+    """
+    databases = [path for path in options.sources if is_database(path)]
+    if databases and len(options.sources) > 1:
+        raise entry.Refusal(f"{databases[0]} is a database; name it alone")
+    for name in OF_RUNS if databases else OF_DATABASES:
+        if name in given:
+            kind = "traced runs" if databases else "trace databases"
+            raise entry.Refusal(f"--{name} is for {kind}; leave it out")
+    return _answer_database(options) if databases else _answer_runs(options)
+
+
+def is_database(path: Path) -> bool:
+    """Return whether a file is an SQLite database by its content or its name."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC or path.suffix.lower() in DATABASES
+
+
+def _answer_runs(options: ReadingOptions) -> int:
+    """Print where each tower's step goes, and the seconds of each run."""
+    from rnn_scaling.reports import phases
+
+    paths = [
+        path.parent if path.name == TRACE_FILE else path for path in options.sources
+    ]
+    runs, problems = phases.read(paths)
+    shown = []
+    for run in runs:
+        if run.parts and (options.step or 0) >= len(run.parts.steps):
+            last = len(run.parts.steps) - 1
+            problems.append(
+                f"--step={options.step}: {run.path} has the steps 0 to {last}"
+            )
+        else:
+            shown.append(run)
+    if shown and options.format == "json":
+        print(phases.as_json(shown), end="", flush=True)
+    elif shown:
+        tell(phases.text(shown))
+    if options.picture and any(run.parts for run in shown):
+        kind = options.picture.suffix.lower().removeprefix(".")
+        try:
+            write_bytes(phases.picture(shown, options.step, kind), options.picture)
+        except OSError as e:
+            problems.append(f"{options.picture}: {e.strerror or e}")
+    return entry.fail(*problems) if problems else entry.EXIT_OK
+
+
+def _answer_database(options: ReadingOptions) -> int:
+    [file] = options.sources
+    try:
+        text, problems = look(options)
+    except TraceDbError as e:
+        return entry.fail(str(e))
+    except OSError as e:
+        return entry.fail(f"{e.filename or file}: {e.strerror or e}")
+    print(text, end="", flush=True)
+    lines = [f"{file}: {problem}" for problem in problems]
+    return entry.fail(*lines) if lines else entry.EXIT_OK
+
+
+def look(options: ReadingOptions) -> tuple[str, list[str]]:
+    """Return the summary of a database, and what could not be read in it.
+
+    Raises:
+      TraceDbError: If the file is not a trace database, or has no events.
+    """
+    [file] = options.sources
+    with opened(file) as db:
+        layout = layout_of(db)
+        if layout is None:
+            reason = "neither a Nsight Systems export nor an nvprof database"
+            tables = ", ".join(list(db.columns)[:5]) or "none"
+            raise TraceDbError(file, f"{reason} (tables: {tables})")
+        span = summary.trace_span(db, layout)
+        if span is None:
+            reasons = ["no event with a time in this file", *db.problems]
+            raise TraceDbError(file, "; ".join(reasons))
+        window = _window(options, span)
+        found = summary.summarize(
+            db, layout, str(file), span, window, min(options.top, 1000)
+        )
+    if options.format == "json":
+        return input_files.json_text(found, default=str), db.problems
+    return report.markdown(found, options.top), db.problems
+
+
+def _window(options: ReadingOptions, span: tuple[int, int]) -> tuple[int, int]:
+    """Return the part of a trace between the times of the command line."""
+    [file] = options.sources
+    first, last = span
+    start = time_ns(options.from_, first) if options.from_ else first
+    end = time_ns(options.to, first) if options.to else max(last, start + 1)
+    wanted = f"--from={options.from_ or 0} --to={options.to or 'its end'}"
+    seconds = (last - first) / 1e9
+    length = f"the trace is {seconds:.6f} s long, {first}ns to {last}ns"
+    if end <= start:
+        raise entry.Refusal(
+            f"{file}: {wanted}: the end is not after the start; {length}"
+        )
+    if start > last or end <= first:
+        raise TraceDbError(file, f"{wanted}: outside of the trace; {length}")
+    return max(start, first), min(end, last)

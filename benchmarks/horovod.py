@@ -207,14 +207,13 @@ def bare_step(config: configs.RunConfig, engine: object) -> Step:
 
     from rnn_scaling.models.workload import VariableSpec
     from rnn_scaling.training import optimizers
-    from rnn_scaling.training.replica import UpdateRule
+    from rnn_scaling.training.replica import Setup, UpdateRule
 
     specs = [VariableSpec(f"dense_{i}", (5_000_000,), "dense") for i in range(4)]
     values = {spec.name: np.ones(spec.shape, np.float32) for spec in specs}
     mode = registry.load(registry.VARIABLE_UPDATES, config.update.variable_update)
-    update = mode.build(
-        specs, values, engine, config.update, UpdateRule(optimizers.build("sgd", 1e-6))
-    )
+    rule = UpdateRule(optimizers.build("sgd", 1e-6))
+    update = mode.build(Setup(specs, values, engine, config.update, rule))
 
     def tower(index: int) -> dict[str, tf.Tensor]:
         return {name: weight * 0.5 for name, weight in update.weights(index).items()}

@@ -8,12 +8,14 @@ y: log seconds (of an item where batches differ in items), [n] = batches.
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from rnn_scaling.analysis import change_points
 from rnn_scaling.analysis.confidence import within_half_width
+from rnn_scaling.analysis.statements import Statement
 
 SHORTEST = 30  # batches below which nothing is said
 JUDGED = 60  # batches from which a run is said to have no steady state; a shorter one may still be warming up
@@ -22,6 +24,7 @@ TOLERANCE = 0.01  # levels that differ by less are one level
 # and so many times as much longer than any later batch does.
 START_UPS = ((20, math.log(2), 1.25), (100, math.log(3), 1.5))
 SETTLING = 30  # batches, or a tenth of the run, in which a level of its own is warm-up and no disturbance
+LEAST_MOVE = 0.0005  # a smaller change of the rate is none
 DISTURBANCE = 0.05  # share of the batches that one disturbance may take
 # What passes and is named: at least so many batches in a row, so much longer (log) by so many standard deviations.
 PASSING = (2, math.log(1.25), 5)
@@ -30,7 +33,6 @@ PASSING = (2, math.log(1.25), 5)
 @dataclasses.dataclass(frozen=True)
 class SteadyState:
     kind: str  # "flat", "warm-up", "slow-down", "cyclic", "no steady state" or "too short"
-    text: str  # one sentence for a person
     # Items a second (batches a second without items) after the default warm-up; None where there are none.
     rate_default: float | None
     start: int | None = None  # index of the first steady batch; None if there is none
@@ -44,13 +46,17 @@ class SteadyState:
     # Relative 95 % half-width of rate_steady from the steady batches; says nothing about other processes.
     half_width: float | None = None
     period: int | None = None  # batches after which times repeat, if they do
+    # Change of the time over the last half of the batches, if no level holds to the end.
+    trend: float | None = None
+    # The batches in a row that took longest, and how many times as long as usual.
+    passing: tuple[int, ...] = ()
+    passing_times: float | None = None
 
 
 def analyse(
     step_s: Sequence[float],
     items: Sequence[float] | None = None,
     warmup: int = 10,
-    unit: str = "words",
 ) -> SteadyState:
     """Finds the steady part of a run.
 
@@ -63,30 +69,19 @@ def analyse(
     n = len(seconds)
     rate_default = _rate(seconds[warmup:], work[warmup:]) if n > warmup else None
     if n < SHORTEST:
-        return SteadyState(
-            "too short", f"too short to judge: {n} batches; {_advice(n)}", rate_default
-        )
+        return SteadyState("too short", rate_default)
     series, cuts = _with_levels(_prepare(seconds, work))
     edges = [*([0] if series.lead else []), series.lead, *cuts, n]
     start, disturbed = _steady_start(series, edges)
     passing = _passing(series, start)
     outliers = tuple(sorted({*_outliers(series, edges, start, disturbed), *passing}))
-    state = SteadyState("", "", rate_default, start, outliers, period=series.period)
-    state = _concluded(
-        state,
-        series,
-        seconds,
-        work,
-        warmup,
-        unit=unit if items is not None else "batches",
-    )
+    state = SteadyState("", rate_default, start, outliers, period=series.period)
+    state = _concluded(state, series, seconds, work)
     if not passing:
         return state
-    times = math.exp(
-        float(np.mean(series.y[passing])) - np.median(series.y[series.lead :])
-    )
-    text = f"{state.text}; batches {passing[0]} to {passing[-1]} took {times:.1f} times as long"
-    return dataclasses.replace(state, text=text)
+    usual = np.median(series.y[series.lead :])
+    times = math.exp(float(np.mean(series.y[passing])) - usual)
+    return dataclasses.replace(state, passing=tuple(passing), passing_times=times)
 
 
 class UntilKnown:
@@ -270,78 +265,91 @@ def _passing(series: _Series, start: int | None) -> list[int]:
 
 
 def _concluded(
-    so_far: SteadyState,
-    series: _Series,
-    seconds: np.ndarray,
-    work: np.ndarray,
-    warmup: int,
-    unit: str,
+    so_far: SteadyState, series: _Series, seconds: np.ndarray, work: np.ndarray
 ) -> SteadyState:
-    """Adds the kind, the rates and the sentence."""
+    """Adds the kind and the rates."""
     n, start, period = len(seconds), so_far.start, so_far.period
     if start is None:
-        kind, verdict = (
-            ("no steady state",) * 2
-            if n >= JUDGED
-            else ("too short", "too short to judge")
-        )
-        change = math.expm1(change_points.trend(series.clipped[n // 2 :]))
-        text = f"{verdict}: in {n} batches no level holds to the end (last half: {change:+.1%} in time); {_advice(n)}"
-        return dataclasses.replace(so_far, kind=kind, text=text)
+        kind = "no steady state" if n >= JUDGED else "too short"
+        trend = math.expm1(change_points.trend(series.clipped[n // 2 :]))
+        return dataclasses.replace(so_far, kind=kind, trend=trend)
     if period:
         whole = start + (n - start) % period  # rates of whole periods only
         start = whole if n - whole >= period else start
-    slower_before = start == series.lead or np.median(
-        series.y[series.lead : start]
-    ) > np.median(series.y[start:])
-    kind = (
-        "cyclic"
-        if period
-        else "flat"
-        if not start
-        else "warm-up"
-        if slower_before
-        else "slow-down"
-    )
+    kind = "flat" if not start else _kind_of_start(series, start)
+    if period:
+        kind = "cyclic"
     rate = _rate(seconds[start:], work[start:])
     move = None if so_far.rate_default is None else rate / so_far.rate_default - 1
     width = within_half_width(seconds[start:], work[start:])
-    concluded = dataclasses.replace(
+    return dataclasses.replace(
         so_far, kind=kind, start=start, rate_steady=rate, move=move, half_width=width
     )
-    return dataclasses.replace(
-        concluded, text=_sentence(concluded, n, warmup, f"{unit}/s")
-    )
 
 
-def _sentence(state: SteadyState, n: int, warmup: int, unit: str) -> str:
-    rate, start = state.rate_steady or 0.0, state.start or 0
-    text = "steady from the first batch"
-    if start:
-        text = f"warm-up until batch {start}, steady from there"
-    if state.kind == "slow-down":
-        text = f"slower from batch {start}, steady from there"
+def _kind_of_start(series: _Series, start: int) -> str:
+    """Whether the batches before the steady part were slower or faster."""
+    if start == series.lead:
+        return "warm-up"
+    before = np.median(series.y[series.lead : start])
+    return "warm-up" if before > np.median(series.y[start:]) else "slow-down"
+
+
+def statements(
+    state: SteadyState, batches: int, warmup: int, unit: str
+) -> list[Statement]:
+    """Return what the times of a run's batches show.
+
+    Args:
+      state: What `analyse` found.
+      batches: Number of batches, warm-up included.
+      warmup: Batches that the rate of the run leaves out.
+      unit: What the run counts, as in "words".
+    """
+    counts = {"batches": batches, "wanted": max(JUDGED, 2 * batches)}
+    found = _without_steady_part(state, counts)
+    if state.start is not None:
+        found = _of_steady_part(state, counts, warmup, unit)
+    if state.passing:
+        found["steady-passing"] = {
+            "first": state.passing[0],
+            "last": state.passing[-1],
+            "times": state.passing_times,
+        }
+    return [Statement(kind, values=values) for kind, values in found.items()]
+
+
+Found = dict[str, Mapping[str, Any]]  # kind of a statement -> its values
+
+
+def _without_steady_part(state: SteadyState, counts: Mapping[str, Any]) -> Found:
+    if state.trend is None:
+        return {"steady-too-few": counts}
+    verdict = "steady-none" if state.kind == "no steady state" else "steady-not-yet"
+    return {verdict: {**counts, "trend": state.trend}, "steady-run-more": counts}
+
+
+def _of_steady_part(
+    state: SteadyState, counts: Mapping[str, Any], warmup: int, unit: str
+) -> Found:
+    level = "steady-from-first"
+    if state.start:
+        level = "steady-slower" if state.kind == "slow-down" else "steady-warmed-up"
+    rate = {"start": state.start, "rate": state.rate_steady, "unit": unit}
+    found: Found = {level: rate}
     if state.period:
-        text += f", repeating every {state.period} batches"
-    text += f": {rate:,.1f} {unit}" if rate >= 100 else f": {rate:.4g} {unit}"
+        found["steady-cycle"] = {"period": state.period}
     if state.half_width is not None:
-        text += f" (to {state.half_width:.1%} by its batches, which say nothing about other processes)"
+        found["steady-width"] = {"width": state.half_width}
     if state.move is not None:
-        text += (
-            f"; {state.move:+.1%} against"
-            if abs(state.move) >= 0.0005
-            else "; the same as"
-        )
-        text += f" skipping {warmup}"
+        is_same = abs(state.move) < LEAST_MOVE
+        move = {"move": state.move, "warmup": warmup}
+        found["steady-same" if is_same else "steady-moves"] = move
     if state.outliers:
-        text += (
-            f"; {len(state.outliers)} of {n} batches are outliers, counted all the same"
-        )
-    return text + (f"; {n} batches cannot show later changes" if n < JUDGED else "")
-
-
-def _advice(n: int) -> str:
-    return f"run more, as --until_steady or --num_batches={max(JUDGED, 2 * n)}"
+        found["steady-outliers"] = {**counts, "outliers": len(state.outliers)}
+    if counts["batches"] < JUDGED:
+        found["steady-few"] = counts
+    return found
 
 
 def _rate(seconds: np.ndarray, work: np.ndarray) -> float:

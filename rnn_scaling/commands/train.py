@@ -92,13 +92,13 @@ def _observers(config: RunConfig, launch: Launch | None) -> Iterator[Observer]:
 def _print_result(result: RunResult) -> None:
     """Print the table of a run to stdout, and what qualifies it to stderr."""
     from rnn_scaling.analysis import learning
-    from rnn_scaling.reports import table
+    from rnn_scaling.reports import steady_state, table
     from rnn_scaling.system.files.terminal import tell
 
     record = result.record
     entry.warn(*result.cautions)
     if record.steady_state:
-        entry.note(record.steady_state.text)
+        entry.note(steady_state.of_run(record))
     if growth := learning.loss_growth(record.batches.loss):
         entry.warn(f"the loss grew {growth:,.3g}-fold: {learning.REMEDY}")
     tell(table.render_runs([record]))

@@ -326,10 +326,10 @@ def _steps(work: Work) -> int:
 
 
 def _tell(result: RunRecord) -> None:
-    from rnn_scaling.reports import table
+    from rnn_scaling.reports import steady_state, table
 
     if result.steady_state:
-        entry.note(result.steady_state.text)
+        entry.note(steady_state.of_run(result))
     tell(table.render_runs([result]))
 
 

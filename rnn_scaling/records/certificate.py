@@ -37,7 +37,8 @@ class Check(Part):
 class Certificate(Part):
     verdict: Name  # in a word or two, as "equal within 1e-05", "stale by 1 step", "sum"
     holds: bool  # whether that is what the mode promises
-    sentence: str  # the same for a person
+    # The same for a person, which older versions wrote.
+    sentence: str | None = dataclasses.field(default=None, metadata={"former": True})
     statements: tuple[Mapping[str, Any], ...] = ()  # the same as data
     compared: str = ""  # what with what
     replicas: PositiveCount = 1  # how many were compared

@@ -1,7 +1,8 @@
 """JSON objects <-> frozen dataclasses: what each field must be follows from its annotation, and every fault is named.
 
 A part is a dataclass below `Part`. Its fields are numbers, texts, tuples, mappings and parts; `Range` says which
-numbers can be. Metadata of a field: `key`, its name in the file; `older`, its name in older files.
+numbers can be. Metadata of a field: `key`, its name in the file; `older`, its name in older files; `former`: only older
+versions wrote it.
 """
 
 import dataclasses
@@ -76,15 +77,13 @@ def build(kind: type[P], fields: Mapping[str, Any], path: str = "") -> P:
 def encode(value: Any) -> Any:
     """Parsed JSON of a part or of anything inside it; NaN and infinities become null."""
     if isinstance(value, Part):
-        missing, sparse, fields = (
-            getattr(value, "missing", ()),
-            isinstance(value, Sparse),
-            {},
-        )
-        for name, key in _written(type(value)):  # type: ignore[arg-type]  # as in `decode`
-            item = getattr(value, name)
-            if name not in missing and not (sparse and item is None):
-                fields[key] = encode(item)
+        missing = getattr(value, "missing", ())
+        fields = {}
+        for field in _written(type(value)):  # type: ignore[arg-type]  # as in `decode`
+            item = getattr(value, field.name)
+            may_lack = isinstance(value, Sparse) or field.metadata.get("former")
+            if field.name not in missing and not (may_lack and item is None):
+                fields[field.metadata.get("key", field.name)] = encode(item)
         return {**fields, **encode(value.further or {})}
     if isinstance(value, float) and not math.isfinite(value):
         return None
@@ -114,14 +113,13 @@ def are_numbers(values: Sequence[Any], low: float, high: float) -> bool:
 
 
 @functools.cache
-def _written(kind: type[Part]) -> list[tuple[str, str]]:
-    """(name, name in the file) of the fields."""
-    fields = [
+def _written(kind: type[Part]) -> list[dataclasses.Field]:
+    """The fields that a file has."""
+    return [
         field
         for field in dataclasses.fields(kind)
         if field.name not in ("further", "missing")
     ]
-    return [(field.name, field.metadata.get("key", field.name)) for field in fields]
 
 
 @functools.cache

@@ -166,7 +166,8 @@ class SteadyState(Part):
     half_width: Number | None
     period: int | None
     outliers: tuple[int, ...]
-    text: str
+    # A sentence that older versions wrote.
+    text: str | None = dataclasses.field(default=None, metadata={"former": True})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

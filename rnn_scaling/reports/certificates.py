@@ -6,6 +6,7 @@ from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.certificate import Certificate, joined
 from rnn_scaling.reports.summary import SeriesSummary, Summary
+from rnn_scaling.reports.wording import sentences
 
 HEAD = "Certificate"
 NONE = "not certified"
@@ -14,6 +15,13 @@ NONE = "not certified"
 def of_row(row: Row) -> Certificate | None:
     """What its runs' certificates say together; None: they have none."""
     return joined([record.certificate for record in row.records if record.certificate])
+
+
+def sentence_of(certificate: Certificate) -> str:
+    """Return what was found, as a person reads it; an old record has only the words."""
+    if certificate.statements:
+        return sentences(Statement(**data) for data in certificate.statements)
+    return certificate.sentence or ""
 
 
 def of_rows(rows: Sequence[Row]) -> str:
@@ -50,7 +58,7 @@ def alarms(summary: Summary) -> list[Statement]:
     ]
     found = [(title, of_row(row)) for title, row in rows]
     wrong = [
-        f"{title} ({result.sentence.rstrip('.')})"
+        f"{title} ({sentence_of(result).rstrip('.')})"
         for title, result in found
         if result and not result.holds
     ]

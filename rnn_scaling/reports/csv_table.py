@@ -48,7 +48,7 @@ def render(summary: Summary) -> bytes:
             certificate = certificates.of_row(row.row)
             words = (
                 certificates.of_rows([row.row]),
-                certificate.sentence if certificate else "",
+                certificates.sentence_of(certificate) if certificate else "",
             )
             line += zip(("certificate", "certificate_sentence"), words)
         if summary.learning:

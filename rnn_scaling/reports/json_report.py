@@ -161,8 +161,9 @@ def _attribution(summary: RowSummary, unit: str) -> dict[str, Any] | None:
 
 
 def _steady(run: RunSteady) -> dict[str, Any]:
-    fields = ("kind", "start", "rate_default", "rate_steady", "move", "text")
+    fields = ("kind", "start", "rate_default", "rate_steady", "move")
     found = {name: getattr(run.state, name) for name in fields}
+    found["text"] = run.text
     alone = Measured((run.record,), 0, None, None)
     values = {metric.name: metric.compute(alone) for metric in STEP_TIMES}
     times = {name: value and rounded(value.value) for name, value in values.items()}

@@ -20,7 +20,7 @@ from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.config.naming import network, told_work
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import environment
+from rnn_scaling.reports import environment, steady_state
 
 OUR_TRAINER = "rnn_scaling.train"
 
@@ -32,6 +32,11 @@ class RunSteady:
     file: str
     record: RunRecord
     state: SteadyState
+
+    @property
+    def text(self) -> str:
+        """The state in words."""
+        return steady_state.text(self.state, self.record)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

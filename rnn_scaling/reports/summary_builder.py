@@ -160,9 +160,7 @@ def _steady(
     ]
     for row, record in timed[:MOST]:
         batches = record.batches
-        state = steady_state.analyse(
-            batches.seconds, batches.items, batches.warmup, row.unit
-        )
+        state = steady_state.analyse(batches.seconds, batches.items, batches.warmup)
         judged.setdefault(row, []).append(RunSteady(names[id(record)], record, state))
     return judged
 

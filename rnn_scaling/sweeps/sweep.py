@@ -92,7 +92,7 @@ class Made:
         for name, certificate in wrong.items():
             if not certificate.holds:
                 has_failed = True
-                entry.fail(f"{name}: {certificate.sentence}")
+                entry.fail(f"{name}: WRONG: {certificate.verdict}")
         return has_failed
 
 

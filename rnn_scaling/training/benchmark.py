@@ -33,6 +33,7 @@ from rnn_scaling.training.engines.local import (
 )
 from rnn_scaling.training.observers import Batch, Observer, Observers, RunView
 from rnn_scaling.training.replica import (
+    Setup,
     UpdateRule,
     VariableState,
     VariableUpdate,
@@ -259,7 +260,7 @@ def build_update(
             optimizers.build("sgd", learning_rate.of(config))
         )  # which keeps nothing
     mode = registry.load(registry.VARIABLE_UPDATES, config.update.variable_update)
-    return mode.build(workload.variables, values, engine, config.update, rule)
+    return mode.build(Setup(workload.variables, values, engine, config.update, rule))
 
 
 def feed_of(

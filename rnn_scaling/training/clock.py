@@ -66,15 +66,15 @@ def throughput(
 
 
 def steady_state(
-    step_s: Sequence[float], step_items: Sequence[int], warmup_steps: int, unit: str
+    step_s: Sequence[float], step_items: Sequence[int], warmup_steps: int
 ) -> SteadyState | None:
     """Where a run became steady, as its record keeps it; None without numpy, which readers of the record have."""
     try:
         from rnn_scaling.analysis.steady_state import analyse
     except ImportError:
         return None
-    state = analyse(step_s, step_items, warmup_steps, unit)
-    names = ("kind", "start", "rate_steady", "move", "half_width", "period", "text")
+    state = analyse(step_s, step_items, warmup_steps)
+    names = ("kind", "start", "rate_steady", "move", "half_width", "period")
     return SteadyState(
         outliers=tuple(state.outliers), **{name: getattr(state, name) for name in names}
     )

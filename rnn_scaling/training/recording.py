@@ -210,7 +210,7 @@ class Recording:
             batches=batches,
             throughput=rate,
             memory=self._memory,
-            steady_state=steady_state(batches.seconds, batches.items, warmup, self.unit)
+            steady_state=steady_state(batches.seconds, batches.items, warmup)
             if rate
             else None,
             phases=self._phases(batches.seconds),

@@ -46,11 +46,66 @@ class VariableState:
     slots: tuple[tf.Variable, ...]
 
 
-class VariableUpdate(abc.ABC):
-    """How towers get their variables and what becomes of their gradients. Its methods add ops to the step."""
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    """What an update mode is built from.
 
-    devices: list[str]  # of the towers
-    updaters: Sequence["Updater"]  # of each copy of the variables
+    Attributes:
+      specs: The variables of the network.
+      values: Their initial values.
+      engine: The devices of the towers, and of parameter servers.
+      options: The options of the update.
+      rule: What happens to a gradient once it is complete.
+    """
+
+    specs: Specs
+    values: Values
+    engine: Engine
+    options: UpdateOptions
+    rule: UpdateRule
+
+
+class VariableUpdate(abc.ABC):
+    """How towers get their variables, and what happens to their gradients.
+
+    Its methods add operators to the step.
+
+    Attributes:
+      devices: The devices of the towers.
+      embeddings: Names of the variables that are looked up.
+      gathered: Names of the variables whose gradients are exchanged as touched rows.
+      updaters: The update of each copy of the variables.
+    """
+
+    updaters: Sequence["Updater"]
+
+    def __init__(self, setup: Setup) -> None:
+        specs = setup.specs
+        options = setup.options
+        self.devices = list(setup.engine.devices)
+        self.embeddings = frozenset(
+            spec.name for spec in specs if spec.kind == "embedding"
+        )
+        self.gathered: frozenset[str] = frozenset()
+        if options.sparse_gradients == "gather":
+            self.gathered = self.embeddings
+        self._deferred: list[DeferredGradients] = []
+        if options.variable_consistency == "relaxed":
+            self._deferred = [
+                DeferredGradients(specs, device) for device in self.devices
+            ]
+
+    def due(self, tower_gradients: Sequence[Gradients]) -> Sequence[Gradients]:
+        """Return the gradients that this step applies.
+
+        With --variable_consistency=relaxed, they are those of the step before.
+        """
+        if not self._deferred:
+            return tower_gradients
+        return [
+            deferred.swap(grads)
+            for deferred, grads in zip(self._deferred, tower_gradients)
+        ]
 
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """What each tower divides its summed loss by, so that the exchange of gradients is a plain sum.
@@ -225,21 +280,11 @@ class Updater:
 class Replicas(VariableUpdate):
     """A copy of the variables on every tower's device, each with its updater: what four of the modes start from."""
 
-    def __init__(
-        self,
-        specs: Specs,
-        values: Values,
-        engine: Engine,
-        options: UpdateOptions,
-        rule: UpdateRule,
-    ) -> None:
-        self.devices = list(engine.devices)
-        self.embeddings = frozenset(
-            spec.name for spec in specs if spec.kind == "embedding"
-        )
-        self.copies = self._create(specs, values)
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.copies = self._create(setup.specs, setup.values)
         self.updaters = [
-            Updater(copy, rule, device)
+            Updater(copy, setup.rule, device)
             for copy, device in zip(self.copies, self.devices)
         ]
 
@@ -296,17 +341,6 @@ class DeferredGradients:
                     self._dense[spec.name] = tf.Variable(
                         tf.zeros(spec.shape), trainable=False
                     )
-
-    @classmethod
-    def of(
-        cls, specs: Specs, devices: Sequence[str], options: UpdateOptions
-    ) -> list["DeferredGradients"]:
-        """One for each tower where --variable_consistency asks for it, else none."""
-        return [
-            cls(specs, device)
-            for device in devices
-            if options.variable_consistency == "relaxed"
-        ]
 
     def swap(self, grads: Gradients) -> dict[str, gradients.Gradient]:
         """Returns the gradients of the step before and keeps these for the next."""

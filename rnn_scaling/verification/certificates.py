@@ -10,7 +10,7 @@ from rnn_scaling.config import learning_rate, scale
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.config.run_options import TrainingOptions
 from rnn_scaling.records.certificate import Certificate, CertifiedBatch
-from rnn_scaling.reports.wording import sentences
+from rnn_scaling.reports.certificates import sentence_of
 from rnn_scaling.system.files.markdown import markdown_table
 from rnn_scaling.system.files.terminal import counted
 from rnn_scaling.verification.rule import Guarantee
@@ -30,12 +30,12 @@ class Conclusion:
 
 def certificate(conclusion: Conclusion, **parts: Any) -> Certificate:
     """The certificate of a conclusion; `parts` are its other fields."""
-    made = conclusion.statements
-    parts |= {
-        "sentence": sentences(made),
-        "statements": tuple(statement.data() for statement in made),
-    }
-    return Certificate(verdict=conclusion.word, holds=conclusion.holds, **parts)
+    return Certificate(
+        verdict=conclusion.word,
+        holds=conclusion.holds,
+        statements=tuple(statement.data() for statement in conclusion.statements),
+        **parts,
+    )
 
 
 def equal(
@@ -98,7 +98,7 @@ def table(certificate: Certificate) -> str:
             numbers = (_cell(check.difference), _cell(check.tolerance))
             rows.append([check.name, RESULTS[check.holds], *numbers, check.text])
         blocks.append(markdown_table(head, rows, padded=False))
-    return "\n".join([*blocks, certificate.sentence]) + "\n"
+    return "\n".join([*blocks, sentence_of(certificate)]) + "\n"
 
 
 def short(number: float) -> str:

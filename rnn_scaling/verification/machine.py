@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.records.certificate import Certificate, Check
-from rnn_scaling.reports.wording import sentence
 from rnn_scaling.system import entry
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import TrainStep
@@ -43,16 +42,11 @@ class MachineCheck(Certifier):
             "machine",
             {"checks": [f"{c.name}: {c.text}" for c in wrong]},
         )
-        text, statements = (
-            f"{sentence(fault)} {certificate.sentence}",
-            (fault.data(), *certificate.statements),
-        )
         return dataclasses.replace(
             certificate,
             verdict=fault.subject,
             holds=False,
-            sentence=text,
-            statements=statements,
+            statements=(fault.data(), *certificate.statements),
             checks=checks,
         )
 

@@ -11,6 +11,12 @@ from benchmarks import steady_state as benchmark
 from rnn_scaling.analysis import change_points, steady_state
 
 
+def kinds_of(state, batches):
+    return [
+        found.kind for found in steady_state.statements(state, batches, 10, "words")
+    ]
+
+
 def noisy(clean, sigma=0.01, seed=1):
     clean = np.asarray(clean, float)
     return clean * np.random.default_rng(seed).lognormal(0, sigma, len(clean))
@@ -70,23 +76,24 @@ def test_what_passes_is_named(n, sigma):
     )
     step_s[0] = 6.0
     state = steady_state.analyse(step_s, [1920] * n)
-    named = f"batches {at} to {at + 3} took 1."
-    assert named in state.text and state.text.endswith(" times as long"), state.text
-    assert set(range(at, at + 4)) <= set(state.outliers)
-    assert "took" not in steady_state.analyse(noisy(np.ones(n), sigma), [1920] * n).text
+    assert (state.passing[0], state.passing[-1]) == (at, at + 3)
+    assert 1 < state.passing_times < 2
+    assert set(state.passing) <= set(state.outliers)
+    assert not steady_state.analyse(noisy(np.ones(n), sigma), [1920] * n).passing
 
 
 def test_the_default_run_of_thirty_batches():
     state = steady_state.analyse(noisy([90.0] + [1.0] * 29), [1920] * 30)
     assert (state.kind, state.start) == ("warm-up", 1)
     assert state.rate_default == pytest.approx(1920, rel=0.02)
-    assert "cannot show later changes" in state.text
+    assert kinds_of(state, 30)[0] == "steady-warmed-up"
+    assert kinds_of(state, 30)[-1] == "steady-few"
 
 
 def test_thirty_batches_with_a_change_are_too_few():
     state = steady_state.analyse(with_late_change(30, 1.25, 20))
     assert (state.kind, state.start, state.rate_steady) == ("too short", None, None)
-    assert "--until_steady" in state.text
+    assert kinds_of(state, 30) == ["steady-not-yet", "steady-run-more"]
 
 
 @pytest.mark.parametrize("n", [0, 1, 10, 29])
@@ -94,7 +101,8 @@ def test_fewer_are_not_judged(n):
     state = steady_state.analyse([1.0] * n)
     assert (state.kind, state.start) == ("too short", None)
     assert state.rate_default == (1.0 if n > 10 else None)
-    assert "--num_batches=60" in state.text
+    (statement,) = steady_state.statements(state, n, 10, "words")
+    assert (statement.kind, statement.values["wanted"]) == ("steady-too-few", 60)
 
 
 def test_a_constant_series_is_flat():
@@ -220,7 +228,7 @@ def test_until_known_needs_two_looks_and_looks_seldom(monkeypatch):
     def analyse(step_s, words=None):
         looks.append(len(step_s))
         return steady_state.SteadyState(
-            "", "", None, half_width=0.03 if len(step_s) == 75 else 0.01
+            "", None, half_width=0.03 if len(step_s) == 75 else 0.01
         )
 
     monkeypatch.setattr(steady_state, "analyse", analyse)

@@ -94,7 +94,7 @@ def test_towers_normalise_by_their_own_batch_and_keep_their_own_averages(
     workload, batches = tiny_images.workload(), make_batches()
     update = benchmark.build_update(config, engine, workload)
     source = FixedSource(batches, devices[:2])
-    if row.has_global_batch:
+    if row.cuts_global_batch:
         source = FixedSource(
             [[ImageBatch(*map(np.concatenate, zip(*step)))] for step in batches],
             devices[:1],

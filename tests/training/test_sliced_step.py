@@ -143,7 +143,7 @@ def test_a_certificate_says_whether_each_tower_trained_its_own_slice(
         watch.batch(step())
     certificate = watch.end()
     assert (certificate.verdict, certificate.holds) == (verdict, not planted), (
-        certificate.sentence
+        certificate.statements
     )
 
 

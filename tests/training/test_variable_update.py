@@ -274,7 +274,7 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
     from rnn_scaling.models import workload
     from rnn_scaling.training import optimizers
     from rnn_scaling.training.engines.local import Engine
-    from rnn_scaling.training.replica import UpdateRule, bytes_by_device
+    from rnn_scaling.training.replica import Setup, UpdateRule, bytes_by_device
     from rnn_scaling.training.variable_update.parameter_server import (
         ParameterServer,
         place_parts,
@@ -285,7 +285,7 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
     )  # embedding and projection are larger than a share
     batches = make_batches(STEPS, 2, model)
     specs = workload_of(model).variables
-    update = ParameterServer(
+    setup = Setup(
         specs,
         {spec.name: workload.initial_value(spec, 1) for spec in specs},
         Engine(
@@ -296,6 +296,7 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
         ),
         UpdateRule(optimizers.build("sgd", 0.5)),
     )
+    update = ParameterServer(setup)
     result = train(devices[:2], batches, model, update=update)
     assert (
         largest_difference(result["replicas"][0], serial_weights(model, batches))

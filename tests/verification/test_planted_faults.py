@@ -246,7 +246,7 @@ def test_a_fault_is_named(fault, planted):
     plant, verdict, values = FAULTS[fault]
     certificate = planted(**plant)
     assert (certificate.verdict, certificate.holds) == (verdict, False), (
-        certificate.sentence
+        certificate.statements
     )
     found = values_of(certificate)
     assert found["batch"] == 0 and {name: found[name] for name in values} == values
@@ -257,18 +257,18 @@ def test_what_is_not_wrong_is_certified_and_what_other_modes_promise_is_not_kept
 ):
     certificate = planted()
     assert (certificate.verdict, certificate.holds) == ("equal within 1e-5", True), (
-        certificate.sentence
+        certificate.statements
     )
     assert certificate.replicas == TOWERS and len(certificate.batches) == BATCHES
     assert certificate.weights_difference < 1e-6 < 1e-3 < certificate.weights_moved
     late = planted(variable_consistency="relaxed")
-    assert (late.verdict, late.holds) == ("not stale", False), late.sentence
+    assert (late.verdict, late.holds) == ("not stale", False), late.statements
     kept = planted(
         lambda right, _: 0 * right, lambda right: right, variable_consistency="relaxed"
     )
-    assert (kept.verdict, kept.holds) == ("stale by 1 step", True), kept.sentence
+    assert (kept.verdict, kept.holds) == ("stale by 1 step", True), kept.statements
     alone = planted(variable_update="independent")
-    assert (alone.verdict, alone.holds) == ("exchanged", False), alone.sentence
+    assert (alone.verdict, alone.holds) == ("exchanged", False), alone.statements
 
 
 def grown(step):
@@ -309,10 +309,10 @@ def test_roundings_that_grow_are_no_fault_where_each_update_is_right(
         assert (certificate.verdict, certificate.holds) == (
             "right step by step",
             True,
-        ), certificate.sentence
+        ), certificate.statements
         assert values_of(certificate)["batch"] == 1
     wrong = planted(lambda right, names: of(DENSE, only_on_tower_2)(right, names))
-    assert (wrong.verdict, wrong.holds) == ("not updated", False), wrong.sentence
+    assert (wrong.verdict, wrong.holds) == ("not updated", False), wrong.statements
 
 
 def test_samples_that_no_tower_takes_are_missed(planted, monkeypatch):
@@ -377,7 +377,7 @@ def test_a_tower_that_misses_a_sample_or_draws_anothers_dropout_is_named(
         config, engine, TrainStep(planted, source, update, engine, config)
     )
     assert (certificate.verdict, certificate.holds) == (word, False), (
-        certificate.sentence
+        certificate.statements
     )
     assert values.items() <= values_of(certificate).items()
 

@@ -68,7 +68,7 @@ def training(record: RunRecord) -> str:
     return (
         "not found wrong"
         if certificate is None or certificate.holds
-        else certificate.sentence
+        else certificate.verdict
     )
 
 

@@ -162,7 +162,7 @@ def _run_data(summary: Summary, metrics: Sequence[table.Metric]) -> Iterator[Run
         steady = next((run for run in row.steady if run.record is record), None)
         step_ms, bucket = _thinned(record.batches.seconds, most)
         facts = {**environment.facts_of(record), "Started": record.environment.started}
-        facts["Batch times"] = steady.state.text if steady else None
+        facts["Batch times"] = steady.text if steady else None
         error = f"{record.error.type}: {record.error.message}" if record.error else ""
         options = {
             name: value

@@ -8,7 +8,7 @@ from rnn_scaling.config import scale
 from rnn_scaling.config.naming import network
 from rnn_scaling.config.spelling import command
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import placement_table, sections, table
+from rnn_scaling.reports import placement_table, sections, steady_state, table
 from rnn_scaling.reports.sections import Grid, Section
 from rnn_scaling.system.files.markdown import escaped
 
@@ -23,7 +23,7 @@ def markdown(run: RunRecord) -> str:
         else Section("", notes=("No batch was measured.",))
     )
     steady = (
-        f"Steady state: {run.steady_state.text}."
+        f"Steady state: {steady_state.of_run(run)}."
         if run.throughput and run.steady_state
         else ""
     )

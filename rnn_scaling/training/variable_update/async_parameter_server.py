@@ -9,28 +9,18 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from rnn_scaling.config.run_options import UpdateOptions
-from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.replica import Gradients, Specs, T, UpdateRule, Values
+from rnn_scaling.training.replica import Gradients, Setup, T
 from rnn_scaling.training.variable_update.parameter_server import (
     ParameterServer,
-    server_devices,
 )
 
 
 class AsyncParameterServer(ParameterServer):
     staleness: tf.Tensor  # int64, of the traced step: updates of others that were counted since it read the counter
 
-    def __init__(
-        self,
-        specs: Specs,
-        values: Values,
-        engine: Engine,
-        options: UpdateOptions,
-        rule: UpdateRule,
-    ) -> None:
-        super().__init__(specs, values, engine, options, rule)
-        with tf.device(server_devices(engine, options)[0]):
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        with tf.device(self.servers[0]):
             self._version = tf.Variable(
                 0, dtype=tf.int64, trainable=False, name="version"
             )

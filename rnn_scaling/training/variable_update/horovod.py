@@ -4,27 +4,16 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from rnn_scaling.config.run_options import UpdateOptions
 from rnn_scaling.training import gradients
 from rnn_scaling.training.engines import horovod
-from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.replica import Gradients, Replicas, Specs, UpdateRule, Values
+from rnn_scaling.training.replica import Gradients, Replicas, Setup
 
 
 class Horovod(Replicas):
-    def __init__(
-        self,
-        specs: Specs,
-        values: Values,
-        engine: Engine,
-        options: UpdateOptions,
-        rule: UpdateRule,
-    ) -> None:
-        super().__init__(specs, values, engine, options, rule)
-        self._host, self._hvd = engine.host, horovod.load()
-        self._gathered = (
-            frozenset() if options.sparse_gradients == "densify" else self.embeddings
-        )
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._host = setup.engine.host
+        self._hvd = horovod.load()
 
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return [self._over_workers("items", tf.add_n(list(items)))] * len(items)
@@ -43,7 +32,7 @@ class Horovod(Replicas):
         self, name: str, grads: Sequence[gradients.Gradient]
     ) -> gradients.Gradient:
         """The sum over the towers of all workers: dense, or the rows of all."""
-        if name not in self._gathered:
+        if name not in self.gathered:
             grads = [gradients.densify(gradient) for gradient in grads]
         return self._over_workers(name, gradients.add(grads))
 

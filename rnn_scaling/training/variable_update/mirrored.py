@@ -8,16 +8,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from rnn_scaling.config.run_options import UpdateOptions
-from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.replica import (
-    Gradients,
-    Replicas,
-    Specs,
-    T,
-    UpdateRule,
-    Values,
-)
+from rnn_scaling.training.replica import Gradients, Replicas, Setup, Specs, T, Values
 
 _key_bases = itertools.count(
     2_000_000, 1_000
@@ -37,17 +28,11 @@ class _Strategy(tf.distribute.MirroredStrategy):
 class Mirrored(Replicas):
     """Mirrored variables; towers run in `strategy.run`, gradients meet in the replica context's all_reduce."""
 
-    def __init__(
-        self,
-        specs: Specs,
-        values: Values,
-        engine: Engine,
-        options: UpdateOptions,
-        rule: UpdateRule,
-    ) -> None:
+    def __init__(self, setup: Setup) -> None:
+        engine = setup.engine
         self._strategy = engine.strategy or _Strategy(engine.devices)
         self._first_tower, self._has_peers = engine.first_tower, engine.size > 1
-        super().__init__(specs, values, engine, options, rule)
+        super().__init__(setup)
 
     def _create(self, specs: Specs, values: Values) -> list[dict[str, tf.Variable]]:
         with self._strategy.scope():

@@ -10,15 +10,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from rnn_scaling.config.run_options import UpdateOptions
 from rnn_scaling.training import gradients
-from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.replica import (
-    DeferredGradients,
     Gradients,
+    Setup,
     Specs,
     Updater,
-    UpdateRule,
     Values,
     VariableState,
     VariableUpdate,
@@ -70,24 +67,15 @@ def place_parts(
 class ParameterServer(VariableUpdate):
     _applied: Sequence[Any] = ()  # what must have run until the variables are updated
 
-    def __init__(
-        self,
-        specs: Specs,
-        values: Values,
-        engine: Engine,
-        options: UpdateOptions,
-        rule: UpdateRule,
-    ) -> None:
-        self.devices, self._densify = (
-            list(engine.devices),
-            options.sparse_gradients == "densify",
-        )
-        self._embeddings = [spec.name for spec in specs if spec.kind == "embedding"]
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        specs = setup.specs
+        self.servers = server_devices(setup)
         self._parts = place_parts(
-            specs, server_devices(engine, options), options.partition_large_variables
+            specs, self.servers, setup.options.partition_large_variables
         )
         self._variables = {
-            name: [_create(part, values) for part in parts]
+            name: [_create(part, setup.values) for part in parts]
             for name, parts in self._parts.items()
         }
         flat = {
@@ -95,18 +83,17 @@ class ParameterServer(VariableUpdate):
             for parts in self._variables.values()
             for variable in parts
         }
-        self._updater = Updater(flat, rule, server_devices(engine, options)[0])
+        self._updater = Updater(flat, setup.rule, self.servers[0])
         self.updaters = [self._updater]
         self._staged: list[dict[str, tf.Variable]] = []
-        if options.staged_vars:
+        if setup.options.staged_vars:
             self._staged = [
-                place(specs, values, d, f"staged/tower_{i}")
-                for i, d in enumerate(self.devices)
+                place(specs, setup.values, device, f"staged/tower_{tower}")
+                for tower, device in enumerate(self.devices)
             ]
-        self._deferred = DeferredGradients.of(specs, self.devices, options)
 
     def weights(self, tower: int) -> dict[str, tf.Tensor]:
-        names = [name for name in self._variables if name not in self._embeddings]
+        names = [name for name in self._variables if name not in self.embeddings]
         if self._staged:
             return {name: self._staged[tower][name].read_value() for name in names}
         with tf.name_scope("exchange/read/"):
@@ -126,10 +113,7 @@ class ParameterServer(VariableUpdate):
             for device, staged in zip(self.devices, self._staged):
                 for name, variable in staged.items():
                     variable.assign(self._read(name, device))
-            if self._deferred:
-                tower_gradients = [
-                    d.swap(grads) for d, grads in zip(self._deferred, tower_gradients)
-                ]
+            tower_gradients = self.due(tower_gradients)
             summed: dict[str, gradients.Gradient] = {}
             for name, parts in self._parts.items():
                 pieces = [
@@ -163,7 +147,7 @@ class ParameterServer(VariableUpdate):
         """One tower's gradient of a variable -> its parts' gradients."""
         parts = self._parts[name]
         with tf.device(self.devices[tower]):
-            if self._densify:
+            if name not in self.gathered:
                 gradient = gradients.densify(gradient)
             if len(parts) == 1:
                 return [gradient]
@@ -213,11 +197,13 @@ def _rows_within(gradient: tf.IndexedSlices, part: Partition) -> tf.IndexedSlice
     )
 
 
-def server_devices(engine: Engine, options: UpdateOptions) -> Sequence[str]:
-    """Devices that hold the variables: of the processes that do nothing else where there are such."""
+def server_devices(setup: Setup) -> Sequence[str]:
+    """Return the devices that hold the variables."""
+    engine = setup.engine
     if engine.servers:
         return engine.servers
-    return engine.devices if options.param_server_device == "gpu" else [engine.host]
+    on_gpus = setup.options.param_server_device == "gpu"
+    return engine.devices if on_gpus else [engine.host]
 
 
 build = ParameterServer

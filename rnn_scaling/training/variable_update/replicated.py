@@ -11,48 +11,32 @@ from typing import Any
 import tensorflow as tf
 
 from rnn_scaling.config import all_reduce_spec
-from rnn_scaling.config.run_options import UpdateOptions
 from rnn_scaling.training import compression, gradients
 from rnn_scaling.training.all_reduce.collective import WorkerReduce
 from rnn_scaling.training.all_reduce.exchange import reduce_dense
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.replica import (
-    DeferredGradients,
-    Gradients,
-    Replicas,
-    Specs,
-    UpdateRule,
-    Values,
-)
+from rnn_scaling.training.replica import Gradients, Replicas, Setup
 
 
 class Replicated(Replicas):
-    def __init__(
-        self,
-        specs: Specs,
-        values: Values,
-        engine: Engine,
-        options: UpdateOptions,
-        rule: UpdateRule,
-    ) -> None:
-        super().__init__(specs, values, engine, options, rule)
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        options = setup.options
+        engine = setup.engine
         self._options = options
-        self._densifies = options.sparse_gradients == "densify"
-        gathers = options.compress_gradients == compression.GATHERED
-        self._segments = (
-            () if gathers else _resolve_segments(options.all_reduce_spec, engine)
-        )
+        self._segments: Sequence[all_reduce_spec.SpecSegment] = ()
+        if options.compress_gradients != compression.GATHERED:
+            self._segments = _resolve_segments(options.all_reduce_spec, engine)
         self._workers = WorkerReduce(engine) if engine.size > 1 else None
         self._group = None if self._workers is None else self._workers.towers
         shapes = {
             spec.name: spec.shape
-            for spec in specs
-            if spec.kind != "embedding" or self._densifies
+            for spec in setup.specs
+            if spec.name not in self.gathered
         }
         self._compression = compression.build(
             options.compress_gradients, shapes, engine.devices, self._group
         )
-        self._deferred = DeferredGradients.of(specs, engine.devices, options)
 
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return (
@@ -63,11 +47,7 @@ class Replicated(Replicas):
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         with tf.name_scope("exchange/"):
-            if self._deferred:
-                tower_gradients = [
-                    d.swap(grads) for d, grads in zip(self._deferred, tower_gradients)
-                ]
-            exchanged = self._exchange(tower_gradients)
+            exchanged = self._exchange(self.due(tower_gradients))
         super().apply(exchanged)
 
     def all_reduce(self) -> list[dict[str, Any]]:
@@ -78,7 +58,7 @@ class Replicated(Replicas):
     ) -> list[dict[str, gradients.Gradient]]:
         """Sums over the towers, on every tower's device."""
         workers = self._workers
-        gathered = [] if self._densifies else sorted(self.embeddings)
+        gathered = sorted(self.gathered)
         rows = [{name: grads[name] for name in gathered} for grads in tower_gradients]
         # Before the gradients, in whose order collective ops run: numbers of rows are known before the backward pass.
         most_rows = {} if workers is None else workers.most_rows(rows)

@@ -10,7 +10,6 @@ import dataclasses
 import difflib
 import re
 from collections.abc import Sequence
-from typing import NoReturn
 
 from rnn_scaling.config.registry import ALL_REDUCES
 
@@ -21,6 +20,7 @@ AUTO_OVER_WORKERS = (
 SHARDED = tuple(name for name, row in ALL_REDUCES.items() if row.has_shards)
 
 _UNITS = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_LIMIT = r"([0-9]+)([kKMGT]?)"
 _FLAG = "--all_reduce_spec="
 
 
@@ -34,110 +34,78 @@ class SpecSegment:
 
 
 def parse(text: str) -> tuple[SpecSegment, ...]:
-    """The segments that `text` means, in the order of their limits.
+    """Return the segments that `text` means, in the order of their limits.
 
-    `auto` stands alone and comes back as one segment of that name: put `resolve_auto`'s text in its place. A
-    ValueError has one line with the flag, the part that is wrong, the rule and the remedy.
+    `auto` is a single segment of that name; use `resolve_auto` instead of it.
+
+    Raises:
+      ValueError: One line with the flag, the wrong part, the rule and the remedy.
     """
     parts = text.split(":")
-    for number, part in enumerate(parts, 1):
-        if not part:
-            _fail(
-                text,
-                number,
-                part,
-                "is empty",
-                "write alg[#shards][:limit:alg...], such as pscpu:32k:xring#2",
-            )
-        if any(c.isspace() or not c.isprintable() for c in part):
-            _fail(
-                text,
-                number,
-                part,
-                "holds a space or a control character",
-                "write the spec without any",
-            )
-    if AUTO in parts and len(parts) > 1:
-        remedy = "use auto without limits, or name algorithms"
-        _fail(
-            text, parts.index(AUTO) + 1, AUTO, "is auto, which must stand alone", remedy
-        )
-    if len(parts) % 2 == 0:
-        remedy = "add :alg for the larger tensors or drop it"
-        _fail(
-            text, len(parts), parts[-1], "is a limit with no algorithm after it", remedy
-        )
-    limits = [
-        _limit(text, number, parts[number - 1]) for number in range(2, len(parts), 2)
-    ]
-    for index in range(1, len(limits)):
-        if limits[index] <= limits[index - 1]:
-            rule = f"is {limits[index]} bytes, not above the limit before it, {parts[2 * index - 1]}"
-            _fail(
-                text,
-                2 * index + 2,
-                parts[2 * index + 1],
-                rule,
-                "write the limits in increasing order",
-            )
-    algorithms = [
-        _algorithm(text, number, parts[number - 1])
-        for number in range(1, len(parts) + 1, 2)
-    ]
-    return tuple(
-        SpecSegment(*algorithm, limit)
-        for algorithm, limit in zip(algorithms, [*limits, None], strict=True)
-    )
+    segments: list[SpecSegment] = []
+    try:
+        for number, part in enumerate(parts, 1):
+            _check_part(part, len(parts))
+            if number % 2 == 0:
+                limit = _limit(part)
+                if number == len(parts):
+                    raise _Fault("is a limit with no algorithm after it", "add :alg")
+                if number > 2 and limit <= (segments[-2].max_bytes or 0):
+                    rule = f"is {limit} bytes, not above the limit before it"
+                    raise _Fault(rule, "write the limits in increasing order")
+                segments[-1] = dataclasses.replace(segments[-1], max_bytes=limit)
+            else:
+                segments.append(_segment(part))
+    except _Fault as fault:
+        shown = text if text.isprintable() and text else repr(text)
+        where = f"{_FLAG}{shown}: part {number}, {part!r}"
+        raise ValueError(f"{where}, {fault.rule}; {fault.remedy}") from None
+    return tuple(segments)
 
 
-def _algorithm(text: str, number: int, part: str) -> tuple[str, int]:
-    """Name and shards of `alg[#shards]`."""
+class _Fault(Exception):
+    """A part of a spec is wrong."""
+
+    def __init__(self, rule: str, remedy: str) -> None:
+        super().__init__(rule)
+        self.rule = rule
+        self.remedy = remedy
+
+
+def _check_part(part: str, num_parts: int) -> None:
+    """Check what holds for algorithms and limits."""
+    if not part:
+        raise _Fault("is empty", "write alg[#shards][:limit:alg...]")
+    if any(c.isspace() or not c.isprintable() for c in part):
+        raise _Fault("holds a space or a control character", "leave it out")
+    if part.partition("#")[0] == AUTO and (num_parts > 1 or part != AUTO):
+        rule = "is auto, which must stand alone, without shards"
+        raise _Fault(rule, "use auto without limits, or name algorithms")
+
+
+def _segment(part: str) -> SpecSegment:
+    """Return the segment of `alg[#shards]`, still without a limit."""
     name, mark, shards = part.partition("#")
-    if name == AUTO and not mark:
-        return AUTO, 1
-    if name not in ALL_REDUCES:
+    if name not in (AUTO, *ALL_REDUCES):
         known = ", ".join(ALL_REDUCES)
-        if name == AUTO:
-            _fail(
-                text,
-                number,
-                part,
-                "gives auto shards",
-                "use auto alone, or name an algorithm",
-            )
-        if re.fullmatch(r"[0-9]+[kKMGT]?", name):
-            _fail(
-                text,
-                number,
-                part,
-                "is a limit where an algorithm belongs",
-                f"use one of {known}",
-            )
+        if re.fullmatch(_LIMIT, name):
+            raise _Fault("is a limit where an algorithm belongs", f"use one of {known}")
         close = difflib.get_close_matches(name.lower(), ALL_REDUCES, n=1)
-        remedy = (
-            f"did you mean {close[0]}? Algorithms: {known}"
-            if close
-            else f"use one of {known}"
-        )
-        _fail(text, number, part, "names no algorithm", remedy)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise _Fault("names no algorithm", f"{hint}use one of {known}")
     if mark and (not re.fullmatch(r"[0-9]+", shards) or int(shards) < 1):
-        remedy = f"write {name} or, for example, {name}#2"
-        _fail(text, number, part, "needs a whole number of shards >= 1 after #", remedy)
-    return name, int(shards) if mark else 1
+        rule = "needs a whole number of shards >= 1 after #"
+        raise _Fault(rule, f"write {name} or, for example, {name}#2")
+    return SpecSegment(name, int(shards or 1))
 
 
-def _limit(text: str, number: int, part: str) -> int:
-    """Bytes of `digits[kKMGT]`."""
-    match = re.fullmatch(r"([0-9]+)([kKMGT]?)", part)
+def _limit(part: str) -> int:
+    """Return the bytes of `digits[kKMGT]`."""
+    match = re.fullmatch(_LIMIT, part)
     if not match or int(match[1]) < 1:
-        rule = "is no limit, which is a whole number of bytes >= 1 with k, K, M, G or T (powers of 1024)"
-        _fail(text, number, part, rule, "write, for example, 32k")
+        rule = "is no limit, which is a whole number of bytes >= 1 with k, K, M, G or T"
+        raise _Fault(rule, "write, for example, 32k (powers of 1024)")
     return int(match[1]) * _UNITS[match[2]]
-
-
-def _fail(text: str, number: int, part: str, rule: str, remedy: str) -> NoReturn:
-    shown = text if text.isprintable() and text else repr(text)
-    raise ValueError(f"{_FLAG}{shown}: part {number}, {part!r}, {rule}; {remedy}")
 
 
 def format(segments: Sequence[SpecSegment]) -> str:

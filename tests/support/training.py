@@ -134,7 +134,7 @@ def train(
     }
     mode = registry.VARIABLE_UPDATES[given.get("variable_update", "independent")]
     source = FixedSource(batches, devices)
-    if mode.has_global_batch:  # cut by the step, as evenly as it goes
+    if mode.cuts_global_batch:  # cut by the step, as evenly as it goes
         joined = [[concatenate(towers)] for towers in batches]
         given["global_batch_size"] = joined[0][0].target_length.size
         source = FixedSource(joined, devices[:1])

@@ -266,8 +266,8 @@ FAULTS = (
     Fault(
         "stale gradient",
         f"{T}/replica.py",
-        ' for device in devices if options.variable_consistency == "relaxed"]',
-        " for device in devices]",
+        'if options.variable_consistency == "relaxed":',
+        "if True:",
         "batch before",
     ),
     Fault(

@@ -119,7 +119,7 @@ def _rate(given: Mapping[str, Any]) -> dict[str, float]:
 
 
 def jobs(runs: Sequence[Run], out: Path) -> list[Job]:
-    return [Job(_verification(run), out / FOLDER, run.name) for run in runs]
+    return [Job(_verification(run), out / FOLDER) for run in runs]
 
 
 def attach(

@@ -194,7 +194,7 @@ class CommandTrainer(Trainer[CommandRun]):
         return dataclasses.replace(error, message=_with_log(run, error.message))
 
     def estimator(self) -> Estimator:
-        return Estimator(is_reckoned=False)
+        return Estimator()
 
     def warnings(self, runs: Sequence[CommandRun], dry_run: bool) -> list[str]:
         lines, num_cores = [], len(available_cores())

@@ -20,105 +20,119 @@ class SweepDisplay:
     def __init__(
         self, total: int, done: int, stream: TextIO | None = None, begun: int = 0
     ) -> None:
-        """stream: sys.stderr when not given; begun: runs of earlier rounds."""
+        """Show the runs that are there already.
+
+        Args:
+          total: Runs of all rounds so far.
+          done: Runs of this round that were finished before.
+          stream: sys.stderr if None.
+          begun: Runs of earlier rounds.
+        """
         layout = "|{bar:10}| {n_fmt}/{total_fmt} runs{postfix}"
         self.board = Board(
             total, layout, stream=stream, initial=begun + done, dynamic_ncols=True
         )
-        self._total, self._done = total, begun + done
-        self._label, self._at, self._last = "", "", ""
-        self._share: float | None = (
-            0.0  # finished share of its batches; None: it counts them per epoch
-        )
-        self._left_s = self._since_s = self._shown_s = (
-            0.0  # left_s was the estimate when since_s had passed
-        )
+        self._total = total
+        self._done = begun + done
+        self._label = ""
+        self._progress = ""
+        self._last = ""
+        # Finished share of the run's batches; None if it counts them per epoch.
+        self._share: float | None = 0.0
+        self._left_s = 0.0  # estimate when the run started
+        self._started_s = 0.0
+        self._shown_s = 0.0
         if done and not self.board.has_bar:
             self.board.line(f"{done} of {total - begun} runs were already finished")
 
     def start(self, label: str, left_s: float) -> None:
-        self._label, self._at, self._left_s, self._since_s = (
-            label,
-            "starting",
-            left_s,
-            self.board.elapsed_s,
-        )
-        self._share = 0.0
+        """Show that a run starts."""
+        self._label = label
+        self._progress = "starting"
+        self._restart(left_s)
         self._show()
 
+    def _restart(self, left_s: float) -> None:
+        self._left_s = left_s
+        self._started_s = self.board.elapsed_s
+        self._share = 0.0
+
     def output(self, line: str | None) -> None:
-        """The run has written a line; None: only time has passed."""
+        """Show a line that the run has written; None: only time has passed."""
         match = PROGRESS.match(line) if line else None
         if match:
-            rate = RATE.search(line or "")
-            done = f"{match[2]}/{match[3]}" if match[3] else match[2]
-            self._at = f"{done} batches{f', {rate[1]}' if rate else ''}"
-            share = int(match[2]) / max(1, int(match[3] or 0))
-            is_on = match[3] and self._share is not None and share >= self._share
-            self._share = share if is_on else self._share if not match[3] else None
+            rate = RATE.search(match.string)
+            _, step, total = match.groups()
+            done = f"{step}/{total}" if total else step
+            self._progress = f"{done} batches"
+            if rate:
+                self._progress += f", {rate[1]}"
+            if total:
+                share = int(step) / max(1, int(total))
+                goes_on = self._share is not None and share >= self._share
+                self._share = share if goes_on else None
         if self.board.elapsed_s - self._shown_s >= REDRAW_S:
             self._show()
 
     def end(self, label: str, result: RunRecord, left_s: float) -> None:
+        """Show the result of a run."""
         self._done += 1
-        self._last = outcome(result) if result.status == "ok" else result.status
-        self._left_s, self._since_s, self._share = left_s, self.board.elapsed_s, 0.0
+        is_ok = result.status == "ok"
+        self._last = outcome(result) if is_ok else result.status
+        self._restart(left_s)
         if not self.board.has_bar:
-            has_estimate = self._done < self._total and not math.isnan(left_s)
-            left = f", about {duration(left_s)} left" if has_estimate else ""
-            self.board.line(
-                f"{self._done}/{self._total} {label}: {outcome(result)}{left}"
-            )
-        elif result.status != "ok":
+            line = f"{self._done}/{self._total} {label}: {outcome(result)}"
+            if self._done < self._total and not math.isnan(left_s):
+                line += f", about {duration(left_s)} left"
+            self.board.line(line)
+        elif not is_ok:
             self.board.line(f"{label}: {outcome(result)}")
         self._show()
 
     def close(self) -> None:
+        """Remove the bar."""
         self.board.close()
 
     def _show(self) -> None:
         self._shown_s = self.board.elapsed_s
-        ran_s = self._shown_s - self._since_s
+        ran_s = self._shown_s - self._started_s
         left_s = self._left_s - ran_s
-        if (
-            not left_s > 0 and self._done < self._total
-        ):  # no estimate, or the run takes longer than expected
+        runs_left = self._total - self._done
+        # No estimate, or the run takes longer than expected.
+        if not left_s > 0 and runs_left:
             run_s = ran_s / self._share if self._share else math.nan
-            left_s = run_s * (self._total - self._done) - ran_s
+            left_s = run_s * runs_left - ran_s
+        left = "?" if math.isnan(left_s) else duration(max(0.0, left_s))
+        texts = [f"{left} left", f"{self._label} {self._progress}".strip()]
+        if self._last:
+            texts.append(f"last {self._last}")
         room = self.board.columns - BAR - 2 * len(str(self._total))
-        left = "? left" if math.isnan(left_s) else f"{duration(max(0.0, left_s))} left"
-        texts = [left, f"{self._label} {self._at}".strip(), f"last {self._last}"]
-        self.board.move(
-            self._done,
-            postfix=fitting(
-                [text for text in texts if text not in ("", "last ")], room
-            ),
-        )
+        self.board.move(self._done, postfix=fitting(texts, room))
 
 
 def fitting(texts: Sequence[str], room: int) -> str:
-    """The texts that find room, the first ones first, joined by commas.
+    """Join the texts that find room by commas, the first ones first.
 
-    The second may lose letters from its middle: the end of a run's name says on how many devices it runs.
+    The second may lose letters from its middle: the end of a run's name says on how
+    many devices it runs.
     """
-    shown = list(texts)
+    shown = [text for text in texts if text]
     while len(shown) > 2 and len(", ".join(shown)) > room:
         shown.pop()
     over = len(", ".join(shown)) - room
     if over > 0 and len(shown) > 1:
-        kept = max(2, len(shown[1]) - over - 1)
-        shown[1] = (
-            f"{shown[1][: kept // 3]}\N{HORIZONTAL ELLIPSIS}{shown[1][len(shown[1]) - (kept - kept // 3) :]}"
-        )
+        text = shown[1]
+        kept = max(2, len(text) - over - 1)
+        head = text[: kept // 3]
+        tail = text[len(text) - (kept - kept // 3) :]
+        shown[1] = f"{head}\N{HORIZONTAL ELLIPSIS}{tail}"
     return ", ".join(shown)
 
 
 def outcome(result: RunRecord) -> str:
-    """The result of a run: its rate or its failure."""
+    """Return the result of a run: its rate or its failure."""
     if result.status == "ok" and result.throughput:
         return f"{three_digits(result.throughput.items_per_second)} {result.unit}/s"
-    return (
-        f"{result.status}: {entry.plain(result.error.message)}"
-        if result.error
-        else result.status
-    )
+    if result.error:
+        return f"{result.status}: {entry.plain(result.error.message)}"
+    return result.status

@@ -27,12 +27,20 @@ class GoneError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Job:
+    """A run and the folder of its record."""
+
     run: AnyRun
     folder: Path
-    label: str
+    prefix: str = ""  # of the label, where several folders have runs of the same name
+
+    @property
+    def label(self) -> str:
+        """The name of the run in messages, different for each job of a command."""
+        return f"{self.prefix}{self.run.label}"
 
     @property
     def path(self) -> Path:
+        """The record."""
         return self.folder / f"{self.run.label}.json"
 
 

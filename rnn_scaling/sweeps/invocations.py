@@ -41,10 +41,10 @@ def run(
         raise FlagErrors([f"launch={launch} must be {e}"]) from None
     given, config = conflicts.checked(_words(options))
     with tempfile.TemporaryDirectory(prefix="rnn_scaling.") as place:
-        job = Job(Run("run", given, config), Path(place), "run")
+        job = Job(Run("run", given, config), Path(place))
         record = conduct.run_job(job, estimate.given_limit(timeout_s), trainer)
     if record.status != "ok":
-        raise RunFailed(_reason("the run", record), [record])
+        raise RunFailed(f"the run: {conduct.reason_of(record)}", [record])
     return record
 
 
@@ -70,7 +70,10 @@ def sweep(
         if record.status != "ok"
     }
     if failures:
-        lines = [_reason(label, record) for label, record in failures.items()]
+        lines = [
+            f"{label}: {conduct.reason_of(record)}"
+            for label, record in failures.items()
+        ]
         raise RunFailed("\n".join(lines), list(failures.values()))
     if made.exit_status == entry.EXIT_INTERRUPTED:
         raise KeyboardInterrupt
@@ -90,7 +93,3 @@ def _words(options: Mapping[str, Any]) -> list[str]:
         spell(n, ",".join(map(str, v)) if isinstance(v, (list, tuple)) else v)
         for n, v in given.items()
     ]
-
-
-def _reason(name: str, record: RunRecord) -> str:
-    return f"{name}: {record.error.message if record.error else record.status}"

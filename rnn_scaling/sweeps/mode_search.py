@@ -1,7 +1,6 @@
 """Which update mode is fastest: all that fit, in interleaved rounds; a third round where it could decide."""
 
 import dataclasses
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,23 +21,23 @@ from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.conditions import is_read
 from rnn_scaling.config.naming import NAMED
 from rnn_scaling.config.run_config import RunConfig
-from rnn_scaling.config.spelling import spell
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.sweeps.conduct import Records, Seconds
+from rnn_scaling.sweeps.conduct import Records, Rounds
 from rnn_scaling.sweeps.plan import (
     Run,
-    combinations,
-    identity,
+    default_preset,
+    distinct_runs,
     name_of,
+    repeated,
     with_distinct_names,
 )
 from rnn_scaling.sweeps.ranks import Starter, spelled
 from rnn_scaling.system.machine.load import NOTICEABLE
 
-FEWEST, MOST = 2, 3  # rounds
-HIERARCHICAL_FROM = (
-    4  # devices from which on a sum in two levels differs from a sum in one
-)
+FEWEST = 2  # rounds
+MOST = 3
+# Devices from which on a sum in two levels differs from a sum in one.
+HIERARCHICAL_FROM = 4
 TOO_NOISY = 0.5  # a possible difference of this share is no answer
 MODE_OPTIONS = ("variable_update", "all_reduce_spec", "param_server_device")
 
@@ -46,156 +45,147 @@ MODE_OPTIONS = ("variable_update", "all_reduce_spec", "param_server_device")
 def candidates(
     lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int
 ) -> list[Run]:
-    """The configurations to compare, on all devices: the values in the lists, else every mode that trains one model."""
-    on_gpus = num_gpus > 0 and lists.get("device", ["auto"])[0] != "cpu"
-    lists = {"preset": ["seed" if on_gpus else "small"], "num_devices": [0], **lists}
+    """Return the configurations to compare, on all devices.
+
+    They have the values in the lists, by default every mode that trains one model.
+
+    Raises:
+      FlagErrors: If no combination can run, or one cannot that the user asked for.
+    """
+    lists = {"preset": [default_preset(lists, num_gpus)], "num_devices": [0], **lists}
     given = {name: values[0] for name, values in lists.items()}
     first = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
     if lists["num_devices"] == [0]:
         lists["num_devices"] = [first.devices.num_devices]
-    chosen = {
-        name: values
-        for name, values in _defaults(first, lists).items()
-        if name not in lists
-    }
-    varied = dict.fromkeys(
-        [*NAMED, *chosen, *(name for name, values in lists.items() if len(values) > 1)]
+    chosen = _defaults(first, lists)
+    several = [name for name, values in lists.items() if len(values) > 1]
+    varied = dict.fromkeys([*NAMED, *chosen, *several])
+
+    def name(given: Mapping[str, Any], config: RunConfig) -> str:
+        shown = [option for option in varied if is_read(config, option)]
+        return name_of({**config.flat(), **given}, shown)
+
+    runs, problems, unused = distinct_runs(
+        {**lists, **chosen}, name, asked=lists, num_gpus=num_gpus, num_cores=num_cores
     )
-    runs: dict[tuple[Any, ...], Run] = {}
-    lines: list[str] = []
-    read: set[str] = set()
-    for given, config, problems in combinations(
-        {**lists, **chosen}, num_gpus, num_cores
-    ):
-        read |= given.keys()
-        if problems:
-            lines += problems
-            continue
-        shown = [name for name in varied if is_read(config, name)]
-        runs.setdefault(
-            identity(config.flat()),
-            Run(name_of({**config.flat(), **given}, shown), given, config),
-        )
-    ignored = [name for name in lists if name not in read]
-    unused = [
-        f"{spell(name, lists[name][0])} is not read by any of the runs; leave it out"
-        for name in ignored
-    ]
-    is_asked = any(name in lists for name in MODE_OPTIONS)
-    if unused or not runs or (lines and is_asked):
-        raise flags.FlagErrors(list(dict.fromkeys([*lines, *unused])))
-    return with_distinct_names(list(runs.values()))
+    is_asked = any(option in lists for option in MODE_OPTIONS)
+    if unused or not runs or (problems and is_asked):
+        raise flags.FlagErrors([*problems, *unused])
+    return with_distinct_names(runs)
 
 
 def _defaults(
     first: RunConfig, lists: Mapping[str, Sequence[Any]]
 ) -> dict[str, list[Any]]:
-    """What is compared of the options that the user does not give."""
+    """Return what is compared of the options that the user does not give."""
     if first.num_towers == 1:
         return {}
     swept = registry.swept_modes(first.cluster.num_workers > 1)
     exchanging = [mode for mode in swept if registry.mode_of(mode).trains_one_model]
     modes = list(lists.get("variable_update", exchanging))
     readers = registry.readers(registry.VARIABLE_UPDATES)
-    values, devices = {"variable_update": modes}, first.devices.num_devices
+    devices = first.devices.num_devices
+    values = {"variable_update": modes}
+    reduces = not set(modes).isdisjoint(readers["all_reduce_spec"])
     # Over several workers auto is collective.
-    if (
-        first.cluster.num_workers == 1
-        and devices > 1
-        and set(modes) & set(readers["all_reduce_spec"])
-    ):
-        two_levels = ["hierarchical"] if devices >= HIERARCHICAL_FROM else []
-        values["all_reduce_spec"] = [
-            configs.OPTIONS["all_reduce_spec"].default,
-            "collective",
-            *two_levels,
-        ]
-    if first.devices.device == "gpu" and set(modes) & set(
-        readers["param_server_device"]
-    ):
+    if reduces and first.cluster.num_workers == 1 and devices > 1:
+        default = configs.OPTIONS["all_reduce_spec"].default
+        values["all_reduce_spec"] = [default, "collective"]
+        if devices >= HIERARCHICAL_FROM:
+            values["all_reduce_spec"].append("hierarchical")
+    has_servers = not set(modes).isdisjoint(readers["param_server_device"])
+    if has_servers and first.devices.device == "gpu":
         values["param_server_device"] = ["gpu", "cpu"]
-    return values
+    return {name: found for name, found in values.items() if name not in lists}
 
 
 class ModeSearch:
     """Chooses the runs of each round, and ranks what was measured."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        self.runs = list(runs)  # where time is short, the first of them are measured
+        self.runs = list(runs)  # if time is short, the first of them are measured
         self._measured: list[Run] = []  # candidates that found time
 
-    def choose(self, records: Records, left_s: float, seconds: Seconds) -> list[Run]:
-        """The runs of the next round; none: nothing more could help, or there is no time for it."""
-        self._measured = self._measured or self._affordable(left_s, seconds)
+    def planned(self) -> list[Run]:
+        """Return the runs that are made in any case, if there is time."""
+        return repeated(self.runs, FEWEST)
+
+    def choose(self, rounds: Rounds) -> list[Run]:
+        """Return the runs of the next round; none if nothing more could help in time."""
+        records = rounds.records
+        if not self._measured:
+            for run in self.runs:
+                more = [*self._measured, run]
+                if len(more) <= 2 or rounds.has_time_for(repeated(more, FEWEST)):
+                    self._measured = more
         for number in range(1, FEWEST + 1):
             runs = self._missing(self._measured, number, records)
             if runs:
-                return runs if number == 1 or sum(map(seconds, runs)) <= left_s else []
+                is_free = number == 1 or rounds.has_time_for(runs)
+                return runs if is_free else []
         ranking = self.ranking(records)
-        further = (
-            worth_a_round(ranking, ranking.contenders)
-            if ranking and len(self.runs) > 1
-            else []
-        )
-        titles = {ranking.reference, *further} if ranking and further else set()
-        runs = self._missing(
-            [run for run in self._measured if self.title(run) in titles], MOST, records
-        )
-        return runs if sum(map(seconds, runs)) <= left_s else []
+        if ranking is None or len(self.runs) == 1:
+            return []
+        further = worth_a_round(ranking, ranking.contenders)
+        titles = {ranking.reference, *further} if further else set()
+        again = [run for run in self._measured if self.title(run) in titles]
+        runs = self._missing(again, MOST, records)
+        return runs if rounds.has_time_for(runs) else []
 
     def title(self, run: Run) -> str:
-        """The flags in which the candidate differs from others: "replicated, all_reduce_spec=auto"."""
-        values = {
-            name: {str(candidate.flags.get(name)) for candidate in self.runs}
-            for name in run.flags
-        }
-        differing = [
-            f"{name}={run.flags[name]}"
-            for name, found in values.items()
-            if len(found) > 1
-        ]
-        mode = run.config.update.variable_update
-        return ", ".join(
-            [mode, *(text for text in differing if text != f"variable_update={mode}")]
-        )
+        """Return the flags in which a candidate differs: "replicated, all_reduce_spec=auto"."""
+        words = [run.config.update.variable_update]
+        for name, value in run.flags.items():
+            values = {str(candidate.flags.get(name)) for candidate in self.runs}
+            if len(values) > 1 and name != "variable_update":
+                words.append(f"{name}={value}")
+        return ", ".join(words)
 
     def ranking(self, records: Records) -> Ranking[str] | None:
-        """The candidates by title, against the fastest; None: no run measured anything."""
-        rates = {self.title(run): self._rates(run, records) for run in self.runs}
-        measured = {name: values for name, values in rates.items() if values}
+        """Rank the candidates by title; None if no run measured anything."""
+        measured = {}
+        for run in self.runs:
+            rates = self._rates(run, records)
+            if rates:
+                measured[self.title(run)] = rates
         return rank(measured) if measured else None
 
     def advice(self, records: Records, launch: str) -> Advice:
-        ranking, unit = self.ranking(records), self.runs[0].unit
-        best = next(
-            (
-                run
-                for run in self.runs
-                if ranking and self.title(run) == ranking.reference
-            ),
-            None,
-        )
+        """Return the fastest candidate, with its command and the others."""
+        ranking = self.ranking(records)
+        unit = self.runs[0].unit
         standings = ranking.standings if ranking else {}
-        failed = [
-            self.title(run)
-            for run in self.runs
-            if run.name in records and not self._rates(run, records)
-        ]
-        left_out = [self.title(run) for run in self.runs if run.name not in records]
+        failed = []
+        left_out = []
+        best = None
+        num_disturbed = 0
+        for run in self.runs:
+            title = self.title(run)
+            num_rates = len(self._rates(run, records))
+            num_disturbed += len(self._good(run, records)) - num_rates
+            if run.name not in records:
+                left_out.append(title)
+            elif not num_rates:
+                failed.append(title)
+            if ranking and title == ranking.reference:
+                best = run
+        rows: list[list[Any]] = []
+        for name, standing in standings.items():
+            rate = standing.rate
+            ratio = standing.ratio.scaled(100)
+            rows.append([name, rate.processes[0], rate, ratio, standing.verdict])
+        rows.sort(key=lambda row: -row[2].value)
+        command = ""
+        if best:
+            command = Starter(launch=launch).shown(best.config, spelled(best.flags))
+        found = statements(
+            ranking, unit, failed, left_out, list(records.values()), num_disturbed
+        )
         return Advice(
             name="recommend",
             schema="rnn_scaling.recommend/2",
-            statements=statements(
-                ranking,
-                unit,
-                failed,
-                left_out,
-                list(records.values()),
-                self._num_left_out(records),
-            ),
-            command=Starter(launch=launch).shown(best.config, spelled(best.flags))
-            if best
-            else "",
+            statements=found,
+            command=command,
             columns={
                 "Mode": 0,
                 "Runs": 0,
@@ -203,18 +193,7 @@ class ModeSearch:
                 "% of best": 1,
                 "Verdict": 0,
             },
-            rows=[
-                [
-                    name,
-                    standing.rate.processes[0],
-                    standing.rate,
-                    standing.ratio.scaled(100),
-                    standing.verdict,
-                ]
-                for name, standing in sorted(
-                    standings.items(), key=lambda item: -item[1].rate.value
-                )
-            ],
+            rows=rows,
             data={
                 "unit": unit,
                 "taken": dict(best.flags) if best else None,
@@ -226,30 +205,18 @@ class ModeSearch:
             },
         )
 
-    def planned(self) -> list[Run]:
-        return [
-            dataclasses.replace(run, repeat=number)
-            for number in range(1, FEWEST + 1)
-            for run in self.runs
-        ]
-
-    def _affordable(self, left_s: float, seconds: Seconds) -> list[Run]:
-        """The first candidates for whose fewest rounds there is time, at least two."""
-        costs = itertools.accumulate(FEWEST * seconds(run) for run in self.runs)
-        return [
-            run
-            for number, (run, cost) in enumerate(zip(self.runs, costs))
-            if number < 2 or cost <= left_s
-        ]
-
     def _missing(self, runs: Sequence[Run], number: int, records: Records) -> list[Run]:
-        """The runs of a round that were not made; a candidate whose first run failed has no other."""
-        repeats = [
-            dataclasses.replace(run, repeat=number)
-            for run in runs
-            if number == 1 or self._rates(run, records)
-        ]
-        return [run for run in repeats if run.label not in records]
+        """Return the runs of a round that were not made.
+
+        A candidate whose first run failed has no other.
+        """
+        missing = []
+        for run in runs:
+            again = dataclasses.replace(run, repeat=number)
+            has_rate = number == 1 or self._rates(run, records)
+            if has_rate and again.label not in records:
+                missing.append(again)
+        return missing
 
     def _rates(self, run: Run, records: Records) -> list[float]:
         """Return items per second of the candidate's good runs that count."""
@@ -258,19 +225,11 @@ class ModeSearch:
 
     def _good(self, run: Run, records: Records) -> list[RunRecord]:
         good = []
-        for number in range(1, MOST + 1):
-            record = records.get(dataclasses.replace(run, repeat=number).label)
+        for again in repeated([run], MOST):
+            record = records.get(again.label)
             if record is not None and record.status == "ok":
                 good.append(record)
         return good
-
-    def _num_left_out(self, records: Records) -> int:
-        """Return how many good runs do not count because they were disturbed."""
-        num_left_out = 0
-        for run in self.runs:
-            num_left_out += len(self._good(run, records))
-            num_left_out -= len(self._rates(run, records))
-        return num_left_out
 
 
 def statements(
@@ -293,65 +252,46 @@ def statements(
     """
     if ranking is None:
         return [Statement("recommend-nothing")]
-    rate = ranking.standings[ranking.reference].rate
-    found = [
-        Statement(
-            "recommend",
-            ranking.reference,
-            {"rate": interval_values(rate), "unit": unit},
-        )
-    ]
+    found: list[Statement] = []
+
+    def add(kind: str, subject: str = "", **values: Any) -> None:
+        found.append(Statement(kind, subject, values))
+
+    standings = ranking.standings
+    rate = standings[ranking.reference].rate
+    add("recommend", ranking.reference, rate=interval_values(rate), unit=unit)
     tied = [name for name in ranking.contenders if name != ranking.reference]
-    slower = {
-        name: standing
-        for name, standing in ranking.standings.items()
-        if standing.verdict == SLOWER
-    }
+    slower = [name for name in standings if standings[name].verdict == SLOWER]
     if tied:
-        found.append(_tie(tied, [ranking.standings[name].within for name in tied]))
+        found.append(_tie(tied, [standings[name].within for name in tied]))
     elif slower:
-        name = max(slower, key=lambda name: slower[name].rate.value)
-        found.append(
-            Statement(
-                "recommend-next",
-                name,
-                {"share": interval_values(slower[name].ratio.scaled(100))},
-            )
-        )
+        name = max(slower, key=lambda name: standings[name].rate.value)
+        share = standings[name].ratio.scaled(100)
+        add("recommend-next", name, share=interval_values(share))
     if failed:
-        found.append(Statement("recommend-failed", values={"names": failed}))
+        add("recommend-failed", names=failed)
     if left_out:
-        found.append(Statement("recommend-left-out", values={"names": left_out}))
-    loads = [
-        load
-        for record in records
-        if record.status == "ok" and (load := disturbance.load(record))
-    ]
+        add("recommend-left-out", names=left_out)
+    shares = [disturbance.load(record) for record in records if record.status == "ok"]
+    loads = [share for share in shares if share]
     if loads:
-        found.append(
-            Statement(
-                "recommend-load", values={"share": max(loads), "runs": len(loads)}
-            )
-        )
+        add("recommend-load", share=max(loads), runs=len(loads))
     if num_disturbed:
-        values = {"runs": num_disturbed, "threshold": NOTICEABLE}
-        found.append(Statement("recommend-disturbed", values=values))
+        add("recommend-disturbed", runs=num_disturbed, threshold=NOTICEABLE)
     return found
 
 
 def _tie(names: list[str], within: Sequence[float | None]) -> Statement:
-    """That the fastest is not shown to be faster than others, and by how much they may differ."""
+    """Return by how much others may differ from the fastest, which is not faster for sure."""
     shares = [share for share in within if share is not None]
     if len(shares) < len(within):
         return Statement("recommend-one-round", values={"names": names})
     largest = max(shares)
-    kind = (
-        "recommend-equal"
-        if largest <= EQUAL
-        else "recommend-open"
-        if largest < TOO_NOISY
-        else "recommend-noisy"
-    )
+    kind = "recommend-noisy"
+    if largest <= EQUAL:
+        kind = "recommend-equal"
+    elif largest < TOO_NOISY:
+        kind = "recommend-open"
     return Statement(kind, values={"names": names, "within": largest})
 
 

@@ -100,7 +100,7 @@ def counterbalanced(a: AnyRun, b: AnyRun, pairs: int, out: Path) -> list[Job]:
         sides = [("a", a), ("b", b)] if pair % 2 else [("b", b), ("a", a)]
         for side, run in sides:
             run = dataclasses.replace(run, repeat=pair)
-            jobs.append(Job(run, out / side, f"{side}/{run.label}"))
+            jobs.append(Job(run, out / side, f"{side}/"))
     return jobs
 
 

@@ -5,7 +5,7 @@ import hashlib
 import itertools
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -113,43 +113,80 @@ def plan(
         for name, values in lists.items()
         if len(values) > 1 or name in (FRAMEWORK, *NAMED)
     ]
-    runs: dict[
-        tuple, Run
-    ] = {}  # runs that differ only in flags that they do not read are the same
-    lines: list[str] = []
-    read: set[str] = set()
-    for given, config, problems in combinations(lists, num_gpus, num_cores):
+
+    def name(given: Mapping[str, Any], config: RunConfig) -> str | None:
+        encoders = kernels.of_cell(config.model.unit_type)
         if (
             "encoder_type" not in asked_for
-            and config.model.encoder_type not in kernels.of_cell(config.model.unit_type)
+            and config.model.encoder_type not in encoders
         ):
-            continue  # a default encoder that does not compute these cells
-        read |= given.keys()
-        lines += problems
-        runs.setdefault(
-            identity(config.flat()), Run(name_of(given, varied), given, config)
-        )
-    lines += [
-        f"{spell(name, ','.join(map(str, lists[name])))} is not read by any of the runs"
-        for name in asked_for - read
-    ]
-    if lines:
-        raise flags.FlagErrors(list(dict.fromkeys(lines)))
-    return with_distinct_names(list(runs.values()))
+            return None  # a default encoder that does not compute these cells
+        return name_of(given, varied)
+
+    runs, problems, unused = distinct_runs(
+        lists, name, asked_for, num_gpus=num_gpus, num_cores=num_cores
+    )
+    if problems or unused:
+        raise flags.FlagErrors([*problems, *unused])
+    return with_distinct_names(runs)
 
 
-def combinations(
-    lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int
-) -> Iterator[tuple[dict[str, Any], RunConfig, list[str]]]:
-    """Of each combination of the values (those that it reads, everything resolved, what is wrong with it)."""
+def distinct_runs(
+    lists: Mapping[str, Sequence[Any]],
+    name: Callable[[Mapping[str, Any], RunConfig], str | None],
+    asked: Collection[str],
+    *,
+    num_gpus: int,
+    num_cores: int,
+) -> tuple[list[Run], list[str], list[str]]:
+    """Make a run of each combination of the values that can run.
+
+    Runs that differ only in flags that they do not read are the same.
+
+    Args:
+      lists: The values of each flag.
+      name: Names a run by the flags that it reads; None leaves it out.
+      asked: The flags that the user gave.
+      num_gpus: GPUs of this machine.
+      num_cores: Cores of this machine.
+
+    Returns:
+      The runs, what is wrong with other combinations, and a line for each flag of the
+      user that no run reads.
+    """
+    runs: dict[tuple, Run] = {}
+    problems: dict[str, None] = {}
+    read: set[str] = set()
     for values in itertools.product(*lists.values()):
         given = dict(zip(lists, values))
-        ignored = unread(
-            configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores), given
-        )
-        given = {name: value for name, value in given.items() if name not in ignored}
         config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
-        yield given, config, conflicts.problems(config, given, num_gpus=num_gpus)
+        ignored = unread(config, given)
+        given = {flag: value for flag, value in given.items() if flag not in ignored}
+        config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
+        run_name = name(given, config)
+        if run_name is None:
+            continue
+        read |= given.keys()
+        found = conflicts.problems(config, given, num_gpus=num_gpus)
+        problems |= dict.fromkeys(found)
+        if not found:
+            runs.setdefault(identity(config.flat()), Run(run_name, given, config))
+    unused = []
+    for flag in asked:
+        if flag not in read:
+            value = ",".join(map(str, lists[flag]))
+            unused.append(
+                f"{spell(flag, value)} is not read by any of the runs; leave it out"
+            )
+    return list(runs.values()), list(problems), unused
+
+
+def repeated(runs: Sequence[R], repeats: int) -> list[R]:
+    """Return the runs of each round, without a change of order."""
+    every = []
+    for repeat in range(1, repeats + 1):
+        every += [dataclasses.replace(run, repeat=repeat) for run in runs]
+    return every
 
 
 def interleave(runs: Sequence[R], repeats: int) -> list[R]:
@@ -182,7 +219,7 @@ def device_counts(most: int) -> list[int]:
 def _defaults(
     lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int
 ) -> dict[str, list[Any]]:
-    on_gpus = num_gpus > 0 and lists.get("device", ["auto"])[0] != "cpu"
+    on_gpus = _is_on_gpus(lists, num_gpus)
     cores_per_device = max(1, lists.get("cpu_cores_per_device", [1])[0])
     has_workers = any(number > 1 for number in lists.get("num_workers", []))
     most = num_gpus if on_gpus else num_cores // cores_per_device
@@ -190,7 +227,7 @@ def _defaults(
         "encoder_type": _swept_encoders(lists),
         "variable_update": registry.swept_modes(has_workers),
         "num_devices": device_counts(1 if has_workers else most),
-        "preset": ["seed" if on_gpus else "small"],
+        "preset": [default_preset(lists, num_gpus)],
     }
     if set(lists.get(FRAMEWORK, [OURS])) != {
         OURS
@@ -206,6 +243,15 @@ def _defaults(
             "data_source": ["constant"],
         }
     return {name: values for name, values in defaults.items() if is_read(name, lists)}
+
+
+def _is_on_gpus(lists: Mapping[str, Sequence[Any]], num_gpus: int) -> bool:
+    return num_gpus > 0 and lists.get("device", ["auto"])[0] != "cpu"
+
+
+def default_preset(lists: Mapping[str, Sequence[Any]], num_gpus: int) -> str:
+    """Return the sizes of the published benchmark on GPUs, else small ones."""
+    return "seed" if _is_on_gpus(lists, num_gpus) else "small"
 
 
 def _swept_encoders(lists: Mapping[str, Sequence[Any]]) -> list[str]:

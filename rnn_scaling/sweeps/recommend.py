@@ -11,21 +11,19 @@ from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.sweeps import thread_search
 from rnn_scaling.sweeps.conduct import (
     ConductOptions,
+    Conductor,
     SweepOutcome,
-    conduct,
-    conduct_rounds,
     conduct_sweep,
+    reason_of,
 )
 from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.plan import Run, split
+from rnn_scaling.sweeps.plan import split
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 from rnn_scaling.system import entry
 from rnn_scaling.system.machine.gpus import machine_size
 
-if TYPE_CHECKING:  # these load numpy, and a wrong flag is reported sooner without it
+if TYPE_CHECKING:  # It loads numpy, and a wrong flag is reported sooner without it.
     from rnn_scaling.analysis.statements import Advice
-    from rnn_scaling.sweeps.batch_search import BatchSearch
-    from rnn_scaling.sweeps.mode_search import ModeSearch
 
 MEMORY_SHARE = (
     0.8  # of the free memory, for all processes of a run: the machine needs some, too
@@ -176,49 +174,40 @@ def find(
     Raises:
       FlagErrors: If the trainer refuses a flag.
     """
+    # Imported here, because they load numpy.
+    from rnn_scaling.sweeps.batch_search import BatchSearch
+    from rnn_scaling.sweeps.mode_search import ModeSearch, candidates
+
     options = request.options
     how = request.conduct
-    search, first_runs, runner = _search(options, how, request.lists, trainer)
-    out = request.out
-    again = request.command
+    limit = f"time limit --minutes={options.minutes:g}"
+    search: ModeSearch | BatchSearch
+    if options.largest_batch:
+        search = BatchSearch(request.lists, options.memory_gib, MEMORY_SHARE, trainer)
+        runner = SuiteTrainer(search.trainer, how.launch)
+        entry.note(
+            f"memory limit of a process: {search.limit_words}; {limit}; the batch doubles until it does not fit"
+        )
+    else:
+        search = ModeSearch(candidates(request.lists, **machine_size()))
+        runner = SuiteTrainer(trainer, how.launch)
+        planned = [run.identity for run in search.planned()]
+        about = runner.estimator().in_words(planned)
+        entry.note(
+            f"{len(search.runs)} configurations, 2 or 3 runs each: {about}; {limit}"
+        )
+    conductor = Conductor(
+        request.out, how, runner, request.command, minutes=options.minutes
+    )
     if how.dry_run:
-        jobs = [Job(run, out, run.label) for run in first_runs]
-        return None, conduct(jobs, out, how, again=again, trainer=runner)
-    rounds = conduct_rounds(search.choose, out, how, options.minutes, again, runner)
-    if rounds.exit_status not in (None, entry.EXIT_INTERRUPTED):
-        return None, rounds
-    for label, record in rounds.records.items():
+        conductor.make([Job(run, request.out) for run in search.planned()])
+        return None, conductor.outcome
+    conductor.make_rounds(search.choose)
+    outcome = conductor.outcome
+    if outcome.exit_status not in (None, entry.EXIT_INTERRUPTED):
+        return None, outcome
+    for label, record in outcome.records.items():
         # A batch that does not fit fails as intended.
         if record.status != "ok" and not options.largest_batch:
-            reason = record.error.message if record.error else record.status
-            entry.warn(f"{label}: {reason}")
-    return search.advice(rounds.records, how.launch), rounds
-
-
-def _search(
-    options: RecommendOptions,
-    how: ConductOptions,
-    lists: Mapping[str, Sequence[Any]],
-    trainer: Sequence[str],
-) -> tuple["ModeSearch | BatchSearch", list[Run], SuiteTrainer]:
-    """(the search, its runs as far as they are known before it starts, the trainer); prints what will happen."""
-    from rnn_scaling.sweeps import batch_search, mode_search
-
-    limit = f"time limit --minutes={options.minutes:g}"
-    if options.largest_batch:
-        batches = batch_search.BatchSearch(
-            lists, options.memory_gib, MEMORY_SHARE, trainer
-        )
-        entry.note(
-            f"memory limit of a process: {batches.limit_words}; {limit}; the batch doubles until it does not fit"
-        )
-        return (
-            batches,
-            [batches.run(batches.start)],
-            SuiteTrainer(batches.trainer, how.launch),
-        )
-    modes = mode_search.ModeSearch(mode_search.candidates(lists, **machine_size()))
-    planned, runner = modes.planned(), SuiteTrainer(trainer, how.launch)
-    about = runner.estimator().in_words([run.identity for run in planned])
-    entry.note(f"{len(modes.runs)} configurations, 2 or 3 runs each: {about}; {limit}")
-    return modes, planned, runner
+            entry.warn(f"{label}: {reason_of(record)}")
+    return search.advice(outcome.records, how.launch), outcome

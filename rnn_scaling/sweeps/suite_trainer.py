@@ -8,11 +8,10 @@ from pathlib import Path
 
 from rnn_scaling.config.conditions import is_read
 from rnn_scaling.config.registry import kernels
-from rnn_scaling.config.run_config import from_flat
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import early_checks, failure, folder, ranks
-from rnn_scaling.sweeps.estimate import TIMES, Estimator, Identity, Limit
+from rnn_scaling.sweeps.estimate import TIMES, Estimator, Limit, rough_s
 from rnn_scaling.sweeps.plan import Run
 from rnn_scaling.sweeps.ranks import TRAINER, Starter
 from rnn_scaling.sweeps.runs import Trainer
@@ -94,13 +93,12 @@ class SuiteTrainer(Trainer[Run]):
         return ranks.reason(ended, run.config, limit)
 
     def estimator(self) -> Estimator:
-        @functools.cache
-        def starts_early(options: Identity) -> bool:
-            return self._starter.early_command(from_flat(dict(options)), []) is not None
-
-        return Estimator(
-            workers_share=not self._starter.launch, starts_early=starts_early
+        rough = functools.partial(
+            rough_s,
+            num_cores=len(available_cores()),
+            workers_share=not self._starter.launch,
         )
+        return Estimator(rough)
 
     def warnings(self, runs: Sequence[Run], dry_run: bool) -> list[str]:
         if self._starter.launch:  # the runs are on other machines

@@ -61,7 +61,7 @@ def jobs(out, repeats=2):
         "num_devices": [1],
     }
     (run,) = plan(lists, num_gpus=0, num_cores=1)
-    return [folder.Job(each, out, each.label) for each in interleave([run], repeats)]
+    return [folder.Job(each, out) for each in interleave([run], repeats)]
 
 
 def surveyed(tmp_path, put):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import random
 
@@ -18,10 +17,24 @@ COLLECTIVE = "replicated, all_reduce_spec=collective"
 TRUTH = {PS: 80.0, AUTO: 90.0, COLLECTIVE: 108.0}
 
 
+@dataclasses.dataclass
+class Minutes:
+    """The rounds of a search in which every run takes a minute."""
+
+    minutes: float = math.inf
+    records: dict = dataclasses.field(default_factory=dict)
+
+    def has_time_for(self, runs):
+        missing = [run for run in runs if run.label not in self.records]
+        return len(missing) <= self.minutes - len(self.records)
+
+
 def measured(search, truth=TRUTH, scatter=0.01, minutes=math.inf, most=100):
-    """Records of the runs that the search asks for; a run takes a minute."""
-    rng, records = random.Random(1), {}
-    while runs := search.choose(records, minutes - len(records), lambda run: 1.0):
+    """Records of the runs that the search asks for."""
+    rng = random.Random(1)
+    rounds = Minutes(minutes)
+    records = rounds.records
+    while runs := search.choose(rounds):
         for run in runs[: most - len(records)]:
             rate = truth[search.title(run)]
             seconds = (
@@ -116,7 +129,7 @@ def test_what_was_measured_until_an_interruption_is_ranked():
     search = ModeSearch(two_cores())
     records = measured(search, most=3)
     assert len(search.ranking(records).standings) == 3
-    runs = list(itertools.islice(search.choose(records, math.inf, lambda run: 1.0), 9))
+    runs = search.choose(Minutes(records=records))
     assert {run.repeat for run in runs} == {2}
 
 

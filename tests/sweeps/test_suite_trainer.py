@@ -14,7 +14,6 @@ from rnn_scaling.sweeps import conduct, display, early_checks, ranks, suite_trai
 from rnn_scaling.sweeps.plan import Run
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 from tests.support.faults import alive
-from tests.support.records import make_record
 
 TRAINER = """
 import os, sys, time
@@ -121,23 +120,6 @@ def test_an_end_of_the_sweep_leaves_no_process_and_no_record_of_a_run_whose_turn
     assert "start b.json" in events(tmp_path) and not (tmp_path / "b.json").exists()
     assert record.read(tmp_path / "stays.json").error.type == "Killed"
     assert not any(alive(int(pid)) for _, _, pid in logged(tmp_path))
-
-
-@pytest.mark.parametrize(
-    "command, total_s", [(COMMAND, 26.0), ((*COMMAND[:2], f"{TRAINER}\n"), 30.0)]
-)
-def test_the_time_left_has_no_loading_that_the_run_before_hides(command, total_s):
-    config = configs.resolve({"device": "cpu"}, num_gpus=0, num_cores=2)
-    run, estimator = Run("a", {}, config), SuiteTrainer(command).estimator()
-    result = make_record(
-        config=config.flat(), phases={"start": 2.0, "measured": 8.0, "total": 10.0}
-    )
-    estimator.learn(run.identity, result)
-    assert (
-        estimator.total_s([run.identity]) == 10.0
-        and estimator.total_s([run.identity] * 3) == total_s
-    )
-    assert estimator.total_s([run.identity] * 2, follow=True) == total_s - 10.0
 
 
 def test_a_process_that_hangs_while_it_loads_early_is_started_anew_in_its_turn(

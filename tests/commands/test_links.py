@@ -340,17 +340,13 @@ def test_every_bad_flag_is_named_at_once(call):
             "--min_bytes=1M is more than --max_bytes=4",
         ),
         (["--num_devices=1"], "nothing to do"),
-        (["--num_devices=5000"], "at most 1024"),
         (["--device=gpu"], "none is visible"),
-        (["--cpu_cores_per_device=999"], "must be at most"),
         (
             ["--cpu_cores_per_device=2", "--measure=memory"],
             "read by --measure=compute on CPUs alone",
         ),
-        (["--algorithms=nccl"], "nccl needs --device=gpu"),
         (["--algorithms=pscpu:4k:xring"], "without limits"),
         (["--num_devices=3", "--algorithms=rechd"], "power of two"),
-        (["--out="], "must not be empty"),
     ],
 )
 def test_conflicts(call, words, expected):
@@ -436,7 +432,7 @@ def test_an_interruption_ends_the_worker_and_leaves_nothing(tmp_path, number):
     words = [f"--out={tmp_path}", *FEW, "--measure=all_reduce", "--algorithms=pscpu"]
     (tmp_path / "faults.json").write_text('{"nothing": "hang"}')
     code = (
-        "import sys; from rnn_scaling import entry; from rnn_scaling.commands import links;"
+        "import sys; from rnn_scaling.system import entry; from rnn_scaling.commands import links;"
         "worker = [sys.executable, '-m', 'tests.links.fake_worker', sys.argv[1]];"
         "entry.leave(lambda: links.main(sys.argv[2:], worker))"
     )

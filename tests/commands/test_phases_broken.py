@@ -40,11 +40,6 @@ BROKEN = [
         "trace.steps[0].towers[0].parts lacks idle",
     ),
     (
-        ("steps", 0, "towers", 0, "busy"),
-        3,
-        "trace.steps[0].towers[0].busy is 3; expected",
-    ),
-    (
         ("steps", 0, "towers", 0, "parts", "idle"),
         0.109,
         "trace.steps[0].towers[0].parts sum to 0.19",
@@ -54,32 +49,15 @@ BROKEN = [
         "x",
         "trace.steps[0].towers[0].arrival_s is 'x'; expected",
     ),
-    (("steps", 0, "kernels"), None, "trace.steps[0].kernels is missing; expected"),
     (("steps", 0, "timeline", "towers"), ["z"], "trace.steps[0].timeline: expected"),
     (("cost",), GONE, "trace.cost is missing"),
-    (("cost", "counted_s"), [], "trace.cost.counted_s is []; expected seconds"),
-    (("steps", 1, "concurrency"), GONE, "trace.steps[1].concurrency is missing"),
     (("steps", 2, "kernels"), 10**400, "trace.steps[2].kernels is 1000"),
     (
         ("steps", 0, "towers", 0, "exchange", "busy"),
         1e308,
         "trace.steps[0].towers[0].exchange.busy is 1e+308",
     ),
-    (("cost", "untraced_s"), 1e-320, "trace.cost.untraced_s is 1e-320"),
-    (("items",), GONE, "trace.items is missing; expected a number"),
-    (("kernels",), [], "trace.kernels is []; expected an object"),
-    (
-        ("kernels", "by_type"),
-        {"MatMul": "many"},
-        "trace.kernels.by_type.MatMul is 'many'; expected a number",
-    ),
     (("kernels", "steps"), [{}], "trace.kernels.steps[0].host is missing"),
-    (
-        ("kernels", "by_phase", 0),
-        4,
-        "trace.kernels.by_phase[0] is 4; expected an object",
-    ),
-    (("kernels", "by_phase", 0, "tower"), [], "trace.kernels.by_phase[0].tower is []"),
 ]
 
 

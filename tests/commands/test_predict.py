@@ -50,10 +50,16 @@ def as_json(go, *words):
     return json.loads(out)
 
 
-def as_json_with_warnings(go, *words):
-    status, out, _ = go(*words, "--format=json")
-    assert status == 0
-    return json.loads(out)
+def said(series):
+    """Kind -> values of the statements of a series."""
+    return {one["kind"]: one["values"] for one in series["statements"]}
+
+
+def lines_of(*rows):
+    """A Markdown table; cells are separated by |."""
+    head, *others = rows
+    rule = "|".join("--" for _ in head.split("|"))
+    return "".join(f"| {row} |\n" for row in (head, rule, *others))
 
 
 def kinds(content):
@@ -63,29 +69,19 @@ def kinds(content):
 def test_a_table_is_predicted(go, tmp_path):
     (tmp_path / "t.md").write_text(TABLE + FOUR)
     status, out, err = go("t.md", "--num_devices=8,16")
-    assert (
-        (status, err) == (0, "")
-        and "16 devices would" in out
-        and os.listdir(tmp_path) == ["t.md"]
-    )
+    assert (status, err, os.listdir(tmp_path)) == (0, "", ["t.md"])
+    assert [row[2] for row in rows_of(out)[2:5]] == ["42,953", "80,945", "145,385"]
     content = as_json(go, "t.md", "--num_devices=8", "--output=out")
-    [series] = content["series"]
     assert content == json.loads((tmp_path / "out" / "prediction.json").read_text())
-    assert (series["unit"], series["scaling"], series["source"]) == (
-        "words",
-        "weak",
-        "t.md:5",
-    )
+    names = {f"prediction.{kind}" for kind in ("json", "html", "png")}
+    assert {*os.listdir(tmp_path / "out")} == names
+    [series] = content["series"]
+    facts = (series["unit"], series["scaling"], series["source"])
+    assert facts == ("words", "weak", "t.md:5")
     assert [point["value"] for point in series["measured"]] == [42953, 80945, 145385]
     [point] = series["predicted"]
-    assert point["low"] < point["rate"] < point["high"] and sum(
-        point["parts"].values()
-    ) == pytest.approx(1 - point["efficiency"])
-    assert {*os.listdir(tmp_path / "out")} == {
-        "prediction.json",
-        "prediction.html",
-        "prediction.png",
-    }
+    assert point["low"] < point["rate"] < point["high"]
+    assert sum(point["parts"].values()) == pytest.approx(1 - point["efficiency"])
 
 
 def test_without_a_number_of_devices_as_many_again_are_predicted(go, tmp_path):
@@ -96,21 +92,16 @@ def test_without_a_number_of_devices_as_many_again_are_predicted(go, tmp_path):
 
 def test_the_default_question_is_about_further_machines(go, tmp_path):
     """Two devices fill the two cores, so four devices are two such machines."""
-    machine = {
-        "resolved": {"device_type": "CPU"},
-        "environment": {"cpu_cores": 2},
-    }
-    records = [changed(run, **machine) for run in runs(1, 2)]
-    write_folder(tmp_path / "mine", records)
+    machine = {"resolved": {"device_type": "CPU"}, "environment": {"cpu_cores": 2}}
+    write_folder(tmp_path / "mine", [changed(run, **machine) for run in runs(1, 2)])
     [series] = as_json(go, "mine")["series"]
-    said = {one["kind"]: one["values"] for one in series["statements"]}
-    assert [point["devices"] for point in series["predicted"]] == [4]
-    assert said["predict-machines"] == {"machines": 2, "devices": 2, "measured": 1}
-    assert "prediction-cores" not in said
+    machines = {"machines": 2, "devices": 2, "measured": 1}
+    assert said(series)["predict-machines"] == machines
+    assert "prediction-cores" not in said(series)
     [here] = as_json(go, "mine", "--num_devices=4")["series"]
-    assert "prediction-cores" in [one["kind"] for one in here["statements"]]
-    crowded = here["predicted"][0]["rate"]
-    assert series["predicted"][0]["rate"] > 1.5 * crowded
+    assert "prediction-cores" in said(here)
+    rates = [one["predicted"][0]["rate"] for one in (series, here)]
+    assert rates[0] > 1.5 * rates[1]
 
 
 def test_a_prediction_for_machines_is_not_judged_by_one_machine(go, tmp_path):
@@ -120,24 +111,17 @@ def test_a_prediction_for_machines_is_not_judged_by_one_machine(go, tmp_path):
     assert kinds(as_json(go, "--track_record", "mine")) == ["track-record-none"]
 
 
-def test_more_than_8_times_the_measured_number_needs_a_flag(go, tmp_path):
+@pytest.mark.parametrize("question", ["", "--what_if"])
+def test_more_than_8_times_the_measured_number_needs_a_flag(go, tmp_path, question):
     (tmp_path / "t.md").write_text(TABLE + FOUR)
-    [series] = as_json(go, "t.md", "--num_devices=32,33,512")["series"]
-    said = {one["kind"]: one["values"] for one in series["statements"]}
-    assert [point["devices"] for point in series["predicted"]] == [32]
-    assert said["prediction-left-out-far"]["devices"] == [33, 512]
-    status, out, err = go("t.md", "--num_devices=33")
+    words = ["t.md", *filter(None, [question])]
+    found = as_json(go, *words, "--num_devices=8,33")["series"]
+    assert len(found) == 1
+    assert said(found[0])["prediction-left-out-far"]["devices"] == [33]
+    status, out, err = go(*words, "--num_devices=33")
     assert (status, out) == (2, "")
-    assert "--num_devices=33" in err
     assert "--far" in err
-    [series] = as_json(go, "t.md", "--num_devices=32,33", "--far")["series"]
-    assert [point["devices"] for point in series["predicted"]] == [32, 33]
-    assert go("t.md", "--num_devices=33", "--what_if")[0] == 2
-    _, out, _ = go("t.md", "--num_devices=8,33", "--format=json", "--what_if")
-    [found] = json.loads(out)["series"]
-    assert found["devices"] == 8
-    assert found["statements"][-1]["kind"] == "prediction-left-out-far"
-    assert go("t.md", "--num_devices=33", "--far", "--what_if")[0] == 0
+    assert as_json(go, *words, "--num_devices=33", "--far")["series"]
 
 
 @pytest.mark.parametrize(
@@ -159,19 +143,9 @@ def test_more_than_8_times_the_measured_number_needs_a_flag(go, tmp_path):
             ("steps", "strong", [0.01, 0.02], ["predict-strong-seconds"]),
         ),
         (
-            "GPUs | epoch (s)",
-            "1|100 2|98",
-            ("steps", "strong", [0.01, 1 / 98], ["predict-strong-seconds"]),
-        ),
-        (
             "GPUs | step (ms)",
             "1|200 2|250",
             ("steps", "weak", [5, 8], ["predict-weak-seconds"]),
-        ),
-        (
-            "GPUs | time per step (s)",
-            "1|2.0 2|2.5",
-            ("steps", "weak", [0.5, 0.8], ["predict-weak-seconds"]),
         ),
         (
             "GPUs | batch | epoch (s)",
@@ -188,20 +162,12 @@ def test_more_than_8_times_the_measured_number_needs_a_flag(go, tmp_path):
             "1|64|100 2|128|190",
             ("images", "weak", [100, 190], []),
         ),
-        (
-            "GPUs | First batch (s) | Total (s)",
-            *(
-                "1|1.38|100 2|2.21|50",
-                ("steps", "strong", [0.01, 0.02], ["predict-strong-seconds"]),
-            ),
-        ),
     ],
 )
 def test_what_a_table_means_is_said(go, tmp_path, header, rows, expected):
-    lines = [header, "|".join("-" for _ in header.split("|")), *rows.split()]
-    (tmp_path / "t.md").write_text("\n".join(f"| {line} |" for line in lines))
+    (tmp_path / "t.md").write_text(lines_of(header, *rows.split()))
     [series] = as_json(go, "t.md", "--num_devices=4")["series"]
-    assumed = [s["kind"] for s in series["statements"]]
+    assumed = [*said(series)]
     assert (series["unit"], series["scaling"]) == expected[:2]
     assert [point["value"] for point in series["measured"]] == pytest.approx(
         expected[2]
@@ -212,15 +178,14 @@ def test_what_a_table_means_is_said(go, tmp_path, header, rows, expected):
 
 
 def test_each_column_has_its_own_unit_and_digits(go, tmp_path):
-    (tmp_path / "t.md").write_text(
-        "|GPUs|a images/s|b tokens/s|\n|-|-|-|\n|1|100.00|1|\n|2|190.00|2|\n|4|350.00|4|\n"
+    rows = ("GPUs|a images/s|b tokens/s", "1|100.00|1", "2|190.00|2", "4|350.00|4")
+    (tmp_path / "t.md").write_text(lines_of(*rows))
+    series = as_json(go, "t.md", "--num_devices=8")["series"]
+    assert [one["unit"] for one in series] == ["images", "tokens"]
+    precise, rounded = (
+        one["predicted"][0]["high"] / one["predicted"][0]["low"] for one in series
     )
-    first, second = as_json(go, "t.md", "--num_devices=8")["series"]
-    assert (first["unit"], second["unit"]) == ("images", "tokens")
-    widths = [
-        s["predicted"][0]["high"] / s["predicted"][0]["low"] for s in (first, second)
-    ]
-    assert widths[1] > widths[0], "it has one digit"
+    assert rounded > precise
 
 
 def rows_of(out):
@@ -230,19 +195,18 @@ def rows_of(out):
 
 
 def test_times_are_answered_in_the_unit_and_digits_of_the_table(go, tmp_path):
-    status, out, err = go(str(CASES / "two_tables.md"), "--num_devices=8")
-    assert (status, err) == (0, "")
-    head, _, *rows = rows_of(out)
+    words = (str(CASES / "two_tables.md"), "--num_devices=8")
+    head, _, *rows = rows_of(go(*words)[1])
     assert head[2] == "Time (s)"
     assert [row[2] for row in rows[:3]] == ["16.85", "8.61", "4.47"]
-    assert "steps/s" not in out
-    [series] = as_json(go, str(CASES / "two_tables.md"), "--num_devices=8")["series"]
+    [series] = as_json(go, *words)["series"]
     [point] = series["predicted"]
     assert series["time_unit"] == "s"
     assert [point["time"] for point in series["measured"]] == [16.85, 8.61, 4.47]
-    assert point["time"]["low"] < point["time"]["value"] < point["time"]["high"]
-    assert point["time"]["value"] == pytest.approx(1 / point["rate"])
-    assert 16.85 / 8 < point["time"]["value"] < 4.47
+    time = point["time"]
+    assert time["low"] < time["value"] < time["high"]
+    assert 16.85 / 8 < time["value"] < 4.47
+    assert time["value"] == pytest.approx(1 / point["rate"])
 
 
 @pytest.mark.parametrize(
@@ -250,77 +214,57 @@ def test_times_are_answered_in_the_unit_and_digits_of_the_table(go, tmp_path):
     [
         ("step time (ms)", ("893.76", "460.1"), "ms", ["893.76", "460.1"]),
         ("time", ("893.76ms", "460.10ms"), "ms", ["893.76", "460.10"]),
-        ("total (min)", ("200.5", "101.2"), "min", ["200.5", "101.2"]),
         ("training time (hours)", ("20", "11"), "h", ["20", "11"]),
         ("time", ("1:02:30", "0:32:10"), "s", ["3,750", "1,930"]),
-        ("total time (s)", ("1000", "600"), "s", ["1,000", "600"]),
-        ("elapsed (us)", ("12.5", "12.9"), "us", ["12.5", "12.9"]),
     ],
 )
 def test_rows_of_times_are_recognised(go, tmp_path, header, cells, unit, printed):
-    lines = [f"| GPUs | {header} |", "|--|--|"]
-    lines += [f"| {n} | {cell} |" for n, cell in zip((1, 2), cells)]
-    (tmp_path / "t.md").write_text("\n".join(lines))
-    status, out, _ = go("t.md", "--num_devices=4")
-    assert status == 0
-    head, _, *rows = rows_of(out)
+    rows = [f"{n}|{cell}" for n, cell in zip((1, 2), cells)]
+    (tmp_path / "t.md").write_text(lines_of(f"GPUs|{header}", *rows))
+    head, _, *rows = rows_of(go("t.md", "--num_devices=4")[1])
     assert head[2] == f"Time ({unit})"
     assert [row[2] for row in rows[:2]] == printed
-
-
-def test_rows_of_rates_are_printed_as_in_the_table(go, tmp_path):
-    (tmp_path / "t.md").write_text(TABLE + FOUR)
-    first = rows_of(go("t.md", "--num_devices=8")[1])[2:5]
-    assert [row[2] for row in first] == ["42,953", "80,945", "145,385"]
 
 
 def test_the_speedup_of_the_baseline_is_exact(go, tmp_path):
     """A printed 1 is no number between 0.5 and 1.5, and 1.00 tells nothing more."""
     widths = []
     for one in ("1", "1.00"):
-        (tmp_path / "t.md").write_text(
-            f"| GPUs | speedup |\n|--|--|\n| 1 | {one} |\n| 2 | 1.96 |\n| 4 | 3.77 |\n"
-        )
+        rows = ("GPUs|speedup", f"1|{one}", "2|1.96", "4|3.77")
+        (tmp_path / "t.md").write_text(lines_of(*rows))
         [series] = as_json(go, "t.md", "--num_devices=8")["series"]
         [point] = series["predicted"]
         widths.append(point["high"] / point["low"])
     assert widths[0] == widths[1] < 1.6
 
 
-@pytest.mark.parametrize("title", ["Nodes", "# of machines", "Hosts", "num_nodes"])
+@pytest.mark.parametrize("title", ["Nodes", "# of machines", "num_nodes"])
 def test_nodes_are_machines(go, tmp_path, title):
     text = (CASES / "two_lengths.md").read_text().replace("Nodes", title)
     (tmp_path / "t.md").write_text(text)
-    status, out, _ = go("t.md", "--num_devices=32")
-    assert status == 0
-    assert rows_of(out)[0][0] == "Machines"
+    assert rows_of(go("t.md", "--num_devices=32")[1])[0][0] == "Machines"
     [short, long] = as_json(go, "t.md", "--num_devices=32")["series"]
     assert [one["value"] for one in short["measured"]] == [810.0, 3102.3, 12044.7]
     assert [one["value"] for one in long["measured"]] == [130.0, 492.7, 1899.3]
-    said = [one["kind"] for one in short["statements"]]
-    assert "prediction-switch-unknown" in said
-    assert "prediction-topology-unknown" not in said
+    assert "prediction-switch-unknown" in said(short)
+    assert "prediction-topology-unknown" not in said(short)
     assert go("t.md", "--num_devices=32", "--devices_per_machine=8")[0] == 2
 
 
-@pytest.mark.parametrize("title", ["GPUs", "Threads", "workers", "num_gpus"])
+@pytest.mark.parametrize("title", ["Threads", "num_gpus"])
 def test_devices_are_no_machines(go, tmp_path, title):
-    text = f"| {title} | words/s |\n|--|--|\n| 1 | 100 |\n| 2 | 190 |\n"
-    (tmp_path / "t.md").write_text(text)
-    status, out, _ = go("t.md", "--num_devices=4")
-    assert status == 0
-    assert rows_of(out)[0][0] == "Devices"
+    (tmp_path / "t.md").write_text(lines_of(f"{title}|words/s", "1|100", "2|190"))
+    assert rows_of(go("t.md", "--num_devices=4")[1])[0][0] == "Devices"
 
 
 def test_a_table_is_no_evidence_for_a_cause(go):
-    [series] = as_json(go, str(CASES / "user_time.md"), "--num_devices=16")["series"]
+    table = str(CASES / "user_time.md")
+    [series] = as_json(go, table, "--num_devices=16")["series"]
     [point] = series["predicted"]
     named = {part for part, share in point["parts"].items() if share > 1e-9}
     assert named == {"not split"}
     assert [one["time"] for one in series["measured"]] == [20.40, 10.51, 5.67, 3.29]
-    status, out, _ = go(str(CASES / "user_time.md"), "--format=json", "--what_if")
-    assert status == 0
-    [found] = json.loads(out)["series"]
+    [found] = as_json(go, table, "--what_if")["series"]
     assert {*found["parts"]} == {"compute", "not split"}
 
 
@@ -338,28 +282,21 @@ def test_a_long_table_is_answered(go):
     rates = {one["devices"]: one["value"] for one in series["measured"]}
     assert (len(rates), rates[106]) == (200, 8658)
     assert rates[200] < point["low"] < point["rate"] < point["high"]
-    assert "prediction-sampled" in [one["kind"] for one in series["statements"]]
+    assert "prediction-sampled" in said(series)
 
 
 def test_a_few_devices_more_have_hardly_a_step_of_the_topology(go, tmp_path):
-    lines = ["| GPUs | words/s |", "|--|--|", "| 50000 | 500 |", "| 100000 | 990 |"]
-    (tmp_path / "t.md").write_text("\n".join(lines))
+    rows = ("GPUs|words/s", "50000|500", "100000|990")
+    (tmp_path / "t.md").write_text(lines_of(*rows))
     [series] = as_json(go, "t.md", "--num_devices=100001")["series"]
-    said = {one["kind"]: one["values"] for one in series["statements"]}
-    assert 0 < said["prediction-topology-unknown"]["covered"] <= 1
+    assert 0 < said(series)["prediction-topology-unknown"]["covered"] <= 1
 
 
 def test_superlinear_points_are_named(go, tmp_path):
-    (tmp_path / "t.md").write_text(
-        "| GPUs | words/s |\n|--|--|\n| 1 | 1000 |\n| 2 | 2150 |\n| 4 | 3900 |\n"
-    )
+    rows = ("GPUs|words/s", "1|1000", "2|2150", "4|3900")
+    (tmp_path / "t.md").write_text(lines_of(*rows))
     [series] = as_json(go, "t.md", "--num_devices=8")["series"]
-    said = {one["kind"]: one["values"] for one in series["statements"]}
-    assert said["prediction-superlinear"]["devices"] == [2]
-    (tmp_path / "t.md").write_text(TABLE + FOUR)
-    [series] = as_json(go, "t.md", "--num_devices=8")["series"]
-    said = [one["kind"] for one in series["statements"]]
-    assert "prediction-superlinear" not in said
+    assert said(series)["prediction-superlinear"]["devices"] == [2]
 
 
 def test_of_many_tables_the_first_are_answered_and_the_others_counted(go, tmp_path):
@@ -440,14 +377,10 @@ def test_other_commands_pass_over_predictions(go, tmp_path):
     "words, part",
     [
         ([], "one folder"),
-        (["mine", "mine", "--num_devices=4"], "one folder"),
         (["none", "--num_devices=4"], "none"),
         (["mine", "--num_devices=0"], "--num_devices=0"),
-        (["mine", "--num_devices=4,x"], "--num_devices=4,x"),
         (["mine", "--num_devices=4", "--latency_us=5"], "--link_gbit"),
-        (["mine", "--num_devices=4", "--links=none"], "--links=none"),
         (["mine", "--num_devices=4", "--link_gbit=10"], "--link_gbit"),
-        (["mine", "--num_devices=4", "--series=none"], "--series=none"),
         (["one", "--num_devices=4"], "--num_devices=1 is measured"),
         (["two", "--num_devices=1"], "--num_devices=1"),
         (["mixed", "--num_devices=4"], "batch sizes"),
@@ -455,7 +388,6 @@ def test_other_commands_pass_over_predictions(go, tmp_path):
         (["t.md", "--num_devices=4", "--link_gbit=10"], "--link_gbit"),
         (["mixed.md", "--num_devices=4"], "scaling"),
         (["nothing.md", "--num_devices=4"], "nothing.md"),
-        (["--track_record", "none"], "none"),
     ],
 )
 def test_what_cannot_be_predicted_is_one_line_each(go, tmp_path, words, part):
@@ -486,25 +418,16 @@ def test_series_that_cannot_be_predicted_are_warnings_next_to_others(go, tmp_pat
     assert err.startswith("warning: ") and err.count("\n") == 1
 
 
-def test_a_folder_that_cannot_be_written_is_a_warning(go, tmp_path):
+@pytest.mark.parametrize("broken", [predictions.FOLDER, f"{predictions.FOLDER}/a.json"])
+def test_what_is_in_the_way_is_a_warning(go, tmp_path, broken):
     mine = write_folder(tmp_path / "mine", runs(1, 2))
-    (mine / predictions.FOLDER).write_text("in the way")
+    (mine / broken).parent.mkdir(exist_ok=True)
+    (mine / broken).write_text("{")
     status, out, err = go("mine", "--num_devices=4")
-    assert (
-        status == 0
-        and "4 devices would" in out
-        and err.count("\n") == 1
-        and "not kept" in err
-    )
-
-
-def test_a_broken_prediction_is_named_and_hides_nothing(go, tmp_path):
-    mine = write_folder(tmp_path / "mine", runs(1, 2))
-    as_json(go, "mine", "--num_devices=4")
-    (mine / predictions.FOLDER / "broken.json").write_text("{")
-    status, out, err = go("mine", "--num_devices=8")
-    assert status == 0 and err.count("\n") == 1 and "broken.json" in err
-    assert len(predictions.read(mine)[0]) == 2
+    assert status == 0
+    assert out
+    assert err.startswith("warning: ")
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("fitted", [(), (Fitted(devices=1, rates=()),)])
@@ -523,7 +446,7 @@ def test_a_prediction_without_runs_is_left_out_by_every_reader(go, tmp_path, fit
         status, _, err = go(*words, command=command)
         assert status == 0
         assert "fitted" in err
-    content = as_json_with_warnings(go, "--track_record", "mine")
+    content = json.loads(go("--track_record", "mine", "--format=json")[1])
     assert kinds(content) == ["track-record", "predict-hit"]
 
 

@@ -161,11 +161,6 @@ def test_a_faster_fabric_and_a_hierarchy_help(go):
         (("--num_devices=8", "docs", "--step_ms=100"), "--step_ms"),
         (("--num_devices=8", "--step_ms=100"), "--exchange_mb"),
         (("--num_devices=8", *STATED, "--fabric_gbit=100"), "--devices_per_machine"),
-        (("--num_devices=8", *STATED, "--stragglers=5"), "--stragglers=5"),
-        (
-            ("--num_devices=8", *STATED, "--straggler_factor=0.5"),
-            "--straggler_factor=0.5",
-        ),
         (("--num_devices=8", "no/such/folder"), "no/such/folder"),
     ],
 )

@@ -33,9 +33,7 @@ def shown(result):
     "given, passed_on",
     [
         ([], ["--logdir=logs", "--host=localhost"]),
-        (["--logdir=a", "--port=1"], ["--logdir=a", "--host=localhost", "--port=1"]),
         (["--logdir=a", "--bind_all"], ["--logdir=a", "--bind_all"]),
-        (["--host=0.0.0.0"], ["--logdir=logs", "--host=0.0.0.0"]),
         (["--logdir_spec=x:a,y:b"], ["--logdir_spec=x:a,y:b", "--host=localhost"]),
         (
             ["--reuse_port=true", "--profile"],

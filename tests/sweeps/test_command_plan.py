@@ -265,7 +265,6 @@ def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
     [
         (["--trainer=no-such-program x"], "no-such-program was not found"),
         (["--trainer=true {"], "{{ for a single {"),
-        (["--trainer=true '"], "No closing quotation"),
         (
             ["--trainer=true {hidden}"],
             "--trainer: {hidden} is not an option of this sweep; add --axis:hidden=",
@@ -275,50 +274,27 @@ def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
             ["--trainer=true", "--axis:hidden=1"],
             "--axis:hidden: --trainer has no place {hidden}",
         ),
-        (
-            ["--trainer=true", "--batch_size=1"],
-            "--batch_size: --trainer has no place {batch_size}",
-        ),
         (["--trainer={a} x", "--axis:a="], "--trainer={a} x must begin with a program"),
         (
             ["--trainer=true", "--axis:num_units=big"],
             "big must be a whole number, like this",
         ),
-        (["--trainer=true", "--axis:batch_size=0"], "0 must be at least 1, like this"),
         (
             ["--trainer=true", "--axis:log_dir=a"],
             "log_dir is reserved; choose another name",
-        ),
-        (
-            ["--trainer=true", "--trace_batches=5"],
-            "--trace_batches is for this suite's trainer; rename",
         ),
         (
             ["--trainer=true {xla}", "--xla=true", "--axis:xla=1"],
             "--xla and --axis:xla name the same option; give one",
         ),
         (
-            ["--trainer=true", "--axis:cpu_cores_per_device=0x2"],
-            "--cpu_cores_per_device=0x2 must be a whole number",
-        ),
-        (
             ["--trainer=true", "--axis:num_devices=4"],
             "--axis:num_devices=4: num_devices is given twice; give all valu",
-        ),
-        (
-            ["--trainer=true", "--axis:device=cpu", "--axis:device=gpu"],
-            "--axis:device=gpu: device is given twice; giv",
-        ),
-        (
-            ["--trainer=true", "--axis:2x=1"],
-            "--axis:2x=1 must be --axis:NAME=VALUE,...",
         ),
         (
             ["--trainer=true {v}", "--axis:v=1.1,x,1.10"],
             "--axis:v: 1.1 and 1.10 are the same number",
         ),
-        (["--trainer=true", "--axis:repeat=1"], "repeat is reserved"),
-        (["--trainer=true {device}", "--device=tpu"], "--device=tpu must be one of "),
         (
             ["--trainer=true", "--device=gpu"],
             "--device=gpu needs a visible NVIDIA GPU, found none",
@@ -328,49 +304,12 @@ def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
             "--log_format=foo must be of auto, tf_cnn_benchmarks, ",
         ),
         (
-            ["--trainer=true", "--log_format=regex:("],
-            "must be a regular expression behind regex:, and it is not: ",
-        ),
-        (
-            ["--trainer=true", "--log_format=regex:(?P<x>.)"],
-            "must be of the groups rate, items, seconds, ms, step, ",
-        ),
-        (
             ["--trainer=true", "--log_format=regex:loss (?P<loss>.)"],
             "add --items_per_step=PRODUCT",
         ),
         (
-            ["--trainer=true", "--log_format=regex:(?P<items>.)"],
-            "must be a pattern with (?P<seconds>...) or ",
-        ),
-        (
-            ["--trainer=true", "--log_format=regex:(?P<ms>.)"],
-            "add --items_per_step=PRODUCT",
-        ),
-        (["--trainer=true", "--log_format=keras"], "add --items_per_step=PRODUCT"),
-        (
-            ["--trainer=true", "--log_format=gnmt", "--items_per_step=7"],
-            "--items_per_step is for a --log_format",
-        ),
-        (
             ["--trainer=true", "--log_format=wall"],
             "--items=PRODUCT and --log_format=wall need each other",
-        ),
-        (
-            ["--trainer=true", "--items=7"],
-            "--items=PRODUCT and --log_format=wall need each other",
-        ),
-        (
-            ["--trainer=true", "--items=0", "--log_format=wall"],
-            "--items=0 must be a number above 0",
-        ),
-        (
-            ["--trainer=true", "--items={n}", "--log_format=wall"],
-            "--items: {n} is not an option",
-        ),
-        (
-            ["--trainer=true", "--log_format=wall,auto"],
-            "--log_format=wall,auto must be wall alone",
         ),
         (
             [
@@ -381,17 +320,8 @@ def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
             ],
             "--items_per_step=2*{n} is 2*0; it must be above 0",
         ),
-        (
-            ["--trainer=true", "--items_per_step=many"],
-            "--items_per_step=many must be a number above 0, or a product",
-        ),
         (["--trainer=true", "--certify"], "--certify compares this suite's trainer"),
-        (
-            ["--trainer=true", "--launch=true"],
-            "--launch is for this suite's trainer; write the launcher into",
-        ),
         (["--log_format=seed"], "--log_format is for a trainer of your own"),
-        (["--axis:hidden=1"], "--axis:hidden is for a trainer of your own"),
     ],
 )
 def test_what_cannot_be_run_is_refused_with_its_remedy(tmp_path, capsys, words, line):

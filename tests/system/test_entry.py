@@ -37,7 +37,7 @@ def python(code, *words, **options):
 def ends(main, *words, **options):
     """How a process ends whose command is this code."""
     return python(
-        f"import os, signal, sys; from rnn_scaling import entry\n{main}\nentry.leave(main)",
+        f"import os, signal, sys; from rnn_scaling.system import entry\n{main}\nentry.leave(main)",
         *words,
         **options,
     )
@@ -339,7 +339,7 @@ def test_ctrl_c_ends_a_program_that_starts_and_is_left_alone_in_others(words, ha
 @pytest.mark.parametrize("closed", ["0<&-", ">&-", "2>&-", "0<&- >&- 2>&-"])
 def test_closed_streams_hurt_nobody(closed, tmp_path):
     code = (
-        "import os, sys; from rnn_scaling import entry\n"
+        "import os, sys; from rnn_scaling.system import entry\n"
         f"def main():\n    file = open({str(tmp_path / 'file')!r}, 'w'); print('out'); print('err', file=sys.stderr)\n"
         "    os.system('echo out; echo err >&2')\n"
         "    return sys.stdin.read() and 3 or 0\n"
@@ -365,9 +365,7 @@ def test_a_stream_that_can_only_be_read_hurts_nobody():
     ) as script:  # as bash leaves it in the place of a stderr that its caller closed
         for streams in ({"stdout": script}, {"stderr": script}):
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
-            program = (
-                f"import sys; from rnn_scaling import entry\n{code}\nentry.leave(main)"
-            )
+            program = f"import sys; from rnn_scaling.system import entry\n{code}\nentry.leave(main)"
             done = subprocess.run(
                 [sys.executable, "-c", program], cwd=ROOT, text=True, **pipes
             )
@@ -380,9 +378,7 @@ def test_a_stream_that_can_only_be_read_hurts_nobody():
 
 def test_a_full_disk_behind_stdout_is_one_line():
     with open("/dev/full", "w") as full:
-        code = (
-            "from rnn_scaling import entry; entry.leave(lambda: print('x' * 9999) or 0)"
-        )
+        code = "from rnn_scaling.system import entry; entry.leave(lambda: print('x' * 9999) or 0)"
         done = subprocess.run(
             [sys.executable, "-c", code],
             cwd=ROOT,
@@ -398,7 +394,7 @@ def test_a_full_disk_behind_stdout_is_one_line():
 
 def test_a_reader_of_both_streams_that_has_gone_is_no_error():
     code = (
-        "import sys; from rnn_scaling import entry\n"
+        "import sys; from rnn_scaling.system import entry\n"
         "def main():\n    while True: print('x', file=sys.stderr)\n"
         "entry.leave(main)"
     )

@@ -214,7 +214,7 @@ def test_a_link_that_breaks_ends_the_run_by_the_ranks_name(tmp_path):
     assert process.stderr is not None
     next(line for line in process.stderr if line.startswith("measuring: "))
     _, _, worker_1 = namespaces_of(process)
-    worker_1.call("ip", "link", "set", network.DEVICE, "down")
+    worker_1.call(f"ip link set {network.DEVICE} down")
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1
     (line,) = (line for line in err.splitlines() if line.startswith("error: "))

@@ -37,33 +37,22 @@ PACKAGES = {
 }
 DELAY_PACKAGES = {"vde_switch": "vde2", "wirefilter": "vde2"}
 CALL_TIMEOUT_S = 30
-TRIES, PAUSE_S = 200, 0.05  # until something has started or ended
+TRIES = 200  # until something has started or ended
+PAUSE_S = 0.05
 DEVICE = "eth0"
-SUBNET, PREFIX_LENGTH = (
-    "10.200.0",
-    24,
-)  # of namespaces that reach nothing else, so no network outside can collide
+# Of namespaces that reach nothing else, so no network outside can collide.
+SUBNET = "10.200.0"
 SPARE_PORTS = 8  # of the switch in the middle
-# What may pass at once: at 1 Gbit/s less than 1 MB loses rate to the clock that refills the bucket, and one packet of
-# 64 KiB, as TCP hands them to the kernel, must fit.
-BURST_S, LEAST_BURST_BYTES = 0.008, 66_000
+# What may pass at once: at 1 Gbit/s less than 1 MB loses rate to the clock that refills
+# the bucket, and one packet of 64 KiB, as TCP hands them to the kernel, must fit.
+BURST_S = 0.008
+LEAST_BURST_BYTES = 66_000
 QUEUE_S = 0.05  # of data that waits before packets are lost: the buffer of a switch
 PORT = 5201  # of iperf3
-CLIENT = ("-p", str(PORT), "-J", "--connect-timeout", "5000")
-FULL = (
-    "-t",
-    "2",
-    "-O",
-    "1",
-)  # seconds measured, after a second for slow start and a full bucket
-IDLE = (
-    "-t",
-    "1",
-    "-b",
-    "80k",
-    "-l",
-    "1k",
-)  # ten packets, none of which waits for another
+# Two seconds are measured, after a second for slow start and a full bucket.
+FULL = ("-t", "2", "-O", "1")
+# Ten packets, none of which waits for another.
+IDLE = ("-t", "1", "-b", "80k", "-l", "1k")
 SHORTFALL = 0.1  # share of the requested rate that may be missing: headers are 4.4 %
 NEED = "--link_mbit and --link_latency_ms need"  # how each refusal begins
 
@@ -98,9 +87,13 @@ class Namespace:
         """The command that runs `words` in it; `nsenter` becomes it, so the process number is the same."""
         return ["nsenter", f"--net=/proc/{self.holder}/ns/net", *words]
 
-    def call(self, *words: str) -> None:
-        """Runs a program in it, as `call` does."""
-        call(*self.command(words))
+    def call(self, command: str) -> None:
+        """Run a program in it, as `call` does."""
+        call(*self.command(command.split()))
+
+    def need(self, feature: str, module: str, command: str) -> None:
+        """Ask the kernel for something in it, as `_need` does."""
+        _need(feature, module, *self.command(command.split()))
 
     def processes(self) -> list[int]:
         """Numbers of the processes in it."""
@@ -176,63 +169,32 @@ def _build(
     nodes: Sequence[NetworkNode],
     link: NetworkLink,
 ) -> None:
-    """Connects the nodes with the switch."""
+    """Connect the nodes with the switch."""
     bridges = [f"bridge{index if link.delay_s else 0}" for index in range(len(nodes))]
     for bridge in dict.fromkeys(bridges):
-        _need(
-            "bridges",
-            "bridge",
-            *switch.command(["ip", "link", "add", bridge, "type", "bridge"]),
-        )
-        _up(switch, bridge)
+        switch.need("bridges", "bridge", f"ip link add {bridge} type bridge")
+        switch.call(f"ip link set {bridge} up")
+    bucket = (
+        f"tbf rate {link.bits_per_s:.0f}bit burst {link.burst_bytes} "
+        f"limit {link.queue_bytes}"
+    )
     for index, (node, bridge) in enumerate(zip(nodes, bridges, strict=True)):
         port = f"port{index}"
-        ends = [
-            "ip",
-            "link",
-            "add",
-            port,
-            "type",
-            "veth",
-            "peer",
-            "name",
-            DEVICE,
-            "netns",
-            str(node.holder),
-        ]
-        _need("pairs of virtual Ethernet devices", "veth", *switch.command(ends))
-        switch.call("ip", "link", "set", port, "master", bridge)
-        node.call(
-            "ip", "address", "add", f"{node.address}/{PREFIX_LENGTH}", "dev", DEVICE
-        )
-        # The node's end limits what it sends and the switch's end what it gets: a link that is as fast both ways.
+        ends = f"{port} type veth peer name {DEVICE} netns {node.holder}"
+        switch.need("pairs of virtual Ethernet devices", "veth", f"ip link add {ends}")
+        switch.call(f"ip link set {port} master {bridge}")
+        node.call(f"ip address add {node.address}/24 dev {DEVICE}")
+        # The node's end limits what it sends and the switch's end what it gets: a link
+        # that is as fast both ways.
         for space, device in ((node, DEVICE), (switch, port)):
-            bucket = [
-                "tbf",
-                "rate",
-                f"{link.bits_per_s:.0f}bit",
-                "burst",
-                str(link.burst_bytes),
-            ]
-            words = [
-                "tc",
-                "qdisc",
-                "add",
-                "dev",
-                device,
-                "root",
-                *bucket,
-                "limit",
-                str(link.queue_bytes),
-            ]
-            _need("the token bucket filter (tbf)", "sch_tbf", *space.command(words))
-            _up(space, device)
+            space.need(
+                "the token bucket filter (tbf)",
+                "sch_tbf",
+                f"tc qdisc add dev {device} root {bucket}",
+            )
+            space.call(f"ip link set {device} up")
     if link.delay_s:
         _delay(stack, switch, bridges, link.delay_s)
-
-
-def _up(space: Namespace, device: str) -> None:
-    space.call("ip", "link", "set", device, "up")
 
 
 def _delay(
@@ -256,7 +218,7 @@ def _delay(
         outer, tap = sockets / f"node{index}", f"tap{index}"
         start("vde_switch", "-s", str(outer), "-t", tap)
         wait_until((outer / "ctl").exists, "vde_switch did not start")
-        switch.call("ip", "link", "set", tap, "master", bridge, "up")
+        switch.call(f"ip link set {tap} master {bridge} up")
         start("wirefilter", "-v", f"{middle}:{outer}", "-d", f"{delay_s * 1e3 / 2:g}")
 
 
@@ -374,26 +336,22 @@ def measure(nodes: Sequence[NetworkNode]) -> Calibration:
 def _streams(
     pairs: Sequence[tuple[NetworkNode, NetworkNode]], flags: Sequence[str]
 ) -> list[tuple[float, float]]:
-    """What `parse_iperf3` reads of one stream from the first to the second node of each pair, all at the same time."""
+    """Return what `parse_iperf3` reads of one stream per pair, all at the same time."""
+    server_words = f"iperf3 -s -1 -p {PORT}".split()
+    client_words = f"iperf3 -p {PORT} -J --connect-timeout 5000".split()
     with contextlib.ExitStack() as stack:
         for _, server in pairs:
-            stack.enter_context(
-                running(server.command(["iperf3", "-s", "-1", "-p", str(PORT)]))
-            )
+            stack.enter_context(running(server.command(server_words)))
         for _, server in pairs:  # a client that comes before its server is refused
             listening = server.command(["ss", "-ltn"])
             wait_until(
                 lambda: f":{PORT} " in call(*listening),  # noqa: B023
                 f"{server.name}: iperf3 -s does not listen",
             )
-        clients = [
-            stack.enter_context(
-                running(
-                    client.command(["iperf3", "-c", server.address, *CLIENT, *flags])
-                )
-            )
-            for client, server in pairs
-        ]
+        clients = []
+        for client, server in pairs:
+            words = [*client_words, "-c", server.address, *flags]
+            clients.append(stack.enter_context(running(client.command(words))))
         return [_result(node, client) for (node, _), client in zip(pairs, clients)]
 
 

@@ -26,107 +26,91 @@ STEPS = 200  # of the runs that are compared with the measured step
 
 
 def base_system(curve: Curve) -> System:
-    """What a curve and its knowledge say of the computation and of the exchange.
+    """Return what a curve and its knowledge say of the computation and of the exchange.
 
     Raises:
-      CannotPredict: if there is no rate, or no step time, of one device.
+      CannotPredict: If there is no rate, or no step time, of one device.
     """
-    known, rates = (
-        curve.knowledge,
-        {point.devices: point.rate for point in curve.points},
-    )
+    known = curve.knowledge
+    rates = {point.devices: point.rate for point in curve.points}
     if 1 not in rates or not known.step_s:
         raise CannotPredict(Statement("simulation-no-base", curve.name))
     replicas = curve.points if known.algorithm == "none" else known.independent
-    defaults = {"algorithm": "ring", "summed_bytes": 0.0, "gathered_bytes": 0.0}
-    return System(
-        **{
-            **vars(known),
-            **{name: getattr(known, name) or value for name, value in defaults.items()},
-        },
-        is_strong=curve.scaling == STRONG,
-        slowdown={
-            1: 1.0,
-            **{
-                point.devices: point.devices * rates[1] / point.rate
-                for point in replicas
-            },
-        },
-    )
+    slowdown = {1: 1.0}
+    for point in replicas:
+        slowdown[point.devices] = point.devices * rates[1] / point.rate
+    fields = dict(vars(known))
+    fields["algorithm"] = known.algorithm or "ring"
+    fields["summed_bytes"] = known.summed_bytes or 0.0
+    fields["gathered_bytes"] = known.gathered_bytes or 0.0
+    is_strong = curve.scaling == STRONG
+    return System(**fields, is_strong=is_strong, slowdown=slowdown)
 
 
 def calibrated(curve: Curve, seed: int) -> tuple[System, list[Statement]]:
-    """The system whose exchange is fitted to the smallest measured number of devices that exchange, and what it says.
+    """Fit the exchange to the smallest measured number of devices that exchange.
 
-    What a step takes there beyond computing and waiting is the exchange. Where bytes and links are known, a collective
+    What a step takes there beyond computing and waiting is the exchange. If bytes and links are known, a collective
     that takes less than on these links begins before the computation ends, by a constant time; else the innermost link
-    is slower or faster than stated. Where they are unknown, it is one that explains the time.
+    is slower or faster than stated. If they are unknown, it is one that explains the time.
+
+    Returns:
+      The system, and what was fitted.
 
     Raises:
-      CannotPredict: if the bytes are unknown, and the links of a machine are not those between machines.
+      CannotPredict: If the bytes are unknown, and the links of a machine are not those between machines.
     """
-    system, measured = (
-        base_system(curve),
-        {point.devices: point.rate for point in curve.points},
-    )
-    fitted = min((count for count in measured if count > 1), default=None)
+    system = base_system(curve)
     if system.algorithm == "none":
         return system, []
+    measured = {point.devices: point.rate for point in curve.points}
+    fitted = min((count for count in measured if count > 1), default=None)
     if fitted is None:
         return system, [Statement("simulation-not-calibrated", curve.name)]
     first = system.links[0] if system.links else Link(0.0, math.inf)
     has_bytes = system.summed_bytes + system.gathered_bytes > 0
-    is_known = has_bytes and math.isfinite(first.bytes_per_s)
     if not has_bytes and len(system.links) > 1:
         raise CannotPredict(Statement("simulation-unknown-exchange", curve.name))
+    is_known = has_bytes and math.isfinite(first.bytes_per_s)
     if not is_known:
-        first, summed = (
-            Link(0.0, 1.0, first.devices),
-            system.summed_bytes if has_bytes else 1.0,
-        )
-        system = dataclasses.replace(
-            system, links=(first, *system.links[1:]), summed_bytes=summed
-        )
+        first = Link(0.0, 1.0, first.devices)
+        summed = system.summed_bytes if has_bytes else 1.0
+        links = (first, *system.links[1:])
+        system = dataclasses.replace(system, links=links, summed_bytes=summed)
     ready_s = system.gradients_s.get(fitted, 0.0)
-    system = dataclasses.replace(
-        system, exchange_slowdown=max(1.0, ready_s / system.computing_s(fitted))
-    )
+    slowdown = max(1.0, ready_s / system.computing_s(fitted))
+    system = dataclasses.replace(system, exchange_slowdown=slowdown)
     target_s = system.ideal_s(fitted) * fitted * measured[1] / measured[fitted]
 
     def excess_s(changed: System) -> float:
-        return (
-            changed.ideal_s(fitted)
-            / float(job_efficiencies(changed, fitted, STEPS, seed).mean())
-            - target_s
-        )
+        efficiencies = job_efficiencies(changed, fitted, STEPS, seed)
+        return changed.ideal_s(fitted) / float(efficiencies.mean()) - target_s
 
     def with_link(factor: float) -> System:
-        rate = first.bytes_per_s / factor if factor else math.inf
-        links = (
-            Link(first.alpha_s if factor else 0.0, rate, first.devices),
-            *system.links[1:],
-        )
-        return dataclasses.replace(system, links=links)
+        link = Link(0.0, math.inf, first.devices)
+        if factor:
+            rate = first.bytes_per_s / factor
+            link = Link(first.alpha_s, rate, first.devices)
+        return dataclasses.replace(system, links=(link, *system.links[1:]))
 
-    excess, free = excess_s(system), excess_s(with_link(0.0))
+    excess = excess_s(system)
+    free = excess_s(with_link(0.0))
     values = {"devices": fitted, "ms": 1e3 * max(0.0, -free)}
-    can_overlap = (
-        is_known and system.algorithm != "parameter_server"
-    )  # its link is busy with others' messages
+    # The link of a parameter server is busy with messages of other devices.
+    can_overlap = is_known and system.algorithm != "parameter_server"
     if can_overlap and 0 < excess < system.computing_s(fitted):
-        statement = Statement(
-            "simulation-overlap", curve.name, {**values, "overlap_ms": 1e3 * excess}
-        )
-        return dataclasses.replace(system, overlap_s=excess), [statement]
-    factor = 1.0 if free < 0 else 0.0
-    for _ in range(
-        FITS if factor else 0
-    ):  # the step is nearly linear in the seconds of the exchange
-        factor *= free / (free - excess_s(with_link(factor)))
+        values["overlap_ms"] = 1e3 * excess
+        system = dataclasses.replace(system, overlap_s=excess)
+        return system, [Statement("simulation-overlap", curve.name, values)]
+    factor = 0.0
+    if free < 0:
+        factor = 1.0
+        # The step is nearly linear in the seconds of the exchange.
+        for _ in range(FITS):
+            factor *= free / (free - excess_s(with_link(factor)))
     kind = "simulation-slower" if is_known else "simulation-fitted"
-    return with_link(factor), [
-        Statement(kind, curve.name, {**values, "factor": factor})
-    ]
+    values["factor"] = factor
+    return with_link(factor), [Statement(kind, curve.name, values)]
 
 
 def simulated(
@@ -136,20 +120,23 @@ def simulated(
     steps: int,
     seed: int,
 ) -> Prediction:
-    """Simulates a calibrated system with changes, and as a check the calibrated one on the measured numbers of devices.
+    """Simulate a calibrated system with changes; check the calibrated one on the measured numbers of devices.
 
-    `changes`: fields of the system.
+    Args:
+      curve: Calibrates the system.
+      changes: Fields of the system.
+      devices: Numbers of devices to simulate.
+      steps: Steps of a run.
+      seed: Of the random numbers.
 
     Raises:
-      CannotPredict: if the exchange is unknown.
+      CannotPredict: If the exchange is unknown.
     """
     fit, statements = calibrated(curve, seed)
-    system, one = dataclasses.replace(fit, **changes), curve.points[0].rate
-    if (
-        system.algorithm != "none"
-        and max(devices) > 1
-        and not exchange_of(system, max(devices))
-    ):
+    system = dataclasses.replace(fit, **changes)
+    one = curve.points[0].rate
+    most = max(devices)
+    if system.algorithm != "none" and most > 1 and not exchange_of(system, most):
         raise CannotPredict(Statement("simulation-unknown-exchange", curve.name))
     points = tuple(simulate(system, count, steps, seed, one) for count in devices)
     error = max(point.rate.relative_error or 0.0 for point in points)
@@ -160,8 +147,6 @@ def simulated(
             "devices": measured.devices,
             "unit": curve.unit,
             "percent": 100 * (rate.value / measured.rate - 1),
-        }
-        values |= {
             "measured": interval_values(Interval(measured.rate)),
             "simulated": interval_values(rate),
         }

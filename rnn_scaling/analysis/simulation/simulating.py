@@ -60,202 +60,196 @@ class System(Knowledge):
     retry_s: float = 0.2  # after which a message that did not arrive is sent again
 
     def ideal_s(self, devices: int) -> float:
+        """Return the seconds of a step without any loss."""
         return self.step_s / (devices if self.is_strong else 1)
 
     def computing_s(self, devices: int) -> float:
-        """Mean time that each of n devices computes, which share the memory and cores of a machine.
+        """Return the mean time that each of n devices computes, which share a machine.
 
         Between measured numbers of devices the slowdown is interpolated. Beyond them it stays, or grows with the
-        devices of each core where there are more devices than cores.
+        devices of each core if there are more devices than cores.
         """
         counts = sorted(self.slowdown)
-        inside = (
-            devices
-            if devices <= counts[-1]
-            else min(devices, self.devices_per_machine or devices)
-        )
-        factor = float(
-            np.interp(inside, counts, [self.slowdown[count] for count in counts])
-        )
-        crowded = max(1.0, inside / max(counts[-1], self.cores)) if self.cores else 1.0
-        return (
-            self.ideal_s(devices)
-            * factor
-            * crowded
-            * (self.exchange_slowdown if devices > 1 else 1.0)
-        )
+        inside = devices
+        if devices > counts[-1]:
+            inside = min(devices, self.devices_per_machine or devices)
+        slowdowns = [self.slowdown[count] for count in counts]
+        factor = float(np.interp(inside, counts, slowdowns))
+        if self.cores:
+            factor *= max(1.0, inside / max(counts[-1], self.cores))
+        if devices > 1:
+            factor *= self.exchange_slowdown
+        return self.ideal_s(devices) * factor
+
+
+# Cause of a loss -> the fields of a system without it.
+WITHOUT: dict[str, Callable[[System], dict[str, Any]]] = {
+    "failures": lambda system: {"link_failures": 0.0},
+    "stragglers": lambda system: {"stragglers": 0.0},
+    "jitter": lambda system: {"jitter": 0.0, "step_times": ()},
+    "exchange latency": lambda system: {
+        "links": tuple(dataclasses.replace(link, alpha_s=0.0) for link in system.links)
+    },
+}
 
 
 def simulate(
     system: System, devices: int, steps: int, seed: int, one_rate: float = 1.0
 ) -> PredictedPoint:
-    """Simulates a run of n devices, and again without one more cause of loss after the other.
+    """Simulate a run of n devices, and again without one more cause of loss after the other.
 
-    `one_rate`: of one device, which is the ideal of each of n.
+    Args:
+      system: What runs.
+      devices: n.
+      steps: Steps of a run.
+      seed: Of the random numbers.
+      one_rate: Rate of one device, which is the ideal of each of n.
     """
     efficiencies = job_efficiencies(system, devices, steps, seed)
-    mean = reached = float(efficiencies.mean())
+    mean = float(efficiencies.mean())
+    reached = mean
     parts = dict.fromkeys(PARTS, 0.0)
-    without: dict[str, dict[str, Any]] = {
-        "failures": {"link_failures": 0.0},
-        "stragglers": {"stragglers": 0.0},
-        "jitter": {"jitter": 0.0, "step_times": ()},
-        "exchange latency": {
-            "links": tuple(
-                dataclasses.replace(link, alpha_s=0.0) for link in system.links
-            )
-        },
-    }
-    for cause, changes in without.items():
-        before, system = system, dataclasses.replace(system, **changes)
-        if system != before:
+    for cause, fields in WITHOUT.items():
+        better_system = dataclasses.replace(system, **fields(system))
+        if better_system != system:
+            system = better_system
             better = float(job_efficiencies(system, devices, steps, seed).mean())
-            parts[cause], reached = better - reached, better
+            parts[cause] = better - reached
+            reached = better
     computing = system.ideal_s(devices) / system.computing_s(devices)
-    parts |= {"contention": 1 - computing, "exchange bandwidth": computing - reached}
+    parts["contention"] = 1 - computing
+    parts["exchange bandwidth"] = computing - reached
     error = float(efficiencies.std(ddof=1)) / math.sqrt(len(efficiencies))
     efficiency = Interval(mean, mean, mean, KIND, error)
-    return PredictedPoint(
-        devices, efficiency.scaled(devices * one_rate), efficiency, parts
-    )
+    rate = efficiency.scaled(devices * one_rate)
+    return PredictedPoint(devices, rate, efficiency, parts)
 
 
 def job_efficiencies(system: System, devices: int, steps: int, seed: int) -> np.ndarray:
-    """Efficiency in each of at most JOBS equal parts of a run, `[jobs]`; the remaining steps are not simulated."""
+    """Return the efficiency in each of at most JOBS equal parts of a run, `[jobs]`.
+
+    The remaining steps are not simulated.
+    """
     every = system.exchange_every
     jobs = max(2, min(JOBS, steps // every))
     length = max(1, steps // every // jobs) * every
-    clock, passed = np.zeros(devices), np.zeros((jobs + 1, devices))
-    exchange, failed_until = exchange_of(system, devices), np.zeros(devices)
+    exchange = exchange_of(system, devices)
+    clock = np.zeros(devices)
+    passed = np.zeros((jobs + 1, devices))
+    failed_until = np.zeros(devices)
     failing = np.random.default_rng([seed, 3])
-    for number, computing_s in enumerate(
-        _computing(system, devices, jobs, length, seed), start=1
-    ):
+    computing = _computing(system, devices, jobs, length, seed)
+    for number, computing_s in enumerate(computing, start=1):
         done = clock + computing_s
         if exchange is None or number % every:
             clock = done
         else:
-            start = _with_failures(
-                system,
-                np.maximum(clock, done - system.overlap_s),
-                failed_until,
-                failing,
-            )
+            start = np.maximum(clock, done - system.overlap_s)
+            start = _with_failures(system, start, failed_until, failing)
             clock = np.maximum(done, exchange(start))
         if number % length == 0:
             passed[number // length] = clock
-    return np.asarray(
-        length * system.ideal_s(devices) * (1 / np.diff(passed, axis=0)).mean(axis=1)
-    )
+    seconds = np.diff(passed, axis=0)
+    return np.asarray(length * system.ideal_s(devices) * (1 / seconds).mean(axis=1))
 
 
 def _computing(
     system: System, devices: int, jobs: int, length: int, seed: int
 ) -> Iterator[np.ndarray]:
-    """Seconds that each device computes, `[devices]`, step by step."""
-    draws, lots = (np.random.default_rng([seed, stream]) for stream in (1, 2))
-    mean, times = system.computing_s(devices), np.asarray(system.step_times, float)
+    """Yield the seconds that each device computes, `[devices]`, step by step."""
+    draws = np.random.default_rng([seed, 1])
+    lots = np.random.default_rng([seed, 2])
+    mean = system.computing_s(devices)
+    times = np.asarray(system.step_times, float)
     deviation = math.sqrt(math.log1p(system.jitter**2))
     block = max(1, BLOCK // devices)
     for _ in range(jobs):
-        factor = (
-            np.where(
-                lots.random(devices) < system.stragglers, system.straggler_factor, 1.0
-            )
-            * mean
-        )
+        is_slow = lots.random(devices) < system.stragglers
+        factor = np.where(is_slow, system.straggler_factor, 1.0) * mean
         for first in range(0, length, block):
             shape = (min(block, length - first), devices)
             if len(times):
-                yield from (
-                    factor
-                    * (times / times.mean())[draws.integers(len(times), size=shape)]
-                )
+                jitter = (times / times.mean())[draws.integers(len(times), size=shape)]
             else:
-                yield from factor * np.exp(
-                    deviation * draws.standard_normal(shape) - deviation**2 / 2
-                )
+                normal = draws.standard_normal(shape)
+                jitter = np.exp(deviation * normal - deviation**2 / 2)
+            yield from factor * jitter
 
 
 def _with_failures(
     system: System, start: np.ndarray, until: np.ndarray, random: np.random.Generator
 ) -> np.ndarray:
-    """The starts of an exchange, those behind failed links after retries. Updates `until`, when each works again."""
+    """Return the starts of an exchange, those behind failed links after retries.
+
+    Updates `until`, when each link works again.
+    """
     if not system.link_failures:
         return start
     new = (random.random(len(start)) < system.link_failures) & (until <= start)
     until[new] = start[new] + system.failure_s
-    retries = np.ceil(
-        np.maximum(0.0, until - start) / system.retry_s - 1e-6
-    )  # not one more for a rounding error
-    return np.asarray(start + retries * system.retry_s)
+    # Not one more for a rounding error.
+    waits = np.maximum(0.0, until - start) / system.retry_s - 1e-6
+    return np.asarray(start + np.ceil(waits) * system.retry_s)
 
 
 def exchange_of(
     known: Knowledge, devices: int, sharing: float = LINK_SHARING
 ) -> Exchange | None:
-    """The exchange of n devices; None if they exchange nothing, or if bytes or links are unknown."""
-    summed, gathered, links = (
-        known.summed_bytes or 0.0,
-        known.gathered_bytes or 0.0,
-        known.links,
-    )
-    if (
-        known.algorithm == "none"
-        or not summed + gathered
-        or not links
-        or (devices == 1 and not known.servers)
-    ):
+    """Return the exchange of n devices; None if there is none, or bytes or links are unknown."""
+    summed = known.summed_bytes or 0.0
+    gathered = known.gathered_bytes or 0.0
+    links = known.links
+    is_alone = devices == 1 and not known.servers
+    if known.algorithm == "none" or is_alone or not links or not summed + gathered:
         return None
     if known.algorithm == "parameter_server":
         link = links[-1] if known.servers else joined_groups(devices, links)[-1][0]
         own_s = (summed + gathered) / link.bytes_per_s
         return lambda start: _served(start, own_s, link.alpha_s, known.servers, sharing)
-    if (
-        known.algorithm == "ring"
-    ):  # 2(n-1) rounds that sum and n-1 that gather, of the same mean size
-        sums, gathers, inside = 2 * (summed > 0), int(gathered > 0), 1
-        num_bytes, message_s = (
-            (sums * summed / devices + gathers * gathered) / (sums + gathers),
-            np.zeros(devices),
-        )
+    if known.algorithm == "ring":
+        # 2(n-1) rounds that sum and n-1 that gather, of the same mean size.
+        sums = 2 * (summed > 0)
+        passes = sums + (gathered > 0)
+        num_bytes = (sums * summed / devices + gathered) / passes
+        message_s = np.zeros(devices)
+        inside = 1
         for link, groups in joined_groups(devices, links):
-            message_s[::inside] = link.message_s(
-                num_bytes
-            )  # the outermost link from the device before each one
+            # The outermost link from the device before each one.
+            message_s[::inside] = link.message_s(num_bytes)
             inside *= groups
-        return lambda start: ring_finish(
-            start, message_s, (sums + gathers) * (devices - 1)
-        )
+        return lambda start: ring_finish(start, message_s, passes * (devices - 1))
     seconds = exchange_s(known.algorithm, devices, summed, gathered, links)
     return lambda start: np.full(devices, start.max() + seconds)
 
 
 def ring_finish(start: np.ndarray, message_s: np.ndarray, rounds: int) -> np.ndarray:
-    """When each device of a ring has finished at least 2(n-1) rounds of messages with at most two different times.
+    """Return when each device of a ring has finished all rounds of messages.
 
     A round of device i takes `message_s[i]` and begins when i and the device before it have finished the round before:
     t[i, k] = max(t[i, k-1], t[i-1, k-1]) + message_s[i]. So t[i, rounds] is the longest path from a start around the
     ring to i. The rounds suffice to pass one of the slowest links, so the longest path stays there for all rounds that
     it does not need for moving on.
+
+    Args:
+      start: [n].
+      message_s: [n], at most two different times.
+      rounds: At least 2(n-1).
     """
-    n, slowest = len(start), message_s.max()
+    n = len(start)
+    slowest = message_s.max()
     if message_s.min() == slowest:
         return np.full(n, start.max() + rounds * slowest)
     saved = np.cumsum(np.tile(message_s - slowest, 3))
     latest = np.maximum.accumulate(np.tile(start, 3) - saved)
-    stay = np.maximum.accumulate(
-        np.where(np.tile(message_s == slowest, 3), np.arange(3 * n), 0)
-    )
+    is_slowest = np.tile(message_s == slowest, 3)
+    stay = np.maximum.accumulate(np.where(is_slowest, np.arange(3 * n), 0))
     return (latest[stay] + saved)[2 * n :] + rounds * slowest
 
 
 def queue_finish(arrival: np.ndarray, service_s: float) -> np.ndarray:
-    """When a queue that serves one after the other, first come first served, has finished each one (Lindley)."""
-    order, served = (
-        np.argsort(arrival, kind="stable"),
-        service_s * np.arange(len(arrival)),
-    )
+    """Return when a queue, first come first served, has finished each one (Lindley)."""
+    order = np.argsort(arrival, kind="stable")
+    served = service_s * np.arange(len(arrival))
     finish = np.empty_like(arrival)
     finish[order] = np.maximum.accumulate(arrival[order] - served) + served + service_s
     return finish
@@ -264,19 +258,19 @@ def queue_finish(arrival: np.ndarray, service_s: float) -> np.ndarray:
 def _served(
     start: np.ndarray, own_s: float, alpha_s: float, servers: int, sharing: float
 ) -> np.ndarray:
-    """Gradients queue at the link of each server; then every device gets the new values over the same link.
+    """Return when each device has the new values of the parameter servers.
 
-    Without servers of their own, the first device is the server. All messages are in the queue of the outermost link,
-    which takes `own_s` for those of one device.
+    Gradients queue at the link of each server; then every device gets the new values over the same link. Without
+    servers of their own, the first device is the server. All messages are in the queue of the outermost link, which
+    takes `own_s` for those of one device.
     """
-    back, here = np.zeros(len(start)), slice(0 if servers else 1, None)
     service_s = own_s / max(1, servers)
-    summed = (
-        np.maximum(queue_finish(start[here], service_s), start[here] + own_s).max()
-        + alpha_s
-    )
-    turn = np.arange(1, len(start[here]) + 1)
-    back[here] = alpha_s + np.maximum(
-        service_s * (sharing * len(turn) + (1 - sharing) * turn), own_s
-    )
+    here = slice(0 if servers else 1, None)
+    arrival = start[here]
+    finish = np.maximum(queue_finish(arrival, service_s), arrival + own_s)
+    summed = finish.max() + alpha_s
+    turn = np.arange(1, len(arrival) + 1)
+    shared = sharing * len(turn) + (1 - sharing) * turn
+    back = np.zeros(len(start))
+    back[here] = alpha_s + np.maximum(service_s * shared, own_s)
     return np.asarray(max(start.max(), summed) + back)

@@ -6,7 +6,7 @@ Letters: n devices; y: how many times as long as one device's step a step takes.
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -78,56 +78,53 @@ def fitted_points(curve: Curve) -> tuple[MeasuredPoint, ...]:
 
 
 def _check(curve: Curve, devices: Sequence[int]) -> None:
+    """Raise CannotPredict for a curve, or for devices, that no model is for."""
     measured = [point.devices for point in curve.points]
     wrong = [
         point.devices
         for point in curve.points
         if not (point.rate > 0 and math.isfinite(point.rate))
     ]
-    below = [n for n in devices if measured and n < measured[0]]
     if wrong:
-        raise CannotPredict(
-            Statement("prediction-bad-rate", curve.name, {"devices": wrong})
-        )
+        _refuse("prediction-bad-rate", curve, devices=wrong)
     if len(measured) < 2:
-        raise CannotPredict(
-            Statement("prediction-few-points", curve.name, {"devices": measured})
-        )
+        _refuse("prediction-few-points", curve, devices=measured)
+    below = [n for n in devices if n < measured[0]]
     if below:
-        values = {"devices": below, "smallest": measured[0]}
-        raise CannotPredict(Statement("prediction-below-measured", curve.name, values))
+        _refuse("prediction-below-measured", curve, devices=below, smallest=measured[0])
+
+
+def _refuse(kind: str, curve: Curve, **values: Any) -> NoReturn:
+    raise CannotPredict(Statement(kind, curve.name, values))
 
 
 def _check_growth(curve: Curve, fitted: Average) -> None:
-    """Refuses a curve whose last points gain far less than the average of models, which goes on growing, says.
+    """Refuse a curve whose last points gain far less than the average of models predicts.
 
     Compared are the rates that each device added over about the last quarter of the measured n, and over the next
     doubling. A measured gain below GAIN times the predicted one contradicts the models, unless noise explains it.
     """
     last = curve.points[-1]
-    before = [
-        point for point in curve.points if point.devices <= WINDOW * last.devices
-    ][-1:] or [curve.points[0]]
-    span = last.devices - before[0].devices
-    measured = (last.rate - before[0].rate) / span
-    expected = (
-        float(np.exp(np.median(fitted.log_rates(2 * last.devices)))) - last.rate
-    ) / last.devices
-    noise = (
-        NOISE * math.sqrt(float(variances([last, before[0]]).sum())) * last.rate / span
-    )
-    if (
-        expected > 0
-        and measured < GAIN * expected
-        and expected - measured > SIGNIFICANT * noise
-    ):
-        values = {
-            "devices": last.devices,
-            "rate": last.rate,
-            "unit": curve.unit,
-            "expected": expected * span,
-        }
-        raise CannotPredict(Statement("prediction-stops-growing", curve.name, values))
+    before = curve.points[0]
+    for point in curve.points:
+        if point.devices <= WINDOW * last.devices:
+            before = point
+    span = last.devices - before.devices
+    measured = (last.rate - before.rate) / span
+    doubled = float(np.exp(np.median(fitted.log_rates(2 * last.devices))))
+    expected = (doubled - last.rate) / last.devices
+    error = NOISE * math.sqrt(float(variances([last, before]).sum()))
+    noise = error * last.rate / span
+    is_small = expected > 0 and measured < GAIN * expected
+    if is_small and expected - measured > SIGNIFICANT * noise:
+        _refuse(
+            "prediction-stops-growing",
+            curve,
+            devices=last.devices,
+            rate=last.rate,
+            unit=curve.unit,
+            expected=expected * span,
+        )
 
 
 def _point(curve: Curve, fitted: Average, n: int) -> PredictedPoint:
@@ -144,16 +141,20 @@ def _point(curve: Curve, fitted: Average, n: int) -> PredictedPoint:
 
 
 def _parts(fitted: Average, n: int, lost: float) -> dict[str, float]:
-    """What each of PARTS loses of the ideal, on average over the models; the last is the remainder of `lost`."""
+    """Return what each of PARTS loses of the ideal, on average over the models.
+
+    The last part is the remainder of `lost`.
+    """
     parts = dict.fromkeys(PARTS, 0.0)
-    losses, y = fitted.losses(n), np.exp(fitted.log_y(n))
+    losses = fitted.losses(n)
+    y = np.exp(fitted.log_y(n))
     shared = y / (1 + losses.sum(axis=1))
     parts["contention"] = float(np.mean((shared - 1) / y))
     for term, loss in zip(fitted.terms, losses.T):
-        parts[part_of(term, fitted.curve.knowledge)] += float(
-            np.mean(loss * shared / y)
-        )
-    parts[PARTS[-1]] = lost - sum(parts[part] for part in PARTS[:-1])
+        part = part_of(term, fitted.curve.knowledge)
+        parts[part] += float(np.mean(loss * shared / y))
+    *known, rest = PARTS
+    parts[rest] = lost - sum(parts[part] for part in known)
     return parts
 
 
@@ -234,28 +235,28 @@ def _covered_steps(fitted: Average, devices: int) -> float:
 
 
 def answer(prediction: Prediction) -> list[Statement]:
-    """The rate on the most devices whose interval is not WIDE, what would make them EFFICIENT, and on the most."""
-    curve, measured = (
-        prediction.curve,
-        {point.devices for point in prediction.curve.points},
-    )
-    if not (
-        new := [point for point in prediction.points if point.devices not in measured]
-    ):
-        values = {"is_device": not curve.counts_machines}
-        return [Statement("predict-measured", curve.name, values)]
-    point = ([point for point in new if not _is_wide(point.rate)] or new)[-1]
+    """Return the rate on the most devices whose interval is not WIDE, and on the most.
+
+    Of the first it also says what would make them EFFICIENT.
+    """
+    curve = prediction.curve
+    measured = {point.devices for point in curve.points}
+    new = [point for point in prediction.points if point.devices not in measured]
+    if not new:
+        is_device = {"is_device": not curve.counts_machines}
+        return [Statement("predict-measured", curve.name, is_device)]
+    last = new[-1]
+    narrow = [point for point in new if not _is_wide(point.rate)]
+    point = narrow[-1] if narrow else last
     made = [_rate(curve, point)]
     if point.efficiency:
-        percent = {
-            "devices": point.devices,
-            "efficiency": interval_values(point.efficiency.scaled(100)),
-        }
-        made += [
-            Statement("predict-efficiency", curve.name, percent),
-            _needed(point, point.efficiency),
-        ]
-    return made if point is new[-1] else [*made, _rate(curve, new[-1])]
+        percent = interval_values(point.efficiency.scaled(100))
+        values: dict[str, Any] = {"devices": point.devices, "efficiency": percent}
+        made.append(Statement("predict-efficiency", curve.name, values))
+        made.append(_needed(point, point.efficiency))
+    if point is not last:
+        made.append(_rate(curve, last))
+    return made
 
 
 def _rate(curve: Curve, point: PredictedPoint) -> Statement:
@@ -326,65 +327,53 @@ def efficiency_without(efficiency: float, lost: float) -> float:
 
 
 def largest_part(parts: Mapping[str, float]) -> str | None:
-    """The part that loses most; None if none loses anything."""
+    """Return the part that loses most; None if none loses anything."""
     name = max(parts, key=lambda part: parts[part], default=None)
     return name if name is not None and parts[name] > 0 else None
 
 
 def sources(prediction: Prediction) -> tuple[str, str]:
-    """What the points of the curve are called, and all others."""
+    """Return what the points of the curve are called, and all others."""
     if prediction.is_simulated:
         return "measured" if prediction.curve.source else "stated", "simulated"
     return "measured", "predicted"
 
 
 def assumptions(prediction: Prediction) -> list[Statement]:
-    """The models, what was known, and what the models could not know."""
+    """Return the models, what was known, and what the models could not know."""
     curve = prediction.curve
-    if prediction.is_simulated:
-        return [*_known(curve.knowledge), *prediction.statements]
-    models = [
-        f"{name} ({100 * share:.0f} %)"
-        for name, share in [*prediction.weights.items()][:MOST_MODELS]
-    ]
-    made = [
-        Statement(
-            "predict-models",
-            curve.name,
-            {"models": models, "count": len(prediction.weights)},
-        )
-    ]
-    if all(point.error is None for point in curve.points):
-        made.append(Statement("predict-no-repeats", curve.name))
+    made = []
+    if not prediction.is_simulated:
+        weights = prediction.weights
+        shares = [f"{name} ({100 * weights[name]:.0f} %)" for name in weights]
+        values = {"models": shares[:MOST_MODELS], "count": len(weights)}
+        made.append(Statement("predict-models", curve.name, values))
+        if all(point.error is None for point in curve.points):
+            made.append(Statement("predict-no-repeats", curve.name))
     return [*made, *_known(curve.knowledge), *prediction.statements]
 
 
 def _known(known: Knowledge) -> list[Statement]:
+    """Return the bytes and the links that the models use."""
     made = []
-    if sent := (known.summed_bytes or 0.0) + (known.gathered_bytes or 0.0):
-        made.append(
-            Statement(
-                "predict-bytes", values={"mb": interval_values(Interval(sent / 1e6))}
-            )
-        )
-    elif known.summed_bytes is None and any(
-        math.isfinite(link.bytes_per_s) for link in known.links
-    ):
+    sent = (known.summed_bytes or 0.0) + (known.gathered_bytes or 0.0)
+    has_speed = any(math.isfinite(link.bytes_per_s) for link in known.links)
+    if sent:
+        made.append(Statement("predict-bytes", values={"mb": _exact(sent / 1e6)}))
+    elif known.summed_bytes is None and has_speed:
         return [Statement("predict-links-unused")]
-    kinds = (
-        ["predict-link-inside", "predict-link-between"]
-        if len(known.links) > 1
-        else ["predict-link"]
-    )
+    kinds = ["predict-link"]
+    if len(known.links) > 1:
+        kinds = ["predict-link-inside", "predict-link-between"]
     for link, kind in zip(known.links, kinds):
-        speeds = {"gbit": 8e-9 * link.bytes_per_s, "latency_us": 1e6 * link.alpha_s}
-        values = {
-            name: interval_values(Interval(value)) for name, value in speeds.items()
-        }
-        is_known = math.isfinite(link.bytes_per_s)
-        made.append(
-            Statement(kind, values=values)
-            if is_known
-            else Statement("predict-links-unknown")
-        )
+        if math.isfinite(link.bytes_per_s):
+            gbit = _exact(8e-9 * link.bytes_per_s)
+            values = {"gbit": gbit, "latency_us": _exact(1e6 * link.alpha_s)}
+            made.append(Statement(kind, values=values))
+        else:
+            made.append(Statement("predict-links-unknown"))
     return made
+
+
+def _exact(value: float) -> dict[str, Any]:
+    return interval_values(Interval(value))

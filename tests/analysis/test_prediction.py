@@ -421,13 +421,6 @@ def test_a_cost_linear_in_n_is_the_exchange_where_that_grows_so(knowledge, part)
     assert models.part_of(models.WEAK_TERMS["linear"], Knowledge(**knowledge)) == part
 
 
-def test_cores_limit_the_interval_too():
-    for n in (8, 64, 4096):
-        assert (
-            predict(curve((1.0, 1.9), (1, 2), cores=2), [n]).points[0].rate.high < 2.2
-        )
-
-
 def test_cores_limit_the_rate():
     point = predict(curve((1.0, 1.98, 3.95), (1, 2, 4), cores=4), [16]).points[0]
     assert point.rate.value < 4.2

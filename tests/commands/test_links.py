@@ -145,21 +145,6 @@ def test_what_is_handed_over_without_a_copy_has_no_bandwidth_and_no_picture(
     assert rates == ["no copy"] * 7
 
 
-def test_rows_are_told_as_they_are_measured(call, tmp_path, capsys):
-    """On stderr, each below its heading and before the next one; what is piped has the tables alone."""
-    _, out, err = call("--passes=1", "--algorithms=xring,pscpu", pscpu="crash")
-    at = {line: i for i, line in enumerate(err)}
-    (heading,) = (line for line in err if "all-reduce by xring" in line)
-    assert err[at[heading] + 1].startswith("  xring: 0.621 GB/s busbw")
-    (nothing,) = (line for line in err if line.startswith("  nothing: "))
-    assert (
-        nothing == "  nothing: 10 us at 4 B"
-    )  # it exchanges nothing, so it has no rate
-    assert any(line.startswith("  float32, 2 cores: 16 GFLOP/s") for line in err)
-    assert any("pscpu: failed: ended by SIGABRT" in line for line in err)
-    assert out.startswith("# Links\n") and "  xring: " not in out
-
-
 def test_the_second_pass_goes_back(call, tmp_path):
     call("--measure=all_reduce", "--algorithms=pscpu,xring#2", "--passes=2")
     assert log(tmp_path) == [
@@ -227,17 +212,6 @@ def test_a_crash_and_an_error_are_told_and_the_rest_is_written(call, tmp_path):
     assert (tmp_path / "out/links.png").exists() and "| pscpu |" in out.replace(
         "  ", ""
     )
-
-
-def test_an_empty_call_that_failed_is_no_algorithm(call, tmp_path):
-    status, out, err = call(
-        "--measure=all_reduce", "--algorithms=pscpu", "--passes=1", nothing="crash"
-    )
-    assert status == 1 and "error: nothing: ended by SIGABRT" in err
-    assert "| pscpu |" in out.replace("  ", "") and "| nothing" not in out.replace(
-        "  ", ""
-    )
-    assert " nothing " not in (tmp_path / "out/all_reduce.txt").read_text()
 
 
 def test_sums_that_were_not_compared_are_not_called_right(

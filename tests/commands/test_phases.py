@@ -1,6 +1,5 @@
 """./run.sh phases: exact text, numbers, pictures, and what cannot be used."""
 
-import copy
 import errno
 import json
 import os
@@ -18,7 +17,6 @@ from rnn_scaling.inspection.operators import TracedStep
 from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.step_parts import TimedStep, Trace
-from rnn_scaling.reports import steps
 from rnn_scaling.reports.page import drawings
 from tests.support.paths import ROOT
 from tests.support.records import changed, fields_of
@@ -112,24 +110,6 @@ def test_traced_steps_that_are_shorter_are_no_cost():
     assert not kinds(1.1, 1.2) & {"tracing-faster", "tracing-no-cost"}
 
 
-def test_the_seconds_of_a_run_stand_below_its_steps(tmp_path, capsys):
-    phases = {
-        "start": 2.0,
-        "build": 1.0,
-        "first_batch": 0.5,
-        "measured": 0.16,
-        "teardown": 0.04,
-        "total": 3.7,
-    }
-    out = told(
-        capsys, write(changed(traced(*THREE), phases=phases), tmp_path / "run.json")
-    )[1]
-    assert "| Warm-up (s) | Measured" in out
-    assert squeezed(out).endswith(
-        "| the run | 2.00 | 1.00 | 0.50 | 0.00 | 0.16 | 0.04 | 3.70 |\n"
-    )
-
-
 def test_a_run_of_several_processes_is_told_by_rank(tmp_path, capsys):
     """Its own steps where rank 0 was traced; without a trace its ranks alone, and no picture of a step."""
     several = cluster(2, 1900, devices=2, late=1)
@@ -189,30 +169,6 @@ def test_a_rank_that_failed_is_named(tmp_path, capsys):
         capsys, write(changed(failed, workers={"ranks": ranks}), tmp_path / "run.json")
     )[1]
     assert f"- Failed: rank 1 on host1: {ranks[1]['error']}\n" in out
-
-
-def test_a_busy_machine_is_said(tmp_path, capsys):
-    found = changed(
-        traced(*THREE),
-        environment={"load": {"others": 0.5, "steal": 0.0, "seconds": 1.0}},
-    )
-    assert (
-        "(50.0% of the cores): words/s"
-        in told(capsys, write(found, tmp_path / "run.json"))[1]
-    )
-
-
-def test_many_towers_are_some_tables_beside_each_other():
-    base = step()
-    towers = [{**copy.deepcopy(base["towers"][0]), "tower": i} for i in range(9)]
-    many = {
-        **base,
-        "towers": towers,
-        "timeline": {**base["timeline"], "towers": [base["timeline"]["towers"][0]] * 9},
-    }
-    found = step_parts.StepParts((build(Trace, trace(many)),), synchronous=True)
-    heads = [grid.head for grid in steps.parts_grids(found)]
-    assert [len(head) for head in heads] == [6, 6] and heads[1][-1] == "all towers"
 
 
 def test_a_picture_of_some_towers_says_so():

@@ -15,7 +15,6 @@ from rnn_scaling.reports import threads_report
 from rnn_scaling.reports.sections import markdown
 from rnn_scaling.sweeps.thread_search import thread_counts
 from tests.support.fake_tracer import record_of
-from tests.support.paths import ROOT
 from tests.support.records import changed
 
 TRACER = (sys.executable, "-m", "tests.support.fake_tracer")
@@ -143,17 +142,6 @@ def test_when_one_thread_is_as_good_that_is_said_with_what_could_be_seen():
     )
 
 
-def test_noise_that_would_hide_a_bound_is_no_answer():
-    noisy = [
-        record_of({"num_devices": 2, dispatch_threads.OPTION: n}, repeat)
-        for repeat in (1, 300)
-        for n in (1, 2, 3)
-    ]
-    (found,) = dispatch_threads.probes(noisy, OWN)
-    assert found.enough == 1
-    assert statements(found)["threads-too-noisy"]["limit"] > 0.2
-
-
 def test_one_run_each_cannot_tell_and_a_default_that_is_slower_is_named():
     alone = probe({1: 0.5, 2: 1.0}, repeats=1)
     assert alone.enough is None
@@ -225,20 +213,6 @@ def test_failed_runs_are_counted_and_all_failed_is_said():
     assert "| 1, 1 failed |" in markdown(threads_report.sections([found]))
     (none,) = dispatch_threads.probes([records[0]], OWN)
     assert none.best is None and list(statements(none))[0] == "threads-not-measured"
-
-
-def test_towers_take_turns_in_the_committed_records():
-    records = [
-        record.read(path)
-        for path in sorted((ROOT / "docs" / "results" / "threads").glob("*.json"))
-    ]
-    found = dispatch_threads.probes(records, OWN)
-    concurrency = {
-        setting.threads: setting.concurrency for setting in found[1].settings
-    }
-    assert (
-        concurrency[1] == 1.0 and min(concurrency[number] for number in (2, 3, 4)) > 1.5
-    )
 
 
 def go(tmp_path, *words):

@@ -58,81 +58,61 @@ def test_bad_sweep_flags(words, line, capsys):
     assert line in capsys.readouterr().err
 
 
+NOTHING = "ended with exit status 0 and no result: nothing on stderr"
+FAULTS = {
+    "1": ("fails", "ValueError", "no such luck"),
+    "2": (
+        "signal_9",
+        "Signal",
+        "killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg",
+    ),
+    "3": ("signal_11", "Signal", "killed by SIGSEGV"),
+    "4": (
+        "crash",
+        "NoRecord",
+        "ended with exit status 3 and no result: the disk is on fire",
+    ),
+    "5": ("junk", "NoRecord", NOTHING),
+    "6": ("silent", "NoRecord", NOTHING),
+    "7": (
+        "interrupt",
+        "Interrupted",
+        "interrupted from outside the sweep (SIGINT or SIGTERM)",
+    ),
+    "8": ("flood", None, None),
+    "9": ("leaves_child", None, None),
+}
+
+
 def test_every_way_to_fail_is_a_row_with_its_reason_and_the_sweep_goes_on(
     tmp_path, capfd
 ):
-    faults = {
-        "1": ("fails", "ValueError", "no such luck"),
-        "2": (
-            "signal_9",
-            "Signal",
-            "killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg",
-        ),
-        "3": ("signal_11", "Signal", "killed by SIGSEGV"),
-        "4": (
-            "crash",
-            "NoRecord",
-            "ended with exit status 3 and no result: the disk is on fire",
-        ),
-        "5": (
-            "junk",
-            "NoRecord",
-            "ended with exit status 0 and no result: nothing on stderr",
-        ),
-        "6": (
-            "silent",
-            "NoRecord",
-            "ended with exit status 0 and no result: nothing on stderr",
-        ),
-        "7": (
-            "interrupt",
-            "Interrupted",
-            "interrupted from outside the sweep (SIGINT or SIGTERM)",
-        ),
-        "8": ("flood", None, None),
-        "9": ("leaves_child", None, None),
-    }
-    planted = {
-        f"cudnn_lstm_independent_{n}": fault for n, (fault, _, _) in faults.items()
-    }
-    assert go(tmp_path, *SMALL, "--num_devices=1,2,3,4,5,6,7,8,9", **planted) == 1
+    planted = {f"cudnn_lstm_independent_{n}": FAULTS[n][0] for n in FAULTS}
+    assert go(tmp_path, *SMALL, f"--num_devices={','.join(FAULTS)}", **planted) == 1
     said = capfd.readouterr().err
-    for n, (_, kind, message) in faults.items():
-        result = records(tmp_path)[f"cudnn_lstm-independent-{n}"]
+    found = records(tmp_path)
+    for n, (_, kind, message) in FAULTS.items():
+        label = f"cudnn_lstm-independent-{n}"
+        result = found[label]
         assert result.config["num_devices"] == int(n)
         if kind is None:
             assert result.status == "ok"
             continue
-        assert (result.status, result.error) == (
-            "failed",
-            RunError(type=kind, message=message),
-        )
-        assert f"error: cudnn_lstm-independent-{n}: {message}\n" in said
-        assert result.throughput is None
-    assert records(tmp_path)["cudnn_lstm-independent-7"].batches.items == (5, 5), (
-        "what was measured stays"
-    )
-    assert (
-        "the disk is on fire"
-        in (tmp_path / "out" / "cudnn_lstm-independent-4.stderr.txt").read_text()
-    )
-    assert (
-        tmp_path / "out" / "cudnn_lstm-independent-5.json.unreadable"
-    ).read_text() == '{"schema": "rnn_sca'
+        assert (result.status, result.throughput) == ("failed", None)
+        assert result.error == RunError(type=kind, message=message)
+        assert f"error: {label}: {message}\n" in said
+    kept = found["cudnn_lstm-independent-7"].batches.items
+    assert kept == (5, 5), "what was measured stays"
+    out = tmp_path / "out"
+    assert "fire" in (out / "cudnn_lstm-independent-4.stderr.txt").read_text()
+    junk = (out / "cudnn_lstm-independent-5.json.unreadable").read_text()
+    assert junk == '{"schema": "rnn_sca'
     nothing_is_left_running(tmp_path)
 
 
 def test_a_run_that_left_nothing_counts_what_its_workload_does(tmp_path):
-    assert (
-        go(
-            tmp_path,
-            *SMALL,
-            "--num_devices=1",
-            "--model=lm",
-            cudnn_lstm_independent_1="junk",
-        )
-        == 1
-    )
+    words = [*SMALL, "--num_devices=1", "--model=lm"]
+    assert go(tmp_path, *words, cudnn_lstm_independent_1="junk") == 1
     (result,) = records(tmp_path).values()
     assert (result.config["model"], result.unit) == ("lm", "tokens")
 
@@ -166,24 +146,14 @@ def test_the_limit_is_ten_times_what_runs_take_and_says_so(
         return process.Ended(-9, True, [])
 
     monkeypatch.setattr(process, "run_together", hung)
-    assert go(tmp_path, *SMALL, "--num_devices=1") == 1
-    assert asked == [(300.0, True)]
+    one = [*SMALL, "--num_devices=1"]
+    assert go(tmp_path, *one) == 1
     err = capsys.readouterr().err
-    assert "1 run left: about" in err and "rough" in err
-    assert "killed after 300 s, " in err
-    assert "--run_timeout=SECONDS" in err
-    for given, limit in (("7", 7.0), ("0", 0.0)):
-        assert (
-            go(
-                tmp_path,
-                *SMALL,
-                "--num_devices=1",
-                "--retry_failed",
-                f"--run_timeout={given}",
-            )
-            == 1
-        )
-        assert asked[-1] == (limit, False)
+    assert "1 run left: about" in err and "--run_timeout=SECONDS" in err
+    for given in ("7", "0"):
+        words = ["--retry_failed", f"--run_timeout={given}"]
+        assert go(tmp_path, *one, *words) == 1
+    assert asked == [(300.0, True), (7.0, False), (0.0, False)]
 
 
 def test_finished_runs_are_not_repeated_and_failed_ones_only_when_asked(
@@ -210,35 +180,25 @@ def test_repeats_are_interleaved_and_more_of_them_extend(tmp_path):
 
 
 def test_as_many_rounds_as_the_answer_needs(tmp_path, capfd):
-    two_runs = [*SMALL, "--num_devices=1,2", "--repeats=0"]
-    assert go(tmp_path / "sure", *two_runs) == 0
-    assert len(logged(tmp_path / "sure" / "faults", "start")) == 4
-    assert go(tmp_path / "unsure", *two_runs, cudnn_lstm_independent_2_r2="slow") == 0
-    assert len(logged(tmp_path / "unsure" / "faults", "start")) == 6
+    def sweep_of(name, **faults):
+        words = [*SMALL, "--num_devices=1,2", "--repeats=0"]
+        return go(tmp_path / name, *words, **faults)
+
+    def started(name):
+        return sorted(logged(tmp_path / name / "faults", "start"))
+
+    unsure = {"cudnn_lstm_independent_2_r2": "slow"}
+    assert sweep_of("sure") == sweep_of("unsure", **unsure) == 0
+    assert (len(started("sure")), len(started("unsure"))) == (4, 6)
     assert "round 3 of at most 3: " in capfd.readouterr().err
-    assert go(tmp_path / "unsure", *two_runs) == 0
+    assert sweep_of("unsure") == 0
     assert "all 6 runs are finished" in capfd.readouterr().err
     # A configuration that failed is not run a further time, and is not forgotten.
     failing = {f"cudnn_lstm_independent_1{repeat}": "crash" for repeat in ("", "_r2")}
-    assert (
-        go(
-            tmp_path / "failing",
-            *two_runs,
-            **failing,
-            cudnn_lstm_independent_2_r2="slow",
-        )
-        == 1
-    )
-    assert sorted(logged(tmp_path / "failing" / "faults", "start")) == [
-        ONE,
-        f"{ONE}.r2",
-        TWO,
-        f"{TWO}.r2",
-        f"{TWO}.r3",
-    ]
+    assert sweep_of("failing", **unsure, **failing) == 1
+    rounds = [ONE, f"{ONE}.r2", TWO, f"{TWO}.r2", f"{TWO}.r3"]
+    assert started("failing") == rounds
     assert f"error: {ONE}.r2: ended with exit status 3" in capfd.readouterr().err
-    assert go(tmp_path / "dry", *two_runs, "--dry_run") == 0
-    assert "at most 3 rounds" in capfd.readouterr().out
 
 
 def test_no_interval_is_not_known_to_nothing():
@@ -255,116 +215,102 @@ def test_no_interval_is_not_known_to_nothing():
 
 
 def test_more_values_add_runs_and_repeat_none_though_names_change(tmp_path):
-    one = [*SMALL, "--num_devices=1"]
-    assert go(tmp_path, *one, "--batch_size=8", "--repeats=2") == 0
-    assert go(tmp_path, *one, "--batch_size=8,16", "--repeats=2") == 0
-    assert go(tmp_path, *one, "--batch_size=16", "--repeats=2") == 0
+    def sweep_of(batch_sizes, repeats):
+        words = [*SMALL, "--num_devices=1", f"--batch_size={batch_sizes}"]
+        assert go(tmp_path, *words, f"--repeats={repeats}") == 0
+
+    for batch_sizes in ("8", "8,16", "16"):
+        sweep_of(batch_sizes, 2)
     new = f"{ONE}-batch_size=16"
     assert logged(tmp_path / "faults", "start") == [ONE, f"{ONE}.r2", new, f"{new}.r2"]
-    assert go(tmp_path, *one, "--batch_size=8,16", "--repeats=3") == 0
+    sweep_of("8,16", 3)
     third = {f"{ONE}-batch_size=8.r3", f"{new}.r3"}
     assert set(logged(tmp_path / "faults", "start")[4:]) == third
 
 
 def test_records_of_other_flags_are_refused_and_stay(tmp_path, capsys):
+    def files():
+        paths = (tmp_path / "out").glob("*.json")
+        return {path: path.read_bytes() for path in paths}
+
     assert go(tmp_path, *THREE_RUNS, "--batch_size=8") == 0
-    before = {path: path.read_bytes() for path in (tmp_path / "out").glob("*.json")}
+    before = files()
     assert go(tmp_path, *THREE_RUNS, "--batch_size=9") == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[4].startswith(f"error: {tmp_path}/out/{ONE}.json has other flags")
-    assert "--batch_size=8 there" in lines[4] and "--force" in lines[4]
-    assert {
-        path: path.read_bytes() for path in (tmp_path / "out").glob("*.json")
-    } == before
+    line = capsys.readouterr().err.splitlines()[4]
+    assert line.startswith(f"error: {tmp_path}/out/{ONE}.json has other flags")
+    assert "--batch_size=8 there" in line and "--force" in line
+    assert files() == before
     assert go(tmp_path, *THREE_RUNS, "--batch_size=9", "--force") == 0
     assert {held.config["batch_size"] for held in records(tmp_path).values()} == {9}
 
 
 def test_a_file_that_is_no_record_is_set_aside(tmp_path, capsys):
-    (tmp_path / "out").mkdir()
-    for number, text in enumerate(
-        [
-            '{"schema": "rnn',
-            '{"a": 1}',
-            '{"schema": "rnn_scaling.run/1", "status": "ok", ',
-        ],
-        1,
-    ):
-        (tmp_path / "out" / f"cudnn_lstm-independent-{number}.json").write_text(text)
-    broken = (
-        '{"schema": "rnn_scaling.run/1", "status": "ok", "error": null, "config": [1]}'
-    )
-    (tmp_path / "out" / f"{THREE}.json").write_text(broken)
-    (tmp_path / "out" / f"{THREE}.json.unreadable").write_text("an earlier one")
-    (tmp_path / "out" / "foreign.json").write_text("[]")
+    out = tmp_path / "out"
+    out.mkdir()
+    head = '{"schema": "rnn_scaling.run/1", "status": "ok", '
+    texts = {
+        f"{ONE}.json": '{"schema": "rnn',
+        f"{TWO}.json": head,
+        f"{THREE}.json": f'{head}"error": null, "config": [1]}}',
+        f"{THREE}.json.unreadable": "an earlier one",
+        "foreign.json": "[]",
+    }
+    for name, text in texts.items():
+        (out / name).write_text(text)
     assert go(tmp_path, *THREE_RUNS) == 0
     said = capsys.readouterr().err
-    assert f"warning: {tmp_path}/out/{ONE}.json: not JSON" in said
+    assert f"warning: {out}/{ONE}.json: not JSON" in said
     assert f"{THREE}.json: config is [1]" in said
-    assert f"; renamed to {THREE}.json.unreadable2" in said
-    assert (
-        tmp_path / "out" / f"{ONE}.json.unreadable"
-    ).read_text() == '{"schema": "rnn'
-    assert (
-        tmp_path / "out" / f"{THREE}.json.unreadable"
-    ).read_text() == "an earlier one"
-    assert (tmp_path / "out" / f"{THREE}.json.unreadable2").read_text() == broken
-    (tmp_path / "out" / "foreign.json").unlink()
+    aside = {
+        f"{name}.unreadable": texts[name] for name in (f"{ONE}.json", f"{TWO}.json")
+    }
+    aside[f"{THREE}.json.unreadable"] = "an earlier one"
+    aside[f"{THREE}.json.unreadable2"] = texts[f"{THREE}.json"]
+    assert {name: (out / name).read_text() for name in aside} == aside
+    (out / "foreign.json").unlink()
     assert {held.status for held in records(tmp_path).values()} == {"ok"}
+
+
+def listed(capsys):
+    """The states of the runs that a dry run lists, and what else it printed."""
+    said = capsys.readouterr()
+    head, *lines = said.out.splitlines()
+    assert head.split() == ["run", "state", "name", "command"]
+    rows = [re.split(r"  +", line.strip()) for line in lines]
+    states = {row[2]: row[1] for row in rows if len(row) == 4}
+    return states, said
 
 
 def test_a_dry_run_lists_the_runs_and_does_nothing(tmp_path, capsys):
     assert go(tmp_path, *THREE_RUNS, "--dry_run") == 0
-    head, *lines, _, summary, kernel = capsys.readouterr().out.splitlines()
-    assert kernel.startswith("cudnn_lstm is ")
-    assert head.split() == ["run", "state", "name", "command"]
-    assert [line.split()[:4] for line in lines] == [
-        [str(i), "to", "run", label] for i, label in enumerate((ONE, TWO, THREE), 1)
-    ]
-    assert all(f"--num_devices={i} " in line for i, line in enumerate(lines, 1))
-    assert (
-        summary.startswith("3 runs, 0 finished, 3 to run: about ")
-        and "(rough: " in summary
-    )
-    assert (
-        not (tmp_path / "out").exists() and not (tmp_path / "faults" / "log").exists()
-    )
+    states, said = listed(capsys)
+    assert states == dict.fromkeys((ONE, TWO, THREE), "to run")
+    assert "3 runs, 0 finished, 3 to run: about " in said.out
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "faults" / "log").exists()
     assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="crash") == 1
     (tmp_path / "out" / f"{THREE}.json").write_text("junk")
     files = sorted(os.listdir(tmp_path / "out"))
     capsys.readouterr()
     assert go(tmp_path, *THREE_RUNS, "--repeats=2", "--dry_run") == 0
-    said = capsys.readouterr()
-    lines = [re.split(r"  +", line.strip()) for line in said.out.splitlines()[1:7]]
-    states = {label: state for _, state, label, _ in lines}
-    assert len(states) == 6 and (states.pop(ONE), states.pop(TWO)) == (
-        "finished",
-        "failed",
-    )
-    assert set(states.values()) == {"to run"}
-    assert "2 finished, 4 to run: about 3 min" in said.out
+    states, said = listed(capsys)
+    assert (states.pop(ONE), states.pop(TWO)) == ("finished", "failed")
+    assert [*states.values()] == ["to run"] * 4
+    assert "2 finished, 4 to run: about " in said.out
     assert "would be renamed" in said.err
     assert sorted(os.listdir(tmp_path / "out")) == files
+    assert go(tmp_path / "rounds", *THREE_RUNS, "--repeats=0", "--dry_run") == 0
+    assert "at most 3 rounds" in capsys.readouterr().out
 
 
 def test_a_folder_that_is_removed_ends_the_sweep_and_says_what_is_left(
     tmp_path, capsys
 ):
-    out = tmp_path / "out"
     assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_3="removes_folder") == 1
-    lines = [
-        line
-        for line in capsys.readouterr().err.splitlines()
-        if line.startswith("error: ")
-    ]
-    (line,) = lines
-    assert (
-        line.startswith(f"error: {out}: removed or replaced")
-        and "2 of 3 records" in line
-    )
-    assert logged(tmp_path / "faults", "start") == [ONE, TWO, THREE] and list(
-        records(tmp_path)
-    ) == [THREE]
+    lines = capsys.readouterr().err.splitlines()
+    (line,) = [line for line in lines if line.startswith("error: ")]
+    assert "removed or replaced" in line and "2 of 3 records" in line
+    assert list(records(tmp_path)) == [THREE]
     assert go(tmp_path, *THREE_RUNS) == 0
     assert logged(tmp_path / "faults", "start") == [ONE, TWO, THREE, ONE, TWO]
 
@@ -516,20 +462,13 @@ def test_a_launcher_starts_the_processes_of_every_run(tmp_path, monkeypatch, cap
 def test_progress_is_plain_lines_without_a_terminal(tmp_path, capsys):
     assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="crash") == 1
     lines = capsys.readouterr().err.splitlines()
-    assert lines.pop(0).startswith("3 runs left: about ")
-    assert lines[0].startswith(f"1/3 {ONE}: 5.00 words/s, about ") and lines[
-        0
-    ].endswith(" left")
-    assert (
-        lines[1].startswith(f"2/3 {TWO}: failed: ended with exit status 3")
-        and "on fire, about " in lines[1]
-    )
-    assert lines[2] == f"3/3 {THREE}: 5.00 words/s"
-    assert lines[4] == "--retry_failed repeats failed runs"
+    starts = ["3 runs left: about ", f"1/3 {ONE}: 5.00 words/s, about "]
+    starts += [f"2/3 {TWO}: failed: ended", f"3/3 {THREE}: 5.00 words/s", "error: "]
+    assert all(line.startswith(start) for line, start in zip(lines, starts))
+    assert lines[5] == "--retry_failed repeats failed runs"
     assert go(tmp_path, *THREE_RUNS, "--repeats=2") == 1
-    assert (
-        capsys.readouterr().err.splitlines()[0] == "3 of 6 runs were already finished"
-    )
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first == "3 of 6 runs were already finished"
 
 
 def test_results_go_to_a_history_after_the_report(tmp_path):

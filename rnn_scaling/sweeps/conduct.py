@@ -255,7 +255,6 @@ class Conductor:
         counts = f"{len(jobs) - len(pending)} finished, {len(pending)} to run"
         about = f": {self._about(pending)}" if pending else ""
         yield f"{len(jobs)} runs, {counts}{about}"
-        yield from self._trainer.remarks([job.run for job in jobs])
 
     def _about(self, jobs: Sequence[Job]) -> str:
         return self._estimator.in_words([job.run.identity for job in jobs])

@@ -89,7 +89,3 @@ class Trainer(abc.ABC, Generic[R]):
     @abc.abstractmethod
     def warnings(self, runs: Sequence[R], dry_run: bool) -> list[str]:
         """Warnings before the runs start."""
-
-    def remarks(self, runs: Sequence[R]) -> list[str]:
-        """Lines below the table of a dry run."""
-        return []

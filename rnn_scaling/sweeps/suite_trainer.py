@@ -6,8 +6,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling.config.conditions import is_read
-from rnn_scaling.config.registry import kernels
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import early_checks, failure, folder, ranks
@@ -103,21 +101,6 @@ class SuiteTrainer(Trainer[Run]):
     def warnings(self, runs: Sequence[Run], dry_run: bool) -> list[str]:
         if self._starter.launch:  # the runs are on other machines
             return []
-        crowding = early_checks.crowding(
-            [run.config for run in runs], len(available_cores())
-        )
-        return [*crowding, *([] if dry_run else early_checks.load_now())]
-
-    def remarks(self, runs: Sequence[Run]) -> list[str]:
-        """What GPU kernels stand for on CPUs."""
         configs = [run.config for run in runs]
-        on_cpus = {
-            c.model.encoder_type
-            for c in configs
-            if c.devices.device == "cpu" and is_read(c, "encoder_type")
-        }
-        return [
-            f"{name} is {kernel.help}"
-            for name, kernel in kernels.KERNELS.items()
-            if name in on_cpus and kernel.cpu != kernel.gpu
-        ]
+        crowding = early_checks.crowding(configs, len(available_cores()))
+        return [*crowding, *([] if dry_run else early_checks.load_now())]

@@ -29,26 +29,30 @@ from rnn_scaling.analysis.prediction.curves import WEAK, Curve, Knowledge, Measu
 
 DRAWS = 20_000
 # Calibrated on simulated curves and on the development half of docs/results/prediction/public.csv.
-LOSS_PER_DOUBLING = (
-    0.07  # prior: half of all curves lose less than this share of a device's step
-)
-DRIFT = 0.01  # scale of log(rate) that no model has, one doubling beyond the largest measured n; grows as the root
+# Prior: half of all curves lose less than this share of a device's step per doubling.
+LOSS_PER_DOUBLING = 0.07
+# Scale of log(rate) that no model has, one doubling beyond the largest measured n; it
+# grows as the root.
+DRIFT = 0.01
 DRIFT_OF_LOSS = 0.1  # the same, as a share of log y, downwards
 # Upwards: on the development half, 12 of the 24 misses up to 8 times the fitted devices
 # were above their intervals with 0.1, and 3 of 16 with 0.2.
 DRIFT_OF_LOSS_UPWARDS = 0.2
 DRIFT_DEGREES = 4.0  # of its t distribution
-STEP_CHANCE = 0.1  # that a doubling beyond the measured n leaves a machine or a switch, where links are unknown
-CROSSED_CHANCE = 0.5  # that leaving a machine makes steps longer, where it is known to happen but not what it costs
-STEP_LOSS = 0.1  # half of these make a step longer by less than this share, some by several times (Cauchy)
-NOISE = 0.012  # prior scale of s: how far log(rate) of a table is from a smooth curve
+# Chance that a doubling beyond the measured n leaves a machine or a switch, if links are
+# unknown.
+STEP_CHANCE = 0.1
+# Chance that leaving a machine makes steps longer, if it happens but its cost is unknown.
+CROSSED_CHANCE = 0.5
+# Half of these make a step longer by less than this share, some by several times (Cauchy).
+STEP_LOSS = 0.1
+# Prior scale of s: how far log(rate) of a table is from a smooth curve.
+NOISE = 0.012
 NOISE_DEGREES = 2.0  # its degrees of freedom
-KNOWN_SPREAD = (
-    0.25  # standard deviation of the logarithm of the known cost's coefficient
-)
-SHARES = np.linspace(
-    0, 1, 13
-)  # of the loss at the largest n that is the first of two terms'
+# Standard deviation of the logarithm of the known cost's coefficient.
+KNOWN_SPREAD = 0.25
+# Shares of the loss at the largest n that the first of two terms has.
+SHARES = np.linspace(0, 1, 13)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,68 +116,55 @@ def step_chance(known: Knowledge, largest: float, n: float) -> float:
 
 
 def average(curve: Curve) -> Average:
-    """Fits every candidate to the curve's points, two or more with positive rates."""
-    n, w, known = (
-        [point.devices for point in curve.points],
-        variances(curve.points),
-        known_terms(curve),
-    )
-    z = np.log(
-        [
-            point.devices / point.rate / curve.crowding(point.devices)
-            for point in curve.points
-        ]
-    )
+    """Fit every candidate to the curve's points, two or more with positive rates."""
+    points = curve.points
+    n = [point.devices for point in points]
+    w = variances(points)
+    known = known_terms(curve)
+    one_device = [
+        point.devices / point.rate / curve.crowding(point.devices) for point in points
+    ]
+    z = np.log(one_device)
     cost = shapes_at(known, n).sum(axis=0)
     loss = LOSS_PER_DOUBLING * max(1.0, math.log2(n[-1] / n[0]))
     candidates = models.candidates(curve, bool(known))
-    free = [
-        *dict.fromkeys(term for candidate in candidates for term in candidate.terms)
-    ]
-    fits, blocks = [], []
+    free: dict[models.Term, None] = {}
     for candidate in candidates:
-        shapes, known_cost = (
-            shapes_at(candidate.terms, n),
-            cost if candidate.uses_known else None,
-        )
-        fitted = _fit(z, w, shapes, known_cost, loss)
-        block = np.zeros((len(fitted.weights), len(free) + len(known)))
-        block[:, [free.index(term) for term in candidate.terms]] = fitted.coefficients[
-            :, :-1
-        ]
-        block[:, len(free) :] = fitted.coefficients[
-            :, -1:
-        ]  # which the known terms share
+        free |= dict.fromkeys(candidate.terms)
+    terms = [*free]
+    fits = []
+    blocks = []
+    scores = []
+    for candidate in candidates:
+        shapes = shapes_at(candidate.terms, n)
+        fitted = _fit(z, w, shapes, cost if candidate.uses_known else None, loss)
+        block = np.zeros((len(fitted.weights), len(terms) + len(known)))
+        columns = [terms.index(term) for term in candidate.terms]
+        block[:, columns] = fitted.coefficients[:, :-1]
+        # The known terms share the last coefficient.
+        block[:, len(terms) :] = fitted.coefficients[:, -1:]
         fits.append(fitted)
         blocks.append(block)
-    scores = np.array(
-        [
-            math.log(candidate.weight) + fitted.score
-            for candidate, fitted in zip(candidates, fits)
-        ]
-    )
-    shares = np.exp(scores - scores.max())
+        scores.append(math.log(candidate.weight) + fitted.score)
+    shares = np.exp(np.array(scores) - max(scores))
     shares /= shares.sum()
-    likely = np.cumsum(
-        np.concatenate([share * fitted.weights for share, fitted in zip(shares, fits)])
-    )
-    rows = np.minimum(
-        np.searchsorted(likely, (np.arange(DRAWS) + 0.5) / DRAWS), len(likely) - 1
-    )
-    random, degrees = np.random.default_rng(0), NOISE_DEGREES + len(n) - 1
-    s = np.concatenate([fitted.scale for fitted in fits])[rows] * np.sqrt(
-        degrees / random.chisquare(degrees, DRAWS)
-    )
+    weighted = [share * fitted.weights for share, fitted in zip(shares, fits)]
+    likely = np.cumsum(np.concatenate(weighted))
+    rows = np.searchsorted(likely, (np.arange(DRAWS) + 0.5) / DRAWS)
+    rows = np.minimum(rows, len(likely) - 1)
+    random = np.random.default_rng(0)
+    degrees = NOISE_DEGREES + len(n) - 1
+    s = np.concatenate([fitted.scale for fitted in fits])[rows]
+    s *= np.sqrt(degrees / random.chisquare(degrees, DRAWS))
     a = np.concatenate([fitted.location for fitted in fits])[rows]
     a += s / math.sqrt(float((1 / w).sum())) * random.standard_normal(DRAWS)
-    weights = sorted(
-        zip((candidate.name for candidate in candidates), shares.tolist()),
-        key=lambda item: -item[1],
-    )
+    error = s * math.sqrt(float(w.mean())) * random.standard_normal(DRAWS)
+    names = [candidate.name for candidate in candidates]
+    weights = sorted(zip(names, shares.tolist()), key=lambda item: -item[1])
     return Average(
-        [*free, *known],
+        [*terms, *known],
         np.concatenate(blocks)[rows],
-        s * math.sqrt(float(w.mean())) * random.standard_normal(DRAWS) - a,
+        error - a,
         random.standard_t(DRIFT_DEGREES, DRAWS),
         random.random(DRAWS),
         np.log1p(STEP_LOSS * np.abs(random.standard_cauchy(DRAWS))),
@@ -183,21 +174,20 @@ def average(curve: Curve) -> Average:
 
 
 def known_terms(curve: Curve) -> list[models.Term]:
-    """`models.exchange_terms`, and what independent replicas lose besides sharing cores."""
-    terms, known = models.exchange_terms(curve), curve.knowledge
+    """Return `models.exchange_terms`, and what independent replicas lose besides sharing cores."""
+    terms = models.exchange_terms(curve)
+    known = curve.knowledge
     if len(known.independent) > 1:
-        alone = average(
-            dataclasses.replace(
-                curve, points=known.independent, knowledge=Knowledge(cores=known.cores)
-            )
+        knowledge = Knowledge(cores=known.cores)
+        replicas = dataclasses.replace(
+            curve, points=known.independent, knowledge=knowledge
         )
+        fitted = average(replicas)
 
         def contention(n: np.ndarray) -> np.ndarray:
+            sharing = [curve.sharing(int(count)) for count in n]
             return np.array(
-                [
-                    np.median(alone.losses(curve.sharing(int(count))).sum(axis=1))
-                    for count in n
-                ]
+                [np.median(fitted.losses(count).sum(axis=1)) for count in sharing]
             )
 
         terms.append(models.Term("contention", models.CONTENTION, contention))
@@ -205,25 +195,23 @@ def known_terms(curve: Curve) -> list[models.Term]:
 
 
 def variances(points: Sequence[MeasuredPoint]) -> np.ndarray:
-    """[K], variance of log(rate) in units of NOISE squared: between processes, of digits, and about a curve.
+    """Return the variance of log(rate) in units of NOISE squared, [K].
 
-    An error of few degrees of freedom counts for more, as its t distribution is wider.
+    It is that between processes, of digits, and about a curve. An error of few degrees of freedom counts for more, as
+    its t distribution is wider.
     """
-    errors = [
-        (point.error or 0.0) ** 2 * (1 + 3 / max(point.degrees, 1.0))
-        for point in points
-    ]
-    return (
-        1 + (np.array(errors) + [point.rounding**2 / 3 for point in points]) / NOISE**2
-    )
+    found = []
+    for point in points:
+        error = (point.error or 0.0) ** 2 * (1 + 3 / max(point.degrees, 1.0))
+        found.append(error + point.rounding**2 / 3)
+    return 1 + np.array(found) / NOISE**2
 
 
 def shapes_at(terms: Sequence[models.Term], n: Sequence[float]) -> np.ndarray:
-    """[J, N]."""
+    """Return what each term adds on n devices, [J, N]."""
     devices = np.asarray(n, float)
-    return np.array([term.shape(devices) for term in terms]).reshape(
-        len(terms), len(devices)
-    )
+    shapes = [term.shape(devices) for term in terms]
+    return np.array(shapes).reshape(len(terms), len(devices))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,27 +232,31 @@ def _fit(
     known: np.ndarray | None,
     loss: float,
 ) -> Posterior:
-    """Fits one model.
+    """Fit one model.
 
     Args:
       z: [K], in rising order of n.
       w: [K], variance of the errors in units of s^2.
       shapes: [J, K], J at most 2.
       known: [K], the known cost; None for a model without it.
-      loss: prior scale of what is lost at the largest n: half of all curves lose less.
+      loss: Prior scale of what is lost at the largest n: half of all curves lose less.
     """
     steps = np.zeros(1) if known is None else np.linspace(-2.5, 2.5, 11)
-    factors, factor_weights = np.exp(KNOWN_SPREAD * steps), np.exp(-(steps**2) / 2)
+    factor_weights = np.exp(-(steps**2) / 2)
+    factor_weights /= factor_weights.sum()
+    factors = np.exp(KNOWN_SPREAD * steps)
     if known is None:
-        factors, known = np.zeros(1), np.zeros(len(z))
-    blocks, priors = [], []
-    for factor, factor_weight in zip(factors, factor_weights / factor_weights.sum()):
-        block, mass = _grid(
-            math.exp(z[-1] - z[0]), factor * known[-1], shapes[:, -1:], loss
-        )
+        factors = np.zeros(1)
+        known = np.zeros(len(z))
+    blocks = []
+    priors = []
+    observed = math.exp(z[-1] - z[0])
+    for factor, factor_weight in zip(factors, factor_weights):
+        block, mass = _grid(observed, factor * known[-1], shapes[:, -1:], loss)
         blocks.append(np.column_stack([block, np.full(len(block), factor)]))
         priors.append(np.log(factor_weight * mass + 1e-300))
-    coefficients, log_prior = np.concatenate(blocks), np.concatenate(priors)
+    coefficients = np.concatenate(blocks)
+    log_prior = np.concatenate(priors)
     d = z - np.log1p(coefficients @ np.vstack([shapes, known]))  # [G, K]
 
     likelihood, location, squares = _integrated(d, w)
@@ -275,7 +267,8 @@ def _fit(
         left_out += total - _log_sum(log_prior + likelihood_of_others)
     first = _log_sum(log_prior + _integrated(d[:, :1], w[:1])[0])
     weights = np.exp(log_weights - log_weights.max())
-    scale = np.sqrt((NOISE_DEGREES * NOISE**2 + squares) / (NOISE_DEGREES + len(z) - 1))
+    degrees = NOISE_DEGREES + len(z) - 1
+    scale = np.sqrt((NOISE_DEGREES * NOISE**2 + squares) / degrees)
     score = (left_out + total - first) / 2
     return Posterior(coefficients, weights / weights.sum(), location, scale, score)
 
@@ -283,30 +276,34 @@ def _fit(
 def _grid(
     observed: float, known: float, largest: np.ndarray, loss: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(coefficients [rows, J], their prior): fine where the largest n's point is met, coarse elsewhere.
+    """Return the coefficients of a model to sum over, and their prior.
 
-    The prior of the loss at the largest n is half a Cauchy distribution, that of two terms' shares in it uniform.
+    They are fine where the largest n's point is met, and coarse elsewhere. The prior of the loss at the largest n is
+    half a Cauchy distribution; that of two terms' shares in it is uniform.
 
     Args:
       observed: y at the largest n.
-      known: the known cost there.
+      known: The known cost there.
       largest: [J, 1], the shapes there.
+      loss: Half of all curves lose less there.
+
+    Returns:
+      [rows, J] and [rows].
     """
     if not len(largest):
         return np.zeros((1, 0)), np.ones(1)
     near = observed * np.linspace(-0.2, 0.2, 121) + observed - 1 - known
-    totals = np.unique(
-        np.concatenate([[0.0], np.geomspace(1e-4, 300, 60), near[near > 0]])
-    )
+    coarse = np.geomspace(1e-4, 300, 60)
+    totals = np.unique(np.concatenate([[0.0], coarse, near[near > 0]]))
     edges = np.concatenate([[0.0], (totals[1:] + totals[:-1]) / 2, [np.inf]])
     mass = np.diff(np.arctan(edges / loss)) * 2 / math.pi
-    split = (
-        np.stack([SHARES, 1 - SHARES]) if len(largest) == 2 else np.ones((1, 1))
-    )  # [J, shares]
+    split = np.ones((1, 1))  # [J, shares]
+    if len(largest) == 2:
+        split = np.stack([SHARES, 1 - SHARES])
+    num_shares = split.shape[1]
     rows = totals[:, None, None] * (split / largest).T  # [totals, shares, J]
-    return rows.reshape(-1, len(largest)), np.repeat(
-        mass, split.shape[1]
-    ) / split.shape[1]
+    prior = np.repeat(mass, num_shares) / num_shares
+    return rows.reshape(-1, len(largest)), prior
 
 
 def _integrated(

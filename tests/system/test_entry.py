@@ -305,7 +305,7 @@ def test_ctrl_c_while_modules_load_shows_no_traceback(module):
         "import builtins, os, runpy, signal, sys\n"
         "load = builtins.__import__\n"
         "def interrupted(name, *rest, **options):\n"
-        "    if name.startswith('rnn_scaling.') and name != 'rnn_scaling.system.entry':\n"
+        "    if name.startswith('rnn_scaling.') and name != 'rnn_scaling.system':\n"
         "        builtins.__import__ = load\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"
         "    return load(name, *rest, **options)\n"

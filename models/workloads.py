@@ -41,91 +41,99 @@ class Entry:
         return tuple(self.image_sizes)
 
 
-def _stack_flops(options: Mapping[str, Any], cells: int, directions: int = 1) -> float:
-    """FLOPs of a word's way through so many cells, forward and backward: 6 for each weight of a matrix."""
-    units, embedding = options["num_units"], options["embedding_dim"]
-    first, others = (
-        directions * (embedding + units),
-        (cells - directions) * (directions + 1) * units,
-    )
-    return 6.0 * UNIT_TYPES[options["unit_type"]].matrices * units * (first + others)
+def _cell_weights(options: Mapping[str, Any], input_widths: Sequence[int]) -> int:
+    """Return the weights of the matrices of cells with these widths of their inputs."""
+    units = options["num_units"]
+    rows = sum(width + units for width in input_widths)
+    return int(UNIT_TYPES[options["unit_type"]].matrices * units * rows)
 
 
-def _target_flops(options: Mapping[str, Any], cells: int) -> float:
-    return options["tgt_max_len"] * (
-        _stack_flops(options, cells)
-        + 6.0 * options["num_units"] * options["tgt_vocab_size"]
-    )
+def _num_directions(options: Mapping[str, Any]) -> int:
+    return 2 if options["direction"] == "bi" else 1
+
+
+def _encoder_widths(options: Mapping[str, Any]) -> list[int]:
+    """Return the widths that the cells of nmt's encoder read."""
+    directions = _num_directions(options)
+    above = options["num_encoder_layers"] - directions
+    first = [options["embedding_dim"]] * directions
+    return first + [directions * options["num_units"]] * above
+
+
+def _decoder_weights(options: Mapping[str, Any], num_cells: int) -> int:
+    """Return the weights that a target word meets in the cells and the projection."""
+    units = options["num_units"]
+    widths = [options["embedding_dim"]] + [units] * (num_cells - 1)
+    return int(_cell_weights(options, widths) + units * options["tgt_vocab_size"])
 
 
 def _nmt_flops(options: Mapping[str, Any]) -> float:
-    directions = 2 if options["direction"] == "bi" else 1
-    encoder = options["src_max_len"] * _stack_flops(
-        options, options["num_encoder_layers"], directions
-    )
-    return encoder + _target_flops(options, options["num_decoder_layers"])
+    source = _cell_weights(options, _encoder_widths(options))
+    target = _decoder_weights(options, options["num_decoder_layers"])
+    return 6.0 * (options["src_max_len"] * source + options["tgt_max_len"] * target)
+
+
+def _lm_flops(options: Mapping[str, Any]) -> float:
+    weights = _decoder_weights(options, options["num_encoder_layers"])
+    return 6.0 * options["tgt_max_len"] * weights
 
 
 def _attention_flops(options: Mapping[str, Any]) -> float:
-    """As nmt's; besides, each pair of a source and a target word costs a score and a weighing of the memory."""
-    units, embedding = options["num_units"], options["embedding_dim"]
-    directions = 2 if options["direction"] == "bi" else 1
-    source_words, target_words = options["src_max_len"], options["tgt_max_len"]
-    is_gnmt, is_luong = (
-        options["attention_architecture"] == "gnmt_v2",
-        options["attention"] == "luong",
-    )
-    encoder_layers, decoder_layers = (
-        options["num_encoder_layers"],
-        options["num_decoder_layers"],
-    )
-    if is_gnmt:
-        inputs = (
-            [embedding] * directions
-            + [directions * units] * (encoder_layers > 1)
-            + [units] * (encoder_layers - 2)
-        )
-        memory = units if encoder_layers > 1 else directions * units
-        decoder_inputs = [embedding] + [units + memory] * (decoder_layers - 1)
+    """Return the FLOPs of nmt_attention.
+
+    Each pair of a source and a target word costs a score and a weighing of the memory.
+    """
+    units = options["num_units"]
+    embedding = options["embedding_dim"]
+    both = _num_directions(options) * units
+    decoder_above = options["num_decoder_layers"] - 1
+    is_luong = options["attention"] == "luong"
+    encoder_widths = _encoder_widths(options)
+    memory = both
+    output = (memory + units) * units
+    if options["attention_architecture"] == "gnmt_v2":
+        layers_above = options["num_encoder_layers"] - 1
+        encoder_widths = [embedding] * _num_directions(options)
+        if layers_above:
+            encoder_widths += [both] + [units] * (layers_above - 1)
+            memory = units
+        decoder_widths = [embedding] + [units + memory] * decoder_above
+        output = 0
     else:
-        inputs = [embedding] * directions + [directions * units] * (
-            encoder_layers - directions
-        )
-        memory = directions * units
-        decoder_inputs = [embedding + (units if is_luong else memory)] + [units] * (
-            decoder_layers - 1
-        )
-    columns = UNIT_TYPES[options["unit_type"]].matrices * units
-    source = memory * units + sum(columns * (width + units) for width in inputs)
-    target = units * options["tgt_vocab_size"] + sum(
-        columns * (width + units) for width in decoder_inputs
-    )
-    target += units * units * (not is_luong) + (memory + units) * units * (not is_gnmt)
+        fed = units if is_luong else memory
+        decoder_widths = [embedding + fed] + [units] * decoder_above
+    query = 0 if is_luong else units * units
+    source = memory * units + _cell_weights(options, encoder_widths)
+    target = _cell_weights(options, decoder_widths) + query + output
+    target += units * options["tgt_vocab_size"]
+    pair = units + memory
+    source_words = options["src_max_len"]
+    target_words = options["tgt_max_len"]
     return 6.0 * (
         source_words * source
         + target_words * target
-        + source_words * target_words * (units + memory)
+        + source_words * target_words * pair
     )
 
 
 def _transformer_flops(options: Mapping[str, Any]) -> float:
-    """The decoder's layers also have a query and an output [D, D] a target word, and [D, 2D] a source word."""
-    width, source, target = (
-        options["num_units"],
-        options["src_max_len"],
-        options["tgt_max_len"],
-    )
-    encoder_layers, decoder_layers = (
-        options["num_encoder_layers"],
-        options["num_decoder_layers"],
-    )
-    square, layer = width**2, 4 * width**2 + 2 * width * options["filter_size"]
-    of_source = encoder_layers * layer + decoder_layers * 2 * square
-    of_target = (
-        decoder_layers * (layer + 2 * square) + width * options["tgt_vocab_size"]
-    )
+    """Return the FLOPs of transformer.
+
+    The decoder's layers also have a query and an output [D, D] per target word, and
+    [D, 2D] per source word.
+    """
+    width = options["num_units"]
+    source = options["src_max_len"]
+    target = options["tgt_max_len"]
+    encoder_layers = options["num_encoder_layers"]
+    decoder_layers = options["num_decoder_layers"]
+    square = width**2
+    layer = 4 * square + 2 * width * options["filter_size"]
+    per_source = encoder_layers * layer + decoder_layers * 2 * square
+    per_target = decoder_layers * (layer + 2 * square)
+    per_target += width * options["tgt_vocab_size"]
     pairs = encoder_layers * source**2 + decoder_layers * target * (source + target)
-    return 6.0 * (source * of_source + target * of_target + 2 * width * pairs)
+    return 6.0 * (source * per_source + target * per_target + 2 * width * pairs)
 
 
 _SOURCE_TEXT = ("src_max_len", "src_file_name")
@@ -147,9 +155,8 @@ _RECURRENT = (
 _IMAGES = ("data_format", "dataset")
 
 
-_LARGE = (
-    5e9  # FLOPs of an image of ImageNet, above which the default batches are smaller
-)
+_LARGE = 5e9
+"""FLOPs of an image of ImageNet, above which the default batches are smaller."""
 
 
 def _image_entry(
@@ -160,15 +167,18 @@ def _image_entry(
     has_moving: bool = True,
     smallest_image: int = 0,
 ) -> Entry:
-    """The row of a network that classifies images.
+    """Return the row of a network that classifies images.
 
     Args:
-      help: the family; names of one family are listed together.
-      imagenet: pixels of a side of these images, and the FLOPs of one.
-      cifar10: FLOPs of one of these images. None: the network does not have such images.
+      module: In models/images/.
+      help: The family; names of one family are listed together.
+      imagenet: Pixels of a side of these images, and the FLOPs of one.
+      cifar10: FLOPs of one of these images. None if the network cannot read them.
+      has_moving: See `Entry`, as `smallest_image`.
     """
     sized = {"imagenet": imagenet} if imagenet else {}
     sized |= {"cifar10": (32, cifar10)} if cifar10 else {}
+    is_large = imagenet is not None and imagenet[1] > _LARGE
     return Entry(
         f"rnn_scaling.models.images.{module}",
         help,
@@ -177,21 +187,20 @@ def _image_entry(
         "images",
         lambda options: sized[options["dataset"] or next(iter(sized))][1],
         _IMAGES,
-        {dataset: size for dataset, (size, _) in sized.items()},
-        smallest_image,
-        {"small": 8, "seed": 32}
-        if imagenet and imagenet[1] > _LARGE
+        image_sizes={dataset: size for dataset, (size, _) in sized.items()},
+        smallest_image=smallest_image,
+        batch_sizes={"small": 8, "seed": 32}
+        if is_large
         else {"small": 32, "seed": 128},
-        module == "keras_applications",
-        has_moving,
+        needs_keras=module == _KERAS,
+        has_moving=has_moving,
     )
 
 
-_PAIRS = (
-    "words",
-    "source and target tokens without padding",
-    "sentence pairs",
-)  # unit, items and samples
+_KERAS = "keras_applications"
+_OWN = "own_networks"
+# Unit, items and samples.
+_PAIRS = ("words", "source and target tokens without padding", "sentence pairs")
 WORKLOADS = {
     "nmt": Entry(
         "rnn_scaling.models.seq2seq",
@@ -238,105 +247,60 @@ WORKLOADS = {
         "tokens",
         "words and the end of each sentence without padding",
         "sentences",
-        lambda options: _target_flops(options, options["num_encoder_layers"]),
+        _lm_flops,
         (*_TARGET_SIDE, *_RECURRENT),
     ),
-    "resnet50": _image_entry(
-        "keras_applications", "ResNet", (224, 22_911_811_584), 467_460_096
-    ),
-    "resnet101": _image_entry(
-        "keras_applications", "ResNet", (224, 45_185_138_688), 922_017_792
-    ),
-    "resnet152": _image_entry(
-        "keras_applications", "ResNet", (224, 67_458_465_792), 1_376_575_488
-    ),
+    "resnet50": _image_entry(_KERAS, "ResNet", (224, 22_911_811_584), 467_460_096),
+    "resnet101": _image_entry(_KERAS, "ResNet", (224, 45_185_138_688), 922_017_792),
+    "resnet152": _image_entry(_KERAS, "ResNet", (224, 67_458_465_792), 1_376_575_488),
     "resnet50_v2": _image_entry(
-        "keras_applications", "ResNet v2", (224, 20_657_504_256), 421_453_824
+        _KERAS, "ResNet v2", (224, 20_657_504_256), 421_453_824
     ),
     "resnet101_v2": _image_entry(
-        "keras_applications", "ResNet v2", (224, 42_930_831_360), 876_011_520
+        _KERAS, "ResNet v2", (224, 42_930_831_360), 876_011_520
     ),
     "resnet152_v2": _image_entry(
-        "keras_applications", "ResNet v2", (224, 65_204_158_464), 1_330_569_216
+        _KERAS, "ResNet v2", (224, 65_204_158_464), 1_330_569_216
     ),
     "inception3": _image_entry(
-        "keras_applications",
-        "Inception v3",
-        (299, 34_240_933_248),
-        None,
-        smallest_image=75,
-    ),
-    "vgg11": _image_entry(
-        "chains", "VGG", (224, 45_481_132_032), 1_026_539_520, has_moving=False
+        _KERAS, "Inception v3", (299, 34_240_933_248), None, smallest_image=75
     ),
     "vgg16": _image_entry(
-        "keras_applications",
-        "VGG",
-        (224, 92_648_177_664),
-        1_989_132_288,
-        has_moving=False,
+        _KERAS, "VGG", (224, 92_648_177_664), 1_989_132_288, has_moving=False
     ),
     "vgg19": _image_entry(
-        "keras_applications",
-        "VGG",
-        (224, 117_618_966_528),
-        2_498_740_224,
-        has_moving=False,
-    ),
-    "mobilenet": _image_entry(
-        "keras_applications", "MobileNet v2", (224, 1_782_969_600), 36_307_200
+        _KERAS, "VGG", (224, 117_618_966_528), 2_498_740_224, has_moving=False
     ),
     "alexnet": _image_entry(
-        "alexnet", "AlexNet", (227, 4_892_179_200), 186_838_272, has_moving=False
+        _OWN, "AlexNet", (227, 4_892_179_200), 186_838_272, has_moving=False
     ),
-    "overfeat": _image_entry(
-        "chains",
-        "OverFeat",
-        (231, 16_589_856_768),
-        None,
-        has_moving=False,
-        smallest_image=71,
-    ),
-    "lenet": _image_entry(
-        "chains", "LeNet-5", (28, 80_443_392), 101_087_232, has_moving=False
-    ),
-    "trivial": _image_entry(
-        "chains", "two dense layers", (227, 25_218_924), 282_624, has_moving=False
-    ),
-    "resnet20": _image_entry("resnet_cifar", "ResNet for CIFAR-10", None, 242_421_504),
-    "resnet32": _image_entry("resnet_cifar", "ResNet for CIFAR-10", None, 412_290_816),
-    "resnet44": _image_entry("resnet_cifar", "ResNet for CIFAR-10", None, 582_160_128),
-    "resnet56": _image_entry("resnet_cifar", "ResNet for CIFAR-10", None, 752_029_440),
-    "resnet110": _image_entry(
-        "resnet_cifar", "ResNet for CIFAR-10", None, 1_516_441_344
-    ),
-    "resnet20_v2": _image_entry(
-        "resnet_cifar", "ResNet v2 for CIFAR-10", None, 242_421_504
-    ),
-    "resnet32_v2": _image_entry(
-        "resnet_cifar", "ResNet v2 for CIFAR-10", None, 412_290_816
-    ),
-    "resnet44_v2": _image_entry(
-        "resnet_cifar", "ResNet v2 for CIFAR-10", None, 582_160_128
-    ),
-    "resnet56_v2": _image_entry(
-        "resnet_cifar", "ResNet v2 for CIFAR-10", None, 752_029_440
-    ),
-    "resnet110_v2": _image_entry(
-        "resnet_cifar", "ResNet v2 for CIFAR-10", None, 1_516_441_344
-    ),
-    "densenet40_k12": _image_entry(
-        "densenet", "DenseNet for CIFAR-10", None, 908_449_632
-    ),
-    "densenet100_k12": _image_entry(
-        "densenet", "DenseNet for CIFAR-10", None, 5_758_476_192
-    ),
+    "resnet20": _image_entry(_OWN, "ResNet for CIFAR-10", None, 242_421_504),
+    "resnet32": _image_entry(_OWN, "ResNet for CIFAR-10", None, 412_290_816),
+    "resnet44": _image_entry(_OWN, "ResNet for CIFAR-10", None, 582_160_128),
+    "resnet56": _image_entry(_OWN, "ResNet for CIFAR-10", None, 752_029_440),
+    "resnet110": _image_entry(_OWN, "ResNet for CIFAR-10", None, 1_516_441_344),
+    "densenet40_k12": _image_entry(_OWN, "DenseNet for CIFAR-10", None, 908_449_632),
+    "densenet100_k12": _image_entry(_OWN, "DenseNet for CIFAR-10", None, 5_758_476_192),
     "densenet100_k24": _image_entry(
-        "densenet", "DenseNet for CIFAR-10", None, 22_344_351_552
+        _OWN, "DenseNet for CIFAR-10", None, 22_344_351_552
     ),
 }
 # Networks of earlier versions. Their records are still read.
-FORMER_WORKLOADS = ("googlenet", "inception4", "resnet50_v1.5")
+FORMER_WORKLOADS = (
+    "googlenet",
+    "inception4",
+    "lenet",
+    "mobilenet",
+    "overfeat",
+    "resnet110_v2",
+    "resnet20_v2",
+    "resnet32_v2",
+    "resnet44_v2",
+    "resnet50_v1.5",
+    "resnet56_v2",
+    "trivial",
+    "vgg11",
+)
 DATASETS = {"imagenet": 1000, "cifar10": 10}  # of images -> classes
 
 

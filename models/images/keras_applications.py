@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from rnn_scaling.models import workloads
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.images.network import ImageClassifier
+from rnn_scaling.models.images.classifier import ImageClassifier
 from rnn_scaling.models.workload import Tensors, VariableSpec, Workload
 
 _APPLICATIONS: dict[str, Callable[..., Any]] = {
@@ -24,69 +24,55 @@ _APPLICATIONS: dict[str, Callable[..., Any]] = {
     "resnet152_v2": keras.applications.ResNet152V2,
     "vgg16": keras.applications.VGG16,
     "vgg19": keras.applications.VGG19,
-    "mobilenet": keras.applications.MobileNetV2,
 }
 
 
-class KerasNetwork:
-    def __init__(self, config: ModelConfig, image_size: int, num_classes: int) -> None:
-        """config: has its `model`, `data_format` and `compute_dtype`."""
-        self.image_size, self.num_classes = image_size, num_classes
-        self._model = _build(config, image_size, num_classes)
-        self.variables = tuple(
-            _spec(weight, "dense") for weight in self._model.trainable_variables
-        )
-        self.moving = tuple(
-            _spec(weight, "moving") for weight in self._model.non_trainable_variables
-        )
+class KerasClassifier(ImageClassifier):
+    """A network of keras.applications."""
+
+    def declared(self) -> list[VariableSpec]:
+        self.model = _build(self.config, self.image_size, self.num_classes)
+        trained = [_spec(each, "dense") for each in self.model.trainable_variables]
+        averages = self.model.non_trainable_variables
+        return [*trained, *(_spec(average, "moving") for average in averages)]
 
     def logits(
         self, weights: Tensors, images: tf.Tensor, seed: tf.Tensor
     ) -> tuple[tf.Tensor, Tensors]:
-        values = [
-            (variable, weights[variable.path]) for variable in self._model.variables
-        ]
+        values = [(each, weights[each.path]) for each in self.model.variables]
         # Not stateless_call: it would give the variables values of their own when it ends.
         with keras.StatelessScope(values, initialize_variables=False) as scope:
-            logits = self._model(images, training=True)
-            moving = {
-                spec.name: scope.get_current_value(v)
-                for spec, v in zip(self.moving, self._model.non_trainable_variables)
-            }
+            logits = self.model(images, training=True)
+            moving = {}
+            for average in self.model.non_trainable_variables:
+                moving[average.path] = scope.get_current_value(average)
         return logits, moving
 
 
 def _build(config: ModelConfig, image_size: int, num_classes: int) -> Any:
-    """Keras' model, whose variables have shapes and no values."""
-    keras.utils.clear_session(
-        free_memory=False
-    )  # layers without a name of their own are numbered from 0
-    keras.config.set_image_data_format(
-        "channels_first" if config.data_format == "NCHW" else "channels_last"
-    )
-    policy = (
-        config.compute_dtype
-        if config.compute_dtype == "float32"
-        else f"mixed_{config.compute_dtype}"
-    )
+    """Return Keras' model, whose variables have shapes and no values."""
+    # Layers without a name of their own are numbered from 0.
+    keras.utils.clear_session(free_memory=False)
+    shape = [image_size, image_size, 3]
+    order = "channels_last"
+    if config.data_format == "NCHW":
+        shape = [3, image_size, image_size]
+        order = "channels_first"
+    keras.config.set_image_data_format(order)
+    policy = config.compute_dtype
+    if policy != "float32":
+        policy = f"mixed_{policy}"
     keras.config.set_dtype_policy(policy)
-    shape = (
-        (3, image_size, image_size)
-        if config.data_format == "NCHW"
-        else (image_size, image_size, 3)
-    )
     with keras.StatelessScope(initialize_variables=False):
-        make = _APPLICATIONS[config.model]
-        model = make(
+        model = _APPLICATIONS[config.model](
             weights=None,
-            input_shape=shape,
+            input_shape=tuple(shape),
             classes=num_classes,
             classifier_activation=None,
         )
     fuse(model)
-    keras.utils.clear_session(
-        free_memory=False
-    )  # forgets that the variables want values
+    # Keras forgets that the variables want values.
+    keras.utils.clear_session(free_memory=False)
     return model
 
 
@@ -111,9 +97,7 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
         normalized = tf.raw_ops.FusedBatchNormV3(
             x=inputs,
             scale=tf.convert_to_tensor(self.gamma) if self.scale else ones,
-            offset=tf.convert_to_tensor(self.beta)
-            if self.center
-            else tf.zeros_like(ones),
+            offset=tf.convert_to_tensor(self.beta),
             mean=[],
             variance=[],
             epsilon=self.epsilon,
@@ -121,13 +105,10 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
             is_training=True,
         )
         count = tf.cast(tf.size(inputs) // inputs.shape[self.axis], tf.float32)
-        variance = normalized.batch_variance * (
-            (count - 1.0) / count
-        )  # the operator's is over one value less
-        for average, value in (
-            (self.moving_mean, normalized.batch_mean),
-            (self.moving_variance, variance),
-        ):
+        # The operator's variance divides by one value less.
+        variance = normalized.batch_variance * ((count - 1.0) / count)
+        averages = (self.moving_mean, self.moving_variance)
+        for average, value in zip(averages, (normalized.batch_mean, variance)):
             average.assign(average * self.momentum + value * (1.0 - self.momentum))
         return normalized.y
 
@@ -140,7 +121,5 @@ def fuse(model: Any) -> None:
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:
-    """The network that `config.model` names, for the images of --dataset."""
-    return ImageClassifier(
-        KerasNetwork(config, *workloads.images_of(config.model, config.dataset)), config
-    )
+    size, num_classes = workloads.images_of(config.model, config.dataset)
+    return KerasClassifier(config, size, num_classes)

@@ -12,16 +12,16 @@ import math
 from collections.abc import Callable, Iterator
 
 import tensorflow as tf
+from tensorflow import Tensor
 
 from rnn_scaling.models import workloads
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.images.network import ImageClassifier
+from rnn_scaling.models.images.classifier import ImageClassifier
 from rnn_scaling.models.stacks import drop
-from rnn_scaling.models.workload import Tensors, VariableSpec, Workload
+from rnn_scaling.models.workload import Tensors, VariableSpec
 
 DECAY = 0.9  # of the moving averages of a batch normalisation, a step
 EPSILON = 1e-5  # added to the variance before its root
-Window = int | tuple[int, int]  # rows and columns; a number for both
 
 
 class Layers:
@@ -30,20 +30,24 @@ class Layers:
     def __init__(
         self,
         data_format: str,
-        value_of: Callable[[VariableSpec], tf.Tensor],
-        seed: tf.Tensor | None,
+        value_of: Callable[[VariableSpec], Tensor],
+        seed: Tensor | None,
     ) -> None:
-        """data_format: "NHWC" or "NCHW".
-        value_of: a variable -> its float32 value.
-        seed: [2] int; draws the dropout. None: nothing is dropped.
+        """Create layers without values.
+
+        Args:
+          data_format: "NHWC" or "NCHW".
+          value_of: Returns the float32 value of a variable.
+          seed: [2] int; draws the dropout. None: nothing is dropped.
         """
-        self._data_format, self._value_of, self._seed = data_format, value_of, seed
+        self._data_format = data_format
+        self._value_of = value_of
+        self._seed = seed
         self._channel_axis = data_format.index("C")
         self._scope = ""
         self._dropped = 0
-        self.moving: dict[
-            str, tf.Tensor
-        ] = {}  # next values of the moving averages, by name
+        # Next values of the moving averages, by name.
+        self.moving: dict[str, Tensor] = {}
 
     @contextlib.contextmanager
     def scope(self, name: str) -> Iterator[None]:
@@ -54,23 +58,21 @@ class Layers:
             yield
         self._scope = before
 
-    def channels(self, x: tf.Tensor) -> int:
+    def channels(self, x: Tensor) -> int:
         return int(x.shape[self._channel_axis])
 
     def convolution(
         self,
-        x: tf.Tensor,
+        x: Tensor,
         channels: int,
-        window: Window,
+        window: int,
         stride: int = 1,
         padding: str = "SAME",
         biased: bool = False,
-    ) -> tf.Tensor:
+    ) -> Tensor:
         """`x` convolved: "SAME" keeps ceil(H / stride) rows, "VALID" has windows inside the image alone."""
-        window = window if isinstance(window, tuple) else (window, window)
-        kernel = self._variable(
-            "kernel", (*window, self.channels(x), channels), "he_normal"
-        )
+        shape = (window, window, self.channels(x), channels)
+        kernel = self._variable("kernel", shape, "he_normal")
         y = tf.nn.conv2d(
             x, tf.cast(kernel, x.dtype), stride, padding, self._data_format
         )
@@ -79,7 +81,7 @@ class Layers:
             y = tf.nn.bias_add(y, tf.cast(bias, x.dtype), self._data_format)
         return y
 
-    def batch_normalization(self, x: tf.Tensor) -> tf.Tensor:
+    def batch_normalization(self, x: Tensor) -> Tensor:
         """Normalize each channel by the mean and variance of the batch.
 
         Returns:
@@ -110,8 +112,8 @@ class Layers:
         return normalized.y
 
     def local_response_normalization(
-        self, x: tf.Tensor, radius: int, alpha: float, beta: float
-    ) -> tf.Tensor:
+        self, x: Tensor, radius: int, alpha: float, beta: float
+    ) -> Tensor:
         """x / (1 + alpha * the sum of squares over the 2 * radius + 1 nearest channels) ** beta, in float32."""
         last = tf.cast(
             self._channels_last(x), tf.float32
@@ -122,47 +124,36 @@ class Layers:
         y = tf.cast(y, x.dtype)
         return tf.transpose(y, [0, 3, 1, 2]) if self._data_format == "NCHW" else y
 
-    def max_pool(
-        self, x: tf.Tensor, window: int, stride: int, padding: str
-    ) -> tf.Tensor:
-        return tf.nn.max_pool2d(x, window, stride, padding, self._data_format)
+    def max_pool(self, x: Tensor, padding: str) -> Tensor:
+        """Return the largest of each 3 x 3 pixels, at every second row and column."""
+        return tf.nn.max_pool2d(x, 3, 2, padding, self._data_format)
 
-    def average_pool(
-        self, x: tf.Tensor, window: int, stride: int, padding: str
-    ) -> tf.Tensor:
-        return tf.nn.avg_pool2d(x, window, stride, padding, self._data_format)
+    def halve(self, x: Tensor) -> Tensor:
+        """Return the mean of each 2 x 2 pixels."""
+        return tf.nn.avg_pool2d(x, 2, 2, "VALID", self._data_format)
 
-    def pad(self, x: tf.Tensor, size: int) -> tf.Tensor:
-        """`x` with so many rows and columns of zeros on each side."""
-        paddings = [
-            [0, 0] if axis in "NC" else [size, size] for axis in self._data_format
-        ]
-        return tf.pad(x, paddings)
-
-    def every_second(self, x: tf.Tensor) -> tf.Tensor:
+    def every_second(self, x: Tensor) -> Tensor:
         return x[:, :, ::2, ::2] if self._data_format == "NCHW" else x[:, ::2, ::2]
 
-    def pad_channels(self, x: tf.Tensor, channels: int) -> tf.Tensor:
+    def pad_channels(self, x: Tensor, channels: int) -> Tensor:
         """`x` in the middle of so many channels, zeros in the others."""
         paddings = [[0, 0]] * 4
         missing = channels - self.channels(x)
         paddings[self._channel_axis] = [missing // 2, missing - missing // 2]
         return tf.pad(x, paddings)
 
-    def join(self, *parts: tf.Tensor) -> tf.Tensor:
+    def join(self, *parts: Tensor) -> Tensor:
         return tf.concat(parts, self._channel_axis)
 
-    def spatial_mean(self, x: tf.Tensor) -> tf.Tensor:
+    def spatial_mean(self, x: Tensor) -> Tensor:
         """[B, C], the mean of each channel."""
         return tf.reduce_mean(x, [2, 3] if self._data_format == "NCHW" else [1, 2])
 
-    def flatten(self, x: tf.Tensor) -> tf.Tensor:
+    def flatten(self, x: Tensor) -> Tensor:
         """[B, H * W * C], in this order in both layouts, so that they share weights."""
         return tf.reshape(self._channels_last(x), [-1, math.prod(x.shape[1:])])
 
-    def dense(
-        self, x: tf.Tensor, features: int, initial: str = "he_normal"
-    ) -> tf.Tensor:
+    def dense(self, x: Tensor, features: int, initial: str = "he_normal") -> Tensor:
         """[B, features]: x [B, F] times a matrix, plus a bias; `initial`: of the matrix, a name of `INITIAL`."""
         kernel = self._variable("kernel", (int(x.shape[-1]), features), initial)
         bias = self._variable("bias", (features,), "zeros")
@@ -170,89 +161,60 @@ class Layers:
             tf.matmul(x, tf.cast(kernel, x.dtype)), tf.cast(bias, x.dtype)
         )
 
-    def dropout(self, x: tf.Tensor, rate: float) -> tf.Tensor:
+    def dropout(self, x: Tensor, rate: float) -> Tensor:
         """A share of `x` set to zero and the rest divided by 1 - rate; other zeros at each call."""
         self._dropped += 1
         return x if self._seed is None else drop(x, rate, self._seed, self._dropped)
 
-    def _channels_last(self, x: tf.Tensor) -> tf.Tensor:
+    def _channels_last(self, x: Tensor) -> Tensor:
         return tf.transpose(x, [0, 2, 3, 1]) if self._data_format == "NCHW" else x
 
     def _variable(
         self, name: str, shape: tuple[int, ...], initial: str, kind: str = "dense"
-    ) -> tf.Tensor:
+    ) -> Tensor:
         return self._value_of(VariableSpec(self._scope + name, shape, kind, initial))
 
 
-Body = Callable[
-    [Layers, tf.Tensor], tf.Tensor
-]  # layers, images -> [B, F], what the logits are computed from
+Body = Callable[[Layers, Tensor], Tensor]
+"""Layers and images -> [B, F], from which the logits are computed."""
 
 
-class LayeredNetwork:
-    """A `Network` whose layers a function says; its logits are one more dense layer."""
+class LayeredClassifier(ImageClassifier):
+    """A network of layers; its logits are one more dense layer."""
 
-    def __init__(
-        self,
-        body: Body,
-        image_size: int,
-        num_classes: int,
-        data_format: str,
-        dtype: str,
-    ) -> None:
-        """data_format: "NHWC" or "NCHW", of the images too."""
-        self.image_size, self.num_classes = image_size, num_classes
-        self._body, self._data_format, self._dtype = (
-            body,
-            data_format,
-            tf.as_dtype(dtype),
-        )
+    def __init__(self, body: Body, config: ModelConfig) -> None:
+        self._body = body
+        super().__init__(config, *workloads.images_of(config.model, config.dataset))
+
+    def declared(self) -> list[VariableSpec]:
         specs: list[VariableSpec] = []
 
-        def declare(spec: VariableSpec) -> tf.Tensor:
+        def declare(spec: VariableSpec) -> Tensor:
             specs.append(spec)
             return tf.zeros(spec.shape)
 
-        sizes = {"N": None, "C": 3, "H": image_size, "W": image_size}
+        sizes = {"N": None, "C": 3, "H": self.image_size, "W": self.image_size}
+        shape = [sizes[axis] for axis in self.config.data_format]
         with tf.Graph().as_default():
-            images = tf.compat.v1.placeholder(
-                self._dtype, [sizes[letter] for letter in data_format]
-            )
+            images = tf.compat.v1.placeholder(self._dtype, shape)
             self._run(images, declare, None)
-        self.variables = tuple(spec for spec in specs if spec.kind != "moving")
-        self.moving = tuple(spec for spec in specs if spec.kind == "moving")
+        return specs
 
     def logits(
-        self, weights: Tensors, images: tf.Tensor, seed: tf.Tensor
-    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """See `Network`; the logits are float32."""
+        self, weights: Tensors, images: Tensor, seed: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """See `ImageClassifier`; the logits are float32."""
         layers, logits = self._run(images, lambda spec: weights[spec.name], seed)
         return logits, layers.moving
 
     def _run(
         self,
-        images: tf.Tensor,
-        value_of: Callable[[VariableSpec], tf.Tensor],
-        seed: tf.Tensor | None,
-    ) -> tuple[Layers, tf.Tensor]:
-        layers = Layers(self._data_format, value_of, seed)
+        images: Tensor,
+        value_of: Callable[[VariableSpec], Tensor],
+        seed: Tensor | None,
+    ) -> tuple[Layers, Tensor]:
+        layers = Layers(self.config.data_format, value_of, seed)
         features = self._body(layers, images)
         with layers.scope("logits"):
             logits = layers.dense(features, self.num_classes, "glorot_uniform")
         return layers, tf.cast(logits, tf.float32)
-
-
-def build(body: Body, config: ModelConfig) -> Workload:
-    """The workload of a network of layers, for the images of --dataset."""
-    size, num_classes = workloads.images_of(config.model, config.dataset)
-    return ImageClassifier(
-        LayeredNetwork(
-            body, size, num_classes, config.data_format, config.compute_dtype
-        ),
-        config,
-    )
-
-
-def builder(body: Body) -> Callable[[ModelConfig, str], Workload]:
-    """`build` of a module with one network, which all datasets and devices share."""
-    return lambda config, device_type: build(body, config)

@@ -6,27 +6,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.images.network import ImageClassifier
+from rnn_scaling.models.images.classifier import ImageClassifier
 from rnn_scaling.models.workload import VariableSpec
 
 SIZE, NUM_CLASSES, CHANNELS = 6, 5, 4
 DECAY, EPSILON = 0.9, 1e-3
 
 
-class TinyNetwork:
-    """See `Network`: a convolution without padding, a batch normalisation, relu, the mean over positions, a matrix."""
+class TinyClassifier(ImageClassifier):
+    """A convolution, a batch normalisation, relu, the mean over positions, a matrix."""
 
-    image_size, num_classes = SIZE, NUM_CLASSES
-    variables = (
+    specs = (
         VariableSpec("conv/kernel", (3, 3, 3, CHANNELS), "dense", "he_normal"),
         VariableSpec("norm/gamma", (CHANNELS,), "dense", "ones"),
         VariableSpec("norm/beta", (CHANNELS,), "dense", "zeros"),
         VariableSpec("top/kernel", (CHANNELS, NUM_CLASSES), "dense", "glorot_uniform"),
-    )
-    moving = (
         VariableSpec("norm/moving_mean", (CHANNELS,), "moving", "zeros"),
         VariableSpec("norm/moving_variance", (CHANNELS,), "moving", "ones"),
     )
+
+    def declared(self) -> tuple[VariableSpec, ...]:
+        return self.specs
 
     def logits(
         self, weights: Mapping[str, Any], images: Any, seed: Any
@@ -50,4 +50,4 @@ class TinyNetwork:
 
 def workload() -> ImageClassifier:
     """The network as a workload."""
-    return ImageClassifier(TinyNetwork(), ModelConfig())
+    return TinyClassifier(ModelConfig(), SIZE, NUM_CLASSES)

@@ -66,17 +66,16 @@ def test_nobody_counts_unless_asked(tf):
 def test_images_are_right_where_the_largest_logit_is_the_label(tf, accuracy):
     from rnn_scaling.models.batch import ImageBatch
     from rnn_scaling.models.config import ModelConfig
-    from rnn_scaling.models.images.network import ImageClassifier
+    from rnn_scaling.models.images.classifier import ImageClassifier
 
-    class Fixed:
-        image_size, num_classes, variables, moving, products = 2, 3, (), (), ()
+    class Fixed(ImageClassifier):
+        def declared(self):
+            return ()
 
         def logits(self, weights, images, seed):
             return tf.constant([[0.0, 2.0, 1.0], [5.0, 2.0, 1.0], [0.0, 1.0, 1.0]]), {}
 
-    classifier = ImageClassifier(
-        Fixed(), ModelConfig(model="resnet50", accuracy=accuracy)
-    )
+    classifier = Fixed(ModelConfig(model="resnet50", accuracy=accuracy), 2, 3)
     batch = ImageBatch(tf.zeros([3, 2, 2, 3]), tf.constant([1, 1, 1], tf.int64))
     outcome = classifier.forward({}, {}, batch, tf.constant([0, 1]))
     assert outcome.correct is None if not accuracy else float(outcome.correct) == 2.0

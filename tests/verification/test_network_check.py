@@ -144,13 +144,10 @@ def test_a_gradient_that_is_not_that_of_the_loss_is_named(tf, monkeypatch):
 
 def test_the_loss_of_images_has_the_label_smoothing_of_the_run():
     from rnn_scaling.models.config import ModelConfig
-    from rnn_scaling.models.images.network import ImageClassifier
     from rnn_scaling.verification import network_check
+    from tests.support.tiny_images import TinyClassifier
 
-    network = types.SimpleNamespace(
-        image_size=1, num_classes=10, variables=(), moving=()
-    )
-    workload = ImageClassifier(network, ModelConfig(label_smoothing=0.2))
+    workload = TinyClassifier(ModelConfig(label_smoothing=0.2), 1, 10)
     assert verdicts(network_check._images(workload, 0.2)) == []
     assert verdicts(network_check._images(workload, 0.0)) == ["wrong loss"]
 

@@ -19,25 +19,21 @@ CASES = [
 every_case = pytest.mark.parametrize("name, dataset", CASES)
 CLASSES = {"imagenet": 1000, "cifar10": 10}
 
-# name -> (parameters, how far rounding moves these, whether they include moving averages, billions of multiply-adds of
-# an image of ImageNet)
+# name -> (parameters with moving averages, billions of multiply-adds of an image of ImageNet)
 PUBLISHED = {
     # count_params() of keras.applications; He and others, arXiv:1512.03385, table 1.
-    "resnet50": (25_636_712, 0, True, 3.8),
-    "resnet101": (44_707_176, 0, True, 7.6),
-    "resnet152": (60_419_944, 0, True, 11.3),
+    "resnet50": (25_636_712, 3.8),
+    "resnet101": (44_707_176, 7.6),
+    "resnet152": (60_419_944, 11.3),
     # count_params() of keras.applications; none publishes multiply-adds of these strides.
-    "resnet50_v2": (25_613_800, 0, True, None),
-    "resnet101_v2": (44_675_560, 0, True, None),
-    "resnet152_v2": (60_380_648, 0, True, None),
+    "resnet50_v2": (25_613_800, None),
+    "resnet101_v2": (44_675_560, None),
+    "resnet152_v2": (60_380_648, None),
     # count_params() of keras.applications; the model card of timm.
-    "inception3": (23_851_784, 0, True, 5.7),
-    # Simonyan and Zisserman, arXiv:1409.1556, table 2, in millions, and the model cards of timm.
-    "vgg11": (132_900_000, 50_000, False, 7.6),
-    "vgg16": (138_357_544, 0, True, 15.5),
-    "vgg19": (143_667_240, 0, True, 19.6),
-    # count_params() of keras.applications; Sandler and others, arXiv:1801.04381, table 4.
-    "mobilenet": (3_538_984, 0, True, 0.300),
+    "inception3": (23_851_784, 5.7),
+    # Simonyan and Zisserman, arXiv:1409.1556, table 2; the model cards of timm.
+    "vgg16": (138_357_544, 15.5),
+    "vgg19": (143_667_240, 19.6),
 }
 # Parameters that users of tf_cnn_benchmarks report: variables and moving averages, of eleven classes (the eleventh is
 # "background"), and the number of the step.
@@ -58,14 +54,14 @@ def network_of(name, dataset):
     config = configs.resolve(
         {"model": name, "dataset": dataset}, num_gpus=0, num_cores=1
     ).model
-    return workloads.load(name).build(config, "CPU")._network
+    return workloads.load(name).build(config, "CPU")
 
 
 def products_of(network):
     """Multiply-adds of an image in each convolution and matrix product of a network, the first of which reads it."""
     import tensorflow
 
-    if keras_model := getattr(network, "_model", None):
+    if keras_model := getattr(network, "model", None):
         layers = [layer for layer in keras_model.layers if hasattr(layer, "kernel")]
         return [
             math.prod(layer.output.shape[1:-1]) * math.prod(layer.kernel.shape)
@@ -115,24 +111,6 @@ def vgg(blocks, size, classes):
     return of_layers(
         convolutions, [(512 * size**2, 4096), (4096, 4096), (4096, classes)]
     )
-
-
-def lenet(size, classes):
-    matrices = [(64 * (size // 4) ** 2, 512), (512, classes)]
-    return of_layers([(25 * 3, 32, size**2), (25 * 32, 64, (size // 2) ** 2)], matrices)
-
-
-def trivial(size, classes):
-    return of_layers([], [(3 * size**2, 1), (1, 4096), (4096, classes)])
-
-
-def overfeat(size, classes):
-    convolutions = [(121 * 3, 96, 56**2), (25 * 96, 256, 24**2)]
-    convolutions += [
-        (9 * inputs, outputs, 12**2)
-        for inputs, outputs in ((256, 512), (512, 1024), (1024, 1024))
-    ]
-    return of_layers(convolutions, [(36 * 1024, 3072), (3072, 4096), (4096, classes)])
 
 
 def alexnet(size, classes):
@@ -191,7 +169,7 @@ def bottlenecks(blocks, version, size, classes):
     )
 
 
-def cifar_resnet(num_layers, is_v2, size, classes):
+def cifar_resnet(num_layers, size, classes):
     n = (num_layers - 2) // 6
     kernels = [(27 * 16, 32), *[(9 * 16 * 16, 32)] * (2 * n)]
     for channels, side in ((32, 16), (64, 8)):
@@ -199,7 +177,7 @@ def cifar_resnet(num_layers, is_v2, size, classes):
             (9 * channels * channels // 2, side),
             *[(9 * channels * channels, side)] * (2 * n - 1),
         ]
-    normalized = 16 + 2 * n * (16 + 32 + 64) + is_v2 * (64 - 16 - 32)
+    normalized = 16 + 2 * n * (16 + 32 + 64)
     trained = (
         sum(weights for weights, _ in kernels) + 2 * normalized + (64 + 1) * classes
     )
@@ -239,24 +217,15 @@ DEPTHS = {
 CLOSED_FORMS = {
     **{name: P(bottlenecks, blocks, "v1") for name, blocks in DEPTHS.items()},
     **{f"{name}_v2": P(bottlenecks, blocks, "v2") for name, blocks in DEPTHS.items()},
-    "vgg11": P(vgg, (1, 1, 2, 2, 2)),
     "vgg16": P(vgg, (2, 2, 3, 3, 3)),
     "vgg19": P(vgg, (2, 2, 4, 4, 4)),
-    **{"alexnet": alexnet, "overfeat": overfeat, "lenet": lenet, "trivial": trivial},
-    **{
-        f"resnet{depth}": P(cifar_resnet, depth, False)
-        for depth in (20, 32, 44, 56, 110)
-    },
-    **{
-        f"resnet{depth}_v2": P(cifar_resnet, depth, True)
-        for depth in (20, 32, 44, 56, 110)
-    },
+    "alexnet": alexnet,
+    **{f"resnet{depth}": P(cifar_resnet, depth) for depth in (20, 32, 44, 56, 110)},
     **{
         f"densenet{depth}_k{k}": P(densenet, depth, k)
         for depth, k in ((40, 12), (100, 12), (100, 24))
     },
 }
-NARROWED = {"mobilenet": 1280}  # name -> inputs of the only matrix; 224 = 7 * 32
 
 
 @every_case
@@ -274,9 +243,9 @@ def test_a_network_is_what_the_table_says(tf, name, dataset):
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_network_has_the_published_numbers(tf, name):
     """Multiply-adds within 2 %, since they are published with two or three digits."""
-    parameters, rounding, with_moving, billions = PUBLISHED[name]
+    parameters, billions = PUBLISHED[name]
     trained, moving, multiply_adds = counts_of(network_of(name, "imagenet"))
-    assert abs(trained + moving * with_moving - parameters) <= rounding
+    assert trained + moving == parameters
     assert billions is None or multiply_adds == pytest.approx(billions * 1e9, rel=0.02)
 
 
@@ -286,14 +255,6 @@ def test_a_network_has_the_numbers_of_its_closed_form(tf, name, dataset):
     if name in CLOSED_FORMS:
         assert counts == CLOSED_FORMS[name](
             WORKLOADS[name].image_sizes[dataset], CLASSES[dataset]
-        )
-    elif dataset == "cifar10":  # 49 times fewer positions, and fewer classes
-        trained, moving, multiply_adds = counts_of(network_of(name, "imagenet"))
-        inputs = NARROWED[name]
-        convolved, rest = divmod(multiply_adds - 1000 * inputs, 49)
-        assert (
-            counts == (trained - 990 * (inputs + 1), moving, convolved + 10 * inputs)
-            and rest == 0
         )
     else:
         assert name in PUBLISHED

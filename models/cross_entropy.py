@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tensorflow import Tensor
 
 from rnn_scaling.models.extension import operators
 from rnn_scaling.models.workload import Outcome
@@ -19,9 +20,7 @@ from rnn_scaling.models.workload import Outcome
 MAX_LOGITS = 2**27
 """Logits held at a time, 512 MiB in float32; more words than these allow are taken piece by piece."""
 
-Gradient = Callable[
-    ..., tuple["tf.Tensor | None", ...]
-]  # of the loss -> of each argument
+Gradient = Callable[..., tuple[Tensor | None, ...]]  # of the loss -> of each argument
 
 
 class LossOptions(NamedTuple):
@@ -37,11 +36,11 @@ PLAIN = LossOptions()
 
 
 def loss_sum(
-    outputs: tf.Tensor,
-    projection: tf.Tensor,
-    labels: tf.Tensor,
-    weights: tf.Tensor,
-    bias: tf.Tensor | None = None,
+    outputs: Tensor,
+    projection: Tensor,
+    labels: Tensor,
+    weights: Tensor,
+    bias: Tensor | None = None,
     options: LossOptions = PLAIN,
 ) -> Outcome:
     """Sum of the cross entropy over the words that count.
@@ -75,11 +74,11 @@ def loss_sum(
 
 
 def logits_of(
-    outputs: tf.Tensor,
-    projection: tf.Tensor,
-    bias: tf.Tensor | None = None,
+    outputs: Tensor,
+    projection: Tensor,
+    bias: Tensor | None = None,
     tied: bool = False,
-) -> tf.Tensor:
+) -> Tensor:
     """[T, B, V] logits of the last layer's outputs [T, B, U], in their type."""
     units, vocabulary = projection.shape[::-1] if tied else projection.shape
     flat = tf.matmul(
@@ -91,9 +90,7 @@ def logits_of(
     return tf.reshape(flat, tf.concat([tf.shape(outputs)[:-1], [vocabulary]], 0))
 
 
-def losses(
-    logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float = 0.0
-) -> tf.Tensor:
+def losses(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """float32 cross entropy of each label, the shape of `labels`, from logits [..., V]."""
     logits = tf.cast(logits, tf.float32)
     unsmoothed = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
@@ -103,12 +100,12 @@ def losses(
     return unsmoothed + label_smoothing * (at_label - tf.reduce_mean(logits, axis=-1))
 
 
-def is_right(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+def is_right(logits: Tensor, labels: Tensor) -> Tensor:
     """float32, 1 where the label has the largest logit, of equal ones the first; the shape of `labels`."""
     return tf.cast(tf.equal(tf.argmax(logits, axis=-1), labels), tf.float32)
 
 
-def word_weights(labels: tf.Tensor, lengths: tf.Tensor, time_axis: int) -> tf.Tensor:
+def word_weights(labels: Tensor, lengths: Tensor, time_axis: int) -> Tensor:
     """float32, 1 before each sentence's length [B] and 0 in its padding; the shape of `labels`."""
     # GPUs compare int32 on the host, and slice int64 shapes on the device.
     steps = tf.cast(tf.range(tf.shape(labels)[time_axis]), tf.int64)
@@ -120,23 +117,23 @@ def word_weights(labels: tf.Tensor, lengths: tf.Tensor, time_axis: int) -> tf.Te
 class _Words(NamedTuple):
     """As of `loss_sum`, in one row."""
 
-    hidden: tf.Tensor  # [N, U]
-    labels: tf.Tensor  # [N]
-    weights: tf.Tensor  # [N]
+    hidden: Tensor  # [N, U]
+    labels: Tensor  # [N]
+    weights: Tensor  # [N]
 
 
 class _LossForward(NamedTuple):
-    losses: tf.Tensor  # [N]
-    is_right: Callable[[], tf.Tensor]  # [N] as `is_right` below returns
-    d_logits: Callable[[], tf.Tensor]  # p - target, [N, V] in hidden's dtype
+    losses: Tensor  # [N]
+    is_right: Callable[[], Tensor]  # [N] as `is_right` below returns
+    d_logits: Callable[[], Tensor]  # p - target, [N, V] in hidden's dtype
     tied: bool  # as of the options
 
 
 def _forward(
-    hidden: tf.Tensor,
-    projection: tf.Tensor,
-    labels: tf.Tensor,
-    biases: Sequence[tf.Tensor],
+    hidden: Tensor,
+    projection: Tensor,
+    labels: Tensor,
+    biases: Sequence[Tensor],
     options: LossOptions,
 ) -> _LossForward:
     smoothing = options.label_smoothing
@@ -169,7 +166,7 @@ def _forward(
             tf.gather_nd(logits, at_label) - tf.reduce_mean(logits, axis=1)
         )
 
-    def d_logits() -> tf.Tensor:
+    def d_logits() -> Tensor:
         spread = (
             probabilities - smoothing / logits.shape[1] if smoothing else probabilities
         )
@@ -185,11 +182,11 @@ def _forward(
 
 def _gradients(
     forward: _LossForward,
-    hidden: tf.Tensor,
-    projection: tf.Tensor,
-    scale: tf.Tensor,
-    biases: Sequence[tf.Tensor],
-) -> tuple[tf.Tensor, ...]:
+    hidden: Tensor,
+    projection: Tensor,
+    scale: Tensor,
+    biases: Sequence[Tensor],
+) -> tuple[Tensor, ...]:
     """Gradients of hidden, projection and biases, in hidden's dtype, of the losses' sum weighted by `scale` [N]."""
     d_logits = forward.d_logits()
     scale = tf.cast(scale, hidden.dtype)[:, None]
@@ -204,32 +201,30 @@ def _gradients(
     return d_hidden, tf.matmul(hidden * scale, d_logits, transpose_a=True), *d_biases
 
 
-def _num_correct(forward: _LossForward, weights: tf.Tensor) -> tf.Tensor:
+def _num_correct(forward: _LossForward, weights: Tensor) -> Tensor:
     return tf.reduce_sum(forward.is_right() * weights)
 
 
 def _at_once(
     words: _Words,
-    projection: tf.Tensor,
-    biases: Sequence[tf.Tensor],
+    projection: Tensor,
+    biases: Sequence[Tensor],
     options: LossOptions,
 ) -> Any:
     """The loss, or with `accuracy` (loss, words predicted right)."""
 
     @tf.custom_gradient
     def loss(
-        hidden: tf.Tensor,
-        projection: tf.Tensor,
-        labels: tf.Tensor,
-        weights: tf.Tensor,
-        *biases: tf.Tensor,
+        hidden: Tensor,
+        projection: Tensor,
+        labels: Tensor,
+        weights: Tensor,
+        *biases: Tensor,
     ) -> tuple[Any, Gradient]:
         cast_projection = tf.cast(projection, hidden.dtype)
         forward = _forward(hidden, cast_projection, labels, biases, options)
 
-        def gradient(
-            d_loss: tf.Tensor, *d_correct: tf.Tensor
-        ) -> tuple[tf.Tensor | None, ...]:
+        def gradient(d_loss: Tensor, *d_correct: Tensor) -> tuple[Tensor | None, ...]:
             d_hidden, *d_others = _gradients(
                 forward, hidden, cast_projection, weights * d_loss, biases
             )
@@ -246,8 +241,8 @@ def _at_once(
 
 def _in_pieces(
     words: _Words,
-    projection: tf.Tensor,
-    biases: Sequence[tf.Tensor],
+    projection: Tensor,
+    biases: Sequence[Tensor],
     options: LossOptions,
 ) -> Any:
     """As `_at_once`, some words at a time; the gradients are made on the way, as no piece's logits are kept."""
@@ -255,17 +250,17 @@ def _in_pieces(
 
     @tf.custom_gradient
     def loss(
-        hidden: tf.Tensor, projection: tf.Tensor, *biases: tf.Tensor
+        hidden: Tensor, projection: Tensor, *biases: Tensor
     ) -> tuple[Any, Gradient]:
         num_words = tf.shape(hidden)[0]
         cast_projection = tf.cast(projection, hidden.dtype)
 
         def body(
-            piece: tf.Tensor,
-            total: tf.Tensor,
-            d_weights: tuple[tf.Tensor, ...],
+            piece: Tensor,
+            total: Tensor,
+            d_weights: tuple[Tensor, ...],
             d_hidden: tf.TensorArray,
-            *correct: tf.Tensor,
+            *correct: Tensor,
         ) -> tuple[Any, ...]:
             part = slice(piece * rows, tf.minimum((piece + 1) * rows, num_words))
             forward = _forward(
@@ -305,7 +300,7 @@ def _in_pieces(
         )
         d_hidden = tf.reshape(pieces.concat(), tf.shape(hidden))
 
-        def gradient(d_loss: tf.Tensor, *d_correct: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        def gradient(d_loss: Tensor, *d_correct: Tensor) -> tuple[Tensor, ...]:
             return d_hidden * tf.cast(d_loss, hidden.dtype), *(
                 d * d_loss for d in d_weights
             )

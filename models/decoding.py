@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import Tensor
 
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.workload import Tensors
@@ -21,11 +22,11 @@ KERNEL = "one step a word in tf.while_loop"  # what decodes, for the record
 
 _STACKED = 16  # rows into which `_largest` cuts one
 
-LookUp = Callable[[str, tf.Tensor], tf.Tensor]
+LookUp = Callable[[str, Tensor], Tensor]
 """(name of an embedding, ids) -> its rows, `ids.shape + [E]`"""
 State = Any
 """What a network keeps from one word to the next: nested tensors, each [N, ...]."""
-Step = Callable[[tf.Tensor, State, tf.Tensor], tuple[tf.Tensor, State]]
+Step = Callable[[Tensor, State, Tensor], tuple[Tensor, State]]
 """(words [N] int64, state, their position int32) -> (logits [N, V], next state)"""
 
 
@@ -54,25 +55,25 @@ class Decoder(Protocol):
 class Translation(NamedTuple):
     """The best hypothesis of each sentence."""
 
-    words: tf.Tensor  # [B, T] int64; from its end on the end-of-sentence word
-    lengths: tf.Tensor  # [B] float32; words with the end-of-sentence word
-    scores: tf.Tensor  # [B] float32
-    num_steps: tf.Tensor  # of the loop, an int32 scalar
+    words: Tensor  # [B, T] int64; from its end on the end-of-sentence word
+    lengths: Tensor  # [B] float32; words with the end-of-sentence word
+    scores: Tensor  # [B] float32
+    num_steps: Tensor  # of the loop, an int32 scalar
 
 
 class _Beams(NamedTuple):
-    words: tf.Tensor  # [N] int64, the last of each hypothesis
-    scores: tf.Tensor  # [B, K] float32
-    lengths: tf.Tensor  # [B, K] float32
-    ended: tf.Tensor  # [B, K] bool
-    sentences: tf.Tensor  # [N, T] int64
+    words: Tensor  # [N] int64, the last of each hypothesis
+    scores: Tensor  # [B, K] float32
+    lengths: Tensor  # [B, K] float32
+    ended: Tensor  # [B, K] bool
+    sentences: Tensor  # [N, T] int64
 
 
 def translate(
     start: Start,
-    num_sentences: int | tf.Tensor,
-    bos: tf.Tensor,
-    eos: tf.Tensor,
+    num_sentences: int | Tensor,
+    bos: Tensor,
+    eos: Tensor,
     search: Search,
 ) -> Translation:
     """Searches the translation of each sentence; bos and eos: the words at its ends, int64 scalars."""
@@ -84,14 +85,14 @@ def translate(
     first_rows = tf.range(num_sentences, dtype=tf.int64)[:, None] * num_beams
     positions = tf.range(max_words, dtype=tf.int64)  # GPUs compare int32 on the host
 
-    def goes_on(position: tf.Tensor, beams: _Beams, state: State) -> tf.Tensor:
+    def goes_on(position: Tensor, beams: _Beams, state: State) -> Tensor:
         # Without a penalty no hypothesis overtakes a better one that has ended: a word adds nothing to a score.
         ended = beams.ended if penalty else beams.ended[:, 0]
         return (position < max_words) & ~tf.reduce_all(ended)
 
     def lengthen(
-        position: tf.Tensor, beams: _Beams, state: State
-    ) -> tuple[tf.Tensor, _Beams, State]:
+        position: Tensor, beams: _Beams, state: State
+    ) -> tuple[Tensor, _Beams, State]:
         logits, state = start.step(beams.words, state, position)
         log_probs, words = _best_words(tf.cast(logits, tf.float32), num_beams)
         ended = tf.reshape(beams.ended, [-1, 1])
@@ -109,7 +110,7 @@ def translate(
             else scores
         )
 
-        def of_sentences(x: tf.Tensor) -> tf.Tensor:
+        def of_sentences(x: Tensor) -> Tensor:
             return tf.reshape(x, [-1, num_beams**2])
 
         chosen = tf.cast(
@@ -152,7 +153,7 @@ def translate(
     )
 
 
-def _best_words(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+def _best_words(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Log probabilities and numbers of the likeliest words of each row [V], the likeliest first: [N, count] each."""
     best, words = _largest(logits, count)
     # The likeliest word's probability is at least 1/V: this logarithm is never that of 0.
@@ -160,7 +161,7 @@ def _best_words(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
     return best - best[:, :1] + likeliest, words
 
 
-def _largest(x: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+def _largest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The largest numbers of each row and where they are, as of `tf.math.top_k`.
 
     They are in those columns of the row, cut and stacked, whose largest numbers are the largest: on CPUs a maximum is
@@ -187,6 +188,6 @@ def _largest(x: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
     )
 
 
-def _rows_of(x: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+def _rows_of(x: Tensor, rows: Tensor) -> Tensor:
     """[B, K] of the hypotheses of these numbers."""
     return tf.reshape(tf.gather(tf.reshape(x, [-1]), rows), tf.shape(x))

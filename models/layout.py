@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow import Tensor
 
 from rnn_scaling.models.batch import ImageBatch, SeedOf, Side
 
@@ -80,7 +81,7 @@ class TextLayout:
     def padded(self, batch: Any, num_words: int) -> Any:
         """A drawn batch whose sentences all have so many words, padding included."""
 
-        def pad(part: tf.Tensor) -> tf.Tensor:
+        def pad(part: Tensor) -> Tensor:
             if part.shape.rank == 1:
                 return part
             more = [0, num_words - part.shape[0 if self.time_major else 1]]
@@ -92,7 +93,7 @@ class TextLayout:
 
         return type(batch)._make(map(pad, batch))
 
-    def ends(self, batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def ends(self, batch: Any) -> tuple[Tensor, Tensor]:
         """The begin-of-sentence and the end-of-sentence word, as a batch's longest target sentence has them."""
         before, words = (
             part if self.time_major else tf.transpose(part)
@@ -101,7 +102,7 @@ class TextLayout:
         longest = tf.argmax(batch.target_length, output_type=tf.int32)
         return before[0, 0], words[batch.target_length[longest] - 1, longest]
 
-    def sample_axis(self, part: tf.Tensor) -> int:
+    def sample_axis(self, part: Tensor) -> int:
         """The axis of one of a batch's parts, or of logits, along which the samples lie."""
         return 1 if self.time_major and part.shape.rank >= 2 else 0
 
@@ -112,9 +113,7 @@ class TextLayout:
             **dict(zip(names, _full_lengths(batch_size, lengths), strict=True))
         )
 
-    def _words(
-        self, side: Side, batch_size: int, length: int, seed: tf.Tensor
-    ) -> tf.Tensor:
+    def _words(self, side: Side, batch_size: int, length: int, seed: Tensor) -> Tensor:
         """Words of a side whose sentences have `length` words, the end-of-sentence word, if any, left out."""
         # [B, T] whatever the layout, so that time_major transposes the same words.
         shape = [batch_size, length - side.predicted]
@@ -124,7 +123,7 @@ class TextLayout:
         return tf.transpose(words) if self.time_major else words
 
 
-def _ragged(full: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+def _ragged(full: Tensor, seed: Tensor) -> Tensor:
     """Lengths [B] from 1 to that of a full sentence, which the first one has."""
     drawn = tf.random.stateless_uniform(
         full.shape, seed, minval=1, maxval=full[0] + 1, dtype=tf.int32
@@ -132,7 +131,7 @@ def _ragged(full: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     return tf.concat([full[:1], drawn[1:]], 0)
 
 
-def _full_lengths(batch_size: int, lengths: Sequence[int]) -> list[tf.Tensor]:
+def _full_lengths(batch_size: int, lengths: Sequence[int]) -> list[Tensor]:
     """Lengths [B] of each side's sentences, known when tracing."""
     return [tf.fill([batch_size], length) for length in lengths]
 
@@ -163,12 +162,12 @@ class ImageLayout:
         )
         return ImageBatch(self.ordered(images, "NHWC"), labels)
 
-    def ordered(self, images: tf.Tensor, data_format: str) -> tf.Tensor:
+    def ordered(self, images: Tensor, data_format: str) -> Tensor:
         """Images whose axes are in the order of this `data_format`, in that of the layout's."""
         axes = [data_format.index(axis) for axis in self.data_format]
         return images if axes == sorted(axes) else tf.transpose(images, axes)
 
-    def sample_axis(self, part: tf.Tensor) -> int:
+    def sample_axis(self, part: Tensor) -> int:
         return 0
 
     def as_drawn(

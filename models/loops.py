@@ -7,18 +7,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow import Tensor
 
-Step = Callable[..., tuple[tuple[Any, ...], Sequence[tf.Tensor]]]
+Step = Callable[..., tuple[tuple[Any, ...], Sequence[Tensor]]]
 """(t, *state) -> (next state, what is kept of the step)"""
 
 
 def scan(
     step: Step,
     state: Sequence[Any],
-    num_steps: int | tf.Tensor,
+    num_steps: int | Tensor,
     specs: Sequence[tf.TensorSpec],
     is_reversed: bool = False,
-) -> tuple[tuple[Any, ...], list[tf.Tensor]]:
+) -> tuple[tuple[Any, ...], list[Tensor]]:
     """Run all steps in order, one at a time.
 
     Args:
@@ -36,12 +37,12 @@ def scan(
         for spec in specs
     )
 
-    def is_inside(t: tf.Tensor, *_: Any) -> tf.Tensor:
+    def is_inside(t: Tensor, *_: Any) -> Tensor:
         return t >= 0 if is_reversed else t < num_steps
 
     def body(
-        t: tf.Tensor, state: tuple[Any, ...], kept: tuple[tf.TensorArray, ...]
-    ) -> tuple[tf.Tensor, tuple[Any, ...], tuple[tf.TensorArray, ...]]:
+        t: Tensor, state: tuple[Any, ...], kept: tuple[tf.TensorArray, ...]
+    ) -> tuple[Tensor, tuple[Any, ...], tuple[tf.TensorArray, ...]]:
         following, results = step(t, *state)
         kept = tuple(
             array.write(t, result) for array, result in zip(kept, results, strict=True)
@@ -55,7 +56,7 @@ def scan(
     return last, [array.stack() for array in kept]
 
 
-def column_sums(rows: tf.Tensor) -> tf.Tensor:
+def column_sums(rows: Tensor) -> Tensor:
     """Return [K] float32 of rows [N, K].
 
     A product with ones adds up the columns ten times as fast as reduce_sum(axis=0).

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+from tensorflow import Tensor
 
 from rnn_scaling.models import cross_entropy
 from rnn_scaling.models.config import ModelConfig
@@ -35,12 +36,12 @@ class NextWords(abc.ABC):
 
     @abc.abstractmethod
     def last_layer(
-        self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor
-    ) -> tf.Tensor:
+        self, weights: Tensors, rows: Tensors, batch: Any, seed: Tensor
+    ) -> Tensor:
         """Its outputs, [T, B, U] or [B, T, U]."""
 
     def forward(
-        self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor
+        self, weights: Tensors, rows: Tensors, batch: Any, seed: Tensor
     ) -> Outcome:
         outputs, labels = (
             self.last_layer(weights, rows, batch, seed),
@@ -56,7 +57,7 @@ class NextWords(abc.ABC):
             )
 
     def outputs(
-        self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor
+        self, weights: Tensors, rows: Tensors, batch: Any, seed: Tensor
     ) -> Outputs:
         hidden = self.last_layer(weights, rows, batch, seed)
         bias = weights.get(PROJECTION_BIAS)
@@ -64,7 +65,7 @@ class NextWords(abc.ABC):
             cross_entropy.logits_of(hidden, weights[PROJECTION], bias, self._loss.tied)
         )
 
-    def _projected(self, weights: Tensors) -> Callable[[tf.Tensor], tf.Tensor]:
+    def _projected(self, weights: Tensors) -> Callable[[Tensor], Tensor]:
         """The function of the last layer's outputs [N, U] at one position -> logits [N, V]."""
         projection = tf.cast(weights[PROJECTION], self._config.compute_dtype)
         bias = weights.get(PROJECTION_BIAS)
@@ -72,25 +73,25 @@ class NextWords(abc.ABC):
             hidden, projection, bias, self._loss.tied
         )
 
-    def losses(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
+    def losses(self, logits: Tensor, batch: Any) -> Tensor:
         with tf.name_scope("loss"):
             losses = cross_entropy.losses(
                 logits, batch.target_output, self._loss.label_smoothing
             )
             return self._of_sentences(losses, batch)
 
-    def correct(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
+    def correct(self, logits: Tensor, batch: Any) -> Tensor:
         with tf.name_scope("loss"):
             return self._of_sentences(
                 cross_entropy.is_right(logits, batch.target_output), batch
             )
 
-    def _of_sentences(self, of_words: tf.Tensor, batch: Any) -> tf.Tensor:
+    def _of_sentences(self, of_words: Tensor, batch: Any) -> Tensor:
         """[B]: the sum over each sentence's words, of [T, B] or [B, T]."""
         counted = cross_entropy.word_weights(
             batch.target_output, batch.target_length, self._time_axis
         )
         return tf.reduce_sum(of_words * counted, self._time_axis)
 
-    def loss_items(self, batch: Any) -> tf.Tensor:
+    def loss_items(self, batch: Any) -> Tensor:
         return total(batch.target_length, tf.float32)

@@ -8,6 +8,7 @@ target vocabulary.
 """
 
 import tensorflow as tf
+from tensorflow import Tensor
 
 from rnn_scaling.models import stacks
 from rnn_scaling.models.attention.gnmt import Gnmt
@@ -44,8 +45,8 @@ class _AttentionTranslation(TranslationWorkload):
         )
 
     def last_layer(
-        self, weights: Tensors, rows: Tensors, batch: Batch, seed: tf.Tensor
-    ) -> tf.Tensor:
+        self, weights: Tensors, rows: Tensors, batch: Batch, seed: Tensor
+    ) -> Tensor:
         dropout = self._config.dropout
         source, target = self.embedded(rows, batch)
         source = stacks.drop(source, dropout, seed, _SOURCE_STREAM)
@@ -60,9 +61,7 @@ class _AttentionTranslation(TranslationWorkload):
         first, run = self._network.start(weights, source, batch)
         logits = self._projected(weights)
 
-        def step(
-            words: tf.Tensor, state: State, position: tf.Tensor
-        ) -> tuple[tf.Tensor, State]:
+        def step(words: Tensor, state: State, position: Tensor) -> tuple[Tensor, State]:
             embedded = tf.cast(
                 look_up(self.table_of("tgt"), words), self._config.compute_dtype
             )

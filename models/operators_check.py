@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import Tensor
 
 from rnn_scaling.models import parity, stacks
 from rnn_scaling.models.attention import packed_decoder
@@ -112,7 +113,7 @@ def _losses(
     return _arrays(got), _arrays(want)
 
 
-def _arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
+def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
     return {
         name: tf.cast(tensor, tf.float32).numpy() for name, tensor in tensors.items()
     }
@@ -127,7 +128,7 @@ def _decoders(
         (3, 13, 21, 37, 41),
     )
 
-    def draw(*shape: int) -> tf.Tensor:
+    def draw(*shape: int) -> Tensor:
         """Numbers that both dtypes hold."""
         return tf.cast(
             tf.cast(random.uniform(-0.5, 0.5, shape), tf.bfloat16), tf.float32
@@ -192,7 +193,7 @@ def _plain_decode(  # type: ignore[no-untyped-def]
     """As `packed_decoder.decode`."""
     is_luong, states, steps = v.shape[0] == 0, list(state), []
 
-    def attend(query: tf.Tensor) -> tf.Tensor:
+    def attend(query: Tensor) -> Tensor:
         pairs = (
             query[:, None] * keys if is_luong else tf.tanh(query[:, None] + keys) * v
         )

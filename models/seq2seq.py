@@ -7,6 +7,7 @@ one cell for each of the encoder's: its cell k starts from the final state of th
 from collections.abc import Mapping
 
 import tensorflow as tf
+from tensorflow import Tensor
 
 from rnn_scaling.models import kernels, stacks
 from rnn_scaling.models.batch import Batch, Side
@@ -29,7 +30,7 @@ class TranslationWorkload(NextWords):
         )
         super().__init__(config, TextLayout(sides, Batch, config.time_major))
 
-    def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
+    def lookups(self, batch: Batch) -> dict[str, Tensor]:
         """The ids of both sides; of a shared table those of the source before those of the target, one look-up."""
         if not self._config.share_embedding:
             return {"src_embedding": batch.source, "tgt_embedding": batch.target_input}
@@ -39,7 +40,7 @@ class TranslationWorkload(NextWords):
             )
         }
 
-    def embedded(self, rows: Tensors, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
+    def embedded(self, rows: Tensors, batch: Batch) -> tuple[Tensor, Tensor]:
         """The rows of the source's words and those of the target's."""
         if not self._config.share_embedding:
             return rows["src_embedding"], rows["tgt_embedding"]
@@ -111,11 +112,11 @@ class _EncoderDecoder(TranslationWorkload):
         )
 
     def last_layer(
-        self, weights: Tensors, rows: Tensors, batch: Batch, seed: tf.Tensor
-    ) -> tf.Tensor:
+        self, weights: Tensors, rows: Tensors, batch: Batch, seed: Tensor
+    ) -> Tensor:
         config = self._config
 
-        def seed_of(stream: int) -> tf.Tensor:
+        def seed_of(stream: int) -> Tensor:
             return stacks.fold_in(seed, stream) if config.dropout else seed
 
         source, target = self.embedded(rows, batch)
@@ -147,8 +148,8 @@ class _EncoderDecoder(TranslationWorkload):
         logits = self._projected(weights)
 
         def step(
-            words: tf.Tensor, states: State, position: tf.Tensor
-        ) -> tuple[tf.Tensor, State]:
+            words: Tensor, states: State, position: Tensor
+        ) -> tuple[Tensor, State]:
             states = self._decoder.step_all(
                 tf.cast(look_up(self.table_of("tgt"), words), dtype), states, cells
             )

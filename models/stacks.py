@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 
 import tensorflow as tf
+from tensorflow import Tensor
 
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.kernels import UNIT_TYPES
 from rnn_scaling.models.workload import Tensors, VariableSpec
 
-CellWeights = tuple[tf.Tensor, ...]
+CellWeights = tuple[Tensor, ...]
 """Of one cell, in the order of its module's `weights`."""
 Weights = Sequence[CellWeights]
-State = tuple[tf.Tensor, ...]
+State = tuple[Tensor, ...]
 """What cells keep, in the order of their module's `STATE`, the output last: each [B, U] of a cell, [cells, B, U] of a
 stack."""
 
@@ -76,7 +77,7 @@ class RecurrentStack:
         names = [spec.name for spec in self.cell_weights(0)]
         return [tuple(weights[f"{cell}/{name}"] for name in names) for cell in cells]
 
-    def step(self, x: tf.Tensor, state: State, weights: CellWeights) -> State:
+    def step(self, x: Tensor, state: State, weights: CellWeights) -> State:
         """One step of one cell: x [B, D] and the state, each [B, U] -> its next state."""
         following: State = self.cell.step(x, state, weights, self.forget_bias)
         return following
@@ -88,7 +89,7 @@ class RecurrentStack:
         )
 
     def step_all(
-        self, x: tf.Tensor, states: Sequence[State], weights: Weights
+        self, x: Tensor, states: Sequence[State], weights: Weights
     ) -> tuple[State, ...]:
         """One step of one cell after the other, each of which reads what the one before it gave."""
         following: list[State] = []
@@ -122,15 +123,15 @@ def stack_of(
     )
 
 
-CellResult = tuple[tf.Tensor, State]
+CellResult = tuple[Tensor, State]
 """Of one direction of one layer: outputs [T, B, U], zero at and past each length, and the state at each length."""
-RunCell = Callable[[tf.Tensor, tf.Tensor, State, CellWeights], CellResult]
+RunCell = Callable[[Tensor, Tensor, State, CellWeights], CellResult]
 """(inputs [T, B, D], lengths [B], state, weights) -> CellResult"""
-Run = Callable[..., tuple[tf.Tensor, State]]
+Run = Callable[..., tuple[Tensor, State]]
 """(weights, inputs, lengths, initial_state, seed) -> (outputs [T, B, U*directions], final State)"""
 
 
-def drop(x: tf.Tensor, rate: float, seed: tf.Tensor, stream: int) -> tf.Tensor:
+def drop(x: Tensor, rate: float, seed: Tensor, stream: int) -> Tensor:
     """Sets a share of `x` to zero and divides the rest by 1-rate; equal (seed, stream) draw equal zeros."""
     return (
         x
@@ -139,7 +140,7 @@ def drop(x: tf.Tensor, rate: float, seed: tf.Tensor, stream: int) -> tf.Tensor:
     )
 
 
-def fold_in(seed: tf.Tensor, stream: int) -> tf.Tensor:
+def fold_in(seed: Tensor, stream: int) -> Tensor:
     """Another seed [2] for each stream."""
     with tf.device(
         "CPU:0"
@@ -147,13 +148,13 @@ def fold_in(seed: tf.Tensor, stream: int) -> tf.Tensor:
         return tf.random.experimental.stateless_fold_in(seed, stream)
 
 
-def swap_time_and_batch(x: tf.Tensor) -> tf.Tensor:
+def swap_time_and_batch(x: Tensor) -> Tensor:
     """[T, B, D] -> [B, T, D], and back."""
     return tf.transpose(x, [1, 0, 2])
 
 
 @tf.custom_gradient
-def reverse_time(x: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+def reverse_time(x: Tensor, lengths: Tensor) -> Tensor:
     """Reverses the first `lengths` steps of each sentence of x [T, B, D] and leaves the padding where it is.
 
     A gather of rows, as `tf.reverse_sequence` goes element by element on the CPU; it is its own inverse, so
@@ -168,7 +169,7 @@ def reverse_time(x: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     step = tf.where(step < lengths, lengths - 1 - step, step)
     rows = step * batch + sentence
 
-    def reverse(y: tf.Tensor) -> tf.Tensor:
+    def reverse(y: Tensor) -> Tensor:
         return tf.reshape(tf.gather(tf.reshape(y, [-1, x.shape[2]]), rows), tf.shape(x))
 
     result = reverse(x)
@@ -179,20 +180,18 @@ def reverse_time(x: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
 class Ends:
     """Where sentences end in sequences [T, B, U] of states that were computed past their ends too."""
 
-    def __init__(
-        self, lengths: tf.Tensor, num_steps: tf.Tensor, batch: tf.Tensor
-    ) -> None:
+    def __init__(self, lengths: Tensor, num_steps: Tensor, batch: Tensor) -> None:
         """lengths: [B], 1 to T."""
         self.inside = tf.cast(tf.range(num_steps)[:, None] < lengths, tf.float32)[
             :, :, None
         ]  # [T, B, 1]
         self._last_rows = (lengths - 1) * batch + tf.range(batch)
 
-    def of(self, sequence: tf.Tensor) -> tf.Tensor:
+    def of(self, sequence: Tensor) -> Tensor:
         """[T, B, U] -> [B, U] of each sentence's last word."""
         return tf.gather(tf.reshape(sequence, [-1, sequence.shape[2]]), self._last_rows)
 
-    def gradient(self, d_outputs: tf.Tensor, d_last: tf.Tensor) -> tf.Tensor:
+    def gradient(self, d_outputs: Tensor, d_last: Tensor) -> Tensor:
         """Of the sequence itself, [T, B, U]: d_outputs [T, B, U] up to a sentence's end, and d_last [B, U] there."""
         d_rows = tf.reshape(d_outputs * self.inside, [-1, d_last.shape[1]])
         d_rows = tf.tensor_scatter_nd_add(d_rows, self._last_rows[:, None], d_last)
@@ -205,11 +204,11 @@ def run_layers(stack: RecurrentStack, run_cell: RunCell) -> Run:
 
     def run(
         weights: Weights,
-        inputs: tf.Tensor,
-        lengths: tf.Tensor,
+        inputs: Tensor,
+        lengths: Tensor,
         initial_state: State | None,
-        seed: tf.Tensor,
-    ) -> tuple[tf.Tensor, State]:
+        seed: Tensor,
+    ) -> tuple[Tensor, State]:
         x = tf.cast(inputs, dtype)
         x = x if stack.time_major else swap_time_and_batch(x)
         state = (
@@ -238,7 +237,7 @@ def run_layers(stack: RecurrentStack, run_cell: RunCell) -> Run:
 
 
 def run_fused_layers(
-    stack: RecurrentStack, run_steps: Callable[..., tuple[tf.Tensor, ...]]
+    stack: RecurrentStack, run_steps: Callable[..., tuple[Tensor, ...]]
 ) -> Run:
     """The function of a whole stack of cells whose last weight is a bias.
 
@@ -248,7 +247,7 @@ def run_fused_layers(
     """
 
     def run_cell(
-        inputs: tf.Tensor, lengths: tf.Tensor, state: State, weights: CellWeights
+        inputs: Tensor, lengths: Tensor, state: State, weights: CellWeights
     ) -> CellResult:
         x, *kernels = (
             tf.cast(factor, stack.product_dtype) for factor in (inputs, *weights[:-1])
@@ -263,7 +262,7 @@ def run_fused_layers(
     return run_layers(stack, run_cell)
 
 
-def zero_state(stack: RecurrentStack, batch: int | tf.Tensor) -> State:
+def zero_state(stack: RecurrentStack, batch: int | Tensor) -> State:
     """The state before the first word when none is given."""
     zeros = tf.zeros(
         [stack.num_cells, batch, stack.num_units], tf.as_dtype(stack.dtype)
@@ -275,7 +274,7 @@ def reference(stack: RecurrentStack) -> Run:
     """The plain unrolled layers, differentiated by TensorFlow; T must be known. The kernels must agree with it."""
 
     def run_cell(
-        inputs: tf.Tensor, lengths: tf.Tensor, state: State, weights: CellWeights
+        inputs: Tensor, lengths: Tensor, state: State, weights: CellWeights
     ) -> CellResult:
         outputs = []
         for t in range(inputs.shape[0]):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
+from tensorflow import Tensor
 
 from rnn_scaling.models import stacks
 from rnn_scaling.models.attention import multi_head, scores
@@ -25,8 +26,8 @@ from rnn_scaling.models.seq2seq import counts_of_pairs
 from rnn_scaling.models.workload import Counts, Outcome, Outputs, VariableSpec, Workload
 
 _TABLE = "embedding"
-Drop = Callable[[tf.Tensor], tf.Tensor]
-Attention = Callable[[str, Words, Weights], tf.Tensor]
+Drop = Callable[[Tensor], Tensor]
+Attention = Callable[[str, Words, Weights], Tensor]
 """(a layer's name, its words, the attention's weights) -> what the words attend to, [N, D]"""
 
 
@@ -42,26 +43,26 @@ class _Transformer(NextWords):
         self._dtype = tf.as_dtype(config.compute_dtype)
         self.variables = tuple(variable_specs(config))
 
-    def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
+    def lookups(self, batch: Batch) -> dict[str, Tensor]:
         """None: the projection reads the whole table, so its gradient is dense."""
         return {}
 
     def forward(
-        self, weights: Weights, rows: Weights, batch: Batch, seed: tf.Tensor
+        self, weights: Weights, rows: Weights, batch: Batch, seed: Tensor
     ) -> Outcome:
         return super().forward(*_looked_up(weights, batch), batch, seed)
 
     def outputs(
-        self, weights: Weights, rows: Weights, batch: Batch, seed: tf.Tensor
+        self, weights: Weights, rows: Weights, batch: Batch, seed: Tensor
     ) -> Outputs:
         return super().outputs(*_looked_up(weights, batch), batch, seed)
 
     def last_layer(
-        self, weights: Weights, rows: Weights, batch: Batch, seed: tf.Tensor
-    ) -> tf.Tensor:
+        self, weights: Weights, rows: Weights, batch: Batch, seed: Tensor
+    ) -> Tensor:
         config, streams = self._config, itertools.count()
 
-        def drop(x: tf.Tensor) -> tf.Tensor:
+        def drop(x: Tensor) -> Tensor:
             return stacks.drop(x, config.dropout, seed, next(streams))
 
         target_words = batch.target_input.shape[1] or tf.shape(batch.target_input)[1]
@@ -86,7 +87,7 @@ class _Transformer(NextWords):
         }
 
     def _encoded(
-        self, weights: Weights, rows: tf.Tensor, batch: Batch, drop: Drop
+        self, weights: Weights, rows: Tensor, batch: Batch, drop: Drop
     ) -> Words:
         """The source's words after the encoder, from their rows of the table."""
         num_words = batch.source.shape[1] or tf.shape(batch.source)[1]
@@ -127,7 +128,7 @@ class _Transformer(NextWords):
     ) -> Words:
         """The layers of a side: attentions, by what their weights are called, and a feed-forward network each."""
 
-        def add(x: Words, added: tf.Tensor, weights: Weights) -> Words:
+        def add(x: Words, added: Tensor, weights: Weights) -> Words:
             return x._replace(
                 rows=multi_head.layer_norm(
                     x.rows + drop(tf.cast(added, tf.float32)), weights
@@ -153,7 +154,7 @@ class _Transformer(NextWords):
         )
         rounded, table = self._rounded(weights), weights[_TABLE]
 
-        def keep(x: tf.Tensor) -> tf.Tensor:  # drops nothing
+        def keep(x: Tensor) -> Tensor:  # drops nothing
             return x
 
         encoded = self._encoded(
@@ -170,13 +171,11 @@ class _Transformer(NextWords):
         )
         logits = self._projected({PROJECTION: table})
 
-        def step(
-            words: tf.Tensor, kept: State, position: tf.Tensor
-        ) -> tuple[tf.Tensor, State]:
+        def step(words: Tensor, kept: State, position: Tensor) -> tuple[Tensor, State]:
             now, following = tf.cast(position, tf.int64), {}
             past = tf.where(steps <= now, 0.0, tf.float32.min)
 
-            def attend_to_past(name: str, x: Words, w: Weights) -> tf.Tensor:
+            def attend_to_past(name: str, x: Words, w: Weights) -> Tensor:
                 query, *new = multi_head.heads(
                     x._replace(num_words=1), w["input"], num_heads
                 )
@@ -189,7 +188,7 @@ class _Transformer(NextWords):
                     multi_head.attend(query, keys, values, past), w["output"]
                 )
 
-            def attend_to_memory(name: str, x: Words, w: Weights) -> tf.Tensor:
+            def attend_to_memory(name: str, x: Words, w: Weights) -> Tensor:
                 (query,) = multi_head.heads(x, w["query"], num_heads)
                 keys, values = memories[name]
                 return multi_head.product(
@@ -224,7 +223,7 @@ def _part(weights: Weights, prefix: str) -> Weights:
     }
 
 
-def embedded(rows: tf.Tensor, num_words: int | tf.Tensor) -> tf.Tensor:
+def embedded(rows: Tensor, num_words: int | Tensor) -> Tensor:
     """Rows [N, D] of the table, times sqrt(D), plus their positions."""
     width = rows.shape[1]
     words = tf.reshape(rows * width**0.5, [-1, num_words, width])
@@ -245,11 +244,11 @@ def _looked_up(weights: Weights, batch: Batch) -> tuple[Weights, Weights]:
 
 @tf.custom_gradient
 def _look_up(
-    table: tf.Tensor, ids: tf.Tensor
-) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., Any]]:
+    table: Tensor, ids: Tensor
+) -> tuple[tuple[Tensor, Tensor], Callable[..., Any]]:
     """Rows of the table, and the table for its other readers, to whose gradient that of the rows is added in place."""
 
-    def gradient(d_rows: tf.Tensor, d_table: tf.Tensor) -> tuple[tf.Tensor, None]:
+    def gradient(d_rows: Tensor, d_table: Tensor) -> tuple[Tensor, None]:
         return tf.tensor_scatter_nd_add(d_table, ids[:, None], d_rows), None
 
     return (tf.gather(table, ids), tf.identity(table)), gradient

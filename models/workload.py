@@ -9,11 +9,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import Tensor
 
 from rnn_scaling.models.layout import Layout
 
 INITIAL_RANGE = 0.1
-Tensors = Mapping[str, tf.Tensor]  # by the names of their variables
+Tensors = Mapping[str, Tensor]  # by the names of their variables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,21 +32,19 @@ class VariableSpec:
 class Counts(NamedTuple):
     """What one batch holds, as scalar tensors."""
 
-    loss_items: tf.Tensor  # float64; what the loss is a sum over
-    items: tf.Tensor  # float64; what is counted, padding left out
-    positions: (
-        tf.Tensor
-    )  # int64; what is computed in place of `items`, padding included
+    loss_items: Tensor  # float64; what the loss is a sum over
+    items: Tensor  # float64; what is counted, padding left out
+    positions: Tensor  # int64; what is computed in place of `items`, padding included
 
 
 class Outcome(NamedTuple):
     """What the forward pass of one tower's batch gives."""
 
-    loss_sum: tf.Tensor  # over the batch's `loss_items`; a float32 scalar
+    loss_sum: Tensor  # over the batch's `loss_items`; a float32 scalar
     moving: Tensors = MappingProxyType(
         {}
     )  # next values of the moving variables, by name
-    correct: tf.Tensor | None = (
+    correct: Tensor | None = (
         None  # how many of `loss_items` were predicted right, a float32 scalar; None: not asked
     )
 
@@ -53,7 +52,7 @@ class Outcome(NamedTuple):
 class Outputs(NamedTuple):
     """What a network makes of one tower's batch, before its loss is computed."""
 
-    logits: tf.Tensor  # of classes or words, the last axis, in any floating type; samples as in the layout's parts
+    logits: Tensor  # of classes or words, the last axis, in any floating type; samples as in the layout's parts
     moving: Tensors = MappingProxyType({})  # as of an `Outcome`
 
 
@@ -66,11 +65,11 @@ class Workload(Protocol):
     moving: tuple[VariableSpec, ...]
     kernels: Mapping[str, str]  # what really runs, by name in the record's `resolved`
 
-    def lookups(self, batch: Any) -> dict[str, tf.Tensor]:
+    def lookups(self, batch: Any) -> dict[str, Tensor]:
         """The ids that are looked up in each embedding, by its name."""
 
     def forward(
-        self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor
+        self, weights: Tensors, rows: Tensors, batch: Any, seed: Tensor
     ) -> Outcome:
         """The loss of a batch, and what else its forward pass gives.
 
@@ -81,11 +80,11 @@ class Workload(Protocol):
         """
 
     def outputs(
-        self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor
+        self, weights: Tensors, rows: Tensors, batch: Any, seed: Tensor
     ) -> Outputs:
         """The forward pass up to what the loss is computed from."""
 
-    def losses(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
+    def losses(self, logits: Tensor, batch: Any) -> Tensor:
         """What each sample adds to the `loss_sum` of `forward`, [B] float32.
 
         Args:
@@ -93,17 +92,17 @@ class Workload(Protocol):
           batch: whose parts that `outputs` did not read are read here.
         """
 
-    def correct(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
+    def correct(self, logits: Tensor, batch: Any) -> Tensor:
         """How many of each sample's items were predicted right, [B] float32; arguments as of `losses`."""
 
-    def loss_items(self, batch: Any) -> tf.Tensor:
+    def loss_items(self, batch: Any) -> Tensor:
         """How many items the loss is a sum over; a float32 scalar."""
 
     def counts(self, batch: Any) -> Counts:
         """What the batch holds."""
 
 
-def total(lengths: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+def total(lengths: Tensor, dtype: tf.DType) -> Tensor:
     return tf.reduce_sum(tf.cast(lengths, dtype))
 
 

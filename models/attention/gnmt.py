@@ -14,19 +14,23 @@ paper as said here), and MLPerf's rnn_translator, which is the same network.
 T: target words, S: source words, B: sentences, E: embedding, U: units, D: width of the encoder's outputs.
 """
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
+from tensorflow import Tensor
 
 from rnn_scaling.models import kernels, stacks
 from rnn_scaling.models.attention import layers, scores
+from rnn_scaling.models.attention.scores import Attention
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.decoding import Start, State
 from rnn_scaling.models.workload import Tensors, VariableSpec
 
 _FIRST_RESIDUAL = 2  # the third layer
-_ENCODER_STREAM, _DECODER_STREAM = range(2)
+_ENCODER_STREAM = 0
+_DECODER_STREAM = 1
 
 
 class Gnmt:
@@ -34,167 +38,146 @@ class Gnmt:
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         self._config = config
-        self._encoder = _encoder_stacks(config)
-        read = config.num_units + _width(self._encoder[-1])
-        self._decoder = [layers.one_layer(config, config.embedding_dim)]
-        self._decoder += [
-            layers.one_layer(config, read) for _ in range(config.num_decoder_layers - 1)
-        ]
+        self._encoder = _encoder_layers(config)
+        read = config.num_units + self._encoder[-1].width
+        self._decoder = []
+        for number in range(config.num_decoder_layers):
+            stack = layers.one_layer(config, read if number else config.embedding_dim)
+            self._decoder.append(_Layer(stack, [f"decoder/layer_{number}"]))
         encoder = kernels.load(config.encoder_type, device_type, config.unit_type)
-        decoder = kernels.load(
-            config.decoder_type or config.encoder_type, device_type, config.unit_type
-        )
-        self._encode = [encoder.build(stack) for stack in self._encoder]
-        self._decode = [decoder.build(stack) for stack in self._decoder]
+        decoder_type = config.decoder_type or config.encoder_type
+        decoder = kernels.load(decoder_type, device_type, config.unit_type)
+        self._encode = [encoder.build(layer.stack) for layer in self._encoder]
+        self._decode = [decoder.build(layer.stack) for layer in self._decoder]
         self.kernels: Mapping[str, str] = {
-            "encoder_kernel": encoder.kernel_name(self._encoder[0]),
-            "decoder_kernel": decoder.kernel_name(self._decoder[0]),
+            "encoder_kernel": encoder.kernel_name(self._encoder[0].stack),
+            "decoder_kernel": decoder.kernel_name(self._decoder[0].stack),
         }
         self.variables = tuple(self._variables())
 
     def _variables(self) -> Iterator[VariableSpec]:
-        config = self._config
-        for layer, stack in enumerate(self._encoder):
-            yield from layers.variables(stack, _encoder_cells(layer, stack), config)
-        yield from scores.variable_specs(config, _width(self._encoder[-1]))
-        for layer, stack in enumerate(self._decoder):
-            yield from layers.variables(stack, [_decoder_cell(layer)], config)
+        for layer in self._encoder:
+            yield from layers.variables(layer.stack, layer.cells, self._config)
+        yield from scores.variable_specs(self._config, self._encoder[-1].width)
+        for layer in self._decoder:
+            yield from layers.variables(layer.stack, layer.cells, self._config)
 
     def last_layer(
         self,
         weights: Tensors,
-        source: tf.Tensor,
-        target: tf.Tensor,
+        source: Tensor,
+        target: Tensor,
         batch: Batch,
-        seed: tf.Tensor,
-    ) -> tf.Tensor:
-        """What the projection reads; arguments as in `step_wise.StepWise.last_layer`."""
-        config = self._config
-        dtype, rate = tf.as_dtype(config.compute_dtype), config.dropout
+        seed: Tensor,
+    ) -> Tensor:
+        """Return what the projection reads; see `step_wise.StepWise.last_layer`."""
+        rate = self._config.dropout
+        encoder_seed = seed
+        decoder_seed = seed
         if rate:
-            encoder_seed, decoder_seed = (
-                stacks.fold_in(seed, stream)
-                for stream in (_ENCODER_STREAM, _DECODER_STREAM)
-            )
-        else:
-            encoder_seed = decoder_seed = seed
-
+            encoder_seed = stacks.fold_in(seed, _ENCODER_STREAM)
+            decoder_seed = stacks.fold_in(seed, _DECODER_STREAM)
         with tf.name_scope("encoder"):
             memory = self._read(weights, source, batch, encoder_seed)
         with tf.name_scope("decoder"):
-            x, context = tf.cast(target, dtype), None
-            for layer, (stack, run) in enumerate(
-                zip(self._decoder, self._decode, strict=True)
-            ):
-                cells = layers.weights_of(stack, [_decoder_cell(layer)], weights)
+            x = tf.cast(target, self._config.compute_dtype)
+            context = None
+            for number, layer in enumerate(self._decoder):
                 y = x if context is None else tf.concat([x, context], axis=2)
-                y = stacks.drop(y, rate, decoder_seed, layer) if layer else y
-                y, _ = run(cells, y, batch.target_length, None, seed)
-                x = x + y if layer >= _FIRST_RESIDUAL else y
-                context = (
-                    self._contexts(weights, x, memory, batch)
-                    if context is None
-                    else context
-                )
+                if number:
+                    y = stacks.drop(y, rate, decoder_seed, number)
+                cells = layer.weights_of(weights)
+                y, _ = self._decode[number](cells, y, batch.target_length, None, seed)
+                x = x + y if number >= _FIRST_RESIDUAL else y
+                if context is None:
+                    context = self._contexts(weights, x, memory, batch)
         return x
 
     def _read(
-        self, weights: Tensors, source: tf.Tensor, batch: Batch, seed: tf.Tensor
-    ) -> tf.Tensor:
-        """The outputs of the encoder, laid out as the source is."""
+        self, weights: Tensors, source: Tensor, batch: Batch, seed: Tensor
+    ) -> Tensor:
+        """Return the encoder's outputs in the order of the source's axes."""
         x = tf.cast(source, self._config.compute_dtype)
-        for layer, (stack, run) in enumerate(
-            zip(self._encoder, self._encode, strict=True)
-        ):
-            cells = layers.weights_of(stack, _encoder_cells(layer, stack), weights)
-            y = stacks.drop(x, self._config.dropout, seed, layer) if layer else x
-            y, _ = run(cells, y, batch.source_length, None, seed)
-            x = x + y if layer >= _FIRST_RESIDUAL else y
+        for number, layer in enumerate(self._encoder):
+            y = stacks.drop(x, self._config.dropout, seed, number) if number else x
+            cells = layer.weights_of(weights)
+            y, _ = self._encode[number](cells, y, batch.source_length, None, seed)
+            x = x + y if number >= _FIRST_RESIDUAL else y
         return x
 
-    def start(self, weights: Tensors, source: tf.Tensor, batch: Batch) -> Start:
-        """As `step_wise.StepWise.start`."""
+    def start(self, weights: Tensors, source: Tensor, batch: Batch) -> Start:
+        """Return the state and step; see `step_wise.StepWise.start`."""
         memory = self._read(weights, source, batch, tf.constant([0, 0]))
         rounded = {name: tf.cast(w, memory.dtype) for name, w in weights.items()}
-        cells = [
-            layers.weights_of(s, [_decoder_cell(n)], rounded)[0]
-            for n, s in enumerate(self._decoder)
-        ]
-        memory = (
-            stacks.swap_time_and_batch(memory) if self._config.time_major else memory
-        )
-        masked = scores.mask(
-            batch.source_length, memory.shape[1] or tf.shape(memory)[1]
-        )
-        attend = scores.attention_of(self._config, rounded, memory, masked)
+        cells = [layer.weights_of(rounded)[0] for layer in self._decoder]
+        if self._config.time_major:
+            memory = stacks.swap_time_and_batch(memory)
+        attend = Attention(self._config, rounded, memory, batch.source_length).of_beams
 
         def step(
-            words: tf.Tensor, states: State, position: tf.Tensor
-        ) -> tuple[tf.Tensor, State]:
-            x, context, following = words, None, []
-            for layer, (stack, state) in enumerate(
-                zip(self._decoder, states, strict=True)
-            ):
+            words: Tensor, states: State, position: Tensor
+        ) -> tuple[Tensor, State]:
+            x = words
+            context = None
+            following = []
+            for number, layer in enumerate(self._decoder):
                 read = x if context is None else tf.concat([x, context], axis=1)
-                following.append(stack.step(read, state, cells[layer]))
-                y = following[-1][-1]
-                x = x + y if layer >= _FIRST_RESIDUAL else y
-                context = attend(x) if context is None else context
+                state = layer.stack.step(read, states[number], cells[number])
+                following.append(state)
+                x = x + state[-1] if number >= _FIRST_RESIDUAL else state[-1]
+                if context is None:
+                    context = attend(x)
             return x, tuple(following)
 
-        batch_size = tf.shape(memory)[0]
-        return Start(
-            tuple(
-                s.states_of(stacks.zero_state(s, batch_size), s.dtype)[0]
-                for s in self._decoder
-            ),
-            step,
-        )
+        first: list[stacks.State] = []
+        for layer in self._decoder:
+            zeros = stacks.zero_state(layer.stack, tf.shape(memory)[0])
+            first += layer.stack.states_of(zeros, layer.stack.dtype)
+        return Start(tuple(first), step)
 
     def _contexts(
-        self, weights: Tensors, queries: tf.Tensor, memory: tf.Tensor, batch: Batch
-    ) -> tf.Tensor:
-        """What each target word attends to, laid out as the queries are."""
+        self, weights: Tensors, queries: Tensor, memory: Tensor, batch: Batch
+    ) -> Tensor:
+        """Return each target word's context, in the order of the queries' axes."""
         rounded = {
-            n: tf.cast(w, queries.dtype)
-            for n, w in weights.items()
-            if n.startswith("attention/")
+            name: tf.cast(w, queries.dtype)
+            for name, w in weights.items()
+            if name.startswith("attention/")
         }
         if self._config.time_major:
-            queries, memory = (stacks.swap_time_and_batch(x) for x in (queries, memory))
-        masked = scores.mask(
-            batch.source_length, memory.shape[1] or tf.shape(memory)[1]
-        )
-        contexts = scores.contexts(self._config, rounded, queries, memory, masked)
-        return (
-            stacks.swap_time_and_batch(contexts)
-            if self._config.time_major
-            else contexts
-        )
+            queries = stacks.swap_time_and_batch(queries)
+            memory = stacks.swap_time_and_batch(memory)
+        attention = Attention(self._config, rounded, memory, batch.source_length)
+        contexts = attention.of_words(queries)
+        if self._config.time_major:
+            return stacks.swap_time_and_batch(contexts)
+        return contexts
 
 
-def _encoder_stacks(config: ModelConfig) -> list[stacks.RecurrentStack]:
-    """Each layer of the encoder by itself; the first has the directions that --direction says."""
-    encoder = [
-        layers.one_layer(
-            config, config.embedding_dim, 2 if config.direction == "bi" else 1
-        )
-    ]
-    while len(encoder) < config.num_encoder_layers:
-        encoder.append(layers.one_layer(config, _width(encoder[-1])))
+@dataclasses.dataclass(frozen=True)
+class _Layer:
+    """One layer and the names of its cells."""
+
+    stack: stacks.RecurrentStack
+    cells: list[str]
+
+    @property
+    def width(self) -> int:
+        return self.stack.num_units * self.stack.num_directions
+
+    def weights_of(self, weights: Tensors) -> list[stacks.CellWeights]:
+        return layers.weights_of(self.stack, self.cells, weights)
+
+
+def _encoder_layers(config: ModelConfig) -> list[_Layer]:
+    """Return each layer by itself; only the first has the directions of --direction."""
+    directions = ("forward", "backward")[: 2 if config.direction == "bi" else 1]
+    width = config.embedding_dim
+    encoder: list[_Layer] = []
+    for number in range(config.num_encoder_layers):
+        stack = layers.one_layer(config, width, len(directions))
+        cells = [f"encoder/layer_{number}/{direction}" for direction in directions]
+        encoder.append(_Layer(stack, cells))
+        width = encoder[-1].width
+        directions = ("forward",)
     return encoder
-
-
-def _width(stack: stacks.RecurrentStack) -> int:
-    return stack.num_units * stack.num_directions
-
-
-def _encoder_cells(layer: int, stack: stacks.RecurrentStack) -> list[str]:
-    return [
-        f"encoder/layer_{layer}/{d}"
-        for d in ("forward", "backward")[: stack.num_directions]
-    ]
-
-
-def _decoder_cell(layer: int) -> str:
-    return f"decoder/layer_{layer}"

@@ -12,23 +12,22 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import Tensor
 
 EPSILON = 1e-6  # of the layer norm, as in the authors' tensor2tensor
-Weights = Mapping[str, tf.Tensor]
+Weights = Mapping[str, Tensor]
 """Of one sublayer, by their names within it."""
 
 
 class Words(NamedTuple):
     """What sublayers compute with."""
 
-    rows: tf.Tensor  # [N, D]
-    num_words: int | tf.Tensor  # T
-    masked: (
-        tf.Tensor
-    )  # float32, added to scores [B, H, *, T] of these words: 0, or as low as can be
+    rows: Tensor  # [N, D]
+    num_words: int | Tensor  # T
+    masked: Tensor  # float32, added to scores [B, H, *, T] of these words: 0, or as low as can be
 
 
-def positions(num_words: int | tf.Tensor, width: int) -> tf.Tensor:
+def positions(num_words: int | Tensor, width: int) -> Tensor:
     """sin(t / 10000^(2i/D)) in column 2i, the cosine in column 2i + 1: [T, D]."""
     column = np.arange(width)
     rates, phases = 10_000.0 ** -(column // 2 * 2 / width), column % 2 * (np.pi / 2)
@@ -36,7 +35,7 @@ def positions(num_words: int | tf.Tensor, width: int) -> tf.Tensor:
     return tf.cast(tf.sin(angles), tf.float32)
 
 
-def causal_mask(num_words: int | tf.Tensor) -> tf.Tensor:
+def causal_mask(num_words: int | Tensor) -> Tensor:
     """float32 [T, T], 0 where a word attends to itself and to those before it, else as low as can be."""
     # GPUs compare int32 on the host.
     steps = tf.cast(tf.range(num_words), tf.int64)
@@ -45,7 +44,7 @@ def causal_mask(num_words: int | tf.Tensor) -> tf.Tensor:
 
 def attention(
     x: Words, weights: Weights, num_heads: int, memory: Words | None = None
-) -> tf.Tensor:
+) -> Tensor:
     """What the words attend to, in themselves or in a memory: [N, D]."""
     if memory is None:
         query, keys, values = heads(x, weights["input"], num_heads)
@@ -57,7 +56,7 @@ def attention(
     return product(attend(query, keys, values, (memory or x).masked), weights["output"])
 
 
-def heads(x: Words, matrix: tf.Tensor, num_heads: int) -> list[tf.Tensor]:
+def heads(x: Words, matrix: Tensor, num_heads: int) -> list[Tensor]:
     """The rows' product with each [D, D] of a matrix [D, P D]: P times [B, H, T, D/H]."""
     width = matrix.shape[0]
     parts = [-1, x.num_words, matrix.shape[1] // width, num_heads, width // num_heads]
@@ -66,9 +65,7 @@ def heads(x: Words, matrix: tf.Tensor, num_heads: int) -> list[tf.Tensor]:
     )
 
 
-def attend(
-    query: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, masked: tf.Tensor
-) -> tf.Tensor:
+def attend(query: Tensor, keys: Tensor, values: Tensor, masked: Tensor) -> Tensor:
     """softmax(Q K' / sqrt(D/H)) V of every head: [N, D], of [B, H, T, D/H] and twice [B, H, S, D/H]."""
     num_heads, size = query.shape[1], query.shape[3]
     scores = tf.matmul(query * tf.cast(size**-0.5, query.dtype), keys, transpose_b=True)
@@ -77,7 +74,7 @@ def attend(
     return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, num_heads * size])
 
 
-def feed_forward(x: Words, weights: Weights) -> tf.Tensor:
+def feed_forward(x: Words, weights: Weights) -> Tensor:
     """relu(x W + b) W' + b'."""
     hidden = tf.nn.relu(
         _add_bias(product(x.rows, weights["inner"]), weights["inner/bias"])
@@ -85,23 +82,23 @@ def feed_forward(x: Words, weights: Weights) -> tf.Tensor:
     return _add_bias(product(hidden, weights["outer"]), weights["outer/bias"])
 
 
-def product(x: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
+def product(x: Tensor, matrix: Tensor) -> Tensor:
     """x W, in the dtype of the matrix."""
     return tf.matmul(tf.cast(x, matrix.dtype), matrix)
 
 
-def _add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+def _add_bias(x: Tensor, bias: Tensor) -> Tensor:
     return tf.nn.bias_add(x, tf.cast(bias, x.dtype))
 
 
-def layer_norm(x: tf.Tensor, weights: Weights) -> tf.Tensor:
+def layer_norm(x: Tensor, weights: Weights) -> Tensor:
     """Each row [D] with mean 0 and variance 1, times the gain, plus the bias: arXiv:1607.06450."""
     return _normalized(x) * weights["norm/gain"] + weights["norm/bias"]
 
 
 @tf.custom_gradient
-def _normalized(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-    def mean(rows: tf.Tensor) -> tf.Tensor:
+def _normalized(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    def mean(rows: Tensor) -> Tensor:
         return tf.reduce_mean(rows, axis=1, keepdims=True)
 
     centred = x - mean(x)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
+from tensorflow import Tensor
 
 from rnn_scaling.models import stacks
 from rnn_scaling.models.attention.loop_products import outer_sum
@@ -19,24 +20,22 @@ from rnn_scaling.models.extension import operators
 class Results(NamedTuple):
     """Of all steps, float32."""
 
-    contexts: tf.Tensor  # [T, B, D]
-    tops: tf.Tensor  # [T, B, U], the last layer's h
-    made: (
-        tf.Tensor
-    )  # [T, B, U]: tanh([context, h] matrix) with luong, the queries with bahdanau
+    contexts: Tensor  # [T, B, D]
+    tops: Tensor  # [T, B, U], the last layer's h
+    made: Tensor  # [T, B, U]: tanh([context, h] matrix) with luong, the queries with bahdanau
 
 
 def decode(
-    from_words: tf.Tensor,
-    biases: tf.Tensor,
-    kernels: Sequence[tf.Tensor],
+    from_words: Tensor,
+    biases: Tensor,
+    kernels: Sequence[Tensor],
     state: Sequence[stacks.State],
-    keys: tf.Tensor,
-    memory: tf.Tensor,
-    masked: tf.Tensor,
-    v: tf.Tensor,
-    matrix: tf.Tensor,
-    dropped: Sequence[tf.Tensor],
+    keys: Tensor,
+    memory: Tensor,
+    masked: Tensor,
+    v: Tensor,
+    matrix: Tensor,
+    dropped: Sequence[Tensor],
 ) -> Results:
     """Runs all steps in order. Tensors have the dtype of products unless float32 is stated.
 
@@ -59,7 +58,7 @@ def decode(
         else tf.zeros([0])
     )
 
-    def product_sum(x: Sequence[tf.Tensor], y: tf.Tensor, rank: int) -> tf.Tensor:
+    def product_sum(x: Sequence[Tensor], y: Tensor, rank: int) -> Tensor:
         return outer_sum(tf.cast(tf.concat(x, axis=2), dtype), tf.cast(y, dtype), rank)
 
     @tf.custom_gradient
@@ -78,7 +77,7 @@ def decode(
             flat,
         )
 
-        def gradient(*d_results: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        def gradient(*d_results: Tensor) -> tuple[Tensor, ...]:
             d = ours.rnn_scaling_decode_grad(
                 all_kernels,
                 first_c,

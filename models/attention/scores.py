@@ -12,15 +12,14 @@ What does not depend on the decoder, W m_s, is computed once for all steps: the 
 from collections.abc import Callable, Iterator
 
 import tensorflow as tf
+from tensorflow import Tensor
 
 from rnn_scaling.models.attention.loop_products import DeferredProducts, Plain
 from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.loops import scan
 from rnn_scaling.models.workload import Tensors, VariableSpec
 
-Contexts = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-"""(t, h [B, U]) -> float32 [B, D], the memory's average by shares that are 0 at padding"""
-
-_Gradients = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
+_Gradients = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
 MEMORY, QUERY = "attention/memory", "attention/query"
 
@@ -37,93 +36,101 @@ def variable_specs(config: ModelConfig, memory_dim: int) -> Iterator[VariableSpe
             yield VariableSpec("attention/bias", (units,), "dense")
 
 
-def mask(lengths: tf.Tensor, num_words: int | tf.Tensor) -> tf.Tensor:
+def mask(lengths: Tensor, num_words: int | Tensor) -> Tensor:
     """float32 [B, S], 0 for a word of a sentence and as low as can be in its padding."""
     # GPUs compare int32 on the host.
-    words, lengths = tf.cast(tf.range(num_words), tf.int64), tf.cast(lengths, tf.int64)
+    words = tf.cast(tf.range(num_words), tf.int64)
+    lengths = tf.cast(lengths, tf.int64)
     return tf.where(words < lengths[:, None], 0.0, tf.float32.min)
 
 
-def step_contexts(
-    config: ModelConfig,
-    weights: Tensors,
-    memory: tf.Tensor,
-    masked: tf.Tensor,
-    products: Plain | DeferredProducts,
-) -> Contexts:
-    """What is attended to inside of a loop over the target words; arguments as of `contexts`."""
-    keys = keys_of(weights, memory)
-    query = products.product(weights[QUERY]) if config.attention == "bahdanau" else None
-    weigh = products.product(memory)
-    if query is None:
-        score = products.product(tf.linalg.matrix_transpose(keys), masked)
-        return lambda t, h: weigh(t, tf.nn.softmax(score(t, h)))
-    v = v_of(config, weights)
-    return lambda t, h: weigh(
-        t, tf.nn.softmax(_additive(tf.cast(query(t, h), keys.dtype), keys, v) + masked)
-    )
+class Attention:
+    """Attention to one memory, by the scores of --attention."""
 
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Tensors,
+        memory: Tensor,
+        lengths: Tensor,
+    ) -> None:
+        """Compute the keys.
 
-def contexts(
-    config: ModelConfig,
-    weights: Tensors,
-    queries: tf.Tensor,
-    memory: tf.Tensor,
-    masked: tf.Tensor,
-) -> tf.Tensor:
-    """What every target word attends to, where no state depends on it: [B, T, D], in the dtype of products.
+        Args:
+          weights: In the dtype of products.
+          memory: [B, S, D].
+          lengths: [B], words of each source sentence.
+        """
+        self.memory = memory
+        self.masked = mask(lengths, memory.shape[1] or tf.shape(memory)[1])
+        self.query = weights[QUERY] if config.attention == "bahdanau" else None
+        # What is added to every query is added to the keys, [B, S, U].
+        self.keys = _rows(memory, weights[MEMORY])
+        if "attention/bias" in weights:
+            self.keys += weights["attention/bias"]
+        if self.query is not None:
+            self.v = _v_of(config, weights)
 
-    Args:
-      weights: in the dtype of products.
-      queries: [B, T, U].
-      memory: [B, S, D].
-      masked: what `mask` gives.
-    """
-    keys = keys_of(weights, memory)
-    if config.attention == "luong":
-        scores = tf.cast(tf.matmul(queries, keys, transpose_b=True), tf.float32)
-    else:
-        scores = _all_additive(
-            _rows(queries, weights[QUERY]), keys, v_of(config, weights)
-        )
-    return tf.matmul(
-        tf.cast(tf.nn.softmax(scores + masked[:, None]), memory.dtype), memory
-    )
+    def at_steps(
+        self, products: Plain | DeferredProducts
+    ) -> Callable[[Tensor, Tensor], Tensor]:
+        """Return the attention inside of a loop over the target words.
 
+        Returns:
+          (t, h [B, U]) -> float32 [B, D], the memory's average by shares that are 0 at
+          padding.
+        """
+        if self.query is None:
+            weigh = products.product(self.memory)
+            keys = tf.linalg.matrix_transpose(self.keys)
+            score = products.product(keys, self.masked)
+            return lambda t, h: weigh(t, tf.nn.softmax(score(t, h)))
+        query = products.product(self.query)
+        weigh = products.product(self.memory)
 
-def attention_of(
-    config: ModelConfig, weights: Tensors, memory: tf.Tensor, masked: tf.Tensor
-) -> Callable[[tf.Tensor], tf.Tensor]:
-    """The function of K queries a sentence [B K, U] -> their contexts [B K, D]; arguments as of `contexts`."""
-    keys, luong = keys_of(weights, memory), config.attention == "luong"
-    v = None if luong else v_of(config, weights)[:, None]
+        def attend(t: Tensor, h: Tensor) -> Tensor:
+            queries = tf.cast(query(t, h), self.keys.dtype)
+            scores = _additive(queries, self.keys, self.v) + self.masked
+            return weigh(t, tf.nn.softmax(scores))
 
-    def attend(queries: tf.Tensor) -> tf.Tensor:
-        queries = tf.reshape(queries, [tf.shape(keys)[0], -1, queries.shape[1]])
-        if v is None:
-            scores = tf.matmul(queries, keys, transpose_b=True)
+        return attend
+
+    def of_words(self, queries: Tensor) -> Tensor:
+        """Return the contexts of all target words, if no state depends on them.
+
+        Args:
+          queries: [B, T, U].
+
+        Returns:
+          [B, T, D] in the dtype of products.
+        """
+        if self.query is None:
+            return self._weighed(self._products_with_keys(queries))
+        queries = _rows(queries, self.query)
+        return self._weighed(_all_additive(queries, self.keys, self.v))
+
+    def of_beams(self, queries: Tensor) -> Tensor:
+        """Return the contexts [B K, D] of K queries per sentence, [B K, U]."""
+        queries = tf.reshape(queries, [tf.shape(self.keys)[0], -1, queries.shape[1]])
+        if self.query is None:
+            scores = self._products_with_keys(queries)
         else:
-            hidden = tf.tanh(
-                _rows(queries, weights[QUERY])[:, :, None] + keys[:, None]
-            )  # [B, K, S, U]
-            scores = tf.reshape(
-                tf.matmul(tf.reshape(hidden, [-1, v.shape[0]]), v), tf.shape(hidden)[:3]
-            )
-        shares = tf.nn.softmax(tf.cast(scores, tf.float32) + masked[:, None])
-        return tf.reshape(
-            tf.matmul(tf.cast(shares, memory.dtype), memory), [-1, memory.shape[2]]
-        )
+            from_queries = _rows(queries, self.query)[:, :, None]
+            hidden = tf.tanh(from_queries + self.keys[:, None])  # [B, K, S, U]
+            scores = _times_v(hidden, self.v, tf.shape(hidden)[:3])
+        return tf.reshape(self._weighed(scores), [-1, self.memory.shape[2]])
 
-    return attend
+    def _products_with_keys(self, queries: Tensor) -> Tensor:
+        return tf.matmul(queries, self.keys, transpose_b=True)
 
-
-def keys_of(weights: Tensors, memory: tf.Tensor) -> tf.Tensor:
-    """[B, S, U]; what is added to every query is added to them."""
-    keys = _rows(memory, weights[MEMORY])
-    return keys + weights["attention/bias"] if "attention/bias" in weights else keys
+    def _weighed(self, scores: Tensor) -> Tensor:
+        """Return the memory's averages [B, T, D] by scores [B, T, S]."""
+        scores = tf.cast(scores, tf.float32) + self.masked[:, None]
+        shares = tf.cast(tf.nn.softmax(scores), self.memory.dtype)
+        return tf.matmul(shares, self.memory)
 
 
-def _rows(x: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
+def _rows(x: Tensor, matrix: Tensor) -> Tensor:
     """[B, S, K] @ [K, N] as one product of all rows."""
     shape = tf.shape(x)
     result = tf.reshape(
@@ -134,58 +141,58 @@ def _rows(x: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
     return result
 
 
-def v_of(config: ModelConfig, weights: Tensors) -> tf.Tensor:
+def _v_of(config: ModelConfig, weights: Tensors) -> Tensor:
     v = weights["attention/v"]
     if not config.normalize_attention:
         return v
-    long = tf.cast(v, tf.float32)
-    return tf.cast(
-        tf.cast(weights["attention/g"], tf.float32) * long / tf.norm(long), v.dtype
-    )
+    precise = tf.cast(v, tf.float32)
+    scaled = tf.cast(weights["attention/g"], tf.float32) * precise / tf.norm(precise)
+    return tf.cast(scaled, v.dtype)
+
+
+def _times_v(x: Tensor, v: Tensor, shape: Tensor) -> Tensor:
+    """Return x [..., U] times v [U], in the shape without U."""
+    rows = tf.reshape(x, [-1, v.shape[0]])
+    return tf.reshape(tf.matmul(rows, v[:, None]), shape)
 
 
 @tf.custom_gradient
-def _additive(
-    query: tf.Tensor, keys: tf.Tensor, v: tf.Tensor
-) -> tuple[tf.Tensor, _Gradients]:
-    """query [B, U], keys [B, S, U], v [U] -> float32 [B, S].
+def _additive(query: Tensor, keys: Tensor, v: Tensor) -> tuple[Tensor, _Gradients]:
+    """Return the scores [B, S] float32 of query [B, U], keys [B, S, U] and v [U].
 
-    The gradient computes tanh again: keeping it would take S times the memory of the step's states.
+    The gradient computes tanh again: keeping it would take S times the memory of the
+    step's states.
     """
 
-    def hidden() -> tf.Tensor:
+    def hidden() -> Tensor:
         return tf.tanh(query[:, None] + keys)
 
-    def times_v(x: tf.Tensor) -> tf.Tensor:
-        return tf.reshape(
-            tf.matmul(tf.reshape(x, [-1, v.shape[0]]), v[:, None]), tf.shape(keys)[:2]
-        )
-
-    def gradient(d: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        y, d_column = hidden(), tf.reshape(tf.cast(d, v.dtype), [-1, 1])
+    def gradient(d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = hidden()
+        d_column = tf.reshape(tf.cast(d, v.dtype), [-1, 1])
         d_hidden = tf.reshape(tf.matmul(d_column, v[None]), tf.shape(keys))
         d_sum = tf.raw_ops.TanhGrad(y=y, dy=d_hidden)
-        d_v = tf.matmul(tf.reshape(y, [-1, v.shape[0]]), d_column, transpose_a=True)[
-            :, 0
-        ]
+        rows = tf.reshape(y, [-1, v.shape[0]])
+        d_v = tf.matmul(rows, d_column, transpose_a=True)[:, 0]
         return tf.reduce_sum(d_sum, axis=1), d_sum, d_v
 
-    return tf.cast(times_v(hidden()), tf.float32), gradient
+    scores = _times_v(hidden(), v, tf.shape(keys)[:2])
+    return tf.cast(scores, tf.float32), gradient
 
 
-def _all_additive(queries: tf.Tensor, keys: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
-    """The scores of all target words, [B, T, S]; word by word, as all at once would take S times T times B times U."""
+def _all_additive(queries: Tensor, keys: Tensor, v: Tensor) -> Tensor:
+    """Return the scores of all target words, [B, T, S].
+
+    Word by word, because all at once would take S times T times B times U.
+    """
     num_words = queries.shape[1] or tf.shape(queries)[1]
     by_word = tf.TensorArray(
         queries.dtype, num_words, element_shape=[queries.shape[0], queries.shape[2]]
     )
     by_word = by_word.unstack(tf.transpose(queries, [1, 0, 2]))
 
-    def body(t: tf.Tensor, scores: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        return t + 1, scores.write(t, _additive(by_word.read(t), keys, v))
+    def step(t: Tensor) -> tuple[tuple[()], list[Tensor]]:
+        return (), [_additive(by_word.read(t), keys, v)]
 
-    scores = tf.TensorArray(tf.float32, num_words, element_shape=keys.shape[:2])
-    _, scores = tf.while_loop(
-        lambda t, _: t < num_words, body, (0, scores), parallel_iterations=1
-    )
-    return tf.transpose(scores.stack(), [1, 0, 2])
+    _, [scores] = scan(step, (), num_words, [tf.TensorSpec(keys.shape[:2])])
+    return tf.transpose(scores, [1, 0, 2])

@@ -15,6 +15,7 @@ B: sentences, D: width of the input, U: units.
 """
 
 import tensorflow as tf
+from tensorflow import Tensor
 
 from rnn_scaling.models.stacks import CellWeights, State
 from rnn_scaling.models.workload import VariableSpec
@@ -32,7 +33,7 @@ def weights(input_dim: int, num_units: int) -> tuple[VariableSpec, ...]:
     )
 
 
-def step(x: tf.Tensor, state: State, weights: CellWeights, forget_bias: float) -> State:
+def step(x: Tensor, state: State, weights: CellWeights, forget_bias: float) -> State:
     """One step of x [B, D] and state (c, h), each [B, U] -> the next c and h."""
     (c, h), (kernel, gain, shift) = state, weights
     units = h.shape[1]
@@ -45,7 +46,7 @@ def step(x: tf.Tensor, state: State, weights: CellWeights, forget_bias: float) -
     return c, tf.sigmoid(o) * tf.tanh(c)
 
 
-def _norm(x: tf.Tensor, gain: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
+def _norm(x: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
     """x [..., U] with mean `shift` and deviation `gain` over its units; computed in float32 at least."""
     dtype = tf.float32 if x.dtype.size < tf.float32.size else x.dtype
     precise, gain, shift = (tf.cast(tensor, dtype) for tensor in (x, gain, shift))

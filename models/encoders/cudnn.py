@@ -24,10 +24,11 @@ Source of the equations: NVIDIA, cuDNN API reference, cudnnRNNMode_t, CUDNN_LSTM
 import itertools
 
 import tensorflow as tf
+from tensorflow import Tensor
 
 from rnn_scaling.models import stacks
 
-Parts = tuple[list[tf.Tensor], list[tf.Tensor]]
+Parts = tuple[list[Tensor], list[Tensor]]
 """Of one cell: input matrices [G*U, in] and recurrent ones [G*U, U]; biases that join to [2*G*U]."""
 
 
@@ -49,12 +50,12 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
 
     def run(
         weights: stacks.Weights,
-        inputs: tf.Tensor,
-        lengths: tf.Tensor,
+        inputs: Tensor,
+        lengths: Tensor,
         initial_state: stacks.State | None,
-        seed: tf.Tensor,
-    ) -> tuple[tf.Tensor, stacks.State]:
-        def rounded(x: tf.Tensor) -> tf.Tensor:
+        seed: Tensor,
+    ) -> tuple[Tensor, stacks.State]:
+        def rounded(x: Tensor) -> Tensor:
             return tf.cast(tf.cast(x, dtype), op_dtype)
 
         batch = tf.shape(inputs)[1 if stack.time_major else 0]
@@ -65,7 +66,7 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
             lengths, inputs.shape[0]
         )
 
-        def to_call(x: tf.Tensor, time_major: bool) -> tf.Tensor:
+        def to_call(x: Tensor, time_major: bool) -> Tensor:
             return x if time_major == call_time_major else stacks.swap_time_and_batch(x)
 
         result = tf.raw_ops.CudnnRNNV3(
@@ -95,7 +96,7 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
     return run
 
 
-def _known_to_be_full(lengths: tf.Tensor, num_steps: int | None) -> bool:
+def _known_to_be_full(lengths: Tensor, num_steps: int | None) -> bool:
     """Whether tracing already shows that every sentence has all the steps."""
     values = tf.get_static_value(lengths)
     return (
@@ -105,7 +106,7 @@ def _known_to_be_full(lengths: tf.Tensor, num_steps: int | None) -> bool:
     )
 
 
-def params(stack: stacks.RecurrentStack, weights: stacks.Weights) -> tf.Tensor:
+def params(stack: stacks.RecurrentStack, weights: stacks.Weights) -> Tensor:
     """cuDNN's flat buffer of all weights; the module's docstring has its layout."""
     matrices, biases = [], []
     for of_cell in weights:

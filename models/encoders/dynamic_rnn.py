@@ -7,6 +7,7 @@ T: steps, B: sentences, D: width of the input, U: units.
 from typing import Any
 
 import tensorflow as tf
+from tensorflow import Tensor
 from tensorflow.python.ops.rnn import (
     dynamic_rnn,
 )  # tf.compat.v1.nn's, without loading the rest of it
@@ -29,8 +30,8 @@ class _Cell:
         return tuple(tf.zeros([batch_size, units], dtype) for units in self.state_size)
 
     def __call__(
-        self, inputs: tf.Tensor, state: stacks.State, scope: Any = None
-    ) -> tuple[tf.Tensor, stacks.State]:
+        self, inputs: Tensor, state: stacks.State, scope: Any = None
+    ) -> tuple[Tensor, stacks.State]:
         state = self._stack.step(inputs, state, self._weights)
         return state[-1], state
 
@@ -42,8 +43,8 @@ class _PaddedCell(_Cell):
     """
 
     def __call__(
-        self, inputs: tf.Tensor, state: stacks.State, scope: Any = None
-    ) -> tuple[tf.Tensor, stacks.State]:
+        self, inputs: Tensor, state: stacks.State, scope: Any = None
+    ) -> tuple[Tensor, stacks.State]:
         left, *before = state
         inside = (left > 0)[:, None]
         after = self._stack.step(inputs, tuple(before), self._weights)
@@ -63,8 +64,8 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
     """
 
     def run_cell(
-        inputs: tf.Tensor,
-        lengths: tf.Tensor,
+        inputs: Tensor,
+        lengths: Tensor,
         state: stacks.State,
         weights: stacks.CellWeights,
     ) -> stacks.CellResult:

@@ -10,17 +10,9 @@ from rnn_scaling.models.kernels import UNIT_TYPES
 from rnn_scaling.verification.reference import cells
 from tests.models import lstm_case
 
-# D, U -> numbers of one cell. GRU: three gates, and a bias more for what the reset gate meets.
-NUM_WEIGHTS = {
-    "lstm": lambda d, u: 4 * u * (d + u + 1),
-    "gru": lambda d, u: 3 * u * (d + u + 1) + u,
-    "layer_norm_lstm": lambda d, u: 4 * u * (d + u) + 2 * 5 * u,
-    "nas": lambda d, u: 8 * u * (d + u),
-}
-
 
 def test_every_cell_of_the_table_is_tested_here():
-    assert set(UNIT_TYPES) == set(cells.CELLS) == set(NUM_WEIGHTS)
+    assert set(UNIT_TYPES) == set(cells.CELLS)
 
 
 @pytest.mark.parametrize("cell", UNIT_TYPES)
@@ -43,20 +35,6 @@ def test_a_step_is_the_cells_equations(tf, cell):
         got, cells.CELLS[cell][0](x, tuple(state), named, 0.7), strict=True
     ):
         np.testing.assert_allclose(part, want, rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("cell", UNIT_TYPES)
-def test_numbers_of_a_stack_are_the_closed_form(tf, cell):
-    stack = lstm_case.make_stack(2, 2, unit_type=cell)
-    names = ["first", "first_back", "second", "second_back"]
-    specs = list(stack.variables(names))
-    assert len({spec.name for spec in specs}) == len(specs) and {
-        spec.kind for spec in specs
-    } == {"dense"}
-    count, d, u = NUM_WEIGHTS[cell], lstm_case.INPUT_DIM, lstm_case.NUM_UNITS
-    assert sum(int(np.prod(spec.shape)) for spec in specs) == 2 * count(
-        d, u
-    ) + 2 * count(2 * u, u)
 
 
 def test_the_gru_is_not_tensorflows_gru_cell(tf):

@@ -140,15 +140,6 @@ def test_a_label_of_no_probability_has_a_finite_exact_loss(tf):
     np.testing.assert_allclose(d_hidden, [[3 * 900.0]])
 
 
-def test_padding_has_no_loss_and_no_gradient(tf):
-
-    hidden, projection, labels, weights = arguments(tf)
-    _, d_hidden, _ = value_and_gradients(tf, total, hidden, projection, labels, weights)
-    padding = np.asarray(weights) == 0
-    assert padding.any() and not np.asarray(d_hidden)[padding].any()
-    assert np.asarray(d_hidden)[~padding].all()
-
-
 @pytest.mark.parametrize("pieces", [False, True])
 @pytest.mark.parametrize("dtype, rtol", [("bfloat16", 0.02), ("float16", 0.003)])
 def test_reduced_precision_rounds_the_products_alone(

@@ -149,32 +149,6 @@ def test_the_buffer_in_cudnns_equations_gives_the_reference(
         np.testing.assert_allclose(words, outputs[:length, sentence], rtol=0, atol=1e-6)
 
 
-@every_cell
-def test_the_gradient_of_the_buffer_comes_back_to_the_weights(tf, cell):
-    """The buffer is linear in the weights but for the forget bias: <d, buffer(w) - buffer(0)> = <gradient of w, w>."""
-    from rnn_scaling.models.encoders import cudnn
-
-    stack = lstm_case.make_stack(2, 2, unit_type=cell)
-    case = lstm_case.make_case(stack)
-    weights = [tuple(map(tf.constant, of_cell)) for of_cell in case.weights]
-    d = tf.constant(np.random.default_rng(1).normal(size=num_params(stack)), tf.float32)
-    with tf.GradientTape() as tape:
-        tape.watch(weights)
-        total = tf.reduce_sum(d * cudnn.params(stack, weights))
-    at_zero = cudnn.params(
-        stack, [tuple(map(tf.zeros_like, of_cell)) for of_cell in weights]
-    )
-    gradients = tape.gradient(total, weights)
-    inner = sum(
-        float(tf.reduce_sum(g * w))
-        for of_cell in zip(gradients, weights)
-        for g, w in zip(*of_cell)
-    )
-    np.testing.assert_allclose(
-        inner, float(total - tf.reduce_sum(d * at_zero)), rtol=1e-4
-    )
-
-
 def trace(tf, stack, case, lengths, run=None):
     """The kernel's graph, and `lstm_case.results` in it; nothing runs."""
     from rnn_scaling.models.encoders import cudnn

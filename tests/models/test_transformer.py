@@ -60,30 +60,6 @@ def test_loss_and_gradients_are_those_of_float64(tf, options):
         ), name
 
 
-def test_a_padded_batch_is_the_sum_of_its_sentences(tf, inputs):
-    workload, weights, rows, batch = inputs
-
-    def of_sentence(b):
-        source, target = (
-            (slice(b, b + 1), slice(int(batch.source_length[b]))),
-            slice(int(batch.target_length[b])),
-        )
-        alone = type(batch)(
-            batch.source[source],
-            batch.source_length[b : b + 1],
-            batch.target_input[b : b + 1, target],
-            batch.target_output[b : b + 1, target],
-            batch.target_length[b : b + 1],
-        )
-        return loss_and_gradients(tf, (workload, weights, rows, alone))
-
-    losses, gradients = zip(*map(of_sentence, range(len(batch.source))))
-    summed = {
-        name: sum(np.asarray(each[name]) for each in gradients) for name in weights
-    }
-    assert_equal(loss_and_gradients(tf, inputs), (sum(map(float, losses)), summed))
-
-
 def test_what_stands_in_the_padding_changes_nothing(tf, inputs):
     workload, weights, rows, batch = inputs
 

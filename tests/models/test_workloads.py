@@ -348,17 +348,6 @@ def test_flops_of_an_item_are_those_of_the_products_in_the_graph(
     )
 
 
-def test_flops_of_a_word_follow_the_share_of_source_words():
-    def per_word(source, target):
-        options = {**vars(MODEL), "src_max_len": source, "tgt_max_len": target}
-        return workloads.flops_per_item(options, (source, target))
-
-    source, target = per_word(1, 0), per_word(0, 1)
-    assert per_word(3, 1) == pytest.approx((3 * source + target) / 4)
-    # One bidirectional layer, 5 + 6 -> 4 * 6; two layers, 5 + 6 and 6 + 6 -> 4 * 6; the projection, 6 -> 17.
-    assert (source, target) == (6 * 2 * 11 * 24, 6 * ((11 + 12) * 24 + 6 * 17))
-
-
 @every_workload
 def test_counts_are_sums_of_the_lengths(tf, name):
     workload, _, _, batch = make_inputs(tf, dataclasses.replace(MODEL, model=name))

@@ -50,10 +50,8 @@ class Corpus:
 def check(data: DataOptions, sides: Sequence[Side]) -> Corpus:
     """Reads every file once and fails on the first that breaks a rule of this module, with a DataError."""
     checked = [_checked_side(data, side) for side in sides]
-    files = {
-        f"{side.name}_file_name": getattr(data, f"{side.name}_file_name")
-        for side in sides
-    }
+    flags = [f"{side.name}_file_name" for side in sides]
+    files = {flag: getattr(data, flag) for flag in flags}
     lines = {path: count_lines(path, flag=flag) for flag, path in files.items()}
     if len(set(lines.values())) > 1:
         counts = ", and ".join(
@@ -88,10 +86,8 @@ def _checked_side(data: DataOptions, side: Side) -> CheckedSide:
                 f"--{flag} names; add the line, give --{flag} the word that the file uses, or raise --{name}_size"
             ) from None
 
-    bos_id, eos_id = (
-        id_of(data.bos, "bos") if side.predicted else None,
-        id_of(data.eos, "eos"),
-    )
+    bos_id = id_of(data.bos, "bos") if side.predicted else None
+    eos_id = id_of(data.eos, "eos")
     if not 0 <= data.unk_id < side.vocab_size:
         raise DataError(
             f"{path}: --unk_id={data.unk_id} is no id of this vocabulary; "

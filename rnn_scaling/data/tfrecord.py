@@ -13,7 +13,7 @@ classes; others, such as bounding boxes, are not read. Files are named train-000
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -34,9 +34,8 @@ _FEATURES = {ENCODED: tf.string, LABEL: tf.int64}
 # An error of TensorFlow that quotes a record is a UnicodeDecodeError in Python, unless
 # the record happens to be UTF-8.
 PARSE_ERRORS = (tf.errors.OpError, UnicodeDecodeError)
-_WALKED_BYTES = (
-    1 << 30
-)  # of all files together, whose lengths are checked before the run
+# Of all files together. Lengths in larger sets are checked when a file is opened.
+_WALKED_BYTES = 1 << 30
 _LONGEST_BROKEN = 1 << 30  # bytes that TensorFlow can reserve on every machine
 
 
@@ -60,10 +59,8 @@ def build(feed: Feed) -> Source:
             image, seed
         ) / 127.5 - 1.0, label - 1
 
-    batch_size, batches_a_step = (
-        feed.pipeline_batch_sizes[0],
-        1 if feed.split else len(feed.devices),
-    )
+    batch_size = feed.pipeline_batch_sizes[0]
+    batches_a_step = 1 if feed.split else len(feed.devices)
     with tf.device(pipeline.host_of(feed.devices[0])):
         # In batches, as the records of other workers and of steps before a checkpoint are not decoded.
         batches = (
@@ -84,12 +81,13 @@ def build(feed: Feed) -> Source:
 
 def _records(paths: Sequence[str], feed: Feed) -> tf.data.Dataset:
     options = feed.options
-    names, open_files = tf.data.Dataset.from_tensor_slices(paths), 1
+    names = tf.data.Dataset.from_tensor_slices(paths)
+    open_files = 1
     if not options.disable_shuffle:
-        names, open_files = (
-            names.shuffle(len(paths), seed=feed.seed),
-            min(_OPEN_FILES, len(paths)),
-        )
+        names = names.shuffle(len(paths), seed=feed.seed)
+        open_files = min(_OPEN_FILES, len(paths))
+    if not _are_walked(paths):
+        names = names.map(pipeline.as_written(_checked_name))
     records = names.interleave(
         pipeline.as_written(
             lambda name: tf.data.TFRecordDataset(name, buffer_size=_BUFFER_BYTES)
@@ -145,19 +143,45 @@ def _check(paths: Sequence[str], num_classes: int) -> None:
       DataError: If a file has no record, or its first one is not of an image, or if a
         length in the files would end the process.
     """
+    _refuse(paths, lambda path: _fault_of_first(path, num_classes))
+    if _are_walked(paths):
+        _refuse(paths, _fault_of_lengths)
+
+
+def _refuse(paths: Sequence[str], fault_of: Callable[[str], str]) -> None:
     for path in paths:
         try:
-            fault = _fault_of_first(path, num_classes)
+            fault = fault_of(path)
         except OSError as error:
             raise _cannot_be_read(path, error) from None
         if fault:
             raise DataError(f"{path}: {fault}")
-    if sum(os.path.getsize(path) for path in paths) > _WALKED_BYTES:
-        return
-    for path in paths:
-        for number, frame in enumerate(tfrecord_frames.frames(path)):
-            if frame.is_broken and frame.length > _LONGEST_BROKEN:
-                raise DataError(f"{path}: record {number} {_DAMAGED}")
+
+
+def _are_walked(paths: Sequence[str]) -> bool:
+    """Return whether the lengths in all files are checked before the run."""
+    return sum(os.path.getsize(path) for path in paths) <= _WALKED_BYTES
+
+
+def _fault_of_lengths(path: str) -> str:
+    """Return the first record whose length would end the process, or an empty text."""
+    for number, frame in enumerate(tfrecord_frames.frames(path)):
+        if frame.is_broken and frame.length > _LONGEST_BROKEN:
+            return f"record {number} {_DAMAGED}"
+    return ""
+
+
+def _checked_name(name: tf.Tensor) -> tf.Tensor:
+    """Return the name of a file; fail if a length in it would end the process."""
+
+    def check(path: bytes) -> bytes:
+        file = os.fsdecode(path)
+        fault = _fault_of_lengths(file)
+        if fault:
+            raise DataError(f"{file}: {fault}")
+        return path
+
+    return tf.ensure_shape(tf.numpy_function(check, [name], tf.string), [])
 
 
 def _fault_of_first(path: str, num_classes: int) -> str:

@@ -164,25 +164,3 @@ def test_input_and_step_of_10_ms_take_10_ms_with_prefetch_and_20_without(
     assert samples == list(
         range(STEPS * sum(batch_sizes))
     )  # each once, in order, none left at the end
-
-
-@pytest.mark.parametrize(
-    "log, expected_ms",
-    [
-        ("i+0 i-0 s+0 s-0 i+1 i-1 s+1 s-1", 40),
-        ("i+0 i-0 s+0 i+1 i-1 s-0 s+1 s-1", 30),
-        ("i+0 i-0 i+1 i-1 s+0 s-0 s+1 s-1", 30),  # made before the step began
-    ],
-)
-def test_the_fake_clock_follows_what_waited_for_what(log, expected_ms):
-    stages = {"i": "input", "s": "step"}
-    assert (
-        elapsed_ms(
-            [
-                Event(stages[word[0]], int(word[2]), word[1] == "+")
-                for word in log.split()
-            ],
-            1,
-        )
-        == expected_ms
-    )

@@ -41,37 +41,6 @@ def test_the_sample_is_small_and_passes_the_check():
     assert 500 < len(checked.sides[0].words) < 2000
 
 
-def test_lengths_vary_and_some_words_are_unknown():
-    sentences = [line.split() for line in read(SAMPLE, "train.src").splitlines()]
-    assert {len(words) for words in sentences} >= set(range(1, 31))
-    unknown = {word for words in sentences for word in words} - set(
-        read(SAMPLE, "vocab.src").split()
-    )
-    assert unknown
-
-
-def test_the_target_is_a_function_of_the_source():
-    sources, targets = (
-        read(SAMPLE, name).decode().splitlines() for name in ("train.src", "train.tgt")
-    )
-    seen: dict[str, str] = {}
-    assert all(
-        seen.setdefault(source, target) == target
-        for source, target in zip(sources, targets)
-    )
-    # The first word of a two-word sentence is translated as it is alone.
-    alone = {source: target for source, target in seen.items() if " " not in source}
-    pairs = [
-        source
-        for source in seen
-        if source.count(" ") == 1 and set(source.split()) <= set(alone)
-    ]
-    assert len(pairs) >= 5
-    for source in pairs:
-        first, second = source.split()
-        assert seen[source] == f"{alone[second]} {alone[first]}"
-
-
 def test_every_word_of_the_lexicon_is_another():
     for syllables in (make_corpus._SRC_SYLLABLES, make_corpus._TGT_SYLLABLES):
         assert (

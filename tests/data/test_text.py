@@ -176,18 +176,6 @@ def words_of(line):
     ).words_of(line)
 
 
-@pytest.mark.parametrize("line", NASTY)
-def test_check_leaves_out_the_lines_without_a_word(tmp_path, line):
-    from rnn_scaling.data import corpus
-
-    alone = DataOptions(**write(tmp_path, [(line, "w1")]))
-    if words_of(line):
-        assert corpus.check(alone, SIDES).num_pairs == 1
-    else:
-        with pytest.raises(corpus.DataError, match="no line that has a word"):
-            corpus.check(alone, SIDES)
-
-
 def test_pipeline_and_reference_agree_on_words(tf, devices, tmp_path):
     follows = (
         "w7"  # after each line, which tells whether the pipeline left that one out
@@ -278,17 +266,6 @@ def test_files_without_a_last_newline_and_with_crlf(tf, devices, tmp_path):
     [[batch]] = run_steps(tf, build(files, devices[:1], num_buckets=1), 1)
     assert batch.source.tolist() == [[4, EOS], [6, 7]]
     assert batch.target_output.tolist() == [[5, EOS], [8, EOS]]
-
-
-@pytest.mark.parametrize(
-    "src,tgt,n,width",
-    [(30, 30, 5, 6), (30, 31, 5, 7), (50, 20, 5, 10), (3, 2, 10, 1), (9, 9, 1, 9)],
-)
-def test_bucket_width(src, tgt, n, width):
-    from rnn_scaling.data import text
-
-    assert text.bucket_width((src, tgt), n) == width
-    assert (max(src, tgt) - 1) // width < n
 
 
 def test_a_broken_corpus_is_refused(tf, devices, tmp_path):

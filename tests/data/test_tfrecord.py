@@ -295,6 +295,20 @@ def test_a_length_beyond_the_file_is_refused(
         assert "\n" not in line
 
 
+def test_a_length_beyond_the_file_of_a_large_set_ends_no_process(
+    tf, devices, tmp_path, records, monkeypatch
+):
+    monkeypatch.setattr(tfrecord, "_WALKED_BYTES", 0)
+    path = tmp_path / "train-00000-of-00001"
+    good = framed(records["good"])
+    path.write_bytes(good * 2 + framed(records["good"], 2**40) + good)
+    source = build(tmp_path, devices[:1])
+    with pytest.raises(tf.errors.OpError, match="IteratorGetNext") as failed:
+        run_steps(tf, source, 3)
+    found = tfrecord.find_fault(options_of(tmp_path), failed.value)
+    assert found.startswith(f"{path}: record 2 is truncated or corrupt")
+
+
 @pytest.mark.parametrize("position", [0, 2])
 @pytest.mark.parametrize("broken", [b"\x01", b"\0" * 64, b"\x1f\x8b\x08" * 9])
 def test_what_is_no_frame_is_found_for_any_error(

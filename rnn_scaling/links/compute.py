@@ -72,7 +72,7 @@ class ComputeWork:
         """Traces and finds how many products make a repeat of TARGET_S; returns the seconds of one."""
         self.seconds()
         shortest = min(self.seconds() for _ in range(rounds.WARM_CALLS - 1))
-        self.calls = max(1, min(MOST_CALLS, int(TARGET_S / max(shortest, 1e-9))))
+        self.calls = rounds.calls_of(shortest, TARGET_S, MOST_CALLS)
         return shortest
 
 
@@ -89,10 +89,10 @@ def measure(
 
     shapes: by increasing operations. cores_per_device: of a CPU device; 0 of GPUs.
     """
-    work: dict[str, list[ComputeWork]] = {}
+    work: dict[str, list[ComputeWork]] = {dtype: [] for dtype in dtypes}
     notes: dict[str, tuple[str, ...]] = {}
-    for dtype in dtypes:
-        work[dtype], rate = [], 0.0
+    for dtype, of_type in work.items():
+        rate = 0.0
         for shape in shapes:
             if rate and gemm.flops(shape) / rate > LONGEST_S:
                 notes[dtype] = (
@@ -100,23 +100,30 @@ def measure(
                 )
                 break
             tell(0, repeats, f"products of {dtype}, first calls")
-            work[dtype].append(ComputeWork(devices, shape, dtype))
-            rate = gemm.flops(shape) / work[dtype][-1].warm_up()
-    everything = [task for of_type in work.values() for task in of_type]
-    calls = [task.seconds for task in everything]
-    what = "matrix products"
-    times = rounds.in_rounds(
-        calls, repeats, BUDGET_S, after_round=lambda done, _: tell(done, repeats, what)
+            of_type.append(ComputeWork(devices, shape, dtype))
+            rate = gemm.flops(shape) / of_type[-1].warm_up()
+    jobs = [job for of_type in work.values() for job in of_type]
+    times = iter(
+        rounds.in_rounds(
+            jobs,
+            repeats,
+            BUDGET_S,
+            lambda done, _: tell(done, repeats, "matrix products"),
+        )
     )
-    products = iter(
-        Product(task.shape, tuple(seconds), task.calls)
-        for task, seconds in zip(everything, times)
-    )
-    by_type = {
-        dtype: tuple(next(products) for _ in of_type) for dtype, of_type in work.items()
-    }
-    common = len(devices), cores_per_device, onednn
-    return [
-        Gemm(dtype, *common, made, notes.get(dtype, ()))
-        for dtype, made in by_type.items()
-    ]
+    made = []
+    for dtype, of_type in work.items():
+        products = tuple(
+            Product(job.shape, tuple(next(times)), job.calls) for job in of_type
+        )
+        made.append(
+            Gemm(
+                dtype,
+                len(devices),
+                cores_per_device,
+                onednn,
+                products,
+                notes.get(dtype, ()),
+            )
+        )
+    return made

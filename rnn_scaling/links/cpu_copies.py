@@ -42,8 +42,8 @@ def measure(
         address(run()) != address(variable.read_value()) for run, variable in made
     ]
     name = "logical CPU 0 to logical CPU 1"
-    calls = {name: [(size, run) for size, (run, _) in zip(sizes, made)]}
-    points = rounds.measured_points(calls, repeats, BUDGET_S, tell, "copies")
+    jobs = {name: [(size, rounds.prepared(run)) for size, (run, _) in zip(sizes, made)]}
+    points = rounds.measured_points(jobs, repeats, BUDGET_S, tell, "copies")
     return [
         Series(
             COPY,

@@ -12,7 +12,6 @@ import contextlib
 import ctypes
 import ctypes.util
 import dataclasses
-import functools
 import importlib.util
 import threading
 import time
@@ -25,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from rnn_scaling.links import rounds
-from rnn_scaling.links.series import COPY, Point, Series
+from rnn_scaling.links.series import COPY, Series
 from rnn_scaling.system.machine.gpus import DeviceError
 
 BUDGET_S = 2.0  # of one size of one link
@@ -67,6 +66,8 @@ _ARGUMENTS = {
 }
 
 Enqueue = Callable[[int, int], None]  # (bytes, stream)
+Lane = tuple[int, Enqueue]
+"""The device of a stream, and what puts one copy into the stream."""
 
 
 def find_library() -> Any:
@@ -184,8 +185,7 @@ class Cuda:
 @dataclasses.dataclass(frozen=True)
 class Link:
     name: str
-    # For each direction at once, (device of its stream, what puts one copy into the stream).
-    lanes: tuple[tuple[int, Enqueue], ...]
+    lanes: tuple[Lane, ...]  # one for each direction at once
     by_events: bool = (
         True  # timed by the GPU; False: by the host's clock, a thread a lane
     )
@@ -233,58 +233,63 @@ class Buffers:
 def links(
     buffers: Buffers, devices: Sequence[int], origin: int | None = None
 ) -> list[Link]:
-    """The links of each device with the host and within itself; or those of GPU `origin` with the others."""
-    if origin is not None:
-        return [
-            link
-            for peer in devices
-            if peer != origin
-            for link in _between(buffers, origin, peer)
-        ]
-    made = []
+    """Return the links of the devices.
+
+    Args:
+      buffers: Where the copies start and end.
+      devices: The GPUs.
+      origin: The GPU whose links to the others are returned. If None, the links of
+        each device with the host and within itself are.
+    """
+    found: list[Link] = []
     for d in devices:
         here = buffers.device[d]
-        for memory, host, by_events in (
-            ("pinned", buffers.pinned, True),
-            ("pageable", buffers.pageable, False),
+        if origin is not None:
+            if d != origin:
+                found += _between(buffers, origin, d)
+            continue
+        for memory, host in (
+            ("pinned", buffers.pinned),
+            ("pageable", buffers.pageable),
         ):
-            to = (d, buffers.copy(here[0], host[0], HOST_TO_DEVICE))
-            back = (d, buffers.copy(host[1], here[1], DEVICE_TO_HOST))
-            made.append(Link(f"host to GPU {d}, {memory}", (to,)))
-            made.append(Link(f"GPU {d} to host, {memory}", (back,)))
-            made.append(
-                Link(
-                    f"host and GPU {d}, both ways, {memory}",
-                    (to, back),
-                    by_events,
-                    traffic=2,
-                )
+            found += _both_ways(
+                (f"host to GPU {d}, {memory}", f"GPU {d} to host, {memory}"),
+                f"host and GPU {d}, both ways, {memory}",
+                (d, buffers.copy(here[0], host[0], HOST_TO_DEVICE)),
+                (d, buffers.copy(host[1], here[1], DEVICE_TO_HOST)),
+                by_events=memory == "pinned",
             )
         inside = (d, buffers.copy(here[1], here[0], DEVICE_TO_DEVICE))
-        made.append(
-            Link(
-                f"within GPU {d}",
-                (inside,),
-                traffic=2,
-                note="each byte counts twice: read and written",
-            )
-        )
-    return made
+        note = "each byte counts twice: read and written"
+        found.append(Link(f"within GPU {d}", (inside,), traffic=2, note=note))
+    return found
+
+
+def _both_ways(
+    one_way: tuple[str, str],
+    both_ways: str,
+    there: Lane,
+    back: Lane,
+    by_events: bool = True,
+    note: str = "",
+) -> list[Link]:
+    """Return the links of two ends: each way, and both at once."""
+    return [
+        Link(one_way[0], (there,), note=note),
+        Link(one_way[1], (back,), note=note),
+        Link(both_ways, (there, back), by_events, traffic=2, note=note),
+    ]
 
 
 def _between(buffers: Buffers, a: int, b: int) -> list[Link]:
     direct = [buffers.cuda.enable_peer_access(*pair) for pair in ((a, b), (b, a))]
-    how = "peer access" if all(direct) else NO_PEER_ACCESS
-    there = (a, buffers.peer_copy(buffers.device[b][0], b, buffers.device[a][0], a))
-    back = (b, buffers.peer_copy(buffers.device[a][1], a, buffers.device[b][1], b))
-    one_way = [
-        Link(f"GPU {a} to GPU {b}", (there,), note=how),
-        Link(f"GPU {b} to GPU {a}", (back,), note=how),
-    ]
-    return [
-        *one_way,
-        Link(f"GPU {a} and GPU {b}, both ways", (there, back), traffic=2, note=how),
-    ]
+    return _both_ways(
+        (f"GPU {a} to GPU {b}", f"GPU {b} to GPU {a}"),
+        f"GPU {a} and GPU {b}, both ways",
+        (a, buffers.peer_copy(buffers.device[b][0], b, buffers.device[a][0], a)),
+        (b, buffers.peer_copy(buffers.device[a][1], a, buffers.device[b][1], b)),
+        note="peer access" if all(direct) else NO_PEER_ACCESS,
+    )
 
 
 def measure(
@@ -302,37 +307,39 @@ def measure(
     """
     with contextlib.ExitStack() as stack:
         buffers = Buffers(cuda, devices, max(sizes), stack)
-        all_links = links(buffers, devices, origin)
-        ways = [_Way(cuda, link, stack) for link in all_links]
-        plan = [(way, size, way.calls(size)) for way in ways for size in sizes]
-        work = [
-            functools.partial(way.seconds, size, calls) for way, size, calls in plan
-        ]
-        times = rounds.in_rounds(
-            work,
-            repeats,
-            BUDGET_S,
-            after_round=lambda done, _: tell(done, repeats, "copies"),
-        )
+        measured = {link.name: link for link in links(buffers, devices, origin)}
+        jobs = {}
+        for name, link in measured.items():
+            way = _Way(cuda, link, stack)
+            jobs[name] = [(size, way.prepared(size)) for size in sizes]
+        points = rounds.measured_points(jobs, repeats, BUDGET_S, tell, "copies")
         errors = _arrival_errors(buffers, devices, stack, origin)
-    made = []
-    for number, link in enumerate(all_links):
-        rows = range(number * len(sizes), (number + 1) * len(sizes))
-        points = tuple(Point(plan[i][1], tuple(times[i]), plan[i][2]) for i in rows)
-        notes = tuple(
-            note for note in (link.note, "" if link.by_events else HOST_CLOCK) if note
-        )
-        made.append(
+    series = []
+    for name, link in measured.items():
+        notes = (link.note, "" if link.by_events else HOST_CLOCK)
+        series.append(
             Series(
                 COPY,
-                link.name,
-                points,
+                name,
+                points[name],
                 link.traffic,
-                notes=notes,
-                error=errors.get(link.name, ""),
+                notes=tuple(filter(None, notes)),
+                error=errors.get(name, ""),
             )
         )
-    return made
+    return series
+
+
+@dataclasses.dataclass(frozen=True)
+class _SizedCopy:
+    """One size of a link; see `rounds.Job`."""
+
+    way: "_Way"
+    size: int
+    calls: int = 1
+
+    def seconds(self) -> float:
+        return self.way.seconds(self.size, self.calls)
 
 
 class _Way:
@@ -350,12 +357,11 @@ class _Way:
             stack.enter_context(cuda.event(device)) for device, _ in link.lanes[1:]
         ]
 
-    def calls(self, size: int) -> int:
-        """Warms up; returns how many copies in a row make one repeat."""
+    def prepared(self, size: int) -> _SizedCopy:
+        """Warm up, and find how many copies in a row make one repeat."""
         self.seconds(size, 1)
-        return max(
-            1, min(MOST_CALLS, int(rounds.TARGET_S / max(self.seconds(size, 1), 1e-9)))
-        )
+        calls = rounds.calls_of(self.seconds(size, 1), most_calls=MOST_CALLS)
+        return _SizedCopy(self, size, calls)
 
     def seconds(self, size: int, calls: int) -> float:
         """Seconds of one copy, the mean of `calls` in a row; of all directions together."""
@@ -388,7 +394,7 @@ class _Way:
     def _on_host(self, size: int, calls: int) -> float:
         start = threading.Barrier(len(self._streams))
 
-        def run(lane: tuple[int, Enqueue], stream: int) -> tuple[float, float]:
+        def run(lane: Lane, stream: int) -> tuple[float, float]:
             start.wait()
             self._cuda.use(lane[0])
             began = (
@@ -416,7 +422,7 @@ def _arrival_errors(
     pattern = np.random.default_rng(1).integers(0, 256, buffers.num_bytes, np.uint8)
     sent, back = buffers.pinned
 
-    def wrong(*steps: tuple[int, Enqueue]) -> int:
+    def wrong(*steps: Lane) -> int:
         np.add(
             pattern, 1, out=pattern
         )  # every byte differs from the last check's, which may still be in the buffers
@@ -432,32 +438,23 @@ def _arrival_errors(
         )
         return int(np.count_nonzero(got != pattern))
 
-    up = {
-        d: (d, buffers.copy(buffers.device[d][0], sent, HOST_TO_DEVICE))
-        for d in devices
-    }
-    down = {
-        d: (d, buffers.copy(back, buffers.device[d][0], DEVICE_TO_HOST))
-        for d in devices
-    }
+    wrong_bytes = f"wrong bytes of {buffers.num_bytes}"
+    up = {}
+    down = {}
+    for d in devices:
+        here = buffers.device[d][0]
+        up[d] = (d, buffers.copy(here, sent, HOST_TO_DEVICE))
+        down[d] = (d, buffers.copy(back, here, DEVICE_TO_HOST))
+        if origin is None and (count := wrong(up[d], down[d])):
+            errors[f"host to GPU {d}, pinned"] = (
+                f"{count} {wrong_bytes} after a copy and back"
+            )
     if origin is None:
-        for d in devices:
-            if count := wrong(up[d], down[d]):
-                errors[f"host to GPU {d}, pinned"] = (
-                    f"{count} wrong bytes of {buffers.num_bytes} after a copy and back"
-                )
         return errors
     others = [peer for peer in devices if peer != origin]
-    for a, b in [
-        *((origin, peer) for peer in others),
-        *((peer, origin) for peer in others),
-    ]:
-        across = (
-            a,
-            buffers.peer_copy(buffers.device[b][0], b, buffers.device[a][0], a),
-        )
-        if count := wrong(up[a], across, down[b]):
-            errors[f"GPU {a} to GPU {b}"] = (
-                f"{count} wrong bytes of {buffers.num_bytes}"
-            )
+    pairs = [(origin, peer) for peer in others] + [(peer, origin) for peer in others]
+    for a, b in pairs:
+        copy = buffers.peer_copy(buffers.device[b][0], b, buffers.device[a][0], a)
+        if count := wrong(up[a], (a, copy), down[b]):
+            errors[f"GPU {a} to GPU {b}"] = f"{count} {wrong_bytes}"
     return errors

@@ -41,8 +41,9 @@ def transfer(kernel: str, buffers: _Buffers) -> Callable[[int], None]:
     calls = {
         "copy": (libc.memcpy, (target, source)),
         "read": (libc.memchr, (source, ABSENT)),
+        "write": (libc.memset, (target, FILL)),
     }
-    function, arguments = (calls | {"write": (libc.memset, (target, FILL))})[kernel]
+    function, arguments = calls[kernel]
     function.restype = ctypes.c_void_p
     return lambda num_bytes: function(*arguments, ctypes.c_size_t(num_bytes))
 
@@ -101,17 +102,16 @@ def measure(
     os.sched_setaffinity(0, {cores[0]})
     try:
         buffers = _Buffers(max(sizes))
-        calls: dict[tuple[str, int], list[tuple[int, rounds.Call]]] = {}
+        jobs: dict[tuple[str, int], list[tuple[int, rounds.Job]]] = {}
         for kernel in TRAFFIC:
             move = transfer(kernel, buffers)
-            calls[kernel, 1] = [(size, functools.partial(move, size)) for size in sizes]
-            shared = [size for size in sizes if size >= SMALLEST_SHARED]
-            if crew is not None and shared:
-                calls[kernel, len(cores)] = [
-                    (size, functools.partial(crew.move, kernel, size))
-                    for size in shared
-                ]
-        points = rounds.measured_points(calls, repeats, BUDGET_S, tell, "host memory")
+            for size in sizes:
+                job = rounds.prepared(functools.partial(move, size))
+                jobs.setdefault((kernel, 1), []).append((size, job))
+                if crew is not None and size >= SMALLEST_SHARED:
+                    job = rounds.prepared(functools.partial(crew.move, kernel, size))
+                    jobs.setdefault((kernel, len(cores)), []).append((size, job))
+        points = rounds.measured_points(jobs, repeats, BUDGET_S, tell, "host memory")
     finally:
         os.sched_setaffinity(0, cores)
         if crew is not None:

@@ -138,9 +138,7 @@ def measure(
         tell(done, repeats, name)
         keep(series(times, unknown))
 
-    times = rounds.in_rounds(
-        [job.seconds for job in jobs], repeats, BUDGET_S, after_round=after_round
-    )
+    times = rounds.in_rounds(jobs, repeats, BUDGET_S, after_round)
     if not compare:
         return series(times, unknown)
     tell(repeats, repeats, f"{name}, comparing the sums")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -171,15 +172,15 @@ def test_rounds_interleave_and_end_at_the_budget():
     order, times = [], {"a": 1.0, "b": 10.0}
 
     def job(name):
-        return lambda: order.append(name) or times[name]
+        return SimpleNamespace(seconds=lambda: order.append(name) or times[name])
 
     done = []
     found = rounds.in_rounds(
-        [job("a"), job("b")], 6, 25.0, after_round=lambda n, seen: done.append(n)
+        [job("a"), job("b")], 6, 25.0, lambda n, seen: done.append(n)
     )
     assert found == [[1.0] * 6, [10.0] * 3] and done == [1, 2, 3, 4, 5, 6]
     assert all(set(order[i : i + 2]) == {"a", "b"} for i in (0, 2, 4))
-    again = rounds.in_rounds([job("a"), job("b")], 2, 0.0, fewest=4)
+    again = rounds.in_rounds([job("a"), job("b")], 2, 0.0)
     assert [len(each) for each in again] == [2, 2]
 
 
@@ -188,10 +189,9 @@ def test_short_calls_are_repeated_within_a_repeat():
     job = rounds.prepared(lambda: None, clock=now)
     assert job.calls == 19 or job.calls == 20
     calls = []
-    counted = rounds.RoundJob(lambda: calls.append(1), 10)
-    assert counted.seconds(clock=itertools.count(0.0, 5.0).__next__) == pytest.approx(
-        0.5
-    )
+    ticks = itertools.count(0.0, 5.0).__next__
+    counted = rounds.RoundJob(lambda: calls.append(1), 10, ticks)
+    assert counted.seconds() == pytest.approx(0.5)
     assert len(calls) == 11  # one before the clock starts
     long = rounds.prepared(lambda: None, clock=itertools.count(0.0, 1.0).__next__)
     assert long.calls == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 from rnn_scaling.links import gemm, picture, plan, processes, series, table
 from rnn_scaling.links.gemm import Gemm
-from rnn_scaling.links.plan import Plan
+from rnn_scaling.links.plan import NOTHING, LinkTask, Plan
 from rnn_scaling.links.processes import WorkerOutcome
 from rnn_scaling.links.series import Series
 from rnn_scaling.links.table import Measurements
@@ -19,7 +19,6 @@ from rnn_scaling.system.files.terminal import Board
 from rnn_scaling.system.machine import peaks, topology
 
 SCHEMA = "rnn_scaling.links/1"
-NOTHING = "nothing"  # the series of the call in which nothing is exchanged
 LAYOUT = "{desc} |{bar}| {percentage:.0f} %, {elapsed} so far, {remaining} left"
 
 
@@ -28,7 +27,9 @@ def measure(wanted: Plan, worker: Sequence[str]) -> Measurements:
 
     Ctrl-C or SIGTERM ends the process that is measuring and all that would follow.
     """
-    total, outcomes = len(wanted.tasks), list[tuple[str, WorkerOutcome]]()
+    total = len(wanted.tasks)
+    outcomes: list[tuple[LinkTask, WorkerOutcome]] = []
+    hung: set[str] = set()
     board = Board(total, LAYOUT, enabled=wanted.options.progress, leave=False)
 
     def tell(done: int, rounds: int, what: str) -> None:
@@ -37,24 +38,21 @@ def measure(wanted: Plan, worker: Sequence[str]) -> Measurements:
     interrupted = ""
     try:
         for task in wanted.tasks:
-            if any(
-                name == _name(task) and outcome.timed_out for name, outcome in outcomes
-            ):
+            if task.series in hung:
                 continue
             tell(0, 1, task.what)
             if not board.has_bar:
                 board.line(f"{len(outcomes) + 1}/{total}: {task.what}")
+            timeout_s = wanted.options.timeout
             try:
-                outcome = processes.run(
-                    task.request, wanted.options.timeout, tell, worker
-                )
-            except (
-                OSError
-            ) as e:  # no room for its files: what was measured before is not lost
-                outcome = WorkerOutcome(
-                    error=f"{e.filename or 'its process'}: {e.strerror or e}"
-                )
-            outcomes.append((_name(task), outcome))
+                outcome = processes.run(task.request, timeout_s, tell, worker)
+            except OSError as e:
+                # No room for its files: what was measured before is not lost.
+                reason = f"{e.filename or 'its process'}: {e.strerror or e}"
+                outcome = WorkerOutcome(error=reason)
+            outcomes.append((task, outcome))
+            if outcome.timed_out:
+                hung.add(task.series)
             for line in _outcome_lines(outcome, task.what):
                 board.line(f"  {line}")
     except KeyboardInterrupt:
@@ -90,54 +88,44 @@ def _line(measured: Series) -> str:
     return f"{measured.name}: {rate}{1e6 * first.median_s:.3g} us at {series.size_text(first.num_bytes)}"
 
 
-def _name(task: plan.LinkTask) -> str:
-    return (
-        (task.request.get("algorithm") or NOTHING)
-        if task.request["what"] == "all_reduce"
-        else task.what
-    )
-
-
 def collect(
-    outcomes: Sequence[tuple[str, WorkerOutcome]], wanted: Plan
+    outcomes: Sequence[tuple[LinkTask, WorkerOutcome]], wanted: Plan
 ) -> Measurements:
-    """All series, the passes of an algorithm as one."""
+    """Return all series, the passes of an algorithm as one."""
     parts: dict[str, list[Series]] = {}
     gradient_bytes: dict[str, int] = {}
-    for name, outcome in outcomes:
+    products: list[Gemm] = []
+    for task, outcome in outcomes:
+        products += outcome.products
         gradient_bytes.update(outcome.gradient_bytes)
-        is_all_reduce = name in {
-            _name(t) for t in wanted.tasks if t.request["what"] == "all_reduce"
-        }
+        is_all_reduce = task.request["what"] == plan.ALL_REDUCE
         for measured in outcome.series:
-            error = outcome.error if is_all_reduce and outcome.error else measured.error
-            parts.setdefault(measured.name, []).append(
-                dataclasses.replace(measured, error=error)
-            )
+            if is_all_reduce and outcome.error:
+                measured = dataclasses.replace(measured, error=outcome.error)
+            parts.setdefault(measured.name, []).append(measured)
         if outcome.error and not (outcome.series and is_all_reduce):
-            kind = series.ALL_REDUCE if is_all_reduce else series.COPY
             failed = Series(
-                kind,
-                name,
+                series.ALL_REDUCE if is_all_reduce else series.COPY,
+                task.series,
                 ranks=wanted.num_devices if is_all_reduce else 0,
                 error=outcome.error,
             )
-            parts.setdefault(name, []).append(failed)
+            parts.setdefault(task.series, []).append(failed)
     # The algorithms in the order of the flag, whatever the order of the passes.
     joined = {name: series.joined(part) for name, part in parts.items()}
     nothing = joined.pop(NOTHING, None)
     if nothing is not None and nothing.error:
-        joined[NOTHING] = dataclasses.replace(
-            nothing, points=()
-        )  # named as failed, and no algorithm for that
-    products = tuple(product for _, outcome in outcomes for product in outcome.products)
-    known = (
+        # Named as failed, and no algorithm for that.
+        joined[NOTHING] = dataclasses.replace(nothing, points=())
+    return Measurements(
+        wanted.devices,
         tuple(joined.values()),
         nothing,
         wanted.left_out,
         tuple(gradient_bytes.items()),
+        _topology(),
+        products=tuple(products),
     )
-    return Measurements(wanted.devices, *known, _topology(), products=products)
 
 
 def _topology() -> str:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.config import all_reduce_spec, flags
@@ -10,7 +10,12 @@ from rnn_scaling.config import run_config as config
 from rnn_scaling.config.flags import option
 from rnn_scaling.config.registry import ALL_REDUCES
 from rnn_scaling.config.run_config import pool_sizes
-from rnn_scaling.links.series import FLOAT32_BYTES, size_text, sizes_between
+from rnn_scaling.links.series import (
+    FLOAT32_BYTES,
+    counted,
+    size_text,
+    sizes_between,
+)
 from rnn_scaling.system.machine import system
 from rnn_scaling.system.machine.cores import available_cores
 from rnn_scaling.system.machine.gpus import (
@@ -19,12 +24,13 @@ from rnn_scaling.system.machine.gpus import (
     visible_gpus,
 )
 
-MEMORY, COPIES, COMPUTE, ALL_REDUCE = PARTS = (
-    "memory",
-    "copies",
-    "compute",
-    "all_reduce",
-)
+MEMORY = "memory"
+COPIES = "copies"
+COMPUTE = "compute"
+ALL_REDUCE = "all_reduce"
+PARTS = (MEMORY, COPIES, COMPUTE, ALL_REDUCE)
+NOTHING = "nothing"  # the series of the call in which nothing is exchanged
+ALL_REDUCE_TITLE = "all-reduce"
 ALL = "all"
 FINE_STEP = 2  # between sizes of memory and copies, which cost little: a fit is as good as it has points
 SMALLEST_MEMORY = 1024  # below, one sees the call from Python alone
@@ -98,9 +104,15 @@ class LinkOptions:
 
 @dataclasses.dataclass(frozen=True)
 class LinkTask:
-    """One process: `what` in words, and what `worker.main` is asked for."""
+    """One process of the measurement.
+
+    what: The task in words.
+    series: The name of the series that it measures, if it measures one.
+    request: What `worker.main` is asked for.
+    """
 
     what: str
+    series: str
     request: Mapping[str, Any]
 
 
@@ -117,81 +129,85 @@ class Plan:
 
 
 def make(words: Sequence[str]) -> Plan:
-    """What the command line asks for on this machine. Raises FlagErrors naming everything that is wrong."""
-    num_gpus, cores = visible_gpus(), available_cores()
+    """Plan what the command line asks for on this machine.
+
+    Raises:
+      FlagErrors: With everything that is wrong.
+      OSError: If the system does not tell how much memory is free.
+      DeviceError: If nvidia-smi does not tell how much a GPU has free.
+    """
+    num_gpus = visible_gpus()
+    num_cores = len(available_cores())
     given, lines = flags.parsed(words, flags.fields([LinkOptions]))
     asked = LinkOptions(**given)
     parts = asked.measure.split(",")
-    device = (
-        asked.device if asked.device in ("cpu", "gpu") else "gpu" if num_gpus else "cpu"
-    )
-    ranks = asked.num_devices or (
-        num_gpus if device == "gpu" else min(4, max(2, len(cores)))
-    )
-    lines += _problems(asked, parts, device, num_gpus, len(cores))
-    bounds = (
-        _size("min_bytes", asked.min_bytes, lines),
-        _size("max_bytes", asked.max_bytes, lines),
-    )
-    if bounds[0] > bounds[1] > 0:
+    device = asked.device
+    if device not in ("cpu", "gpu"):
+        device = "gpu" if num_gpus else "cpu"
+    usual = num_gpus if device == "gpu" else min(4, max(2, num_cores))
+    ranks = asked.num_devices or usual
+    lines += _problems(asked, parts, device, num_gpus, num_cores)
+    smallest = _size("min_bytes", asked.min_bytes, lines)
+    largest = _size("max_bytes", asked.max_bytes, lines)
+    if smallest > largest > 0:
         lines.append(
             f"--min_bytes={asked.min_bytes} is more than --max_bytes={asked.max_bytes}"
         )
-    names, left_out, wrong = algorithms(
-        asked.algorithms, device, ranks, num_gpus if device == "gpu" else 1
-    )
+    num_physical = num_gpus if device == "gpu" else 1
+    names, left_out, wrong = algorithms(asked.algorithms, device, ranks, num_physical)
     (options,) = flags.build([LinkOptions], given, lines + wrong)
-    common = {"device": device, "num_devices": ranks, "rounds": options.rounds}
-    common["inter_op_threads"], common["intra_op_threads"] = threads(
-        device, ranks, len(cores)
-    )
-    tasks, more_left_out = _tasks(
-        parts, common, names, bounds, options, num_gpus, len(cores)
-    )
-    left_out = [
-        *(left_out if ALL_REDUCE in parts and ranks > 1 else []),
-        *more_left_out,
-    ]
-    in_words = _in_words(device, ranks, num_gpus if device == "gpu" else len(cores))
-    return Plan(options, device, ranks, in_words, tuple(tasks), tuple(left_out))
+    if ALL_REDUCE not in parts or ranks < 2:
+        left_out = []
+    planner = _Planner(options, device, ranks, num_gpus, num_cores, left_out)
+    bounds = (smallest, largest)
+    tasks: list[LinkTask] = []
+    if MEMORY in parts:
+        tasks += planner.memory(*bounds)
+    if COPIES in parts:
+        tasks += planner.copies(*bounds)
+    if COMPUTE in parts:
+        tasks += planner.products()
+    if ALL_REDUCE in parts:
+        tasks += planner.all_reduces(names, *bounds)
+    in_words = _in_words(device, ranks, num_gpus if device == "gpu" else num_cores)
+    return Plan(options, device, ranks, in_words, tuple(tasks), tuple(planner.left_out))
 
 
 def _problems(
     asked: LinkOptions, parts: Sequence[str], device: str, num_gpus: int, num_cores: int
 ) -> list[str]:
-    ranks, cores = asked.num_devices, asked.cpu_cores_per_device
+    ranks = asked.num_devices
+    cores = asked.cpu_cores_per_device
     reads_cores = device == "cpu" and COMPUTE in parts
-    problems = {
-        f"--measure={','.join(parts)} must be some of {', '.join(PARTS)}, separated by commas": set(
-            parts
+    named = f"--cpu_cores_per_device={cores}"
+    problems = []
+    if set(parts) - set(PARTS):
+        problems.append(
+            f"--measure={','.join(parts)} must be some of {', '.join(PARTS)}, separated by commas"
         )
-        - set(PARTS),
-        "--device=gpu needs a GPU, none is visible; use --device=cpu": asked.device
-        == "gpu"
-        and not num_gpus,
-        f"--num_devices={ranks} must be at most {MOST_DEVICES}": ranks > MOST_DEVICES,
-        "--num_devices=1 leaves an all-reduce nothing to do; use 2 or more, or --measure=memory,copies,compute": (
-            ranks == 1 and ALL_REDUCE in parts
-        ),
-        f"--cpu_cores_per_device={cores} is read by --measure=compute on CPUs alone; leave it out": (
-            cores > 1 and not reads_cores
-        ),
-        f"--cpu_cores_per_device={cores} must be at most {num_cores}, the cores that there are": (
-            cores > num_cores and reads_cores
-        ),
-    }
-    uneven = (
-        uneven_towers(ranks, num_gpus)
-        if device == "gpu" and num_gpus and 1 < ranks <= MOST_DEVICES
-        else ""
-    )
-    return [line for line, applies in problems.items() if applies] + (
-        [uneven] if uneven else []
-    )
+    if asked.device == "gpu" and not num_gpus:
+        problems.append("--device=gpu needs a GPU, none is visible; use --device=cpu")
+    if ranks > MOST_DEVICES:
+        problems.append(f"--num_devices={ranks} must be at most {MOST_DEVICES}")
+    if ranks == 1 and ALL_REDUCE in parts:
+        problems.append(
+            "--num_devices=1 leaves an all-reduce nothing to do; use 2 or more, or --measure=memory,copies,compute"
+        )
+    if cores > 1 and not reads_cores:
+        problems.append(
+            f"{named} is read by --measure=compute on CPUs alone; leave it out"
+        )
+    if cores > num_cores and reads_cores:
+        problems.append(
+            f"{named} must be at most {num_cores}, the cores that there are"
+        )
+    if device == "gpu" and num_gpus and 1 < ranks <= MOST_DEVICES:
+        problems.append(uneven_towers(ranks, num_gpus))
+    return [problem for problem in problems if problem]
 
 
 def _size(name: str, text: str, lines: list[str]) -> int:
-    """Bytes that a flag says, or 0 after adding what is wrong with it."""
+    """Return the bytes of a flag, or 0 after adding what is wrong with it."""
     match = re.fullmatch(r"([0-9]{1,12})([kKMG]?)", text)
     size = int(match[1]) * _UNITS[match[2].replace("K", "k")] if match else 0
     if size < FLOAT32_BYTES or size % FLOAT32_BYTES or size > 2**36:
@@ -202,239 +218,253 @@ def _size(name: str, text: str, lines: list[str]) -> int:
     return size
 
 
-def _tasks(
-    parts: Sequence[str],
-    common: Mapping[str, Any],
-    names: Sequence[str],
-    bounds: tuple[int, int],
-    options: LinkOptions,
-    num_gpus: int,
-    num_cores: int,
-) -> tuple[list[LinkTask], list[str]]:
-    """(what to run, what is left out and why)."""
-    free, ranks, tasks = system.available_memory_bytes(), common["num_devices"], []
-    if free is None:
-        raise OSError(
-            "the system does not tell how much memory is free (no MemAvailable in /proc/meminfo)"
-        )
-    left_out: list[str] = []
-    if MEMORY in parts:
-        wanted = sizes_between(
-            min(max(bounds[0], SMALLEST_MEMORY), bounds[1]), bounds[1], FINE_STEP
-        )
-        sizes = [s for s in wanted if MEMORY_BUFFERS * s <= SHARE * free]
-        left_out += _too_large(
-            "host memory", wanted, sizes, MEMORY_BUFFERS * bounds[1], free
-        )
-        tasks += (
-            [LinkTask("host memory", {**common, "what": "memory", "sizes": sizes})]
-            if sizes
-            else []
-        )
-    if COPIES in parts:
-        on_gpus = common["device"] == "gpu"
-        wanted = sizes_between(*bounds, FINE_STEP if on_gpus else options.step_factor)
-        sizes = fitting(wanted, 2, free)
-        left_out += _too_large("copies", wanted, sizes, needed_bytes(wanted, 2), free)
-        made = (
-            _gpu_copies(common, sizes, min(ranks, num_gpus))
-            if on_gpus
-            else [_cpu_copies(common, sizes)]
-        )
-        tasks += made if sizes else []
-    if COMPUTE in parts:
-        tasks += computes(common, options, num_gpus, num_cores)
-    if ALL_REDUCE in parts and ranks < 2:
-        left_out.append(
-            "all-reduce: needs two devices; --num_devices=2 divides the GPU into two logical ones"
-        )
-    elif ALL_REDUCE in parts:
-        wanted = sizes_between(*bounds, options.step_factor)
-        sizes = fitting(wanted, ranks, free)
-        left_out += _too_large(
-            "all-reduce", wanted, sizes, needed_bytes(wanted, ranks), free
-        )
-        if common["device"] == "gpu":
-            of_one, free = -(-ranks // num_gpus), free_gpu_bytes(min(ranks, num_gpus))
-            fit_host, sizes = sizes, fitting(sizes, of_one, free)
-            needed = needed_bytes(fit_host, of_one)
-            left_out += _too_large(
-                "all-reduce", fit_host, sizes, needed, free, "of a GPU's memory"
+class _Planner:
+    """The tasks of each part, and what they leave out because memory is short."""
+
+    def __init__(
+        self,
+        options: LinkOptions,
+        device: str,
+        ranks: int,
+        num_gpus: int,
+        num_cores: int,
+        left_out: list[str],
+    ) -> None:
+        self._options = options
+        self._device = device
+        self._ranks = ranks
+        self._num_gpus = num_gpus
+        self._num_cores = num_cores
+        self.left_out = left_out
+        free = system.available_memory_bytes()
+        if free is None:
+            raise OSError(
+                "the system does not tell how much memory is free (no MemAvailable in /proc/meminfo)"
             )
-        tasks += all_reduces(common, names, sizes, options.passes) if sizes else []
-    return tasks, left_out
+        self._free = free
 
+    def _task(self, what: str, part: str, series: str = "", **fields: Any) -> LinkTask:
+        """Return a task on all ranks; `fields` say what is asked for."""
+        pools = threads(self._device, self._ranks, self._num_cores)
+        request = {
+            "what": part,
+            "device": self._device,
+            "num_devices": self._ranks,
+            "rounds": self._options.rounds,
+            "inter_op_threads": pools[0],
+            "intra_op_threads": pools[1],
+        }
+        return LinkTask(what, series or what, request | fields)
 
-def _gpu_copies(
-    common: Mapping[str, Any], sizes: Sequence[int], num_gpus: int
-) -> list[LinkTask]:
-    """The links of all GPUs with the host, then those of each GPU with the later ones: --timeout is for one of them."""
-    request = {**common, "what": "gpu_copies", "sizes": list(sizes)}
-    gpus = list(range(num_gpus))
-    with_host = LinkTask(
-        "copies between host and GPUs", {**request, "devices": gpus, "origin": None}
-    )
-    later = [{**request, "devices": gpus[gpu:], "origin": gpu} for gpu in gpus[:-1]]
-    return [
-        with_host,
-        *(
-            LinkTask(f"copies between GPU {fields['origin']} and later ones", fields)
-            for fields in later
-        ),
-    ]
-
-
-def _cpu_copies(common: Mapping[str, Any], sizes: Sequence[int]) -> LinkTask:
-    """Of logical CPUs two are enough: all are the same memory."""
-    two = {"num_devices": 2, "inter_op_threads": 2}
-    return LinkTask(
-        "copies between logical CPU devices",
-        {**common, **two, "what": "cpu_copies", "sizes": list(sizes)},
-    )
-
-
-def _too_large(
-    what: str,
-    wanted: Sequence[int],
-    kept: Sequence[int],
-    needed: int,
-    free: int,
-    where: str = "of memory",
-) -> list[str]:
-    """The line about sizes that do not fit into memory; none if all fit."""
-    if len(kept) == len(wanted):
-        return []
-    sizes = ", ".join(size_text(size) for size in wanted[len(kept) :])
-    return [
-        f"{what} of {sizes}: needs {size_text(needed)} {where}, {size_text(free)} are free; lower --max_bytes"
-    ]
-
-
-def all_reduces(
-    common: Mapping[str, Any], names: Sequence[str], sizes: Sequence[int], passes: int
-) -> list[LinkTask]:
-    """Nothing exchanged, then every algorithm; the next pass goes back, so that a steady drift falls on all alike."""
-    tasks = []
-    for turn in range(passes):
-        order = ["", *names] if turn % 2 == 0 else [*reversed(names), ""]
-        for name in order:
-            what = (
-                f"all-reduce by {name}" if name else "the call with nothing exchanged"
+    def _fitting(
+        self,
+        what: str,
+        wanted: Sequence[int],
+        needed: Callable[[Sequence[int]], int],
+        free: int,
+        where: str = "of memory",
+    ) -> list[int]:
+        """Return the sizes from the smallest on that fit into SHARE of what is free."""
+        kept = list(wanted)
+        while kept and needed(kept) > SHARE * free:
+            kept.pop()
+        if len(kept) < len(wanted):
+            sizes = ", ".join(size_text(size) for size in wanted[len(kept) :])
+            self.left_out.append(
+                f"{what} of {sizes}: needs {size_text(needed(wanted))} {where}, {size_text(free)} are free; "
+                "lower --max_bytes"
             )
-            shown = f"{what}, pass {turn + 1} of {passes}" if passes > 1 else what
+        return kept
+
+    def memory(self, smallest: int, largest: int) -> list[LinkTask]:
+        first = min(max(smallest, SMALLEST_MEMORY), largest)
+        sizes = self._fitting(
+            "host memory",
+            sizes_between(first, largest, FINE_STEP),
+            lambda sizes: MEMORY_BUFFERS * sizes[-1],
+            self._free,
+        )
+        return [self._task("host memory", MEMORY, sizes=sizes)] if sizes else []
+
+    def copies(self, smallest: int, largest: int) -> list[LinkTask]:
+        on_gpus = self._device == "gpu"
+        step = FINE_STEP if on_gpus else self._options.step_factor
+        sizes = self._fitting(
+            "copies",
+            sizes_between(smallest, largest, step),
+            lambda sizes: needed_bytes(sizes, 2),
+            self._free,
+        )
+        if not sizes:
+            return []
+        if not on_gpus:
+            # Of logical CPUs two are enough: all are the same memory.
+            task = self._task(
+                "copies between logical CPU devices",
+                "cpu_copies",
+                sizes=sizes,
+                num_devices=2,
+                inter_op_threads=2,
+            )
+            return [task]
+        # The links with the host, then those of each GPU with the later ones: --timeout is for one of them.
+        gpus = list(range(min(self._ranks, self._num_gpus)))
+        tasks = []
+        for origin in (None, *gpus[:-1]):
+            what = "copies between host and GPUs"
+            if origin is not None:
+                what = f"copies between GPU {origin} and later ones"
+            devices = gpus[origin or 0 :]
             tasks.append(
-                LinkTask(
-                    shown,
-                    {
-                        **common,
-                        "what": "all_reduce",
-                        "algorithm": name,
-                        "sizes": list(sizes),
-                    },
+                self._task(
+                    what, "gpu_copies", sizes=sizes, devices=devices, origin=origin
                 )
             )
-    return tasks
+        return tasks
 
-
-def computes(
-    common: Mapping[str, Any], options: LinkOptions, num_gpus: int, num_cores: int
-) -> list[LinkTask]:
-    """Matrix products by one device, and by all real devices at once."""
-    on_gpus, cores = common["device"] == "gpu", options.cpu_cores_per_device
-    real = num_gpus if on_gpus else num_cores // cores
-    request = {**common, "what": "compute", "cores_per_device": 0 if on_gpus else cores}
-    request["shapes"], request["dtypes"] = (
-        (GPU_SHAPES, GPU_DTYPES) if on_gpus else (CPU_SHAPES, CPU_DTYPES)
-    )
-    tasks = []
-    for count in sorted({1, min(options.num_devices or real, real)}):
-        pools = dict(
-            zip(
-                ("inter_op_threads", "intra_op_threads"),
-                threads(common["device"], count, num_cores, cores),
+    def products(self) -> list[LinkTask]:
+        """Return the tasks of one device, and of all real devices at once."""
+        on_gpus = self._device == "gpu"
+        cores = self._options.cpu_cores_per_device
+        real = self._num_gpus if on_gpus else self._num_cores // cores
+        tasks = []
+        for count in sorted({1, min(self._options.num_devices or real, real)}):
+            pools = threads(self._device, count, self._num_cores, cores)
+            tasks.append(
+                self._task(
+                    f"matrix products on {counted(count, 'device')}",
+                    COMPUTE,
+                    cores_per_device=0 if on_gpus else cores,
+                    shapes=GPU_SHAPES if on_gpus else CPU_SHAPES,
+                    dtypes=GPU_DTYPES if on_gpus else CPU_DTYPES,
+                    num_devices=count,
+                    inter_op_threads=pools[0],
+                    intra_op_threads=pools[1],
+                )
             )
+        return tasks
+
+    def all_reduces(
+        self, names: Sequence[str], smallest: int, largest: int
+    ) -> list[LinkTask]:
+        """Return the tasks of nothing exchanged and of every algorithm.
+
+        The next pass goes back, so that a steady drift falls on all alike.
+        """
+        if self._ranks < 2:
+            self.left_out.append(
+                "all-reduce: needs two devices; --num_devices=2 divides the GPU into two logical ones"
+            )
+            return []
+        sizes = self._fitting(
+            ALL_REDUCE_TITLE,
+            sizes_between(smallest, largest, self._options.step_factor),
+            lambda sizes: needed_bytes(sizes, self._ranks),
+            self._free,
         )
-        what = f"matrix products on {count} device{'' if count == 1 else 's'}"
-        tasks.append(LinkTask(what, {**request, "num_devices": count, **pools}))
-    return tasks
+        if self._device == "gpu":
+            per_gpu = -(-self._ranks // self._num_gpus)
+            sizes = self._fitting(
+                ALL_REDUCE_TITLE,
+                sizes,
+                lambda sizes: needed_bytes(sizes, per_gpu),
+                free_gpu_bytes(min(self._ranks, self._num_gpus)),
+                "of a GPU's memory",
+            )
+        tasks: list[LinkTask] = []
+        passes = self._options.passes if sizes else 0
+        for turn in range(passes):
+            order = ["", *names]
+            if turn % 2:
+                order = [*reversed(names), ""]
+            for name in order:
+                what = "the call with nothing exchanged"
+                if name:
+                    what = f"all-reduce by {name}"
+                if passes > 1:
+                    what += f", pass {turn + 1} of {passes}"
+                series = name or NOTHING
+                tasks.append(
+                    self._task(what, ALL_REDUCE, series, algorithm=name, sizes=sizes)
+                )
+        return tasks
 
 
 def algorithms(
     text: str, device: str, ranks: int, num_physical: int
 ) -> tuple[list[str], list[str], list[str]]:
-    """Names to measure; why others of "all" are left out; what is wrong with those that were named."""
+    """Return the all-reduces of --algorithms.
+
+    Returns:
+      Names to measure; why others of "all" are left out; what is wrong with the named.
+    """
     names = list(ALL_REDUCES) if text == ALL else text.split(",")
     usable: list[str] = []
     wrong: list[str] = []
     for name in names:
+        problems: list[str] = []
         try:
             segments = all_reduce_spec.parse(name)
             if len(segments) > 1 or segments[0].algorithm == all_reduce_spec.AUTO:
                 raise ValueError(
                     f"--algorithms={name}: name one algorithm, without limits, such as pscpu or xring#2"
                 )
-            problems = (
-                all_reduce_spec.problems(segments, device, ranks, num_physical)
-                if ranks > 1
-                else []
-            )
+            if ranks > 1:
+                problems = all_reduce_spec.problems(
+                    segments, device, ranks, num_physical
+                )
         except ValueError as e:
             problems = [str(e)]
-        wrong += [
-            line.replace("--all_reduce_spec=", "--algorithms=") for line in problems
-        ]
+        for line in problems:
+            wrong.append(line.replace("--all_reduce_spec=", "--algorithms="))
         if not problems and name not in usable:
             usable.append(name)
     if text != ALL:
         return usable, [], wrong
-    return (
-        usable,
-        [line.removeprefix("--algorithms=").partition(";")[0] for line in wrong],
-        [],
-    )
+    left_out = [line.removeprefix("--algorithms=").partition(";")[0] for line in wrong]
+    return usable, left_out, []
 
 
 def threads(
     device: str, ranks: int, num_cores: int, cores_per_device: int = 1
 ) -> tuple[int, int]:
-    """(inter-op, intra-op) threads as the trainer has them."""
+    """Return the trainer's inter-op and intra-op threads."""
     given = {
         "device": device,
         "num_devices": ranks,
         "cpu_cores_per_device": cores_per_device,
     }
-    resolved = config.resolve(
-        given, num_gpus=ranks if device == "gpu" else 0, num_cores=num_cores
-    )
-    return pool_sizes(
-        resolved,
-        num_cores if device == "gpu" else min(num_cores, ranks * cores_per_device),
-    )
+    num_gpus = 0
+    cores = min(num_cores, ranks * cores_per_device)
+    if device == "gpu":
+        num_gpus = ranks
+        cores = num_cores
+    resolved = config.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
+    return pool_sizes(resolved, cores)
 
 
 def _in_words(device: str, ranks: int, num_physical: int) -> str:
-    """The ranks' devices; `num_physical`: GPUs, or cores."""
+    """Return the ranks' devices; `num_physical`: GPUs, or cores."""
+    is_shared = ranks > num_physical
     if device == "gpu":
-        return f"{ranks} {'logical ' if ranks > num_physical else ''}GPU{'' if ranks == 1 else 's'}"
-    shared = f" on {num_physical} cores" if ranks > num_physical else ""
+        return counted(ranks, "logical GPU" if is_shared else "GPU")
+    shared = f" on {num_physical} cores" if is_shared else ""
     return f"{ranks} logical CPU devices of one host's memory{shared}"
 
 
 def needed_bytes(sizes: Sequence[int], num_devices: int) -> int:
-    """Host memory that the all-reduces of these sizes take at most: inputs of all sizes, and what one works in."""
-    return PROCESS_BYTES + num_devices * (
-        sum(sizes) + WORKING_COPIES * max(sizes, default=0)
-    )
+    """Return the memory that all-reduces of these sizes take at most.
 
-
-def fitting(sizes: Sequence[int], num_devices: int, free_bytes: int) -> list[int]:
-    """The sizes from the smallest on whose all-reduces fit into SHARE of what is free."""
-    kept = sorted(sizes)
-    while kept and needed_bytes(kept, num_devices) > SHARE * free_bytes:
-        kept.pop()
-    return kept
+    That is inputs of all sizes, and what one of them works in.
+    """
+    largest = max(sizes, default=0)
+    return PROCESS_BYTES + num_devices * (sum(sizes) + WORKING_COPIES * largest)
 
 
 def free_gpu_bytes(num_gpus: int) -> int:
-    """Free memory of the GPU that has least. Raises DeviceError if nvidia-smi does not tell."""
+    """Return the free memory of the GPU that has least.
+
+    Raises:
+      DeviceError: If nvidia-smi does not tell.
+    """
     return int(min(free_gpu_memory_mib(gpu) for gpu in range(num_gpus)) * 2**20)

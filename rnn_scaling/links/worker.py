@@ -26,10 +26,16 @@ Write = Callable[[WorkerOutcome], None]
 
 
 def main(argv: Sequence[str]) -> int:
-    request, result = json.loads(Path(argv[0]).read_text()), Path(argv[1])
+    request = json.loads(Path(argv[0]).read_text())
+    result = Path(argv[1])
     prepare_cuda_order()
-    measure = {"memory": _host_memory, "compute": _compute, "all_reduce": _all_reduce}
-    measure |= {"gpu_copies": _gpu_copies, "cpu_copies": _cpu_copies}
+    measure = {
+        "memory": _host_memory,
+        "compute": _compute,
+        "all_reduce": _all_reduce,
+        "gpu_copies": _gpu_copies,
+        "cpu_copies": _cpu_copies,
+    }
     try:
         measure[request["what"]](
             request, lambda outcome: write_bytes(pickle.dumps(outcome), result)
@@ -79,17 +85,13 @@ def _compute(request: dict[str, Any], write: Write) -> None:
 
     cores = request["cores_per_device"]
     meter = LoadMeter(available_cores())
-    shapes, onednn = (
-        [tuple(shape) for shape in request["shapes"]],
-        cores > 0 and uses_onednn(),
-    )
     products = compute.measure(
         engine.devices,
-        shapes,
+        [tuple(shape) for shape in request["shapes"]],
         request["dtypes"],
         request["rounds"],
         cores,
-        onednn,
+        cores > 0 and uses_onednn(),
         _tell,
     )
     load = meter.read()
@@ -113,7 +115,6 @@ def _all_reduce(request: dict[str, Any], write: Write) -> None:
     if name:
         module = registry.load(registry.ALL_REDUCES, name.partition("#")[0])
         function = module.build(engine.devices, int(name.partition("#")[2] or 1))
-    sizes, rounds = request["sizes"], request["rounds"]
 
     def keep(so_far: series.Series) -> None:
         write(WorkerOutcome((so_far,)))
@@ -122,8 +123,8 @@ def _all_reduce(request: dict[str, Any], write: Write) -> None:
         function,
         name or "nothing",
         engine.devices,
-        sizes,
-        rounds,
+        request["sizes"],
+        request["rounds"],
         _tell,
         keep,
         bool(name),
@@ -137,17 +138,13 @@ def gradient_bytes() -> tuple[tuple[str, int], ...]:
     from rnn_scaling.config import run_config as config
     from rnn_scaling.config.registry import workloads
 
-    bytes_of = []
+    sizes = []
     for preset in presets.PRESETS:
         model = config.resolve({"preset": preset}, num_gpus=0, num_cores=1).model
         variables = workloads.load(model.model).build(model, "CPU").variables
-        bytes_of.append(
-            (
-                preset,
-                series.FLOAT32_BYTES * sum(math.prod(spec.shape) for spec in variables),
-            )
-        )
-    return tuple(bytes_of)
+        count = sum(math.prod(spec.shape) for spec in variables)
+        sizes.append((preset, series.FLOAT32_BYTES * count))
+    return tuple(sizes)
 
 
 def _start(request: dict[str, Any]) -> Any:

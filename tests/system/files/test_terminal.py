@@ -115,7 +115,9 @@ def test_without_a_terminal_tqdm_is_not_loaded():
 
 
 def test_links_show_rounds_as_parts_of_a_measurement(monkeypatch):
-    tasks = tuple(plan.LinkTask(what, {"what": what}) for what in ("memory", "copies"))
+    tasks = tuple(
+        plan.LinkTask(what, what, {"what": what}) for what in ("memory", "copies")
+    )
     wanted = plan.Plan(plan.LinkOptions(), "cpu", 2, "2 CPUs", tasks, ())
 
     def run(request, timeout_s, tell, worker):

@@ -112,7 +112,8 @@ def parse_json(text: str) -> Any:
         raise JsonError("a number of thousands of digits") from None
     except RecursionError:
         raise JsonError("nested too deeply") from None
-    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value):
+    is_nested = text.count("[") + text.count("{") > MAX_DEPTH
+    if is_nested and isinstance(value, (dict, list)) and _is_deep(value):
         raise JsonError("nested too deeply")
     return value if is_plain(text) or not _SUSPECT.search(text) else _mended(value)
 
@@ -120,18 +121,24 @@ def parse_json(text: str) -> Any:
 def json_text(
     content: Any, indent: int | None = 1, default: Callable[[Any], Any] | None = None
 ) -> str:
-    """The JSON that every command writes, valid everywhere: NaN and infinities become null; `indent` None: one line."""
+    """Return the JSON that every command writes, valid everywhere.
+
+    NaN and infinities become null.
+
+    Args:
+      content: What to write.
+      indent: Spaces per level; one line if None.
+      default: Returns what stands for a value that JSON does not have.
+    """
+
+    def dumped(value: Any) -> str:
+        text = json.dumps(value, indent=indent, allow_nan=False, default=default)
+        return f"{text}\n"
+
     try:
-        return (
-            json.dumps(content, indent=indent, allow_nan=False, default=default) + "\n"
-        )
+        return dumped(content)
     except ValueError:
-        return (
-            json.dumps(
-                _finite(content), indent=indent, allow_nan=False, default=default
-            )
-            + "\n"
-        )
+        return dumped(_finite(content))
 
 
 def is_plain(text: str) -> bool:
@@ -191,20 +198,14 @@ def _finite(value: Any) -> Any:
 
 
 def _is_deep(value: Any) -> bool:
-    """Whether lists and objects are nested deeper than `MAX_DEPTH`."""
+    """Return whether lists and objects are nested deeper than `MAX_DEPTH`."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        inside = (
-            node.values() if type(node) is dict else node
-            for node in level
-            if type(node) in (dict, list)
-        )
-        level = [
-            inner
-            for values in inside
-            for inner in values
-            if type(inner) in (dict, list)
-        ]
+        following = []
+        for node in level:
+            inside = node.values() if type(node) is dict else node
+            following += [each for each in inside if type(each) in (dict, list)]
+        level = following
         if not level:
             return False
     return True

@@ -227,11 +227,8 @@ class Board:
 
     @property
     def columns(self) -> int:
-        """The width of the terminal that is written to; 80 where it does not say, as elsewhere."""
-        try:
-            return os.get_terminal_size(self._stream.fileno()).columns or 80
-        except (OSError, ValueError):
-            return 80
+        """The width of the terminal that is written to."""
+        return columns_of(self._stream)
 
     @property
     def elapsed_s(self) -> float:

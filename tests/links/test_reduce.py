@@ -72,9 +72,6 @@ def test_wrong_elements_are_counted(tf, devices):
         wrong_by(lambda sums, inputs: [s - inputs[2] for s in sums]) == 4000
     )  # one rank left out
     assert wrong_by(lambda sums, inputs: [s + 1.0 for s in sums[:1]] + sums[1:]) == 1000
-    one_off = np.zeros(1000, np.float32)
-    one_off[999] = 1
-    assert wrong_by(lambda sums, _: [sums[0] + one_off, *sums[1:]]) == 1
     swapped = wrong_by(
         lambda sums, _: [tf.concat([sums[0][500:], sums[0][:500]], 0), *sums[1:]]
     )

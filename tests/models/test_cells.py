@@ -37,38 +37,6 @@ def test_a_step_is_the_cells_equations(tf, cell):
         np.testing.assert_allclose(part, want, rtol=0, atol=1e-10)
 
 
-def test_the_gru_is_not_tensorflows_gru_cell(tf):
-    """GRUBlockCell resets the state before its product: with a reset gate that is open both are one function."""
-    stack = lstm_case.make_stack(1, 1, unit_type="gru")
-    case = lstm_case.make_case(stack)
-    units, x, h = stack.num_units, case.inputs[0], case.state[0][0]
-    kernel, recurrent, bias = case.weights[0]
-
-    def both(reset_bias):
-        ours = np.concatenate(
-            [np.full(units, reset_bias), bias[units : 3 * units], np.zeros(units)]
-        ).astype(np.float32)
-        whole = np.concatenate([kernel, recurrent])
-        theirs = tf.raw_ops.GRUBlockCell(
-            x=x,
-            h_prev=h,
-            w_ru=whole[:, : 2 * units],
-            w_c=whole[:, 2 * units :],
-            b_ru=ours[: 2 * units],
-            b_c=ours[2 * units : 3 * units],
-        ).h
-        (mine,) = stack.step(
-            tf.constant(x),
-            (tf.constant(h),),
-            tuple(map(tf.constant, (kernel, recurrent, ours))),
-        )
-        return mine.numpy(), theirs.numpy()
-
-    np.testing.assert_allclose(*both(30.0), rtol=0, atol=1e-6)
-    mine, theirs = both(0.0)
-    assert np.abs(mine - theirs).max() > 1e-3
-
-
 def test_gains_start_at_one_and_all_else_beside_matrices_at_zero(tf):
     from rnn_scaling.models.workload import initial_value
 

@@ -226,33 +226,3 @@ def test_the_kernel_says_what_runs(tf, module, cell):
             ("CudnnRNNV3" in name) == ("CudnnRNNV3" in ran)
         )
         assert cell == "lstm" or UNIT_TYPES[cell].title in name
-
-
-@pytest.mark.usefixtures("as_built")
-def test_block_lstm_inside_mirrored_strategy_and_on_a_given_device(tf, devices):
-    from rnn_scaling.models.encoders import block_lstm
-
-    case, want = reference(tf, "lstm", 2, 2, True, lstm_case.UNEQUAL)
-    stack = lstm_case.make_stack(2, 2)
-    strategy = tf.distribute.MirroredStrategy(devices[:2])
-
-    @tf.function(autograph=False)
-    def everywhere():
-        return strategy.run(
-            lambda: lstm_case.results_of_constants(
-                tf, block_lstm.build(stack), stack, case, lstm_case.UNEQUAL
-            )
-        )
-
-    replicas = strategy.experimental_local_results(everywhere())
-    with tf.device(devices[3]):
-        placed = tf.function(
-            lambda: lstm_case.results_of_constants(
-                tf, block_lstm.build(stack), stack, case, lstm_case.UNEQUAL
-            ),
-            autograph=False,
-        )()
-    for results in (*replicas, placed):
-        error, name = lstm_case.largest_error(results, want)
-        assert error <= TOLERANCES["float32"], name
-    assert placed["outputs"].device.endswith(devices[3])

@@ -50,41 +50,6 @@ def test_reference_is_the_lstm_equations(tf, num_layers, num_directions, time_ma
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-12)
 
 
-def test_reference_gradients_are_the_finite_differences(tf):
-    from rnn_scaling.models import stacks
-
-    stack = lstm_case.make_stack(2, 2, dtype="float64")
-    case = lstm_case.make_case(stack, np.float64)
-    got = lstm_case.results_of_constants(
-        tf, stacks.reference(stack), stack, case, lstm_case.UNEQUAL
-    )
-
-    def loss():
-        values = numpy_stack(stack, case, lstm_case.UNEQUAL)
-        return sum(np.sum(np.sin(3 * y) * (1 + n)) for n, y in enumerate(values))
-
-    arrays = {"d_inputs": case.inputs, "d_c": case.state[0], "d_h": case.state[1]}
-    for cell, (kernel, bias) in enumerate(case.weights):
-        arrays |= {f"d_kernel_{cell}": kernel, f"d_bias_{cell}": bias}
-    rng = np.random.default_rng(1)
-    for name, array in arrays.items():
-        for _ in range(5):
-            at = tuple(rng.integers(0, array.shape))
-            kept = array[at]
-            array[at] = kept + 1e-5
-            above = loss()
-            array[at] = kept - 1e-5
-            below = loss()
-            array[at] = kept
-            np.testing.assert_allclose(
-                got[name][at],
-                (above - below) / 2e-5,
-                rtol=1e-6,
-                atol=1e-7,
-                err_msg=name,
-            )
-
-
 def test_no_initial_state_is_zeros(tf):
     from rnn_scaling.models import stacks
 

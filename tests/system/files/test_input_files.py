@@ -171,22 +171,20 @@ def test_what_is_printed_as_json_is_json_whatever_the_numbers():
 
 # What writes JSON that no command prints: messages between processes, keys, and files that are read back.
 OTHERS = {
-    "audit/documents.py",
-    "importers/nccl_tests_json.py",
-    "inspection/chrome.py",
-    "links/processes.py",
-    "links/worker.py",
+    "analysis/audit/documents.py",
     "cluster/launch.py",
     "cluster/peers.py",
     "cluster/tokens.py",
     "cluster/wire.py",
-    "files/input_files.py",
+    "frameworks/loop.py",
+    "importers/nccl_tests_json.py",
+    "inspection/chrome.py",
+    "links/processes.py",
     "records/history.py",
     "records/record.py",
     "records/sealed_files.py",
     "reports/page/explorer.py",
-    "frameworks/handoff.py",
-    "trainers/loop.py",
+    "system/files/input_files.py",
 }
 
 

@@ -19,6 +19,7 @@ import os
 import re
 import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
 from benchmarks.fault_table import (
@@ -119,9 +120,11 @@ def _verify(fault: Fault | None, flags: tuple[str, ...], path: str) -> None:
         if fault is not None:
             plant(fault)
         from rnn_scaling.commands import verify
+        from rnn_scaling.records import record as records
+        from rnn_scaling.reports.certificates import sentence_of
 
         with contextlib.redirect_stdout(io.StringIO()):
-            record = f"{path}.run.json"
+            path_of_record = f"{path}.run.json"
             verifier = (
                 sys.executable,
                 "-m",
@@ -130,20 +133,25 @@ def _verify(fault: Fault | None, flags: tuple[str, ...], path: str) -> None:
                 fault.name if fault else "",
             )
             status = verify.main(
-                [*small(flags), *flags, "--device=cpu", f"--result_file={record}"],
+                [
+                    *small(flags),
+                    *flags,
+                    "--device=cpu",
+                    f"--result_file={path_of_record}",
+                ],
                 verifier,
             )
-        with open(record) as file:
-            found = json.load(file)
-        certificate = found.get("certificate") or {
-            "verdict": "failed",
-            "holds": False,
-            "sentence": str(found.get("error")),
-        }
-        result = {
-            "status": status,
-            **{name: certificate[name] for name in ("verdict", "holds", "sentence")},
-        }
+        found = records.read(Path(path_of_record))
+        certificate = found.certificate
+        if certificate is None:
+            result = {"error": str(found.error)}
+        else:
+            result = {
+                "status": status,
+                "verdict": certificate.verdict,
+                "holds": certificate.holds,
+                "sentence": sentence_of(certificate),
+            }
     except BaseException as e:  # noqa: BLE001 - whatever it is, it is the result
         result = {"error": repr(e)[:300]}
     with open(path, "w") as file:
@@ -235,10 +243,7 @@ def main(words: list[str]) -> int:
     found = named = 0
     for fault in chosen:
         result = certificate(fault, fault.flags)
-        is_found = result.get("holds") is False and result.get("verdict") not in (
-            "failed",
-            "cannot tell",
-        )
+        is_found = result.get("holds") is False and result["verdict"] != "cannot tell"
         is_named = is_found and bool(
             re.search(fault.cause, result["sentence"], re.IGNORECASE)
         )

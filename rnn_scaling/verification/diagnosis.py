@@ -1,401 +1,281 @@
-"""Which wrong update explains what the weights did: candidates made of the towers' gradients, tried on each variable.
+"""Which fault explains what each variable did, and what most wrong variables have in common.
 
-Gradients are parts of the mean loss over all towers, so that their plain sum is the right one. An explanation is a
-`Statement`: its subject is the verdict, and a `factor` among its values is how much too far a variable changes.
+An explanation is a `Statement`: its subject is the verdict, and a `factor` among its
+values is how much too far a variable changes.
 """
 
 import dataclasses
-import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.verification.gradients import GradientPart
-from rnn_scaling.verification.rule import Arrays, Guarantee, UpdateRule
+from rnn_scaling.config.run_config import RunConfig
+from rnn_scaling.verification import trials
+from rnn_scaling.verification.rule import Arrays, guarantee_of
 from rnn_scaling.verification.serial import norm
+from rnn_scaling.verification.trials import ReplicaUpdate
 
-ROUNDING = (
-    2.0**-23
-)  # of a weight's size: what one update and its difference may be off by in float32
-BLIND = 0.1  # of what a variable does: what may differ by more says nothing of it
-LARGEST_PART = (
-    0.7  # of the rows of a variable that are wrong: if more are wrong, all are
-)
-LEAST_DECAYED = (
-    8  # elements of a variable: fewer are in proportion to their weights by chance
-)
+# Share of a weight's size by which one update and its difference may be off in float32.
+ROUNDING = 2.0**-23
+BLIND = 0.1  # share of a change: a larger uncertainty says nothing about the variable
+# Share of the rows of a variable that are wrong; if more are wrong, all of them are.
+LARGEST_PART = 0.7
+# Elements of a variable: fewer are in proportion to their weights by chance.
+LEAST_DECAYED = 8
 NEAR = 0.02  # two factors this close are equal
-Gradient = dict[str, np.ndarray]
-Factors = Mapping[int, float]  # of each tower's gradient in a sum
-
-RIGHT = Statement("update-right", "right")
+MOST_EXPLAINED = 3  # wrong updates of a variable
 UNKNOWN = Statement("update-unequal", "unequal")
-STALE = Statement("update-one-batch-late", "stale by 1 step")
-STALE_WEIGHTS = Statement("update-stale-weights", "stale by 1 step")
-FRESH = Statement("update-not-late", "not stale")
-LOCAL = Statement("update-not-exchanged", "not exchanged")
-MEANS = Statement("update-mean-of-means", "mean")
-SUM_OF_MEANS = Statement("update-sum-of-means", "sum")
-EXCHANGED = Statement("update-exchanged", "exchanged")
-DECAYED = Statement("update-weight-decay", "weight decay")
-REORDERED = Statement("update-wrong-order", "wrong order")
-DUPLICATES = Statement("update-duplicate-rows", "duplicate rows")
+Explanations = dict[str, Statement]  # by variable
 
 
-@dataclasses.dataclass(frozen=True)
-class ReplicaUpdate:
-    tower: int | None  # whose replica it is; None: all towers'
-    parts: Mapping[
-        int, GradientPart
-    ]  # each tower's gradient, at the weights that it had
-    shares: Mapping[int, float]  # each tower's share of the items of all
-    change: Arrays
-    before: Arrays
+def fits(update: ReplicaUpdate, name: str, change: np.ndarray, share: float) -> bool:
+    """Return whether a variable did this change.
 
-    @functools.cached_property
-    def farthest(self) -> float:
-        """The largest change of a variable, as a Euclidean norm."""
-        return max(map(norm, self.change.values()))
-
-
-@dataclasses.dataclass(frozen=True)
-class Evidence:
-    update: ReplicaUpdate
-    guarantee: Guarantee
-    rule: UpdateRule
-    previous: (
-        Gradient | None
-    )  # the right gradient of the batch before; None: there is none
-    stale: Mapping[
-        int, GradientPart
-    ]  # each tower's part at the weights of the batch before
-
-    def expected(self) -> Gradient:
-        """The gradient that the mode should have applied."""
-        if self.guarantee.late:
-            return self.late()
-        parts = self.stale if self.guarantee.staged else self.update.parts
-        return right_gradient(
-            self.guarantee, self.update.tower, parts, self.update.shares
-        )
-
-    def late(self) -> Gradient:
-        """The right gradient of the batch before; zeros before the first."""
-        if self.previous is not None:
-            return self.previous
-        return {
-            name: np.zeros_like(change) for name, change in self.update.change.items()
-        }
-
-    def fits(self, name: str, change: np.ndarray) -> bool:
-        did, share = self.update.change[name], self.guarantee.share
-        # A gradient whose terms cancel each other is rounded as these are: as the gradients of other variables.
-        rounded = ROUNDING * (norm(self.update.before[name]) + self.update.farthest)
-        moved = max(norm(change), norm(did))
-        return norm(did - change) <= share * moved + rounded or rounded > BLIND * moved
-
-    def factor(self, name: str, change: np.ndarray) -> float | None:
-        """How many times the right change a variable did; None: it is no multiple."""
-        factor = _multiple(self.update.change[name], change)
-        return (
-            factor
-            if factor is not None and self.fits(name, np.float32(factor) * change)
-            else None
-        )
+    Args:
+      update: What the run did.
+      name: The variable.
+      change: What it should have done.
+      share: Share of a change by which it may differ.
+    """
+    did = update.change[name]
+    # A gradient whose terms cancel each other is rounded as these are: as the
+    # gradients of other variables.
+    farthest = max(map(norm, update.change.values()))
+    rounded = ROUNDING * (norm(update.before[name]) + farthest)
+    moved = max(norm(change), norm(did))
+    return norm(did - change) <= share * moved + rounded or rounded > BLIND * moved
 
 
-def right_gradient(
-    guarantee: Guarantee,
-    tower: int | None,
-    parts: Mapping[int, GradientPart],
-    shares: Mapping[int, float],
-) -> Gradient:
-    """What a mode without staleness applies to the replica of `tower`, or of all towers (None)."""
-    if guarantee.shares_one_model or tower is None:
-        return combined(parts, dict.fromkeys(parts, 1.0))
-    return combined(parts, {tower: 1 / shares[tower]})
+def explain(
+    config: RunConfig, updates: Sequence[ReplicaUpdate], first: int
+) -> Explanations:
+    """Return why each wrong variable of one replica does what it does.
 
+    Args:
+      config: The options of the run.
+      updates: Its updates, one after the other.
+      first: Index of the first update that may be wrong. What an update depends on
+        is known only up to a wrong one, unless the optimizer is SGD.
 
-def combined(parts: Mapping[int, GradientPart], factors: Factors) -> Gradient:
-    """The sum of the towers' gradients times their factors; a tower without a factor is left out."""
-    total = {
-        name: np.zeros_like(array)
-        for name, array in next(iter(parts.values())).gradient.items()
-    }
-    for tower, factor in factors.items():
-        for name, array in parts[tower].gradient.items():
-            total[name] += array * np.float32(factor)
-    return total
-
-
-def explain(evidence: Evidence) -> dict[str, list[Statement]]:
-    """The explanations of each variable that fit what it did, best first; [UNKNOWN] where none does."""
-    right = evidence.rule.change(evidence.expected(), evidence.update.before)
-    num_towers = (
-        len(evidence.update.parts) if evidence.guarantee.shares_one_model else 1
-    )
-    found: dict[str, list[Statement]] = {name: [] for name in right}
-    for name, change in right.items():
-        if evidence.fits(name, change):
-            found[name].append(RIGHT)
-        elif (factor := evidence.factor(name, change)) is not None:
-            found[name].append(_statement_of_factor(factor, num_towers))
-    wrong = [name for name, statements in found.items() if RIGHT not in statements]
-    for statement, gradient in _candidates(evidence) if wrong else ():
-        change_of = evidence.rule.change(gradient, evidence.update.before)
-        for name in wrong:
-            if evidence.fits(name, change_of[name]):
-                found[name].append(statement)
-    unknown = [name for name in wrong if not found[name]]
-    if unknown and _are_reordered(evidence, unknown, right):
-        return found | {name: [REORDERED] for name in unknown}
-    for name in unknown:
-        is_decayed = _is_decayed(evidence, name, right[name])
-        found[name] = [
-            DECAYED
-            if is_decayed
-            else _statement_of_rows(evidence, name, right[name]) or UNKNOWN
+    Returns:
+      The explanation of each variable that was wrong; UNKNOWN if there is none.
+    """
+    guarantee = guarantee_of(config)
+    share = guarantee.share
+    right = list(trials.UNCHANGED.changes(config, updates))
+    is_plain = config.training.optimizer == "sgd"
+    judged = range(first, len(updates))[: None if is_plain else 1]
+    wrong: dict[str, list[int]] = {}
+    for name in right[0]:
+        indices = [
+            index
+            for index in judged
+            if not fits(updates[index], name, right[index][name], share)
         ]
-    return found
+        if indices:
+            wrong[name] = indices[:MOST_EXPLAINED]
+    # (explanation, the updates that it explains) of each variable, the likelier first.
+    found: dict[str, list[tuple[Statement, int]]] = {name: [] for name in wrong}
+    num_towers = config.num_towers if guarantee.shares_one_model else 1
+    for name, indices in wrong.items():
+        factors = [
+            _factor(updates[index], name, right[index][name], guarantee.share)
+            for index in indices
+        ]
+        if factors[0] is not None:
+            num_alike = sum(_are_near(factors[0], factor) for factor in factors)
+            statement = _statement_of_factor(factors[0], num_towers)
+            found[name].append((statement, num_alike))
+    for trial in trials.wrong_sums(config) if wrong else ():
+        predicted = list(trial.changes(config, updates))
+        for name, indices in wrong.items():
+            explained = [
+                fits(updates[index], name, predicted[index][name], share)
+                for index in indices
+            ]
+            if explained[0]:
+                found[name].append((trial.fault, sum(explained)))
+    explanations = {}
+    for name, candidates in found.items():
+        if candidates:
+            explanations[name] = max(candidates, key=lambda each: each[1])[0]
+    unknown = {name: wrong[name][0] for name in wrong if name not in explanations}
+    return explanations | _explain_elements(updates, unknown, right, share)
 
 
-def _candidates(evidence: Evidence) -> Iterator[tuple[Statement, Gradient]]:
-    """(explanation, its gradient), the likelier first."""
-    update, guarantee = evidence.update, evidence.guarantee
-    if guarantee.is_stale:
-        yield (
-            FRESH,
-            right_gradient(guarantee, update.tower, update.parts, update.shares),
-        )
-    if not guarantee.late:
-        yield STALE, evidence.late()
-    if not guarantee.staged:
-        yield (
-            STALE_WEIGHTS,
-            right_gradient(guarantee, update.tower, evidence.stale, update.shares),
-        )
-    for statement, factors in _wrong_sums(guarantee, update.tower, update.shares):
-        yield statement, combined(update.parts, factors)
+def _factor(
+    update: ReplicaUpdate, name: str, expected: np.ndarray, share: float
+) -> float | None:
+    """Return how many times the right change a variable did; None for no multiple."""
+    factor = _multiple(update.change[name], expected)
+    if factor is None or not fits(update, name, np.float32(factor) * expected, share):
+        return None
+    return factor
 
 
-def _wrong_sums(
-    guarantee: Guarantee, tower: int | None, shares: Mapping[int, float]
-) -> Iterator[tuple[Statement, Factors]]:
-    """(explanation, the factors of the towers' gradients in the sum), the likelier first."""
-    if not guarantee.shares_one_model:
-        yield EXCHANGED, dict.fromkeys(shares, 1.0)
-    elif tower is not None and len(shares) > 1:
-        yield LOCAL, {tower: 1.0}
-        yield LOCAL, {tower: 1 / shares[tower]}
-    if guarantee.shares_one_model and max(shares.values()) > (1 + NEAR) * min(
-        shares.values()
-    ):
-        yield SUM_OF_MEANS, {number: 1 / share for number, share in shares.items()}
-        yield (
-            MEANS,
-            {number: 1 / share / len(shares) for number, share in shares.items()},
-        )
-    yield from tower_faults(shares)
+def _statement_of_factor(factor: float, num_towers: int) -> Statement:
+    """Return what it means that a variable does a multiple of the right change."""
+    meanings = [(0.0, "update-missing", "not updated")]
+    if num_towers > 1:
+        meanings.append((num_towers, "update-summed", "sum"))
+        meanings.append((1 / num_towers, "update-averaged", "mean"))
+    for meant, kind, verdict in meanings:
+        if abs(factor - meant) < NEAR * (meant or 1.0):
+            return Statement(kind, verdict, {"factor": factor})
+    return Statement("update-factor", f"factor {factor:.3g}", {"factor": factor})
 
 
-def tower_faults(shares: Mapping[int, float]) -> Iterator[tuple[Statement, Factors]]:
-    """Explanations in which a tower's gradient is missing, or counts twice."""
-    everyone = dict.fromkeys(shares, 1.0)
-    for tower, share in shares.items():
-        remaining = {number: 1.0 for number in shares if number != tower}
-        left_out = Statement(
-            "update-tower-left-out", "tower left out", {"tower": tower}
-        )
-        yield left_out, remaining
-        yield (
-            Statement("update-tower-twice", "tower twice", {"tower": tower}),
-            everyone | {tower: 2.0},
-        )
-        if share < 1:
-            yield left_out, dict.fromkeys(remaining, 1 / (1 - share))
-        for instead in remaining:
-            values = {"tower": tower, "instead": instead}
-            yield (
-                Statement("update-tower-replaced", "tower twice", values),
-                remaining | {instead: 2.0},
-            )
+def _explain_elements(
+    updates: Sequence[ReplicaUpdate],
+    unknown: Mapping[str, int],
+    right: Sequence[Arrays],
+    share: float,
+) -> Explanations:
+    """Return what the elements of variables have in common that nothing else explains.
+
+    Args:
+      updates: The updates of the run.
+      unknown: Index of the first wrong update of each variable.
+      right: What each update should have done.
+      share: Share of a change by which it may differ.
+    """
+    if not unknown:
+        return {}
+    pairs = {
+        name: (updates[index].change[name], right[index][name])
+        for name, index in unknown.items()
+    }
+    if _are_reordered(pairs.values(), share):
+        return dict.fromkeys(unknown, Statement("update-wrong-order", "wrong order"))
+    explanations = {}
+    for name, index in unknown.items():
+        update = updates[index]
+        expected = right[index][name]
+        if _is_decayed(update, name, expected, share):
+            statement = Statement("update-weight-decay", "weight decay")
+        else:
+            statement = _statement_of_rows(update, name, expected, share) or UNKNOWN
+        explanations[name] = statement
+    return explanations
 
 
-def _are_reordered(evidence: Evidence, names: Sequence[str], right: Arrays) -> bool:
-    """Whether these variables together change by the right numbers, in other places."""
-    changes = evidence.update.change, right
+def _are_reordered(
+    pairs: Iterable[tuple[np.ndarray, np.ndarray]], share: float
+) -> bool:
+    """Return whether all changes are right together, but in other places."""
     did, expected = (
-        np.sort(np.concatenate([change[name].ravel() for name in names]))
-        for change in changes
+        np.sort(np.concatenate([array.ravel() for array in arrays]))
+        for arrays in zip(*pairs)
     )
-    return norm(did - expected) <= 4 * evidence.guarantee.share * norm(expected)
+    return norm(did - expected) <= 4 * share * norm(expected)
 
 
-def _is_decayed(evidence: Evidence, name: str, change: np.ndarray) -> bool:
-    """Whether a share of the weights is taken off in addition to the right change."""
-    before = evidence.update.before[name]
-    share = (
-        _multiple(evidence.update.change[name] - change, before)
-        if before.size >= LEAST_DECAYED
-        else None
-    )
-    return (
-        share is not None
-        and share < 0
-        and evidence.fits(name, change + np.float32(share) * before)
-    )
+def _is_decayed(
+    update: ReplicaUpdate, name: str, change: np.ndarray, share: float
+) -> bool:
+    """Return whether a part of the weights is taken off in addition to the change."""
+    before = update.before[name]
+    if before.size < LEAST_DECAYED:
+        return False
+    decay = _multiple(update.change[name] - change, before)
+    if decay is None or decay >= 0:
+        return False
+    return fits(update, name, change + np.float32(decay) * before, share)
 
 
 def _statement_of_rows(
-    evidence: Evidence, name: str, change: np.ndarray
+    update: ReplicaUpdate, name: str, change: np.ndarray, share: float
 ) -> Statement | None:
-    """What it means that some rows of a variable, or elements of a vector, change otherwise and the others right."""
-    did = evidence.update.change[name].reshape(len(change) if change.ndim else 1, -1)
+    """Return what it means that some rows, or elements of a vector, are wrong."""
+    did = update.change[name].reshape(len(change) if change.ndim else 1, -1)
     expected = change.reshape(did.shape)
     largest = np.abs(expected).max(axis=1)
-    rounded = ROUNDING * (
-        np.abs(evidence.update.before[name]).max() + largest.max(initial=0.0)
-    )
-    allowed = 4 * evidence.guarantee.share * largest + 4 * rounded
+    size = np.abs(update.before[name]).max() + largest.max(initial=0.0)
+    allowed = 4 * share * largest + 4 * ROUNDING * size
     num_moving = int((largest + np.abs(did).max(axis=1) > 0).sum())
     wrong = np.flatnonzero(np.abs(did - expected).max(axis=1) > allowed)
     if not 0 < len(wrong) <= LARGEST_PART * num_moving:
         return None
-    repeated = _repeated_rows(evidence, name)
+    repeated = _repeated_rows(update, name)
     if len(wrong) > 1 and set(wrong) <= repeated and len(wrong) > 0.5 * len(repeated):
-        return DUPLICATES
+        return Statement("update-duplicate-rows", "duplicate rows")
     values = {"wrong": len(wrong), "rows": num_moving, "first": int(wrong[0])}
     if not did[wrong].any():
         return Statement("update-rows-lost", "rows lost", values)
     return Statement("update-part-wrong", "part wrong", values)
 
 
-def _repeated_rows(evidence: Evidence, name: str) -> set[int]:
-    """Rows of an embedding that the towers look up more than once."""
-    looked_up = [
-        part.rows[name][0]
-        for part in evidence.update.parts.values()
-        if name in part.rows
-    ]
-    numbers, counts = np.unique(
-        np.concatenate(looked_up or [np.zeros(0, int)]), return_counts=True
-    )
+def _repeated_rows(update: ReplicaUpdate, name: str) -> set[int]:
+    """Return the rows of an embedding that the towers look up more than once."""
+    looked_up = [np.zeros(0, int)]
+    for part in update.parts.values():
+        if name in part.rows:
+            looked_up.append(part.rows[name][0])
+    numbers, counts = np.unique(np.concatenate(looked_up), return_counts=True)
     return set(numbers[counts > 1].tolist())
 
 
-def _statement_of_factor(factor: float, num_towers: int) -> Statement:
-    """What it means that a variable changes by `factor` times the right change, with so many towers."""
-    values = {"factor": factor}
-    if abs(factor) < NEAR:
-        return Statement("update-missing", "not updated", values)
-    if num_towers > 1 and abs(factor / num_towers - 1) < NEAR:
-        return Statement("update-summed", "sum", values)
-    if num_towers > 1 and abs(factor * num_towers - 1) < NEAR:
-        return Statement("update-averaged", "mean", values)
-    return Statement("update-factor", f"factor {factor:.3g}", values)
-
-
 def _multiple(did: np.ndarray, direction: np.ndarray) -> float | None:
-    """The multiple of `direction` that is nearest; None where it is 0."""
+    """Return the nearest multiple of `direction`, or None if that is 0."""
     square = norm(direction) ** 2
-    return (
-        float((did.astype(np.float64) * direction).sum() / square) if square else None
-    )
+    if not square:
+        return None
+    return float((did.astype(np.float64) * direction).sum() / square)
 
 
-@dataclasses.dataclass
-class Findings:
-    """The explanations of each variable of each replica, batch after batch."""
+def common_fault(
+    by_replica: Mapping[str, Explanations],
+    variables: Sequence[str],
+    shares_one_model: bool = True,
+) -> list[Statement]:
+    """Return what most of the wrong variables have in common.
 
-    # (replica, variable) -> the explanations that fit in every batch so far, best first.
-    by_place: dict[tuple[int, str], list[Statement]] = dataclasses.field(
-        default_factory=dict
-    )
+    Args:
+      by_replica: The explanations of each replica by its name, such as "tower 0".
+      variables: All variables.
+      shares_one_model: Whether all replicas are copies of one model.
 
-    def add(
-        self, replica: int, explanations: Mapping[str, Sequence[Statement]]
-    ) -> None:
-        for name, found in explanations.items():
-            earlier = self.by_place.get((replica, name), [RIGHT])
-            both = [
-                statement
-                for statement in earlier
-                if any(_are_alike(statement, new) for new in found)
-            ]
-            # What was right in one batch and wrong in another is explained by what went wrong.
-            self.by_place[replica, name] = both or (
-                list(found) if earlier == [RIGHT] else earlier
-            )
-
-    @property
-    def are_right(self) -> bool:
-        """Whether something was explained, and every variable did what it should in every batch."""
-        return bool(self.by_place) and not self._wrong()
-
-    def statements(
-        self, replicas: Sequence[str], shares_one_model: bool = True
-    ) -> list[Statement]:
-        """What most of the wrong variables have in common; the first statement's subject is the verdict.
-
-        replicas: the name of each, as "tower 0"; empty names where there is one for all.
-        """
-        wrong = self._wrong()
-        if not wrong:
-            return [Statement("update-growing", "unequal")]
-        groups: list[list[tuple[int, str]]] = []
-        for place, statement in wrong.items():
-            group = next(
-                (
-                    places
-                    for places in groups
-                    if _are_alike(wrong[places[0]], statement)
-                ),
-                None,
-            )
-            if group is None:
-                groups.append([place])
+    Returns:
+      Statements; the subject of the first is the verdict.
+    """
+    groups: list[list[tuple[str, str, Statement]]] = []
+    for replica, explanations in by_replica.items():
+        for name, statement in explanations.items():
+            place = (replica, name, statement)
+            alike = [group for group in groups if _are_alike(group[0][2], statement)]
+            if alike:
+                alike[0].append(place)
             else:
-                group.append(place)
-        places = max(
-            groups, key=lambda places: (wrong[places[0]] is not UNKNOWN, len(places))
-        )
-        fault = wrong[places[0]]
-        names = list(dict.fromkeys(name for _, name in places))
-        affected = sorted({replica for replica, _ in places})
-        is_everywhere = len(affected) == len(replicas)
-        if set(names) == {name for _, name in self.by_place}:
-            names = ["every variable"]
-            fault = _fault_of_all(fault, is_everywhere and shares_one_model)
-        elif fault.kind in ("update-summed", "update-averaged"):
-            fault = Statement(
-                "update-factor", f"factor {fault.values['factor']:.3g}", fault.values
-            )
-        found = [
-            dataclasses.replace(fault, values={**fault.values, "variables": names})
-        ]
-        if not is_everywhere:
-            found.append(
-                Statement(
-                    "verify-only-on",
-                    values={"towers": [replicas[number] for number in affected]},
-                )
-            )
-        return found
-
-    def _wrong(self) -> dict[tuple[int, str], Statement]:
-        return {
-            place: found[0]
-            for place, found in self.by_place.items()
-            if found[0] is not RIGHT
-        }
+                groups.append([place])
+    if not groups:
+        return [Statement("update-growing", "unequal")]
+    largest = max(groups, key=lambda group: (group[0][2] is not UNKNOWN, len(group)))
+    fault = largest[0][2]
+    names = list(dict.fromkeys(name for _, name, _ in largest))
+    affected = [name for name in by_replica if any(name == each[0] for each in largest)]
+    is_everywhere = len(affected) == len(by_replica)
+    if set(names) == set(variables):
+        names = ["every variable"]
+        fault = _fault_of_all(fault, is_everywhere and shares_one_model)
+    elif fault.kind in ("update-summed", "update-averaged"):
+        factor = fault.values["factor"]
+        fault = Statement("update-factor", f"factor {factor:.3g}", fault.values)
+    found = [dataclasses.replace(fault, values={**fault.values, "variables": names})]
+    if not is_everywhere:
+        found.append(Statement("verify-only-on", values={"towers": affected}))
+    return found
 
 
 def _fault_of_all(fault: Statement, is_everywhere: bool) -> Statement:
-    """The fault where it fits every variable; `is_everywhere`: on every tower that shares one model."""
-    if (
-        fault.values.get("factor") and not is_everywhere
-    ):  # only the update itself can have a wrong factor
+    """Return the fault if it fits every variable.
+
+    Args:
+      fault: The fault of one variable.
+      is_everywhere: Whether all towers share one model and have the fault.
+    """
+    # Only the update itself can have a wrong factor.
+    if fault.values.get("factor") and not is_everywhere:
         return Statement("update-wrong-rate", "learning rate", fault.values)
     if fault.kind == "update-factor":
         return dataclasses.replace(fault, kind="update-factor-of-all")
@@ -404,8 +284,9 @@ def _fault_of_all(fault: Statement, is_everywhere: bool) -> Statement:
 
 def _are_alike(first: Statement, second: Statement) -> bool:
     if "factor" in first.values and "factor" in second.values:
-        factor = first.values["factor"]
-        return bool(
-            abs(factor - second.values["factor"]) <= NEAR * max(1.0, abs(factor))
-        )
+        return _are_near(first.values["factor"], second.values["factor"])
     return first == second
+
+
+def _are_near(first: float, second: float | None) -> bool:
+    return second is not None and abs(first - second) <= NEAR * max(1.0, abs(first))

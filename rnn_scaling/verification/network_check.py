@@ -292,42 +292,32 @@ def _wrong_forward(
 def _wrong_layers(
     model: ModelConfig, device_type: str, random: np.random.Generator
 ) -> str:
-    """Which outputs of the run's kernel are not the reference's; empty: none."""
+    """Return which outputs of the run's kernel are not the reference's, or ""."""
     directions = network.directions(model)
     stack = stacks.stack_of(model, 1, directions)
     kernel = kernels.load(model.encoder_type, device_type, model.unit_type)
-    forward = [stack.cell_weights(cell) for cell in range(directions)]
     weights = [
         {
             spec.name: random.normal(0.0, 0.5, spec.shape).astype(np.float32)
-            for spec in specs
+            for spec in stack.cell_weights(cell)
         }
-        for specs in forward
+        for cell in range(directions)
     ]
-    x, lengths = (
-        random.normal(size=(6, 4, model.embedding_dim)),
-        np.array(LENGTHS["source_length"], np.int32),
-    )
-    arguments = [
-        tuple(tf.constant(array) for array in cell.values()) for cell in weights
-    ]
+    x = random.normal(size=(6, 4, model.embedding_dim))
+    lengths = np.array(LENGTHS["source_length"], np.int32)
+    arguments = [tuple(map(tf.constant, cell.values())) for cell in weights]
     layout = x if model.time_major else x.transpose(1, 0, 2)
     fed = tf.constant(layout.astype(np.float32)), tf.constant(lengths)
     outputs, states = kernel.build(stack)(arguments, *fed, None, tf.constant([1, 2]))
     expected, last = cells.layers(model, x, lengths, [weights])
     found = outputs.numpy() if model.time_major else outputs.numpy().transpose(1, 0, 2)
-    for direction, name in enumerate(
-        ("outputs", "outputs of the backward direction")[:directions]
-    ):
-        units = slice(direction * model.num_units, (direction + 1) * model.num_units)
-        if np.abs(found[..., units] - expected[..., units]).max() > TOLERANCE:
-            return name
-    finals = [
-        np.stack([state[number] for state in last]) for number in range(len(states))
-    ]
-    if any(np.abs(a.numpy() - b).max() > TOLERANCE for a, b in zip(states, finals)):
-        return "last states"
-    return ""
+    names = ("outputs", "outputs of the backward direction")
+    halves = (np.split(array, directions, axis=2) for array in (found, expected))
+    pairs = list(zip(names, *halves))
+    for state, by_cell in zip(states, zip(*last)):
+        pairs.append(("last states", state.numpy(), np.stack(by_cell)))
+    wrong = [name for name, a, b in pairs if np.abs(a - b).max() > TOLERANCE]
+    return wrong[0] if wrong else ""
 
 
 def _first_weights(specs: tuple[VariableSpec, ...], seed: int) -> Iterator[Statement]:

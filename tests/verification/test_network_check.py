@@ -50,48 +50,45 @@ GNMT = {
     "num_decoder_layers": 3,
 }
 BATCH_MAJOR_LOOP = {"encoder_type": "dynamic_rnn", "time_major": False}
+BATCH_MAJOR_DECODER = {"decoder_type": "dynamic_rnn", "time_major": False}
+SHARED = {"share_embedding": True, "src_vocab_size": MODEL.tgt_vocab_size}
+# Each row: the model, and the options of SMALL that are changed.
+VARIANTS = [
+    ("nmt", BATCH_MAJOR_LOOP),
+    ("nmt", BATCH_MAJOR_DECODER),
+    ("nmt", {"unit_type": "gru", "encoder_type": "dynamic_rnn"}),
+    ("nmt", {"unit_type": "layer_norm_lstm", "encoder_type": "dynamic_rnn"}),
+    ("lm", {"encoder_type": "dynamic_rnn"}),
+    ("lm", {"unit_type": "nas", **BATCH_MAJOR_LOOP}),
+    ("lm", {"unit_type": "gru", "encoder_type": "cudnn_gru", "time_major": False}),
+    (
+        "nmt_attention",
+        {**BATCH_MAJOR_LOOP, "attention": "bahdanau", "decoder_type": "cudnn_lstm"},
+    ),
+    ("nmt_attention", {**NORMALIZED, **SHARED}),
+    ("nmt_attention", BATCH_MAJOR_DECODER),
+    ("nmt_attention", {**NORMALIZED, "decoder_type": "dynamic_rnn"}),
+    ("nmt_attention", {"unit_type": "gru", "encoder_type": "cudnn_gru"}),
+    ("nmt_attention", {**NORMALIZED, **GNMT, **SHARED, "direction": "bi"}),
+    ("nmt_attention", {**GNMT, "time_major": False}),
+    (
+        "nmt_attention",
+        {
+            "attention": "bahdanau",
+            "unit_type": "layer_norm_lstm",
+            "encoder_type": "dynamic_rnn",
+        },
+    ),
+]
 RIGHT = [
-    *(MODEL, TRANSFORMER),
+    MODEL,
+    TRANSFORMER,
     dataclasses.replace(TRANSFORMER, num_decoder_layers=1, label_smoothing=0.2),
-    dataclasses.replace(SMALL, **BATCH_MAJOR_LOOP),
-    dataclasses.replace(SMALL, decoder_type="dynamic_rnn", time_major=False),
-    *(
-        dataclasses.replace(SMALL, unit_type=cell, encoder_type="dynamic_rnn")
-        for cell in ("gru", "layer_norm_lstm")
-    ),
     dataclasses.replace(LM, encoder_type="cudnn_lstm"),
-    dataclasses.replace(SMALL, model="lm", encoder_type="dynamic_rnn"),
-    dataclasses.replace(SMALL, model="lm", unit_type="nas", **BATCH_MAJOR_LOOP),
-    dataclasses.replace(
-        SMALL, model="lm", unit_type="gru", encoder_type="cudnn_gru", time_major=False
-    ),
     dataclasses.replace(MODEL, model="nmt_attention"),
     *(
-        dataclasses.replace(SMALL, model="nmt_attention", **options)
-        for options in (
-            {**BATCH_MAJOR_LOOP, "attention": "bahdanau", "decoder_type": "cudnn_lstm"},
-            {
-                **NORMALIZED,
-                "share_embedding": True,
-                "src_vocab_size": MODEL.tgt_vocab_size,
-            },
-            {"decoder_type": "dynamic_rnn", "time_major": False},
-            {**NORMALIZED, "decoder_type": "dynamic_rnn"},
-            {"unit_type": "gru", "encoder_type": "cudnn_gru"},
-            {
-                **NORMALIZED,
-                **GNMT,
-                "direction": "bi",
-                "share_embedding": True,
-                "src_vocab_size": MODEL.tgt_vocab_size,
-            },
-            {**GNMT, "time_major": False},
-            {
-                "attention": "bahdanau",
-                "unit_type": "layer_norm_lstm",
-                "encoder_type": "dynamic_rnn",
-            },
-        )
+        dataclasses.replace(SMALL, model=model, **options)
+        for model, options in VARIANTS
     ),
 ]
 

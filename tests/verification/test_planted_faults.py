@@ -176,99 +176,65 @@ def only_on_tower_2(factors):
 
 
 ALL = {"variables": ["every variable"]}
-FAULTS = {
-    "sum for mean": (
-        {"now": lambda right, _: TOWERS * right},
-        "sum",
-        {"factor": 3.0, **ALL},
-    ),
-    "mean for sum": (
-        {"now": lambda right, _: right / TOWERS},
-        "mean",
-        {"factor": 0.333, **ALL},
-    ),
-    "stale": (
-        {"now": lambda right, _: 0 * right, "before": lambda right: right},
-        "stale by 1 step",
-        ALL,
-    ),
-    "left out": (
-        {"now": lambda right, _: without(right)},
-        "tower left out",
-        {"tower": 1, **ALL},
-    ),
-    "rows twice": (
+LATE = {"now": lambda right, _: 0 * right, "before": lambda right: right}
+# Each row: what is planted, the verdict, and values of its statements.
+FAULTS = [
+    ({"now": lambda right, _: TOWERS * right}, "sum", {"factor": 3.0, **ALL}),
+    ({"now": lambda right, _: right / TOWERS}, "mean", {"factor": 0.333, **ALL}),
+    (LATE, "stale by 1 step", ALL),
+    ({"now": lambda right, _: without(right)}, "tower left out", {"tower": 1, **ALL}),
+    (
         {"now": of(EMBEDDING, lambda factors: 2 * factors)},
         "factor 2",
         {"variables": [EMBEDDING], "factor": 2.0},
     ),
-    "not exchanged": (
+    (
         {"now": of(DENSE, lambda factors: np.eye(TOWERS))},
         "not exchanged",
         {"variables": [DENSE]},
     ),
-    "not updated": (
+    (
         {"now": of(DENSE, only_on_tower_2)},
         "not updated",
         {"variables": [DENSE], "towers": ["tower 2"]},
     ),
-    "another's batch": (
-        {"order": [0, 0, 2]},
-        "another's batch",
-        {"tower": 1, "instead": 0},
-    ),
-}
+    ({"order": [0, 0, 2]}, "another's batch", {"tower": 1, "instead": 0}),
+]
 
 
-def values_of(certificate):
-    """The values of all statements, a factor to three digits."""
-    values = {
-        name: value
-        for statement in certificate.statements
-        for name, value in statement["values"].items()
-    }
-    return values | (
-        {"factor": round(values["factor"], 3)} if values.get("factor") else {}
-    )
+def check(certificate, verdict, holds=False, **values):
+    """The certificate has this verdict, and its statements have these values."""
+    statements = certificate.statements
+    assert (certificate.verdict, certificate.holds) == (verdict, holds), statements
+    found = {}
+    for statement in statements:
+        found |= statement["values"]
+    if found.get("factor"):
+        found["factor"] = round(found["factor"], 3)
+    assert {name: found.get(name) for name in values} == values
 
 
 def test_every_fault_of_the_benchmark_fits_the_code():
-    lost = [
-        each.name
-        for each in fault_table.FAULTS
-        if not each.find_in((ROOT / each.file).read_text())
-    ]
-    assert not lost
+    for fault in fault_table.FAULTS:
+        assert fault.find_in((ROOT / fault.file).read_text()), fault.name
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_named(fault, planted):
-    plant, verdict, values = FAULTS[fault]
-    certificate = planted(**plant)
-    assert (certificate.verdict, certificate.holds) == (verdict, False), (
-        certificate.statements
-    )
-    found = values_of(certificate)
-    assert found["batch"] == 0 and {name: found[name] for name in values} == values
+@pytest.mark.parametrize("plant, verdict, values", FAULTS)
+def test_a_fault_is_named(plant, verdict, values, planted):
+    check(planted(**plant), verdict, batch=0, **values)
 
 
 def test_what_is_not_wrong_is_certified_and_what_other_modes_promise_is_not_kept(
     planted,
 ):
     certificate = planted()
-    assert (certificate.verdict, certificate.holds) == ("equal within 1e-5", True), (
-        certificate.statements
-    )
+    check(certificate, "equal within 1e-5", True)
     assert certificate.replicas == TOWERS and len(certificate.batches) == BATCHES
     assert certificate.weights_difference < 1e-6 < 1e-3 < certificate.weights_moved
-    late = planted(variable_consistency="relaxed")
-    assert (late.verdict, late.holds) == ("not stale", False), late.statements
-    kept = planted(
-        lambda right, _: 0 * right, lambda right: right, variable_consistency="relaxed"
-    )
-    assert (kept.verdict, kept.holds) == ("stale by 1 step", True), kept.statements
-    alone = planted(variable_update="independent")
-    assert (alone.verdict, alone.holds) == ("exchanged", False), alone.statements
+    check(planted(variable_consistency="relaxed"), "not stale")
+    kept = planted(**LATE, variable_consistency="relaxed")
+    check(kept, "stale by 1 step", True)
+    check(planted(variable_update="independent"), "exchanged")
 
 
 def grown(step):
@@ -299,27 +265,15 @@ def test_roundings_that_grow_are_no_fault_where_each_update_is_right(
     )
     # As of a network whose loss shows the rounding of its weights: serial training's loss is another one.
     monkeypatch.setattr(Serial, "step", grown(Serial.step))
-    late = {
-        "now": lambda right, _: 0 * right,
-        "before": lambda right: right,
-        "variable_consistency": "relaxed",
-    }
-    for plant in ({}, late):
-        certificate = planted(**plant)
-        assert (certificate.verdict, certificate.holds) == (
-            "right step by step",
-            True,
-        ), certificate.statements
-        assert values_of(certificate)["batch"] == 1
-    wrong = planted(lambda right, names: of(DENSE, only_on_tower_2)(right, names))
-    assert (wrong.verdict, wrong.holds) == ("not updated", False), wrong.statements
+    for plant in ({}, {**LATE, "variable_consistency": "relaxed"}):
+        check(planted(**plant), "right step by step", True, batch=1)
+    check(planted(of(DENSE, only_on_tower_2)), "not updated")
 
 
 def test_samples_that_no_tower_takes_are_missed(planted, monkeypatch):
     monkeypatch.setattr(configs.RunConfig, "tower_batch_sizes", lambda self: (3, 3, 3))
     certificate = planted(global_batch_size=11, batch_size=4)
-    assert (certificate.verdict, certificate.holds) == ("samples left out", False)
-    assert values_of(certificate) == {"batch": 0, "got": 9, "expected": 11}
+    check(certificate, "samples left out", batch=0, got=9, expected=11)
 
 
 class WithoutTheLast:
@@ -367,19 +321,14 @@ def test_a_tower_that_misses_a_sample_or_draws_anothers_dropout_is_named(
 
     config, engine = resolve(**options), engine_of(devices[:TOWERS])
     workload = workload_of(config.model)
-    update, source = (
-        benchmark.build_update(config, engine, workload),
-        source_of(config, engine, workload),
-    )
-    planted = EqualDropout(workload) if config.model.dropout else workload
-    source = source if config.model.dropout else WithoutTheLast(source)
-    certificate = watched(
-        config, engine, TrainStep(planted, source, update, engine, config)
-    )
-    assert (certificate.verdict, certificate.holds) == (word, False), (
-        certificate.statements
-    )
-    assert values.items() <= values_of(certificate).items()
+    update = benchmark.build_update(config, engine, workload)
+    source = source_of(config, engine, workload)
+    if config.model.dropout:
+        workload = EqualDropout(workload)
+    else:
+        source = WithoutTheLast(source)
+    step = TrainStep(workload, source, update, engine, config)
+    check(watched(config, engine, step), word, **values)
 
 
 def test_averages_that_are_not_those_of_a_towers_own_batches_are_named(tf):

@@ -31,48 +31,67 @@ def render(steps: Sequence[TracedStep], num_towers: int) -> bytes:
 
 
 def events(steps: Sequence[TracedStep], num_towers: int) -> list[dict[str, Any]]:
-    """The events; times in microseconds from the start of the first step, to the nanosecond."""
-    tracks: dict[tuple[int, str], int] = {}  # (process, lane) -> its number
-    work = [kernel for step in steps for kernel in step.kernels if kernel.kind != WAIT]
-    for process, lane in sorted(
-        {(_process(kernel.tower), _lane(kernel)) for kernel in work}
-    ):
-        tracks[process, lane] = (
-            process
-            + 1
-            + sum(1 for earlier_process, _ in tracks if earlier_process == process)
-        )
+    """Return the events.
+
+    Times are in microseconds from the start of the first step, to the nanosecond.
+    """
+    tracks = _tracks(steps)
     entries = list(_names(num_towers, tracks))
     zero = steps[0].start_ns if steps else 0
     for number, step in enumerate(steps):
-        times = _times(step.start_ns, step.end_ns, zero)
-        entries.append(
-            {
-                "ph": "X",
-                "name": f"step {number}",
-                "cat": "step",
-                **_first_track(None),
-                **times,
-            }
-        )
+        at_step = {"step": number}
+        mark: dict[str, Any] = {
+            "name": f"step {number}",
+            "cat": "step",
+            **_first_track(None),
+        }
+        entries.append(_complete(mark, step.start_ns, step.end_ns, zero))
         for tower, parts in enumerate(phases.segments(step, num_towers)):
-            where = {"ph": "X", "cat": "part", **_first_track(tower)}
+            where = {"cat": "part", **_first_track(tower)}
             for part, start, end in parts:
-                title = TITLES.get(part, part)
-                entries.append(
-                    {
-                        "name": title,
-                        **where,
-                        **_times(start, end, zero),
-                        "args": {"step": number},
-                    }
-                )
+                shown = {"name": TITLES.get(part, part), **where, "args": at_step}
+                entries.append(_complete(shown, start, end, zero))
         for index, kernel in enumerate(step.kernels):
+            args: dict[str, Any] = {
+                "operator": kernel.name,
+                "device": kernel.device,
+            }
+            args |= {"phase": kernel.phase, **at_step}
             if kernel.kind == WAIT:
-                entries += _wait(kernel, number, f"{number}.{index}", zero)
-            else:
-                entries.append(_kernel(kernel, number, tracks, zero))
+                entries += _wait(kernel, args, f"{number}.{index}", zero)
+                continue
+            if kernel.kind == COPY:
+                args["copy"] = True
+            process = _process(kernel.tower)
+            track = tracks[process, _lane(kernel)]
+            where = {"cat": kernel.phase, "pid": process, "tid": track}
+            shown = {"name": kernel.type, **where, "args": args}
+            entries.append(_complete(shown, kernel.start_ns, kernel.end_ns, zero))
     return entries
+
+
+def _tracks(steps: Sequence[TracedStep]) -> dict[tuple[int, str], int]:
+    """Return the number of the track of each process and lane."""
+    lanes = {
+        (_process(kernel.tower), _lane(kernel))
+        for step in steps
+        for kernel in step.kernels
+        if kernel.kind != WAIT
+    }
+    tracks: dict[tuple[int, str], int] = {}
+    last = 0
+    for process, lane in sorted(lanes):
+        last = max(last, process) + 1
+        tracks[process, lane] = last
+    return tracks
+
+
+def _complete(
+    event: dict[str, Any], start_ns: int, end_ns: int, zero: int
+) -> dict[str, Any]:
+    """Return a complete event with its times."""
+    times = {"ts": _us(start_ns - zero), "dur": _us(end_ns - start_ns)}
+    return {"ph": "X", **event, **times}
 
 
 def _names(
@@ -120,56 +139,22 @@ def _lane(kernel: KernelEvent) -> str:
     return f"{device} {kernel.lane}" + (", launches" if kernel.dispatched else "")
 
 
-def _kernel(
-    kernel: KernelEvent, step: int, tracks: dict[tuple[int, str], int], zero: int
-) -> dict[str, Any]:
-    process = _process(kernel.tower)
-    args = _args(kernel, step)
-    if kernel.kind == COPY:
-        args["copy"] = True
-    where = {"pid": process, "tid": tracks[process, _lane(kernel)]}
-    times = _times(kernel.start_ns, kernel.end_ns, zero)
-    return {
-        "ph": "X",
-        "name": kernel.type,
-        "cat": kernel.phase,
-        **where,
-        **times,
-        "args": args,
-    }
-
-
 def _wait(
-    kernel: KernelEvent, step: int, number: str, zero: int
+    kernel: KernelEvent, args: dict[str, Any], number: str, zero: int
 ) -> Iterator[dict[str, Any]]:
-    """Waits overlap each other, which complete events of a track must not: these get tracks of their own."""
-    name = {
+    """Yield the two ends of a wait.
+
+    Waits overlap each other, which complete events of a track must not: these get
+    tracks of their own.
+    """
+    wait = {
         "name": f"{kernel.type} (waits)",
         "cat": f"{kernel.phase}, waits",
         "id2": {"local": number},
+        **_first_track(kernel.tower),
     }
-    where = _first_track(kernel.tower)
-    yield {
-        "ph": "b",
-        **name,
-        **where,
-        "ts": _us(kernel.start_ns - zero),
-        "args": _args(kernel, step),
-    }
-    yield {"ph": "e", **name, **where, "ts": _us(kernel.end_ns - zero)}
-
-
-def _args(kernel: KernelEvent, step: int) -> dict[str, Any]:
-    return {
-        "operator": kernel.name,
-        "device": kernel.device,
-        "phase": kernel.phase,
-        "step": step,
-    }
-
-
-def _times(start_ns: int, end_ns: int, zero: int) -> dict[str, float]:
-    return {"ts": _us(start_ns - zero), "dur": _us(end_ns - start_ns)}
+    yield {"ph": "b", **wait, "ts": _us(kernel.start_ns - zero), "args": args}
+    yield {"ph": "e", **wait, "ts": _us(kernel.end_ns - zero)}
 
 
 def _us(nanoseconds: int) -> float:

@@ -9,9 +9,10 @@ and tensorflow/core/graph/graph_partition.cc.
 """
 
 import bisect
+import itertools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rnn_scaling.inspection.operators import (
@@ -53,6 +54,70 @@ OPERATOR = re.compile(
 )  # "operator:Type", and no marker with "::"
 
 
+class TraceError(ValueError):
+    """A trace does not hold what it should; the message is a line for a person."""
+
+
+class XplaneTrace(NamedTuple):
+    """What a trace holds.
+
+    `foreign` is the number of kernels within the steps that belong to other functions:
+    those of tf.data.
+    """
+
+    steps: list[TracedStep]
+    foreign: int
+
+
+class _Event(NamedTuple):
+    """An event of a trace, with the messages that contain it."""
+
+    plane: Any
+    line: Any
+    message: Any
+
+    @property
+    def name(self) -> str:
+        name: str = self.plane.event_metadata[self.message.metadata_id].name
+        return name
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Its start and end in ns."""
+        start_ps = self.line.timestamp_ns * 1000 + self.message.offset_ps
+        return start_ps // 1000, (start_ps + self.message.duration_ps) // 1000
+
+    @property
+    def lane(self) -> str:
+        return self.line.name or str(self.line.id)
+
+    def stats(self) -> dict[str, Any]:
+        """Return its statistics by name."""
+        names = self.plane.stat_metadata
+        metadata = self.plane.event_metadata[self.message.metadata_id]
+        stats: dict[str, Any] = {}
+        for stat in (*metadata.stats, *self.message.stats):
+            kind = stat.WhichOneof("value")
+            value = getattr(stat, kind) if kind else None
+            if kind == "ref_value":
+                value = names[value].name
+            stats[names[stat.metadata_id].name] = value
+        return stats
+
+
+def _events(plane: Any, *names: str) -> Iterator[_Event]:
+    """Yield the events of a plane, or only those with one of these names."""
+    wanted = {
+        number
+        for number, metadata in plane.event_metadata.items()
+        if not names or metadata.name in names
+    }
+    for line in plane.lines:
+        for message in line.events:
+            if message.metadata_id in wanted:
+                yield _Event(plane, line, message)
+
+
 class _Executed(NamedTuple):
     """A kernel on the host and the execution of a function that ran it."""
 
@@ -60,21 +125,19 @@ class _Executed(NamedTuple):
     kernel: KernelEvent
 
 
-class TraceError(ValueError):
-    """A trace does not hold what it should; the message is a line for a person."""
-
-
-class XplaneTrace(NamedTuple):
-    steps: list[TracedStep]
-    foreign: (
-        int  # kernels within the steps that belong to other functions: those of tf.data
-    )
-
-
 def read(
     space: Any, nodes: Mapping[str, Node], exchanged: Container[str] = ()
 ) -> XplaneTrace:
-    """The kernels of each traced step. Raises TraceError if the trace holds no step."""
+    """Return the kernels of each traced step.
+
+    Args:
+      space: The profiler's message.
+      nodes: The operators of the partitions that ran, by name.
+      exchanged: Names of the transfers to operators of the exchange.
+
+    Raises:
+      TraceError: If the trace holds no step.
+    """
     windows: list[tuple[int, int]] = []
     executed: list[_Executed] = []
     waits: list[_Executed] = []
@@ -82,9 +145,8 @@ def read(
     kernels: list[KernelEvent] = []
     for plane in space.planes:
         if plane.name == HOST_PLANE:
-            windows += _windows(plane)
-            for line in plane.lines:
-                _host_line(plane, line, nodes, executed, foreign)
+            windows += [event.span for event in _events(plane, STEP_MARK)]
+            _read_host(plane, nodes, executed, foreign)
             waits += _async_kernels(plane, nodes)
         elif GPU_PLANE.fullmatch(plane.name):
             kernels += _gpu_kernels(plane, nodes, exchanged)
@@ -92,201 +154,144 @@ def read(
         raise TraceError(
             "the trace holds no step: TensorFlow's profiler recorded nothing of this thread"
         )
-    # Pieces of a collective carry its name too, and the last of them may come after the step: it counts by its start.
+    # Pieces of a collective carry its name too, and the last of them may come after
+    # the step: it counts by its start.
     asynchronous = {ran.kernel.name for ran in waits}
     executed = [ran for ran in executed if ran.kernel.name not in asynchronous] + waits
-    # Functions of tf.data run at the same time and have operators of the same plain names ("Identity"): what runs in an
-    # execution that has operators of our scopes is the step's.
+    # Functions of tf.data run at the same time and have operators of the same plain
+    # names ("Identity"). An execution that has operators of our scopes is the step's.
+    nobody = Owner(None, OTHER)
     ours = {
         ran.execution
         for ran in executed
-        if Owner(ran.kernel.tower, ran.kernel.phase) != Owner(None, OTHER)
+        if (ran.kernel.tower, ran.kernel.phase) != nobody
     }
-    kernels += [ran.kernel for ran in executed if ran.execution in ours]
-    foreign += [ran.kernel.start_ns for ran in executed if ran.execution not in ours]
-    windows.sort()
+    for ran in executed:
+        if ran.execution in ours:
+            kernels.append(ran.kernel)
+        else:
+            foreign.append(ran.kernel.start_ns)
     kernels.sort(key=lambda kernel: kernel.start_ns)
-    inside = sum(start <= at < end for at in foreign for start, end in windows)
-    return XplaneTrace(_within(windows, kernels), inside)
-
-
-def _within(
-    windows: Sequence[tuple[int, int]], kernels: Sequence[KernelEvent]
-) -> list[TracedStep]:
-    """Gives each kernel to the step in which it started; what lies between steps is no step's."""
     starts = [kernel.start_ns for kernel in kernels]
-    cuts = [
-        (bisect.bisect_left(starts, start), bisect.bisect_left(starts, end))
-        for start, end in windows
-    ]
-    return [
-        TracedStep(*window, kernels[first:last])
-        for window, (first, last) in zip(windows, cuts)
-    ]
+    steps = []
+    num_foreign = 0
+    for start, end in sorted(windows):
+        # A kernel belongs to the step in which it started.
+        inside = slice(
+            bisect.bisect_left(starts, start), bisect.bisect_left(starts, end)
+        )
+        steps.append(TracedStep(start, end, kernels[inside]))
+        num_foreign += sum(start <= time_ns < end for time_ns in foreign)
+    return XplaneTrace(steps, num_foreign)
 
 
-def _windows(plane: Any) -> Iterator[tuple[int, int]]:
-    marks = {
-        number
-        for number, metadata in plane.event_metadata.items()
-        if metadata.name == STEP_MARK
-    }
-    for line in plane.lines:
-        for event in line.events:
-            if event.metadata_id in marks:
-                yield _times(line, event)
-
-
-def _host_line(
+def _read_host(
     plane: Any,
-    line: Any,
     nodes: Mapping[str, Node],
     executed: list[_Executed],
     foreign: list[int],
 ) -> None:
-    """Sorts one thread's events into executions of the partitions' operators and starts of other operators."""
-    execution_at = _executions(plane, line)
-    lane = line.name or str(line.id)
-    for event in line.events:
-        name = plane.event_metadata[event.metadata_id].name
-        if not OPERATOR.fullmatch(name):
+    """Sort events into executions of the partitions' operators and foreign starts."""
+    execution_at = _executions(plane)
+    for event in _events(plane):
+        if not OPERATOR.fullmatch(event.name):
             continue
-        operator, _, kind = name.rpartition(":")
+        operator, _, kind = event.name.rpartition(":")
         node = nodes.get(operator)
-        start, end = _times(line, event)
+        start = event.span[0]
         if node is not None and node.type == kind:
-            kernel = KernelEvent(
-                operator,
-                kind,
-                node.device,
-                *node.owner,
-                start,
-                end,
-                lane,
-                HOST,
-                _launches(node),
-            )
-            executed.append(_Executed(execution_at(start), kernel))
+            kernel = _host_kernel(operator, node, event.span, event.lane, HOST)
+            executed.append(_Executed(execution_at(event.line.id, start), kernel))
         elif kind not in PLUMBING:
             foreign.append(start)
 
 
-def _executions(plane: Any, line: Any) -> Callable[[int], int | None]:
-    """Which execution of a function a thread worked on at a time: the runtime's ExecutorState::Process markers."""
-    marks = [
-        event
-        for event in line.events
-        if plane.event_metadata[event.metadata_id].name == PROCESS
-    ]
-    spans = sorted(
-        (*_times(line, mark), int(_stats(plane, mark).get("id", 0))) for mark in marks
-    )
-    starts = [start for start, _, _ in spans]
+def _host_kernel(
+    name: str, node: Node, span: tuple[int, int], lane: str, kind: str
+) -> KernelEvent:
+    """Return what the host did for an operator.
 
-    def at(time_ns: int) -> int | None:
-        """The innermost marker around a point in time; None if there is none."""
-        index = bisect.bisect_right(starts, time_ns) - 1
-        while index >= 0 and spans[index][1] < time_ns:
-            index -= 1  # one that ended before lies within another, or in its place
-        return spans[index][2] if index >= 0 else None
+    It only launches an operator of a GPU, but does all of a loop's control flow.
+    """
+    launches = ":GPU:" in node.device and node.type not in CONTROL_FLOW
+    place = (node.device, *node.owner)
+    return KernelEvent(name, node.type, *place, *span, lane, kind, launches)
+
+
+def _executions(plane: Any) -> Callable[[int, int], int | None]:
+    """Return which execution of a function a thread worked on at a time.
+
+    The runtime marks executions: ExecutorState::Process.
+    """
+    spans: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for event in _events(plane, PROCESS):
+        number = int(event.stats().get("id", 0))
+        spans[event.line.id].append((*event.span, number))
+    for marks in spans.values():
+        marks.sort()
+
+    def at(line: int, time_ns: int) -> int | None:
+        """Return the innermost marker around a point in time, or None without one."""
+        marks = spans.get(line, [])
+        index = bisect.bisect_right(marks, time_ns, key=lambda mark: mark[0]) - 1
+        # One that ended before lies within another, or in its place.
+        while index >= 0 and marks[index][1] < time_ns:
+            index -= 1
+        return marks[index][2] if index >= 0 else None
 
     return at
 
 
 def _async_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[_Executed]:
-    """Asynchronous operators: each start is ended by the next "done" of the same operator in the same execution."""
-    starts: dict[tuple[str, int], list[int]] = defaultdict(list)
-    ends: dict[tuple[str, int], list[int]] = defaultdict(list)
-    wanted = {
-        n: m.name
-        for n, m in plane.event_metadata.items()
-        if m.name in (ASYNC_START, ASYNC_DONE)
-    }
-    for line in plane.lines:
-        for event in line.events:
-            if event.metadata_id not in wanted:
-                continue
-            stats = _stats(plane, event)
-            key = (str(stats.get("name", "")), int(stats.get("step_id", 0)))
-            start, end = _times(line, event)
-            if wanted[event.metadata_id] == ASYNC_START:
-                starts[key].append(start)
-            else:
-                ends[key].append(end)
-    for (name, execution), begun in starts.items():
-        if (node := nodes.get(name)) is None:
+    """Yield asynchronous operators.
+
+    Each start is ended by the next "done" of the same operator in the same execution.
+    """
+    times: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+    for event in _events(plane, ASYNC_START, ASYNC_DONE):
+        stats = event.stats()
+        start, end = event.span
+        key = (event.name, str(stats.get("name", "")), int(stats.get("step_id", 0)))
+        times[key].append(start if event.name == ASYNC_START else end)
+    for (kind, name, execution), starts in list(times.items()):
+        if kind == ASYNC_DONE or name not in nodes:
             continue
-        done = sorted(ends[name, execution])
-        for index, start in enumerate(sorted(begun)):
-            end = max(start, done[index]) if index < len(done) else start
-            yield _Executed(
-                execution,
-                KernelEvent(
-                    name,
-                    node.type,
-                    node.device,
-                    *node.owner,
-                    start,
-                    end,
-                    "",
-                    WAIT,
-                    _launches(node),
-                ),
-            )
-
-
-def _launches(node: Node) -> bool:
-    """Whether what the host does for an operator is to launch it on a GPU; a loop's control flow is all done there."""
-    return ":GPU:" in node.device and node.type not in CONTROL_FLOW
+        ends = sorted(times[ASYNC_DONE, name, execution])
+        for start, end in itertools.zip_longest(sorted(starts), ends[: len(starts)]):
+            span = (start, max(start, end or start))
+            kernel = _host_kernel(name, nodes[name], span, "", WAIT)
+            yield _Executed(execution, kernel)
 
 
 def _gpu_kernels(
     plane: Any, nodes: Mapping[str, Node], exchanged: Container[str]
 ) -> Iterator[KernelEvent]:
-    """A real GPU's plane. Several logical devices may share it: the operator names that of a kernel."""
-    for line in plane.lines:
-        if not STREAM.match(line.name):
+    """Yield what ran on a real GPU.
+
+    Several logical devices may share it: the operator names the device of a kernel.
+    """
+    for event in _events(plane):
+        if not STREAM.match(event.line.name):
             continue
-        for event in line.events:
-            metadata = plane.event_metadata[event.metadata_id]
-            stats = _stats(plane, event)
-            name, _, kind = str(stats.get("tf_op", "")).partition(":")
-            transfer = str(stats.get(EDGE, ""))
-            who = owner(TRANSFER.sub("", transfer) or name)
-            # NCCL launches its kernels from a thread of its own, which has no operator.
-            is_nccl = metadata.name.startswith(NCCL) and who == Owner(None, OTHER)
-            if is_nccl or transfer in exchanged:
-                who = Owner(None, EXCHANGE)
-            device = nodes[name].device if name in nodes else plane.name
-            start, end = _times(line, event)
-            copies = metadata.name.startswith(COPIES)
-            yield KernelEvent(
-                name or transfer,
-                kind or metadata.name,
-                device,
-                *who,
-                start,
-                end,
-                line.name,
-                COPY if copies else DEVICE,
-            )
-
-
-def _times(line: Any, event: Any) -> tuple[int, int]:
-    start_ps = line.timestamp_ns * 1000 + event.offset_ps
-    return start_ps // 1000, (start_ps + event.duration_ps) // 1000
-
-
-def _stats(plane: Any, event: Any) -> dict[str, Any]:
-    stats: dict[str, Any] = {}
-    for source in (plane.event_metadata[event.metadata_id].stats, event.stats):
-        for stat in source:
-            kind = stat.WhichOneof("value")
-            value = getattr(stat, kind) if kind else None
-            if kind == "ref_value":
-                value = plane.stat_metadata[value].name
-            stats[plane.stat_metadata[stat.metadata_id].name] = value
-    return stats
+        stats = event.stats()
+        name, _, kind = str(stats.get("tf_op", "")).partition(":")
+        transfer = str(stats.get(EDGE, ""))
+        who = owner(TRANSFER.sub("", transfer) or name)
+        # NCCL launches its kernels from a thread of its own, which has no operator.
+        is_nccl = event.name.startswith(NCCL) and who == Owner(None, OTHER)
+        if is_nccl or transfer in exchanged:
+            who = Owner(None, EXCHANGE)
+        device = nodes[name].device if name in nodes else plane.name
+        copies = event.name.startswith(COPIES)
+        yield KernelEvent(
+            name or transfer,
+            kind or event.name,
+            device,
+            *who,
+            *event.span,
+            event.lane,
+            COPY if copies else DEVICE,
+        )
 
 
 def drop_iterations(space: Any) -> None:
@@ -294,13 +299,9 @@ def drop_iterations(space: Any) -> None:
 
     Source: xla/tsl/profiler/utils/group_events.cc, ProcessTensorFlowLoop.
     """
-    for plane in (plane for plane in space.planes if plane.name == HOST_PLANE):
-        iterations = {
-            number
-            for number, metadata in plane.stat_metadata.items()
-            if metadata.name == ITERATION
-        }
-        for event in (event for line in plane.lines for event in line.events):
-            for i in reversed(range(len(event.stats))):
-                if event.stats[i].metadata_id in iterations:
-                    del event.stats[i]
+    for plane in space.planes:
+        for event in _events(plane) if plane.name == HOST_PLANE else ():
+            stats = event.message.stats
+            for index in reversed(range(len(stats))):
+                if plane.stat_metadata[stats[index].metadata_id].name == ITERATION:
+                    del stats[index]

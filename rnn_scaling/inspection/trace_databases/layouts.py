@@ -219,7 +219,7 @@ def _nvprof(db: TraceDatabase) -> Layout:
     return Layout(
         schema="nvprof",
         tool="nvprof",
-        versions={"schema": ", ".join(numbers)} if "Version" in db.columns else {},
+        versions={"schema": ", ".join(numbers)} if db.has("Version", "version") else {},
         tables=_event_tables(db, _NVPROF, lambda _, value: short_name(text(value))),
         memory_kinds=MEMORY_KINDS,
         models={device: text(name) for device, name in devices},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -28,6 +29,47 @@ LIBRARIES = sorted((ROOT / "models/extension").glob("kernels-*.so"))
 BUILD = (
     "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 )
+
+
+def run(installed, work, *words, operators="off"):
+    """Run a command of an unpacked wheel in a folder; it must end well."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(installed),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "RNN_SCALING_OPERATORS": operators,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "rnn_scaling", *words],
+        cwd=work,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def train(installed, work):
+    """Return what a tiny run prints on stderr, and what its record says was used."""
+    words = ["--num_units=8", "--num_batches=1", "--batch_size=2"]
+    words += ["--num_warmup_batches=1", "--result_file=run.json"]
+    done = run(installed, work, "train", *words, operators="")
+    return done.stderr, json.loads((work / "run.json").read_text())["resolved"]
+
+
+@pytest.fixture
+def installed(wheel, tmp_path):
+    """The folder into which the wheel is unpacked."""
+    wheel.extractall(tmp_path / "installed")
+    return tmp_path / "installed"
+
+
+@pytest.fixture
+def work(tmp_path):
+    """A folder in which commands run."""
+    (tmp_path / "work").mkdir()
+    return tmp_path / "work"
 
 
 @pytest.fixture(scope="module")
@@ -66,19 +108,15 @@ def metadata(wheel, name):
 
 
 def test_every_file_of_the_packages_is_in_it(wheel):
-    paths = [
-        path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()
-    ]
-    paths = [
-        path
-        for path in paths
-        if path.parent.name != "__pycache__" and ".so." not in path.name
-    ]
-    wanted = {path.relative_to(ROOT).as_posix() for path in paths}
-    wanted |= {"models/extension/kernels-0.0.0-0.so"} if not LIBRARIES else set()
-    assert {
-        name.replace("rnn_scaling/models/", "models/") for name in names(wheel)
-    } == wanted
+    wanted = set()
+    for path in itertools.chain(*((ROOT / name).rglob("*") for name in PACKAGES)):
+        is_built = path.parent.name == "__pycache__" or ".so." in path.name
+        if path.is_file() and not is_built:
+            wanted.add(path.relative_to(ROOT).as_posix())
+    if not LIBRARIES:
+        wanted.add("models/extension/kernels-0.0.0-0.so")
+    found = {name.replace("rnn_scaling/models/", "models/") for name in names(wheel)}
+    assert found == wanted
 
 
 def test_it_puts_one_package_on_the_path(wheel):
@@ -104,45 +142,25 @@ def test_it_says_what_it_is(wheel):
 
 
 def test_what_was_unpacked_elsewhere_reports_and_writes_nothing_beside_itself(
-    wheel, tmp_path
+    installed, work
 ):
-    installed, work = tmp_path / "installed", tmp_path / "work"
-    wheel.extractall(installed)
     before = sorted(installed.rglob("*"))
     shutil.copytree(
         ROOT / "docs" / "results" / "threads",
         work / "records",
         ignore=shutil.ignore_patterns("*.png"),
     )
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(installed),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    command = [sys.executable, "-m", "rnn_scaling", "report", "records", "--output=out"]
-    done = subprocess.run(
-        command, cwd=work, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    run(installed, work, "report", "records", "--output=out")
     assert "<style>" in (work / "out" / "report.html").read_text()
     assert sorted(installed.rglob("*")) == before
 
 
 def test_operators_built_here_need_no_newer_system_than_tensorflow_and_run_elsewhere(
-    wheel, tmp_path
+    wheel, installed, work
 ):
     """The wheel is portable: no path of this machine, and no newer version of the C library than TensorFlow's 2.27."""
-    assert (
-        not LIBRARIES
-        or [*wheel.namelist()].count(
-            f"rnn_scaling/models/extension/{LIBRARIES[-1].name}"
-        )
-        == 1
-    )
-    assert (
-        "Root-Is-Purelib: true\n" in (text := metadata(wheel, "WHEEL"))
-        and "Tag: py3-none-any\n" in text
-    )
+    text = metadata(wheel, "WHEEL")
+    assert "Root-Is-Purelib: true\n" in text and "Tag: py3-none-any\n" in text
     if not LIBRARIES:
         pytest.skip("set-up has built no operators here")
     library = LIBRARIES[-1].read_bytes()
@@ -156,23 +174,7 @@ def test_operators_built_here_need_no_newer_system_than_tensorflow_and_run_elsew
         set(needed) == {b"libtensorflow_framework.so.2"}
         and sys.prefix.encode() not in library
     )
-    installed, work = tmp_path / "installed", tmp_path / "work"
-    wheel.extractall(installed)
-    work.mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(installed)}
-    environment.pop("RNN_SCALING_OPERATORS")
-    words = [
-        "--num_units=8",
-        "--num_batches=1",
-        "--batch_size=2",
-        "--result_file=run.json",
-    ]
-    command = [sys.executable, "-m", "rnn_scaling", "train", *words]
-    done = subprocess.run(
-        command, cwd=work, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    resolved = json.loads((work / "run.json").read_text())["resolved"]
+    _, resolved = train(installed, work)
     tested = [
         path.name.split(".")[-2]
         for path in (installed / "rnn_scaling/models/extension").glob("*.tested")
@@ -187,10 +189,8 @@ def test_operators_built_here_need_no_newer_system_than_tensorflow_and_run_elsew
 
 @pytest.mark.skipif(not LIBRARIES, reason="set-up has built no operators here")
 @pytest.mark.parametrize("damage", ["cut short", "changed", "result is a FIFO"])
-def test_damaged_operators_end_no_run(wheel, tmp_path, damage):
+def test_damaged_operators_end_no_run(installed, work, damage):
     """TensorFlow's operators run instead, and one line says why."""
-    installed = tmp_path / "installed"
-    wheel.extractall(installed)
     folder = installed / "rnn_scaling/models/extension"
     library = folder / LIBRARIES[-1].name
     if damage == "cut short":
@@ -203,30 +203,20 @@ def test_damaged_operators_end_no_run(wheel, tmp_path, damage):
     else:
         for name in switch.NEEDED:
             os.mkfifo(folder / f"{library.name}.{name}.tested")
-    environment = {**os.environ, "PYTHONPATH": str(installed)}
-    environment.pop("RNN_SCALING_OPERATORS")
-    words = ["--num_units=8", "--num_batches=1", "--batch_size=2"]
-    words += ["--num_warmup_batches=1", "--result_file=run.json"]
-    command = [sys.executable, "-m", "rnn_scaling", "train", *words]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stderr.splitlines() if library.name in line]
-    operators = json.loads((tmp_path / "run.json").read_text())["resolved"]["operators"]
+    printed, resolved = train(installed, work)
+    lines = [line for line in printed.splitlines() if library.name in line]
+    operators = resolved["operators"]
     if damage != "result is a FIFO":
         assert len(lines) == 1 and operators == "stock"
     elif operators != "stock":  # the processor has AVX2
         assert len(lines) == 1 and operators in switch.NEEDED
 
 
-def test_what_is_installed_leaves_a_users_program_its_environment(wheel, tmp_path):
-    installed, script, users = (
-        tmp_path / "installed",
-        tmp_path / "rnn-scaling",
-        UsersFolder(tmp_path / "work"),
-    )
-    wheel.extractall(installed)
+def test_what_is_installed_leaves_a_users_program_its_environment(
+    installed, work, tmp_path
+):
+    script = tmp_path / "rnn-scaling"
+    users = UsersFolder(work)
     users.lookalike("numpy", "rnn_scaling")
     script.write_text(
         f"import sys; sys.path.append({str(installed)!r}); from rnn_scaling.__main__ import console; console()"

@@ -130,15 +130,6 @@ def test_bus_bandwidth_is_nccl_s():
         busbw_gb_per_s(1, 0.0, 2)
 
 
-def test_a_copy_s_bandwidth_counts_both_of_its_bytes_in_rate_and_fit():
-    points = tuple(Point(n, (t,)) for n, t in zip(SIZES, line(2, 8)))
-    copy = Series(MEMORY, "copy", points, traffic=2)
-    assert copy.fitted().beta_gb_per_s == pytest.approx(
-        16
-    ) and copy.fitted().alpha_us == pytest.approx(2)
-    assert copy.gb_per_s(points[-1]) == pytest.approx(16, rel=1e-3)
-
-
 def test_a_copy_whose_time_does_not_grow_is_still_a_copy():
     flat = Series(
         COPY,

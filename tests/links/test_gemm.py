@@ -28,21 +28,6 @@ def test_a_rate_is_of_all_devices_and_the_best_is_by_its_median():
     )
 
 
-def test_devices_and_shapes_in_words():
-    words = {
-        (1, 1): "1 core",
-        (2, 1): "2 cores",
-        (1, 4): "4 cores",
-        (2, 4): "2 devices of 4 cores",
-        (8, 0): "8 GPUs",
-    }
-    assert {pair: Gemm("float32", *pair, True, ()).devices for pair in words} == words
-    assert [gemm.title(shape) for shape in ((64, 64, 64), SMALL)] == [
-        "64^3",
-        "4x8 x 8x16",
-    ]
-
-
 def test_the_whole_product_is_made_on_every_device(tf, devices):
     work = compute.ComputeWork(devices[:2], SMALL, "float32")
     results, elements = work.function()

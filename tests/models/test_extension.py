@@ -125,24 +125,6 @@ def test_odd_sizes_and_what_is_left_of_whole_blocks(
     assert error <= TOLERANCES[dtype], name
 
 
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_dropout_between_layers_is_that_of_the_stock_kernel(
-    tf, taken, monkeypatch, dtype, cell
-):
-    """Two layers drop the same numbers with the same seed. Each type has its own random numbers."""
-    from rnn_scaling.models.extension import operators
-
-    stack = lstm_case.make_stack(2, 1, dropout=0.5, dtype=dtype, unit_type=cell)
-    case, module = lstm_case.make_case(stack), kernel_of(stack)
-    got = lstm_case.traced(tf, module.build(stack), stack, case)(lstm_case.UNEQUAL)
-    monkeypatch.setattr(operators, "usable", lambda dtype: False)
-    assert "packed" not in module.kernel_name(stack)
-    want = lstm_case.traced(tf, module.build(stack), stack, case)(lstm_case.UNEQUAL)
-    error, name = lstm_case.largest_error(got, want)
-    assert 0 < error <= TOLERANCES[dtype], name
-
-
 @pytest.mark.parametrize("words", [test_cross_entropy.N, None])
 def test_loss_and_gradients_are_tensorflows(tf, taken, words):
     given = test_cross_entropy.arguments(tf, scale=4.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -68,15 +67,10 @@ DAMAGES = {
     "one page": lambda file: os.truncate(file, 4096),
     "half": lambda file: os.truncate(file, 25_000),
     "without its seal": lambda file: file.write_bytes(LINKED),
-    "one byte less": lambda file: os.truncate(file, file.stat().st_size - 1),
     "one byte more": lambda file: file.write_bytes(file.read_bytes() + b"\0"),
-    "zeros in the middle": lambda file: file.write_bytes(
-        file.read_bytes()[:20_000] + bytes(4096) + file.read_bytes()[24_096:]
-    ),
     "200 bytes": flip_200_bytes,
     "the seal": flip_one_bit_of_the_seal,
     "another build": replace_by_another_build,
-    "another library": lambda file: shutil.copy(sys.executable, file),
     "folder": replace_by_folder,
     "fifo": replace_by_fifo,
 }
@@ -104,9 +98,7 @@ def replace_by_device(path):
 
 RESULTS = {
     "empty": lambda path: path.write_text(""),
-    "of an older version": lambda path: path.write_text("agrees with the reference"),
     "not UTF-8": lambda path: path.write_bytes(b'{"size": 1, "sha256": "\xff\xfe"}'),
-    "a number": lambda path: path.write_text("1"),
     "a part": lambda path: path.write_text('{"failure": ""}'),
     "deep": lambda path: path.write_text("[" * 30_000),
     "large": lambda path: path.write_text(" " * 1_000_000),

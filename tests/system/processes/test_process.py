@@ -228,7 +228,6 @@ AT = "measuring: 3/9 batches, 1 words/s, loss 1, 5 s left"
             "Signal",
             "killed by SIGSEGV (last output: Fatal Python error: Segmentation fault)",
         ),
-        (-40, False, [], "Signal", "killed by signal 40"),
         (
             -15,
             True,
@@ -236,20 +235,12 @@ AT = "measuring: 3/9 batches, 1 words/s, loss 1, 5 s left"
             "Timeout",
             "killed after 60 s, the limit of --run_timeout (last output: measuring: 3/9 batches)",
         ),
-        (-9, True, [], "Timeout", "killed after 60 s, the limit of --run_timeout"),
         (
             2,
             False,
             ["error: --x", "y", AT],
             "NoRecord",
             "ended with exit status 2 and no result: --x",
-        ),
-        (
-            0,
-            False,
-            [AT],
-            "NoRecord",
-            "ended with exit status 0 and no result: nothing on stderr",
         ),
         (
             130,

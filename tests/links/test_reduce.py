@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
@@ -87,33 +85,6 @@ def test_inputs_differ_by_rank_and_place_and_sums_are_exact():
     assert np.array_equal(reduce.values(3, 1000, 2000), whole[3][1000:2000])
     exact = sum(each.astype(np.int64) for each in whole)
     assert np.array_equal(sum(whole).astype(np.int64), exact)
-
-
-def test_a_call_returns_after_every_rank_has_its_sum(tf, devices):
-    finished = []
-
-    def slow(rank):
-        def wait(x):
-            time.sleep(0.02 * (4 - rank))
-            finished.append(rank)
-            return x
-
-        return wait
-
-    def slow_reduce(tensors):
-        total = tf.add_n(tensors)
-        results = []
-        for rank in range(len(tensors)):
-            result = tf.py_function(slow(rank), [total], tf.float32)
-            result.set_shape(total.shape)
-            results.append(result)
-        return results
-
-    case = reduce.build(slow_reduce, devices, 64)
-    for _ in range(2):
-        finished.clear()
-        reduce.run(case)
-        assert sorted(finished) == [0, 1, 2, 3]
 
 
 def test_waits_for_an_element_of_every_rank():

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.analysis.audit import documents
 from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.prediction import from_rows
 from rnn_scaling.analysis.prediction.costs import exchange_s
@@ -20,6 +19,7 @@ from rnn_scaling.commands.prediction_options import PredictionOptions
 from rnn_scaling.config import registry
 from rnn_scaling.links.series import ALL_REDUCE
 from rnn_scaling.records import folder as folders
+from rnn_scaling.records.tables import documents
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 

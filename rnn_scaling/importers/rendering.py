@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.audit import auditing
-from rnn_scaling.analysis.audit import tables as audit_tables
 from rnn_scaling.analysis.audit.finding import Finding
 from rnn_scaling.importers import baselines, mlperf
 from rnn_scaling.importers.common import ImportedLog, ScalingRow
 from rnn_scaling.records.printed_number import Printed
+from rnn_scaling.records.tables import table as audit_tables
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.markdown import Table, Value, csv_cell, markdown_table

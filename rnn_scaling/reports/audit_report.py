@@ -7,6 +7,7 @@ from typing import Any
 
 from rnn_scaling.analysis.audit.auditing import FileReport
 from rnn_scaling.analysis.audit.finding import Finding, Place
+from rnn_scaling.analysis.audit.relations import EFFICIENCIES, INVERSE
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.reports import wording
 from rnn_scaling.system.files import input_files
@@ -14,7 +15,7 @@ from rnn_scaling.system.files.markdown import markdown_table
 
 SCHEMA = "rnn_scaling.audit/3"
 MOST_FILES = 3  # that have a summary of their own
-_COLUMN_KINDS = ("inverse", "other baseline")
+_COLUMN_KINDS = (INVERSE, EFFICIENCIES)
 
 
 def fits(place: Place) -> str:
@@ -68,7 +69,7 @@ def statements(finding: Finding) -> list[Statement]:
         values["other"] = _row(finding.places[-1], finding)
     kind = f"audit-{finding.kind}"
     if finding.kind == "column" and finding.relation in _COLUMN_KINDS:
-        kind = f"audit-column-{finding.relation.replace(' ', '-')}"
+        kind = f"audit-column-{finding.relation}"
     made = [Statement(kind, finding.source, values)]
     if first.hint and finding.kind == "number":
         made.append(Statement("audit-hint", finding.source, {"hint": first.hint}))

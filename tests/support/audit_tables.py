@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import random
 
-from rnn_scaling.analysis.audit import auditing, documents
+from rnn_scaling.analysis.audit import auditing, checking
+from rnn_scaling.records.tables import text_tables
 
 HEADER = ("GPUs", "Batch size", "Time (s)", "words/s", "Speedup", "Efficiency")
 
@@ -40,6 +41,13 @@ def make(seed: int) -> list[list[str]]:
         cells.append(row)
         efficiency *= rng.uniform(0.86, 0.985)
     return cells
+
+
+def table(*rows: str) -> str:
+    """Return a Markdown table of rows of cells that are separated by pipes."""
+    head, *others = rows
+    rule = "|".join("-" for _ in head.split("|"))
+    return "\n".join(f"|{row}|" for row in (head, rule, *others))
 
 
 def markdown(rows) -> str:
@@ -82,9 +90,9 @@ def found(text: str):
     return [
         made
         for table in auditing.joined(
-            documents.of_text("x.md", enumerate(text.splitlines(), 1))
+            text_tables.of_text("x.md", enumerate(text.splitlines(), 1))
         )
-        for made in auditing.check(table)[1]
+        for made in checking.check(table)[1]
     ]
 
 

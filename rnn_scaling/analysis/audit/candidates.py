@@ -1,494 +1,451 @@
-"""Candidate readings of a column: relations that its header names, and relations of any columns."""
+"""Try relations on the columns of a table, and believe those that explain most."""
 
 import dataclasses
 import functools
 import itertools
 import math
+import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 import numpy as np
 
-from rnn_scaling.analysis.audit import groups, headers, scoring, sums
-from rnn_scaling.analysis.audit.instances import MISS, Instance, Product, Term
+from rnn_scaling.analysis.audit import baselines, readings
+from rnn_scaling.analysis.audit.readings import PRIOR, Reading
 from rnn_scaling.analysis.audit.relations import (
     CHANGES,
     GENERIC,
     RELATIONS,
+    SAME_WORK,
     Relation,
-    Shift,
 )
-from rnn_scaling.analysis.audit.scoring import CLOSE, TOLERANCES, Reading, scored
-from rnn_scaling.analysis.audit.sums import COUNTS, NEAREST
-from rnn_scaling.analysis.audit.tables import DERIVED, Column, Item, Ref, View, logs_of
+from rnn_scaling.records.tables import headers
+from rnn_scaling.records.tables.headers import CHOSEN, DERIVED, MEASURES, Quantity
+from rnn_scaling.records.tables.measurements import (
+    MOST_COLUMNS,
+    Column,
+    Measurements,
+)
 
-MOST_SOURCES = 6  # columns of one quantity that are tried
-_MOST_RATIOS = 20  # that are tried even if few rows fit: a column may have slipped
-MOST_INSTANCES = 30_000  # of a table, about, that generic relations make
-FEWEST_READ = 12  # readings of a column that are worked out in any table
-_WORD = re.compile(r"\w+")
-_REPLACED = re.compile(r" (?:to|-|–|—|->|=>|→) ")
-MEASURES = ("rate", "each", "seconds", "speedup")
-CLEAR = 10.0  # bits of a reading that leaves nothing to explain
-_SAME = 0.002  # by which neighbours differ that prove something (natural logarithm)
-_MOST_EFFICIENT = 1.3  # of weak scaling
+HEAD = 60  # rows of a long table in which relations are looked for
+_MOST_BROKEN = 0.05  # of all rows; above that the first ones are no sample
+_MOST_TRIED = 100  # ratios of one column
+_MOST_SOURCES = 6  # columns of one quantity that are tried
+_NEAREST = 10  # columns that are tried with another one
+_MOST_NAMED = 3  # parts of a sum that are named
+_CLOSE = 0.1  # natural logarithm: by which a row may miss a relation worth a look
+_TOLERANT = readings.TOLERANCES[-1][0]
+_LIKELY = (
+    -2.0
+)  # bits of a relation that is tried even if few rows fit: they may have slipped
+_NARROW = 0.02  # range of a column that is as good as constant
+_CLEAR = 10.0  # bits of a reading that leaves nothing to explain
+_PREFERRED = 4.0  # bits by which a reading with a miss must be better than one without
+_SAME_BASELINE = 6.0  # bits of a baseline that another column confirms
+_UNLIKE = 3.0  # price of a ratio between unlike things
 _NAMED = 4.0  # bits of a ratio whose header names both columns
 _ONLY = 3.0  # bits of a speedup from the only two other columns
-_MOST_TOLERANCE = max(tolerance for tolerance, _ in TOLERANCES)
-_IS_PRINTED = 1.5  # bits if the baseline row prints 1, and price if it does not
+_SHARED_WORD = 2.0
+_TOTAL = 2.0  # bits of a sum that its header announces
+_MOST_EFFICIENT = 1.3  # of weak scaling
+_WORD = re.compile(r"\w+")
+_TWO_PARTS = re.compile(r"\s*(?:/|÷|\bvs\.?|\bover\b|\s(?:to|-|–|—|->|=>|→)\s)\s*")
+# Quantities without totals.
+_NO_PARTS = (
+    *CHOSEN,
+    Quantity.SPEEDUP,
+    Quantity.EFFICIENCY,
+    Quantity.CHANGE,
+)
 
 
-Trial = tuple[
-    float, Callable[[], Reading]
-]  # bits that a reading promises, and what works it out
-
-
-def of_all(view: View) -> list[list[Reading]]:
-    """The candidates of every column. Columns that a stated relation connects well are not tried with others."""
-    by_target = [
-        list(stated(view, target, RELATIONS)) for target in range(len(view.columns))
-    ]
-    clear = [
-        r for tried in by_target for r in tried if r.bits >= CLEAR and not r.missed
-    ]
-    connected = {frozenset((r.target, source)) for r in clear for source in r.sources}
+def believed(found: Measurements) -> list[Reading]:
+    """Return the believed readings of every column, and of rows of totals."""
+    head = first_rows(found)
+    by_target = [list(stated(head, k, RELATIONS)) for k in range(len(head.columns))]
+    every = itertools.chain.from_iterable(by_target)
+    clear = [r for r in every if r.bits >= _CLEAR and not len(r.missed)]
+    connected = {frozenset((r.target, k)) for r in clear for k in r.columns[1:]}
     explained = {reading.target for reading in clear}
     for target, tried in enumerate(by_target):
         if target not in explained:
-            tried += unstated(view, target, connected)
-    return by_target
+            tried += _unstated(head, target, connected)
+    # The baseline of a column without a miss is likely that of the others.
+    clean = [
+        [r for r in tried if r.rule and r.is_believed and not len(r.missed)]
+        for tried in by_target
+    ]
+    best = [max(tried, key=lambda r: r.bits) for tried in clean if tried]
+    confirmed = {(reading.grouping, reading.rule) for reading in best}
+    kept = []
+    for tried in by_target:
+        kept += _best([r for r in tried if r.is_believed], confirmed)
+    kept = _without_repeats(kept)
+    if head is not found:
+        kept = [one for one in (_on_all_rows(found, r) for r in kept) if one]
+    return [*kept, *_totals(found)]
 
 
-def unstated(
-    view: View, target: int, connected: Set[frozenset[int]]
+def first_rows(found: Measurements) -> Measurements:
+    if len(found.lines) <= HEAD:
+        return found
+    columns = [dataclasses.replace(c, items=c.items[:HEAD]) for c in found.columns]
+    return Measurements(
+        found.table,
+        tuple(columns),
+        found.labels[:HEAD],
+        found.lines[:HEAD],
+        found.parts[:HEAD],
+    )
+
+
+def _on_all_rows(found: Measurements, reading: Reading) -> Reading | None:
+    """Return a reading of the first rows for all; None if too many rows break it."""
+    columns = [found.columns[k] for k in reading.columns]
+    relation = reading.relation
+    base = np.arange(len(found.lines))
+    if relation.has_baseline:
+        choice = (relation.shift, reading.grouping, reading.rule)
+        base = baselines.chosen(found, columns[0], columns[1:], *choice)
+    ends = readings.ends_of(found, relation, reading.columns, base)
+    applied = dataclasses.replace(reading, found=found, base=base, ends=ends)
+    most = max(HEAD, _MOST_BROKEN * len(applied.rows))
+    return applied if len(applied.missed) <= most else None
+
+
+def _best(tried: Sequence[Reading], confirmed: Set[tuple[str, str]]) -> list[Reading]:
+    """Return the readings of one column that go together, the best first."""
+
+    def rank(reading: Reading) -> float:
+        is_confirmed = (reading.grouping, reading.rule) in confirmed
+        return reading.bits + _SAME_BASELINE * is_confirmed
+
+    ranked = sorted(tried, key=rank, reverse=True)
+    if not ranked:
+        return []
+    best = ranked[0]
+    missed = set(best.missed)
+    close = [r for r in ranked if r.bits >= best.bits - _PREFERRED]
+    close = [r for r in close if not len(r.missed) and not _is_part(r, best)]
+    if missed and close:
+        return close[:1]
+    kept = [best]
+    for reading in ranked[1:]:
+        is_new = reading.relation.text not in [r.relation.text for r in kept]
+        if is_new and set(reading.missed) <= missed and reading.bits >= best.bits / 2:
+            kept.append(reading)
+    # What the header states holds too, but for a fault.
+    stated_ones = [r for r in ranked if not r.relation.is_generic and r.bits >= _CLEAR]
+    if best.relation.is_generic:
+        kept += [r for r in stated_ones if len(r.missed) == 1][:1]
+    return kept
+
+
+def _is_part(reading: Reading, whole: Reading) -> bool:
+    """Return whether all that a reading compares holds in one that compares more."""
+    if reading.columns != whole.columns or len(whole.rows) <= len(reading.rows):
+        return False
+    rows = reading.rows
+    is_same = (reading.base[rows] == whole.base[rows]).all()
+    return bool(is_same) and not set(rows) & set(whole.missed)
+
+
+def _without_repeats(found: Sequence[Reading]) -> list[Reading]:
+    """Return the readings; of generic ones of the same columns only the best.
+
+    Of two columns that would be the same number, one with faults is another one
+    ("efficiency vs ceiling").
+    """
+    clean = {
+        (r.relation.text, r.columns[1:])
+        for r in found
+        if not len(r.missed) and r.relation.name != SAME_WORK
+    }
+    kept: list[Reading] = []
+    for reading in sorted(found, key=_order):
+        columns = set(reading.columns)
+        is_repeated = any(columns <= set(other.columns) for other in kept)
+        is_other = (reading.relation.text, reading.columns[1:]) in clean
+        if len(reading.missed) and is_other:
+            continue
+        if not reading.relation.is_generic or not is_repeated:
+            kept.append(reading)
+    return kept
+
+
+def _order(reading: Reading) -> tuple[bool, bool, float]:
+    """Return a sort key: stated relations, and computed columns, come first."""
+    is_measured = not reading.column.is_derived
+    return reading.relation.is_generic, is_measured, -reading.bits
+
+
+def stated(
+    found: Measurements, target: int, relations: Iterable[Relation]
 ) -> Iterator[Reading]:
-    """Readings of relations that no header states, except between columns that others connect."""
-    column = view.columns[target]
-    if (
-        column.quantity not in COUNTS
-        and not column.is_exact
-        and not column.meaning.is_statistic
-    ):
-        yield from _generic(view, target, column, connected)
-    if column.quantity not in (*DERIVED, *COUNTS):
-        yield from sums.of_columns(view, target, column)
-    yield from sums.running(view, target, column)
-
-
-def stated(view: View, target: int, relations: Sequence[Relation]) -> Iterator[Reading]:
-    """Readings of the relations for the quantity of a column."""
+    """Yield the readings of the relations for the quantity of a column."""
+    column = found.columns[target]
     is_clear = False
     for relation in relations:
-        if relation.target != view.columns[target].quantity or not _is_possible(
-            view.columns[target], relation
-        ):
+        if relation.bits < 0 and is_clear:
             continue
-        if relation.bits >= 0 or not is_clear:
-            assignments = _assignments(view, target, relation)
-            trials = itertools.chain.from_iterable(
-                _trials(view, target, relation, columns) for columns in assignments
-            )
-            for reading in _read(view, trials):
-                is_clear |= reading.bits >= CLEAR and not reading.missed
+        # An efficiency far above 1 was not divided by the devices.
+        if relation.name == "weak efficiency" and (column.low > _MOST_EFFICIENT).any():
+            continue
+        for trial in trials(found, target, relation):
+            for reading in _scored(trial):
+                is_clear |= reading.bits >= _CLEAR and not len(reading.missed)
                 yield reading
 
 
-def with_sources(
-    view: View, target: int, relation: Relation, sources: tuple[int, ...]
-) -> Iterator[Reading]:
-    """Return the readings of a relation whose source columns are given."""
-    return _read(view, _trials(view, target, relation, sources))
-
-
-def _is_possible(column: Column, relation: Relation) -> bool:
-    """Return whether a relation can be what a column's header says.
-
-    An efficiency far above 1 is not one of weak scaling: it was not divided by the
-    devices.
-    """
-    return relation.name != "weak efficiency" or all(
-        not item or item.low < _MOST_EFFICIENT for item in column.items
-    )
-
-
-def _assignments(
-    view: View, target: int, relation: Relation
-) -> Iterator[tuple[int, ...]]:
-    """Columns for the sources of a relation; if some share a word with the target, only those."""
-    words = view.columns[target].meaning.words
-    choices = []
-    for name in relation.sources:
-        columns = [k for k in view.of(name) if k != target]
-        alike = [k for k in columns if words & view.columns[k].meaning.words]
-        choices.append((alike or columns)[:MOST_SOURCES])
-    yield from itertools.product(*choices)
-
-
-def _trials(
-    view: View,
-    target: int,
-    relation: Relation,
-    sources: tuple[int, ...],
-    spread: float = 0.0,
-) -> Iterator[Trial]:
-    """The relation with every grouping and baseline, without those that miss too many rows."""
-    column = view.columns[target]
-    columns = [view.columns[k] for k in sources]
-    named = {relation.target: column, **dict(zip(relation.sources, columns))}
-    most = (
-        math.inf if column.is_derived else scoring.most_missed(relation)
-    )  # a pattern may explain all
-    tried: Iterable[tuple[str, str, dict[int, int]]] = [("", "", same_rows(view))]
-    if relation.has_baseline:
-        tried = (
-            (grouping, rule, baselines)
-            for grouping, parts in groups.groupings(view).items()
-            for rule, baselines in groups.baselines(
-                view, column, columns, parts, relation.shift
-            ).items()
-        )
-    for grouping, rule, baselines in tried:
-        num_broken = len(
-            groups.broken_rows(relation, named, baselines, _MOST_TOLERANCE)
-        )
-        if num_broken <= most:
-            price = _price(column, rule, baselines, relation) if rule else 0.0
-            reading = Reading(relation, target, sources, (), 0.0, grouping, rule)
-            promised = relation.bits - price - MISS * num_broken
-            yield (
-                promised,
-                functools.partial(_worked_out, view, reading, baselines, price, spread),
-            )
-
-
-def _worked_out(
-    view: View,
-    reading: Reading,
-    baselines: Mapping[int, int],
-    price: float,
-    spread: float,
-) -> Reading:
-    instances = products(
-        view, reading.target, reading.relation, reading.sources, baselines
-    )
-    return scored(
-        view.columns[reading.target],
-        dataclasses.replace(reading, instances=instances),
-        price,
-        spread,
-    )
-
-
-def _price(
-    column: Column, rule: str, baselines: Mapping[int, int], relation: Relation
-) -> float:
-    """Bits of the rule that chooses the baselines: less if these print 1."""
-    firsts = [item for row in set(baselines.values()) if (item := column.items[row])]
-    is_one = all(groups.is_one(item, relation.shift) for item in firsts)
-    is_known = firsts and (column.quantity in DERIVED or is_one)
-    return groups.RULES[rule] + (
-        0.0 if not is_known else -_IS_PRINTED if is_one else _IS_PRINTED
-    )
-
-
-def _read(view: View, trials: Iterable[Trial]) -> Iterator[Reading]:
-    """Readings of the trials; of many trials of a large table only those that promise most."""
-    trials = list(trials)
-    most = max(FEWEST_READ, MOST_INSTANCES // (len(view.columns) * len(view.lines)))
-    chosen = sorted(range(len(trials)), key=lambda k: -trials[k][0])[:most]
-    return (trials[k][1]() for k in sorted(chosen))
-
-
-def same_rows(view: View) -> dict[int, int]:
-    """Every row as its own baseline: of relations without one."""
-    return {row: row for row in range(len(view.lines))}
-
-
-def products(
-    view: View,
-    target: int,
-    relation: Relation,
-    sources: Sequence[int],
-    baselines: Mapping[int, int],
-) -> tuple[Instance, ...]:
-    """A product for every row that has all numbers."""
-    columns = {relation.target: view.columns[target]}
-    columns |= {name: view.columns[k] for name, k in zip(relation.sources, sources)}
-    devices = next((view.columns[k] for k in view.of("devices")), None)
-    found = []
-    for row, baseline in baselines.items():
-        factors = relation.factors
-        if relation.has_baseline and row != baseline:
-            factors = (
-                *factors,
-                *_printed_baseline(columns[relation.target].items[baseline], relation),
-            )
-        terms = _terms(columns, relation, factors, row, baseline)
-        if len(terms) > 1:
-            count = devices.items[row] if devices else None
-            found.append(
-                Product.of(
-                    relation, tuple(terms.values()), row, count.low if count else 1.0
-                )
-            )
-    return tuple(found)
-
-
-def _terms(
-    columns: Mapping[str, Column],
-    relation: Relation,
-    factors: Sequence[tuple[str, int]],
-    row: int,
-    baseline: int,
-) -> dict[Ref, Term]:
-    """The numbers of one instance; none if one is missing, without those that cancel."""
-    terms: dict[Ref, Term] = {}
-    for name, exponent in factors:
-        item = columns[name.removesuffix("0")].items[
-            baseline if name.endswith("0") else row
-        ]
-        shift, sign = (
-            relation.shift if name.removesuffix("0") == relation.target else (0.0, 1)
-        )
-        if item is None or shift + sign * (item.low if sign > 0 else item.high) <= 0:
-            return {}
-        before = terms.pop(item.ref, None)
-        exponent += before.exponent if before else 0
-        if exponent:
-            terms[item.ref] = Term(item, exponent, shift, sign)
-    return terms
-
-
-def _printed_baseline(
-    item: Item | None, relation: Relation
-) -> tuple[tuple[str, int], ...]:
-    """The target of the baseline row as a factor, unless it is 1: its own baseline may be outside of the table."""
-    is_one = item is None or groups.is_one(item, relation.shift)
-    return (
-        ()
-        if is_one or (item and item.low <= 0 and not relation.shift[0])
-        else ((f"{relation.target}0", -1),)
-    )
-
-
-def _generic(
-    view: View, target: int, column: Column, connected: Set[frozenset[int]]
-) -> Iterator[Reading]:
-    """A column as the ratio or product of others, relative to a row, or in proportion to others."""
-    spread = 0.0 if column.is_derived else min(CLOSE, scoring.inner_range(column))
-    if not column.is_derived and spread < scoring.NARROW:
-        return
-    sources = _sources(view, target, column, connected)
-    trials: list[Trial] = []
-    for relation in GENERIC:
-        usable = [
-            k
-            for k in sources
-            if not relation.has_baseline or view.columns[k].quantity not in COUNTS
-        ]
-        for columns, form, prior in _forms(
-            view, column, usable, relation, view.before_brackets(target)
-        ):
-            inner = scoring.inner_range(column, form.shift) if form.shift[0] else spread
-            if inner > scoring.NARROW or not form.shift[0]:
-                trials += _trials(
-                    view, target, form, columns, inner if prior < 0 else 0.0
-                )
-    yield from _read(view, trials)
+def trials(found: Measurements, target: int, relation: Relation) -> Iterator[Reading]:
+    """Yield a relation for the quantity of a column, with all sources and baselines."""
+    if relation.target == found.columns[target].quantity:
+        for sources in itertools.product(*_sources(found, target, relation)):
+            yield from _applied(found, relation, (target, *sources))
 
 
 def _sources(
-    view: View, target: int, column: Column, connected: Set[frozenset[int]]
-) -> list[int]:
-    """The nearest columns that may explain another one."""
-    barred: set[str] = set(DERIVED) if column.is_derived else set()
-    if column.quantity == "efficiency":  # what its header states says more
-        barred |= set(MEASURES)
-    found = [
-        k for k, source in enumerate(view.columns) if k != target
-        and source.quantity not in barred and sum(map(bool, source.items)) > 1
-        and frozenset((k, target)) not in connected and not _is_copy(column, source)
-        and not source.meaning.is_statistic
-    ]  # fmt: skip
-    return sorted(sorted(found, key=lambda k: abs(k - target))[:NEAREST])
+    found: Measurements, target: int, relation: Relation
+) -> Iterator[list[int]]:
+    """Yield the columns of each source: those that its header names, or else all."""
+    wanted = _words(found.columns[target])
+    for name in relation.sources:
+        words = {k: _words(found.columns[k]) for k in found.of(name) if k != target}
+        common = set.intersection(*words.values()) if words else set()
+        shared = {k: len(wanted & (own - common)) for k, own in words.items()}
+        most = max(shared.values(), default=0)
+        yield [k for k in shared if shared[k] == most][:_MOST_SOURCES]
 
 
-def _forms(
-    view: View,
-    column: Column,
-    sources: Sequence[int],
+def _words(column: Column) -> set[str]:
+    return set(_WORD.findall(column.name.lower()))
+
+
+def _applied(
+    found: Measurements,
     relation: Relation,
-    required: int | None = None,
-) -> Iterator[tuple[tuple[int, ...], Relation, float]]:
-    """(columns, relation of these, its prior bits) of all that fit roughly, and have column `required` if given."""
-    choices = (
-        itertools.combinations if relation.is_symmetric else itertools.permutations
-    )
-    chosen = [
-        columns
-        for columns in choices(sources, len(relation.sources))
-        if required is None or required in columns
-    ]
-    price = math.log2(max(1, len(chosen) / 2))
-    if (
-        column.quantity == "speedup"
-        and relation.text == "target = a / b"
-        and len(chosen) == 2
-    ):
-        price = -_ONLY  # of the only two columns
-    may_change = column.quantity == "change" or (
-        column.quantity in ("", "share", "speedup") and column.factor == 0.01
-    )
-    is_sure = (
-        column.is_derived
-        and relation.text == "target = a / b"
-        and len(chosen) <= _MOST_RATIOS
-    )
-    for columns in chosen:
-        named = [view.columns[k] for k in columns]
-        if column.quantity == "speedup" and _is_inverse(relation, named):
-            continue
-        prior = _prior(column, named, relation)
-        for shift in CHANGES if may_change else CHANGES[:1]:
-            if is_sure or _is_close(view, column, named, relation, shift):
-                yield (
-                    columns,
-                    _form(column, named, relation, prior - price, shift),
-                    prior,
-                )
+    columns: tuple[int, ...],
+    spread: float = 0.0,
+) -> Iterator[Reading]:
+    """Yield a relation of some columns with every baseline, without its evidence."""
+    target, *sources = [found.columns[k] for k in columns]
+    tried: Iterable[baselines.Choice]
+    tried = [("", "", 0.0, np.arange(len(found.lines)))]
+    if relation.has_baseline:
+        tried = baselines.choices(found, target, sources, relation.shift)
+    for grouping, rule, price, base in tried:
+        ends = readings.ends_of(found, relation, columns, base)
+        of_rule = (grouping, rule, price, spread)
+        yield Reading(found, relation, columns, base, ends, *of_rule)
 
 
-def _form(
+def _scored(trial: Reading) -> Iterator[Reading]:
+    """Yield a reading with its evidence, unless it misses too many rows."""
+    rows = trial.rows
+    num_near = int(trial.holds(_CLOSE)[rows].sum())
+    num_missed = len(rows) - int(trial.holds(_TOLERANT)[rows].sum())
+    is_hopeless = trial.relation.bits < _LIKELY and 2 * num_near < len(rows)
+    # A pattern may explain all rows of a column that is computed from others.
+    is_hopeless |= num_missed > 1 and trial.is_guess and not trial.column.is_derived
+    if len(rows) and not is_hopeless:
+        yield readings.scored(trial)
+
+
+def _unstated(
+    found: Measurements, target: int, connected: Set[frozenset[int]]
+) -> Iterator[Reading]:
+    """Yield the readings of relations that no header states."""
+    column = found.columns[target]
+    if column.quantity in CHOSEN or column.is_exact or column.meaning.is_statistic:
+        return
+    if column.quantity != Quantity.ASIDE:
+        yield from _ratios(found, target, connected)
+    yield from _sums(found, target)
+
+
+def _ratios(
+    found: Measurements, target: int, connected: Set[frozenset[int]]
+) -> Iterator[Reading]:
+    """Yield a column as the ratio of two others, or in proportion to one."""
+    column = found.columns[target]
+    spread = 0.0
+    if not column.is_derived:
+        spread = min(_CLOSE, readings.inner_range(column))
+        if spread < _NARROW:
+            return
+    usable = _explaining(found, target, connected)
+    required = found.before_brackets(target)
+    is_percent = column.factor == 0.01 and column.quantity != Quantity.EFFICIENCY
+    may_change = column.quantity == Quantity.CHANGE or is_percent
+    for relation in GENERIC if column.is_derived else GENERIC[:1]:
+        tried = list(itertools.permutations(usable, len(relation.sources)))
+        if required is not None:
+            tried = [sources for sources in tried if required in sources]
+        price = math.log2(max(1, len(tried) / 2))
+        if len(tried) == 2 and column.quantity == Quantity.SPEEDUP:
+            price = -_ONLY
+        for sources in tried[:_MOST_TRIED]:
+            named = [found.columns[k] for k in sources]
+            if _is_impossible(column, named[0], relation):
+                continue
+            bits = _prior(column, named) - price
+            for shift in CHANGES if may_change else CHANGES[:1]:
+                name = _name(column, named, relation, shift)
+                form = dataclasses.replace(relation, name=name, bits=bits, shift=shift)
+                own = 0.0 if bits + price > 0 else spread
+                for trial in _applied(found, form, (target, *sources), own):
+                    yield from _scored(trial)
+
+
+def _explaining(
+    found: Measurements, target: int, connected: Set[frozenset[int]]
+) -> list[int]:
+    """Return the nearest columns that may explain another one."""
+    column = found.columns[target]
+    barred: tuple[Quantity, ...] = DERIVED if column.is_derived else ()
+    if column.quantity == Quantity.EFFICIENCY:  # what its header states says more
+        barred += MEASURES
+    usable = []
+    for k, source in enumerate(found.columns):
+        is_known = frozenset((k, target)) in connected or k == target
+        is_barred = source.quantity in barred or source.meaning.is_statistic
+        if source.quantity == Quantity.ASIDE and not column.is_derived:
+            is_barred = True
+        is_same = np.isclose(source.middle, column.middle, rtol=1e-12)
+        num_shared = int(np.isfinite(source.middle + column.middle).sum())
+        is_copy = 2 * int(is_same.sum()) >= max(1, num_shared)
+        if not (is_known or is_barred or is_copy):
+            usable.append(k)
+    return sorted(sorted(usable, key=lambda k: abs(k - target))[:_NEAREST])
+
+
+def _name(
     column: Column,
     sources: Sequence[Column],
     relation: Relation,
-    bits: float,
-    shift: Shift,
-) -> Relation:
-    """A generic relation with the names of columns, which may hold braces."""
+    shift: tuple[float, int],
+) -> str:
+    """Return a generic relation with the names of columns, which may hold braces."""
     names = dict(zip(relation.sources, (source.name for source in sources)))
-    names["target"] = (
-        f"1 {'+' if shift[1] > 0 else '-'} {column.name}" if shift[0] else column.name
-    )
-    name = re.sub(r"{(\w+)}", lambda match: names[match[1]], relation.name)
-    return dataclasses.replace(relation, name=name, bits=bits, shift=shift)
+    names["target"] = column.name
+    if shift[0]:
+        names["target"] = f"1 {'+' if shift[1] > 0 else '-'} {column.name}"
+    return re.sub(r"{(\w+)}", lambda match: names[match[1]], relation.name)
 
 
-def _is_copy(column: Column, source: Column) -> bool:
-    """Whether half of the numbers are those of another column."""
-    pairs = [
-        (a.number.text, b.number.text)
-        for a, b in zip(column.items, source.items)
-        if a and b
-    ]
-    return 2 * sum(a == b for a, b in pairs) >= max(1, len(pairs))
+def _is_impossible(column: Column, source: Column, relation: Relation) -> bool:
+    """Return whether a column cannot be proportional to another one.
+
+    A speedup does not fall as a rate rises, nor rise with a time.
+    """
+    if not relation.has_baseline:
+        return False
+    falling = {Quantity.RATE: "target = a_0 / a", Quantity.SECONDS: "target = a / a_0"}
+    is_speedup = column.quantity == Quantity.SPEEDUP
+    is_falling = falling.get(source.quantity) == relation.text
+    return source.quantity in CHOSEN or (is_speedup and is_falling)
 
 
-def _is_inverse(relation: Relation, sources: Sequence[Column]) -> bool:
-    """Whether a speedup would fall as a rate rises, or rise with a time."""
-    exponents = {
-        name: exponent for name, exponent in relation.factors if not name.endswith("0")
-    }
-    signs = {
-        (column.quantity, exponents[name])
-        for name, column in zip(relation.sources, sources)
-    }
-    return relation.has_baseline and not signs.isdisjoint(
-        {("rate", 1), ("seconds", -1)}
-    )
-
-
-def _prior(column: Column, sources: Sequence[Column], relation: Relation) -> float:
-    """How much the header words speak for a relation."""
-    words, quantities = column.meaning.words, {source.quantity for source in sources}
-    is_aside = column.quantity == "aside" or (
-        not column.is_derived and "aside" in quantities
-    )
-    bits = (
-        scoring.FAR_FETCHED if is_aside else 0.0 if column.is_derived else scoring.PRIOR
-    )
+def _prior(column: Column, sources: Sequence[Column]) -> float:
+    """Return how many bits the header words give to a generic relation."""
+    bits = 0.0 if column.is_derived else PRIOR
+    words = column.meaning.words
+    shared = functools.reduce(operator.xor, (one.meaning.words for one in sources))
+    if words & shared:
+        bits += _SHARED_WORD
     if len(sources) == 2:
-        a, b = sources
-        bits += 2.0 if words & (a.meaning.words ^ b.meaning.words) else 0.0
-        bits += (
-            _NAMED
-            if relation.text == "target = a / b" and _is_stated(column, a, b)
-            else 0.0
-        )
-        if column.is_derived and len(quantities - {""}) > 1:
-            bits -= 3.0
-    elif words & sources[0].meaning.words:
-        bits += 2.0
+        if _names_both(column, *sources):
+            bits += _NAMED
+        quantities = {source.quantity for source in sources} - {Quantity.UNKNOWN}
+        if column.is_derived and len(quantities) > 1:
+            bits -= _UNLIKE
     return bits
 
 
-def _is_stated(column: Column, a: Column, b: Column) -> bool:
-    """Whether headers say that a column is a / b: it names both, or only one of them is called a baseline."""
-    compared, baseline = (
-        (b, a) if column.quantity == "speedup" and a.quantity == "seconds" else (a, b)
-    )
-    is_compared = column.quantity in ("speedup", "change") and {
-        a.quantity,
-        b.quantity,
-    } <= {"seconds", "rate"}
-    is_known = headers.is_baseline(baseline.name) and not headers.is_baseline(
-        compared.name
-    )
-    is_named = _names_both(column.name, a, b) or _names_change(column, a, b)
-    return (is_compared and is_known) or is_named
+def _names_both(column: Column, first: Column, second: Column) -> bool:
+    """Return whether a header says that it compares two columns.
 
-
-def _names_both(name: str, a: Column, b: Column) -> bool:
-    """Whether a header reads "a / b" or "a vs b"."""
-    parts = re.split(r"\s*(?:/|÷|\bvs\.?|\bover\b)\s*", name.lower())
-    words = [set(_WORD.findall(part)) for part in parts]
-    others = [set(_WORD.findall(column.name.lower())) for column in (a, b)]
-    return len(parts) == 2 and all(
-        word and word & column_words - same
-        for word, column_words, same in zip(words, others, reversed(others))
-    )
-
-
-def _names_change(column: Column, a: Column, b: Column) -> bool:
-    """Return whether a header names what was replaced and by what: "TF32 to mixed".
-
-    The ratio a / b is the new rate over the old one, or the old time over the new one.
+    It names both ("old / new", "TF32 to mixed"), or one of them is called a baseline.
     """
-    if column.quantity != "speedup" or a.quantity != b.quantity:
+    is_first = headers.is_baseline(first.name)
+    is_second = headers.is_baseline(second.name)
+    is_comparison = column.quantity in (Quantity.SPEEDUP, Quantity.CHANGE)
+    measures = {first.quantity, second.quantity}
+    if is_comparison and is_first != is_second and measures <= set(MEASURES):
+        return True
+    parts = [set(_WORD.findall(part)) for part in _TWO_PARTS.split(column.name.lower())]
+    if len(parts) != 2:
         return False
-    parts = _REPLACED.split(column.name.lower())
-    if len(parts) != 2 or a.quantity not in ("rate", "each", "seconds"):
-        return False
-    old, new = (a, b) if a.quantity == "seconds" else (b, a)
-    old_words = set(_WORD.findall(old.name.lower()))
-    new_words = set(_WORD.findall(new.name.lower()))
-    before, after = (set(_WORD.findall(part)) for part in parts)
-    return bool(before & (old_words - new_words) and after & (new_words - old_words))
+    names = [_words(first), _words(second)]
+    own = [names[0] - names[1], names[1] - names[0]]
+    return any(
+        parts[0] & one and parts[1] & other for one, other in (own, reversed(own))
+    )
 
 
-def _is_close(
-    view: View,
-    column: Column,
-    sources: Sequence[Column],
-    relation: Relation,
-    shift: Shift,
-) -> bool:
-    """Whether half of the rows fit roughly; if there is a baseline, whether a third of the steps between rows do."""
-    exponents = {
-        name: exponent for name, exponent in relation.factors if not name.endswith("0")
-    }
-    target = logs_of(shift[0] + shift[1] * column.middle) if shift[0] else column.logs
-    constant = target + sum(
-        exponents[name] * source.logs for name, source in zip(relation.sources, sources)
-    )
-    compared = np.flatnonzero(~np.isnan(constant))
-    target, constant, part = (
-        target[compared],
-        constant[compared],
-        view.part_of[compared],
-    )
-    if not relation.has_baseline:
-        return bool(2 * np.count_nonzero(np.abs(constant) < CLOSE) >= len(compared) > 0)
-    is_step = (part[1:] == part[:-1]) & (np.abs(target[1:] - target[:-1]) > _SAME)
-    steps = np.abs(constant[1:] - constant[:-1])[is_step]
-    return bool(3 * np.count_nonzero(steps < CLOSE) >= len(steps) > 0)
+def _sums(found: Measurements, target: int) -> Iterator[Reading]:
+    """Yield a column as the sum of others."""
+    column = found.columns[target]
+    spread = readings.inner_range(column)
+    if column.quantity in _NO_PARTS or spread < _NARROW:
+        return
+    alike = []
+    for k, part in enumerate(found.columns):
+        is_alike = part.quantity in (column.quantity, Quantity.UNKNOWN)
+        if k != target and is_alike and not headers.is_total(part.name):
+            alike.append(k)
+    before = [k for k in alike if k < target]
+    tried = {tuple(alike), *itertools.combinations(alike[:_NEAREST], 2)}
+    for size in range(3, len(alike)):
+        tried |= {tuple(before[-size:]), tuple(alike[len(before) :][:size])}
+    tried = {parts for parts in tried if len(parts) > 1}
+    prior = _TOTAL if headers.is_total(column.name) else PRIOR
+    for parts in sorted(tried):
+        names = [found.columns[k].name for k in parts]
+        formula = " + ".join(names)
+        if len(names) > _MOST_NAMED:
+            formula = f"sum of {len(names)} columns"
+        bits = prior - math.log2(len(tried)) / 2
+        name = f"{column.name} = {formula}"
+        yield from _added(found, name, (target, *parts), bits, spread)
+
+
+def _added(
+    found: Measurements,
+    name: str,
+    columns: tuple[int, ...],
+    bits: float,
+    spread: float,
+) -> Iterator[Reading]:
+    """Yield a sum, the total first, if it is right roughly in a third of the rows."""
+    text = " + ".join(f"part{k}" for k in range(1, len(columns)))
+    relation = Relation(name, f"target = {text}", bits)
+    (trial,) = _applied(found, relation, columns, spread)
+    rows = trial.rows
+    if len(rows) > 1 and 3 * int(trial.holds(_CLOSE)[rows].sum()) >= len(rows):
+        yield readings.scored(trial)
+
+
+def _totals(found: Measurements) -> Iterator[Reading]:
+    """Yield the rows that are the sums of the rows above them.
+
+    The rows become columns, so that a total is one more sum of columns.
+    """
+    added = [column for column in found.columns if column.quantity not in _NO_PARTS]
+    for row, labels in enumerate(found.labels):
+        first = found.parts.index(found.parts[row])
+        is_total = any(map(headers.is_total, labels[:1]))
+        if not is_total or not 2 <= row - first < MOST_COLUMNS:
+            continue
+        columns = []
+        for k in (row, *range(first, row)):
+            items = tuple(column.items[k] for column in added)
+            meaning = headers.read("")
+            columns.append(Column("", meaning, Quantity.UNKNOWN, 1.0, items))
+        none = ((),) * len(added)
+        same = (0,) * len(added)
+        turned = Measurements(found.table, tuple(columns), none, same, same)
+        numbers = tuple(range(len(columns)))
+        for reading in _added(turned, "sum of the rows above", numbers, _TOTAL, 1.0):
+            if 2 * len(reading.missed) <= len(reading.rows):
+                yield reading

@@ -2,37 +2,35 @@
 
 import dataclasses
 
-IMPOSSIBLE = (
-    "impossible"  # contradicts other numbers of the table by more than their rounding
-)
+# Contradicts other numbers of the table by more than their rounding.
+IMPOSSIBLE = "impossible"
 UNLIKELY = "unlikely"  # possible, but out of line, or the relation is not certain
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A cell. printed: its text; low, high: bounds of what fits, in its unit; hint: what kind of slip it may be."""
+    """A cell."""
 
     line: int
     row: str
     column: str
     printed: str
-    low: float
+    low: float  # bounds of what fits, in the unit of the cell
     high: float
-    hint: str = ""
+    hint: str = ""  # what kind of slip it may be
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    # "number", "one-of", "exchange", "column", "swapped-headings", "record", or a kind
-    # of patterns.py or limits.py
+    """Cells that contradict others."""
+
+    # "number", "one-of", "exchange", "column", "swapped-headings", "record", a pattern
+    # of readings.py, or a kind of limits.py
     kind: str
     strength: str
     source: str
-    places: tuple[
-        Place, ...
-    ]  # the cells that are wrong; of "one-of" each mends all by itself
+    places: tuple[Place, ...]  # of "one-of" each repairs the fault by itself
     relation: str  # the formula that does not hold
     bits: float = 0.0  # evidence for the relation in this table
-    excerpt: tuple[
-        tuple[int, tuple[str, ...]], ...
-    ] = ()  # (line, texts) of the header and some rows and columns
+    # (line, texts) of the header and some rows and columns
+    excerpt: tuple[tuple[int, tuple[str, ...]], ...] = ()

@@ -1,339 +1,187 @@
-"""The smallest change to a table that satisfies the relations which it breaks.
+"""Find the smallest change to a table that satisfies the relations which it breaks.
 
-Broken relations that share a number have one cause. The cause is looked for in the order of size: one number, two
-exchanged numbers, a factor on a column. Where several changes of one size explain all, each is named.
+Broken relations that share a number have one cause: one number, or two that are
+exchanged. If several changes of one size explain everything, each of them is named.
 """
 
-import bisect
-import collections
 import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
-from rnn_scaling.analysis.audit import patterns
-from rnn_scaling.analysis.audit.instances import Instance, Mark, Sum, slip_of
-from rnn_scaling.analysis.audit.scoring import LEAST, MOST_MISSED, Reading, exchanged
-from rnn_scaling.analysis.audit.tables import Item, Ref, View, rows_by
+from rnn_scaling.analysis.audit import slips
+from rnn_scaling.analysis.audit.instances import Bounds, Instance, Mark
+from rnn_scaling.records.tables.measurements import Item, Place
 
-MOST_ALTERNATIVES = 3  # changes that are named as "one of these"
-MOST_MISCOUNTED = 10.0  # times by which a count of devices may be wrong
-FARTHEST = 1e7  # times by which a number may be wrong
-_CONFIRMS = 8.0  # bits of a reading that confirms its numbers
-MATERIAL = 0.005  # relative; smaller differences come from medians and numbers that were not printed
-_INSIDE = 3.0  # times around the numbers of a column: within may lie another one
-MOST_SWAPS = 400  # pairs of numbers that are tried
+MATERIAL = 0.005  # relative; medians and unprinted digits explain smaller differences
+_MOST_ALTERNATIVES = 3  # changes that are named as "one of these"
+_MOST_MISCOUNTED = 10.0  # times by which a count of devices may be wrong
+_FARTHEST = 1e7  # times by which a number may be wrong
+_MOST_SWAPS = 400  # pairs of numbers that are tried
+Index = Mapping[Place, Sequence[Instance]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What would satisfy the relations: for each place bounds of what fits."""
+    """What would satisfy the relations: for each place the bounds of what fits."""
 
-    kind: str  # "number", "exchange"
-    places: tuple[Ref, ...]
-    fits: tuple[tuple[float, float], ...]
-
-    @property
-    def fit_of(self) -> list[tuple[Ref, tuple[float, float]]]:
-        return list(zip(self.places, self.fits))
+    kind: str  # "number", "exchange", or a kind of patterns.py
+    fits: Mapping[Place, Bounds]
+    num_confirming: int = 0  # other relations that hold with the number as it is
 
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """Broken relations of one cause, and the smallest changes, one or a few, that each mend all of them."""
+    """Broken relations of one cause, and changes that each repair all of them."""
 
-    broken: tuple[Instance, ...]
-    changes: tuple[Change, ...]
-    bits: float
-
-
-class Items:
-    """All numbers of a table, by place; places by row; sorted numbers by column."""
-
-    def __init__(self, view: View) -> None:
-        self.of = {ref: item for ref, (_, _, item) in view.places.items()}
-        self.of_row: dict[int, list[Ref]] = {}
-        self.of_column: dict[int, list[float]] = {}
-        for ref, item in sorted(self.of.items(), key=lambda pair: pair[0]):
-            self.of_column.setdefault(ref[1], []).append(item.number.value)
-            if item.low < item.high:
-                self.of_row.setdefault(ref[0], []).append(ref)
-        for values in self.of_column.values():
-            values.sort()
+    broken: Sequence[Instance]
+    changes: Sequence[Change]
 
 
-def faults(view: View, readings: Sequence[Reading]) -> list[Fault]:
-    """The faults of a table, from the relations of all its believed readings."""
-    readings = [reading for reading in readings if _is_repairable(reading)]
-    instances = list(
-        {i.mark: i for reading in readings for i in reading.instances}.values()
-    )
-    by_ref = _by_ref(instances)
-    bits = {i.mark: reading.bits for reading in readings for i in reading.instances}
-    confirming = {mark for mark, found in bits.items() if found >= _CONFIRMS}
-    found = [_of_pattern(reading) for reading in readings if reading.pattern]
-    explained = {
-        ref for fault in found for change in fault.changes for ref in change.places
-    }
-    broken_ones = [
-        i for i in instances if not i.holds and explained.isdisjoint(_refs(i))
-    ]
-    if broken_ones:
-        items = Items(view)
-    for joined in _connected(broken_ones):
-        parts = [joined]
-        while parts:
-            broken = parts.pop()
-            changes = _misplaced(broken, by_ref, items) or _single(
-                broken, by_ref, confirming
-            )
-            changes = changes or _exchanged(broken, by_ref)
-            rows = {instance.row for instance in broken}
-            if changes:
-                found.append(
-                    Fault(
-                        tuple(broken), tuple(changes), max(bits[i.mark] for i in broken)
-                    )
-                )
-            elif len(rows) > 1:  # two faults that share a baseline
-                parts += [[i for i in broken if i.row == row] for row in sorted(rows)]
-    judged = [(fault, fault.broken[0].relation) for fault in found]
-    return [
-        fault
-        for fault, rule in judged
-        if fault.bits >= LEAST or rule.is_sum or not rule.is_generic
-    ]
-
-
-def _of_pattern(reading: Reading) -> Fault:
-    """The wrong targets of several rows, with what fits there; of shifted ones either column may have slipped."""
-    assert reading.pattern
-    is_mutual = (
-        reading.pattern.kind == patterns.SHIFTED
-        and not reading.rule
-        and len(reading.sources) == 1
-    )
-    changes = []
-    for k in range(1 + is_mutual):
-        places = [instance.terms[k].item.ref for instance in reading.missed]
-        fits = [instance.fits(ref) for instance, ref in zip(reading.missed, places)]
-        changes.append(Change(reading.pattern.kind, tuple(places), tuple(fits)))
-    return Fault(reading.missed, tuple(changes), reading.bits)
-
-
-def _is_repairable(reading: Reading) -> bool:
-    """Whether a reading misses few rows, or one number or exchange mends all that it misses."""
-    missed = reading.missed
-    if reading.pattern or len(missed) <= max(2, MOST_MISSED * len(reading.instances)):
-        return True
-    by_ref = _by_ref(reading.instances)
-    return any(_fit(ref, by_ref[ref]) for ref in reading.suspects) or bool(
-        _exchanged(missed, by_ref)
-    )
-
-
-def _by_ref(instances: Iterable[Instance]) -> dict[Ref, list[Instance]]:
-    by_ref: dict[Ref, list[Instance]] = {}
+def index_of(instances: Iterable[Instance]) -> dict[Place, list[Instance]]:
+    """Return the instances that have a number, by its place."""
+    found: dict[Place, list[Instance]] = {}
     for instance in instances:
-        for term in instance.terms:
-            by_ref.setdefault(term.item.ref, []).append(instance)
-    return by_ref
+        for place in instance.places:
+            found.setdefault(place, []).append(instance)
+    return found
 
 
-def _refs(instance: Instance) -> list[Ref]:
-    return [term.item.ref for term in instance.terms if term.item.ref[0] >= 0]
+def faults(
+    instances: Sequence[Instance],
+    confirming: Set[Mark] = frozenset(),
+    slack: float = MATERIAL,
+) -> Iterator[Fault]:
+    """Yield the faults of a table: the changes that repair most come first.
+
+    Args:
+      instances: Of all believed relations.
+      confirming: Marks of those whose relation is certain. Without any, all are.
+      slack: By which the instances may be off afterwards.
+    """
+    index = index_of(instances)
+    broken = [instance for instance in instances if not instance.holds()]
+    while broken:
+        changes = _numbers(broken, index, confirming, slack)
+        changes += _exchanges(broken, index, slack)
+        if not changes:
+            return
+        ranks = [_rank(change, broken) for change in changes]
+        best = min(ranks)
+        repaired = _repaired(changes[ranks.index(best)], broken)
+        alike = []
+        for change, rank in zip(changes, ranks):
+            if rank == best and _repaired(change, broken) == repaired:
+                alike.append(change)
+        chosen = _named(alike, broken)
+        if chosen:
+            yield Fault([one for one in broken if one.mark in repaired], chosen)
+        broken = [one for one in broken if one.mark not in repaired]
 
 
-def _connected(broken: Sequence[Instance]) -> Iterator[list[Instance]]:
-    """Broken instances in groups that share numbers; a number in nearly all of them does not join them by itself."""
-    parent = list(range(len(broken)))
+def _rank(change: Change, broken: Sequence[Instance]) -> tuple[int, bool, int]:
+    """Return a sort key: the changes that repair most, and change least, come first.
 
-    def root(k: int) -> int:
-        while parent[k] != k:
-            k = parent[k]
-        return k
-
-    seen: dict[Ref, int] = {}
-    counts = collections.Counter(
-        ref for instance in broken for ref in set(_refs(instance))
-    )
-    has_many = len({instance.row for instance in broken}) > 2
-    for k, instance in enumerate(broken):
-        for ref in _refs(instance):
-            if has_many and ref[0] != instance.row and 2 < counts[ref] < len(broken):
-                continue  # the baseline of several faults
-            if ref in seen:
-                parent[root(k)] = root(seen[ref])
-            seen[ref] = k
-    for group in rows_by(map(root, range(len(broken)))).values():
-        yield [broken[k] for k in group]
+    A number that others confirm is blamed only if no other one is left.
+    """
+    num_repaired = len(_repaired(change, broken))
+    return -num_repaired, change.kind == "exchange", change.num_confirming
 
 
-def _fit(ref: Ref, instances: Sequence[Instance]) -> tuple[float, float] | None:
-    """Bounds of the number that satisfies all instances at once; None if there is none."""
-    low, high = -math.inf, math.inf
-    for instance in instances:
-        a, b = instance.fits(ref)
-        low, high = max(low, a), min(high, b)
-    term = next(term for term in instances[0].terms if term.item.ref == ref)
-    item = term.item
-    if low > high + MATERIAL * abs(high) or (
-        high <= 0
-        and not term.shift
-        and (item.low >= 0 or not isinstance(instances[0], Sum))
-    ):
-        return None
-    low, high = min(low, high), max(low, high)
-    if max(-low, high) > FARTHEST * max(abs(item.low), abs(item.high)):
-        return None
-    return (
-        None
-        if item.low == item.high and not _may_be_count(item.low, low, high)
-        else (low, high)
-    )
+def _repaired(change: Change, broken: Sequence[Instance]) -> Set[Mark]:
+    """Return the marks of the broken instances that a change repairs."""
+    places = set(change.fits)
+    return {one.mark for one in broken if not places.isdisjoint(one.places)}
 
 
-def _may_be_count(printed: float, low: float, high: float) -> bool:
-    """Whether a whole number near the printed one fits."""
-    is_near = printed / MOST_MISCOUNTED <= high and low <= printed * MOST_MISCOUNTED
-    return is_near and math.floor(high * (1 + 1e-9)) >= low * (1 - 1e-9)
+def _items(instances: Iterable[Instance]) -> dict[Place, Item]:
+    return {term.item.place: term.item for one in instances for term in one.terms}
 
 
-def _single(
-    broken: Sequence[Instance],
-    by_ref: Mapping[Ref, Sequence[Instance]],
-    confirming: Set[Mark],
+def _numbers(
+    broken: Sequence[Instance], index: Index, confirming: Set[Mark], slack: float
 ) -> list[Change]:
-    shared = set.intersection(*(set(_refs(instance)) for instance in broken))
-    certain = confirming | {instance.mark for instance in broken}
-    tried = {
-        ref: [instance for instance in by_ref[ref] if instance.mark in certain]
-        for ref in sorted(shared)
-    }
-    fitting = [
-        (ref, fit) for ref, instances in tried.items() if (fit := _fit(ref, instances))
-    ]
-    if (
-        len(fitting) > 1
-    ):  # a number that other relations confirm is blamed only if no other is left
-        confirmed = {
-            ref: sum(i.holds and i.mark in confirming for i in by_ref[ref])
-            for ref, _ in fitting
-        }
-        least = min(confirmed.values())
-        fitting = [(ref, fit) for ref, fit in fitting if confirmed[ref] == least]
-    if len(fitting) > MOST_ALTERNATIVES:  # of a sum a slip, or its total
-        items = {
-            term.item.ref: term.item for instance in broken for term in instance.terms
-        }
-        slips = [(ref, fit) for ref, fit in fitting if slip_of(items[ref], *fit)]
-        if len(slips) == 1:
-            return [Change("number", slips[0][:1], slips[0][1:])]
-        totals = {
-            term.item.ref
-            for instance in broken
-            if isinstance(instance, Sum)
-            for term in instance.terms[:1]
-        }
-        fitting = [(ref, fit) for ref, fit in fitting if ref in totals]
-    # People compute the target from the other numbers, so it is named first.
-    targets = {
-        instance.terms[0].item.ref
-        for instance in broken
-        if not isinstance(instance, Sum)
-    }
-    fitting.sort(key=lambda pair: pair[0] not in targets)
-    return [Change("number", (ref,), (fit,)) for ref, fit in fitting]
-
-
-def _misplaced(
-    broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]], items: Items
-) -> list[Change]:
-    """Two numbers of a row, each of which lies among those of the other one's column, that satisfy all exchanged."""
+    """Return single numbers that satisfy all instances which have them."""
+    marks = {instance.mark for instance in broken}
     found = []
-    for row in {ref[0] for instance in broken for ref in _refs(instance)}:
-        for a, b in itertools.islice(
-            itertools.combinations(items.of_row.get(row, ()), 2), MOST_SWAPS
-        ):
-            if _lies_in(a, b, items) and _lies_in(b, a, items):
-                found += _exchange(a, b, items.of, broken, by_ref)
-    return found if len(found) == 1 else []
+    for place, item in sorted(_items(broken).items()):
+        certain = index.get(place, ())
+        if confirming:
+            certain = [i for i in certain if i.mark in confirming or i.mark in marks]
+        fit = _fit(item, certain, slack) if certain else None
+        if fit:
+            num_confirming = sum(i.holds() and i.mark in confirming for i in certain)
+            found.append(Change("number", {place: fit}, num_confirming))
+    return found
 
 
-def _lies_in(ref: Ref, at: Ref, items: Items) -> bool:
-    """Whether a number is among those of the column at another place, and not among the others of its own."""
-    ranges = []
-    for place in (at, ref):
-        values = items.of_column[place[1]]
-        k = bisect.bisect_left(
-            values, items.of[place].number.value
-        )  # of this row, which does not count
-        if len(values) < 3:
-            return False
-        ranges.append((values[k == 0], values[-2 if k == len(values) - 1 else -1]))
-    (low, high), (a, b) = ranges
-    return (b < low or high < a) and low / _INSIDE <= items.of[
-        ref
-    ].number.value <= high * _INSIDE
+def _named(changes: Sequence[Change], broken: Sequence[Instance]) -> list[Change]:
+    """Return the changes that are named, those of computed numbers first.
+
+    Of many numbers, such as the parts of a sum, that is one with a usual slip, or else
+    the total.
+    """
+    if changes[0].kind == "exchange":
+        return list(changes) if len(changes) <= _MOST_ALTERNATIVES else []
+    targets = [instance.terms[0].item.place for instance in broken]
+    if len(changes) > _MOST_ALTERNATIVES:
+        items = _items(broken)
+        slipped = []
+        for change in changes:
+            ((place, fit),) = change.fits.items()
+            if slips.cheapest(items[place], fit, 1.0):
+                slipped.append(change)
+        if len(slipped) == 1:
+            return slipped
+        changes = [one for one in changes if not set(targets).isdisjoint(one.fits)]
+    return sorted(changes, key=lambda one: set(targets).isdisjoint(one.fits))
 
 
-def _exchange(
-    a: Ref,
-    b: Ref,
-    items: Mapping[Ref, Item],
-    broken: Sequence[Instance],
-    by_ref: Mapping[Ref, Sequence[Instance]],
-) -> list[Change]:
-    """The exchange of two numbers, if it satisfies all instances that have one of them."""
-    touched = {i.mark: i for i in (*by_ref.get(a, ()), *by_ref.get(b, ()))}
-    places = {a: _moved(items[a], items[b]), b: _moved(items[b], items[a])}
-    if not all(i.mark in touched for i in broken) or not all(
-        exchanged(i, places).holds_within(max(i.tolerance, MATERIAL))
-        for i in touched.values()
-    ):
-        return []
-    return [
-        Change(
-            "exchange",
-            (a, b),
-            tuple((places[ref].low, places[ref].high) for ref in (a, b)),
-        )
-    ]
+def _fit(item: Item, instances: Sequence[Instance], slack: float) -> Bounds | None:
+    """Return the bounds of a number that satisfies all instances; None without any."""
+    bounds = [instance.fits(item.place) for instance in instances]
+    low = max(low for low, _ in bounds)
+    high = min(high for _, high in bounds)
+    if low > high + slack * abs(high):
+        return None
+    low, high = sorted((low, high))
+    terms = [term for term in instances[0].terms if term.item.place == item.place]
+    may_be_negative = terms[0].shift or (instances[0].relation.is_sum and item.low < 0)
+    largest = _FARTHEST * max(abs(item.low), abs(item.high))
+    if (high <= 0 and not may_be_negative) or max(-low, high) > largest:
+        return None
+    if item.low == item.high:  # a count
+        is_near = item.low / _MOST_MISCOUNTED <= high
+        is_near &= low <= item.low * _MOST_MISCOUNTED
+        is_whole = math.floor(high * (1 + 1e-9)) >= low * (1 - 1e-9)
+        return (low, high) if is_near and is_whole else None
+    return low, high
 
 
-def _exchanged(
-    broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]]
-) -> list[Change]:
-    """Two numbers of one column or one row that satisfy all when they change places."""
-    items = {
-        term.item.ref: term.item
-        for i in broken
-        for term in i.terms
-        if term.item.ref in set(_refs(i))
-    }
+def _exchanges(broken: Sequence[Instance], index: Index, slack: float) -> list[Change]:
+    """Return pairs of one column or row that satisfy all instances when exchanged."""
+    items = {k: item for k, item in _items(broken).items() if k[0] >= 0}
     found = []
-    pairs = [
-        (a, b)
-        for a, b in itertools.combinations(sorted(items), 2)
-        if a[0] == b[0] or a[1] == b[1]
-    ]
-    for a, b in pairs[:MOST_SWAPS]:
-        found += _exchange(a, b, items, broken, by_ref)
-    return found if len(found) <= MOST_ALTERNATIVES else []
+    pairs = filter(_are_alike, itertools.combinations(items.values(), 2))
+    for one, other in itertools.islice(pairs, _MOST_SWAPS):
+        moved = {one.place: _moved(one, other), other.place: _moved(other, one)}
+        touched = [*index[one.place], *index[other.place]]
+        if all(instance.holds(moved, slack) for instance in touched):
+            found.append(Change("exchange", moved))
+    return found
 
 
-def _moved(to: Item, source: Item) -> Item:
-    """The number of another place in the unit of this one."""
-    factor = (
-        (to.high / to.number.high if to.number.high else 1.0)
-        if to.ref[1] != source.ref[1]
-        else 0.0
-    )
-    if factor:
-        return Item(
-            source.number,
-            to.ref,
-            source.number.low * factor,
-            source.number.high * factor,
-        )
-    return Item(source.number, to.ref, source.low, source.high)
+def _are_alike(pair: tuple[Item, Item]) -> bool:
+    """Return whether two numbers of one column or one row may be exchanged."""
+    first, second = pair
+    is_same_line = first.place[0] == second.place[0]
+    is_same_line |= first.place[1] == second.place[1]
+    is_count = [item.low == item.high for item in pair]
+    return is_same_line and is_count[0] == is_count[1]
+
+
+def _moved(item: Item, source: Item) -> Bounds:
+    """Return the bounds of another number in the unit of this place."""
+    if item.place[1] == source.place[1]:
+        return source.low, source.high
+    return source.number.low * item.scale, source.number.high * item.scale

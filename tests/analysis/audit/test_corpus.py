@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rnn_scaling.analysis.audit import auditing, documents
+from rnn_scaling.analysis.audit import auditing
+from rnn_scaling.records.tables import text_tables
 from tests.support.audit_corpus import read
 
 FOLDER = Path(__file__).parents[2] / "golden" / "audit"
@@ -14,7 +15,7 @@ def test_the_findings_in_public_tables():
     right = wrong = 0
     found = set()
     for document in read(FOLDER):
-        for table in documents.of_text("x", enumerate(document.text.splitlines(), 1)):
+        for table in text_tables.of_text("x", enumerate(document.text.splitlines(), 1)):
             for finding in auditing.check(table)[1]:
                 lines = {place.line for place in finding.places}
                 hit = [k for k, due in enumerate(document.due) if lines & due]

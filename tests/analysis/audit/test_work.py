@@ -10,14 +10,22 @@ import sys
 
 import pytest
 
-from rnn_scaling.analysis.audit import candidates, documents, headers, tables
+from rnn_scaling.analysis.audit import candidates, columns
 from rnn_scaling.analysis.audit.auditing import audit
 from rnn_scaling.records import printed_number
+from rnn_scaling.records.tables import (
+    documents,
+    grids,
+    headers,
+    measurements,
+    series,
+    text_tables,
+)
 from tests.support import regex_steps
 
 SHORT, LONG = 250, 1000  # letters of a run
 MOST_GROWTH = 6.0  # of the work, if the file grows four times; squares grow 16 times
-LONGEST_TEXT = documents.MOST_CAPTION + printed_number.LONGEST + 1
+LONGEST_TEXT = text_tables.MOST_CAPTION + printed_number.LONGEST + 1
 RUNS = (
     *(" ", "-", "|", "1", ".", ",", "(", ")", "*", "†", "#", "=", "±", "<", "&", "\t"),
     *("1,", "1/", "- ", " -", "| ", "a ", "a  ", "1 ", "()", "( ", "# ", ": ", " ±"),
@@ -82,8 +90,10 @@ def work_of(texts, tmp_path, monkeypatch):
 
     path = tmp_path / "x.txt"
     with monkeypatch.context() as patched:
-        for module in (documents, headers, printed_number, tables, candidates):
-            note = count_steps if module is documents else require_short
+        readers = (text_tables, documents, grids)
+        others = (headers, measurements, series, printed_number, candidates, columns)
+        for module in (*readers, *others):
+            note = count_steps if module in readers else require_short
             for name, value in list(vars(module).items()):
                 if recorder := with_recorders(value, note):
                     patched.setattr(module, name, recorder)

@@ -171,7 +171,7 @@ def test_what_is_printed_as_json_is_json_whatever_the_numbers():
 
 # What writes JSON that no command prints: messages between processes, keys, and files that are read back.
 OTHERS = {
-    "analysis/audit/documents.py",
+    "records/tables/documents.py",
     "cluster/launch.py",
     "cluster/peers.py",
     "cluster/tokens.py",

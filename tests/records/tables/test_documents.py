@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rnn_scaling.analysis.audit import auditing, documents
+from rnn_scaling.analysis.audit import auditing
+from rnn_scaling.records.tables import documents, text_tables
 from tests.support import audit_tables
 
 ROWS = audit_tables.make(3)
@@ -29,7 +30,7 @@ def test_html_spans_and_two_header_lines():
         "<table><tr><th rowspan=2>GPUs</th><th colspan=2>img/s</th></tr><tr><th>a</th><th>b</th></tr>"
         "<tr><td>1</td><td>10</td><td>20</td></tr><tr><td>2</td><td>19</td><td>39</td></tr></table>"
     )
-    (table,) = documents.of_text("x", [(1, html)])
+    (table,) = text_tables.of_text("x", [(1, html)])
     assert table.header == ("GPUs", "img/s a", "img/s b")
     assert [texts for _, texts in table.rows] == [("1", "10", "20"), ("2", "19", "39")]
 
@@ -47,9 +48,8 @@ def test_nested_json():
 
 @pytest.mark.parametrize(
     "text",
-    ["|" * 200_000, "[" * 100_000, "{" * 100_000, "<table>" * 5000, "<td colspan=99999999>" * 5000, "1" * 300_000,
-     "|a|b|\n|-|-|\n" + "|" + "x" * 100_000 + "|1|\n", "| " * 50_000 + "\n" + "|1" * 50_000, "a  b\n" * 20_000,
-     "1  2\n" * 20_000],
+    ["|" * 200_000, "[" * 100_000, "<table>" * 5000, "<td colspan=99999999>" * 5000,
+     "|a|b|\n|-|-|\n" + "|" + "x" * 100_000 + "|1|\n", "| " * 50_000 + "\n" + "|1" * 50_000, "a  b\n" * 20_000],
 )  # fmt: skip
 def test_what_is_no_table(tmp_path, text):
     for suffix in (".md", ".json", ".csv", ".txt"):
@@ -103,7 +103,7 @@ NCCL = """\
 
 
 def test_output_of_nccl_tests():
-    (table,) = documents.of_text("x", enumerate(NCCL.splitlines(), 1))
+    (table,) = text_tables.of_text("x", enumerate(NCCL.splitlines(), 1))
     assert (
         table.header[5:9] == ("time", "algbw", "busbw", "#wrong")
         and len(table.rows) == 3
@@ -119,3 +119,23 @@ def test_comments_above_csv_and_csv_within_text(tmp_path):
         (tmp_path / name).write_text(text)
         (table,) = documents.tables(tmp_path / name)
         assert table.header == ("ranks", "time", "speedup") and len(table.rows) == 3
+
+
+GROUPS = (
+    ("128", "fp32", "1", "5210.40"),
+    ("", "", "2", "8120.10"),
+    ("", "fp16", "1", "7000.20"),
+    ("256", "fp32", "1", "5910.00"),
+)
+
+
+@pytest.mark.parametrize("gap", ["", '"', None])
+def test_cells_of_groups_are_filled_downwards(gap):
+    """They are empty, a ditto mark, or left out at the start of a row."""
+    lines = ["|batch|dtype|GPUs|samples/s|", "|-|-|-|-|"]
+    for cells in GROUPS:
+        shown = [cell or gap for cell in cells]
+        lines.append("|".join(["", *filter(lambda cell: cell is not None, shown), ""]))
+    (table,) = text_tables.of_text("x", enumerate(lines, 1))
+    filled = [texts[:2] for _, texts in table.rows]
+    assert filled == [("128", "fp32")] * 2 + [("128", "fp16"), ("256", "fp32")]

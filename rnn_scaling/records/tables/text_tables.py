@@ -1,0 +1,244 @@
+"""Find the tables in Markdown, HTML and plain text."""
+
+import html
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from rnn_scaling.records import printed_number
+from rnn_scaling.records.tables.grids import MOST_ROWS, table_of
+from rnn_scaling.records.tables.table import Row, Table
+
+MOST_CELLS = 2_000_000  # of an HTML table
+MOST_CAPTION = 1000  # characters
+_OF_RULES = re.compile(r"[\s|:+=-]*")
+_LINE = re.compile(r"[-=]{2}")
+_CORNERS = "┌┬┐├┼┤└┴┘╔╦╗╠╬╣╚╩╝╒╤╕╞╪╡╘╧╛┏┳┓┡╇┩┣╋┫┗┻┛"
+_BOXES = str.maketrans(f"│┃║─━═{_CORNERS}", f"|||---{'+' * len(_CORNERS)}")
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_GAPS = (re.compile(r"\t+"), re.compile(r"\s{2,}"), re.compile(r"\s+"))
+_COMMENTED = re.compile(r"#\s*\S+(?:\s{2,}\S+){3}")  # the header of nccl-tests
+_UNITS = re.compile(r"[#\s]*(?:\([\w/%]+\)\s*)+")  # a line below a header
+_CLOSING = "# \t"  # of a heading
+_TR = re.compile(r"<tr\b", re.IGNORECASE)
+_TD = re.compile(r"<t[dh]\b", re.IGNORECASE)
+_END = re.compile(r"</t[dhr]|</table", re.IGNORECASE)
+_TAG = re.compile(r"<[^<>]*>")
+_HEADING = re.compile(r"\s{0,3}#{1,6}(?=\s)")
+
+Lines = Sequence[tuple[int, str]]  # numbered
+
+
+def of_text(source: str, lines: Iterable[tuple[int, str]]) -> Iterator[Table]:
+    """Yield the tables of Markdown, HTML and plain text, given as numbered lines."""
+    title = ""
+    caption = ""
+    stream = iter(lines)
+    for kind, block in _blocks(stream):
+        if kind == "heading":
+            title = block[0][1]
+        elif kind == "html":
+            yield from _html(source, block[0], stream, title)
+        elif kind == "pipes":
+            yield from table_of(source, _piped(block), title, caption)
+            caption = ""
+        elif len(block) > 2:
+            yield from table_of(source, _columns(block), title, caption)
+            caption = ""
+        else:
+            caption = block[-1][1].strip()[:MOST_CAPTION]
+
+
+def without_colours(text: str) -> str:
+    """Return a line without the escape sequences of terminals."""
+    return _ESCAPES.sub("", text) if "\x1b" in text else text
+
+
+def _blocks(
+    lines: Iterable[tuple[int, str]],
+) -> Iterator[tuple[str, list[tuple[int, str]]]]:
+    """Yield lines of one kind that follow each other: (kind, lines)."""
+    block: list[tuple[int, str]] = []
+    kind = ""
+    for number, line in lines:
+        now, text = _kind(line if line.isascii() else line.translate(_BOXES), kind)
+        if now in ("html", "heading"):
+            if block and now == "heading":
+                yield kind, block
+                block = []
+                kind = ""
+            yield now, [(number, text)]
+            continue
+        if now == "columns" and kind == "pipes" and len(block) < 3:
+            kind = now  # only the header has frames, as that of benchstat
+        if block and (now != kind or len(block) > MOST_ROWS):
+            yield kind, block
+            block = [block[0]] if now == kind else []
+        kind = now
+        if now:
+            block.append((number, text))
+    if block:
+        yield kind, block
+
+
+def _kind(line: str, before: str) -> tuple[str, str]:
+    """Return what a line below one of another kind holds, and its text."""
+    if "<" in line and "<table" in line.lower():
+        return "html", line
+    text = line.strip().removeprefix(">").strip()
+    heading = _HEADING.match(line) if text[:1] == "#" else None
+    if heading and not _COMMENTED.match(text):
+        return "heading", printed_number.plain(line[heading.end() :].rstrip(_CLOSING))
+    is_below = before == "pipes" and ("|" in text or _is_rule(text))
+    is_rule = "|" in text and _is_rule(text)
+    if text.count("|") > 1 or text.startswith("+-") or is_below or is_rule:
+        return "pipes", text
+    return "columns" if text else "", line
+
+
+def _piped(block: Lines) -> list[Row]:
+    """Return the cells of lines with pipes, without the rules between them.
+
+    If the header has no pipe in front, a pipe in front of a shorter row follows an
+    empty first cell.
+    """
+    lines = [(number, text) for number, text in block if not _is_rule(text)]
+    rows: list[Row] = []
+    is_framed = bool(lines) and lines[0][1].startswith("|")
+    for number, text in lines:
+        cells = _split(text)
+        is_short = bool(rows) and len(cells) < len(rows[0][1])
+        if is_short and not is_framed and text.startswith("|"):
+            cells = ("", *cells)
+        rows.append((number, cells))
+    return rows
+
+
+def _split(text: str) -> tuple[str, ...]:
+    inner = text.removeprefix("|")
+    if inner.endswith("|") and not inner.endswith("\\|"):
+        inner = inner[:-1]
+    if "\\" not in inner:
+        return tuple(map(str.strip, inner.split("|")))
+    cells = re.split(r"(?<!\\)\|", inner)
+    return tuple(cell.replace("\\|", "|").strip() for cell in cells)
+
+
+def _columns(block: Lines) -> list[Row]:
+    """Return a header and lines of as many fields, with a number in each of them."""
+    lines = []
+    for number, text in block:
+        if not _UNITS.fullmatch(text) and not _is_rule(text.strip()):
+            bare = _without_remark(_spaced(text.lstrip("# ")).strip())
+            lines.append((number, bare))
+    splits: list[Callable[[str], list[str]]] = [_at_commas]
+    splits += [gap.split for gap in _GAPS]
+    for split in splits:
+        rows = [(number, tuple(split(text))) for number, text in lines]
+        for start in range(len(rows) - 2):
+            width = len(rows[start + 1][1])
+            number, head = rows[start]
+            if len(head) == width - 1:
+                head = ("", *head)  # names without a header
+            if len(head) != width or width < 2 or any(map(printed_number.parse, head)):
+                continue
+            found = [(number, head)]
+            for row in rows[start + 1 :]:
+                if len(row[1]) != width or not any(map(printed_number.parse, row[1])):
+                    break
+                found.append(row)
+            if len(found) > 2:
+                return found
+    return []
+
+
+def _spaced(text: str) -> str:
+    """Return a line without benchstat's frames, and with "56.44µ ± 5%" as one field."""
+    if "±" not in text and "|" not in text:
+        return text
+    return " ± ".join(map(str.strip, text.replace("|", "  ").split("±")))
+
+
+# Every line of any file is looked at here, so each of these takes linear time, which
+# a regular expression with two neighbouring repeats does not.
+def _is_rule(text: str) -> bool:
+    """Return whether a line is drawn between rows: "|---|---:|", "+==+", "|-|"."""
+    if not _OF_RULES.fullmatch(text):
+        return False
+    if _LINE.search(text):
+        return True
+    bare = text.strip("| \t").removeprefix(":")
+    return bare.startswith("-") and not {"+", "="} & set(text)
+
+
+def _without_remark(text: str) -> str:
+    """Return a line without the remark in brackets at its end, which has no header."""
+    if not text.endswith(")"):
+        return text
+    before, _, remark = text.rpartition("(")
+    has_gap = before != before.rstrip()
+    return before.rstrip() if has_gap and ")" not in remark[:-1] else text
+
+
+def _at_commas(text: str) -> list[str]:
+    return [field.strip() for field in text.split(",")]
+
+
+def _html(
+    source: str, opened: tuple[int, str], lines: Iterator[tuple[int, str]], title: str
+) -> Iterator[Table]:
+    """Yield the table that a line opens; spans are repeated."""
+    texts = []
+    depth = 0
+    for _, text in itertools.chain([opened], lines):
+        texts.append(text)
+        lower = text.lower()
+        depth += lower.count("<table") - lower.count("</table")
+        if depth < 1:
+            break
+    before, *parts = _TR.split("\n".join(texts))
+    _, _, caption = before.partition("<caption>")
+    line = opened[0] + before.count("\n")
+    rows: list[Row] = []
+    spanning: dict[int, tuple[int, str]] = {}  # rows left and text, by column
+    num_cells = 0
+    for part in parts:
+        cells: list[str] = []
+        below: dict[int, tuple[int, str]] = {}
+        for attributes, content in _cells_of(part):
+            num_cells += _span(attributes, "colspan")
+            if num_cells > MOST_CELLS:
+                break
+            _fill(cells, spanning)
+            num_rows = _span(attributes, "rowspan")
+            for _ in range(_span(attributes, "colspan")):
+                below[len(cells)] = (num_rows, content)
+                cells.append(content)
+        _fill(cells, spanning)
+        left = {**spanning, **below}
+        spanning = {k: (n - 1, text) for k, (n, text) in left.items() if n > 1}
+        if cells:
+            rows.append((line, tuple(cells)))
+        line += part.count("\n")
+    caption = " ".join(_TAG.sub(" ", caption.partition("<")[0]).split())
+    yield from table_of(source, rows, title, caption[:MOST_CAPTION])
+
+
+def _cells_of(row: str) -> Iterator[tuple[str, str]]:
+    """Yield the attributes and the text of each cell."""
+    for cell in _TD.split(row)[1:]:
+        attributes, _, content = cell.partition(">")
+        content = _TAG.sub(" ", _END.split(content)[0])
+        yield attributes, " ".join(html.unescape(content).split())
+
+
+def _span(attributes: str, name: str) -> int:
+    """Return how many columns or rows a cell spans."""
+    found = re.search(name + r"\W{0,3}(\d{1,6})", attributes[:MOST_CAPTION])
+    return max(1, min(int(found[1]), 1000)) if found else 1
+
+
+def _fill(cells: list[str], spanning: Mapping[int, tuple[int, str]]) -> None:
+    """Add the cells of rows above that span the next columns."""
+    while len(cells) in spanning:
+        cells.append(spanning[len(cells)][1])

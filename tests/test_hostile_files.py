@@ -14,9 +14,16 @@ from rnn_scaling.analysis.audit import own_records
 from rnn_scaling.analysis.audit.auditing import audit
 from rnn_scaling.analysis.comparison import judgement, matching
 from rnn_scaling.config import registry
-from rnn_scaling.importers import any_format, rendering
 from rnn_scaling.records import folder, record
-from rnn_scaling.reports import audit_report, comparison, report_files, summary_builder
+from rnn_scaling.records.importers import importing
+from rnn_scaling.records.importers.reading import Terms
+from rnn_scaling.reports import (
+    audit_report,
+    comparison,
+    imports,
+    report_files,
+    summary_builder,
+)
 from tests.support import audit_tables, log_samples, scaling_runs, traced_runs
 from tests.support.mutations import Document, damaged, valid_json
 from tests.support.paths import ROOT
@@ -129,15 +136,12 @@ def test_damaged_logs(tmp_path, times=1):
     path, rows = tmp_path / "x.log", 0
     for _ in range(times * LOGS):
         path.write_bytes(damaged(rng.choice(texts)[1].encode(), rng))
-        logs, errors = any_format.read_all([path])
+        logs, errors = importing.read_files([path], Terms())
         assert not any("\n" in error for error in errors)
         if logs:
-            audited = [
-                rendering.findings(points)
-                for points in rendering.by_unit(logs).values()
-            ]
+            imported = imports.collect(logs, is_audited=True)
             texts_of = {
-                name: render(logs, audited) for name, render in rendering.RENDER.items()
+                name: render(imported) for name, render in imports.RENDER.items()
             }
             assert valid_json(texts_of["json"])
             rows += sum(len(text.splitlines()) for text in texts_of.values())

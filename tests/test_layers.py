@@ -18,7 +18,6 @@ LAYERS = [
     ["config", "cluster"],
     ["records"],
     ["analysis", "data"],
-    ["importers"],
     ["training", "reports"],
     ["sweeps", "verification", "inspection", "links", "frameworks"],
     ["commands", *TOP_LEVEL],

@@ -13,10 +13,10 @@ import pytest
 
 from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.data import make_tfrecords
-from rnn_scaling.importers import mlperf
 from rnn_scaling.records import record
 from rnn_scaling.reports import steady_state
 from rnn_scaling.reports.numbers import plain
+from tests.support import log_samples
 from tests.support.forked import NOBODY, TINY, Trainer, as_built, as_built_and_telling
 from tests.support.paths import ROOT
 
@@ -193,9 +193,7 @@ def test_tensorboard_has_the_graph_with_towers_exchange_and_update_and_the_scala
 def test_the_mlperf_log_has_the_numbers_of_the_record(good_run):
     _, folder = good_run
     result = record.read(folder / "run.json")
-    log = mlperf.parse(
-        (folder / "mlperf.log").read_text().splitlines(keepends=True), "mlperf.log"
-    )
+    log = log_samples.parse("mlperf", (folder / "mlperf.log").read_text())
     (runs,) = log.tables
     row = dict(zip(runs.columns, runs.rows[0]))
     names = "Status", "Accelerators", "Global batch size", "Trained samples"
@@ -203,7 +201,8 @@ def test_the_mlperf_log_has_the_numbers_of_the_record(good_run):
     assert row["Run (s)"] == pytest.approx(
         sum(result.batches.seconds), abs=2e-3
     )  # events are in milliseconds
-    assert log.rows[0].rate.value == pytest.approx(3 * 4 / result.throughput.seconds)
+    rate = log.runs[0].rate.value
+    assert rate == pytest.approx(3 * 4 / result.throughput.seconds)
 
 
 @pytest.fixture(scope="module")

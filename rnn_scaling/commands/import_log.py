@@ -3,15 +3,13 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from rnn_scaling.config import flags, registry
+from rnn_scaling.config import flags
 from rnn_scaling.config.flags import option
-from rnn_scaling.importers.rank_tags import Ranks
+from rnn_scaling.records.importers import importing
+from rnn_scaling.records.importers.formats import FORMATS
+from rnn_scaling.records.importers.rank_tags import Ranks
 from rnn_scaling.system import entry
-
-if TYPE_CHECKING:
-    from rnn_scaling.importers.common import ImportedLog
 
 USAGE = """\
 Reads the output of other benchmarks, detects each file's format, and prints the rates as one table, with speedup and
@@ -19,6 +17,8 @@ efficiency if a run on one device is among them. Bandwidths, topology and timeli
 
     ./run.sh import_log logs/horovod_*.txt --audit
     mpirun ... | tee run.log;  ./run.sh import_log run.log --output=csv
+    ./run.sh import_log run.log --format='regex:step (?P<step>{number}): {number} tokens/s' --unit=tokens
+    ./run.sh import_log logs/*.txt --records=results/imported;  ./run.sh report results/imported
     nvidia-smi topo -m > topo.txt;  ./run.sh import_log topo.txt
 
 Tables go to stdout. A line that cannot be used is reported on stderr as "error: FILE:LINE: reason", and the other lines
@@ -36,9 +36,12 @@ class ImportOptions:
         "output of another benchmark", shown="FILE", several=True
     )
     format: str = option(
-        "auto",
-        "format of every file (auto: detect it)",
-        choices=("auto", *registry.IMPORTERS),
+        importing.AUTO,
+        f"formats of every file ({importing.AUTO}: detect them), of "
+        f"{', '.join(FORMATS)}; the last may be regex:PATTERN, as in sweep --log_format",
+        parse=importing.checked_any,
+        shown="FORMAT,...",
+        whole=True,
     )
     output: str = option(
         "markdown",
@@ -54,39 +57,48 @@ class ImportOptions:
     audit: bool = option(
         False, "also audit the rates of all files and print the findings"
     )
+    items_per_step: float | None = option(
+        None,
+        "items of a step on all devices, if the log has only steps or seconds (default "
+        "for progress bars: steps are counted)",
+        minimum=1e-9,
+    )
+    log_warmup: int | None = option(
+        None,
+        "first matches of the pattern to leave out (default: those that are start-up)",
+        minimum=0,
+    )
+    unit: str = option("", "what the rates of a pattern or bar count, in the plural")
+    records: Path | None = option(
+        None,
+        "folder to write the runs to as run records, for report, compare and predict",
+        shown="DIR",
+    )
 
 
 @entry.command
 def main(words: Sequence[str]) -> int:
     options = flags.read(words, USAGE, ImportOptions, "import_log")
-    from rnn_scaling.importers import any_format, rendering
+    from rnn_scaling.analysis import steady_state
+    from rnn_scaling.records.importers.reading import Terms
+    from rnn_scaling.reports import imports
 
-    ranks = Ranks(options.ranks) if options.ranks else None
-    logs, errors = any_format.read_all(options.files, options.format, ranks)
-    logs = [_with_findings(log) for log in logs]
-    audited = (
-        [rendering.findings(rows) for rows in rendering.by_unit(logs).values()]
-        if options.audit
-        else None
+    terms = Terms(
+        options.format,
+        options.log_warmup,
+        options.items_per_step,
+        unit=options.unit,
+        ranks=Ranks(options.ranks) if options.ranks else None,
+        find_steady_state=steady_state.analyse,
     )
-    if logs:
-        print(rendering.RENDER[options.output](logs, audited), end="", flush=True)
-    errors += [problem.text(log.source) for log in logs for problem in log.problems]
+    readings, errors = importing.read_files(options.files, terms)
+    imported = imports.collect(readings, options.audit)
+    if readings:
+        print(imports.RENDER[options.output](imported), end="", flush=True)
+    if options.records is not None:
+        errors += imports.write_records(imported, options.records)
+    for reading in readings:
+        errors += [problem.text(reading.source) for problem in reading.problems]
     entry.fail(*errors)
-    return (
-        entry.EXIT_FAILED
-        if errors or any(findings for findings, _ in audited or [])
-        else entry.EXIT_OK
-    )
-
-
-def _with_findings(log: "ImportedLog") -> "ImportedLog":
-    """Add the sentences about what else the rate of a log may be to its remarks."""
-    if not log.findings:
-        return log
-    from rnn_scaling.reports import log_findings, wording
-
-    unit = log.rows[0].rate_unit.removesuffix("/s")
-    statements = log_findings.of_log(log.source, log.findings, unit)
-    sentences = [wording.sentence(statement) for statement in statements]
-    return dataclasses.replace(log, remarks=(*log.remarks, *sentences))
+    has_findings = any(findings for findings, _ in imported.audited or ())
+    return entry.EXIT_FAILED if errors or has_findings else entry.EXIT_OK

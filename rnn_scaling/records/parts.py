@@ -91,6 +91,7 @@ class LogFindingKind(str, enum.Enum):
 
     FIRST_RANK = "first-rank"  # several ranks printed a rate; the first was taken
     SUM_OF_RANKS = "sum-of-ranks"  # several ranks printed a rate; their sum was taken
+    NO_RANKS = "no-ranks"  # a sum was asked for, and no line has the tag of a rank
     ONE_TIMED_RANK = "one-timed-rank"  # several ranks printed times; one was taken
     RUNNING_AVERAGE = "running-average"  # taken: the rate between the lines
     RISING = "rising"  # start-up or a running average; taken: the mean of the lines

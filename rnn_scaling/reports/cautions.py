@@ -11,7 +11,7 @@ from rnn_scaling.analysis.series_titles import kernel_on_cpus
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config import scale
 from rnn_scaling.config.naming import network
-from rnn_scaling.importers.program_warnings import without_numbers
+from rnn_scaling.records.importers.program_warnings import without_numbers
 from rnn_scaling.records.parts import PrintedOutput
 from rnn_scaling.reports import environment, log_findings
 from rnn_scaling.reports.summary import Summary

@@ -9,6 +9,7 @@ from rnn_scaling.reports.summary import Summary
 
 # Kinds whose other rate is not known, with templates that do not have one.
 WITHOUT_RATE = {
+    LogFindingKind.NO_RANKS.value: "log-no-ranks",
     LogFindingKind.ONE_TIMED_RANK.value: "log-one-timed-rank",
     LogFindingKind.EVALUATION.value: "log-evaluation-without-rate",
     LogFindingKind.LOG_TOTAL.value: "log-total-without-steps",

@@ -1,7 +1,6 @@
 """Runs a user's command in a sweep: gives it cores or GPUs, keeps its output, judges its record or its log."""
 
 import dataclasses
-import math
 import os
 import shlex
 import sys
@@ -10,21 +9,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.analysis import plausibility
+from rnn_scaling.analysis import plausibility, steady_state
 from rnn_scaling.config.naming import HOW_RUN, TRAINER
-from rnn_scaling.importers import log_formats
-from rnn_scaling.importers.log_formats import LogReading, Timing
-from rnn_scaling.importers.program_warnings import WarningLines
 from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Environment, Resolved
-from rnn_scaling.records.parts import (
-    Batches,
-    Phases,
-    PrintedOutput,
-    RunError,
-    Throughput,
-)
+from rnn_scaling.records.importers import importing
+from rnn_scaling.records.importers.program_warnings import WarningLines
+from rnn_scaling.records.importers.reading import ImportedRun
+from rnn_scaling.records.importers.regex_log import REGEX, NoMatch
+from rnn_scaling.records.parts import Phases, PrintedOutput, RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import early_checks, failure, folder, template
 from rnn_scaling.sweeps.command_plan import REPEAT, RESULT_FILE, CommandRun, number
@@ -49,7 +43,6 @@ OF_A_PROCESS = (
     "cuda",
     "commit",
 )  # parts of an environment that describe this process
-NO_ROUNDING = 1e-6  # share of a rate
 LAUNCH_LIMIT_S = 60.0
 NOTHING = [sys.executable, "-I", "-S", "-c", ""]
 
@@ -68,11 +61,6 @@ class _Output:
 
 class CommandTrainer(Trainer[CommandRun]):
     def __init__(self) -> None:
-        from rnn_scaling.importers import (
-            one_run,
-        )  # here: --help does not wait for what it loads
-
-        self._reader = one_run
         self._output = _Output()  # of the last run
         self._launch_s: float | None = None  # duration of a program that does nothing
         # How numbers from logs were read, and which programs failed after they wrote their record.
@@ -96,8 +84,8 @@ class CommandTrainer(Trainer[CommandRun]):
         )
         meter = load.LoadMeter(cores or available_cores(), load.sample_with_descendants)
         room = int(input_files.allowed_mb() * 1e6)
-        watch = self._reader.watch(run.terms)
-        if run.terms.formats == log_formats.WALL and self._launch_s is None:
+        watch = importing.watch(run.terms)
+        if run.terms.formats == importing.WALL and self._launch_s is None:
             nothing = dataclasses.replace(task, command=NOTHING)
             self._launch_s = process.run_together([nothing], LAUNCH_LIMIT_S).seconds
         with open_new(_log_of(result_file)) as log:
@@ -161,13 +149,17 @@ class CommandTrainer(Trainer[CommandRun]):
             reason = f"wrote no record, and printed more than --max_file_mb={input_files.allowed_mb()} keeps"
         else:
             try:
-                timing = Timing(
-                    self._output.arrivals, ended.seconds, self._launch_s or 0.0
+                terms = dataclasses.replace(
+                    run.terms,
+                    arrivals=self._output.arrivals,
+                    seconds=ended.seconds,
+                    launch_s=self._launch_s or 0.0,
+                    find_steady_state=steady_state.analyse,
                 )
-                reading = self._reader.read(
-                    _log_of(result_file), dataclasses.replace(run.terms, timing=timing)
-                )
-                return self._from_log(run, reading, ended)
+                imported, reading = importing.read_run(_log_of(result_file), terms)
+                notes = importing.notes_of(reading)
+                self.notes += [note for note in notes if note not in self.notes]
+                return self._from_log(run, imported, ended)
             except record.RecordError as e:
                 reason = f"its output is contradictory: {'. '.join(e.faults)}"
             except OSError as e:
@@ -177,8 +169,8 @@ class CommandTrainer(Trainer[CommandRun]):
             except ValueError as e:
                 reason = f"wrote no record, and {e}"
                 # A pattern's errors quote the line that is wrong.
-                is_pattern = run.terms.formats.startswith(log_formats.REGEX)
-                quotes_line = is_pattern and not isinstance(e, log_formats.NoMatch)
+                is_pattern = run.terms.formats.startswith(REGEX)
+                quotes_line = is_pattern and not isinstance(e, NoMatch)
         message = f"ended with exit status 0, but {reason}"
         if not quotes_line or self._output.errors.has_errors:
             message += f"; last output: {self._output.errors.text(ended.lines)}"
@@ -260,56 +252,33 @@ class CommandTrainer(Trainer[CommandRun]):
         )
 
     def _from_log(
-        self, run: CommandRun, reading: LogReading, ended: Ended
+        self, run: CommandRun, imported: ImportedRun, ended: Ended
     ) -> RunRecord:
-        """The record of a run that left only a log; a failed one where the log contradicts the sweep."""
-        of_log = {"num_devices": reading.devices, "batch_size": reading.batch_size}
-        of_log = {name: value for name, value in of_log.items() if value is not None}
-        if wrong := _contradictions(run, of_log, "its log"):
+        """Return the record of a run that left only a log.
+
+        It is a failed one if the log contradicts the sweep.
+        """
+        of_log = imported.record
+        sizes = ("num_devices", "batch_size")
+        known = {name: of_log.config[name] for name in sizes if name in of_log.config}
+        if wrong := _contradictions(run, known, "its log"):
             return _failed(run, "Contradiction", wrong)
-        self.notes += [note for note in reading.notes if note not in self.notes]
-        count = len(reading.seconds)
-        if count:
-            items, seconds = (
-                math.fsum(values[reading.warmup :])
-                for values in (reading.items, reading.seconds)
-            )
-            throughput = Throughput(
-                items=_whole(items), seconds=seconds, items_per_second=items / seconds
-            )
-        else:
-            throughput = Throughput(
-                items=None, seconds=None, items_per_second=reading.rate
-            )
-        output = reading.output
+        output = of_log.output
         if warnings := self._output.warnings.lines():
             output = dataclasses.replace(output or PrintedOutput(), warnings=warnings)
         # The times of another run's log say nothing about the duration of this one.
         is_of_another = output is not None and plausibility.exceeds_process(output)
-        made = RunRecord(
-            status="ok",
-            error=None,
-            config={**of_log, **run.options},
+        made = dataclasses.replace(
+            of_log,
+            config={**known, **run.options},
             resolved=_resolved(run),
-            batches=Batches(
-                warmup=reading.warmup,
-                measured=count - reading.warmup,
-                seconds=reading.seconds,
-                items=tuple(_whole(number) for number in reading.items),
-                loss=reading.loss,
-            ),
-            throughput=throughput,
             phases=Phases(
                 total=0.0 if is_of_another else ended.seconds,
                 further={"process": ended.seconds},
             ),
             output=output,
             environment=self._machine(time.time() - ended.seconds),
-            unit=str(run.config.get("unit") or reading.unit or run.unit),
-            log_format=reading.format,
-            log_rounding=reading.rounding if reading.rounding > NO_ROUNDING else None,
-            log_clock=reading.clock or None,
-            log_findings=reading.findings or None,
+            unit=str(run.config.get("unit") or of_log.unit or run.unit),
         )
         return record.from_json(made.to_json())
 
@@ -423,8 +392,3 @@ def _with_log(run: CommandRun, message: str) -> str:
     """A message and the name of the run's log."""
     log = f"; see {run.label}.log.txt"
     return f"{message[: failure.LONGEST_MESSAGE - len(log)]}{log}"
-
-
-def _whole(value: float) -> int:
-    """A number of items as records hold it: an integer where it is one."""
-    return int(value) if float(value).is_integer() else value  # type: ignore[return-value]

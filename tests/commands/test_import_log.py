@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rnn_scaling.commands import import_log
-from rnn_scaling.importers import any_format, common
-from rnn_scaling.importers.common import LogError
+from rnn_scaling.records import record
+from rnn_scaling.records.importers import importing, reading
 from tests.support import log_samples
 
 
@@ -37,7 +37,6 @@ def write(folder, name, text):
 @pytest.mark.parametrize("name", sorted(log_samples.ALL))
 def test_auto_finds_each_format(folder, capsys, name):
     file = write(folder, "a.log", log_samples.ALL[name])
-    assert any_format.formats_of(Path(file)) == [name]
     status, out, err = run(capsys, file)
     assert (status, err) == (0, []) and out.startswith("### ")
     assert run(capsys, file, f"--format={name}")[1] == out
@@ -75,7 +74,7 @@ def test_json_has_every_log_with_its_notes_and_problems(folder, capsys):
     assert (
         status == 1
         and line.startswith("error: a.log:7: ")
-        and "GPUs above 0, got '0'" in line
+        and "above 0, got '0'" in line
     )
     rates, topo = json.loads(out)["logs"]
     assert (
@@ -94,24 +93,18 @@ def test_a_file_of_several_formats_gives_all(folder, capsys):
         "job.log",
         log_samples.TOPO + log_samples.NCCL_TESTS + log_samples.HOROVOD_SYNTHETIC,
     )
-    assert any_format.formats_of(Path(file)) == [
-        "horovod_synthetic",
-        "nccl_tests",
-        "nvidia_smi_topo",
-    ]
     status, out, err = run(capsys, file)
     assert (status, err) == (0, [])
     for title in ("### Rates", "Collective operations", "Topology"):
         assert title in out
 
 
-def test_a_format_after_much_other_text_is_found(folder):
-    noise = "node1:4711:4720 [0] NCCL INFO Channel 00 : 0 1 2 3\n" * (
-        3 * any_format.WINDOW // 50
-    )
+def test_a_format_after_much_other_text_is_found(folder, capsys):
+    line = "node1:4711:4720 [0] NCCL INFO Channel 00 : 0 1 2 3\n"
+    noise = line * (3 * importing.WINDOW // 50)
     file = write(folder, "job.log", noise + log_samples.HOROVOD_SYNTHETIC)
-    assert any_format.formats_of(Path(file)) == ["horovod_synthetic"]
-    assert len(list(any_format.windows(Path(file)))) == 4  # never all of it in memory
+    assert run(capsys, file)[0] == 0
+    assert len(list(importing.windows(Path(file)))) == 4  # never all of it in memory
 
 
 @pytest.mark.parametrize(
@@ -156,7 +149,7 @@ def test_files_that_cannot_be_opened(folder, capsys):
         ([], "expected FILE [FILE ...], got nothing"),
         (
             ["--format=horovod", "x"],
-            "--format=horovod must be one of auto, tf_cnn_benchmarks",
+            "--format=horovod must be of auto, tf_cnn_benchmarks",
         ),
         (["--output=xml", "x"], "--output=xml must be one of markdown, csv, json"),
     ],
@@ -188,14 +181,15 @@ def test_bytes_that_are_no_utf8_and_colours_do_no_harm(folder, capsys):
 
 
 def test_lines_longer_than_a_piece(folder, capsys, monkeypatch):
-    monkeypatch.setattr(common, "PIECE", 64)
+    monkeypatch.setattr(reading, "PIECE", 64)
+    monkeypatch.setattr(importing, "PIECE", 64)
     file = write(folder, "a.log", "x" * 1000 + "\n" + log_samples.HOROVOD_SYNTHETIC)
     status, out, err = run(capsys, file)
     assert (status, err) == (0, []) and "a.log:10" in out
 
 
 def test_problems_of_one_kind_are_counted():
-    problems = common.Problems()
+    problems = reading.Problems()
     for line in range(1, 101):
         problems.add(line, f"row {line} is bad", "bad row")
     for line in range(200, 300):
@@ -206,7 +200,7 @@ def test_problems_of_one_kind_are_counted():
         "row 1 is bad",
         99,
     ) and first.text("x").startswith("x:1: row 1 ")
-    assert len(problems.all()) == common.MAX_KINDS + 1
+    assert len(problems.all()) == reading.MAX_KINDS + 1
     assert (
         problems.all()[-1].reason == "further faults of several kinds"
         and problems.all()[-1].more == 80
@@ -214,17 +208,35 @@ def test_problems_of_one_kind_are_counted():
 
 
 def test_rows_are_bounded(monkeypatch):
-    from rnn_scaling.importers import horovod_synthetic
+    monkeypatch.setattr(reading, "MAX_ROWS", 3)
+    log = log_samples.parse("horovod_synthetic", log_samples.HOROVOD_SYNTHETIC * 9)
+    assert len(log.runs) == 4
+    assert "more than 3 results" in log.problems[0].reason
 
-    monkeypatch.setattr(common, "MAX_ROWS", 3)
-    log = horovod_synthetic.parse(
-        (log_samples.HOROVOD_SYNTHETIC * 9).splitlines(keepends=True), "x"
+
+def test_a_saved_log_is_read_by_the_pattern_of_a_sweep(folder, capsys):
+    rates = (31.2, 58.4, 58.8, 58.6)
+    file = write(folder, "a.log", "".join(f"wps {rate}K\n" for rate in rates))
+    words = ["--format=regex:wps {number}", "--unit=words", "--output=json"]
+    status, out, _ = run(capsys, file, *words)
+    (rate,) = json.loads(out)["rates"]
+    assert (status, rate["unit"]) == (0, "words/s")
+    assert rate["rate"] == pytest.approx(58_600, rel=1e-3)
+    bad = write(folder, "b.log", "wps 0\nwps 0\nwps 0\n")
+    status, _, (line,) = run(capsys, bad, *words)
+    assert status == 1 and line.startswith(
+        "error: b.log: line 1 of its output: rate is 0"
     )
-    assert len(log.rows) == 4 and "more than 3 results" in log.problems[0].reason
 
 
-def test_an_error_names_file_and_line():
-    assert str(LogError("a.log", 7, "why")) == "a.log:7: why"
+def test_imported_runs_are_written_as_records(folder, capsys):
+    files = [
+        write(folder, f"{n}.log", log_samples.horovod_synthetic(n)) for n in (1, 2)
+    ]
+    assert run(capsys, *files, "--records=out")[0] == 0
+    runs = [record.read(path) for path in sorted(Path("out").glob("*.json"))]
+    assert [each.config["num_devices"] for each in runs] == [1, 2]
+    assert [each.throughput.items_per_second for each in runs] == [100.0, 200.0]
 
 
 def test_the_audit_checks_the_rates_of_all_files_together(folder, capsys):
@@ -251,13 +263,13 @@ def test_the_audit_checks_the_rates_of_all_files_together(folder, capsys):
 )
 def test_numbers_that_no_log_holds(text):
     with pytest.raises(ValueError, match="expected a rate"):
-        common.positive(text, "a rate")
+        reading.positive(text, "a rate")
     if text != "1e-31":
         with pytest.raises(ValueError, match="expected a rate"):
-            common.not_negative(text, "a rate")
-    assert common.finite(int(text) if text.isdigit() else float("nan")) is None
+            reading.not_negative(text, "a rate")
+    assert reading.finite(int(text) if text.isdigit() else float("nan")) is None
     assert (
-        common.positive("0.5", "a rate"),
-        common.not_negative("0", "a rate"),
-        common.finite(True),
+        reading.positive("0.5", "a rate"),
+        reading.not_negative("0", "a rate"),
+        reading.finite(True),
     ) == (0.5, 0, None)

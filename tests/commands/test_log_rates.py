@@ -13,12 +13,11 @@ import shlex
 import pytest
 
 from rnn_scaling.commands import import_log, sweep
-from rnn_scaling.importers import log_formats, one_run
-from rnn_scaling.importers.log_formats import Terms, Timing
-from rnn_scaling.importers.rank_tags import Ranks
 from rnn_scaling.records import record
+from rnn_scaling.records.importers.rank_tags import Ranks
 from rnn_scaling.records.parts import LogFindingKind as Kind
 from rnn_scaling.sweeps import early_checks
+from tests.support.log_samples import read_run
 from tests.support.paths import GOLDEN
 
 TOKENS = "--log_format=regex:Tok/s {number}"
@@ -110,9 +109,7 @@ def test_the_sum_of_ranks_is_refused_if_items_are_of_all_devices(capsys):
 
 def read(tmp_path, text, formats, **terms):
     (tmp_path / "log.txt").write_text(text)
-    return one_run.read(
-        tmp_path / "log.txt", Terms(log_formats.checked(formats), **terms)
-    )
+    return read_run(tmp_path / "log.txt", formats, **terms)
 
 
 def kinds_of(reading):
@@ -319,7 +316,7 @@ def test_evaluations_of_steps_that_the_sweep_times_are_left_out(tmp_path):
         "\n".join(lines),
         r"regex:step (?P<step>\d+)",
         items_per_step=1.0,
-        timing=Timing([float(k) for k in range(9)]),
+        arrivals=[float(k) for k in range(9)],
     )
     assert len(reading.seconds) == 5 and kinds_of(reading) == {Kind.EVALUATION}
 
@@ -370,7 +367,7 @@ def test_validation_is_not_a_step_of_a_keras_bar(tmp_path):
         times += seconds
     arrivals = [sum(times[: index + 1]) for index in range(len(times))]
     text = "\n".join(lines) + "\n"
-    timed = read(tmp_path, text, "keras", items_per_step=1.0, timing=Timing(arrivals))
+    timed = read(tmp_path, text, "keras", items_per_step=1.0, arrivals=arrivals)
     assert timed.clock == "arrival" and timed.rate == pytest.approx(100, rel=0.01)
     shown = read(tmp_path, text, "keras", items_per_step=1.0)
     assert shown.clock == "" and shown.rate == pytest.approx(100, rel=0.01)
@@ -407,7 +404,7 @@ def test_an_epoch_ends_even_if_its_next_line_has_a_higher_step(tmp_path):
             now += 1.0
             arrivals.append(now)
         now += 30.0
-    timed = read(tmp_path, text, "keras", items_per_step=1.0, timing=Timing(arrivals))
+    timed = read(tmp_path, text, "keras", items_per_step=1.0, arrivals=arrivals)
     assert timed.rate == pytest.approx(20 / 3, rel=0.01)
 
 

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from rnn_scaling.importers import mlperf
 from rnn_scaling.models.config import GNMT_V2
+from rnn_scaling.records.importers import mlperf
 from rnn_scaling.reports import mlperf_log
+from tests.support.log_samples import parse
 from tests.support.records import make_record
 
 GNMT = {
@@ -58,8 +59,8 @@ def events_of(text):
 
 
 def test_the_importer_reads_back_what_the_record_has():
-    log = mlperf.parse(mlperf_log.text(make_run()).splitlines(keepends=True), "x.log")
-    (runs,), (rate,) = log.tables, log.rows
+    log = parse("mlperf", mlperf_log.text(make_run()))
+    (runs,), (rate,) = log.tables, log.runs
     assert not log.problems
     row = dict(zip(runs.columns, runs.rows[0]))
     expected = {
@@ -82,7 +83,7 @@ def test_the_importer_reads_back_what_the_record_has():
         row["Platform"] == "4x 1-core CPU device, Some CPU"
         and row["Mean throughput (samples/s)"] == 2 * 64
     )
-    assert (rate.devices, rate.rate.value) == (4, 2 * 64)
+    assert (rate.options["num_devices"], rate.rate.value) == (4, 2 * 64)
     values = {
         event["key"]: event["value"] for event in events_of(mlperf_log.text(make_run()))
     }

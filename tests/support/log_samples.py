@@ -3,11 +3,51 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
+from rnn_scaling.analysis import steady_state
+from rnn_scaling.records.importers import importing
+from rnn_scaling.records.importers.formats import FORMATS
+from rnn_scaling.records.importers.reading import Reading, Terms
 from tests.support import real_logs
 from tests.support.real_logs import raw
 
+
+def read_run(path: Path, formats: str = "auto", **terms: object) -> SimpleNamespace:
+    """Read the log of one run like a sweep; return the fields of its record."""
+    run, reading = importing.read_run(
+        path,
+        Terms(
+            importing.checked(formats),
+            find_steady_state=steady_state.analyse,
+            **terms,
+        ),
+    )
+    record = run.record
+    return SimpleNamespace(
+        rate=record.throughput.items_per_second,
+        seconds=record.batches.seconds,
+        items=record.batches.items,
+        loss=record.batches.loss,
+        warmup=record.batches.warmup,
+        rounding=record.log_rounding or 0.0,
+        clock=record.log_clock or "",
+        format=record.log_format,
+        unit=record.unit,
+        findings=record.log_findings or (),
+        output=record.output,
+        options=run.options,
+        notes=importing.notes_of(reading),
+    )
+
+
 TF_CNN = raw("tf_cnn_benchmarks")
+
+
+def parse(name: str, text: str, **terms: object) -> Reading:
+    """Read a text as one format; raises LineError if it has nothing."""
+    return FORMATS[name].read(text.splitlines(keepends=True), Terms(**terms))
 
 
 def tf_cnn_horovod(ranks: int, per_rank: float, tag: str = "") -> str:

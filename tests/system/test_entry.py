@@ -123,13 +123,12 @@ def test_every_mistake_is_named_at_once_without_what_takes_time(name):
 
 def test_formats_are_those_that_there_are():
     from rnn_scaling.commands import audit, compare, import_log
-    from rnn_scaling.importers import rendering
-    from rnn_scaling.reports import audit_report, comparison
+    from rnn_scaling.reports import audit_report, comparison, imports
 
     for group, flag, table in (
         (audit.AuditOptions, "format", audit_report.RENDER),
         (compare.CompareOptions, "format", comparison.RENDER),
-        (import_log.ImportOptions, "output", rendering.RENDER),
+        (import_log.ImportOptions, "output", imports.RENDER),
     ):
         assert flags.fields([group])[flag].metadata["choices"] == tuple(table)
 

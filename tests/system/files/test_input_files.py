@@ -177,7 +177,7 @@ OTHERS = {
     "cluster/tokens.py",
     "cluster/wire.py",
     "frameworks/loop.py",
-    "importers/nccl_tests_json.py",
+    "records/importers/nccl_tests.py",
     "inspection/chrome.py",
     "links/processes.py",
     "records/history.py",

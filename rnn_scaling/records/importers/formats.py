@@ -1,0 +1,291 @@
+"""The table of all formats of logs: rows of patterns, and modules for all others.
+
+A log that prints settings and one rate per run is a `TotalsFormat`; a progress bar is a
+`Bar`. Any other log of a training run is read by a pattern of the user (`regex_log`).
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from rnn_scaling.records import printed_number
+from rnn_scaling.records.importers import tf_cnn
+from rnn_scaling.records.importers.bars import NUMBER, Bar
+from rnn_scaling.records.importers.gnmt import Gnmt
+from rnn_scaling.records.importers.horovod_timeline import HorovodTimeline
+from rnn_scaling.records.importers.matrices import BandwidthTest, PeerToPeer
+from rnn_scaling.records.importers.mlperf import Mlperf, MlperfSystem
+from rnn_scaling.records.importers.nccl_tests import NcclJson, NcclText, RcclJson
+from rnn_scaling.records.importers.reading import Reading, Terms, positive
+from rnn_scaling.records.importers.topology_matrix import TopologyMatrix
+from rnn_scaling.records.importers.totals import (
+    Description,
+    Settings,
+    TotalsFormat,
+    last_step,
+    mean_of_steps,
+)
+from rnn_scaling.records.printed_number import Printed
+
+
+class Format(Protocol):
+    """What the table has of each format."""
+
+    @property
+    def name(self) -> str:
+        """As users choose it."""
+        ...
+
+    @property
+    def has_rates(self) -> bool:
+        """Whether it has the rate of a training run, so that a sweep can read it."""
+        ...
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether it is a progress bar, whose rates are steps/s."""
+        ...
+
+    def detect(self, text: str) -> bool:
+        """Return whether a piece of a file is of this format."""
+        ...
+
+    def read(self, lines: Iterable[str], terms: Terms) -> Reading:
+        """Return everything that the lines say; raises LineError if it is nothing."""
+        ...
+
+
+def _of_groups(header: Mapping[str, str], command: Mapping[str, str]) -> Description:
+    """Return the number of devices and the batch size of one device, as printed."""
+    options = {}
+    for name in ("num_devices", "batch_size"):
+        if name in header:
+            options[name] = int(positive(header[name], f"a number above 0 ({name})"))
+    return Description(options)
+
+
+def _of_horovod(header: Mapping[str, str], command: Mapping[str, str]) -> Description:
+    devices = header.get("num_devices", header.get("Number", "1"))
+    size = header.get("Batch size", "")
+    num_devices = int(positive(devices, "a number of devices"))
+    options = {
+        "model": header.get("Model"),
+        "num_devices": num_devices,
+        "batch_size": int(size) if size.isdecimal() else None,
+        "device": "cpu" if header.get("kind") == "CPU" else "gpu",
+    }
+    return Description(options, workers=num_devices)
+
+
+def _faults_of_horovod(
+    said: Mapping[str, str], rate: Printed, devices: int
+) -> list[str]:
+    """Return contradictions: the total is the rate of rank 0 times the devices."""
+    faults = []
+    each = printed_number.parse(said.get("Img/sec", ""))
+    if each and not devices * each.low <= rate.high >= rate.low <= devices * each.high:
+        faults.append(
+            f"the total {rate.text} is not {devices} * {each.text} = "
+            f"{devices * each.value:.1f}"
+        )
+    listed = said.get("Number", str(devices))
+    if listed != str(devices):
+        faults.append(
+            f"the total is for {devices} devices, but the settings say {listed}"
+        )
+    return faults
+
+
+_FORMATS: tuple[Format, ...] = (
+    TotalsFormat(
+        "tf_cnn_benchmarks",
+        "images",
+        needles=("images/sec: ", "Img/sec"),
+        unread="images/sec: ",
+        detected=r"\btotal images/sec: |\bStep\tImg/sec\t|\d\s+images/sec: \S+ \+/- ",
+        total=r"total images/sec: (?P<rate>\S+)",
+        rate_meaning="total images/sec",
+        settings=Settings(
+            r"(?:(?P<name>[A-Za-z][\w ]{1,30}):\s+|\s+(?=\S+ per device\s*$))"
+            r"(?P<value>\S.*?)(?: per device)?\s*$",
+            known=frozenset(
+                (
+                    *("TensorFlow", "Model", "Dataset", "Mode", "Batch size"),
+                    *(
+                        "Num batches",
+                        "Devices",
+                        "Data format",
+                        "Variables",
+                        "AllReduce",
+                    ),
+                )
+            ),
+            begins=frozenset(("TensorFlow", "Model")),
+            header_end=("==========", "Generating ", "Running warm up"),
+            program="tf_cnn_benchmarks.py",
+        ),
+        step=(
+            r"(?P<step>\d+)\s+images/sec: (?P<rate>\S+)"
+            r"(?: \+/- (?P<error>\S+) \(jitter = (?P<jitter>\S+)\))?"
+            r"(?:\s+(?!\+/-)\S.*)?"
+        ),
+        describe=tf_cnn.describe,
+        columns={
+            "step step": "steps",
+            "step rate": "images/s of step lines",
+            "step error": "standard error (images/s)",
+            "step jitter": "jitter (images/s)",
+        },
+        cut_rate=last_step,
+        separate=(
+            "Runs of which the log tells no difference are separate: repeats, processes "
+            "that do not know of each other (each with --num_gpus of its own), or options "
+            "that neither header nor command names; their rates are not added."
+        ),
+        notes=(
+            "total images/sec = workers * steps * batch / wall time of all steps after "
+            "the warm-up, by the printing worker's clock.",
+            "A step line's images/sec is batch / mean step time so far, its +/- the "
+            "standard error of the step rates (std / sqrt(steps)), jitter 1.4826 * MAD: "
+            "no interval of repeated runs.",
+            "The log does not give seconds; with several processes batch and rate of a "
+            "step line are those of one worker.",
+        ),
+    ),
+    TotalsFormat(
+        "horovod_synthetic",
+        "images",
+        needles=("img/sec", "Img/sec"),
+        detected=(
+            r"\bIter #\d+: \S+ img/sec per \w+|\bImg/sec per \w+: |"
+            r"\bTotal img/sec on \S+ \w+\(s\): "
+        ),
+        total=(
+            r"Total img/sec on (?P<num_devices>\S+) (?P<kind>\w+)\(s\): (?P<rate>\S+) "
+            r"\+-\s?(?P<spread>\S+)"
+        ),
+        rate_meaning="Total img/sec",
+        settings=Settings(
+            r"(?P<name>Model|Batch size|Number|Img/sec)(?: of (?:GPU|CPU)s| per \w+)?: "
+            r"(?P<value>.*?)(?: \+-.*)?$",
+            known=frozenset(("Model", "Batch size", "Number", "Img/sec")),
+            begins=frozenset(("Model",)),
+        ),
+        step=r"Iter #(?P<step>\d+): (?P<rate>\S+) img/sec per (?P<kind>\w+)",
+        describe=_of_horovod,
+        columns={
+            "spread": "1.96 std of iterations (images/s)",
+            "Img/sec": "images/s of rank 0",
+            "steps": "iterations",
+        },
+        cut_rate=mean_of_steps,
+        faults=_faults_of_horovod,
+        notes=(
+            "Total = number of ranks * rank 0's mean rate: rank 0's clock stands for all, "
+            "slower ranks show only through the synchronous steps.",
+            "'+-' is 1.96 * standard deviation of the iterations (default 10 of 10 "
+            "batches each): a spread between iterations, no interval of the mean; for the "
+            "total it is that of rank 0 times the ranks.",
+            "Batch size is per rank (weak scaling); an iteration's rate includes its host "
+            "work, the data are synthetic.",
+        ),
+    ),
+    HorovodTimeline(),
+    NcclText(),
+    NcclJson(),
+    RcclJson(),
+    Mlperf(),
+    MlperfSystem(),
+    Gnmt(),
+    BandwidthTest(),
+    PeerToPeer(),
+    TopologyMatrix(),
+    TotalsFormat(
+        "seed_trainer",
+        "words",
+        needles=("|gpu number|",),
+        detected=r"\|gpu number\|batch_size\|total time\|speed\|speedup ratio\|",
+        header="|gpu number|batch_size|total time|speed|speedup ratio|",
+        total=(
+            r"\|(?P<num_devices>[^|]*)\|(?P<batch_size>[^|]*)\|(?P<seconds>[^|]*)"
+            r"\|(?P<rate>[^|]*)\|(?P<speedup>[^|]*)\|?"
+        ),
+        rate_meaning="words/s",
+        loss=r"Pass \d+, Batch (?P<step>\d+), Loss : (?P<loss>\S+)",
+        describe=_of_groups,
+        columns={"seconds": "seconds", "speedup": "speedup as printed"},
+        notes=(
+            "Batch size is per GPU. The clock starts after the first counted batch has "
+            "run, while its words are counted: speed is words of 20 batches over the "
+            "seconds of 19, about 20/19 = 5 % too high at every number of GPUs.",
+            "Words are those of source and target of all GPUs, padding not counted.",
+            "A printed ratio of 1.00 for several GPUs is the trainer's default.",
+        ),
+    ),
+    TotalsFormat(
+        "hugging_face",
+        "samples",
+        needles=("train_samples_per_second",),
+        detected=r"""['"]train_samples_per_second['"]: ['"]?[^'",}\s]+""",
+        total=r""".*?['"]train_samples_per_second['"]: ['"]?(?P<rate>[^'",}\s]+).*""",
+        rate_meaning="samples/s",
+        describe=_of_groups,
+        notes=(
+            "The rate is samples of all devices over the whole of train(): its first "
+            "step, evaluation and saving count.",
+        ),
+    ),
+    # keras-team/keras, keras/src/utils/progbar.py and, of Keras 2,
+    # keras/utils/generic_utils.py; verbose=2, too.
+    Bar(
+        "keras",
+        re.compile(
+            r"\s*(?P<step>\d+)/(?P<total>\d+|Unknown)\s"
+            r"(?:[━\s]*|\s*\[[=>.]*\] -|\s*(?P<bar>-))\s*(?:ETA: )?\d[\d:]*s?\b"
+            rf"(?=(?:.*?\D(?P<rate>{NUMBER})(?P<unit>(?:us|µs|ms|s)/step))?)"
+            rf"(?=(?:.*?\bloss: (?P<loss>{NUMBER}))?)"
+        ),
+        needs="/",
+        has_mean=False,
+        validated=" val_",
+        note=(
+            "The seconds of a step are the mean of an epoch without its first step; with "
+            "verbose=2 validation counts."
+        ),
+    ),
+    # Lightning-AI/pytorch-lightning, lightning/pytorch/callbacks/progress/.
+    Bar(
+        "lightning",
+        re.compile(
+            r"\s*(?P<bar>Epoch) \d+(?:/-?\d+)?:?\s.*?[|━╸╺ ]\s*(?P<step>\d+)/(?P<total>\d+)"
+            r"\s(?:\[(?P<elapsed>[\d:]{1,20})<)?.*?[, ](?P<rate>"
+            rf"{NUMBER})(?P<unit>it/s|s/it)(?:.*?loss(?:=|: )(?P<loss>{NUMBER}))?"
+        ),
+        needs="Epoch",
+        has_mean=False,
+        own=(
+            r"Sanity Checking|Validation DataLoader|Trainer\.fit|\bv_num\b|"
+            r"Trainable params"
+        ),
+        note=(
+            "A bar's rate is the mean since the epoch began; the bar of rich shows that "
+            "of its latest steps."
+        ),
+    ),
+    # tqdm/tqdm, `format_meter` of tqdm/std.py.
+    Bar(
+        "tqdm",
+        re.compile(
+            rf"(?P<bar>.*?)(?:\d+%\|[^|]*\|)? *(?P<step>{NUMBER})"
+            rf"(?:/(?P<total>{NUMBER}|\?))?[^\s\[|/]* "
+            r"\[(?P<elapsed>[\d:?]{1,20})(?:<[^,\]]*)?, *"
+            rf"(?:\?|(?P<rate>{NUMBER}))(?P<unit>s/[^,\]]+|[^,\]]*/s)"
+            rf"(?:[^\]]*?loss=(?P<loss>{NUMBER}))?"
+        ),
+        needs="[",
+        has_mean=True,
+        foreign=lambda text: FORMATS["lightning"].detect(text),
+        note="A bar's last line has the mean rate from its first step to its last.",
+    ),
+)
+FORMATS: Mapping[str, Format] = {format.name: format for format in _FORMATS}

@@ -1,0 +1,101 @@
+"""What the settings of tf_cnn_benchmarks mean.
+
+Format: tensorflow/benchmarks, scripts/tf_cnn_benchmarks/benchmark_cnn.py (print_info,
+get_perf_timing, benchmark_one_step). The header names no parameter device, precision or
+XLA; the command before it often does.
+"""
+
+import contextlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rnn_scaling.records.importers.reading import positive
+from rnn_scaling.records.importers.totals import PER_DEVICE, Description
+
+MAX_DEVICES = 10_000_000
+# What says how large a run is, or where its files are.
+_SIZE = {
+    PER_DEVICE, "rate", "step", "error", "jitter", "batch_size", "num_batches", "num_epochs", "devices", "num_gpus",
+    "num_warmup_batches", "display_every", "data_dir", "train_dir", "trace_file",
+    "graph_file", "tfprof_file", "benchmark_log_dir", "summary_verbosity",
+    "save_summaries_steps", "worker_hosts", "ps_hosts", "controller_host", "job_name",
+    "task_index", "print_training_accuracy",
+}  # fmt: skip
+# Options of the command line under other names than in the header.
+_HEADER_NAMES = {
+    "data_name": "dataset", "variable_update": "variables", "all_reduce_spec": "allreduce",
+    "cross_replica_sync": "sync", "horovod_device": "horovod_on",
+}  # fmt: skip
+_DEFAULTS = {
+    "mode": "training", "singlesess": "false", "numa_bind": "false",
+    "layout_optimizer": "false", "allreduce": "none", "optimizer": "sgd", "sync": "true",
+    "device": "gpu", "use_nccl": "",
+}  # fmt: skip
+
+
+def describe(header: Mapping[str, str], command: Mapping[str, str]) -> Description:
+    """Return the options of a run, of which only those that differ from their defaults.
+
+    Raises:
+      ValueError: If its batch sizes cannot be.
+    """
+    named = {_HEADER_NAMES.get(name, name): value for name, value in command.items()}
+    for name, value in header.items():
+        named[name if name == PER_DEVICE else name.lower().replace(" ", "_")] = value
+    devices, workers = _devices(named)
+    listed = named.get("devices", "")
+    if "/cpu" in listed:
+        named["device"] = "cpu"
+    if "job:" in listed:  # its parameters come over the network, to a lone worker too
+        named["cluster"] = "true"
+    options: dict[str, Any] = {"num_devices": devices, "device": "gpu"}
+    for name, value in named.items():
+        if name not in _SIZE and value.lower() not in (
+            _DEFAULTS.get(name, "false"),
+            "",
+        ):
+            # "1.10" is the name of a release.
+            options[name] = value if name == "tensorflow" else _value(value)
+    for name, text in (
+        ("batch_size", named.get(PER_DEVICE)),
+        ("global_batch_size", named.get("batch_size", "").partition(" ")[0]),
+    ):
+        if text and re.fullmatch(r"\d+(\.0+)?", text):
+            options[name] = int(float(text))
+    if "batch_size" in options:  # the global one follows from it
+        options.pop("global_batch_size", None)
+    return Description(options, workers)
+
+
+def _devices(settings: Mapping[str, str]) -> tuple[int | None, int]:
+    """Return the number of devices, and of processes that print a total each."""
+    names = settings.get("devices", "")
+    listed = names.count("'") // 2
+    devices = listed or None
+    total = settings.get("batch_size", "").partition(" ")[0]
+    per_device = settings.get(PER_DEVICE, "")
+    if total and per_device:
+        size = positive(per_device, "a batch size per device")
+        ratio = positive(total, "a global batch size") / size
+        if ratio > MAX_DEVICES:
+            raise ValueError(
+                f"a global batch size of {total[:20]} at {per_device[:20]} per device is "
+                "no number of devices"
+            )
+        if abs(ratio - round(ratio)) < 1e-9:
+            devices = round(ratio)
+    if "horovod" in names:  # its list names the device of every rank
+        return devices, max(listed, 1)
+    return devices, max((devices or 1) // max(listed, 1), 1)
+
+
+def _value(text: str) -> bool | int | float | str:
+    """Return a value as records hold it."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if re.fullmatch(r"\d{1,9}", text):
+        return int(text)
+    with contextlib.suppress(ValueError):
+        return positive(text, "a number")
+    return text

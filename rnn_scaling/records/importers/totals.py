@@ -1,0 +1,390 @@
+"""Logs that print settings, perhaps steps, and one rate of each run; every rank may.
+
+A format is a row of `formats.FORMATS`: what its lines look like, and what its settings
+mean.
+"""
+
+import dataclasses
+import re
+import statistics
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+from rnn_scaling.records import printed_number
+from rnn_scaling.records.importers.reading import (
+    LONGEST,
+    MAX_ROWS,
+    PIECE,
+    ImportedRun,
+    LogLine,
+    Problems,
+    Reading,
+    Terms,
+    finish,
+    log_lines,
+    positive,
+    printed,
+    run_record,
+)
+from rnn_scaling.records.printed_number import SLACK, Printed
+
+# Ranks of one run that each time the same synchronous steps differ by less: they start
+# and stop within milliseconds.
+SAME_TOTAL = 0.01
+MOST_ROUNDING = 0.5  # share of a rate that is a single digit, 1
+PER_DEVICE = "per device"  # setting whose line has no name
+MAX_COMMAND = 8000  # characters of a command line that are read
+_OPTION = re.compile(r"--?([A-Za-z]\w*)(?:=| +(?!-))?(\S*)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """What the settings of a run say."""
+
+    options: Mapping[str, Any]  # of its record
+    workers: int = 1  # how many ranks print a total each
+
+
+@dataclasses.dataclass
+class Stream:
+    """The output of one rank, or of a log without tags, since the last run."""
+
+    settings: dict[str, str] = dataclasses.field(default_factory=dict)
+    command: dict[str, str] = dataclasses.field(default_factory=dict)
+    in_header: bool = False
+    # The groups of the lines of its steps.
+    steps: list[dict[str, str]] = dataclasses.field(default_factory=list)
+    line: int = 0  # of the last step
+    is_done: bool = False  # its total was read
+
+    @property
+    def last_step(self) -> dict[str, str]:
+        """The groups of its last step; none without a step."""
+        return self.steps[-1] if self.steps else {}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Total:
+    line: LogLine
+    key: Hashable  # the settings of the run
+    workers: int
+    rate: float
+    run: ImportedRun
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How the settings of a run are printed."""
+
+    pattern: str  # of a line from its beginning; groups name and value
+    known: frozenset[str]  # names that are read wherever they are
+    begins: frozenset[str]  # names with which a run begins
+    # Beginnings of the lines behind a header; in a header all names are read.
+    header_end: tuple[str, ...] = ()
+    program: str = ""  # whose command line may be in the log
+
+
+@dataclasses.dataclass(frozen=True)
+class TotalsFormat:
+    """A format with one printed rate per run.
+
+    Groups of the patterns are rate, step, num_devices, batch_size and others that are
+    columns. Patterns match a whole line.
+    """
+
+    name: str
+    unit: str
+    needles: tuple[str, ...]  # one of these texts is in each log
+    detected: str  # pattern of a text of this format
+    total: str
+    describe: Callable[[Mapping[str, str], Mapping[str, str]], Description]
+    notes: tuple[str, ...]
+    rate_meaning: str
+    settings: Settings | None = None
+    step: str = ""
+    # Titles of columns by group; those of the last step begin with "step ".
+    columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    header: str = ""  # the only line that a total may follow
+    loss: str = ""  # pattern of a printed loss; groups step and loss
+    # The rate of a run that was cut short, None if it has none, and the reason.
+    cut_rate: Callable[[Stream, Description], tuple[Printed | None, str]] | None = None
+    # Contradictions between a total and what else the log says.
+    faults: Callable[[Mapping[str, str], Printed, int], list[str]] | None = None
+    unread: str = ""  # a text of lines that have a rate, whatever is around it
+    separate: str = ""  # note if several runs have the same settings
+    has_rates = True
+    counts_steps = False
+
+    def detect(self, text: str) -> bool:
+        """Return whether a text has a line of this format."""
+        has_needle = any(needle in text for needle in self.needles)
+        return has_needle and re.search(self.detected, text) is not None
+
+    def read(self, lines: Iterable[str], terms: Terms) -> Reading:
+        """Return all runs; one without its total has the rate of its steps."""
+        reader = _Reader(self)
+        for line in log_lines(lines, longest=LONGEST if self.step else PIECE):
+            try:
+                reader.take(line)
+            except ValueError as e:
+                left_out = "; row left out" if self.header else ""
+                reader.problems.add(line.number, f"{e}{left_out}")
+            count = max(len(reader.totals) + len(reader.cut), len(reader.streams))
+            if reader.problems.too_many(line.number, count):
+                break
+        for rank in reader.streams:
+            reader.end_without_total(rank)
+        reader.end_of_header("no numbers follow this header: the log is cut short")
+        groups = _groups(reader.totals)
+        runs = [*(group[0].run for group in groups), *reader.cut]
+        notes = [*self.notes, *_repeated(groups, self.unit)]
+        if self.separate and len({group[0].key for group in groups}) < len(groups):
+            notes.append(self.separate)
+        return finish(
+            self.name,
+            reader.problems,
+            f"no rate of {self.name} in this file",
+            runs=sorted(runs, key=lambda run: run.line),
+            notes=notes,
+        )
+
+
+class _Reader:
+    """The state of reading one log."""
+
+    def __init__(self, format: TotalsFormat) -> None:
+        self.format = format
+        self.problems = Problems()
+        self.streams: dict[int | None, Stream] = {}
+        self.totals: list[_Total] = []
+        self.cut: list[ImportedRun] = []
+        self._num_runs = 0  # headings so far
+        self._header_line = 0  # of a header whose numbers have not come yet
+        self._command: dict[str, str] = {}
+        self._typed = ""  # a command line that goes on in the next line
+
+    def take(self, line: LogLine) -> None:
+        """Read one line."""
+        form = self.format
+        text = line.text.strip()
+        stream = self.streams.setdefault(line.rank, Stream())
+        if form.header:
+            self._take_below_header(line, stream, text)
+        elif match := re.fullmatch(form.total, text):
+            self._add_total(line, stream, match)
+        elif form.step and (match := re.fullmatch(form.step, text)):
+            positive(match["rate"], form.rate_meaning)
+            if len(stream.steps) < MAX_ROWS:
+                stream.steps.append(match.groupdict(""))
+            stream.line = line.number
+            stream.is_done = False
+        elif form.unread and form.unread in text:
+            reason = f"not understood: {text[:60]!r}"
+            self.problems.add(line.number, reason, "not understood")
+        elif form.settings is not None:
+            self._take_setting(line, stream, form.settings)
+
+    def _take_below_header(self, line: LogLine, stream: Stream, text: str) -> None:
+        form = self.format
+        if text == form.header:
+            self.end_of_header("no numbers follow this header")
+            self._header_line = line.number
+        elif self._header_line and text:
+            self._header_line = 0
+            match = re.fullmatch(form.total, text)
+            if match is None:
+                raise ValueError(f"expected 5 numbers between bars, got {text[:60]!r}")
+            self._add_total(line, stream, match)
+        elif (match := re.match(form.loss, text)) and match["loss"] in ("nan", "-nan"):
+            reason = f"the loss of batch {match['step']} is nan: the run diverged"
+            self.problems.add(line.number, reason, "loss")
+
+    def end_of_header(self, reason: str) -> None:
+        """Note a header whose numbers did not come."""
+        if self._header_line:
+            self.problems.add(self._header_line, reason, "no numbers")
+
+    def end_without_total(self, rank: int | None) -> None:
+        """Add the run of a rank whose total never came, if it had steps."""
+        stream = self.streams[rank]
+        if not stream.steps or stream.is_done or self.format.cut_rate is None:
+            return
+        try:
+            said = {**stream.last_step, **stream.settings}
+            description = self.format.describe(said, stream.command)
+        except ValueError as e:
+            self.problems.add(stream.line, str(e), "bad number")
+            return
+        rate, reason = self.format.cut_rate(stream, description)
+        self.problems.add(stream.line, reason, "cut short")
+        self.cut.append(self._run(stream, description, rate, stream.settings))
+
+    def _take_setting(self, line: LogLine, stream: Stream, form: Settings) -> None:
+        """Read a command line, a setting or the end of a header."""
+        if self._typed or (form.program and f"{form.program} -" in line.text):
+            self._read_command(line.text, form.program)
+            return
+        if form.header_end and line.text.startswith(form.header_end):
+            stream.in_header = False
+        match = re.match(form.pattern, line.text)
+        if match is None:
+            return
+        name = match["name"] or PER_DEVICE
+        if not stream.in_header and name not in form.known:
+            return
+        is_over = bool(stream.is_done or stream.steps or not form.header_end)
+        if name in form.begins and is_over:
+            self.end_without_total(line.rank)
+            stream = Stream()
+            self.streams[line.rank] = stream
+            self._num_runs += 1
+        if not stream.settings:
+            stream.command = self._command
+        stream.in_header = bool(form.header_end)
+        stream.settings[name] = match["value"].strip()
+
+    def _read_command(self, text: str, program: str) -> None:
+        self._typed += text.rstrip()
+        if self._typed.endswith("\\") and len(self._typed) < MAX_COMMAND:
+            self._typed = self._typed[:-1] + " "
+            return
+        command = self._typed[:MAX_COMMAND].partition(program)[2]
+        options = _OPTION.findall(re.split(r"\s\d?[|>&;]", command)[0])
+        self._command = {name: value.strip("'\"") or "true" for name, value in options}
+        self._typed = ""
+
+    def _add_total(self, line: LogLine, stream: Stream, match: re.Match[str]) -> None:
+        form = self.format
+        rate = printed(match["rate"], form.rate_meaning)
+        groups = {name: text for name, text in match.groupdict().items() if text}
+        said = {**stream.last_step, **stream.settings, **groups}
+        description = form.describe(said, stream.command)
+        devices = description.options.get("num_devices") or 1
+        if form.faults is not None:
+            for fault in form.faults(said, rate, devices):
+                self.problems.add(line.number, fault, fault[:15])
+        stream.line = line.number
+        run = self._run(stream, description, rate, said)
+        # Without tags a new heading is a new run of programs of which only rank 0 prints.
+        number = self._num_runs if line.rank is None else 0
+        settings = {**stream.command, **stream.settings}
+        key = (tuple(sorted(settings.items())), devices, number)
+        self.totals.append(_Total(line, key, description.workers, rate.value, run))
+        stream.is_done = True
+        stream.steps = []
+
+    def _run(
+        self,
+        stream: Stream,
+        description: Description,
+        rate: Printed | None,
+        said: Mapping[str, str],
+    ) -> ImportedRun:
+        form = self.format
+        texts = {"steps": str(len(stream.steps) or ""), **said}
+        for name, text in stream.last_step.items():
+            texts[f"step {name}"] = text
+        extra = {}
+        devices = description.options.get("num_devices")
+        for name, title in form.columns.items():
+            cell = printed_number.parse(texts.get(name, ""))
+            # The trainer of the seed prints 1.00 for any number of GPUs.
+            is_default = name == "speedup" and texts[name] == "1.00" and devices != 1
+            if cell is not None and not is_default:
+                extra[title] = cell
+        rounding = 0.5 * rate.step / rate.value + SLACK if rate else 0.0
+        record = run_record(
+            form.name,
+            description.options,
+            form.unit,
+            rate.value if rate else None,
+            rounding=min(rounding, MOST_ROUNDING),
+        )
+        return ImportedRun(stream.line, record, extra, rate)
+
+
+def _groups(totals: Iterable[_Total]) -> list[list[_Total]]:
+    """Return the totals of each run, in the order of the log, the one to use first.
+
+    With tags the k-th total of a rank with some settings belongs to the k-th run.
+    Without, neighbours of equal settings are one run while they are no more than its
+    ranks and agree within SAME_TOTAL.
+    """
+    groups: list[list[_Total]] = []
+    tagged: dict[tuple[Hashable, int], list[_Total]] = {}
+    counts: dict[tuple[Hashable, int], int] = {}
+    for total in totals:
+        rank = total.line.rank
+        if rank is not None and total.workers > 1:
+            count = counts.get((total.key, rank), 0) + 1
+            counts[total.key, rank] = count
+            group = tagged.setdefault((total.key, count), [])
+            if not group:
+                groups.append(group)
+            group.append(total)
+        elif groups and _joins(total, groups[-1]):
+            groups[-1].append(total)
+        else:
+            groups.append([total])
+    return [
+        sorted(
+            group, key=lambda total: -1 if total.line.rank is None else total.line.rank
+        )
+        for group in groups
+    ]
+
+
+def _joins(total: _Total, group: Sequence[_Total]) -> bool:
+    first = group[0]
+    is_untagged = total.line.rank is None and first.line.rank is None
+    is_same = abs(total.rate - first.rate) <= SAME_TOTAL * first.rate
+    has_room = len(group) < total.workers
+    return is_untagged and total.key == first.key and has_room and is_same
+
+
+def _repeated(groups: Sequence[Sequence[_Total]], unit: str) -> list[str]:
+    """Return the note on totals that count as one; none if no run had several."""
+    repeated = [group for group in groups if len(group) > 1]
+    if not repeated:
+        return []
+    first = repeated[0]
+    rates = [total.rate for total in first]
+    spread = (max(rates) - min(rates)) / first[0].rate
+    note = (
+        f"line {first[0].line.number}: {len(first)} ranks printed a total "
+        f"({min(rates):.10g} to {max(rates):.10g} {unit}/s, {spread:.2%} apart); it is "
+        "one total of all ranks, counted once, as the lowest rank printed it."
+    )
+    if len(repeated) > 1:
+        note += f" The same holds for {len(repeated) - 1} more runs."
+    return [note]
+
+
+def mean_of_steps(
+    stream: Stream, description: Description
+) -> tuple[Printed | None, str]:
+    """Return the number of devices times the mean of steps that print one device's rate."""
+    devices = description.options["num_devices"]
+    rates = _rates(stream)
+    mean = devices * statistics.fmean(rates)
+    reason = (
+        f"no total follows iteration {len(rates)}: the run is cut short; its rate is "
+        f"{devices} * the mean of {len(rates)} iterations"
+    )
+    # The iterations were printed to 0.1; so is their mean.
+    return Printed(mean, 0.1 * devices, f"{mean:.1f}"), reason
+
+
+def last_step(stream: Stream, description: Description) -> tuple[Printed | None, str]:
+    """Return the rate of the last step, which is the mean of all steps."""
+    step = stream.steps[-1]
+    reason = f"its rate is that of steps 1 to {step['step']}"
+    rate = printed_number.parse(step["rate"] or "")
+    if description.workers > 1:
+        reason = "its rate is one worker's, so the run has no rate"
+        rate = None
+    return rate, f"no total follows step {step['step']}: the run is cut short; {reason}"
+
+
+def _rates(stream: Stream) -> list[float]:
+    return [float(step["rate"] or "nan") for step in stream.steps]

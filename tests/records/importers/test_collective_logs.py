@@ -1,0 +1,277 @@
+"""Logs of collectives and peer-to-peer copies from old and foreign programs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rnn_scaling.commands import import_log
+from rnn_scaling.records.importers import nccl_tests
+from rnn_scaling.records.importers.formats import FORMATS
+from rnn_scaling.records.importers.reading import FindingKind, printed
+from tests.support import log_samples
+from tests.support.log_samples import parse
+from tests.support.paths import GOLDEN
+
+CASES = GOLDEN / "cases"
+HEADER = (
+    "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
+)
+
+
+def run(capsys, path):
+    """Return the exit status, the JSON of one log, and stderr of import_log."""
+    status = import_log.main([str(path), "--output=json"])
+    out, err = capsys.readouterr()
+    return status, json.loads(out), err
+
+
+def log_of(operation_factor, ranks, redop="sum", root="-1", rows=((4096, 10.0),)):
+    """Return a log of one operation that does not name it."""
+    lines = [
+        f"# Rank {rank} Pid 1 on a device {rank} [0] GPU\n" for rank in range(ranks)
+    ]
+    lines.append(HEADER)
+    for size, microseconds in rows:
+        algbw = size / microseconds / 1e3
+        half = f"{microseconds} {algbw:.5f} {algbw * operation_factor:.5f} 0"
+        lines.append(f"{size} {size // 4} float {redop} {root} {half} {half}\n")
+    lines.append("# Avg bus bandwidth : 1\n")
+    return "".join(lines)
+
+
+def operations(text):
+    """Return the operations in the table and those that remain possible."""
+    log = parse("nccl_tests", text)
+    assert not log.problems
+    rows = [
+        nccl_tests.Measurement(
+            0, "", row[1], row[2], row[3], *row[4:8],
+            *(printed(str(number), "") for number in row[8:11]), row[11],
+        )
+        for row in log.tables[0].rows
+    ]  # fmt: skip
+    return set(log.tables[0].column("Operation")), nccl_tests.possible_operations(rows)
+
+
+def test_rows_with_a_blank_redop_are_read(capsys):
+    status, document, err = run(capsys, CASES / "nccl_empty_redop.txt")
+    (table,) = document["logs"][0]["tables"]
+    rows = [dict(zip(table["columns"], row)) for row in table["rows"]]
+    assert (status, err) == (0, "")
+    assert [row["Size (B)"] for row in rows] == [8388608] * 2 + [16777216] * 2
+    assert {(row["Redop"], row["Root"]) for row in rows} == {("", "-1")}
+    busbw = [row["busbw (GB/s)"] for row in rows]
+    assert busbw == [43.6, 43.78, 49.06, 49.32]
+    assert sum(busbw) / len(busbw) == pytest.approx(46.44, abs=0.005)
+    assert any("46.44" in note for note in document["logs"][0]["notes"])
+
+
+@pytest.mark.parametrize(
+    ("cells", "redop", "root"),
+    [("sum -1", "sum", "-1"), ("-1", "", "-1"), ("none", "none", ""), ("", "", "")],
+)
+@pytest.mark.parametrize("places", [1, 2])
+def test_blank_cells_in_front_of_the_halves(cells, redop, root, places):
+    half = " 12345 6.79 6.79 N/A"  # a time of five digits has no decimal point
+    text = f"{HEADER}83886080 20971520 float {cells}{half * places}\n"
+    table = parse("nccl_tests", text).tables[0]
+    assert len(table.rows) == places
+    assert set(table.column("Redop")) == {redop}
+    assert set(table.column("Root")) == {root}
+    assert set(table.column("Time (us)")) == {12345}
+    assert table.column("Place")[-1] == "in place"
+
+
+@pytest.mark.parametrize("values", ["Direct SIMPLE 32", "N/A N/A N/A", ""])
+def test_columns_that_rccl_tests_adds_behind_the_halves(values):
+    header = HEADER.replace("\n", " algo proto nchannels\n")
+    half = " 76.26 13.75 13.75 0"
+    text = f"{header}1048576 262144 float sum -1{half * 2} {values}\n"
+    assert parse("nccl_tests", text).tables[0].column("Wrong") == (0, 0)
+
+
+def test_errors_of_old_releases_are_not_counts(capsys):
+    status, document, err = run(capsys, CASES / "nccl_old_error.txt")
+    (table,) = document["logs"][0]["tables"]
+    assert status == 1
+    assert [row[table["columns"].index("Wrong")] for row in table["rows"]] == [None] * 2
+    assert [row[table["columns"].index("Largest error")] for row in table["rows"]] == [
+        1,
+        2,
+    ]
+    assert len(document["logs"][0]["problems"]) == 1
+    assert "FAILED" in err
+    assert "largest error 2" in err
+    assert "wrong values" not in err
+
+
+@pytest.mark.parametrize("error", ["0e+00", "5e-07", "1e-02"])
+def test_an_error_without_a_failure_is_accepted(error):
+    text = (CASES / "nccl_old_error.txt").read_text()
+    text = text.replace("1e+00", error).replace("2e+00", error)
+    log = parse("nccl_tests", text.replace("2 FAILED", "0 OK"))
+    assert not log.problems
+    assert log.tables[0].column("Largest error")[0] == float(error)
+
+
+@pytest.mark.parametrize("error", ["nan", "-nan", "inf"])
+def test_an_error_that_is_not_a_number_keeps_its_row(error):
+    text = (CASES / "nccl_old_error.txt").read_text().replace("1e+00", error)
+    log = parse("nccl_tests", text)
+    assert len(log.tables[0].rows) == 2
+    assert [problem.line for problem in log.problems] == [7]
+
+
+@pytest.mark.parametrize(
+    ("factor", "ranks", "redop", "root", "possible"),
+    [
+        (1.75, 8, "sum", "-1", ["all_reduce"]),
+        (0.875, 8, "sum", "-1", ["reduce_scatter"]),
+        (0.875, 8, "none", "-1", ["all_gather", "alltoall"]),
+        (0.875, 8, "", "-1", ["all_gather", "alltoall"]),
+        (0.875, 8, "none", "3", ["gather", "scatter"]),
+        (1.0, 8, "sum", "-1", ["sendrecv"]),
+        (1.0, 8, "sum", "0", ["reduce"]),
+        (1.0, 8, "none", "0", ["broadcast"]),
+        (1.0, 2, "sum", "-1", ["all_reduce", "sendrecv"]),
+        (0.5, 2, "sum", "-1", ["reduce_scatter"]),
+        (1.3, 8, "sum", "-1", []),
+        # Columns that no program with this factor prints: the factor counts.
+        (1.75, 8, "none", "0", ["all_reduce"]),
+    ],
+)
+def test_an_operation_follows_from_the_factor_and_the_columns(
+    factor, ranks, redop, root, possible
+):
+    text = log_of(factor, ranks, redop, root, rows=((4096, 10.0), (1 << 20, 99.5)))
+    in_table, found = operations(text)
+    assert list(found) == possible
+    assert in_table == ({possible[0]} if len(possible) == 1 else {None})
+
+
+def test_operations_that_remain_possible_are_named():
+    log = parse("nccl_tests", log_of(0.875, 8, "none"))
+    (note,) = (note for note in log.notes if "does not name the operation" in note)
+    assert "all_gather" in note
+    assert "alltoall" in note
+    assert "broadcast" not in note
+
+
+def test_a_named_operation_is_kept():
+    log = parse("nccl_tests", "# nccl reduce_scatter_perf\n" + log_of(0.875, 8, "none"))
+    assert set(log.tables[0].column("Operation")) == {"reduce_scatter"}
+
+
+def test_each_run_of_a_log_has_its_own_operation():
+    text = log_of(1.75, 8) + log_of(0.875, 8)
+    assert parse("nccl_tests", text).tables[0].column("Operation") == (
+        *["all_reduce"] * 2,
+        *["reduce_scatter"] * 2,
+    )
+
+
+def test_each_table_of_a_log_has_its_own_operation():
+    first = log_of(1.75, 8)
+    second = log_of(0.875, 8)
+    text = first + second[second.index(HEADER) :]
+    assert parse("nccl_tests", text).tables[0].column("Operation") == (
+        *["all_reduce"] * 2,
+        *["reduce_scatter"] * 2,
+    )
+
+
+def test_slow_peer_to_peer_is_named(capsys):
+    status, document, err = run(capsys, CASES / "p2p_slower.txt")
+    (found,) = document["statements"]
+    assert (status, err, found["kind"]) == (0, "", "import-p2p-slower")
+    assert found["values"]["count"] == found["values"]["total"] == 2
+    assert found["values"]["speed"] == pytest.approx(0.48, abs=0.005)
+    assert "slower than staging" in document["remarks"][0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "counts"),
+    [
+        ("  9.97", " 21.30", [(1, 2)]),  # one direction only
+        ("20.84", "10.20", [(1, 2)]),
+        ("9.97\n     1   9.95", "20.9\n     1  20.8", []),  # the same within noise
+        ("9.97\n     1   9.95", "48.1\n     1  48.2", []),
+        ("Unidirectional P2P=Enabled", "Bidirectional P2P=Enabled", []),
+    ],
+)
+def test_peer_to_peer_is_compared_pair_by_pair(old, new, counts):
+    text = (CASES / "p2p_slower.txt").read_text()
+    assert old in text
+    log = parse("p2p_bandwidth_latency", text.replace(old, new))
+    values = [
+        each.values for each in log.findings if each.kind == FindingKind.P2P_SLOWER
+    ]
+    assert [(each["count"], each["total"]) for each in values] == counts
+
+
+def test_pairs_without_peer_access_are_left_out():
+    head = "P2P Connectivity Matrix\n     D\\D     0     1\n     0 1 0\n     1 1 1\n"
+    text = head + (CASES / "p2p_slower.txt").read_text()
+    (found,) = parse("p2p_bandwidth_latency", text).findings
+    values = [
+        found.values[name] for name in ("first", "second", "direct", "staged", "total")
+    ]
+    assert values == [1, 0, 9.95, 20.91, 1]
+
+
+def test_latencies_are_compared_by_the_gpus_clock():
+    matrix = "   {}     0      1\n     0   4.00  {}\n     1  {}   4.00\n\n"
+    text = "P2P=Disabled Latency Matrix (us)\n"
+    text += matrix.format("GPU", 12.0, 12.0) + matrix.format("CPU", 3.0, 3.0)
+    text += "P2P=Enabled Latency (P2P Writes) Matrix (us)\n"
+    text += matrix.format("GPU", 24.0, 24.0) + matrix.format("CPU", 9.0, 9.0)
+    (found,) = parse("p2p_bandwidth_latency", text).findings
+    names = ("speed", "direct", "staged", "unit")
+    assert [found.values[name] for name in names] == [0.5, 24, 12, "us"]
+
+
+def test_rccl_tests_lines_of_json():
+    table = parse("rccl_tests_json", log_samples.RCCL_TESTS_JSON).tables[0]
+    rows = [dict(zip(table.columns, row)) for row in table.rows]
+    assert [row["Size (B)"] for row in rows] == [1048576] * 2 + [2097152] * 2
+    assert [row["Place"] for row in rows] == ["out of place", "in place"] * 2
+    assert {(row["Operation"], row["Ranks"]) for row in rows} == {("all_reduce", 8)}
+    assert [row["Wrong"] for row in rows] == [0, 0, None, None]
+    assert rows[0]["Time (us)"] == 76.26
+    assert rows[0]["busbw (GB/s)"] == pytest.approx(13.750013 * 1.75, abs=2e-6)
+
+
+def test_rccl_tests_list_of_later_releases_is_the_same():
+    lines = log_samples.RCCL_TESTS_JSON.splitlines()
+    with_cycle = [line.replace('{"name"', '{"numCycle":1, "name"') for line in lines]
+    text = "[\n" + ",\n".join(with_cycle) + "\n]\n"
+    assert FORMATS["rccl_tests_json"].detect(text)
+    log = parse("rccl_tests_json", text)
+    assert log.tables == parse("rccl_tests_json", log_samples.RCCL_TESTS_JSON).tables
+    cut = parse("rccl_tests_json", text[: text.rindex('"algBw"')])
+    assert len(cut.tables[0].rows) == 3
+    assert len(cut.problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "faults"),
+    [
+        ('"busBw":24.062523', '"busBw":30.0', 1),
+        ('"wrong":"0"', '"wrong":"5"', 2),
+        ('"wrong":"0"', '"wrong":5', 2),
+        ('"time":76.260000', '"time":"nan"', 1),
+        ('"algBw":13.750013, ', "", 1),
+        ('"size":1048576', '"size":-1', 2),
+        ('"nodes":1, "ranks":8, "ranksPerNode":8, "gpusPerRank":1', '"gpus":8', 0),
+        ('"name":"AllReduce"', '"name":"all_reduce_perf"', 0),
+    ],
+)
+def test_rccl_tests_faults(old, new, faults):
+    text = log_samples.RCCL_TESTS_JSON
+    assert old in text
+    log = parse("rccl_tests_json", text.replace(old, new))
+    assert sum(1 + problem.more for problem in log.problems) == faults
+    assert set(log.tables[0].column("Operation")) == {"all_reduce"}
+    assert set(log.tables[0].column("Ranks")) == {8}

@@ -1,0 +1,135 @@
+"""What holds for every importer: it knows its own, and no text makes it raise anything but a LogError."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from rnn_scaling.records.importers.formats import FORMATS
+from rnn_scaling.records.importers.reading import LineError, Reading
+from tests.support import log_samples
+from tests.support.log_samples import ALL
+
+NAMES = sorted(FORMATS)
+
+
+def parse(name, text):
+    """The log, or the reason that there is none; any other exception fails the test."""
+    try:
+        log = log_samples.parse(name, text)
+    except LineError as e:
+        assert "\n" not in e.reason and e.line >= 1
+        return e.reason
+    assert isinstance(log, Reading) and log.format == name
+    assert log.runs or any(table.rows for table in log.tables)
+    for table in log.tables:
+        assert all(len(row) == len(table.columns) for row in table.rows)
+    return log
+
+
+def test_every_format_has_a_sample():
+    assert sorted(ALL) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sample_is_of_its_own_format_only(name):
+    assert [other for other in NAMES if FORMATS[other].detect(ALL[name])] == [name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sample_has_no_problems(name):
+    log = parse(name, ALL[name])
+    assert not isinstance(log, str), log
+    assert log.problems == () and log.notes
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_windows_line_ends_change_nothing(name):
+    plain, windows = (
+        parse(name, ALL[name]),
+        parse(name, ALL[name].replace("\n", "\r\n")),
+    )
+    assert plain == windows
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_formats_give_an_error(name):
+    for other in NAMES:
+        if other != name:
+            assert isinstance(parse(name, ALL[other]), str), (
+                f"{name} read a sample of {other}"
+            )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_log_cut_at_any_line_or_character(name):
+    text = ALL[name]
+    lines = text.splitlines(keepends=True)
+    cuts = ["".join(lines[:i]) for i in range(len(lines))] + [
+        "".join(lines[i:]) for i in range(len(lines))
+    ]
+    cuts += [text[:i] for i in range(0, len(text), 7)]
+    for cut in cuts:
+        parse(name, cut)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_changed_characters_and_numbers(name):
+    random_ = random.Random(5)
+    text = ALL[name]
+    swaps = [
+        "nan",
+        "-1",
+        "0",
+        "1e999",
+        "inf",
+        "\x00",
+        "\ufffd",
+        "|",
+        "]",
+        "{",
+        '"',
+        "\x1b[0m",
+        "9" * 400,
+        "",
+    ]
+    digits = [i for i, c in enumerate(text) if c.isdigit()]
+    for _ in range(200):
+        at = (
+            random_.choice(digits)
+            if random_.random() < 0.7
+            else random_.randrange(len(text))
+        )
+        parse(
+            name, text[:at] + random_.choice(swaps) + text[at + random_.randrange(4) :]
+        )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lines_in_any_order(name):
+    random_ = random.Random(6)
+    for _ in range(30):
+        lines = ALL[name].splitlines(keepends=True) * 2
+        random_.shuffle(lines)
+        parse(name, "".join(lines))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n",
+        "hello\n" * 3,
+        "[",
+        "{",
+        "[1, 2",
+        '{"version": 3',
+        "\x7fELF\x00",
+        "0 1 2\n",
+    ],
+)
+def test_foreign_text_is_one_error(name, text):
+    assert not FORMATS[name].detect(text)
+    assert isinstance(parse(name, text), str)

@@ -1,0 +1,292 @@
+"""The unit of a printed number according to the text next to it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rnn_scaling.records.importers import printed_units
+from rnn_scaling.records.importers.printed_units import Kind
+from tests.support.log_samples import read_run
+
+# The number is between < and >.
+MILLISECONDS = [
+    "time <893.76>ms",
+    "time <41.0> ms",
+    "elapsed time per iteration (ms): <75254.0> | lr 1e-3",
+    "GPU time [ms] <512>",
+    "lr 20 | ms/batch <12.3> | loss 3",
+    '{"step": 5, "iter_ms": <45>}',
+    "step 10 ms <5>",
+    "1s <25>ms/step - loss: 0.5",
+    "forward <3.2> milliseconds",
+    "Step_Time_Ms=<3.2>",
+    "loss 4.2 step time <12.5> msec",
+]
+SECONDS = [
+    "speed: <0.45> s/it",
+    "[00:10<01:30, <1.25>s/it]",
+    "sec/step <0.4>",
+    "seconds per step: <0.4>",
+    "Speed (s): <4.5>",
+    "512 tokens in <3.2> s",
+    "512 examples/sec; <0.250> sec/batch",
+    "step_s=<0.5>",
+    "Time: <0.452>s, 566.2/s",
+    "batch took <3> secs",
+    "duration_seconds: <3.5>",
+]
+OTHER_TIMES = [
+    "took <350> us",
+    "<350>\u00b5s/step",
+    "in <3> min",
+    "in <3>m20s",
+    "done in <1>:23",
+    "<2.5> hours",
+    "<1.25> days",
+    "<800> ns per element",
+]
+UNNAMED_TIMES = [
+    "took <3.4>",
+    "ETA <512>",
+    "elapsed <12.5>",
+    "step_time: <0.45>",
+    '"step_time": <0.45>, "wps": 512',
+    "iterTime=<45>",
+    "data time <0.01>",
+    "avg_time_per_step <0.3>",
+    "latency <12.3>",
+    "wall=<862>",
+    "time <3.5> tok/s 512",
+]
+RATES = [
+    "<2310> images/s",
+    "[00:10<01:30, <9.25>it/s]",
+    "throughput = <19.0> MB/s",
+    "wps <58.41>K ppl 88",
+    '{"update": 1, "wps": "<42110>"}',
+    "tokens_per_sec=<512>",
+    "train_samples_per_second': <81.3>",
+    "<512> words per second",
+    "wps <512> ms 12",
+    "wps <512> | ms 12",
+    "img/s: <512> min 500 max 530",
+    "samples_sec <512>",
+    "tokens_s: <512>",
+    "real-time rate <512>",
+    "time 3.5 tok/s <512>",
+    "Time: 0.452s, <566.2>/s (0.461s, 555.1/s)",
+    "Throughput(img/s) <512>",
+    "<12,345> tok/s/GPU",
+    "<12.5> fps",
+    "<12.5> TFLOPS",
+    "time 1.5s speed <512>",
+    "train steps/s <5>",
+]
+NOTHING = [
+    "rank 3 value <12>",
+    "time 10 s <512> img",
+    "<2.1> min 1.9 max 2.5",
+    "timestep <5>",
+    "time step <5>",
+    "<512> tokens in 3.2 s",
+    "step <100> time",
+]
+
+
+def unit_of(marked):
+    """Return the unit of the number between the last < and the > behind it."""
+    match = re.search(r"<([\d.,]+)>", marked)
+    line = marked[: match.start()] + match[1] + marked[match.end() :]
+    return printed_units.unit_of(line, match.start(), match.end() - 2)
+
+
+@pytest.mark.parametrize(
+    ("time_unit", "marked"),
+    [
+        *(("milliseconds", line) for line in MILLISECONDS),
+        *(("seconds", line) for line in SECONDS),
+        *(("", line) for line in UNNAMED_TIMES),
+    ],
+)
+def test_a_time_is_recognised(time_unit, marked):
+    unit = unit_of(marked)
+    assert (unit.kind, unit.time_unit) == (Kind.TIME, time_unit)
+
+
+@pytest.mark.parametrize("marked", OTHER_TIMES)
+def test_a_time_that_no_group_reads_is_recognised(marked):
+    unit = unit_of(marked)
+    assert unit.kind is Kind.TIME
+    assert unit.time_unit not in ("", "seconds", "milliseconds")
+
+
+@pytest.mark.parametrize("marked", RATES)
+def test_a_rate_per_second_is_recognised(marked):
+    unit = unit_of(marked)
+    assert unit.kind is Kind.RATE
+    assert unit.time_unit in ("", "seconds")
+
+
+@pytest.mark.parametrize("marked", NOTHING)
+def test_text_without_a_unit_is_not_read_as_a_unit(marked):
+    assert unit_of(marked) is None
+
+
+@pytest.mark.parametrize(
+    ("marked", "prefix"),
+    [
+        ("<19.0> MB/s", "M"),
+        ("<19.0> GiB/s", "Gi"),
+        ("<100> Gbps", "G"),
+        ("<12.5> TFLOP/s/GPU", "T"),
+        ("<58.6> ktok/s", "k"),
+        ("MB/s: <19.0>", "M"),
+        ("<19.0> B/s", ""),
+        ("<19.0> tokens/s", ""),
+        ("<19.0> Tok/s", ""),
+        ("<19.0> GPUs/s", ""),
+        ("<19.0> Kernels/s", ""),
+    ],
+)
+def test_a_prefix_belongs_to_the_unit(marked, prefix):
+    assert unit_of(marked).prefix == prefix
+
+
+@pytest.mark.parametrize(
+    ("unit", "prefix", "carries"),
+    [
+        ("MB", "M", True),
+        ("MB/s", "M", True),
+        ("megabytes", "M", True),
+        ("MiB", "Mi", True),
+        ("mbit", "M", False),
+        ("bytes", "M", False),
+        ("messages", "M", False),
+        ("ktok", "k", True),
+        ("tokens", "k", False),
+        ("GFLOPS", "G", True),
+        ("GB", "M", False),
+    ],
+)
+def test_a_users_unit_carries_a_prefix_or_not(unit, prefix, carries):
+    assert printed_units.carries_prefix(unit, prefix) == carries
+
+
+def read(tmp_path, text, pattern, **terms):
+    """Read a log of three equal lines."""
+    path = tmp_path / "log.txt"
+    path.write_text(f"{text}\n" * 3)
+    return read_run(path, f"regex:{pattern}", **terms)
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "letter"),
+    [
+        ("19.0 MB/s", "{number} MB/s", "M"),
+        ("58.6 ktok/s", "{number} ktok/s", "k"),
+        ("58.6Ktok/s", "{number}Ktok/s", "K"),
+        ("ktok/s 58.6", "ktok/s {number}", "k"),
+        ("58.6K tok/s", r"(?P<rate>[\d.]+)", "K"),
+        ("12 samples/min", "{number} samples", "per minute"),
+        ("12 it/ms", "{number} it", "per millisecond"),
+    ],
+)
+def test_a_number_whose_factor_is_unclear_is_refused_by_name(
+    tmp_path, text, pattern, letter
+):
+    with pytest.raises(ValueError, match=letter):
+        read(tmp_path, text, pattern, unit="tokens")
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "unit", "rate", "unit_of_log"),
+    [
+        ("19.0 MB/s", "{number} MB/s", "", 19.0, "MB"),
+        ("19.0 MB/s", "{number}", "MB", 19.0, "MB"),
+        ("58.6 ktok/s", "{number} ktok/s", "ktok", 58.6, "ktok"),
+        ("58.6 ktok/s", "{number}tok/s", "tokens", 58600.0, ""),
+        ("58.6K tok/s", "{number}K tok/s", "tokens", 58600.0, ""),
+        ("58.6 K tok/s", "{number} K tok/s", "tokens", 58600.0, ""),
+        ("58.6Ktok/s", "{number}K", "tokens", 58600.0, ""),
+        ("1.2M samples/s", "{number}M", "samples", 1.2e6, ""),
+        ("12.5 GB/s", "busbw|{number} GB/s", "", 12.5, "GB"),
+    ],
+)
+def test_a_prefix_of_the_unit_is_not_a_factor(
+    tmp_path, text, pattern, unit, rate, unit_of_log
+):
+    reading = read(tmp_path, text, pattern, unit=unit)
+    assert reading.rate == pytest.approx(rate)
+    assert reading.unit == unit_of_log
+
+
+def test_rates_in_different_units_are_refused(tmp_path):
+    path = tmp_path / "log.txt"
+    path.write_text("900 KB/s\n1.2 MB/s\n1.3 MB/s\n")
+    with pytest.raises(ValueError, match="KB and line 2 has MB"):
+        read_run(path, "regex:{number} .B/s")
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern"),
+    [
+        ("time 12.5 ms", "time (?P<seconds>{number})"),
+        ("elapsed (ms): 12.5", "(?P<seconds>{number})"),
+        ("time 12.5 s", "time (?P<ms>{number})"),
+        ("12.5 s/it", "(?P<ms>{number})"),
+        ("512 tokens/s", "(?P<seconds>{number})"),
+        ("took 3 min", "(?P<seconds>{number})"),
+    ],
+)
+def test_a_group_of_times_refuses_other_units(tmp_path, text, pattern):
+    with pytest.raises(ValueError, match="the group"):
+        read(tmp_path, text, pattern, items_per_step=1.0)
+
+
+@pytest.mark.parametrize("first", ["0", "nan", "inf", "-1", "n/a"])
+def test_an_unusable_first_value_is_start_up(tmp_path, first):
+    path = tmp_path / "log.txt"
+    path.write_text(f"wps {first}\nwps 10\nwps 30\n")
+    formats = r"regex:wps (?P<rate>\S+)"
+    assert read_run(path, formats).rate == pytest.approx(15.0)
+    with pytest.raises(ValueError, match="--log_warmup=1 leaves it out"):
+        read_run(path, formats, warmup=0)
+
+
+def test_a_later_value_of_zero_is_refused(tmp_path):
+    path = tmp_path / "log.txt"
+    path.write_text("wps 10\nwps 30\nwps 0\n")
+    formats = "regex:wps {number}"
+    with pytest.raises(ValueError, match="line 3 of its output: rate is 0"):
+        read_run(path, formats)
+
+
+def test_unusable_first_values_do_not_count_as_steps(tmp_path):
+    path = tmp_path / "log.txt"
+    path.write_text("step 5 ms 0\nstep 10 ms 20\nstep 15 ms 20\n")
+    formats = r"regex:step (?P<step>\d+) ms (?P<ms>{number})"
+    reading = read_run(path, formats, items_per_step=1.0)
+    assert reading.rate == pytest.approx(50.0)
+    assert sum(reading.items) == 10
+
+
+@pytest.mark.parametrize(
+    ("line", "pattern", "better"),
+    [
+        ("time (ms): 45.5", "time (ms): {number}", r"time \(ms\): {number}"),
+        ("wps    45.5", "wps {number}", r"wps\s+{number}"),
+        ("wps:45.5", "wps: {number}", r"wps:\s*{number}"),
+        ("wps:   45.5", "wps:{number}", r"wps:\s*{number}"),
+        ("rate [i/s] 45", "[i/s] {number}", r"\[i/s\] {number}"),
+        ("| wps   45 |", "| wps {number}", r"\|\s+wps\s+{number}"),
+        ("Tok/s 45", "tok/s {number}", "(?i)tok/s {number}"),
+        ("up? 45", "up? (?P<rate>{number})", r"up\? (?P<rate>{number})"),
+    ],
+)
+def test_a_pattern_that_matches_nothing_is_answered_with_one_that_does(
+    tmp_path, line, pattern, better
+):
+    with pytest.raises(ValueError, match=re.escape(f"'regex:{better}'")):
+        read(tmp_path, line, pattern)

@@ -1,0 +1,433 @@
+"""Logs with one printed rate per run: their numbers, and one total if every rank prints it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rnn_scaling.records.importers.reading import LineError
+from tests.support import log_samples, real_logs
+from tests.support.log_samples import parse
+
+
+def runs(name, text):
+    return parse(name, text).runs
+
+
+def reasons(log):
+    return [problem.reason for problem in log.problems]
+
+
+def rates(log):
+    return [run.rate and run.rate.value for run in log.runs]
+
+
+def test_tf_cnn_benchmarks():
+    (run,) = runs("tf_cnn_benchmarks", log_samples.TF_CNN)
+    assert run.options == {
+        "trainer": "tf_cnn_benchmarks",
+        "num_devices": 2,
+        "batch_size": 64,
+        "device": "gpu",
+        "tensorflow": "1.15",
+        "model": "resnet50",
+        "dataset": "imagenet (synthetic)",
+        "data_format": "NCHW",
+        "variables": "replicated",
+        "allreduce": "nccl",
+    }
+    assert (run.line, run.record.unit) == (25, "images")
+    assert (run.rate.value, run.rate.step) == (403.77, 0.01)
+    assert {name: cell.value for name, cell in run.extra.items()} == {
+        "steps": 20,
+        "images/s of step lines": 404.1,
+        "standard error (images/s)": 0.9,
+        "jitter (images/s)": 1.7,
+    }
+
+
+@pytest.mark.parametrize(
+    "tag", ["", "[1,{}]<stdout>:", "[{}] ", "{}: ", "[prterun-a-1@1,{}]<stdout>: "]
+)
+def test_a_total_that_every_rank_repeats_is_one_total(tag):
+    log = parse("tf_cnn_benchmarks", log_samples.tf_cnn_horovod(8, 150.0, tag))
+    (run,) = log.runs
+    assert (run.options["num_devices"], run.options["batch_size"]) == (8, 64)
+    assert run.rate.value == 1200.0
+    assert any("8 ranks printed a total" in note for note in log.notes)
+    assert not log.problems
+
+
+def test_blocks_of_ranks_one_after_the_other_are_one_run():
+    """Python buffers a pipe: each rank's output comes as a block at its end."""
+    lines = log_samples.tf_cnn_horovod(2, 150.0, "{}~").splitlines()
+    text = ""
+    for rank in "01":
+        text += "".join(f"{line[2:]}\n" for line in lines if line.startswith(rank))
+    (run,) = runs("tf_cnn_benchmarks", text)
+    assert (run.options["num_devices"], run.rate.value) == (2, 300.0)
+
+
+def test_repeats_of_a_run_stay_apart():
+    tagged = 2 * log_samples.tf_cnn_horovod(2, 150.0, "[1,{}]<stdout>:")
+    assert rates(parse("tf_cnn_benchmarks", tagged)) == [300.0, 300.0]
+    log = parse("tf_cnn_benchmarks", 2 * log_samples.TF_CNN)
+    assert rates(log) == [403.77, 403.77]
+    assert any("not added" in note for note in log.notes)
+
+
+@pytest.mark.parametrize(
+    ("totals", "expected"),
+    [
+        ([300.0, 303.0], [300.0]),
+        ([300.0, 309.0], [300.0, 309.0]),
+        ([300.0] * 5, [300.0] * 3),  # never more than the ranks
+    ],
+)
+def test_neighbours_that_agree_are_one_run(totals, expected):
+    text = log_samples.tf_cnn_horovod(2, 150.0).partition("total")[0]
+    text += "".join(f"total images/sec: {total:.2f}\n" for total in totals)
+    assert rates(parse("tf_cnn_benchmarks", text)) == expected
+
+
+def test_a_run_cut_short_keeps_its_steps_rate():
+    text = log_samples.TF_CNN.partition("-----")[0] + log_samples.TF_CNN
+    log = parse("tf_cnn_benchmarks", text)
+    assert rates(log) == [404.1, 403.77]
+    (problem,) = log.problems
+    assert problem.line == 23 and "steps 1 to 20" in problem.reason
+
+
+def test_a_worker_cut_short_has_no_rate():
+    """A step line of one of several processes is that worker's rate, not the run's."""
+    text = log_samples.tf_cnn_horovod(4, 100.0).partition("total images")[0]
+    log = parse("tf_cnn_benchmarks", text)
+    assert set(rates(log)) == {None}
+    assert "one worker's" in log.problems[0].reason
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("403.77", "nan", "expected total images/sec above 0, got 'nan'"),
+        ("403.77", "-403.77", "expected total images/sec above 0"),
+        ("128 global", "0 global", "expected a global batch size above 0, got '0'"),
+        ("64 per device", "none per device", "expected a batch size per device"),
+        ("64 per device", "0.000000001 per device", "is no number of devices"),
+        ("+/- 0.9 (jitter", "+/- 0.9 (jit", "not understood"),
+    ],
+)
+def test_tf_cnn_numbers_that_cannot_be(old, new, reason):
+    good = log_samples.TF_CNN.replace("resnet50", "vgg16")
+    log = parse("tf_cnn_benchmarks", log_samples.TF_CNN.replace(old, new) + good)
+    assert any(reason in each for each in reasons(log))
+    assert log.runs[-1].options["model"] == "vgg16"
+    assert log.runs[-1].rate.value == 403.77
+
+
+def header(more):
+    """A run on four GPUs whose header has further lines."""
+    return (
+        "TensorFlow:  1.15\nModel:       vgg16\nBatch size:  256 global\n"
+        "             64 per device\nDevices:     ['/gpu:0', '/gpu:1', '/gpu:2', "
+        f"'/gpu:3']\nVariables:   replicated\n{more}==========\n"
+        "total images/sec: 400.00\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [
+        ("Use NCCL:    True\n", "Use NCCL:    False\n"),
+        ("AllReduce:   nccl\n", "AllReduce:   pscpu\n"),
+        ("Sync:        False\n", "Sync:        True\n"),
+        ("PS device:   cpu\n", "PS device:   gpu\n"),
+        ("Precision:   fp16\n", "Precision:   fp32\n"),
+        ("Some new thing: 3\n", ""),
+    ],
+)
+def test_every_option_of_the_header_is_an_option_of_the_record(here, there):
+    one, other = runs("tf_cnn_benchmarks", header(here) + header(there))
+    assert one.options != other.options
+
+
+@pytest.mark.parametrize(
+    "option", ["--local_parameter_device=gpu", "--use_fp16", "--xla=True", "--xla True"]
+)
+def test_options_that_only_the_command_line_names(option):
+    command = "+ python tf_cnn_benchmarks.py --num_gpus=4 --display_every 10"
+    text = f"{command} {option} 2>&1 | tee log\n{header('')}{command}\n{header('')}"
+    one, other = runs("tf_cnn_benchmarks", text)
+    assert len(one.options) == len(other.options) + 1
+    assert not {"num_gpus", "display_every"} & one.options.keys()
+
+
+def test_a_default_that_only_one_release_prints_is_no_option():
+    text = header("") + header("Optimizer:   sgd\nNUMA bind:   False\n")
+    plain, printed = runs("tf_cnn_benchmarks", text)
+    assert plain.options == printed.options
+
+
+def test_real_logs_of_tf_cnn_benchmarks():
+    (run,) = runs("tf_cnn_benchmarks", real_logs.TF_CNN_COMMAND)
+    assert (run.options["model"], run.options["variables"]) == (
+        "vgg16",
+        "parameter_server",
+    )
+    assert run.options["local_parameter_device"] == "cpu"
+    assert (run.options["num_devices"], run.options["batch_size"]) == (2, 32)
+    log = parse("tf_cnn_benchmarks", real_logs.TF_CNN_ASYNC)
+    assert log.runs[0].options["sync"] is False
+    total = "INFO|2017-12-19T01:12:17|/opt/launcher.py|27| total images/sec: 5.26\n"
+    (run,) = runs("tf_cnn_benchmarks", real_logs.TF_CNN_KUBEFLOW + total)
+    options = run.options
+    assert (options["num_devices"], options["batch_size"]) == (1, 32)
+    assert options["device"] == "cpu"
+
+
+def test_horovod_synthetic():
+    (run,) = runs("horovod_synthetic", log_samples.HOROVOD_SYNTHETIC)
+    assert run.options == {
+        "trainer": "horovod_synthetic",
+        "model": "resnet50",
+        "num_devices": 4,
+        "batch_size": 32,
+        "device": "gpu",
+    }
+    assert (run.line, run.rate.value, run.record.unit) == (9, 400.0, "images")
+    assert {name: cell.value for name, cell in run.extra.items()} == {
+        "1.96 std of iterations (images/s)": 7.8,
+        "images/s of rank 0": 100.0,
+        "iterations": 2,
+    }
+
+
+def test_horovod_cut_short_has_the_mean_of_its_iterations():
+    text = log_samples.horovod_synthetic(8).partition("Img/sec")[0]
+    log = parse("horovod_synthetic", text)
+    (run,) = log.runs
+    assert run.rate.value == pytest.approx(800.0)
+    assert run.rate.low < 799.7  # printed to 0.1, times 8
+    assert log.problems[0].line == 7
+    assert "8 * the mean of 2 iterations" in log.problems[0].reason
+
+
+def test_horovod_total_that_is_not_the_ranks_times_one():
+    text = log_samples.HOROVOD_SYNTHETIC
+    log = parse("horovod_synthetic", text.replace("400.0", "410.0"))
+    assert reasons(log) == ["the total 410.0 is not 4 * 100.0 = 400.0"]
+    # 4 * 100.04 prints so.
+    assert not parse("horovod_synthetic", text.replace("400.0", "400.2")).problems
+
+
+def test_horovod_totals_of_several_ranks_are_one():
+    text = log_samples.horovod_synthetic(2)
+    tagged = "".join(
+        f"[1,{rank}]<stdout>:{line}\n" for line in text.splitlines() for rank in (1, 0)
+    )
+    log = parse("horovod_synthetic", tagged)
+    (run,) = log.runs
+    assert (run.rate.value, run.line) == (200.0, 18)  # rank 0's line
+    assert any("2 ranks printed a total" in note for note in log.notes)
+    # A script whose ranks all print, without tags; and repeats of rank 0.
+    both = text + text.splitlines(keepends=True)[-1]
+    assert len(runs("horovod_synthetic", both)) == 1
+    assert len(runs("horovod_synthetic", log_samples.horovod_synthetic(4) * 3)) == 3
+
+
+def test_horovods_cpus_are_not_gpus():
+    text = log_samples.HOROVOD_SYNTHETIC.replace("GPU", "CPU")
+    (run,) = runs("horovod_synthetic", text)
+    assert run.options["device"] == "cpu"
+
+
+@pytest.mark.parametrize("number", ["0", "-4", "nan", "four"])
+def test_horovod_without_devices(number):
+    text = log_samples.HOROVOD_SYNTHETIC.replace("on 4 GPU(s)", f"on {number} GPU(s)")
+    log = parse("horovod_synthetic", text + log_samples.horovod_synthetic(2))
+    (problem,) = log.problems
+    assert "number of devices" in problem.reason and problem.line == 9
+    assert [run.options["num_devices"] for run in log.runs] == [2]
+
+
+def test_seed_trainer():
+    first, second = runs("seed_trainer", log_samples.SEED_TRAINER)
+    assert (first.line, first.rate.value, first.record.unit) == (4, 55411.433, "words")
+    assert (first.options["num_devices"], first.options["batch_size"]) == (1, 384)
+    assert {name: cell.value for name, cell in first.extra.items()} == {
+        "seconds": 27.72,
+        "speedup as printed": 1.0,
+    }
+    # 1.00 is printed for any number of GPUs.
+    assert "speedup as printed" not in second.extra
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("|0|384|28.461|107938.535|1.00|", "above 0 (num_devices) above 0, got '0'"),
+        ("|2|384|28.461|-5.000|1.00|", "expected words/s above 0"),
+        ("|2|384|28.461|", "expected 5 numbers between bars"),
+        ("Traceback (most recent call last):", "expected 5 numbers between bars"),
+    ],
+)
+def test_seed_trainer_bad_rows_leave_the_rest(row, reason):
+    good = "|2|384|28.461|107938.535|1.00|"
+    log = parse("seed_trainer", log_samples.SEED_TRAINER.replace(good, row))
+    (problem,) = log.problems
+    assert problem.line == 7
+    assert reason in problem.reason and "row left out" in problem.reason
+    assert [run.options["num_devices"] for run in log.runs] == [1]
+
+
+@pytest.mark.parametrize("after", ["", 2 * "|4|384|29.2|210317.1|1.00|\n"])
+def test_seed_trainer_header_without_numbers(after):
+    header = "|gpu number|batch_size|total time|speed|speedup ratio|\n"
+    good = "|2|384|28.461|107938.535|1.00|\n"
+    text = log_samples.SEED_TRAINER.replace(good, after and header + after)
+    (problem,) = parse("seed_trainer", text).problems
+    assert problem.line == 6 and "no numbers follow this header" in problem.reason
+
+
+def test_without_a_usable_row_the_error_names_the_line():
+    text = log_samples.SEED_TRAINER.replace("|1|384", "|0|384")
+    with pytest.raises(LineError) as caught:
+        parse("seed_trainer", text.replace("|2|384", "|x|384"))
+    assert caught.value.line == 4 and "got '0'" in caught.value.reason
+
+
+def test_mlperf():
+    log = parse("mlperf", log_samples.MLPERF)
+    (run,) = log.runs
+    assert run.options == {
+        "trainer": "mlperf",
+        "model": "gnmt",
+        "machine": "NODE",
+        "num_devices": 16,
+        "batch_size": 128,
+    }
+    assert (run.line, run.rate.value, run.record.unit) == (9, 1100.0, "samples")
+    assert {name: cell.value for name, cell in run.extra.items()} == {
+        "time to target (s)": 100.5,
+        "trained samples": 100000,
+        "epochs": 2,
+        "last quality": 24.2,
+    }
+    row = log.tables[0].rows[0]
+    assert row[:6] == ("gnmt", "2xNODE", "success", 100.5, 4.0, 16)
+    assert row[6:] == (2048, 100000.0, 2.0, 24.2, 1100.0, 2, 42)
+
+
+def test_mlperf_runs_without_success_have_no_rate():
+    aborted = log_samples.MLPERF.replace('"success"', '"aborted"')
+    lines = log_samples.MLPERF.splitlines(keepends=True)
+    killed = "".join(line for line in lines if "run_stop" not in line)
+    log = parse("mlperf", aborted + log_samples.MLPERF + killed)
+    assert len(log.runs) == 1
+    assert [row[2] for row in log.tables[0].rows] == [
+        "no score (aborted)",
+        "success",
+        "no score (no run_stop)",
+    ]
+    assert all("no score" in reason for reason in reasons(log))
+
+
+def test_mlperf_lines_of_every_rank_are_one_run():
+    lines = log_samples.MLPERF.splitlines()
+    text = "".join(f"{rank}: {line}\n" for line in lines for rank in range(3))
+    log = parse("mlperf", text)
+    assert [row[2:5] for row in log.tables[0].rows] == [("success", 100.5, 4.0)]
+    assert any("4 lines of run_start and run_stop " in note for note in log.notes)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (":::MLLOG {\"key\": \"seed\", ", "no whole JSON"),
+        (":::MLLOG [1]", "bad event"),
+        (":::MLLOG {\"value\": 1, \"time_ms\": 5}", "'key' is missing"),
+        (log_samples.mllog("tracked_stats", 91000, {"throughput": float("nan")}), "throughput above 0"),
+        (log_samples.mllog("global_batch_size", 91000, 0), "global_batch_size above 0"),
+        (log_samples.mllog("seed", -1800000000000, 1), "time_ms"),
+    ],
+)  # fmt: skip
+def test_mlperf_bad_lines_leave_the_rest(line, reason):
+    lines = log_samples.MLPERF.splitlines()
+    lines.insert(12, line)
+    log = parse("mlperf", "\n".join(lines) + "\n")
+    assert [reason in each for each in reasons(log)] == [True]
+    assert log.runs[0].rate.value == 1100.0
+
+
+def test_gnmts_train_lines_are_steps_without_the_warm_up():
+    log = parse("gnmt", real_logs.GNMT_MLPERF)
+    (run,) = log.runs
+    kept = [
+        (0.105, 98044),
+        (0.208, 111645),
+        (0.106, 97865),
+        (0.060, 89681),
+        (0.213, 111036),
+        (0.107, 95043),
+    ]
+    one = sum(s * rate for s, rate in kept) / sum(s for s, _ in kept)
+    assert run.options["num_devices"] == 8
+    rate = run.record.throughput.items_per_second
+    assert (rate, run.record.unit) == (pytest.approx(8 * one), "tokens")
+    extra = {name: cell.value for name, cell in run.extra.items()}
+    assert (extra["steps shown"], extra["left out as warm-up"]) == (6, 3)
+    assert 800562 in extra.values()
+    assert log.tables[0].rows == (
+        (0, 0, 1938, 7, 0.137, 101699.0, None),
+        (3, 0, 1938, 2, 0.143, 100060.0, 800562.0),
+    )
+    assert not log.problems and not run.record.log_findings
+
+
+def gnmt_lines(rate, steps, ranks=1, epochs=(0,), of=500):
+    """TRAIN lines; the rate is a function of rank and epoch."""
+    line = (
+        "{}: TRAIN [{}][{}/{}] Time 0.5 (0.6) Data 0.1 (0.1) Tok/s {} (5) "
+        "Loss/tok 9.1 (9.3)\n"
+    )
+    text = ""
+    for epoch in epochs:
+        for step in steps:
+            for rank in range(ranks):
+                text += line.format(rank, epoch, step, of, rate(rank, epoch))
+    return text
+
+
+def test_gnmts_ranks_come_from_its_total_where_batch_sizes_do_not_say():
+    log = parse("gnmt", real_logs.GNMT.partition("\n")[2])
+    assert log.runs[0].options["num_devices"] == 8  # 800562 / 100060
+    # The first 50 steps are the first epoch and most of the second.
+    text = gnmt_lines(
+        lambda rank, epoch: 100 + epoch, (0, 10, 20), epochs=(0, 1, 2), of=30
+    )
+    (run,) = runs("gnmt", text)
+    assert run.rate.value == pytest.approx((101 + 2 * 102) / 3)
+    assert run.extra["steps shown"].value == 3
+    short = parse("gnmt", "".join(text.splitlines(keepends=True)[:5]))
+    assert [table.title for table in short.tables] == ["GNMT epochs"]
+    assert "warm-up (50 steps)" in short.problems[0].reason
+    lines = real_logs.GNMT.splitlines(keepends=True)[1:]
+    log = parse("gnmt", "".join(line for line in lines if "Performance" not in line))
+    assert "num_devices" not in log.runs[0].options
+    assert "one rank's" in log.problems[0].reason
+
+
+def test_gnmts_ranks_that_all_print_are_added():
+    steps = (0, 60, 70, 80, 90, 100)
+    text = gnmt_lines(lambda rank, epoch: 5000 + 100 * rank, steps, ranks=4)
+    (run,) = runs("gnmt", text)
+    assert run.options["num_devices"] == 4
+    assert run.rate.value == pytest.approx(5000 + 5100 + 5200 + 5300)
+
+
+def test_gnmts_second_run_is_one_of_its_own_and_a_bad_line_is_no_step():
+    bad = "0: TRAIN [0][10/1938]\tTime nan (0.1) Tok/s 5 (5)\n0: TRAIN [0]["
+    log = parse("gnmt", real_logs.GNMT + bad + real_logs.GNMT)
+    (problem,) = log.problems
+    assert len(log.runs) == 2 and problem.more == 1
+    text = real_logs.GNMT.replace("Loss/tok 8.5645", "Loss/tok nan")
+    assert "diverged" in parse("gnmt", text).problems[0].reason

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from rnn_scaling.config import flags
 from rnn_scaling.config.flags import option
-from rnn_scaling.records.importers import importing
-from rnn_scaling.records.importers.formats import FORMATS
 from rnn_scaling.records.importers.rank_tags import Ranks
 from rnn_scaling.system import entry
 
@@ -28,6 +26,13 @@ docs/importers.md lists for each format the lines that are read and the meaning 
 Exit status: 0 everything was read, 1 a line could not be used or the audit found something, 2 wrong use."""
 
 
+def _checked_formats(text: str) -> str:
+    """Return the value of --format; raises ValueError, saying what it must be."""
+    from rnn_scaling.records.importers import importing
+
+    return importing.checked_any(text)
+
+
 @dataclasses.dataclass(frozen=True)
 class ImportOptions:
     """Import."""
@@ -36,10 +41,10 @@ class ImportOptions:
         "output of another benchmark", shown="FILE", several=True
     )
     format: str = option(
-        importing.AUTO,
-        f"formats of every file ({importing.AUTO}: detect them), of "
-        f"{', '.join(FORMATS)}; the last may be regex:PATTERN, as in sweep --log_format",
-        parse=importing.checked_any,
+        "auto",
+        "formats of every file (auto: detect them); the last may be regex:PATTERN, as in "
+        "sweep --log_format",
+        parse=_checked_formats,
         shown="FORMAT,...",
         whole=True,
     )
@@ -80,6 +85,7 @@ class ImportOptions:
 def main(words: Sequence[str]) -> int:
     options = flags.read(words, USAGE, ImportOptions, "import_log")
     from rnn_scaling.analysis import steady_state
+    from rnn_scaling.records.importers import importing
     from rnn_scaling.records.importers.reading import Terms
     from rnn_scaling.reports import imports
 

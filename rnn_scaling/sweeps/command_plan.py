@@ -19,9 +19,8 @@ from rnn_scaling.config.conditions import NOT_COMPARED_THEIRS
 from rnn_scaling.config.flags import option
 from rnn_scaling.config.naming import HOW_RUN, THEIRS, TRAINER
 from rnn_scaling.config.spelling import spell
-from rnn_scaling.records.importers import importing, printed_numbers
 from rnn_scaling.records.importers.rank_tags import Ranks
-from rnn_scaling.records.importers.reading import Terms
+from rnn_scaling.records.importers.reading import AUTO, WALL, Terms
 from rnn_scaling.sweeps import template
 from rnn_scaling.sweeps.estimate import Identity
 from rnn_scaling.sweeps.plan import device_counts, with_distinct_names, word
@@ -35,6 +34,13 @@ PLACED = (
     "cpu_cores_per_device",
     "num_devices",
 )  # a run also sees these in its cores and GPUs
+
+
+def _checked_formats(text: str) -> str:
+    """Return the value of --log_format; raises ValueError, saying what it must be."""
+    from rnn_scaling.records.importers import importing
+
+    return importing.checked(text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,11 +59,11 @@ class TrainerOptions:
         "", "name in reports (default: its script, module or program)"
     )
     log_format: str = option(
-        importing.AUTO,
+        AUTO,
         "format of its output if it writes no record: formats to try (auto: all); the last may be regex:PATTERN with "
         "the groups rate | items and seconds or ms | step alone (timed by the arrival of lines), and loss, total; "
-        f"{printed_numbers.TOKEN} reads any number; wall times the whole process",
-        parse=importing.checked,
+        "{number} reads any number; wall times the whole process",
+        parse=_checked_formats,
         shown="FORMAT,...",
         whole=True,
     )
@@ -371,19 +377,21 @@ def _is_declared(
 
 def _log_problems(options: TrainerOptions) -> Iterator[str]:
     """What --log_format needs, and what needs it."""
+    from rnn_scaling.records.importers import importing
+
     has_no_items = importing.lacks_items(options.log_format)
     if has_no_items and not options.items_per_step:
         yield "--log_format reads only steps or seconds; add --items_per_step=PRODUCT (1 counts steps)"
     if (
         options.items_per_step
         and not has_no_items
-        and importing.AUTO not in options.log_format.split(",")
+        and AUTO not in options.log_format.split(",")
     ):
         yield "--items_per_step is for a --log_format that reads only steps or seconds"
     if options.ranks == Ranks.SUM and options.items_per_step:
         rule = "--items_per_step counts the items of all devices already"
         yield f"--ranks=sum adds printed rates or items, but {rule}; leave one out"
-    if (options.log_format == importing.WALL) != bool(options.items):
+    if (options.log_format == WALL) != bool(options.items):
         yield "--items=PRODUCT and --log_format=wall need each other: the items of a whole run, and its seconds"
 
 

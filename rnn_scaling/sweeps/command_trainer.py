@@ -14,10 +14,8 @@ from rnn_scaling.config.naming import HOW_RUN, TRAINER
 from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Environment, Resolved
-from rnn_scaling.records.importers import importing
 from rnn_scaling.records.importers.program_warnings import WarningLines
-from rnn_scaling.records.importers.reading import ImportedRun
-from rnn_scaling.records.importers.regex_log import REGEX, NoMatch
+from rnn_scaling.records.importers.reading import REGEX, WALL, ImportedRun, NoMatch
 from rnn_scaling.records.parts import Phases, PrintedOutput, RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import early_checks, failure, folder, template
@@ -61,6 +59,9 @@ class _Output:
 
 class CommandTrainer(Trainer[CommandRun]):
     def __init__(self) -> None:
+        from rnn_scaling.records.importers import importing
+
+        self._importing = importing  # here: --help does not wait for what it loads
         self._output = _Output()  # of the last run
         self._launch_s: float | None = None  # duration of a program that does nothing
         # How numbers from logs were read, and which programs failed after they wrote their record.
@@ -84,8 +85,8 @@ class CommandTrainer(Trainer[CommandRun]):
         )
         meter = load.LoadMeter(cores or available_cores(), load.sample_with_descendants)
         room = int(input_files.allowed_mb() * 1e6)
-        watch = importing.watch(run.terms)
-        if run.terms.formats == importing.WALL and self._launch_s is None:
+        watch = self._importing.watch(run.terms)
+        if run.terms.formats == WALL and self._launch_s is None:
             nothing = dataclasses.replace(task, command=NOTHING)
             self._launch_s = process.run_together([nothing], LAUNCH_LIMIT_S).seconds
         with open_new(_log_of(result_file)) as log:
@@ -156,8 +157,10 @@ class CommandTrainer(Trainer[CommandRun]):
                     launch_s=self._launch_s or 0.0,
                     find_steady_state=steady_state.analyse,
                 )
-                imported, reading = importing.read_run(_log_of(result_file), terms)
-                notes = importing.notes_of(reading)
+                imported, reading = self._importing.read_run(
+                    _log_of(result_file), terms
+                )
+                notes = self._importing.notes_of(reading)
                 self.notes += [note for note in notes if note not in self.notes]
                 return self._from_log(run, imported, ended)
             except record.RecordError as e:

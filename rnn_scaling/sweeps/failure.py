@@ -6,7 +6,7 @@ import re
 import signal
 from collections.abc import Sequence
 
-from rnn_scaling.records.importers.importing import Seen
+from rnn_scaling.records.importers.reading import Seen
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.sweeps.estimate import Limit
 

@@ -18,7 +18,7 @@ from rnn_scaling.commands import ab, sweep
 from rnn_scaling.config.flags import FlagErrors
 from rnn_scaling.records import record
 from rnn_scaling.records.environment import Resolved
-from rnn_scaling.records.importers.importing import Seen
+from rnn_scaling.records.importers.reading import Seen
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import comparison, report_files
 from rnn_scaling.sweeps import (

@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from rnn_scaling.records.decoding import LARGEST
 from rnn_scaling.records.importers import mlperf, printed_numbers, regex_log
@@ -14,21 +13,24 @@ from rnn_scaling.records.importers.bars import Bar
 from rnn_scaling.records.importers.formats import FORMATS
 from rnn_scaling.records.importers.hints import better_pattern
 from rnn_scaling.records.importers.reading import (
+    AUTO,
     LONGEST,
     PIECE,
+    REGEX,
+    WALL,
     ImportedRun,
     LineError,
     LogError,
+    NoMatch,
     Reading,
+    Seen,
     Terms,
     log_lines,
     run_record,
 )
-from rnn_scaling.records.importers.regex_log import REGEX, NoMatch, limited
+from rnn_scaling.records.importers.regex_log import limited
 from rnn_scaling.system.files import input_files
 
-AUTO = "auto"
-WALL = "wall"
 PROCESS = "process"  # the clock that timed a whole program
 WINDOW = 256 << 10  # characters that are searched together for a known format
 MOST_ROUNDING = 0.5  # of a rate with a single digit, 1
@@ -43,14 +45,6 @@ _SIGNS = {
     b"PK\x03\x04": "a compressed file; unpack it first",
     b"\x28\xb5\x2f\xfd": "a compressed file; unpack it first",
 }
-
-
-class Seen(NamedTuple):
-    """How far a run is."""
-
-    step: int
-    total: int | None  # steps; None if not known
-    rate: float | None  # items/s; None if not known
 
 
 def names() -> list[str]:

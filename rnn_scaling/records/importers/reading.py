@@ -20,7 +20,7 @@ import enum
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rnn_scaling.config.naming import TRAINER
 from rnn_scaling.records import printed_number
@@ -31,6 +31,9 @@ from rnn_scaling.records.printed_number import Printed
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.files.markdown import Table
 
+AUTO = "auto"  # as a format: every one that a file seems to hold
+REGEX = "regex:"  # in front of a pattern
+WALL = "wall"  # as a format: only the duration of the program is read
 PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
 LONGEST = 4000  # characters of a line that are read
 MAX_ROWS = 100_000  # rows of one log that are kept
@@ -49,6 +52,10 @@ class LogError(ValueError):
         self.source = source
         self.line = line
         self.reason = reason
+
+
+class NoMatch(ValueError):
+    """No line of a log matches a pattern."""
 
 
 class LineError(ValueError):
@@ -159,6 +166,14 @@ class Reading:
     source: str = ""  # the file, as the user named it
 
 
+class Seen(NamedTuple):
+    """How far a run is."""
+
+    step: int
+    total: int | None  # steps; None if not known
+    rate: float | None  # items/s; None if not known
+
+
 class SteadyState(Protocol):
     """The part of `analysis.steady_state.SteadyState` that start-up is found with."""
 
@@ -177,7 +192,7 @@ class SteadyState(Protocol):
 class Terms:
     """How a log is read."""
 
-    formats: str = "auto"  # the value of --log_format or --format
+    formats: str = AUTO  # the value of --log_format or --format
     # Measurements at the start that no rate counts; None for those of the start-up.
     warmup: int | None = None
     items_per_step: float | None = None  # of all devices; None: the log counts items

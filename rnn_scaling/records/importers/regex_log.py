@@ -26,10 +26,12 @@ from rnn_scaling.records.importers import (
 from rnn_scaling.records.importers.printed_units import Kind, PrintedUnit
 from rnn_scaling.records.importers.rates import RankRate
 from rnn_scaling.records.importers.reading import (
+    REGEX,
     ImportedRun,
     LineError,
     LogLine,
     Measurement,
+    NoMatch,
     Problems,
     Reading,
     Terms,
@@ -40,7 +42,6 @@ from rnn_scaling.records.importers.reading import (
 from rnn_scaling.records.parts import LogFindingKind, PrintedOutput
 from rnn_scaling.records.printed_number import Printed
 
-REGEX = "regex:"
 GROUPS = ("rate", "items", "seconds", "ms", "step", "total", "loss")
 _SPEEDS = frozenset(("rate", "seconds", "ms"))  # one is needed unless we time the lines
 _BESIDE = frozenset(("step", "total", "loss"))
@@ -76,10 +77,6 @@ _WORDS_OF_RATES = {
 }  # fmt: skip
 # Words that a line uses for one quantity only, unlike "rate".
 _RATES_BY_NAME = ("throughput", "bandwidth", "busbw", "algbw", "speed")
-
-
-class NoMatch(ValueError):
-    """No line of a log matches a pattern."""
 
 
 def checked(pattern: str) -> str:

@@ -146,17 +146,6 @@ class ReportFile(Choice):
     needs_rates: bool = False  # whether it is left out where nothing was measured
 
 
-@dataclasses.dataclass(frozen=True)
-class Importer(Choice):
-    tells_rates: bool = (
-        False  # whether it has the rate of a training run, so that a sweep can read it
-    )
-    counts_steps: bool = False  # it is a progress bar of `importers.bars`, whose rates are steps a second
-    adds_ranks: bool = (
-        False  # `parse` takes `ranks`, which ranks count if several print
-    )
-
-
 Table = Mapping[str, Choice]
 
 
@@ -438,44 +427,6 @@ REPORTS: Mapping[str, ReportFile] = {
         "all curves",
         file="speedup.png",
         needs_rates=True,
-    ),
-}
-IMPORTERS: Mapping[str, Importer] = {
-    "tf_cnn_benchmarks": Importer(
-        "rnn_scaling.importers.tf_cnn_benchmarks", tells_rates=True
-    ),
-    "horovod_synthetic": Importer(
-        "rnn_scaling.importers.horovod_synthetic", tells_rates=True
-    ),
-    "horovod_timeline": Importer("rnn_scaling.importers.horovod_timeline"),
-    "nccl_tests": Importer("rnn_scaling.importers.nccl_tests"),
-    "nccl_tests_json": Importer("rnn_scaling.importers.nccl_tests_json"),
-    "rccl_tests_json": Importer("rnn_scaling.importers.rccl_tests_json"),
-    "mlperf": Importer("rnn_scaling.importers.mlperf", tells_rates=True),
-    "mlperf_system": Importer("rnn_scaling.importers.mlperf_system"),
-    "gnmt": Importer("rnn_scaling.importers.gnmt", tells_rates=True, adds_ranks=True),
-    "bandwidth_test": Importer("rnn_scaling.importers.cuda_bandwidth"),
-    "p2p_bandwidth_latency": Importer("rnn_scaling.importers.p2p_bandwidth"),
-    "nvidia_smi_topo": Importer("rnn_scaling.importers.topo"),
-    "seed_trainer": Importer("rnn_scaling.importers.seed_trainer", tells_rates=True),
-    "hugging_face": Importer("rnn_scaling.importers.hugging_face", tells_rates=True),
-    "keras": Importer(
-        "rnn_scaling.importers.keras_bar",
-        tells_rates=True,
-        counts_steps=True,
-        adds_ranks=True,
-    ),
-    "lightning": Importer(
-        "rnn_scaling.importers.lightning_bar",
-        tells_rates=True,
-        counts_steps=True,
-        adds_ranks=True,
-    ),
-    "tqdm": Importer(
-        "rnn_scaling.importers.tqdm_bar",
-        tells_rates=True,
-        counts_steps=True,
-        adds_ranks=True,
     ),
 }
 

@@ -13,7 +13,7 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.records.importers.json_stream import JsonFault, items
@@ -59,6 +59,12 @@ _HAS_ROOT = ("reduce", "broadcast", "gather", "scatter")
 # times n - 1).
 _OTHER_ALGBW = ("alltoallv", "hypercube")
 _NAMES = {name.replace("_", ""): name for name in (*_OPERATIONS, *_OTHER_ALGBW)}
+_TEXTS = ("type", "redop", "root")
+# Names of the JSON files and of CPU times in the text output.
+_SAME = {
+    "alg_bw": "algbw", "bus_bw": "busbw", "nwrong": "#wrong", "algBw": "algbw",
+    "busBw": "busbw", "wrong": "#wrong", "cpu_time": "time", "cputime": "time",
+}  # fmt: skip
 _PROGRAM = re.compile(
     r"\b(all_?reduce|all_?gather|reduce_?scatter|alltoallv|alltoall|broadcast|reduce|"
     r"sendrecv|gather|scatter|hypercube)_perf"
@@ -84,25 +90,73 @@ class Measurement:
     line: int
     operation: str  # "" if neither the log nor its numbers tell
     ranks: int | None  # None if the log does not say
-    size: int
-    count: int | None  # None for the JSON of rccl-tests, which has no count
-    type: str
-    redop: str
-    root: str
     place: str
-    time: Printed
-    algbw: Printed
-    busbw: Printed
-    wrong: int | None  # values; None if nothing was checked
-    is_cpu_time: bool = False
-    largest_error: float | None = None  # of releases that print no number of values
+    values: Mapping[str, Any]  # by the names of the text output
 
+    @property
+    def time(self) -> Printed:
+        """In microseconds."""
+        return self._cell("time", "a time in us")
+
+    @property
+    def algbw(self) -> Printed:
+        """In GB/s."""
+        return self._cell("algbw", "algbw")
+
+    @property
+    def busbw(self) -> Printed:
+        """In GB/s."""
+        return self._cell("busbw", "busbw")
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return int(not_negative(self.values["size"], "a size"))
+
+    @property
+    def wrong(self) -> int | None:
+        """How many values are wrong; None if nothing was checked."""
+        wrong = self.values.get("#wrong")
+        return (
+            None if wrong in (None, "N/A") else int(not_negative(wrong, "wrong values"))
+        )
+
+    @property
+    def largest_error(self) -> float | None:
+        """The error of releases that print no number of values; as large for NaN."""
+        error = str(self.values.get("error", "N/A"))
+        if error.lstrip("-").lower() in ("nan", "inf"):
+            return math.inf
+        return None if error == "N/A" else not_negative(error, "a largest error")
+
+    @property
     def row(self) -> tuple[str | int | float | None, ...]:
-        """Return the cells of COLUMNS, and of the largest error."""
-        texts = (self.type, self.redop, self.root, self.place)
-        numbers = (self.time.value, self.algbw.value, self.busbw.value)
-        sizes = (self.operation or None, self.ranks, self.size, self.count)
-        return (*sizes, *texts, *numbers, self.wrong, self.largest_error)
+        """The cells of COLUMNS, and the largest error.
+
+        Raises:
+          ValueError: If a number cannot be.
+          KeyError: If one is missing.
+        """
+        count = self.values["count"]
+        texts = [str(self.values.get(name, "")).strip() for name in _TEXTS]
+        return (
+            self.operation or None,
+            self.ranks,
+            self.size,
+            None if count is None else int(not_negative(count, "a count")),
+            *texts,
+            self.place,
+            *(cell.value for cell in (self.time, self.algbw, self.busbw)),
+            self.wrong,
+            self.largest_error,
+        )
+
+    def _cell(self, name: str, meaning: str) -> Printed:
+        value = self.values[name]
+        if isinstance(value, str):
+            return printed(value, meaning, not_negative)
+        number = not_negative(value, meaning)
+        return Printed(number, JSON_STEP, f"{number:g}")
 
 
 @dataclasses.dataclass
@@ -148,21 +202,16 @@ class NcclText:
     def read(self, lines: Iterable[str], terms: Terms) -> Reading:
         """Return every size of every operation."""
         problems = Problems()
-        count = 0
         last_line = 1
         runs = [_Run()]
         for line in log_lines(lines):
             try:
                 for row in _read_line(line.text, line.number, runs, problems):
-                    runs[-1].rows.append(row)
-                    _check(row, problems)
-                    count += 1
+                    _add(row, runs[-1].rows, problems)
                     last_line = line.number
             except ValueError as e:
                 problems.add(line.number, f"{e}; line left out", "bad row")
-            if problems.too_many(line.number, count):
-                break
-        if count and runs[-1].average is None:
+        if any(run.rows for run in runs) and runs[-1].average is None:
             reason = (
                 "no line of the average bus bandwidth follows: the log is cut short"
             )
@@ -205,18 +254,18 @@ class NcclJson:
         ranks = num_ranks(config) if isinstance(config, dict) else None
         rows: list[Measurement] = []
 
-        def add(result: Mapping[str, Any], line: int) -> None:
+        def add(line: int, result: Mapping[str, Any]) -> None:
             for key, place in (
                 ("out_of_place", "out of place"),
                 ("in_place", "in place"),
             ):
-                values = result.get(key)
-                if values is not None and not problems.too_many(line, len(rows) + 1):
-                    row = _of_half(result, values, place, line)
-                    rows.append(
-                        dataclasses.replace(row, operation=operation, ranks=ranks)
+                if result.get(key) is not None:
+                    values = {**result, **result[key]}
+                    _add(
+                        _measurement(line, operation, ranks, place, values),
+                        rows,
+                        problems,
                     )
-                    _check(rows[-1], problems)
 
         found = items(text, results.end()) if results else iter(())
         _add_objects(found, add, problems)
@@ -240,13 +289,19 @@ class RcclJson:
         problems = Problems()
         rows: list[Measurement] = []
 
-        def add(result: Mapping[str, Any], line: int) -> None:
-            if not problems.too_many(line, len(rows) + 1):
-                rows.append(_of_object(result, line))
-                _check(rows[-1], problems)
+        def add(line: int, result: Mapping[str, Any]) -> None:
+            _add(_of_object(line, result), rows, problems)
 
         _add_objects(_objects("".join(lines), problems), add, problems)
         return _finish(self.name, rows, _time_notes([]), problems)
+
+
+def _add(row: Measurement, rows: list[Measurement], problems: Problems) -> None:
+    """Add a row whose numbers can be, and note what is wrong with it."""
+    if not problems.too_many(row.line, len(rows) + 1):
+        assert row.row
+        rows.append(row)
+        _check(row, problems)
 
 
 def _finish(
@@ -254,7 +309,7 @@ def _finish(
 ) -> Reading:
     has_errors = any(row.largest_error is not None for row in rows)
     columns = (*COLUMNS, LARGEST_ERROR) if has_errors else COLUMNS
-    cells = tuple(row.row()[: len(columns)] for row in rows)
+    cells = tuple(row.row[: len(columns)] for row in rows)
     table = Table("Collective operations (nccl-tests)", columns, cells)
     nothing = f"no result of {name} in this file"
     return finish(name, problems, nothing, tables=[table], notes=notes)
@@ -337,10 +392,25 @@ def _read_row(text: str, line: int, run: _Run) -> list[Measurement]:
         )
     # The suite's own links measure nothing in place.
     return [
-        _of_words(named, dict(zip(run.half, half)), place, line, run)
+        _measurement(
+            line,
+            run.operation,
+            run.ranks,
+            place,
+            {**named, **dict(zip(run.half, half))},
+        )
         for place, half in halves.items()
         if set(half) != {"N/A"}
     ]
+
+
+def _measurement(
+    line: int, operation: str, ranks: int | None, place: str, values: Mapping[str, Any]
+) -> Measurement:
+    named = {_SAME.get(name, name): value for name, value in values.items()}
+    is_cpu_time = bool({"cputime", "cpu_time"} & values.keys())
+    named["is_cpu_time"] = is_cpu_time
+    return Measurement(line, operation, ranks, place, named)
 
 
 def _leading_cells(words: Sequence[str], columns: Sequence[str]) -> dict[str, str]:
@@ -357,97 +427,18 @@ def _leading_cells(words: Sequence[str], columns: Sequence[str]) -> dict[str, st
     return cells
 
 
-def _of_words(
-    named: Mapping[str, str],
-    values: Mapping[str, str],
-    place: str,
-    line: int,
-    run: _Run,
-) -> Measurement:
-    clock = "cputime" if "cputime" in values else "time"
-    error = values.get("error", "N/A")
-    largest_error = None
-    if error.lstrip("-").lower() in ("nan", "inf"):  # as wrong as can be
-        largest_error = math.inf
-    elif error != "N/A":
-        largest_error = not_negative(error, "a largest error")
-    return Measurement(
-        line,
-        run.operation,
-        run.ranks,
-        whole(named["size"]),
-        whole(named["count"]),
-        named["type"],
-        named.get("redop", ""),
-        named.get("root", ""),
-        place,
-        printed(values[clock], "a time in us", not_negative),
-        printed(values["algbw"], "algbw", not_negative),
-        printed(values["busbw"], "busbw", not_negative),
-        _wrong(values.get("#wrong"), "a count of wrong values"),
-        is_cpu_time=clock == "cputime",
-        largest_error=largest_error,
-    )
-
-
-def _of_half(
-    result: Mapping[str, Any], values: Mapping[str, Any], place: str, line: int
-) -> Measurement:
-    """Return one half of a result of nccl-tests' JSON."""
-    clock = "cpu_time" if "cpu_time" in values else "time"
-    return Measurement(
-        line,
-        "",
-        None,
-        whole(result["size"]),
-        whole(result["count"]),
-        str(result["type"]),
-        str(result.get("redop", "")),
-        str(result.get("root", "")).strip(),
-        place,
-        _cell(values[clock], "a time in us"),
-        _cell(values["alg_bw"], "alg_bw"),
-        _cell(values["bus_bw"], "bus_bw"),
-        _wrong(values["nwrong"], "nwrong"),
-        is_cpu_time=clock == "cpu_time",
-    )
-
-
-def _of_object(result: Mapping[str, Any], line: int) -> Measurement:
+def _of_object(line: int, result: Mapping[str, Any]) -> Measurement:
     """Return the measurement of one object of rccl-tests' JSON."""
     name = str(result["name"])
     letters = re.sub(r"[^a-z]", "", name.lower()).removesuffix("perf")
     ranks = finite(result.get("ranks", result.get("gpus")))
-    return Measurement(
+    return _measurement(
         line,
         _NAMES.get(letters, name[:40]),
         int(ranks) if ranks and ranks >= 1 else None,
-        whole(result["size"]),
-        None,
-        str(result["type"]),
-        str(result["redop"]),
-        "",
         "in place" if result["inPlace"] else "out of place",
-        _cell(result["time"], "a time in us"),
-        _cell(result["algBw"], "algBw"),
-        _cell(result["busBw"], "busBw"),
-        _wrong(result["wrong"], "wrong"),
+        {"count": None, **result},
     )
-
-
-def _wrong(value: Any, meaning: str) -> int | None:
-    """Return how many values are wrong; None if nothing was checked."""
-    return None if value in (None, "N/A") else int(not_negative(value, meaning))
-
-
-def _cell(value: Any, meaning: str) -> Printed:
-    number = not_negative(value, meaning)
-    return Printed(number, JSON_STEP, f"{number:g}")
-
-
-def whole(value: Any) -> int:
-    """Return a number of bytes or elements; raises ValueError if it is not one."""
-    return int(not_negative(value, "a size"))
 
 
 def operation_of(text: str) -> str:
@@ -474,13 +465,15 @@ def _objects(text: str, problems: Problems) -> Iterator[tuple[int, Mapping[str, 
 
 
 def _add_objects(
-    objects: Iterable[tuple[int, Any]], add: Any, problems: Problems
+    objects: Iterable[tuple[int, Any]],
+    add: Callable[[int, Mapping[str, Any]], None],
+    problems: Problems,
 ) -> None:
     """Add each result; what is wrong with one leaves the others."""
     try:
         for line, result in objects:
             try:
-                add(result, line)
+                add(line, result)
             except KeyError as e:
                 problems.add(line, f"{e.args[0]} is missing; left out", "bad result")
             except (ValueError, TypeError, AttributeError) as e:
@@ -544,7 +537,7 @@ def _check(row: Measurement, problems: Problems) -> None:
     if row.wrong:
         text = f"{place}: {row.wrong} wrong values; do not trust the operation"
         problems.add(row.line, text, "wrong")
-    has_size = row.operation not in _OTHER_ALGBW and not row.is_cpu_time
+    has_size = row.operation not in _OTHER_ALGBW and not row.values["is_cpu_time"]
     if has_size and row.time.low > 0:
         low, high = _by_time(row)
         if not row.algbw.low <= high or not low <= row.algbw.high:
@@ -583,8 +576,8 @@ def possible_operations(rows: Sequence[Measurement]) -> tuple[str, ...]:
     ranks = rows[0].ranks
     if ranks is None or ranks < 2:
         return ()
-    has_redop = any(row.redop not in ("", "none") for row in rows)
-    has_root = any(row.root not in ("", "-1") for row in rows)
+    has_redop = any(row.values.get("redop") not in (None, "", "none") for row in rows)
+    has_root = any(row.values.get("root") not in (None, "", "-1") for row in rows)
     by_columns = []
     by_factor = []
     by_time = []

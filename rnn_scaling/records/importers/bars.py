@@ -18,6 +18,7 @@ from rnn_scaling.records.importers.cost_series import PrintedAverage
 from rnn_scaling.records.importers.rates import RankRate
 from rnn_scaling.records.importers.reading import (
     ImportedRun,
+    LogFormat,
     Measurement,
     Problems,
     Reading,
@@ -76,7 +77,7 @@ class _Stretch(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Bar:
+class Bar(LogFormat):
     """A kind of progress bar, a row of `formats.FORMATS`."""
 
     name: str

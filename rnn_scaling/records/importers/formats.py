@@ -5,8 +5,7 @@ A log that prints settings and one rate per run is a `TotalsFormat`; a progress 
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Mapping
 
 from rnn_scaling.records import printed_number
 from rnn_scaling.records.importers import tf_cnn
@@ -16,7 +15,7 @@ from rnn_scaling.records.importers.horovod_timeline import HorovodTimeline
 from rnn_scaling.records.importers.matrices import BandwidthTest, PeerToPeer
 from rnn_scaling.records.importers.mlperf import Mlperf, MlperfSystem
 from rnn_scaling.records.importers.nccl_tests import NcclJson, NcclText, RcclJson
-from rnn_scaling.records.importers.reading import Reading, Terms, positive
+from rnn_scaling.records.importers.reading import LogFormat, positive
 from rnn_scaling.records.importers.topology_matrix import TopologyMatrix
 from rnn_scaling.records.importers.totals import (
     Description,
@@ -26,33 +25,6 @@ from rnn_scaling.records.importers.totals import (
     mean_of_steps,
 )
 from rnn_scaling.records.printed_number import Printed
-
-
-class Format(Protocol):
-    """What the table has of each format."""
-
-    @property
-    def name(self) -> str:
-        """As users choose it."""
-        ...
-
-    @property
-    def has_rates(self) -> bool:
-        """Whether it has the rate of a training run, so that a sweep can read it."""
-        ...
-
-    @property
-    def counts_steps(self) -> bool:
-        """Whether it is a progress bar, whose rates are steps/s."""
-        ...
-
-    def detect(self, text: str) -> bool:
-        """Return whether a piece of a file is of this format."""
-        ...
-
-    def read(self, lines: Iterable[str], terms: Terms) -> Reading:
-        """Return everything that the lines say; raises LineError if it is nothing."""
-        ...
 
 
 def _of_groups(header: Mapping[str, str], command: Mapping[str, str]) -> Description:
@@ -96,7 +68,7 @@ def _faults_of_horovod(
     return faults
 
 
-_FORMATS: tuple[Format, ...] = (
+_FORMATS: tuple[LogFormat, ...] = (
     TotalsFormat(
         "tf_cnn_benchmarks",
         "images",
@@ -288,4 +260,4 @@ _FORMATS: tuple[Format, ...] = (
         note="A bar's last line has the mean rate from its first step to its last.",
     ),
 )
-FORMATS: Mapping[str, Format] = {format.name: format for format in _FORMATS}
+FORMATS: Mapping[str, LogFormat] = {format.name: format for format in _FORMATS}

@@ -16,6 +16,7 @@ from rnn_scaling.records.importers import rates
 from rnn_scaling.records.importers.rank_tags import Ranks
 from rnn_scaling.records.importers.reading import (
     ImportedRun,
+    LogFormat,
     LogLine,
     Problems,
     Reading,
@@ -92,12 +93,11 @@ class _Run:
         return next(iter(self.steps.values()))[0]
 
 
-class Gnmt:
+class Gnmt(LogFormat):
     """The format; see `reading`."""
 
     name = NAME
     has_rates = True
-    counts_steps = False
 
     def detect(self, text: str) -> bool:
         """Return whether a text has a TRAIN line."""

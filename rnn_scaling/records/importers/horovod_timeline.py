@@ -12,6 +12,7 @@ from typing import Any
 
 from rnn_scaling.records.importers.json_stream import JsonFault, items
 from rnn_scaling.records.importers.reading import (
+    LogFormat,
     Problems,
     Reading,
     Terms,
@@ -65,12 +66,10 @@ class _Rank:
     late: float = 0.0
 
 
-class HorovodTimeline:
+class HorovodTimeline(LogFormat):
     """The format; see `reading`."""
 
     name = FORMAT
-    has_rates = False
-    counts_steps = False
 
     def detect(self, text: str) -> bool:
         """Return whether a text begins a list of events."""

@@ -13,6 +13,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from rnn_scaling.records.importers.reading import (
     Finding,
     FindingKind,
+    LogFormat,
     Problems,
     Reading,
     Terms,
@@ -64,12 +65,10 @@ class _Heading:
     num_rows: int = 0
 
 
-class BandwidthTest:
+class BandwidthTest(LogFormat):
     """Copies from host to device, from device to host and within the device."""
 
     name = "bandwidth_test"
-    has_rates = False
-    counts_steps = False
 
     def detect(self, text: str) -> bool:
         """Return whether a text has the title of the program or of its numbers."""
@@ -175,12 +174,10 @@ class _Matrix:
         }
 
 
-class PeerToPeer:
+class PeerToPeer(LogFormat):
     """Bandwidth and latency between every two GPUs."""
 
     name = "p2p_bandwidth_latency"
-    has_rates = False
-    counts_steps = False
 
     def detect(self, text: str) -> bool:
         """Return whether a text has the title of the program or of a matrix."""

@@ -19,6 +19,7 @@ from rnn_scaling.records.importers.reading import (
     FindingKind,
     ImportedRun,
     LineError,
+    LogFormat,
     Problems,
     Reading,
     Terms,
@@ -128,12 +129,11 @@ class _Run:
         return (self.stop - self.start) / 1e3
 
 
-class Mlperf:
+class Mlperf(LogFormat):
     """The log of one or more runs; see `reading`."""
 
     name = "mlperf"
     has_rates = True
-    counts_steps = False
 
     def detect(self, text: str) -> bool:
         """Return whether a text has an event."""
@@ -186,12 +186,10 @@ class Mlperf:
         )
 
 
-class MlperfSystem:
+class MlperfSystem(LogFormat):
     """The description of a system."""
 
     name = "mlperf_system"
-    has_rates = False
-    counts_steps = False
 
     def detect(self, text: str) -> bool:
         """Return whether a text has the keys of a description."""

@@ -18,6 +18,7 @@ from typing import Any
 
 from rnn_scaling.records.importers.json_stream import JsonFault, items
 from rnn_scaling.records.importers.reading import (
+    LogFormat,
     Problems,
     Reading,
     Terms,
@@ -186,12 +187,10 @@ class _Run:
         return max((error for error in errors if error is not None), default=None)
 
 
-class NcclText:
+class NcclText(LogFormat):
     """The text output; see `reading`."""
 
     name = "nccl_tests"
-    has_rates = False
-    counts_steps = False
 
     def detect(self, text: str) -> bool:
         """Return whether a text has the head of the program or of its table."""
@@ -222,12 +221,10 @@ class NcclText:
         return _finish(self.name, rows, notes, problems)
 
 
-class NcclJson:
+class NcclJson(LogFormat):
     """The file of `-J`: the numbers of the text output, unrounded."""
 
     name = "nccl_tests_json"
-    has_rates = False
-    counts_steps = False
 
     def detect(self, text: str) -> bool:
         """Return whether a text begins with a version and the program's arguments."""
@@ -272,12 +269,10 @@ class NcclJson:
         return _finish(self.name, rows, [*_time_notes([]), *notes], problems)
 
 
-class RcclJson:
+class RcclJson(LogFormat):
     """The file of `-Z json -x FILE` of rccl-tests: one object per size and place."""
 
     name = "rccl_tests_json"
-    has_rates = False
-    counts_steps = False
 
     def detect(self, text: str) -> bool:
         """Return whether a text has an object of a result."""

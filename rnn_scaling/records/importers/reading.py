@@ -15,12 +15,13 @@ is not in the options of the record. A sweep of somebody's program and `import_l
 both read through `importing.py`.
 """
 
+import abc
 import dataclasses
 import enum
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from rnn_scaling.config.naming import TRAINER
 from rnn_scaling.records import printed_number
@@ -174,20 +175,6 @@ class Seen(NamedTuple):
     rate: float | None  # items/s; None if not known
 
 
-class SteadyState(Protocol):
-    """The part of `analysis.steady_state.SteadyState` that start-up is found with."""
-
-    @property
-    def kind(self) -> str:
-        """ "no steady state" if no level holds."""
-        ...
-
-    @property
-    def start(self) -> int | None:
-        """First steady line."""
-        ...
-
-
 @dataclasses.dataclass(frozen=True)
 class Terms:
     """How a log is read."""
@@ -207,7 +194,23 @@ class Terms:
     launch_s: float = 0.0  # of these, the duration of a program that does nothing
     # `analysis.steady_state.analyse`, of seconds per item and a warm-up; None: only
     # lines at the start that take clearly longer are start-up.
-    find_steady_state: Callable[..., SteadyState] | None = None
+    find_steady_state: Callable[..., Any] | None = None
+
+
+class LogFormat(abc.ABC):
+    """A format of logs."""
+
+    name: str  # as users choose it
+    has_rates = False  # of a training run, so that a sweep can read it
+    counts_steps = False  # a progress bar, whose rates are steps/s
+
+    @abc.abstractmethod
+    def detect(self, text: str) -> bool:
+        """Return whether a piece of a file is of this format."""
+
+    @abc.abstractmethod
+    def read(self, lines: Iterable[str], terms: Terms) -> Reading:
+        """Return everything that the lines say; raises LineError if it is nothing."""
 
 
 class Problems:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from rnn_scaling.records.importers.reading import (
+    LogFormat,
     Problems,
     Reading,
     Terms,
@@ -29,12 +30,10 @@ class _Matrix:
     rows: dict[str, topology.MatrixRow] = dataclasses.field(default_factory=dict)
 
 
-class TopologyMatrix:
+class TopologyMatrix(LogFormat):
     """The format; see `reading`."""
 
     name = FORMAT
-    has_rates = False
-    counts_steps = False
 
     def detect(self, text: str) -> bool:
         """Return whether a text has a header of devices with a row of its first GPU."""

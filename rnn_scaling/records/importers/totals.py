@@ -16,6 +16,7 @@ from rnn_scaling.records.importers.reading import (
     MAX_ROWS,
     PIECE,
     ImportedRun,
+    LogFormat,
     LogLine,
     Problems,
     Reading,
@@ -85,7 +86,7 @@ class Settings:
 
 
 @dataclasses.dataclass(frozen=True)
-class TotalsFormat:
+class TotalsFormat(LogFormat):
     """A format with one printed rate per run.
 
     Groups of the patterns are rate, step, num_devices, batch_size and others that are
@@ -113,7 +114,6 @@ class TotalsFormat:
     unread: str = ""  # a text of lines that have a rate, whatever is around it
     separate: str = ""  # note if several runs have the same settings
     has_rates = True
-    counts_steps = False
 
     def detect(self, text: str) -> bool:
         """Return whether a text has a line of this format."""

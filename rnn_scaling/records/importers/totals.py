@@ -107,7 +107,7 @@ class TotalsFormat(LogFormat):
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
     header: str = ""  # the only line that a total may follow
     loss: str = ""  # pattern of a printed loss; groups step and loss
-    # The rate of a run that was cut short, None if it has none, and the reason.
+    # The rate of a run that was cut short, None if it has none, and its last step.
     cut_rate: Callable[[Stream, Description], tuple[Printed | None, str]] | None = None
     # Contradictions between a total and what else the log says.
     faults: Callable[[Mapping[str, str], Printed, int], list[str]] | None = None
@@ -216,7 +216,8 @@ class _Reader:
             self.problems.add(stream.line, str(e), "bad number")
             return
         rate, reason = self.format.cut_rate(stream, description)
-        self.problems.add(stream.line, reason, "cut short")
+        missing = f"no '{self.format.rate_meaning}' follows {reason}"
+        self.problems.add(stream.line, missing, "cut short")
         self.cut.append(self._run(stream, description, rate, stream.settings))
 
     def _take_setting(self, line: LogLine, stream: Stream, form: Settings) -> None:
@@ -368,7 +369,7 @@ def mean_of_steps(
     rates = _rates(stream)
     mean = devices * statistics.fmean(rates)
     reason = (
-        f"no total follows iteration {len(rates)}: the run is cut short; its rate is "
+        f"iteration {len(rates)}: the run is cut short; its rate is "
         f"{devices} * the mean of {len(rates)} iterations"
     )
     # The iterations were printed to 0.1; so is their mean.
@@ -383,7 +384,7 @@ def last_step(stream: Stream, description: Description) -> tuple[Printed | None,
     if description.workers > 1:
         reason = "its rate is one worker's, so the run has no rate"
         rate = None
-    return rate, f"no total follows step {step['step']}: the run is cut short; {reason}"
+    return rate, f"step {step['step']}: the run is cut short; {reason}"
 
 
 def _rates(stream: Stream) -> list[float]:

@@ -209,9 +209,14 @@ def _from_smallest(series: Sequence[Row]) -> list[Statement]:
 
 
 def _is_lent(row: Row) -> bool:
-    return (
-        row.one_device is not None and row.one_device.config.keys() != row.config.keys()
-    )
+    one = row.one_device
+    return one is not None and _exchange(one) != _exchange(row)
+
+
+def _exchange(row: Row) -> dict[str, Any]:
+    """Return the options that say how values are exchanged."""
+    options = row.config.items()
+    return {name: value for name, value in options if _EXCHANGE.search(name)}
 
 
 def _label(row: Row) -> str:

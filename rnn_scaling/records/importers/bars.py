@@ -145,7 +145,7 @@ class Bar(LogFormat):
         record = run_record(
             self.name,
             {},
-            "" if terms.items_per_step else "steps",
+            terms.unit or ("" if terms.items_per_step else "steps"),
             found.rate,
             batches=found.batches,
             rounding=min(found.rounding, rates.MOST_ERROR),

@@ -78,7 +78,7 @@ _FORMATS: tuple[LogFormat, ...] = (
         total=r"total images/sec: (?P<rate>\S+)",
         rate_meaning="total images/sec",
         settings=Settings(
-            r"(?:(?P<name>[A-Za-z][\w ]{1,30}):\s+|\s+(?=\S+ per device\s*$))"
+            r"(?:(?P<name>[A-Za-z][\w ]{1,30}):\s+|\s*(?=\S+ per device\s*$))"
             r"(?P<value>\S.*?)(?: per device)?\s*$",
             known=frozenset(
                 (

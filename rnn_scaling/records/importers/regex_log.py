@@ -146,7 +146,7 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
     record = run_record(
         REGEX + pattern,
         {},
-        _unit(training),
+        terms.unit or _unit(training),
         reading.rate,
         batches=reading.batches,
         rounding=reading.rounding,

@@ -171,7 +171,11 @@ class _Reader:
         if form.header:
             self._take_below_header(line, stream, text)
         elif match := re.fullmatch(form.total, text):
-            self._add_total(line, stream, match)
+            try:
+                self._add_total(line, stream, match)
+            finally:
+                stream.is_done = True
+                stream.steps = []
         elif form.step and (match := re.fullmatch(form.step, text)):
             positive(match["rate"], form.rate_meaning)
             if len(stream.steps) < MAX_ROWS:
@@ -266,13 +270,12 @@ class _Reader:
                 self.problems.add(line.number, fault, fault[:15])
         stream.line = line.number
         run = self._run(stream, description, rate, said)
-        # Without tags a new heading is a new run of programs of which only rank 0 prints.
-        number = self._num_runs if line.rank is None else 0
+        # Without tags a new heading is a new run, unless every rank prints a header.
+        has_header = form.settings is not None and bool(form.settings.header_end)
+        number = 0 if has_header or line.rank is not None else self._num_runs
         settings = {**stream.command, **stream.settings}
         key = (tuple(sorted(settings.items())), devices, number)
         self.totals.append(_Total(line, key, description.workers, rate.value, run))
-        stream.is_done = True
-        stream.steps = []
 
     def _run(
         self,
@@ -290,7 +293,9 @@ class _Reader:
         for name, title in form.columns.items():
             cell = printed_number.parse(texts.get(name, ""))
             # The trainer of the seed prints 1.00 for any number of GPUs.
-            is_default = name == "speedup" and texts[name] == "1.00" and devices != 1
+            is_default = (
+                name == "speedup" and texts.get(name) == "1.00" and devices != 1
+            )
             if cell is not None and not is_default:
                 extra[title] = cell
         rounding = 0.5 * rate.step / rate.value + SLACK if rate else 0.0

@@ -9,7 +9,7 @@ import pytest
 from rnn_scaling.commands import import_log
 from rnn_scaling.records.importers import nccl_tests
 from rnn_scaling.records.importers.formats import FORMATS
-from rnn_scaling.records.importers.reading import FindingKind, printed
+from rnn_scaling.records.importers.reading import FindingKind
 from tests.support import log_samples
 from tests.support.log_samples import parse
 from tests.support.paths import GOLDEN
@@ -45,13 +45,12 @@ def operations(text):
     """Return the operations in the table and those that remain possible."""
     log = parse("nccl_tests", text)
     assert not log.problems
-    rows = [
-        nccl_tests.Measurement(
-            0, "", row[1], row[2], row[3], *row[4:8],
-            *(printed(str(number), "") for number in row[8:11]), row[11],
-        )
-        for row in log.tables[0].rows
-    ]  # fmt: skip
+    names = ("size", "count", "type", "redop", "root")
+    rows = []
+    for cells in log.tables[0].rows:
+        values = dict(zip(names, cells[2:7]))
+        values |= zip(("time", "algbw", "busbw"), map(str, cells[8:11]))
+        rows.append(nccl_tests.Measurement(0, "", cells[1], cells[7], values))
     return set(log.tables[0].column("Operation")), nccl_tests.possible_operations(rows)
 
 

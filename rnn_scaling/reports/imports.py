@@ -203,7 +203,7 @@ def _from_smallest(series: Sequence[Row]) -> list[Statement]:
         "first": first.num_devices,
         "last": last.num_devices,
         "speedup": speedup.value,
-        "share": speedup.value * first.num_devices / last.num_devices,
+        "percent": 100 * speedup.value * first.num_devices / last.num_devices,
     }
     return [Statement("import-from-smallest", _label(first), values)]
 

@@ -101,7 +101,7 @@ def test_without_one_device_the_speedup_is_that_from_the_fewest():
     assert found.kind == "import-from-smallest"
     assert (found.values["first"], found.values["last"]) == (8, 16)
     assert found.values["speedup"] == pytest.approx(1.91)
-    assert found.values["share"] == pytest.approx(0.955)
+    assert found.values["percent"] == pytest.approx(95.5)
 
 
 def test_the_audit_compares_runs_of_the_same_work():

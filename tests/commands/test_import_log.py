@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import errno
 import json
 import os
@@ -50,20 +49,6 @@ def test_one_table_of_rates_from_several_files(folder, capsys, is_golden):
     status, out, err = run(capsys, *files)
     assert (status, err) == (0, [])
     assert is_golden("import_log.md", out)
-
-
-def test_speedup_needs_the_same_settings_and_batch(folder, capsys):
-    one = log_samples.horovod_synthetic(1)
-    write(folder, "1.log", one.replace("Batch size: 32", "Batch size: 64"))
-    write(folder, "2.log", one.replace("resnet50", "vgg19"))
-    write(folder, "4.log", log_samples.horovod_synthetic(4))
-    _, out, _ = run(capsys, "4.log", "2.log", "1.log", "--output=csv")
-    table = list(csv.DictReader(out.splitlines()[1:5]))
-    assert {row["File"]: row["Speedup"] for row in table} == {
-        "1.log:9": "1.0",
-        "2.log:9": "1.0",
-        "4.log:9": "",
-    }
 
 
 def test_json_has_every_log_with_its_notes_and_problems(folder, capsys):

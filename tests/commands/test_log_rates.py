@@ -140,13 +140,6 @@ def test_all_lines_of_a_run_that_becomes_slower_count(tmp_path):
     assert finding.other == pytest.approx(71, rel=0.01)
 
 
-def test_steady_lines_all_count(tmp_path):
-    text = "".join(f"rate {100 + index % 3}\n" for index in range(60))
-    reading = read(tmp_path, text, RATE)
-    mean = 3 / (1 / 100 + 1 / 101 + 1 / 102)
-    assert reading.rate == pytest.approx(mean, rel=1e-3) and not reading.findings
-
-
 def running_averages(start_s, step_s, ends):
     """Rates that a program prints after some steps, one item each."""
     return [end / (start_s + end * step_s) for end in ends]
@@ -168,6 +161,27 @@ def test_running_averages_give_the_rate_between_the_lines(
     assert kinds_of(reading) == {Kind.RUNNING_AVERAGE}
 
 
+@pytest.mark.parametrize("has_steps", [False, True])
+def test_averages_that_restart_in_each_epoch_give_the_rate_between_lines(
+    tmp_path, has_steps
+):
+    text = ""
+    for epoch in range(3):
+        ends = range(100, 900, 100)
+        for end, rate in zip(ends, running_averages(2.0, 0.001, ends)):
+            step = f"step {end} " if has_steps else ""
+            text += f"epoch {epoch} {step}rate {rate:.3f}\n"
+    pattern = r"regex:(?:step (?P<step>\d+) )?rate (?P<rate>{number})"
+    reading = read(tmp_path, text, pattern if has_steps else RATE)
+    assert reading.rate == pytest.approx(1000, rel=0.002)
+    assert kinds_of(reading) == {Kind.RUNNING_AVERAGE}
+
+
+def test_a_sum_without_the_tag_of_a_rank_is_said(tmp_path):
+    reading = read(tmp_path, "rate 7\nrate 7\n", RATE, ranks=Ranks.SUM)
+    assert reading.rate == 7 and kinds_of(reading) == {Kind.NO_RANKS}
+
+
 def test_rates_that_rise_unlike_an_average_are_only_reported(tmp_path):
     text = "".join(f"rate {rate}\n" for rate in (100, 110, 120, 130, 140, 150))
     reading = read(tmp_path, text, RATE)
@@ -184,12 +198,6 @@ def test_a_warm_up_that_approaches_a_rate_is_no_running_average(
     reading = read(tmp_path, text, RATE)
     assert reading.rate < 1000 and Kind.RUNNING_AVERAGE not in kinds_of(reading)
     assert kinds_of(reading) & {Kind.RISING, Kind.START_UP}
-
-
-def test_rates_of_a_few_rising_averages(tmp_path):
-    text = "".join(f"rate {rate}\n" for rate in (9000, 17000, 24000, 30000))
-    reading = read(tmp_path, text, RATE)
-    assert reading.rate > 100_000 and kinds_of(reading) == {Kind.RUNNING_AVERAGE}
 
 
 LINES_OF_RANKS = [
@@ -219,16 +227,6 @@ def test_tags_of_any_number_of_ranks(tmp_path, tag, count):
     total = read(tmp_path, text, RATE, ranks=Ranks.SUM)
     assert total.rate == pytest.approx(sum(100 + rank for rank in range(count)))
     assert kinds_of(total) == {Kind.SUM_OF_RANKS}
-
-
-def test_lines_of_one_step_weigh_the_same(tmp_path):
-    text = "".join(
-        f"step {step} rate {rate}\n"
-        for step in range(10, 200, 10)
-        for rate in (50, 100)
-    )
-    pattern = r"regex:step (?P<step>\d+) rate (?P<rate>{number})"
-    assert read(tmp_path, text, pattern, warmup=0).rate == pytest.approx(200 / 3)
 
 
 def test_items_of_ranks_are_added_and_times_are_not(tmp_path):

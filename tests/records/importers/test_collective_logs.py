@@ -150,25 +150,9 @@ def test_an_operation_follows_from_the_factor_and_the_columns(
     assert in_table == ({possible[0]} if len(possible) == 1 else {None})
 
 
-def test_operations_that_remain_possible_are_named():
-    log = parse("nccl_tests", log_of(0.875, 8, "none"))
-    (note,) = (note for note in log.notes if "does not name the operation" in note)
-    assert "all_gather" in note
-    assert "alltoall" in note
-    assert "broadcast" not in note
-
-
 def test_a_named_operation_is_kept():
     log = parse("nccl_tests", "# nccl reduce_scatter_perf\n" + log_of(0.875, 8, "none"))
     assert set(log.tables[0].column("Operation")) == {"reduce_scatter"}
-
-
-def test_each_run_of_a_log_has_its_own_operation():
-    text = log_of(1.75, 8) + log_of(0.875, 8)
-    assert parse("nccl_tests", text).tables[0].column("Operation") == (
-        *["all_reduce"] * 2,
-        *["reduce_scatter"] * 2,
-    )
 
 
 def test_each_table_of_a_log_has_its_own_operation():

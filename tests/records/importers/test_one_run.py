@@ -165,17 +165,6 @@ def test_matches_are_batches_of_as_many_steps_as_there_were(tmp_path):
     )
 
 
-def test_of_several_ranks_one_counts(tmp_path):
-    text = "".join(
-        f"[1,{rank}]<stdout>:step {step} ms {rank + 4}\n"
-        for step in (1, 2, 3)
-        for rank in (0, 1)
-    )
-    assert read(tmp_path, text, MS, items_per_step=1.0).seconds == pytest.approx(
-        (0.004,) * 3
-    )
-
-
 @pytest.mark.parametrize("tag", ["{}: ", "[{}] "])
 def test_a_number_before_a_line_is_a_rank_only_where_a_rank_can_have_it(tmp_path, tag):
     def rate(numbers, rates, pattern="", num_devices=2):

@@ -154,15 +154,6 @@ def test_nccl_tests_of_an_old_release():
     assert any("before June 2020" in problem.reason for problem in log.problems)
 
 
-def test_nccl_tests_built_without_mpi():
-    lines = log_samples.NCCL_TESTS.splitlines(keepends=True)
-    doubled = "".join(line * (2 if "Rank" in line else 1) for line in lines)
-    assert any(
-        "programs built without MPI=1" in note
-        for note in parse("nccl_tests", doubled).notes
-    )
-
-
 def test_nccl_tests_with_a_time_stamp_and_iterations():
     text = log_samples.NCCL_TESTS
     text = text.replace("#wrong \n", "#wrong timestamp\n")
@@ -474,16 +465,6 @@ def test_topo():
         ("SYS", "{0, 1, 2, 3}"),
     )
     assert legend.rows[0] == ("X", "Self") and legend.rows[-1] == ("NIC0", "mlx5_0")
-
-
-def test_topo_legend_is_below_its_heading_only():
-    text = log_samples.TOPO.replace(
-        "Legend:", "NOTE: a line of another program\nLegend:", 1
-    )
-    assert (
-        parse("nvidia_smi_topo", text).tables[2].rows
-        == parse("nvidia_smi_topo", log_samples.TOPO).tables[2].rows
-    )
 
 
 def test_topo_of_the_spreadsheet_kind_with_spaces():

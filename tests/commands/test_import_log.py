@@ -209,9 +209,7 @@ def test_a_saved_log_is_read_by_the_pattern_of_a_sweep(folder, capsys):
     assert rate["rate"] == pytest.approx(58_600, rel=1e-3)
     bad = write(folder, "b.log", "wps 0\nwps 0\nwps 0\n")
     status, _, (line,) = run(capsys, bad, *words)
-    assert status == 1 and line.startswith(
-        "error: b.log: line 1 of its output: rate is 0"
-    )
+    assert status == 1 and line.startswith("error: b.log:1: rate is 0")
 
 
 def test_imported_runs_are_written_as_records(folder, capsys):

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.analysis.audit import auditing
-from rnn_scaling.analysis.audit import tables as audit_tables
 from rnn_scaling.analysis.audit.finding import Finding as AuditFinding
 from rnn_scaling.analysis.confidence import Interval, ratio
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP, Metric
@@ -24,6 +23,7 @@ from rnn_scaling.records.importers import mlperf
 from rnn_scaling.records.importers.reading import ImportedRun, Reading
 from rnn_scaling.records.printed_number import Printed
 from rnn_scaling.records.record import RecordError, from_json, write
+from rnn_scaling.records.tables import table as audit_tables
 from rnn_scaling.reports import log_findings, table
 from rnn_scaling.reports.numbers import has_interval
 from rnn_scaling.reports.wording import sentence

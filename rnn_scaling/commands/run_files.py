@@ -1,4 +1,4 @@
-"""The files that a run of the trainer writes, as observers of the run."""
+"""What a run of the trainer writes and prints, as observers of the run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config.run_options import OutputOptions
 from rnn_scaling.records import record as records
 from rnn_scaling.reports import mlperf_log
+from rnn_scaling.reports.wording import sentence
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.output_files import RECORD_IN_LOG_DIR, write_text
 from rnn_scaling.training.observers import Batch, Observer, OutputError, RunView
@@ -42,6 +44,14 @@ class RecordFiles(Observer):
             except OSError as e:
                 flag = f"--mlperf_log={output.mlperf_log}"
                 raise OutputError(flag, e.strerror or str(e), "log") from e
+
+
+class Notices(Observer):
+    """Prints what a person should know about a run to stderr."""
+
+    def notice(self, statement: Statement) -> None:
+        tell = entry.warn if statement.kind.startswith("warn-") else entry.note
+        tell(sentence(statement))
 
 
 class EventFiles(Observer):

@@ -48,10 +48,12 @@ def main(words: Sequence[str]) -> int:
         config, launch = configuration(words)
         _keep_memory(config)
         if config.frameworks.framework != naming.OURS:
-            from rnn_scaling.commands.run_files import RecordFiles
+            from rnn_scaling.commands.run_files import Notices, RecordFiles
             from rnn_scaling.frameworks import starting
+            from rnn_scaling.training.observers import Observers
 
-            return starting.run(config, RecordFiles(config.output), _STARTED)
+            observers = Observers([RecordFiles(config.output), Notices()])
+            return starting.run(config, observers, _STARTED)
         return measure(config, launch)
     except ClusterError as e:
         return entry.fail(str(e), status=entry.EXIT_USAGE)
@@ -78,11 +80,12 @@ def _is_first(launch: Launch | None) -> bool:
 
 def _observers(config: RunConfig, launch: Launch | None) -> Iterator[Observer]:
     """Yield what follows a run; each of them loads TensorFlow only when it begins."""
-    from rnn_scaling.commands.run_files import EventFiles, RecordFiles
+    from rnn_scaling.commands.run_files import EventFiles, Notices, RecordFiles
     from rnn_scaling.inspection.step_inspection import StepInspection
     from rnn_scaling.training.progress import ProgressLine
 
     yield RecordFiles(config.output)
+    yield Notices()
     yield ProgressLine()
     if config.output.log_dir and _is_first(launch):
         yield EventFiles(config.output.log_dir)

@@ -83,7 +83,7 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
             from rnn_scaling.commands.train import configuration
 
             config, launch = configuration(words, defaults)
-        from rnn_scaling.commands.run_files import RecordFiles
+        from rnn_scaling.commands.run_files import Notices, RecordFiles
         from rnn_scaling.training import run as training
         from rnn_scaling.verification import session
 
@@ -91,9 +91,9 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
             config = dataclasses.replace(
                 config, output=dataclasses.replace(config.output, trace_batches=1)
             )
-        record_files = RecordFiles(training.config_of_rank(config, launch).output)
+        files = RecordFiles(training.config_of_rank(config, launch).output)
         check_step = _check_step if options.machine else None
-        return session.verify(config, launch, record_files, _STARTED, check_step)
+        return session.verify(config, launch, [files, Notices()], _STARTED, check_step)
     except ClusterError as e:
         return entry.fail(str(e), status=entry.EXIT_USAGE)
 

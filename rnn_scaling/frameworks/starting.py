@@ -29,13 +29,13 @@ _LAUNCHER = (
 )
 
 
-def run(config: RunConfig, record_files: Observer, started: float) -> int:
+def run(config: RunConfig, observer: Observer, started: float) -> int:
     """Hands the run over and does not return, unless it fails before: then the exit status.
 
-    record_files: writes the record. started: `time.perf_counter()` when the program started.
+    observer: writes the record and prints notices. started: `time.perf_counter()` when the program started.
     """
     try:
-        return _Handover(config, record_files, started).run().exit_status
+        return _Handover(config, observer, started).run().exit_status
     except training.NotStartedError as e:
         return entry.fail(str(e), status=entry.EXIT_USAGE)
 
@@ -43,10 +43,8 @@ def run(config: RunConfig, record_files: Observer, started: float) -> int:
 class _Handover(training.Run):
     """A run up to the moment in which the framework takes its process over."""
 
-    def __init__(
-        self, config: RunConfig, record_files: Observer, started: float
-    ) -> None:
-        super().__init__(config, None, record_files, started)
+    def __init__(self, config: RunConfig, observer: Observer, started: float) -> None:
+        super().__init__(config, None, observer, started)
         self._started = started
         self._had_level = LEVEL_VARIABLE in os.environ
 

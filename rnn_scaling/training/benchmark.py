@@ -3,12 +3,13 @@
 import dataclasses
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config import all_reduce_spec, learning_rate, registry
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.data.source import Feed
@@ -16,7 +17,6 @@ from rnn_scaling.models import decoding, workloads
 from rnn_scaling.models.extension import operators
 from rnn_scaling.models.kernels import KERNELS
 from rnn_scaling.models.workload import Workload, first_values
-from rnn_scaling.system import entry
 from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training import optimizers
 from rnn_scaling.training.acceptance import NotFiniteError
@@ -78,15 +78,21 @@ def run(
     step = None
     if engine.devices:
         step = build(config, engine, state)
-        _announce(config, state.resolved)
+        for statement in _announcements(config, state.resolved, engine.transport):
+            observer.notice(statement)
         state.steps, step.num_lost = step.done, lambda: len(cluster.lost())
         saver = Saver(
-            config, state, state.files, cluster if state.clients > 1 else None
+            config,
+            state,
+            state.files,
+            cluster if state.clients > 1 else None,
+            observer,
         )
         saver.agree()
         saver.resume(step)
         _train(config, step, state, cluster, Observers([observer, saver]), engine)
-        _end(step)
+        for statement in _surplus(step):
+            observer.notice(statement)
         state.skipped_updates = step.skipped_updates()
         observer.finish()
         state.keep_memory(peak_device_bytes(engine))
@@ -119,44 +125,41 @@ def _start(config: RunConfig, state: RunState, cluster: Alone) -> Engine:
     )
 
 
-def _end(step: TrainStep) -> None:
-    """Lets the last steps end, and says where updates and steps do not match."""
+def _surplus(step: TrainStep) -> Iterator[Statement]:
+    """Let the last steps end; yield a warning if updates and steps do not match."""
     surplus = step.end()
     if surplus > 0:
-        entry.warn(
-            f"the servers counted {len(step.done) + surplus} updates for {len(step.done)} steps: what a lost worker "
-            "had sent stays there, and another ran its step again"
-        )
+        steps = len(step.done)
+        values = {"updates": steps + surplus, "steps": steps}
+        yield Statement("warn-surplus-updates", values=values)
 
 
-def _announce(config: RunConfig, resolved: dict[str, Any]) -> None:
-    """Says on stderr what really runs where that is not what the flags' words say."""
-    kernel, ran = (
-        KERNELS[str(config.model.encoder_type)],
-        resolved.get("encoder_kernel"),
-    )
-    if ran and kernel.cpu != kernel.gpu and resolved["device_type"] == "CPU":
-        entry.note(f"{config.model.encoder_type} is {ran} here: cuDNN needs a GPU")
-    if (
-        resolved["device_type"] == "CPU"
-        and not resolved["onednn"]
-        and ONEDNN_VARIABLE not in os.environ
-    ):
-        entry.note(
-            f"oneDNN is off by default on this processor; {ONEDNN_VARIABLE}=1 may be faster"
-        )
+def _announcements(
+    config: RunConfig, resolved: dict[str, Any], transport: str = ""
+) -> Iterator[Statement]:
+    """Yield what runs if the words of the flags do not say it."""
+    encoder = str(config.model.encoder_type)
+    kernel = KERNELS[encoder]
+    ran = resolved.get("encoder_kernel")
+    on_cpus = resolved["device_type"] == "CPU"
+    if transport:
+        yield Statement("run-horovod", values={"transport": transport})
+    if ran and kernel.cpu != kernel.gpu and on_cpus:
+        yield Statement("run-kernel", values={"encoder": encoder, "kernel": ran})
+    if on_cpus and not resolved["onednn"] and ONEDNN_VARIABLE not in os.environ:
+        yield Statement("run-without-onednn", values={"variable": ONEDNN_VARIABLE})
     if config.update.all_reduce_spec == all_reduce_spec.AUTO and resolved["all_reduce"]:
         segments = [
             all_reduce_spec.SpecSegment(**segment) for segment in resolved["all_reduce"]
         ]
-        entry.note(f"all-reduce auto is {all_reduce_spec.format(segments)} here")
-    mode, source = config.update.variable_update, config.data.data_source
+        spec = all_reduce_spec.format(segments)
+        yield Statement("run-all-reduce", values={"spec": spec})
+    source = config.data.data_source
     if config.mode.cuts_global_batch and not registry.reads(
         registry.DATA_SOURCES, source, "prefetch_data_to_device"
     ):
-        entry.note(
-            f"--data_source={source} draws on the host here, which hands the batch out with {mode}"
-        )
+        values = {"source": source, "mode": config.update.variable_update}
+        yield Statement("run-draws-on-host", values=values)
 
 
 def build(
@@ -309,6 +312,8 @@ def _train(
     stands still.
     """
     ending = Ending(config, state)
+    for statement in ending.before():
+        observer.notice(statement)
     # The load while other ranks still build says nothing about the batches.
     cluster.barrier(clusters.BUILT)
     timer = state.timer
@@ -340,12 +345,14 @@ def _train(
                 _resume(timer, step)
         state.energy.stop()
         state.ended_by = reason
-        ending.tell(reason)
+        for statement in ending.after(reason):
+            observer.notice(statement)
         cluster.barrier(clusters.MEASURED)
         observer.measured()
     finally:
         observer.end()
-        state.stop_watching()
+        for line in state.stop_watching():
+            observer.notice(Statement("warn-clocks", values={"text": line}))
 
 
 def _resume(timer: StepTimer, step: TrainStep) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.models.workload import VariableSpec
 from rnn_scaling.records.decoding import encode
@@ -126,11 +127,13 @@ class Saver(Observer):
         state: RunState,
         files: Sequence[str],
         cluster: Alone | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self._config = config
         self._state = state
         self._files = files
         self._cluster = cluster or Alone()
+        self._observer = observer or Observer()
         self._step: Any = None
         self._directory = config.output.checkpoint_dir if config.model.trains else ""
         self._every = config.output.save_every
@@ -158,14 +161,14 @@ class Saver(Observer):
         if lacking := forgotten(step):
             raise ValueError(f"the checkpoint would lack {', '.join(lacking)}")
         if problem := self._write(done, columns, step):
-            last = (
-                f"the last checkpoint is from batch {self._saved}"
-                if self._saved
-                else "there is none before it"
-            )
-            entry.warn(
-                f"--checkpoint_dir={self._directory}: {problem}; batch {done} was not saved, {last}; the run goes on"
-            )
+            kind = "warn-checkpoint" if self._saved else "warn-first-checkpoint"
+            values = {
+                "folder": self._directory,
+                "problem": problem,
+                "batch": done,
+                "saved": self._saved,
+            }
+            self._observer.notice(Statement(kind, values=values))
         else:
             self._saved = done
 
@@ -231,9 +234,8 @@ class Saver(Observer):
         except (tf.errors.OpError, AssertionError, ValueError) as e:
             raise checkpoint_folder.damaged(checkpoint.folder, e) from None
         state.has_resumed(checkpoint.batches)
-        entry.note(
-            f"resumed after batch {checkpoint.batches}, from {checkpoint.folder}"
-        )
+        values = {"batch": checkpoint.batches, "folder": str(checkpoint.folder)}
+        self._observer.notice(Statement("run-resumed", values=values))
 
 
 def _problem(do: Callable[..., None], *args: Any) -> str:

@@ -1,17 +1,17 @@
 """After which batch a run ends, and why: batches, passes over the data, a known rate, or a target."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 from rnn_scaling.analysis.learning import ACCURACY, LOSS, WINDOW_BATCHES, Target
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steady_state import UntilKnown
 from rnn_scaling.config.conditions import is_read
 from rnn_scaling.config.registry import TEXT_FILES
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.config.spelling import spell
 from rnn_scaling.data import corpus, image_files
-from rnn_scaling.system import entry
 from rnn_scaling.training.checkpoint_folder import CheckpointError, most_batches
 from rnn_scaling.training.state import RunState
 
@@ -45,10 +45,6 @@ class Ending:
                 f"{spell(self._limit, getattr(self._measure, self._limit))} ends with batch {self.max_batches}; "
                 "raise it, or give another folder"
             )
-        if done == self.max_batches:
-            entry.warn(
-                f"batch {done} was the last: nothing is trained, and what follows was measured then"
-            )
 
     def reason(self, resume: Callable[[], None]) -> str:
         """The option that ends the run now; empty: it goes on. `resume` ends a look at the times."""
@@ -72,13 +68,19 @@ class Ending:
             resume()
         return ""
 
-    def tell(self, reason: str) -> None:
-        """Says of each target whether it ended the run."""
+    def before(self) -> Iterator[Statement]:
+        """Yield a warning if no batch is left to train."""
+        done = len(self._state.timer.step_s)
+        if done == self.max_batches:
+            yield Statement("warn-nothing-trained", values={"batch": done})
+
+    def after(self, reason: str) -> Iterator[Statement]:
+        """Yield for each target whether it ended the run."""
         for name, target in self._targets.items():
-            was = "was" if name == reason else "was not"
-            entry.note(
-                f"--{name}={target.value:g} {was} reached in {len(self._state.timer.step_s)} batches"
-            )
+            kind = "run-target-reached" if name == reason else "run-target-missed"
+            batches = len(self._state.timer.step_s)
+            values = {"option": name, "value": target.value, "batches": batches}
+            yield Statement(kind, values=values)
 
     def _is_reached(self, target: Target) -> bool:
         """Whether the mean over a window met the target, and has done so since for as many batches."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rnn_scaling.analysis.statements import Statement
     from rnn_scaling.config.run_config import RunConfig
     from rnn_scaling.records.record import RunRecord
     from rnn_scaling.training.state import RunState
@@ -82,6 +83,12 @@ class Observer:
     an error or an interruption only `end` follows. `save` may come at any time.
     """
 
+    def notice(self, statement: Statement) -> None:
+        """A person should know this about the run; it may come at any time.
+
+        A statement whose kind begins with `warn-` is a warning.
+        """
+
     def begin(self, run: RunView) -> None:
         """The step is built, and all ranks are about to run the first batch."""
 
@@ -125,6 +132,10 @@ class Observers(Observer):
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = tuple(observers)
+
+    def notice(self, statement: Statement) -> None:
+        for observer in self._observers:
+            observer.notice(statement)
 
     def begin(self, run: RunView) -> None:
         for observer in self._observers:

@@ -8,11 +8,10 @@ from collections.abc import Iterator, Sequence
 from importlib import util
 from importlib.machinery import ModuleSpec, PathFinder
 
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.config.run_config import RunConfig, pool_sizes
 from rnn_scaling.models.workloads import WORKLOADS
-from rnn_scaling.system import entry
-from rnn_scaling.system.files.terminal import counted
 from rnn_scaling.system.machine.cores import (
     available_cores,
     bind_to_cores,
@@ -53,8 +52,19 @@ def loading() -> Iterator[None]:
         gc.enable()
 
 
-def prepare_process(config: RunConfig, state: RunState, launch: Launch | None) -> None:
-    """Cores and thread pools; before TensorFlow loads, since it sizes itself by them. `launch` None: it is alone."""
+def prepare_process(
+    config: RunConfig, state: RunState, launch: Launch | None
+) -> Iterator[Statement]:
+    """Choose cores and thread pools, before TensorFlow sizes itself by them.
+
+    Args:
+      config: The options.
+      state: Receives what was chosen.
+      launch: This process among several, or None for a single process.
+
+    Yields:
+      What a person should know about these choices.
+    """
     cores = available_cores()
     devices, measure = config.devices, config.measure
     resolved = state.resolved
@@ -62,33 +72,41 @@ def prepare_process(config: RunConfig, state: RunState, launch: Launch | None) -
         wanted = devices.num_devices * devices.cpu_cores_per_device
         resolved["oversubscribed"] = wanted > len(cores)
         if resolved["oversubscribed"]:
-            entry.warn(
-                f"{devices.num_devices} devices x {devices.cpu_cores_per_device} cores need {wanted} cores, "
-                f"this machine has {len(cores)}: they share them, and a device is slower than in runs with fewer"
+            yield Statement(
+                "warn-few-cores",
+                values={
+                    "devices": devices.num_devices,
+                    "each": devices.cpu_cores_per_device,
+                    "wanted": wanted,
+                    "cores": len(cores),
+                },
             )
         cores = bind_to_cores(wanted, launch.local_rank if launch else 0)
         if share_a_core(cores):
-            entry.warn(
-                "some cores of this run are hyper-threads of one core: it has less than a core a device"
-            )
+            yield Statement("warn-hyper-threads")
     resolved["cpu_affinity"] = cores
     inter, intra = pool_sizes(config, len(cores))
     if not measure.num_warmup_batches:
-        entry.warn(
-            "--num_warmup_batches=0: the first batch traces and compiles, and its seconds count"
-        )
+        yield Statement("warn-no-warm-up")
     if measure.inter_op_parallelism_threads and inter < devices.num_devices:
-        entry.warn(
-            f"--inter_op_parallelism_threads={inter} is less than the {devices.num_devices} devices: "
-            "towers wait for each other's operators; use 0 or a larger number"
-        )
+        values = {"threads": inter, "devices": devices.num_devices}
+        yield Statement("warn-few-threads", values=values)
     resolved.update(
         inter_op_parallelism_threads=inter, intra_op_parallelism_threads=intra
     )
     workers = config.cluster.num_workers
-    entry.note(
-        f"{f'{workers} workers, each: ' if workers > 1 else ''}{_devices(config)}: {counted(len(cores), 'core')}, "
-        f"{counted(inter, 'inter-op thread')}, {counted(intra, 'intra-op thread')}"
+    num_physical = visible_gpus() if devices.device == "gpu" else 1
+    logical = "logical " if devices.num_devices > num_physical else ""
+    yield Statement(
+        "run-workers" if workers > 1 else "run-devices",
+        values={
+            "workers": workers,
+            "devices": devices.num_devices,
+            "kind": f"{logical}{devices.device.upper()}",
+            "cores": len(cores),
+            "inter": inter,
+            "intra": intra,
+        },
     )
     prepare_cuda_order()
     if WORKLOADS[config.model.model].needs_keras:
@@ -102,13 +120,3 @@ def prepare_process(config: RunConfig, state: RunState, launch: Launch | None) -
         # Auto-clustering leaves the CPU out by default.
         xla_flags = os.environ.get("TF_XLA_FLAGS", "")
         os.environ["TF_XLA_FLAGS"] = f"{xla_flags} --tf_xla_cpu_global_jit".strip()
-
-
-def _devices(config: RunConfig) -> str:
-    devices = config.devices
-    kind, real = (
-        devices.device.upper(),
-        visible_gpus() if devices.device == "gpu" else 1,
-    )
-    logical = "logical " if devices.num_devices > real else ""
-    return counted(devices.num_devices, f"{logical}{kind} device")

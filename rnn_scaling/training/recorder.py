@@ -322,7 +322,7 @@ class Recorder:
         recording, end_s = self.recording, self._timer.since_last()
         if self._display is not None:
             self._display.close()
-        recording.stop_watching()
+        entry.warn(*recording.stop_watching())
         recording.keep_memory(None)
         steps, warmup = len(self.step_s), self._timer.warmup_steps
         if error is None and steps <= warmup:

@@ -22,7 +22,6 @@ from rnn_scaling.records.parts import (
 )
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import WORKER, Workers, join_batches
-from rnn_scaling.system import entry
 from rnn_scaling.system.machine import clock_sampler, peaks
 from rnn_scaling.system.machine.clock_sampler import ClockSampler
 from rnn_scaling.system.machine.energy import EnergyMeter
@@ -122,16 +121,19 @@ class Recording:
         is_alone = max(self.clients, self.flat.get("num_workers") or 1) == 1
         self.energy.find(gpus[: self.flat["num_devices"]] if is_alone else gpus)
 
-    def stop_watching(self) -> None:
-        """Ends that, and says where devices that should be equal were not, or were held down."""
+    def stop_watching(self) -> list[str]:
+        """End that.
+
+        Returns:
+          A line for each device that was slower than its equals, or held down.
+        """
         self.energy.stop()
         if self._meter is not None:
             self.load = self._meter.read()
         if self._sampler is None:
-            return
+            return []
         self._sampler.stop()
-        for caution in clock_cautions(self._clocks()):
-            entry.warn(caution.text)
+        return [caution.text for caution in clock_cautions(self._clocks())]
 
     def load_caution(self) -> str:
         """What others did to the run's cores, where it matters; empty where not."""

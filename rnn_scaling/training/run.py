@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
 from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.config.conditions import is_read
@@ -182,7 +183,7 @@ class Run:
                 self.fail(self._explained(e))
             return
         if change := corpus.change(self._stamps):
-            entry.warn(change)
+            self._notice("warn-changed-data", text=change)
         self._is_recorded = self._save(self._make_record("ok"))
         if not self._inspect(step):
             return
@@ -207,8 +208,13 @@ class Run:
         self._failure = self._own_failure(message)
         self._save(self._make_record("failed", RunError(type=kind, message=message)))
 
+    def _notice(self, kind: str, **values: Any) -> None:
+        self._observer.notice(Statement(kind, values=values))
+
     def _prepare(self) -> None:
-        prepare_process(self.config, self.state, self._launch)
+        choices = prepare_process(self.config, self.state, self._launch)
+        for statement in choices:
+            self._observer.notice(statement)
         self._native_log = NativeLog()
 
     def _load_early(self) -> None:
@@ -245,7 +251,7 @@ class Run:
     def _warn_about_lost_ranks(self) -> None:
         lines = self._cluster.lost()
         for line in lines[self._num_lost_ranks_reported :]:
-            entry.warn(f"{line}; the run goes on without it")
+            self._notice("warn-lost-rank", text=line)
         self._num_lost_ranks_reported = len(lines)
 
     def _cautions(self) -> list[str]:
@@ -287,8 +293,26 @@ class Run:
 
     def _explained(self, error: Exception) -> Exception:
         """Return the error, or the fault of the data that caused it."""
-        reason = corpus.change(self._stamps) or _data_fault(self.config, error)
+        reason = corpus.change(self._stamps) or self._data_fault(error)
         return corpus.DataError(reason) if reason else error
+
+    def _data_fault(self, error: Exception) -> str:
+        """Return the fault of the data that ended the run, or "".
+
+        It is looked for if the error comes from the input pipeline of a source of
+        images.
+        """
+        data = self.config.data
+        module = sys.modules.get(DATA_SOURCES[data.data_source].module)
+        find_fault = getattr(module, "find_fault", None)
+        message = str(error)
+        # TensorFlow quotes a record that is not an Example. It cuts the message at the
+        # first zero byte, and Python cannot read a message that is not UTF-8.
+        is_quoted = isinstance(error, UnicodeDecodeError) or QUOTED_RECORD in message
+        if find_fault is None or not (is_quoted or "IteratorGetNext" in message):
+            return ""
+        self._notice("run-looks-for-record", folder=data.data_dir)
+        return str(find_fault(data, error))
 
     def _is_caused_by_another_rank(self, error: Exception) -> bool:
         """Return whether the end of another rank explains an error.
@@ -338,7 +362,7 @@ class Run:
 
     def _record_missing_output(self, line: str) -> None:
         """Save a finished run's record with the reason why an output is missing."""
-        entry.warn(f"{line}; the record keeps the run's numbers")
+        self._notice("warn-missing-output", text=line)
         assert self._record is not None
         lines = [self._record.missing_output] if self._record.missing_output else []
         lines.append(line)
@@ -422,9 +446,7 @@ class Run:
             self._observer.save(record)
         except OutputError as e:
             if self._is_recorded:
-                entry.warn(
-                    f"{e}; the {e.content} there has the run's numbers and no more"
-                )
+                self._notice("warn-older-output", text=str(e), content=e.content)
             else:
                 entry.fail(e.message_of_new_output)
             return False
@@ -452,23 +474,6 @@ def _data_files(config: RunConfig) -> list[str]:
         folder = Path(config.data.data_dir)
         return [str(path) for path in folder.glob(config.data.file_pattern)]
     return [getattr(config.data, name) for name in TEXT_FILES if is_read(config, name)]
-
-
-def _data_fault(config: RunConfig, error: Exception) -> str:
-    """Return the fault of the data that ended the run, or "".
-
-    It is looked for if the error comes from the input pipeline of a source of images.
-    """
-    module = sys.modules.get(DATA_SOURCES[config.data.data_source].module)
-    find_fault = getattr(module, "find_fault", None)
-    message = str(error)
-    # TensorFlow quotes a record that is not an Example. It cuts the message at the
-    # first zero byte, and Python cannot read a message that is not UTF-8.
-    is_quoted = isinstance(error, UnicodeDecodeError) or QUOTED_RECORD in message
-    if find_fault is None or not (is_quoted or "IteratorGetNext" in message):
-        return ""
-    entry.note(f"looking for the record in {config.data.data_dir} that ended the run")
-    return str(find_fault(config.data, error))
 
 
 def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rnn_scaling.cluster.launch import Launch
@@ -54,7 +55,7 @@ class Verification(Observer):
 def verify(
     config: RunConfig,
     launch: Launch | None,
-    record_files: Observer,
+    observers: Sequence[Observer],
     started: float,
     check_step: StepCheck | None = None,
 ) -> int:
@@ -63,14 +64,14 @@ def verify(
     Args:
       config: The options of the run.
       launch: This process among several, or None for a single process.
-      record_files: Writes the record.
+      observers: Write the record and print notices.
       started: `time.perf_counter()` when the program started.
       check_step: Checks the step on its devices if the machine is to be checked, too.
 
     Returns:
       The exit status: 1 if the mode does not keep its promise.
     """
-    observers = [record_files, ProgressLine(), Verification(check_step)]
+    observers = [*observers, ProgressLine(), Verification(check_step)]
     try:
         result = training.run(config, launch, Observers(observers), started)
     except training.NotStartedError as e:

@@ -14,6 +14,7 @@ from rnn_scaling.config import run_config as configs
 from rnn_scaling.records import record
 from rnn_scaling.training import checkpoint_folder
 from rnn_scaling.training.clock import StepTimer
+from rnn_scaling.training.observers import Observer
 from rnn_scaling.training.state import RunState
 from tests.support.forked import TINY, Trainer, as_built
 
@@ -177,7 +178,7 @@ def test_a_variable_that_no_object_leads_to_is_missed(tf, tmp_path):
         checkpoints.Saver(state._config, state, ()).save_step(step)
 
 
-def test_a_disk_that_is_full_ends_no_run(tf, tmp_path, monkeypatch, capsys):
+def test_a_disk_that_is_full_ends_no_run(tf, tmp_path, monkeypatch):
     from rnn_scaling.training import checkpoints
 
     step, state = build({}, checkpoint_dir=str(tmp_path))
@@ -188,12 +189,18 @@ def test_a_disk_that_is_full_ends_no_run(tf, tmp_path, monkeypatch, capsys):
     def full(*_):
         raise OSError(28, "No space left on device")
 
+    class Notices(Observer):
+        def notice(self, statement):
+            notices.append(statement)
+
+    notices = []
     monkeypatch.setattr(checkpoints, "_write_variables", full)
-    checkpoints.Saver(state._config, state, ()).save_step(step)
-    warning = capsys.readouterr().err
-    assert (
-        warning.startswith(f"warning: --checkpoint_dir={tmp_path}: No space left")
-        and "batch 1 was not" in warning
+    checkpoints.Saver(state._config, state, (), observer=Notices()).save_step(step)
+    (notice,) = notices
+    assert notice.kind == "warn-first-checkpoint"
+    assert (notice.values["problem"], notice.values["batch"]) == (
+        "No space left on device",
+        1,
     )
 
 

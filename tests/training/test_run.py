@@ -12,6 +12,7 @@ import pytest
 
 from rnn_scaling.cluster.failure import Failure, FailureKind
 from rnn_scaling.cluster.launch import Launch
+from rnn_scaling.commands.run_files import Notices
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.system.machine.load import LoadMeter
 from rnn_scaling.system.processes import early_start
@@ -20,7 +21,7 @@ from rnn_scaling.training import run as runs
 from rnn_scaling.training import state as states
 from rnn_scaling.training.checkpoints import Saver
 from rnn_scaling.training.cluster import Alone, Cluster
-from rnn_scaling.training.observers import Observer, OutputError
+from rnn_scaling.training.observers import Observer, Observers, OutputError
 from rnn_scaling.training.state import RunState
 from rnn_scaling.training.towers import StepResult, TrainStep
 from tests.support.records import make_record
@@ -48,11 +49,12 @@ LOST = Failure(
 def run_of(monkeypatch, others, measure=lambda self: None, observer=None, **options):
     """A run whose second thread does `measure` instead of training."""
     monkeypatch.setattr(runs.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(runs, "prepare_process", lambda *_: None)
+    monkeypatch.setattr(runs, "prepare_process", lambda *_: [])
     monkeypatch.setattr(runs, "NativeLog", lambda: None)
     monkeypatch.setattr(runs.Run, "measure", measure)
     config = configs.resolve(options, num_gpus=0, num_cores=1)
-    run = runs.Run(config, None, observer or Observer(), 0.0)
+    observers = Observers([observer or Observer(), Notices()])
+    run = runs.Run(config, None, observers, 0.0)
     run._cluster = others
     return run
 
@@ -267,6 +269,7 @@ def test_a_run_before_its_turn_loads_and_saves_nothing(monkeypatch):
 
     def prepare(*_):
         monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "7")  # which the user has not set
+        return []
 
     def wait():
         assert not outputs.saved and benchmark

@@ -30,6 +30,7 @@ class Engine:
     host: str  # the CPU device that holds what belongs to no tower
     device_type: str  # "CPU" or "GPU"
     num_physical: int  # real devices behind `own_devices`
+    transport: str = ""  # what carries the sums of workers, if it can be chosen
     strategy: Any = None  # tf.distribute's, of modes that train with one which must be made before anything else
     servers: tuple[str, ...] = ()  # devices of the processes that only hold variables
     tower_devices: tuple[

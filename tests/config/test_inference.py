@@ -6,7 +6,7 @@ import pytest
 
 from rnn_scaling.analysis.metrics import METRICS
 from rnn_scaling.analysis.rows import shown, with_baselines
-from rnn_scaling.config import conflicts
+from rnn_scaling.config import conflicts, flags
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.flags import FlagErrors
 from rnn_scaling.reports import table
@@ -15,45 +15,35 @@ from tests.support.records import make_record
 
 
 @pytest.mark.parametrize(
-    ("given", "faults"),
+    ("words", "faults"),
     [
-        ({"decode": True, "beam_size": 4, "length_penalty": 0.6}, ()),
-        ({"decode": True, "variable_update": "independent", "num_devices": 2}, ()),
-        ({"forward_only": True, "accuracy": True, "model": "resnet20"}, ()),
-        ({"decode": True, "beam_size": 0}, ("--beam_size=0 must be at least 1",)),
+        ("--decode --beam_size=4 --length_penalty=0.6", ()),
+        ("--decode --variable_update=independent --num_devices=2", ()),
+        ("--forward_only --accuracy --model=resnet20", ()),
+        ("--decode --beam_size=0", ("--beam_size=0 must be at least 1",)),
         (
-            {"decode": True, "beam_size": 9, "tgt_vocab_size": 8},
-            ("--beam_size=9 must be at most --tgt_vocab_size=8",),
+            "--decode --beam_size=9 --tgt_vocab_size=8",
+            ("--beam_size=9 must be at most",),
         ),
-        ({"decode": True, "model": "lm"}, ("--decode=true would be ignored here",)),
+        ("--decode --model=lm", ("--decode=true would be ignored here",)),
+        ("--decode --forward_only", ("--forward_only=true computes the loss",)),
+        ("--beam_size=4", ("--beam_size=4 would be ignored here; it needs --decode",)),
         (
-            {"decode": True, "forward_only": True},
-            ("--forward_only=true computes the loss",),
-        ),
-        (
-            {"beam_size": 4},
-            ("--beam_size=4 would be ignored here; it needs --decode=true",),
-        ),
-        (
-            {
-                "forward_only": True,
-                "optimizer": "sgd",
-                "variable_update": "replicated",
-                "num_devices": 2,
-            },
+            "--forward_only --optimizer=sgd --variable_update=replicated --num_devices=2",
             (
-                "--optimizer=sgd would be ignored here",
-                "--variable_update=replicated would be ignored here",
+                "--optimizer=sgd would be ignored",
+                "--variable_update=replicated would be",
             ),
         ),
         (
-            {"decode": True, "accuracy": True, "decoder_type": "dynamic_rnn"},
+            "--decode --accuracy --decoder_type=dynamic_rnn",
             ("--accuracy", "--decoder_type"),
         ),
-        ({"decode": True, "framework": "torch"}, ("--framework=torch ",)),
+        ("--decode --framework=torch", ("--framework=torch ",)),
     ],
 )
-def test_conflicts(given, faults):
+def test_conflicts(words, faults):
+    given = flags.parse(words.split(), configs.OPTIONS)
     config = configs.resolve(given, num_gpus=0, num_cores=2)
     lines = sorted(conflicts.problems(config, given, num_gpus=0))
     assert len(lines) == len(faults), lines

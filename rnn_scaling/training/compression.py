@@ -18,14 +18,14 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from rnn_scaling.training.all_reduce.collective import CollectiveGroup
-from rnn_scaling.training.gradients import on_each
+from rnn_scaling.training.gradients import Tensors, on_each
 
 HALVES = {"bfloat16": tf.bfloat16, "float16": tf.float16}
 GATHERED = "int8"  # no all-reduce adds these: every tower gets every other's
 LARGEST = 127  # of a quantised element
 _EXPONENT = 0x7F800000  # the bits of a float32 that hold its exponent
 IN_A_WORD = 4  # quantised elements: collective ops move no int8, but int32
-TowerGrads = Sequence[Sequence[tf.Tensor]]  # [tower][gradient]
+TowerGrads = Sequence[Tensors]  # [tower][gradient]
 Reduce = Callable[[TowerGrads], list[list[tf.Tensor]]]
 
 
@@ -118,13 +118,11 @@ class Half(Compression):
         self,
         grads: TowerGrads,
         change: Callable[..., tf.Tensor],
-        scales: Sequence[tf.Tensor] = (),
+        scales: Tensors = (),
     ) -> list[list[tf.Tensor]]:
         """`change` of every gradient and its scale, on its tower's device."""
 
-        def changed(
-            gradients: Sequence[tf.Tensor], scale: tf.Tensor | None
-        ) -> list[tf.Tensor]:
+        def changed(gradients: Tensors, scale: tf.Tensor | None) -> list[tf.Tensor]:
             own_scales = (
                 [None] * len(gradients)
                 if scale is None
@@ -205,7 +203,7 @@ class Quantised(Compression):
     def restore(self, rows: tf.Tensor, width: int) -> tf.Tensor:
         return unpack_rows(rows, width)
 
-    def _gather(self, packed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _gather(self, packed: Tensors) -> list[tf.Tensor]:
         if self._group is not None:
             return self._group.gather(packed)
         return on_each(self._devices, lambda: tf.concat(packed, axis=0))

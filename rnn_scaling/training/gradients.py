@@ -11,14 +11,15 @@ import tensorflow as tf
 
 from rnn_scaling.data.pipeline import on_each
 
+Tensors: TypeAlias = "Sequence[tf.Tensor]"
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
-Unpack = Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]
+Unpack = Callable[[Tensors], list[tf.Tensor]]
 Reduce = Callable[
-    [Sequence[tf.Tensor]], list[tf.Tensor]
+    [Tensors], list[tf.Tensor]
 ]  # one tensor a tower -> their sum on each tower's device
 
 
-def place(tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
+def place(tensors: Tensors, devices: Sequence[str]) -> list[tf.Tensor]:
     """Tensor i on device i; a tensor that is there already is not copied."""
     return on_each(devices, tf.identity, tensors)
 
@@ -26,7 +27,7 @@ def place(tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tenso
 def reduce_with(devices: Sequence[str], add: Reduce) -> Reduce:
     """One tensor a tower -> their sum on each tower's device; `add` gets two or more, each on its device."""
 
-    def reduce(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def reduce(tensors: Tensors) -> list[tf.Tensor]:
         placed = place(tensors, devices)
         return placed if len(placed) == 1 else add(placed)
 
@@ -73,7 +74,7 @@ def clip_scale(global_norm: tf.Tensor, max_norm: float) -> tf.Tensor:
     return max_norm / tf.maximum(global_norm, max_norm)
 
 
-def repack(grads: Sequence[tf.Tensor], pieces: int) -> tuple[list[tf.Tensor], Unpack]:
+def repack(grads: Tensors, pieces: int) -> tuple[list[tf.Tensor], Unpack]:
     """All gradients as one vector, cut in at most `pieces` parts whose sizes differ by at most one element.
 
     Returns the parts, and the function that makes gradients of (reduced) parts. `grads`: dense, of one dtype and static
@@ -89,7 +90,7 @@ def repack(grads: Sequence[tf.Tensor], pieces: int) -> tuple[list[tf.Tensor], Un
         total // pieces + (piece < total % pieces) for piece in range(pieces)
     ]
 
-    def unpack(packed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def unpack(packed: Tensors) -> list[tf.Tensor]:
         parts = tf.split(_join(packed), sizes)
         return [
             tf.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)
@@ -99,7 +100,7 @@ def repack(grads: Sequence[tf.Tensor], pieces: int) -> tuple[list[tf.Tensor], Un
 
 
 def pack_small(
-    grads: Sequence[tf.Tensor], max_bytes: int, max_group: int
+    grads: Tensors, max_bytes: int, max_group: int
 ) -> tuple[list[tf.Tensor], Unpack]:
     """Joins gradients of one dtype and at most `max_bytes`, in their order, in vectors of at most `max_group` of them.
 
@@ -112,7 +113,7 @@ def pack_small(
         grads[g[0]] if len(g) == 1 else _join([grads[i] for i in g]) for g in groups
     ]
 
-    def unpack(packed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def unpack(packed: Tensors) -> list[tf.Tensor]:
         restored: dict[int, tf.Tensor] = {}
         for group, tensor in zip(groups, packed, strict=True):
             if len(group) == 1:
@@ -128,9 +129,7 @@ def pack_small(
     return packed, unpack
 
 
-def _group_small(
-    grads: Sequence[tf.Tensor], max_bytes: int, max_group: int
-) -> list[list[int]]:
+def _group_small(grads: Tensors, max_bytes: int, max_group: int) -> list[list[int]]:
     """Indices of the gradients, by pack, in the order of each pack's first."""
     groups: list[list[int]] = []
     open_group: dict[tf.DType, list[int]] = {}
@@ -146,5 +145,5 @@ def _group_small(
     return groups
 
 
-def _join(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+def _join(tensors: Tensors) -> tf.Tensor:
     return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)

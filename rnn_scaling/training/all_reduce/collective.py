@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.gradients import Reduce, on_each, place
+from rnn_scaling.training.gradients import Reduce, Tensors, on_each, place
 
 # tf.distribute's strategies count both keys up from 1 and 100: start where they will not get to.
 _group_keys = itertools.count(1_000_000)
@@ -30,9 +30,7 @@ class CollectiveGroup:
         "auto"  # what moves the tensors: "auto" (a ring of TensorFlow's own) or "nccl"
     )
 
-    def reduce(
-        self, tensors: Sequence[tf.Tensor], merge: str = "Add"
-    ) -> list[tf.Tensor]:
+    def reduce(self, tensors: Tensors, merge: str = "Add") -> list[tf.Tensor]:
         """The sum, or with `merge` "Max" the maximum, over all members' tensors of one static shape, on each device."""
         options = {
             **self._options(),
@@ -49,7 +47,7 @@ class CollectiveGroup:
         return on_each(self.devices, reduced, tensors, self._orders())
 
     def gather(
-        self, tensors: Sequence[tf.Tensor], shape_key: tf.Tensor | None = None
+        self, tensors: Tensors, shape_key: tf.Tensor | None = None
     ) -> list[tf.Tensor]:
         """All members' tensors, joined along the first axis in the order of ranks, on each device.
 
@@ -95,7 +93,7 @@ class WorkerReduce:
         )
         self._hosts = CollectiveGroup((engine.host,), engine.size)
 
-    def total(self, counts: Sequence[tf.Tensor]) -> tf.Tensor:
+    def total(self, counts: Tensors) -> tf.Tensor:
         """The sum of a scalar over all towers of all workers, on the host; `counts`: one a tower of this worker."""
         with tf.device(self._hosts.devices[0]):
             worker_total = tf.add_n(list(counts))
@@ -151,7 +149,7 @@ def build(
     """
     members = group or CollectiveGroup(tuple(devices), len(devices))
 
-    def reduce(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def reduce(tensors: Tensors) -> list[tf.Tensor]:
         placed = place(tensors, devices)
         return placed if members.size == 1 else members.reduce(placed)
 

@@ -8,10 +8,11 @@ from rnn_scaling.config.all_reduce_spec import SpecSegment, select
 from rnn_scaling.config.registry import ALL_REDUCES, load
 from rnn_scaling.training import gradients
 from rnn_scaling.training.all_reduce.collective import CollectiveGroup
+from rnn_scaling.training.gradients import Tensors
 
 
 def reduce_dense(
-    tower_grads: Sequence[Sequence[tf.Tensor]],
+    tower_grads: Sequence[Tensors],
     devices: Sequence[str],
     segments: Sequence[SpecSegment],
     repacking: int,
@@ -32,7 +33,7 @@ def reduce_dense(
       `[tower][gradient]`, the sums, on each tower's device.
     """
 
-    def pack(grads: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], gradients.Unpack]:
+    def pack(grads: Tensors) -> tuple[list[tf.Tensor], gradients.Unpack]:
         if repacking:
             return gradients.repack(grads, repacking)
         return gradients.pack_small(grads, agg_max_bytes, agg_max_group)

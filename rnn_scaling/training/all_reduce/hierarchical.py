@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from tensorflow.python.distribute import cross_device_utils
 
-from rnn_scaling.training.gradients import Reduce, reduce_with
+from rnn_scaling.training.gradients import Reduce, Tensors, reduce_with
 
 
 def build(devices: Sequence[str], shards: int) -> Reduce:
@@ -17,7 +17,7 @@ def build(devices: Sequence[str], shards: int) -> Reduce:
     """
     turns = itertools.count()
 
-    def add(placed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def add(placed: Tensors) -> list[tf.Tensor]:
         order = _order(len(devices), next(turns))
         grads_and_vars = [[(placed[tower], None)] for tower in order]
         summed = cross_device_utils.aggregate_gradients_using_hierarchical_copy(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from tensorflow.python.distribute.v1 import all_reduce as tf_all_reduce
 
-from rnn_scaling.training.gradients import Reduce, place, reduce_with
+from rnn_scaling.training.gradients import Reduce, Tensors, place, reduce_with
 
 
 def build(
@@ -26,7 +26,7 @@ def build(
         given_bytes[index] += max(1, num_bytes)
         return gather_devices[index]
 
-    def add(placed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def add(placed: Tensors) -> list[tf.Tensor]:
         shard_bytes = placed[0].shape.num_elements() * placed[0].dtype.size // shards
         gather = [next_device(shard_bytes) for _ in range(shards)]
         return place(

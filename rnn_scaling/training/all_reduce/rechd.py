@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from tensorflow.python.distribute.v1 import all_reduce as tf_all_reduce
 
-from rnn_scaling.training.gradients import Reduce, on_each, reduce_with
+from rnn_scaling.training.gradients import Reduce, Tensors, on_each, reduce_with
 
 
 def build(devices: Sequence[str], shards: int) -> Reduce:
@@ -14,7 +14,7 @@ def build(devices: Sequence[str], shards: int) -> Reduce:
     Source: TensorFlow's `build_recursive_hd_all_reduce`, after Thakur, Rabenseifner and Gropp, 2005.
     """
 
-    def add(placed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def add(placed: Tensors) -> list[tf.Tensor]:
         shape, size = placed[0].shape, placed[0].shape.num_elements()
         flat = on_each(devices, lambda tensor: tf.reshape(tensor, [-1]), placed)
         if padding := -size % len(

@@ -15,6 +15,7 @@ from rnn_scaling.training import compression, gradients
 from rnn_scaling.training.all_reduce.collective import WorkerReduce
 from rnn_scaling.training.all_reduce.exchange import reduce_dense
 from rnn_scaling.training.engines.local import Engine
+from rnn_scaling.training.gradients import Tensors
 from rnn_scaling.training.replica import Gradients, Replicas, Setup
 
 
@@ -38,7 +39,7 @@ class Replicated(Replicas):
             options.compress_gradients, shapes, engine.devices, self._group
         )
 
-    def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def total_items(self, items: Tensors) -> list[tf.Tensor]:
         return (
             super().total_items(items)
             if self._workers is None
@@ -89,9 +90,7 @@ class Replicated(Replicas):
                 result[index][name] = gradient
         return result
 
-    def _reduce(
-        self, tower_grads: Sequence[Sequence[tf.Tensor]]
-    ) -> list[list[tf.Tensor]]:
+    def _reduce(self, tower_grads: Sequence[Tensors]) -> list[list[tf.Tensor]]:
         options = self._options
         return reduce_dense(
             tower_grads,

@@ -83,22 +83,19 @@ def test_the_file_says_that_the_loop_goes_on_and_what_ended_it(tmp_path):
     "wrong",
     [
         {"options": {"hidden": [1, 2]}},
-        {"num_devices": 0},
-        {"num_devices": 10**400},
-        {"flops_per_item": -1},
-        {"unit": 5},
         {"options": {"batch_size": 0}},
+        {"options": {"learning_rate": math.nan}},
+        {"num_devices": 10**400},
+        {"num_devices": 1.5},
         {"unit": "a\n"},
         {"unit": ""},
-        *({"flops_per_item": number} for number in (math.nan, math.inf, 0, "1", True)),
-        *({"timeout_s": number} for number in (math.nan, math.inf, -1, 0, None)),
-        *({"num_steps": number} for number in (math.nan, math.inf, -1, 1.5)),
-        *({"num_warmup_batches": number} for number in (math.nan, math.inf, -1)),
-        *({"num_devices": number} for number in (math.nan, math.inf, 1.5)),
-        *({"started": number} for number in (math.nan, -math.inf, "now")),
-        *({"rank": number, "num_ranks": 2} for number in (math.nan, 0.5, -1, 2)),
-        *({"rank": 0, "num_ranks": number} for number in (math.nan, math.inf, 0)),
-        {"options": {"learning_rate": math.nan}},
+        {"flops_per_item": True},
+        {"timeout_s": math.inf},
+        {"num_steps": 1.5},
+        {"num_warmup_batches": -1},
+        {"started": "now"},
+        {"rank": 2, "num_ranks": 2},
+        {"rank": 0, "num_ranks": math.nan},
     ],
 )
 def test_options_that_no_record_may_have_are_refused_at_once(tmp_path, wrong):
@@ -227,15 +224,14 @@ def test_the_package_without_its_dependencies_suffices(tmp_path):
 
 def test_numbers_of_frameworks_are_read_as_numbers(tmp_path):
     path = tmp_path / "run.json"
+    # The last two are names of ours, and values of its own.
     told = {
         "hidden": np.int64(256),
         "dropout": np.asarray(0.5, np.float32),
         "amp": np.bool_(True),
-    }
-    told |= {
         "framework": "keras on jax",
         "model": "its own",
-    }  # names of ours, and values of its own
+    }
     with Recorder(path, num_warmup_batches=0, options=told) as recorder:
         recorder.step(items=np.int32(3), loss=np.float32(0.5))
         recorder.step(items=np.asarray(4.0), loss=np.asarray([0.25]))
@@ -243,8 +239,7 @@ def test_numbers_of_frameworks_are_read_as_numbers(tmp_path):
             (np.ones(2), 1.0, "step 2: items is array"),
             ("5", 1.0, "step 2: items is '5'; expected one number"),
             (None, 1.0, "step 2: items is missing; expected one number"),
-            (2.5, 1.0, "step 2: expected a whole number of the items, got items=2.5"),
-            (math.inf, 1.0, "step 2: expected a whole number"),
+            (2.5, 1.0, "step 2: expected a whole number of the items"),
             (5, [1.0, 2.0], "step 2: loss is"),
         ):
             with pytest.raises(ValueError, match=rule) as error:
@@ -252,10 +247,7 @@ def test_numbers_of_frameworks_are_read_as_numbers(tmp_path):
             assert "\n" not in str(error.value)
     run = record.read(path)
     assert run.batches.items == (3, 4) and run.batches.loss == (0.5, 0.25)
-    assert {name: run.config[name] for name in told} == {
-        **{"hidden": 256, "dropout": 0.5, "amp": True},
-        **{"framework": "keras on jax", "model": "its own"},
-    }
+    assert {name: run.config[name] for name in told} == told
     assert type(run.config["hidden"]) is int
 
 
@@ -275,41 +267,13 @@ WAITED = {
     "alike": [0.1] * 100,
     "a slow first step": [9.0] + [0.1] * 99,
     "a checkpoint now and then": ([0.1] * 24 + [4.0]) * 4,
-    "a busy machine": [
-        3.0 if n in (2, 9, 30, 31, 55, 70, 96) else 0.01 for n in range(100)
-    ],
     "slower by the half": [0.1] * 50 + [0.2] * 50,
-    "a run of few steps": [0.001, 0.001, 5.0],
 }
 UNWAITED = {
-    "the queue fills, then steps wait for it": (
-        [0.001] * 20 + [0.1] * 80,
-        0.0,
-        "the first 20 measured steps",
-    ),
-    "a loss that is read at every tenth step": (
-        ([0.001] * 9 + [1.0]) * 10,
-        0.0,
-        "10 of 100 steps have 99% of the time",
-    ),
-    "the same, and the machine pauses": (
-        [
-            0.0003 if n in (3, 17, 44, 45) else 1.0 if n % 10 == 9 else 0.00001
-            for n in range(100)
-        ],
-        0.0,
-        "10 of 100 steps have 100% of the time",
-    ),
-    "a last step that waits for all": (
-        [0.001] * 99 + [9.0],
-        0.0,
-        "the last step has 99% of the time",
-    ),
-    "nothing waits but what follows the loop": (
-        [0.001] * 100,
-        9.0,
-        "9 s passed after the last step, and all 100",
-    ),
+    "the queue fills": ([0.001] * 20 + [0.1] * 80, 0.0, "the first 20 measured"),
+    "every tenth step waits": (([0.001] * 9 + [1.0]) * 10, 0.0, "10 of 100 steps"),
+    "the last step waits for all": ([0.001] * 99 + [9.0], 0.0, "the last step has"),
+    "what follows the loop waits": ([0.001] * 100, 9.0, "9 s passed after the last"),
 }
 
 

@@ -117,44 +117,33 @@ def configuration(
     from rnn_scaling.system.machine.cores import available_cores, share_of_cores
     from rnn_scaling.system.machine.gpus import visible_gpus
 
-    num_gpus = visible_gpus()
     given, lines = flags.parsed(words, configs.OPTIONS)
     given = {**(defaults or {}), **given}
+    address = str(given.get("coordinator_address", ""))
+    launch = launches.of(os.environ, address, socket.gethostname())
+    num_gpus = visible_gpus()
     num_cores = len(available_cores())
-    config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
-    launch = launches.of(
-        os.environ, config.cluster.coordinator_address, socket.gethostname()
-    )
     if launch is not None:
         num_cores = share_of_cores(launch.local_size)
-        if (
-            "CUDA_VISIBLE_DEVICES" not in os.environ
-        ):  # else the launcher gave this process its own
+        # Otherwise the launcher gave this process GPUs of its own.
+        if "CUDA_VISIBLE_DEVICES" not in os.environ:
             num_gpus = -(-num_gpus // launch.local_size)
         given = configs.as_started(given, launch.size, launch.num_ps)
-        config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
+    config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
     lines += conflicts.problems(config, given, num_gpus=num_gpus)
     lines += filter(None, [conflicts.keeps_trace(config)])
-    lines = lines or [
-        *started_otherwise(config, launch)
-    ]  # which counts the processes of a mode that there is
-    if lines:
+    # Only a mode without conflicts has a number of processes.
+    if lines := lines or [*started_otherwise(config, launch)]:
         raise flags.FlagErrors(lines)
-    for name, value in (
-        configs.assumed(given).items() if launch is None or launch.rank == 0 else ()
-    ):
+    if _is_first(launch) and configs.assumed(given):
         entry.note(
-            f"--{name}={value} is assumed: --prefetch_data_to_device needs batches that the host makes"
+            "--data_source=host is assumed: --prefetch_data_to_device needs batches that the host makes"
         )
-    num_devices = config.devices.num_devices
-    if (
-        launch is None
-        and config.devices.device == "gpu"
-        and num_gpus > num_devices
-        and "num_devices" not in given
-    ):
+    devices = config.devices
+    is_default = launch is None and "num_devices" not in given
+    if is_default and devices.device == "gpu" and num_gpus > devices.num_devices:
         entry.note(
-            f"--num_devices={num_devices} is assumed of {num_gpus} visible GPUs; --num_devices=0 takes all"
+            f"--num_devices={devices.num_devices} is assumed of {num_gpus} visible GPUs; --num_devices=0 takes all"
         )
     return config, launch
 

@@ -97,8 +97,8 @@ FAULTS = (
     Fault(
         "block lstm bias gradient",
         f"{M}/encoders/block_lstm.py",
-        "transpose_a=True), tf.cast(d_bias, tf.float32)",
-        "transpose_a=True), 0.0 * tf.cast(d_bias, tf.float32)",
+        "return d_x, None, d_c, d_h, d_kernel, d_bias",
+        "return d_x, None, d_c, d_h, d_kernel, 0.0 * d_bias",
         "gradient",
     ),
     Fault(

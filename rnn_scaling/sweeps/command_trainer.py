@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.analysis import plausibility, steady_state
+from rnn_scaling.analysis import plausibility
 from rnn_scaling.config.naming import HOW_RUN, TRAINER
 from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
@@ -59,9 +59,12 @@ class _Output:
 
 class CommandTrainer(Trainer[CommandRun]):
     def __init__(self) -> None:
+        # Here, so that --help does not wait for what they load.
+        from rnn_scaling.analysis import steady_state
         from rnn_scaling.records.importers import importing
 
-        self._importing = importing  # here: --help does not wait for what it loads
+        self._find_steady_state = steady_state.analyse
+        self._importing = importing
         self._output = _Output()  # of the last run
         self._launch_s: float | None = None  # duration of a program that does nothing
         # How numbers from logs were read, and which programs failed after they wrote their record.
@@ -155,7 +158,7 @@ class CommandTrainer(Trainer[CommandRun]):
                     arrivals=self._output.arrivals,
                     seconds=ended.seconds,
                     launch_s=self._launch_s or 0.0,
-                    find_steady_state=steady_state.analyse,
+                    find_steady_state=self._find_steady_state,
                 )
                 imported, reading = self._importing.read_run(
                     _log_of(result_file), terms

@@ -16,7 +16,7 @@ from rnn_scaling.records import record
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.plan import Run
+from rnn_scaling.sweeps.plan import Run, repeated
 from rnn_scaling.sweeps.runs import AnyRun
 from rnn_scaling.system.processes import process
 
@@ -31,108 +31,121 @@ DEFAULTS: Mapping[str, Any] = {
 }
 # The network unless the user describes one: everything is compared, and nothing is timed.
 SMALL: Mapping[str, int] = {
-    **{
-        "num_units": 32,
-        "embedding_dim": 24,
-        "src_vocab_size": 190,
-        "tgt_vocab_size": 170,
-    },
-    **{"src_max_len": 10, "tgt_max_len": 9, "batch_size": 8},
+    "num_units": 32,
+    "embedding_dim": 24,
+    "src_vocab_size": 190,
+    "tgt_vocab_size": 170,
+    "src_max_len": 10,
+    "tgt_max_len": 9,
+    "batch_size": 8,
 }
-FIRST_ORDER = 0.002  # rate of asynchronous modes, whose gradients are compared with those at the first weights
+# Rate of asynchronous modes, whose gradients are compared with those at the first weights.
+FIRST_ORDER = 0.002
 LEARNING_RATES = {"sgd": 0.5, "momentum": 0.05, "rmsprop": 0.05, "adam": 0.001}
 # Divisors of these rates for deep networks: with and without normalisation to bound the activations.
-DEEP, UNBOUNDED = 10, 250
+DEEP = 10
+UNBOUNDED = 250
 # A clipped step is no longer than rate x --max_gradient_norm: for a smaller norm the rate grows, or rounding hides it.
 SHORTEST = 0.02
-TIMING = (  # options that a verification refuses
-    *("until_steady", "target_ci", "max_batches"),
-    *("stop_at_loss", "stop_at_accuracy", "num_epochs", "trace_batches"),
+# Options that a verification refuses.
+TIMING = (
+    "until_steady",
+    "target_ci",
+    "max_batches",
+    "stop_at_loss",
+    "stop_at_accuracy",
+    "num_epochs",
+    "trace_batches",
 )
 MEASURING = ("num_batches", "num_warmup_batches", *TIMING)
 
 
 def defaults_of(given: Mapping[str, Any], has_launcher: bool = False) -> dict[str, Any]:
+    """Return the options of a verification that differ from those of the trainer.
+
+    Args:
+      given: The options of the user.
+      has_launcher: Whether a launcher started several processes.
+    """
     is_several = has_launcher or given.get("num_workers", 1) > 1
-    mode = given.get(
-        "variable_update", ranks.DEFAULT_MODE if is_several else "replicated"
-    )
+    default_mode = ranks.DEFAULT_MODE if is_several else "replicated"
+    mode = given.get("variable_update", default_mode)
+    is_distributed = registry.mode_of(mode).is_distributed
+    sizes = {} if "preset" in given else {name: SMALL[name] for name in _sizes(given)}
     defaults = {
         **DEFAULTS,
         **_rate(given),
         **_random_lengths(given),
-        **({} if "preset" in given else {name: SMALL[name] for name in _sizes(given)}),
+        **sizes,
         "progress": False,
         "variable_update": mode,
-        "num_devices": 1 if registry.mode_of(mode).is_distributed else 2,
+        "num_devices": 1 if is_distributed else 2,
     }
-    if registry.mode_of(mode).is_distributed and not has_launcher:
+    if is_distributed and not has_launcher:
         defaults["num_workers"] = ranks.DEFAULT_WORKERS
     return defaults
 
 
 def _sizes(given: Mapping[str, Any]) -> list[str]:
-    """The sizes that this workload reads and that do not come from files; none for images."""
+    """Return the sizes that this workload reads and that do not come from files; none for images."""
     workload = WORKLOADS.get(given.get("model", configs.OPTIONS["model"].default))
-    is_text = given.get("data_source") == "text"
     if workload is None or workload.datasets:
         return []
-    left_out = {"batch_size"} if given.get("global_batch_size") else set()
-    left_out |= {name for name in SMALL if is_text and "vocab" in name}
-    return [
-        name
-        for name in SMALL
-        if name not in left_out and (name == "batch_size" or name in workload.reads)
-    ]
+    names = [name for name in SMALL if name in (*workload.reads, "batch_size")]
+    if given.get("global_batch_size"):
+        names.remove("batch_size")
+    if given.get("data_source") == "text":
+        names = [name for name in names if "vocab" not in name]
+    return names
 
 
 def _random_lengths(given: Mapping[str, Any]) -> dict[str, bool]:
-    """Sentences of unequal lengths, if the data source has them."""
+    """Return the option for sentences of unequal lengths, if the data source has them."""
     source = registry.DATA_SOURCES.get(given.get("data_source", "device"))
     workload = WORKLOADS.get(given.get("model", ""))
     has_images = workload is not None and bool(workload.datasets)
-    is_read = source is not None and "random_lengths" in source.reads and not has_images
-    return {"random_lengths": True} if is_read else {}
+    if source is None or has_images or "random_lengths" not in source.reads:
+        return {}
+    return {"random_lengths": True}
 
 
 def _rate(given: Mapping[str, Any]) -> dict[str, float]:
-    """The default learning rate; none for an unknown optimizer."""
+    """Return the default learning rate; nothing for an unknown optimizer."""
     mode = registry.mode_of(given.get("variable_update"))
-    optimizer, longest = (
-        given.get("optimizer", DEFAULTS["optimizer"]),
-        given.get("max_gradient_norm", 0.0),
-    )
-    growth = (
-        SHORTEST / longest if 0.0 < longest < SHORTEST and optimizer != "adam" else 1.0
-    )
+    optimizer = given.get("optimizer", DEFAULTS["optimizer"])
+    longest = given.get("max_gradient_norm", 0.0)
+    growth = 1.0
+    if 0.0 < longest < SHORTEST and optimizer != "adam":
+        growth = SHORTEST / longest
     if mode.has_coordinator:
         return {"learning_rate": FIRST_ORDER * growth}
     if optimizer not in LEARNING_RATES:
         return {}
-    workload, divisor = WORKLOADS.get(given.get("model", "")), 1
+    workload = WORKLOADS.get(given.get("model", ""))
+    divisor = 1
     if workload is not None and "unit_type" not in workload.reads:
-        is_bounded = (
-            workload.has_moving or not workload.datasets or optimizer == "adam"
-        )  # Adam's steps are bounded
-        divisor = DEEP if is_bounded else UNBOUNDED
+        # Adam's steps are bounded.
+        has_norm = workload.has_moving or not workload.datasets
+        divisor = DEEP if has_norm or optimizer == "adam" else UNBOUNDED
     return {"learning_rate": LEARNING_RATES[optimizer] / divisor * growth}
 
 
 def jobs(runs: Sequence[Run], out: Path) -> list[Job]:
+    """Return the verification of each configuration."""
     return [Job(_verification(run), out / FOLDER) for run in runs]
 
 
 def attach(
     runs: Sequence[AnyRun], out: Path, certified: Mapping[str, RunRecord], repeats: int
 ) -> None:
-    """Writes each configuration's certificate into the records of its timed runs."""
-    for run in runs:
-        certificate = certified[run.name].certificate if run.name in certified else None
-        for repeat in range(1, repeats + 1):
-            path = out / f"{dataclasses.replace(run, repeat=repeat).label}.json"
-            timed = record.find(path)  # None: this round was not made
-            if timed and certificate is not None and timed.certificate != certificate:
-                record.write(dataclasses.replace(timed, certificate=certificate), path)
+    """Write each configuration's certificate into the records of its timed runs."""
+    for run in repeated(runs, repeats):
+        verified = certified.get(run.name)
+        certificate = verified and verified.certificate
+        path = out / f"{run.label}.json"
+        timed = record.find(path)  # None if this round was not made
+        if timed and certificate and timed.certificate != certificate:
+            record.write(dataclasses.replace(timed, certificate=certificate), path)
 
 
 def _verification(run: Run) -> Run:

@@ -72,7 +72,9 @@ def survey(
     A job is finished when its file, or a file of the folder that is no job's, holds a finished record of its flags:
     a sweep that names its runs otherwise, since more flags vary in it, does not repeat them.
     """
-    result, others, originals = Survey(), _Others([*before, *jobs]), Originals()
+    result = Survey()
+    others = _Others([*before, *jobs])
+    originals = Originals()
     repeated = ("interrupted", "failed") if retry_failed else ("interrupted",)
     for job in jobs:
         in_place = _read(job, result.unreadable)
@@ -111,12 +113,11 @@ def _read(job: Job, unreadable: list[tuple[Path, str]]) -> RunRecord | None:
     try:
         return record.read(job.path)
     except (OSError, record.RecordError) as e:
-        if os.path.lexists(
-            job.path
-        ):  # a broken record, or what is no file, as a pipe or a link to nothing
-            reason = (
-                f"{job.path}: {e.strerror or e}" if isinstance(e, OSError) else str(e)
-            )
+        # A broken record, or not even a file: a pipe, or a link to nothing.
+        if os.path.lexists(job.path):
+            reason = str(e)
+            if isinstance(e, OSError):
+                reason = f"{job.path}: {e.strerror or e}"
             unreadable.append((job.path, reason))
     return None
 

@@ -22,7 +22,7 @@ def exchange_s(
     gathered_bytes: float,
     links: Sequence[Link],
 ) -> float:
-    """Seconds of the exchange of one step, without what overlaps with computation.
+    """Return the seconds of the exchange of one step, without what overlaps with computation.
 
     Args:
       algorithm: one of curves.ALGORITHMS. A ring passes every link 2(n-1) times with S/n bytes, at the pace of the
@@ -41,41 +41,52 @@ def exchange_s(
 
     if algorithm == "parameter_server":
         return _servers_s(levels, devices, summed_bytes + gathered_bytes)
-    seconds = (devices - 1) * slowest_s(gathered_bytes) if gathered_bytes else 0.0
-    if algorithm == "ring" and summed_bytes:
-        seconds += 2 * (devices - 1) * slowest_s(summed_bytes / devices)
-    for link, groups in levels if algorithm != "ring" and summed_bytes else ():
-        messages, parts = (
-            (math.ceil(math.log2(groups)), 1)
-            if algorithm == "tree"
-            else (groups - 1, groups)
-        )
-        seconds += 2 * messages * link.message_s(summed_bytes / parts)
+    seconds = 0.0
+    if gathered_bytes:
+        seconds += (devices - 1) * slowest_s(gathered_bytes)
+    if not summed_bytes:
+        return seconds
+    if algorithm == "ring":
+        return seconds + 2 * (devices - 1) * slowest_s(summed_bytes / devices)
+    for link, groups in levels:
+        messages = groups - 1
+        num_bytes = summed_bytes / groups
+        if algorithm == "tree":
+            messages = math.ceil(math.log2(groups))
+            num_bytes = summed_bytes
+        seconds += 2 * messages * link.message_s(num_bytes)
     return seconds
 
 
 def joined_groups(devices: int, links: Sequence[Link]) -> list[tuple[Link, int]]:
-    """(link, number of groups that it joins) of each level that n devices use, innermost first.
+    """Return (link, number of groups that it joins) of each level that n devices use, innermost first.
 
     16 devices in machines of 8: the inner link joins 8 devices, the outer one 2 machines.
     """
-    levels, groups, inside = [], devices, 1
+    levels = []
+    groups = devices
+    inside = 1
     for position, link in enumerate(links):
-        is_last = position == len(links) - 1 or link.devices is None
-        joined = (
-            groups if is_last else min(groups, max(1, (link.devices or 1) // inside))
-        )
+        joined = groups
+        is_last = position == len(links) - 1
+        if link.devices and not is_last:
+            joined = min(groups, max(1, link.devices // inside))
         if joined > 1:
             levels.append((link, joined))
-        groups, inside = math.ceil(groups / joined), inside * joined
+        groups = math.ceil(groups / joined)
+        inside *= joined
     return levels
 
 
 def _servers_s(
     levels: Sequence[tuple[Link, int]], devices: int, num_bytes: float
 ) -> float:
-    """All other devices send to the first one at once, which then sends to all; links work at the same time."""
-    longest, inside = 0.0, 1
+    """Return the seconds in which all other devices send to the first one, which then sends to all.
+
+    Links work at the same time.
+    """
+    longest = 0.0
+    inside = 1
     for link, groups in levels:
         reached = min(devices, inside * groups)
         longest = max(longest, link.message_s((reached - inside) * num_bytes))

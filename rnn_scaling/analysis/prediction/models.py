@@ -185,14 +185,12 @@ def exchange_terms(curve: Curve) -> list[Term]:
                 for count in n
             ]
         )
-        return (
-            (1 - (known.hidden or 0.0))
-            / (known.step_s or 1.0)
-            * seconds
-            * (n if curve.scaling == STRONG else 1.0)
-        )
+        exposed = (1 - (known.hidden or 0.0)) / (known.step_s or 1.0) * seconds
+        return exposed * n if curve.scaling == STRONG else exposed
 
-    terms = [Term("exchange", EXCHANGE, exchange)] if knows_exchange(known) else []
+    terms = []
+    if knows_exchange(known):
+        terms.append(Term("exchange", EXCHANGE, exchange))
     if len(known.step_times) >= ENOUGH_STEPS and known.algorithm != "none":
         terms.append(
             Term("jitter", JITTER, lambda n: longest_share(known.step_times, n))
@@ -217,7 +215,8 @@ def longest_share(times: Sequence[float], n: np.ndarray) -> np.ndarray:
     Up to as many devices as there are times from their distribution, beyond that as the longest of normal numbers.
     """
     ordered = np.sort(np.asarray(times, float))
-    mean, count = ordered.mean(), len(ordered)
+    mean = ordered.mean()
+    count = len(ordered)
     inside = np.minimum(n, count / 2)
     below = (np.arange(count + 1) / count)[:, None] ** inside
     longest = ordered @ np.diff(below, axis=0)

@@ -104,8 +104,9 @@ class PredictionOptions:
     what_if: tuple[tuple[str, float], ...] | None = option(
         None,
         "what these changes would do: batch_size, compute, exchange and jitter by a "
-        "factor (2x, half, none), link_gbit and latency_us of a new link (default "
-        "without a value: each loss removed, twice the batch, device and link)",
+        "factor (2x, half, none), link_gbit and latency_us of a new link; without a "
+        "value each loss is removed, and batch, device and link are doubled (default: "
+        "not asked)",
         parse=changes,
         shown="CHANGE=VALUE,...",
         bare=True,

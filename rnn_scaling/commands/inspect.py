@@ -1,7 +1,7 @@
 """python -m rnn_scaling inspect [SOURCE]: operators, kernels and parts of a step."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,14 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     own_fields = flags.fields([*groups, ReadingOptions])
     given, _ = flags.parsed(words, {**OPTIONS, **own_fields}, lists=True)
     if "sources" in given:
-        return _read(words)
+        return _read(words, given)
+    wrong = [
+        f"--{name} is for a SOURCE that is read; name a record, a folder or a database"
+        for name in flags.fields([ReadingOptions])
+        if name in given
+    ]
+    if wrong:
+        raise flags.FlagErrors(wrong)
     (options, how), lists = split(words, groups)
     runs = plan({**DEFAULTS, **lists}, **machine_size())
     out = Path(options.out)
@@ -106,10 +113,21 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     return entry.EXIT_OK if whole and not failed else entry.EXIT_FAILED
 
 
-def _read(words: Sequence[str]) -> int:
-    """Show what the command line names, instead of making runs."""
+def _read(words: Sequence[str], named: Collection[str]) -> int:
+    """Show what the command line names, instead of making runs.
+
+    Args:
+      words: The command line.
+      named: The flags in it that this command or the trainer has.
+    """
     groups = [ReadingOptions, flags.FileOptions]
-    given, lines = flags.parsed(words, flags.fields(groups))
+    fields = flags.fields(groups)
+    strays = [name for name in named if name not in fields]
+    if strays:
+        raise flags.FlagErrors(
+            [f"--{name} is for runs, and SOURCE is only read" for name in strays]
+        )
+    given, lines = flags.parsed(words, fields)
     options, files = flags.build(groups, given, lines)
     input_files.allow(files.max_file_mb)
     return inspect_files.answer(options, set(given))

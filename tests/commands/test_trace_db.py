@@ -10,6 +10,8 @@ from tests.inspection.trace_databases import databases
 WRONG = [
     (["a", "--format=csv"], "--format=csv must be one of text, json"),
     (["a", "--top=0"], "--top=0 must be at least 1"),
+    (["a", "--num_devices=2"], "--num_devices is for runs"),
+    (["--top=2", "--dry_run"], "--top is for a SOURCE"),
     (["a", "--from=-1"], "must be a time in seconds"),
     (["a", "--to=nan"], "must be a time in seconds"),
     (["a", "--to=1e3"], "must be a time in seconds"),

@@ -166,7 +166,8 @@ def test_runs_without_counts_are_left_out_by_name():
 
 
 def test_how_a_run_is_measured_makes_no_group_and_what_it_computes_does():
-    measured = [{"num_batches": 3}, {"num_batches": 7, "seed": 9}]
+    measured = [{"num_batches": 3}]
+    measured.append({"num_batches": 7, "inter_op_parallelism_threads": 9})
     found = counts.inspect(runs(*measured, encoder_type="cudnn_lstm"))
     (group,) = found.groups
     assert [each.runs for each in group.counts] == [2] and not found.differences

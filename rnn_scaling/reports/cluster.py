@@ -24,59 +24,48 @@ PHASES = {
     "cluster": "Cluster",
     "build": "Build",
     "first_batch": "First batch",
+    "warmup": "Warm-up",
+    "measured": "Measured",
+    "teardown": "End",
 }
-PHASES |= {"warmup": "Warm-up", "measured": "Measured", "teardown": "End"}
 
 
 def remarks(row: Row, title: str) -> list[Statement]:
-    """How old the gradients of a series' workers were, that some were lost, that no step waited."""
-    return [
-        *_stale("stale-gradients", row.good, title),
-        *_losses(row, title),
-        *_unwaited(row, title),
-    ]
+    """State how old gradients were, that workers were lost, that no step waited."""
+    found = _stale("stale-gradients", row.good, title)
+    values = {"runs": len(row.good), "devices": row.devices}
+    losing = runs_with_losses(row)
+    if losing and losing[0].workers:
+        first = _why_lost(losing[0].workers.lost[0])
+        lost = {"lost": len(losing), "workers": row.num_workers, "first": first}
+        found.append(Statement("workers-lost", title, values | lost))
+    unwaited = [run.batches.unwaited for run in row.good if run.batches.unwaited]
+    if unwaited:
+        steps = {"steps": len(unwaited), "text": unwaited[0]}
+        found.append(Statement("steps-not-waited-for", title, values | steps))
+    return found
 
 
 def runs_with_losses(row: Row) -> list[RunRecord]:
-    """The good runs that went on without some of their workers."""
+    """Return the good runs that continued without some of their workers."""
     return [run for run in row.good if run.workers and run.workers.lost]
 
 
-def _unwaited(row: Row, title: str) -> list[Statement]:
-    texts = [run.batches.unwaited for run in row.good if run.batches.unwaited]
-    values = {"steps": len(texts), "runs": len(row.good), "devices": row.devices}
-    return (
-        [Statement("steps-not-waited-for", title, {**values, "text": texts[0]})]
-        if texts
-        else []
-    )
-
-
-def _losses(row: Row, title: str) -> list[Statement]:
-    runs = runs_with_losses(row)
-    lost = [rank for run in runs if run.workers for rank in run.workers.lost]
-    if not lost:
-        return []
-    values = {
-        "lost": len(runs),
-        "runs": len(row.good),
-        "devices": row.devices,
-        "workers": row.num_workers,
-    }
-    return [Statement("workers-lost", title, {**values, "first": _why_lost(lost[0])})]
+def _ranks(run: RunRecord) -> Sequence[Rank]:
+    return run.workers.ranks if run.workers else ()
 
 
 def _why_lost(rank: Rank) -> str:
-    """ "rank 2 on b: killed by signal 9"; the line that was said of it where that names it already."""
-    if rank.error and rank.error.startswith(f"rank {rank.rank} "):
-        return rank.error.rstrip(".")
+    """Return "rank 2 on b: killed by signal 9", or an error that names the rank."""
+    error = (rank.error or "").rstrip(".")
+    if error.startswith(f"rank {rank.rank} "):
+        return error
     where = f" on {rank.host}" if rank.host else ""
-    why = f": {rank.error.rstrip('.')}" if rank.error else ""
-    return f"rank {rank.rank}{where}{why}"
+    return f"rank {rank.rank}{where}{f': {error}' if error else ''}"
 
 
 def _stale(kind: str, runs: Sequence[RunRecord], title: str = "") -> list[Statement]:
-    """How many updates old the gradients were; empty where all were new."""
+    """State how many updates old the gradients were; nothing if all were new."""
     counts: Counter[int] = Counter()
     for run in runs:
         ages = (run.workers.staleness if run.workers else None) or {}
@@ -97,26 +86,26 @@ def lateness(run: RunRecord) -> Lateness | None:
 
 
 def by_rank(row: Row, title: str) -> Section | None:
-    """The ranks of a row's first good run; None of one worker, or where there is nothing to show."""
+    """Return the ranks of a row's first good run; None if there is nothing to show."""
     if row.num_workers == 1 or not row.good:
         return None
     run, *others = row.good
-    section, verdict = ranks_section(run, title), lateness(run)
+    section = ranks_section(run, title)
+    verdict = lateness(run)
     if verdict and others:
-        same = sum(
-            repeat is not None and repeat.late == verdict.late
-            for repeat in map(lateness, others)
-        )
-        values = {"runs": len(row.good), "same": same, "others": len(others)}
-        section = dataclasses.replace(
-            section,
-            notes=(*section.notes, Statement("ranks-of-first-run", values=values)),
-        )
+        repeats = [repeat.late for repeat in map(lateness, others) if repeat]
+        values = {
+            "runs": len(row.good),
+            "same": repeats.count(verdict.late),
+            "others": len(others),
+        }
+        note = Statement("ranks-of-first-run", values=values)
+        section = dataclasses.replace(section, notes=(*section.notes, note))
     return section if section.grids or section.notes else None
 
 
 def ranks_section(run: RunRecord, title: str) -> Section:
-    """The ranks of a run; no table where they timed no batches of their own."""
+    """Return the ranks of a run; no table if they timed no batches of their own."""
     verdict = lateness(run)
     grid = ranks_grid(verdict, run.unit) if verdict else steps_grid(run)
     why = (verdict.why,) if verdict else ()
@@ -124,28 +113,19 @@ def ranks_section(run: RunRecord, title: str) -> Section:
 
 
 def steps_grid(run: RunRecord) -> Grid | None:
-    """A line for each worker to which a coordinator handed steps: how many it did; None of other runs."""
-    workers = [
-        rank
-        for rank in (run.workers.workers if run.workers else ())
-        if rank.items and not rank.seconds
-    ]
+    """Return how many steps each worker did for a coordinator; None of other runs."""
+    every = run.workers.workers if run.workers else ()
+    workers = [rank for rank in every if rank.items and not rank.seconds]
     if not workers:
         return None
-    steps, items = (
-        sum(len(rank.items) for rank in workers),
-        sum(sum(rank.items) for rank in workers),
-    )
+    steps = sum(len(rank.items) for rank in workers)
+    items = sum(sum(rank.items) for rank in workers)
     fewest_first = sorted(workers, key=lambda rank: len(rank.items))
-    lines = [
-        [
-            f"{rank.rank}{remark}",
-            rank.host or "n/a",
-            f"{len(rank.items):,}",
-            f"{100 * sum(rank.items) / items:.1f}",
-        ]
-        for rank, remark in _folded(workers, fewest_first)
-    ]
+    lines = []
+    for rank, remark in _folded(workers, fewest_first):
+        share_of_items = f"{100 * sum(rank.items) / items:.1f}"
+        name = f"{rank.rank}{remark}"
+        lines.append([name, rank.host or "n/a", f"{len(rank.items):,}", share_of_items])
     head = ["Rank", "Host", f"Steps (of {steps:,})", f"{unit_heading(run.unit)} (%)"]
     return Grid("By rank", head, lines, text_columns=(1,))
 
@@ -180,71 +160,62 @@ def ranks_grid(verdict: Lateness, unit: str) -> Grid:
 
 
 def ranks_notes(run: RunRecord, verdict: Lateness | None) -> list[Statement]:
-    """What sd is, how old gradients were, which ranks were lost or failed, how the common window was made."""
+    """State what sd is, which ranks were lost or failed, and how the window was made."""
     notes = _stale("gradients-age", [run])
     if verdict:
-        notes.append(
-            Statement(
-                "ranks-scatter", values={"batches": len(verdict.ranks[0].seconds)}
-            )
-        )
-    if verdict and len(verdict.ranks) > MOST_RANKS:
-        notes.append(Statement("ranks-folded", values={"ranks": len(verdict.ranks)}))
+        batches = len(verdict.ranks[0].seconds)
+        notes.append(Statement("ranks-scatter", values={"batches": batches}))
+        if len(verdict.ranks) > MOST_RANKS:
+            count = len(verdict.ranks)
+            notes.append(Statement("ranks-folded", values={"ranks": count}))
     if run.workers:
         failed = [rank for rank in run.workers.ranks if rank.error]
-        notes += [
-            Statement("rank-lost", _why_lost(rank))
-            for rank in run.workers.lost[:MOST_RANKS]
-        ]
-        notes += [
-            Statement("rank-failed", _why_lost(rank)) for rank in failed[:MOST_RANKS]
-        ]
-    if run.workers and run.workers.window:
-        notes.append(Statement("common-window", run.workers.window))
+        named = {"rank-lost": run.workers.lost, "rank-failed": failed}
+        for kind, ranks in named.items():
+            few = list(ranks)[:MOST_RANKS]
+            notes += [Statement(kind, _why_lost(rank)) for rank in few]
+        if run.workers.window:
+            notes.append(Statement("common-window", run.workers.window))
     return notes
 
 
 def phases_grid(run: RunRecord) -> Grid:
-    """A line for each process that tells it, and for the run: seconds of each phase, and their total."""
-    ranks = [
-        (rank, rank.phases)
-        for rank in (run.workers.ranks if run.workers else ())
-        if rank.phases
-    ]
+    """Return the seconds of each phase, by rank if they are recorded, and of the run."""
+    names = [name for name in PHASES if name != "cluster" or run.workers]
+
+    def line(title: str, phases: Phases) -> list[str]:
+        seconds = [phases.parts.get(name, 0.0) for name in names]
+        return [title, *(f"{second:.2f}" for second in (*seconds, phases.total))]
+
+    ranks = [(rank, rank.phases) for rank in _ranks(run) if rank.phases]
     slowest_first = sorted(
         ranks, key=lambda rank: -(rank[1].start + rank[1].cluster + rank[1].build)
     )
-    names = [name for name in PHASES if name != "cluster" or run.workers]
-    folded = _folded(ranks, slowest_first)
     lines = [
-        [f"{rank.rank} ({rank.role}){remark}", *_seconds(phases, names)]
-        for (rank, phases), remark in folded
+        line(f"{rank.rank} ({rank.role}){remark}", phases)
+        for (rank, phases), remark in _folded(ranks, slowest_first)
     ]
-    lines.append(["the run", *_seconds(run.phases, names)])
-    head = [
-        "Rank" if ranks else "Seconds",
-        *(f"{PHASES[name]} (s)" for name in names),
-        "Total (s)",
-    ]
-    return Grid("Seconds of the run", head, lines)
+    head = ["Rank" if ranks else "Seconds", *(f"{PHASES[name]} (s)" for name in names)]
+    lines.append(line("the run", run.phases))
+    return Grid("Seconds of the run", [*head, "Total (s)"], lines)
 
 
 def as_json(run: RunRecord) -> dict[str, Any]:
-    """Phases of the run and of its ranks in seconds, and which ranks are late."""
+    """Return the phases of the run and its ranks in seconds, and which are late."""
     ranks = [
-        {
-            "rank": rank.rank,
-            "role": rank.role,
-            "phases_s": {**rank.phases.parts, "total": rank.phases.total},
-        }
-        for rank in (run.workers.ranks if run.workers else ())
+        {"rank": rank.rank, "role": rank.role, "phases_s": _phases_data(rank.phases)}
+        for rank in _ranks(run)
         if rank.phases
     ]
     return {
-        "phases_s": {**run.phases.parts, "total": run.phases.total},
+        "phases_s": _phases_data(run.phases),
         "ranks": ranks,
         "late": _late_data(run),
     }
+
+
+def _phases_data(phases: Phases) -> dict[str, float]:
+    return {**phases.parts, "total": phases.total}
 
 
 def _late_data(run: RunRecord) -> dict[str, Any] | None:
@@ -253,21 +224,13 @@ def _late_data(run: RunRecord) -> dict[str, Any] | None:
 
 
 def row_as_json(row: Row) -> dict[str, Any]:
-    """Of each good run of a row: its late ranks, its lost ones, its staleness."""
+    """Return late ranks, lost ranks and staleness of each good run of a row."""
     runs = []
     for run in row.good:
-        lost, staleness = (
-            (run.workers.lost, dict(run.workers.staleness or {}))
-            if run.workers
-            else ((), {})
-        )
-        runs.append(
-            {
-                "late": _late_data(run),
-                "lost": [rank.rank for rank in lost],
-                "staleness": staleness or None,
-            }
-        )
+        lost = [rank.rank for rank in run.workers.lost] if run.workers else []
+        staleness = dict(run.workers.staleness or {}) if run.workers else {}
+        late = _late_data(run)
+        runs.append({"late": late, "lost": lost, "staleness": staleness or None})
     return {"runs": runs}
 
 
@@ -277,8 +240,3 @@ def _folded(in_order: list[Any], slowest_first: list[Any]) -> list[tuple[Any, st
         return [(member, "") for member in in_order]
     ends = (slowest_first[0], slowest_first[len(slowest_first) // 2], slowest_first[-1])
     return list(zip(ends, (", slowest", ", median", ", fastest")))
-
-
-def _seconds(phases: Phases, names: Sequence[str]) -> list[str]:
-    parts = phases.parts
-    return [*(f"{parts.get(name, 0.0):.2f}" for name in names), f"{phases.total:.2f}"]

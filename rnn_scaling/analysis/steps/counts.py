@@ -39,6 +39,8 @@ FAMILIES: Mapping[str, Callable[[str], bool]] = {
 }
 OTHERS = "others"
 PHASES = ("forward", "backward")
+NUMBERS = ("items", "python", "optimized", "operators", *PLACES)
+BY_NAME = ("operators_by_type", "kernels_by_type", "kernels_by_phase")
 MOST_NAMED = 5  # types named in a line about a difference
 
 
@@ -109,122 +111,96 @@ class Inspection:
 
 
 def inspect(records: Mapping[str, RunRecord]) -> Inspection:
-    """The counts of traced runs, by the runs' names."""
+    """Return the counts of traced runs, by the runs' names."""
     left_out: list[str] = []
-    differences: list[str] = []
-    varying: list[str] = []
+    # By whether batches differ in length: then counts may differ, too.
+    findings: dict[bool, list[str]] = {False: [], True: []}
     cells_of: dict[tuple, dict[tuple[str, int], list[tuple[str, StepCounts]]]] = {}
     first: dict[tuple, Mapping[str, Any]] = {}
     for name, record in records.items():
         if not (record.status == "ok" and record.graph and record.trace):
-            left_out.append(
-                f"{name}: {'no trace (--trace_batches)' if record.status == 'ok' else record.status}"
-            )
+            is_ok = record.status == "ok"
+            reason = "no trace (--trace_batches)" if is_ok else record.status
+            left_out.append(f"{name}: {reason}")
             continue
         config = full_config(record)
-        key = (
-            own_decoder(config),
-            *(item for item in work_key(dict(config)) if item[0] not in ALONG_A_GROUP),
-        )
-        counts, wrong = _counts(name, record, record.graph, record.trace, config)
-        differences += wrong
-        (varying if varies(config) else differences).extend(
-            _unlike_steps(name, record.trace.kernels.steps)
-        )
+        known = [
+            item for item in work_key(dict(config)) if item[0] not in ALONG_A_GROUP
+        ]
+        key = (own_decoder(config), *known)
+        counts = _counts(record, record.graph, record.trace, config)
+        findings[False] += _contradictions(name, counts)
+        findings[varies(config)] += _unlike_steps(name, record.trace.kernels.steps)
         first.setdefault(key, config)
-        cells_of.setdefault(key, {}).setdefault(
-            (counts.encoder, counts.num_devices), []
-        ).append((name, counts))
+        cells = cells_of.setdefault(key, {})
+        place = (counts.encoder, counts.num_devices)
+        cells.setdefault(place, []).append((name, counts))
     groups = []
     for (key, cells), title in zip(cells_of.items(), titles(list(first.values()))):
+        is_varying = varies(first[key])
+        same = []
         for runs in cells.values():
-            unlike = [line for run in runs[1:] for line in _differences(runs[0], run)]
-            (varying if varies(first[key]) else differences).extend(unlike)
-        same = [
-            dataclasses.replace(runs[0][1], runs=len(runs)) for runs in cells.values()
-        ]
+            for run in runs[1:]:
+                findings[is_varying] += _differences(runs[0], run)
+            same.append(dataclasses.replace(runs[0][1], runs=len(runs)))
         groups.append(CountGroup(title, first[key], tuple(same)))
     return Inspection(
-        tuple(groups), tuple(differences), tuple(varying), tuple(left_out)
+        tuple(groups), tuple(findings[False]), tuple(findings[True]), tuple(left_out)
     )
 
 
 def agreement(inspection: Inspection) -> list[Statement]:
-    """Whether runs of one configuration have the same counts, as they must."""
+    """Return whether runs of one configuration have the same counts, as they must."""
     if inspection.differences:
         return [Statement("counts-differ", line) for line in inspection.differences]
     if inspection.varying:
         lines = [Statement("counts-vary", line) for line in inspection.varying]
         return [*lines, Statement("counts-of-last-step")]
-    counts = [
-        configuration for group in inspection.groups for configuration in group.counts
-    ]
-    found = [
-        Statement(
-            "counts-agree",
-            values={"runs": sum(configuration.runs for configuration in counts)},
-        )
-    ]
-    if repeated := sum(
-        configuration.runs for configuration in counts if configuration.runs > 1
-    ):
+    counts = [cell for group in inspection.groups for cell in group.counts]
+    runs = [cell.runs for cell in counts]
+    repeated = sum(count for count in runs if count > 1)
+    found = [Statement("counts-agree", values={"runs": sum(runs)})]
+    if repeated:
         found.append(Statement("counts-repeat", values={"runs": repeated}))
-    states = {configuration.onednn for configuration in counts}
-    if (
-        len(states) == 1 and None not in states
-    ):  # on another processor the same step can have other counts
-        found.append(Statement("onednn-on" if states == {True} else "onednn-off"))
+    # On another processor the same step can have other counts.
+    states = {cell.onednn for cell in counts}
+    kinds = {True: "onednn-on", False: "onednn-off"}
+    if len(states) == 1 and None not in states:
+        found.append(Statement(kinds[states == {True}]))
     return found
 
 
 def titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A name for each group: the update mode, and what else tells the groups apart."""
+    """Return a name for each group: the update mode, and what tells the groups apart."""
     left_out = {*NOT_COMPARED, *ALONG_A_GROUP, "variable_update"}
     named = [name for name in configs.OPTIONS if name not in left_out]
-    varied = distinguishing(
-        named, [{name: repr(config[name]) for name in named} for config in settings]
-    )
+    values = [{name: repr(config[name]) for name in named} for config in settings]
+    varied = distinguishing(named, values)
     names = []
     for config in settings:
-        shown = without_network(varied, config)
-        words = [
-            str(config["variable_update"]),
-            *(f"{name}={config[name]}" for name in shown),
-        ]
-        words += [f"decoder {decoder}"] if (decoder := own_decoder(config)) else []
+        words = [str(config["variable_update"])]
+        words += [f"{name}={config[name]}" for name in without_network(varied, config)]
+        if decoder := own_decoder(config):
+            words.append(f"decoder {decoder}")
         names.append(", ".join(words))
     return names
 
 
 def own_decoder(config: Mapping[str, Any]) -> str:
-    """The kernel of the decoder where it is another one than the encoder's; else empty."""
-    return (
-        ""
-        if config["decoder_type"] == config["encoder_type"]
-        else config["decoder_type"]
-    )
+    """Return the kernel of the decoder, empty if it is the encoder's."""
+    decoder = config["decoder_type"]
+    return "" if decoder in (None, config["encoder_type"]) else str(decoder)
 
 
 def _counts(
-    name: str, record: RunRecord, graph: Graph, trace: Trace, config: Mapping[str, Any]
-) -> tuple[StepCounts, list[str]]:
-    """The counts of one run, and what in them is not as it must be."""
-    partitions, kernels = graph.partitions, trace.kernels
-    last, wrong = kernels.steps[-1], []
-    by_type = sum(kernels.by_type.values())
-    if by_type != last.host + last.device:
-        wrong.append(
-            f"{name}: {by_type} kernels by type, {last.host + last.device} by place"
-        )
-    loops = partitions.by_type.get("LoopCond", 0)
-    if (
-        kernels.by_type.get("LoopCond", 0) < loops
-    ):  # each asks its condition once at least
-        wrong.append(f"{name}: the trace lacks kernels of {loops} loops in the graph")
+    record: RunRecord, graph: Graph, trace: Trace, config: Mapping[str, Any]
+) -> StepCounts:
+    """Return the counts of one run."""
+    kernels = trace.kernels
     by_phase: Counter[str] = Counter()
     for part in kernels.by_phase:
         by_phase[part.phase] += part.kernels
-    counts = StepCounts(
+    return StepCounts(
         encoder=network(config),
         kernel=record.resolved.encoder_kernel or "",
         num_devices=config["num_devices"],
@@ -233,15 +209,28 @@ def _counts(
         items=trace.items,
         python=graph.python.operators,
         optimized=graph.optimized.operators,
-        operators=partitions.operators,
+        operators=graph.partitions.operators,
         input_pipeline=kernels.input_pipeline,
         onednn=record.resolved.onednn,
-        operators_by_type=partitions.by_type,
+        operators_by_type=graph.partitions.by_type,
         kernels_by_type=kernels.by_type,
         kernels_by_phase=dict(by_phase),
-        **{part: getattr(last, part) for part in PLACES},
+        **{part: getattr(kernels.steps[-1], part) for part in PLACES},
     )
-    return counts, wrong
+
+
+def _contradictions(name: str, counts: StepCounts) -> list[str]:
+    """Return a line for each mistake in the counts of one run."""
+    lines = []
+    by_type = sum(counts.kernels_by_type.values())
+    if by_type != counts.kernels:
+        lines.append(f"{name}: {by_type} kernels by type, {counts.kernels} by place")
+    if iterations(counts) < 0:
+        num_loops = loops(counts)
+        lines.append(
+            f"{name}: the trace lacks kernels of {num_loops} loops in the graph"
+        )
+    return lines
 
 
 def varies(config: Mapping[str, Any]) -> bool:
@@ -251,68 +240,47 @@ def varies(config: Mapping[str, Any]) -> bool:
 
 
 def _unlike_steps(name: str, steps: Sequence[KernelCounts]) -> list[str]:
-    """A line for each counted step that is not as the first."""
+    """Return a line for each counted step that differs from the first."""
     lines = []
     for number, step in enumerate(steps[1:], 2):
-        pairs = [
-            (part, getattr(step, part), getattr(steps[0], part)) for part in PLACES
-        ]
-        unlike = [
-            f"{part} {count} instead of {first}"
-            for part, count, first in pairs
-            if count != first
-        ]
-        lines += (
-            [f"{name}: counted step {number} differs from step 1: {', '.join(unlike)}"]
-            if unlike
-            else []
-        )
+        unlike = []
+        for part in PLACES:
+            count, expected = getattr(step, part), getattr(steps[0], part)
+            if count != expected:
+                unlike.append(f"{part} {count} instead of {expected}")
+        if unlike:
+            listed = ", ".join(unlike)
+            lines.append(f"{name}: counted step {number} differs from step 1: {listed}")
     return lines
 
 
 def _differences(
     first: tuple[str, StepCounts], second: tuple[str, StepCounts]
 ) -> list[str]:
-    """A line for each count that two runs of one configuration do not share."""
-    (here, left), (there, right) = first, second
+    """Return a line for each count that two runs of one configuration do not share."""
+    here, left = first
+    there, right = second
     lines = []
     if left.onednn is not right.onednn:
         states = {True: "on", False: "off", None: "unknown"}
-        lines.append(
-            f"oneDNN: {states[left.onednn]} in {here}, {states[right.onednn]} in {there}"
-        )
-    for part in (
-        "items",
-        "python",
-        "optimized",
-        "operators",
-        "host",
-        "device",
-        "copies",
-        "dispatched",
-    ):
-        values = getattr(left, part), getattr(right, part)
-        if values[0] != values[1]:
+        ours, theirs = states[left.onednn], states[right.onednn]
+        lines.append(f"oneDNN: {ours} in {here}, {theirs} in {there}")
+    for part in NUMBERS:
+        old, new = getattr(left, part), getattr(right, part)
+        if old != new:
             name = left.unit if part == "items" else part
             lines.append(
-                f"{name}: {values[0]:,} in {here}, {values[1]:,} in {there} ({values[1] - values[0]:+,})"
+                f"{name}: {old:,} in {here}, {new:,} in {there} ({new - old:+,})"
             )
-    for part in ("operators_by_type", "kernels_by_type", "kernels_by_phase"):
-        left_part, right_part = getattr(left, part), getattr(right, part)
-        changed = {
-            k: right_part.get(k, 0) - left_part.get(k, 0)
-            for k in {**left_part, **right_part}
-        }
-        named = [f"{k} {by:+,}" for k, by in sorted(changed.items()) if by]
+    for part in BY_NAME:
+        changed = Counter(getattr(right, part))
+        changed.subtract(getattr(left, part))
+        named = [f"{kind} {by:+,}" for kind, by in sorted(changed.items()) if by]
         if named:
-            more = (
-                f" and {len(named) - MOST_NAMED} more"
-                if len(named) > MOST_NAMED
-                else ""
-            )
-            lines.append(
-                f"{part}: {', '.join(named[:MOST_NAMED])}{more} in {there} against {here}"
-            )
+            few = ", ".join(named[:MOST_NAMED])
+            hidden = len(named) - MOST_NAMED
+            more = f" and {hidden} more" if hidden > 0 else ""
+            lines.append(f"{part}: {few}{more} in {there} against {here}")
     return lines
 
 
@@ -336,52 +304,53 @@ def families(by_type: Mapping[str, int]) -> dict[str, int]:
 
 
 def encoder_difference(few: StepCounts, many: StepCounts) -> list[Statement]:
-    """What makes `many` more kernels than `few`; both on the same number of devices."""
-    ratios: dict[str, object] = {"devices": few.num_devices, "reference": few.encoder}
-    ratios |= {"kernels": many.kernels, "reference_kernels": few.kernels}
-    ratios |= {
+    """Return what makes `many` more kernels than `few`, on as many devices."""
+    ratios = {
+        "devices": few.num_devices,
+        "kernels": many.kernels,
+        "reference_kernels": few.kernels,
         "kernel_ratio": many.kernels / few.kernels,
         "operator_ratio": many.operators / few.operators,
     }
-    on_many, on_few = (counts.kernels / counts.operators for counts in (many, few))
     per_operator = {
-        "reference": few.encoder,
-        "per_operator": on_many,
-        "reference_per_operator": on_few,
+        "per_operator": many.kernels / many.operators,
+        "reference_per_operator": few.kernels / few.operators,
     }
-    phases = {"reference": few.encoder, **_by_phase(many)}
-    phases |= {
-        f"reference_{phase}": kernels for phase, kernels in _by_phase(few).items()
-    }
-    left, right = families(many.kernels_by_type), families(few.kernels_by_type)
-    by_family = {
-        "difference": many.kernels - few.kernels,
-        **{name: left[name] - right[name] for name in left},
-    }
-    special = [
-        counts for counts in (many, few) if counts.kernel not in ("", counts.encoder)
-    ]
+    phases = _by_phase(many)
+    phases |= {f"reference_{name}": count for name, count in _by_phase(few).items()}
+    by_family = Counter(families(many.kernels_by_type))
+    by_family.subtract(families(few.kernels_by_type))
+    differences = {"difference": many.kernels - few.kernels, **by_family}
+    special = []
+    for counts in (many, few):
+        if counts.kernel not in ("", counts.encoder):
+            values = {"kernel": counts.kernel}
+            special.append(Statement("encoder-kernel", counts.encoder, values))
+    reference = {"reference": few.encoder}
     return [
-        Statement("kernels-ratio", many.encoder, ratios),
-        Statement("kernels-per-operator", many.encoder, per_operator),
-        *(
-            Statement("encoder-kernel", counts.encoder, {"kernel": counts.kernel})
-            for counts in special
-        ),
+        Statement("kernels-ratio", many.encoder, reference | ratios),
+        Statement("kernels-per-operator", many.encoder, reference | per_operator),
+        *special,
         _loops(many),
         _loops(few),
-        Statement("kernels-by-phase", many.encoder, phases),
-        Statement("kernels-by-family", many.encoder, by_family),
+        Statement("kernels-by-phase", many.encoder, reference | phases),
+        Statement("kernels-by-family", many.encoder, differences),
     ]
 
 
 def _loops(counts: StepCounts) -> Statement:
     if not loops(counts):
         return Statement("no-loops", counts.encoder)
-    times, control = iterations(counts), families(counts.kernels_by_type)["control"]
-    carried = counts.kernels_by_type.get("NextIteration", 0) / times if times else 0.0
-    values = {"loops": loops(counts), "iterations": times, "carried": carried}
-    values |= {"control": control, "control_share": control / counts.kernels}
+    times = iterations(counts)
+    control = families(counts.kernels_by_type)["control"]
+    carried = counts.kernels_by_type.get("NextIteration", 0)
+    values = {
+        "loops": loops(counts),
+        "iterations": times,
+        "carried": carried / times if times else 0.0,
+        "control": control,
+        "control_share": control / counts.kernels,
+    }
     return Statement("loops", counts.encoder, values)
 
 

@@ -186,7 +186,7 @@ def _show(options: ShowOptions) -> int:
     place = folder.resolve()
     # The project that the history belongs to.
     name = place.parent.name if place.name == FOLDER.name else place.name
-    files = {"csv": report.to_csv, "json": report.to_json, "png": report.to_png}
+    files = {"csv": report.to_csv, "json": report.to_json, "png": page.to_png}
     renders = {
         f"history.{kind}": functools.partial(render, shown)
         for kind, render in files.items()

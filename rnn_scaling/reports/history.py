@@ -5,26 +5,21 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rnn_scaling.analysis.history.curves import Curve, Point, Step, Timeline
 from rnn_scaling.analysis.metrics import METRICS, RATE, common_unit
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports.numbers import interval_data, plus_minus, rounded
-from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdown
 from rnn_scaling.reports.wording import sentences
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.markdown import csv_cell, escaped
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 SCHEMA = "rnn_scaling.history_report/1"
 BARS = "▁▂▃▄▅▆▇█"
 MOST_BARS = 16
-MOST_NAMES = 20  # entries that are named below the axis of the chart
 ENOUGH = 16  # entries that a reliable search for steps of 5 % needs: docs/history.md
 
 
@@ -213,50 +208,3 @@ def to_csv(shown: Timeline) -> bytes:
         {name: csv_cell(value) for name, value in line.items()} for line in lines
     )
     return stream.getvalue().encode()
-
-
-def to_png(shown: Timeline) -> bytes:
-    """The chart as a PNG file."""
-    with figures.style(is_fixed=True):
-        return figures.as_file(_draw(shown))
-
-
-def svg(shown: Timeline) -> str:
-    """The chart as SVG, for the page."""
-    with figures.style():
-        return figures.as_svg(_draw(shown), "history")
-
-
-def _draw(shown: Timeline) -> Figure:
-    few = shown.curves[: figures.MOST_LINES]
-    figure, axes = figures.blank(8.0, 4.2, entries=len(few), bottom=1.0)
-    for k, curve in enumerate(few):
-        first, x = curve.points[0].rate.value, [point.place for point in curve.points]
-        rates = [point.rate.scaled(100 / first) for point in curve.points]
-        look = figures.line_look(k)
-        figures.draw_line(
-            axes,
-            [*zip(x, rates)],
-            curve.title,
-            {"marker": "o", "markersize": 3, **look},
-        )
-        for step, cut in zip(curve.steps, curve.levels.cuts):
-            axes.axvline(
-                x[cut] - 0.5, color=look["color"], linewidth=0.8, linestyle=":"
-            )
-            axes.annotate(
-                f"{100 * (step.change.value - 1):+.1f} %",
-                (x[cut], rates[cut].value),
-                fontsize=7,
-            )
-    places = range(0, len(shown.entries), -(-len(shown.entries) // MOST_NAMES))
-    axes.set_xticks(
-        list(places),
-        [shown.entries[place].name for place in places],
-        rotation=60,
-        ha="right",
-        fontsize=6,
-    )
-    axes.set(title="Rate, % of the first entry (dotted lines: steps)")
-    figures.add_legend(figure)
-    return figure

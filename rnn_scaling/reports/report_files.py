@@ -6,7 +6,6 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from rnn_scaling.analysis.learning import Target
 from rnn_scaling.analysis.prediction import track_record
@@ -24,7 +23,8 @@ from rnn_scaling.reports import (
     table,
 )
 from rnn_scaling.reports.numbers import has_interval
-from rnn_scaling.reports.pictures import curves, figures
+from rnn_scaling.reports.page import scaling_data
+from rnn_scaling.reports.pictures import charts, figures
 from rnn_scaling.reports.sections import Section, markdown
 from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.summary_builder import summarise
@@ -130,28 +130,18 @@ def files_of(summary: Summary) -> dict[str, Render]:
         if summary.measured or not report.needs_rates
     }
     suffixes: set[str] = set()
-    for k, (name, series) in enumerate(figures.groups(summary)):
-        words = re.sub(r"[^a-z0-9]+", "_", name.lower().replace(" scaling", ""))[
-            :MOST_LETTERS
-        ]
-        suffix = (
-            f"_{words}" if k else ""
-        )  # a second kind of scaling has pictures of its own
-        suffix += (
-            f"_{k + 1}" if suffix in suffixes else ""
-        )  # of names that differ in other letters
+    for k, group in enumerate(scaling_data.groups(summary)):
+        words = re.sub(r"[^a-z0-9]+", "_", group.name.lower().replace(" scaling", ""))
+        # A second kind of scaling has pictures of its own.
+        suffix = f"_{words[:MOST_LETTERS]}" if k else ""
+        # Names may differ in other letters alone.
+        suffix += f"_{k + 1}" if suffix in suffixes else ""
         suffixes.add(suffix)
-        drawn = figures.drawn(series)
-        made |= {
-            f"{metric.name}{suffix}.svg": _picture(curves.lines, series, metric)
-            for metric in drawn
-        }
+        for metric in group.drawn:
+            made[f"{metric.name}{suffix}.svg"] = _picture(group.chart(metric))
     if learned := summary.learning:
-        names = learning.line_names(learned, summary.row_titles)
-        for kind, over in learning.kinds(learned):
-            made[f"{kind}_over_{over}.svg"] = _picture(
-                learning.draw, learned, names, kind, over
-            )
+        for name, chart in learning.charts(learned, summary.row_titles).items():
+            made[f"{name}.svg"] = _picture(chart)
     return made
 
 
@@ -159,8 +149,9 @@ def _render(kind: str) -> Render:
     return lambda summary: registry.load(registry.REPORTS, kind).render(summary)
 
 
-def _picture(draw: Callable[..., str], *shown: Any) -> Render:
-    return lambda _: figures.standalone(draw(*shown))
+def _picture(chart: charts.Chart) -> Render:
+    name = chart.metric.name
+    return lambda _: figures.standalone(charts.svg(chart, name))
 
 
 def brief_text(summary: Summary, folder: Path) -> str:

@@ -123,7 +123,6 @@ def test_what_held_clocks_down():
     "given",
     [
         None,
-        Clocks(),
         Clocks(error="it broke"),
         build(Clocks, {"devices": [{"index": 0, "name": "G"}], "samples": []}),
         build(

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.commands import report
 from rnn_scaling.records import folder, record
 from rnn_scaling.reports import summary_builder
@@ -28,7 +29,7 @@ def test_points_without_runs_lead_where_they_say_on_axes_of_time_and_order(
     points = [
         Point(
             {"day": day, "commit": commit},
-            {"rate": [rate, rate - 1, rate + 1]},
+            {"rate": Interval(rate, rate - 1, rate + 1)},
             label=commit,
             href=f"#x-{commit}",
         )
@@ -97,9 +98,9 @@ def test_only_devices_have_an_ideal_of_their_number_and_cut_intervals_are_named(
         Point(
             {"devices": n, "batch": 64 / n},
             {
-                "speedup": [0.95 * n, 0.9 * n, n],
-                "wide": [90.0, 80.0, 99.0 * n],
-                "near": [90.0, 89.0, 91.0],
+                "speedup": Interval(0.95 * n, 0.9 * n, n),
+                "wide": Interval(90.0, 80.0, 99.0 * n),
+                "near": Interval(90.0, 89.0, 91.0),
             },
         )
         for n in (1, 2)
@@ -146,9 +147,8 @@ def test_percentiles_of_the_page_are_those_of_the_report(count, opened, tmp_path
         each["rows"]
         for each in json.loads((tmp_path / "report.json").read_text())["series"]
     ]
-    page = opened(
-        scaling_data.explorer(summary_builder.summarise(folder.read(tmp_path), "a"))
-    )
+    made = summary_builder.summarise(folder.read(tmp_path), "a")
+    page = opened(scaling_data.explorer(made, scaling_data.groups(made)))
     page.locator(".picture a").click()
     told = page.locator("dialog .note", has_text="longest").inner_text()
     names = {

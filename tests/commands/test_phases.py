@@ -176,11 +176,11 @@ def test_a_picture_of_some_towers_says_so():
         (build(Trace, trace(phases.split(TracedStep(0, 100, []), 17))),),
         synchronous=True,
     )
-    assert drawings._step_pictures(many, 0, "a run")[1].title.startswith(
-        "a run, the first 16 of 17 towers:"
-    )
+    _, figures, _ = drawings._steps_of(many, 0, "a run").blocks
+    assert "the first 16 of 17 towers" in figures.blocks[1].title
     few = step_parts.StepParts((build(Trace, trace(step())),), synchronous=True)
-    assert drawings._step_pictures(few, 0, "a run")[1].title == "a run: traced step 0"
+    _, figures, _ = drawings._steps_of(few, 0, "a run").blocks
+    assert figures.blocks[1].title == "a run: traced step 0"
 
 
 def test_json_has_the_same_numbers(run_file, capsys):

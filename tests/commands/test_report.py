@@ -18,10 +18,17 @@ from rnn_scaling.reports import table
 from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.pictures import curves, figures
 from tests.support.paths import ROOT
-from tests.support.scaling_runs import of, run, series, timed, write_folder
+from tests.support.scaling_runs import (
+    drawn_metrics,
+    of,
+    run,
+    series,
+    timed,
+    write_folder,
+)
 
 FILES = {"table.md", "table.csv", "report.json", "report.html", "speedup.png"} | {
-    f"{metric.name}.svg" for metric in figures.drawn(of(series()).series)
+    f"{name}.svg" for name in drawn_metrics(of(series()))
 }
 
 

@@ -128,16 +128,6 @@ def test_the_answer_names_workers_and_what_they_trained():
     assert "4 workers of one device" in said
     assert "gradients were 1.3 updates old" in said
     assert "3 runs on 4 workers" in said
-    both = conclusions.lead(
-        of(
-            [
-                *runs,
-                *(each for each in folder() if each.config["variable_update"] == SYNC),
-            ]
-        )
-    )
-    assert both.startswith("cudnn_lstm, async_parameter_server")
-    assert "gradients were 1.3 updates old" in both
 
 
 def test_a_series_that_lost_workers_is_not_called_slower():

@@ -17,10 +17,10 @@ from rnn_scaling.analysis.confidence import over_processes
 from rnn_scaling.analysis.metrics import METRICS, Metric
 from rnn_scaling.reports import conclusions, csv_table, json_report, table
 from rnn_scaling.reports.page import scaling
-from rnn_scaling.reports.pictures import curves, figures
+from rnn_scaling.reports.pictures import curves
 from rnn_scaling.reports.tensorboard import run_text
 from tests.support.records import changed, make_record
-from tests.support.scaling_runs import of, run, series
+from tests.support.scaling_runs import drawn_metrics, of, run, series
 
 
 def on_several(measured: metrics.Measured):
@@ -50,7 +50,7 @@ def test_a_row_of_the_table_is_in_every_view():
     assert re.search(r"\| +1 \|.*\| +n/a \|\n", text)
     page = scaling.render(made).decode()
     assert "Heat (GW)</th>" in page and ">heat, GW</title>" in page
-    assert [each.name for each in figures.drawn(made.measured)][-1] == "heat"
+    assert drawn_metrics(made)[-1] == "heat"
     assert "Heat (GW) |" in run_text.markdown(run(2, 1900.0))
     assert "Heat (GW) |" in table.render_runs([run(2, 1900.0)])
 
@@ -263,7 +263,7 @@ def test_a_picture_of_many_metrics_has_three_beside_each_other():
     )
     sizes = [struct.unpack(">II", picture[16:24]) for picture in (few, many)]
     numbers = [
-        len(figures.drawn(of([make(1, 1000.0), make(2, 1900.0)]).series))
+        len(drawn_metrics(of([make(1, 1000.0), make(2, 1900.0)])))
         for make in (run, told)
     ]
     lines = [math.ceil(number / 3) for number in numbers]

@@ -10,8 +10,7 @@ import pytest
 
 from rnn_scaling.analysis.metrics import OF_MODELS
 from rnn_scaling.reports import conclusions, csv_table, json_report, series_table, table
-from rnn_scaling.reports.page import scaling
-from rnn_scaling.reports.pictures import curves, figures
+from rnn_scaling.reports.page import scaling, scaling_data
 from rnn_scaling.reports.report_files import files_of
 from tests.support.records import changed
 from tests.support.scaling_runs import of, timed
@@ -232,26 +231,21 @@ def test_the_fastest_series_stands_for_its_model_and_modes_are_apart():
 
 def test_pictures_have_all_models_and_no_rates_of_different_units():
     made = of(runs_of(MODELS))
-    (_, series), *others = figures.groups(made)
-    assert not others and len(series) == 7
-    drawn_names = [metric.name for metric in figures.drawn(series)]
+    [group] = scaling_data.groups(made)
+    assert len(group.lines) == 7
+    drawn_names = [metric.name for metric in group.drawn]
     assert {"speedup", "efficiency", "flops_per_second"} <= {*drawn_names}
     assert not [name for name in drawn_names if name.endswith("s_per_second")][1:]
-    images = [member for member in series if member.unit == "images"]
-    for drawn in (series, images):
-        assert len(
-            {(look["color"], look["marker"]) for look in figures.looks(drawn)}
-        ) == len(drawn)
+    assert len({(line.colour, line.shape) for line in group.lines}) == 7
     pictures = [name for name in files_of(made) if name.endswith(".svg")]
     assert pictures == [f"{name}.svg" for name in drawn_names]
     points = [
-        (member.model, ratio, efficiency.value)
-        for member, ratio, efficiency in curves.work_points(series)
+        (place, efficiency.value)
+        for _, points in group.by_work.drawn
+        for place, efficiency, _ in points
     ]
-    assert (
-        points[0] == ("resnet110", pytest.approx(2.5), pytest.approx(90, rel=1e-3))
-        and len(points) == 7
-    )
+    assert points[0] == (pytest.approx(2.5), pytest.approx(90, rel=1e-3))
+    assert len(points) == 7
     page = scaling.render(made).decode()
     assert (
         '"title":"work per exchanged MB"' in page

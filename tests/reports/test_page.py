@@ -16,7 +16,7 @@ from rnn_scaling.records import folder
 from rnn_scaling.records.own_files import EDGE
 from rnn_scaling.reports import conclusions, series_table, summary_builder, table
 from rnn_scaling.reports.page import document, scaling, scaling_data
-from rnn_scaling.reports.pictures import curves, figures
+from rnn_scaling.reports.pictures import curves
 from rnn_scaling.reports.series_statements import sentence
 from tests.support.scaling_runs import (
     attributed,
@@ -37,9 +37,8 @@ def test_the_plot_is_a_png_and_needs_a_rate():
 
 
 def test_a_run_is_compared_with_the_mean_of_its_repeats():
-    explorer = scaling_data.explorer(
-        of([timed(1, 100, 0), timed(1, 100, 1), timed(2, 180, 0)])
-    )
+    made = of([timed(1, 100, 0), timed(1, 100, 1), timed(2, 180, 0)])
+    explorer = scaling_data.explorer(made, scaling_data.groups(made))
     first, second, single = (run.values.get("apart") for run in explorer.runs)
     assert first == pytest.approx(-second, abs=0.1) and first != 0 and single is None
     assert "apart" in [metric.name for metric in explorer.metrics]
@@ -298,7 +297,8 @@ def test_more_series_than_are_drawn_are_still_in_the_tables():
     made = of(runs)
     text = scaling.render(made).decode()
     # Each metric has a picture; the speedup is the chart, and rate and loss follow.
-    num_pictures = len(figures.drawn(made.series)) + 1
+    [group] = scaling_data.groups(made)
+    num_pictures = len(group.drawn) + 1
     assert text.split("<script")[0].count('role="img"') == num_pictures
     assert text.count('<div id="series-') == 30
     assert "the tables have 18 more" in text

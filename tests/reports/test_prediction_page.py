@@ -27,9 +27,7 @@ def curve(name="a", first=1, unit="words"):
 def drawn(predictions):
     """The figure of the PNG."""
     with matplotlib.rc_context():
-        return pictures._figure(
-            predictions, [pictures._draw_rates, pictures._draw_losses]
-        )
+        return pictures.figure_of(predictions)
 
 
 @pytest.fixture
@@ -94,10 +92,11 @@ def test_a_simulation_is_drawn_without_intervals_and_not_as_measured(out):
     ]
     new = [point["values"] for point in line["points"] if point["is_predicted"]]
     assert {
-        len(values[name])
+        end
         for values in new
         for name in ("steps", "speedup", "efficiency")
-    } == {1}
+        for end in values[name][1:]
+    } == {None}
 
 
 def test_files_are_replaced_by_the_next_call(out):
@@ -137,10 +136,10 @@ def test_an_interval_over_decades_does_not_squash_the_picture():
 def test_bars_of_efficiency_and_losses_add_up_to_all(out):
     found = predicting.predict(curve(), [1, 8, 64])
     _, axes = drawn([found]).axes
-    tops = {
-        round(bar.get_x(), 3): bar.get_y() + bar.get_height() for bar in axes.patches
+    ends = {
+        round(bar.get_y(), 3): bar.get_x() + bar.get_width() for bar in axes.patches
     }
-    assert [*tops.values()] == pytest.approx([100.0] * 3, abs=2)
+    assert [*ends.values()] == pytest.approx([100.0] * 3, abs=2)
 
 
 def test_more_series_than_panels_are_counted_and_a_curve_without_one_device_has_no_losses():

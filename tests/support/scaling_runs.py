@@ -11,6 +11,7 @@ from rnn_scaling.records import folder, record
 from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.workers import WINDOW, Workers, join_batches
 from rnn_scaling.reports import report_files, summary_builder
+from rnn_scaling.reports.page import scaling_data
 from tests.support.records import changed, make_record
 
 
@@ -216,3 +217,10 @@ def without_pictures():
             name: render for name, render in files_of(summary).items() if name in kept
         },
     )
+
+
+def drawn_metrics(summary):
+    """Return the names of the metrics that have a picture, of all groups."""
+    return [
+        metric.name for group in scaling_data.groups(summary) for metric in group.drawn
+    ]

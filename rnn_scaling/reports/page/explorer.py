@@ -1,22 +1,51 @@
-"""The data of the interactive page as one JSON object: lines of points, and their runs.
+"""The data of charts: lines of points, and their runs.
 
-The script does not depend on reports, histories or machines. The first metric and the first axis are the defaults.
+The page's script draws them from JSON, and `pictures.charts` draws static pictures.
+Neither depends on reports, histories or machines. The first metric and the first axis
+are the defaults.
 """
+
+from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rnn_scaling.analysis import metrics
+from rnn_scaling.analysis.confidence import Interval
+
+DIGITS = 6  # significant digits of a number in the page
 
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A number of points and runs, in the printed unit. Every metric can also be the horizontal axis."""
+    """A number of points and runs, in the printed unit; also a horizontal axis."""
 
     name: str  # a key of `values`, and in the address
     title: str
     unit: str = ""
     digits: int = 2  # most decimals
-    ideal: str = ""  # the dashed line: "n" is the number on the axis, "one" is 1 (100 of a share in %), "" is none
+    # The dashed line: "n" is the number on the axis, "one" is 1 (100 of a share in %).
+    ideal: str = ""
+
+    @classmethod
+    def of(cls, metric: metrics.Metric) -> Metric:
+        ideal = ""
+        if metric.ideal is not None:
+            ideal = "one" if metric.ideal(2) == 1 else "n"
+        return cls(metric.name, metric.title, metric.unit, metric.digits, ideal)
+
+    @property
+    def caption(self) -> str:
+        unit = f"{self.unit} of ideal" if self.ideal and self.unit else self.unit
+        return self.title if unit in ("", self.title) else f"{self.title}, {unit}"
+
+    def ideal_at(self, place: float) -> float | None:
+        """Return what perfect scaling gives on a number of devices, or None."""
+        whole = 100.0 if self.unit == "%" else 1.0
+        return {"one": whole, "n": place}.get(self.ideal)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,9 +54,9 @@ class Axis:
 
     name: str  # a key of `x`, and in the address
     title: str
-    kind: str = (
-        "number"  # or "log"; "time": x is an ISO 8601 date; "order": x is any text
-    )
+    # "number", "log"; "time": x is an ISO 8601 date; "order": x is any text; "metric": x
+    # is the metric of this name. Only in static pictures, "amount": lines without marks.
+    kind: str = "number"
     order: Sequence[str] = ()  # the texts in order; empty: as the points have them
 
 
@@ -36,9 +65,7 @@ class Point:
     """One mark of a line."""
 
     x: Mapping[str, float | str]  # axis -> position
-    values: Mapping[
-        str, Sequence[float | None]
-    ]  # metric -> value, low, high (None: no interval)
+    values: Mapping[str, Interval]  # metric -> number in the printed unit
     runs: Sequence[int] = ()  # indices in `Explorer.runs`
     label: str = ""  # after the line's title: "2 devices"
     href: str = ""  # link of a point without runs
@@ -47,11 +74,13 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A series: one colour, and one switch in the legend."""
+    """A series: one colour and shape, and one switch in the legend."""
 
     title: str
     points: Sequence[Point]
     group: str = ""  # a chart shows the lines of one group
+    colour: int = 0  # numbers of a colour and of a shape
+    shape: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,24 +100,17 @@ class Run:
     title: str
     options: Mapping[str, str]  # columns of the table if runs differ in them
     status: str
-    values: Mapping[str, float] = dataclasses.field(
-        default_factory=dict
-    )  # metric -> value
-    step_ms: Sequence[
-        float
-    ] = ()  # of every step, or the minimum and maximum of each `bucket` steps
-    steps: int = 0  # number of steps
-    bucket: int = 0  # 0: every step
-    warmup: int = 0  # steps that the rate excludes
-    steady: int | None = None  # first steady step; None without one, or if not judged
-    phases: Mapping[str, float] = dataclasses.field(
-        default_factory=dict
-    )  # name -> seconds
-    facts: Mapping[str, str] = dataclasses.field(
-        default_factory=dict
-    )  # machine, versions, settings
-    log: str = ""
-    command: str = ""  # repeats the run
+    values: Mapping[str, float]  # metric -> value
+    # Of every step, or the minimum and maximum of each `bucket` steps.
+    step_ms: Sequence[float | None]
+    steps: int  # number of steps
+    bucket: int  # 0: every step
+    warmup: int  # steps that the rate excludes
+    steady: int | None  # first steady step; None without one, or if not judged
+    phases: Mapping[str, float]  # name -> seconds
+    facts: Mapping[str, str]  # machine, versions, settings
+    log: str
+    command: str  # repeats the run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,28 +122,41 @@ class Explorer:
     lines: Sequence[Line]
     runs: Sequence[Run] = ()
     marks: Sequence[Mark] = ()
-    parts: Sequence[
-        str
-    ] = ()  # metrics that add up to a bar per line, from its last point that has any
+    # Metrics that add up to a bar per line, from its last point that has any.
+    parts: Sequence[str] = ()
 
 
 def to_json(explorer: Explorer) -> str:
-    """The data as JSON that is safe inside <script>. Options and facts that all runs share are stored once."""
-    fields = {**vars(explorer), "shared": {}}
+    """Return the data as JSON that is safe inside <script>.
+
+    Options and facts that all runs share are stored once.
+    """
     runs = [dict(vars(run)) for run in explorer.runs]
+    shared = {}
     for name in ("options", "facts"):
-        first = runs[0][name] if runs else {}
-        shared = {
-            key: text
-            for key, text in first.items()
-            if all(run[name].get(key) == text for run in runs)
-        }
-        fields["shared"][name] = shared
+        every = [run[name].items() for run in runs]
+        common = set.intersection(*map(set, every)) if every else set()
+        shared[name] = (
+            {key: text for key, text in runs[0][name].items() if (key, text) in common}
+            if runs
+            else {}
+        )
         for run in runs:
-            run[name] = {
-                key: text for key, text in run[name].items() if key not in shared
-            }
-    text = json.dumps(
-        {**fields, "runs": runs}, default=vars, allow_nan=False, separators=(",", ":")
-    )
+            run[name] = dict(item for item in run[name].items() if item not in common)
+    content = {**vars(explorer), "runs": runs, "shared": shared}
+    text = json.dumps(content, default=_plain, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
+
+
+def _plain(value: Any) -> Any:
+    """Return an interval as [value, low, high], and other data by their fields."""
+    if isinstance(value, Interval):
+        return [short(end) for end in (value.value, *(value.ends or (None, None)))]
+    return vars(value)
+
+
+def short(value: float | None, digits: int = DIGITS) -> float | None:
+    """Return a number with few digits, or None if it is unknown or not finite."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.{digits}g}")

@@ -1,12 +1,12 @@
-"""The page of a history: curves over commits and dates, with their steps."""
+"""The page and the picture of a history: curves over commits and dates, with steps."""
 
-from collections.abc import Iterator
-
+from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.history.curves import Curve, Point, Timeline
 from rnn_scaling.analysis.metrics import METRICS, RATE
 from rnn_scaling.reports import history as report
-from rnn_scaling.reports.page import document, explorer
-from rnn_scaling.reports.page.document import Body, Items, Live, PageSection, figure_of
+from rnn_scaling.reports.page import document, drawings, explorer
+from rnn_scaling.reports.page.document import Body, Items, Live, PageSection
+from rnn_scaling.reports.pictures import charts
 from rnn_scaling.reports.sections import Grid, Section
 from rnn_scaling.reports.wording import sentences
 
@@ -16,129 +16,121 @@ MOST_TEXTS = 3  # at one mark
 
 
 def render(shown: Timeline, name: str, commit_url: str) -> bytes:
-    """The page as UTF-8; commit_url: URL of commits without the hash, "" if unknown."""
-    grid, paragraphs = report.table(shown), report.paragraphs(shown)
-    machines = dict.fromkeys(entry.machine.name for entry in shown.entries)
-    title, texts = "Rate over the entries", list(map(sentences, paragraphs))
+    """Return the page as UTF-8.
+
+    Args:
+      shown: The history.
+      name: Its name.
+      commit_url: URL of commits without the hash, "" if unknown.
+    """
+    table = report.table(shown)
+    size, *others = map(sentences, report.paragraphs(shown))
     changes = [step.change.value for curve in shown.curves for step in curve.steps]
-    steps = texts[1 : 1 + len(changes)]
-    worst = [steps[changes.index(min(changes))]] if changes else []
-    lines = [
-        [
-            name,
-            (entry.commit and entry.commit.subject) or "",
-            entry.measured or "",
-            entry.machine.name,
-            entry.label,
-        ]
-        for name, entry in zip(_names(shown), shown.entries)
-    ]
-    entries = Grid(
-        "Entries",
-        ["Entry", "Subject", "Measured", "Machine", "Label"],
-        lines,
-        (1, 2, 3, 4),
-    )
+    steps, remarks = others[: len(changes)], others[len(changes) :]
+    lead = [size]
+    if changes:
+        lead.append(steps[changes.index(min(changes))])
+    lines = []
+    for entry_name, entry in zip(_names(shown), shown.entries):
+        subject = entry.commit.subject if entry.commit else ""
+        machine = entry.machine.name
+        lines.append(
+            [entry_name, subject or "", entry.measured or "", machine, entry.label]
+        )
+    head = ["Entry", "Subject", "Measured", "Machine", "Label"]
+    entries = Section("", (Grid("Entries", head, lines, (1, 2, 3, 4)),))
+    curves = [("#steps", line[:-1]) for line in table.lines]
+    picture = drawings.picture(chart(shown), "fig-history", "Rate over the entries")
     return document.page(
         f"History of {name}",
-        list(machines),
-        " ".join(texts[:1] + worst),
-        document.Overview(
-            grid.head[:-1],
-            [("", [("#steps", line[:-1]) for line in grid.lines])],
-            "Curves",
-        ),
+        list(dict.fromkeys(entry.machine.name for entry in shown.entries)),
+        " ".join(lead),
+        document.Overview(table.head[:-1], [("", curves)], "Curves"),
         _data(shown, commit_url),
         [
-            PageSection("steps", f"Steps ({len(steps)})", [Items(steps or texts[:1])]),
-            PageSection(
-                "entries",
-                f"Entries ({len(shown.entries)})",
-                [Body(Section("", (entries,)))],
-            ),
+            PageSection("steps", f"Steps ({len(steps)})", [Items(steps or [size])]),
+            PageSection("entries", f"Entries ({len(lines)})", [Body(entries)]),
         ],
-        first=[
-            Live(
-                "chart",
-                [figure_of(report.svg(shown), "fig-history", title, " ".join(texts))],
-            )
-        ],
-        notes=texts[1 + len(steps) :],
+        first=[Live("chart", [picture])],
+        notes=remarks,
     )
+
+
+def chart(shown: Timeline) -> charts.Chart:
+    """Return the relative rates over the entries, with the steps."""
+    data = _data(shown, "")
+    return charts.Chart(RELATIVE, data.axes[0], data.lines, marks=data.marks)
+
+
+def to_png(shown: Timeline) -> bytes:
+    """Return the picture as a PNG file."""
+    return charts.png(chart(shown))
 
 
 def _names(shown: Timeline) -> list[str]:
-    """The commit of each entry; further entries of a commit get a number."""
+    """Return the commit of each entry; further entries of a commit get a number."""
     names = [entry.name for entry in shown.entries]
-    counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
-    return [
-        f"{name} ({count})" if count > 1 else name for name, count in zip(names, counts)
-    ]
+    numbered = []
+    for place, name in enumerate(names):
+        count = names[: place + 1].count(name)
+        numbered.append(f"{name} ({count})" if count > 1 else name)
+    return numbered
 
 
 def _data(shown: Timeline, commit_url: str) -> explorer.Explorer:
     names = _names(shown)
-    used = {
-        name
-        for curve in shown.curves
-        for point in curve.points
-        for name in point.configuration.metrics
-    }
+    used: set[str] = set()
+    lines = []
+    for k, curve in enumerate(shown.curves):
+        points = []
+        for point in curve.points:
+            used.update(point.configuration.metrics)
+            points.append(_point(curve, point, names, commit_url))
+        lines.append(explorer.Line(curve.title, points, colour=k, shape=k // 6))
     known = [RATE, *(metric for name, metric in METRICS.items() if name in used)]
-    numbers = [
-        explorer.Metric(metric.name, metric.title, metric.unit, metric.digits)
-        for metric in known
-    ]
     axes = [explorer.Axis(COMMIT, "commit", "order", names)]
     if all(entry.measured for entry in shown.entries):
         axes.append(explorer.Axis(DAY, "date of measurement", "time"))
-    lines = [
-        explorer.Line(
-            curve.title,
-            [_point(curve, point, names, commit_url) for point in curve.points],
-        )
-        for curve in shown.curves
-    ]
-    return explorer.Explorer(
-        [RELATIVE, *numbers], axes, lines, marks=[*_marks(shown, names)]
-    )
+    metrics = [RELATIVE, *map(explorer.Metric.of, known)]
+    return explorer.Explorer(metrics, axes, lines, marks=_marks(shown, names))
 
 
 def _point(
     curve: Curve, point: Point, names: list[str], commit_url: str
 ) -> explorer.Point:
-    rate, commit, first = point.rate, point.entry.commit, curve.points[0].rate.value
-    ends = [rate.value, rate.low, rate.high]
-    values = {
-        RATE.name: ends,
-        RELATIVE.name: [end and 100 * end / first for end in ends],
-    }
+    rate = point.rate
+    commit = point.entry.commit
+    relative = rate.scaled(100 / curve.points[0].rate.value)
+    values = {RATE.name: rate, RELATIVE.name: relative}
     for name in point.configuration.metrics:
         if (mean := point.metric(name)) is not None and name in METRICS:
-            values[name] = [mean * METRICS[name].factor, None, None]
-    words = [names[point.place], commit.subject if commit else None, point.entry.label]
-    address = f"{commit_url}{commit.hash}" if commit and commit_url else ""
-    x: dict[str, float | str] = {
-        COMMIT: names[point.place],
-        DAY: point.entry.measured or "",
-    }
-    return explorer.Point(x, values, label=", ".join(filter(None, words)), href=address)
+            values[name] = Interval(mean * METRICS[name].factor)
+    name = names[point.place]
+    words = [name, commit.subject if commit else None, point.entry.label]
+    return explorer.Point(
+        {COMMIT: name, DAY: point.entry.measured or ""},
+        values,
+        label=", ".join(filter(None, words)),
+        href=f"{commit_url}{commit.hash}" if commit and commit_url else "",
+    )
 
 
-def _marks(shown: Timeline, names: list[str]) -> Iterator[explorer.Mark]:
-    """Steps, and changes of the machine."""
+def _marks(shown: Timeline, names: list[str]) -> list[explorer.Mark]:
+    """Return marks for steps and for changes of the machine."""
+    texts: dict[int, list[str]] = {}
     machines = [entry.machine.name for entry in shown.entries]
-    marks = {
-        k: [name] for k, name in enumerate(machines) if k and name != machines[k - 1]
-    }
+    for place, (before, machine) in enumerate(zip(machines, machines[1:]), 1):
+        if machine != before:
+            texts[place] = [machine]
     for curve in shown.curves:
         for step, cut in zip(curve.steps, curve.levels.cuts):
-            marks.setdefault(curve.points[cut].place, []).append(
-                f"{100 * (step.change.value - 1):+.1f} %"
-            )
-    for place, texts in marks.items():
-        text = ", ".join(texts[:MOST_TEXTS]) + (
-            " ..." if len(texts) > MOST_TEXTS else ""
-        )
-        yield explorer.Mark(COMMIT, names[place], text)
-        yield explorer.Mark(DAY, shown.entries[place].measured or "", text)
+            text = f"{100 * (step.change.value - 1):+.1f} %"
+            texts.setdefault(curve.points[cut].place, []).append(text)
+    marks = []
+    for place, found in texts.items():
+        more = " ..." if len(found) > MOST_TEXTS else ""
+        text = ", ".join(found[:MOST_TEXTS]) + more
+        marks.append(explorer.Mark(COMMIT, names[place], text))
+        day = shown.entries[place].measured or ""
+        marks.append(explorer.Mark(DAY, day, text))
+    return marks

@@ -1,27 +1,25 @@
-"""The page of predictions: measured and predicted points with their intervals, and the parts of what is lost."""
+"""The page of predictions: measured and predicted points with their intervals."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rnn_scaling.analysis.prediction import predicting
 from rnn_scaling.analysis.prediction.curves import Prediction
 from rnn_scaling.reports import prediction as report
-from rnn_scaling.reports.page import document, explorer
+from rnn_scaling.reports.page import document, drawings, explorer
 from rnn_scaling.reports.page.document import (
     Block,
     Body,
+    Figure,
     Group,
     Items,
     Live,
     PageSection,
-    figure_of,
 )
-from rnn_scaling.reports.page.scaling_data import DEVICES, ends
+from rnn_scaling.reports.page.scaling_data import DEVICES
 from rnn_scaling.reports.pictures import prediction as pictures
 from rnn_scaling.reports.sections import Section
 from rnn_scaling.reports.wording import sentence, sentences
 
-SPEEDUP, EFFICIENCY = "speedup", "efficiency"
-PERCENT = report.PERCENT
 # The heading of series that count or print different things.
 COMMON_HEAD = ("Devices", "Source", "Rate", "Efficiency (%)", "Largest loss")
 
@@ -29,151 +27,113 @@ COMMON_HEAD = ("Devices", "Source", "Rate", "Efficiency (%)", "Largest loss")
 def render(
     found: report.PredictionReport, drawn: Sequence[Prediction], title: str
 ) -> bytes:
-    """The page as UTF-8; drawn: the predictions on more numbers of devices, for the curves."""
+    """Return the page as UTF-8.
+
+    Args:
+      found: The predictions.
+      drawn: The same on more numbers of devices, for the curves.
+      title: The title of the page.
+    """
     titles = [prediction.curve.name for prediction in found.predictions]
+    is_single = len(titles) == 1
     lead = sentences(predicting.answer(found.predictions[0]))
     grids = [report.table(prediction) for prediction in found.predictions]
     head = []
-    for k, common in enumerate(COMMON_HEAD):
-        names = {grid.head[k] for grid in grids}
-        head.append(names.pop() if len(names) == 1 else common)
-    groups = [
-        (name, [("#assumptions", line) for line in grid.lines])
-        for name, grid in zip(titles, grids)
-    ]
-    svg = pictures.svg(drawn, "rates")
-    first: list[Block] = [
-        Live(
-            "chart",
-            [figure_of(svg, "fig-rates", "Rates over the number of devices", lead)],
-        )
-    ]
-    losses, refused = [*_losses(drawn)], [Items([*map(sentence, found.refused)])]
-    if len(titles) == 1:
-        groups, first, losses = [("", groups[0][1])], first + losses, []
-    losses = [Group("figures", losses)] if losses else []
+    for common, *names in zip(COMMON_HEAD, *(grid.head for grid in grids)):
+        head.append(names[0] if len(set(names)) == 1 else common)
+    groups = []
+    for name, grid in zip(titles, grids):
+        lines = [("#assumptions", line) for line in grid.lines]
+        groups.append(("" if is_single else name, lines))
+    first: list[Block] = [Live("chart", [*_rates(drawn)])]
+    losses = _losses(drawn)
+    if is_single:
+        first += losses
+        losses = []
+    numbers = [Group("figures", losses)] if losses else []
+    refused = [Items(list(map(sentence, found.refused)))] if found.refused else []
     return document.page(
         title,
-        [titles[0] if len(titles) == 1 else f"{len(titles)} series"],
-        lead if len(titles) == 1 else f"{titles[0]}: {lead}",
+        [titles[0] if is_single else f"{len(titles)} series"],
+        lead if is_single else f"{titles[0]}: {lead}",
         document.Overview(head, groups, "Measured and predicted", "long-cells"),
         _data(drawn),
         [
-            PageSection("assumptions", "Assumptions", [*_assumptions(found)]),
+            PageSection("assumptions", "Assumptions", _assumptions(found)),
             PageSection(
-                "numbers", "Losses and sizes", [*losses, *_numbers(found, drawn)]
+                "numbers", "Losses and sizes", [*numbers, *_numbers(found, drawn)]
             ),
-            PageSection("refused", "Not predicted", refused if found.refused else []),
+            PageSection("refused", "Not predicted", refused),
         ],
         first=first,
         remarks=" ".join(map(sentence, found.record)),
     )
 
 
-def _losses(drawn: Sequence[Prediction]) -> Iterator[Block]:
-    """A picture for each series whose losses are known."""
+def _rates(drawn: Sequence[Prediction]) -> list[Figure]:
+    """Return a picture for each series."""
+    figures = []
+    for k, prediction in enumerate(drawn[: pictures.MOST]):
+        name = f"fig-rates-{k}"
+        figures.append(
+            drawings.picture(pictures.chart(prediction), name, prediction.curve.name)
+        )
+    return figures
+
+
+def _losses(drawn: Sequence[Prediction]) -> list[Block]:
+    """Return a picture for each series whose losses are known."""
+    title = "Efficiency and losses on each number of devices"
+    figures: list[Block] = []
     for k, prediction in enumerate(drawn[: pictures.MOST]):
         if any(point.parts for point in prediction.points):
-            name, title = (
-                f"losses-{k}",
-                "Efficiency and losses on each number of devices",
-            )
-            yield figure_of(
-                pictures.svg([prediction], name),
-                f"fig-{name}",
-                title,
-                prediction.curve.name,
-            )
+            name = f"losses-{k}"
+            svg = pictures.losses_svg(prediction, name)
+            about = prediction.curve.name
+            figures.append(document.figure_of(svg, f"fig-{name}", title, about))
+    return figures
 
 
-def _assumptions(found: report.PredictionReport) -> Iterator[Block]:
+def _assumptions(found: report.PredictionReport) -> list[Block]:
+    blocks: list[Block] = []
     for one, sizes in zip(found.predictions, found.sizes):
-        statements = (
-            *predicting.answer(one),
-            *sizes.statements,
-            *predicting.assumptions(one),
-        )
-        yield Body(Section(one.curve.name, notes=statements), has_title=True)
+        assumed = predicting.assumptions(one)
+        statements = (*predicting.answer(one), *sizes.statements, *assumed)
+        blocks.append(Body(Section(one.curve.name, notes=statements), has_title=True))
+    return blocks
 
 
 def _numbers(
     found: report.PredictionReport, drawn: Sequence[Prediction]
-) -> Iterator[Block]:
-    """The losses on all drawn numbers of devices, and memory, time and cost."""
+) -> list[Block]:
+    """Return losses on all drawn numbers of devices, and memory, time and cost."""
+    blocks: list[Block] = []
     for prediction, sizes in zip(drawn, found.sizes):
+        name = prediction.curve.name
         shown = (*report.loss_tables(prediction), *report.size_tables(sizes))
         if shown:
-            yield Body(
-                Section(prediction.curve.name, shown),
-                prediction.curve.name,
-                has_title=True,
-            )
+            blocks.append(Body(Section(name, shown), name, has_title=True))
+    return blocks
 
 
 def _data(drawn: Sequence[Prediction]) -> explorer.Explorer:
-    lines = [_line(prediction) for prediction in drawn]
-    units = dict.fromkeys(
-        prediction.curve.unit for prediction in drawn if not prediction.curve.time
-    )
-    time_units = dict.fromkeys(
-        prediction.curve.time.unit for prediction in drawn if prediction.curve.time
-    )
-    parts = dict.fromkeys(
-        part
-        for prediction in drawn
-        for point in prediction.points
-        for part in point.parts
-    )
-    metrics = [
-        explorer.Metric(SPEEDUP, "speedup", "", 2, "n"),
-        explorer.Metric(EFFICIENCY, "efficiency", "%", 1, "one"),
-        *(
-            explorer.Metric(unit, f"{unit}/s", f"{unit}/s", 1)
-            for unit in units
-            if unit != predicting.SPEEDUP
-        ),
-        *(explorer.Metric(f"time, {unit}", "time", unit, 2) for unit in time_units),
-        *(explorer.Metric(part, f"lost to {part}", "points", 1) for part in parts),
-    ]
-    known = dict.fromkeys(
-        name for line in lines for point in line.points for name in point.values
-    )
-    in_first = {
-        name for point in lines[0].points for name in point.values
-    }  # whose answer is the title
-    shown = sorted(
-        (metric for metric in metrics if metric.name in known),
-        key=lambda one: one.name not in in_first,
-    )
-    return explorer.Explorer(shown, [explorer.Axis(DEVICES, "devices")], lines)
-
-
-def _line(prediction: Prediction) -> explorer.Line:
-    curve, points = prediction.curve, []
-    measured = {point.devices for point in curve.points}
-    rate_name = SPEEDUP if curve.unit == predicting.SPEEDUP else curve.unit
-    if curve.time:
-        rate_name = f"time, {curve.time.unit}"
-    (known, new), shown = (
-        predicting.sources(prediction),
-        slice(1 if prediction.is_simulated else None),
-    )
-    for point in report.points(prediction):
-        is_predicted, values = (
-            point.devices not in measured,
-            {rate_name: ends(curve.shown(point.devices, point.rate))[shown]},
-        )
-        if point.efficiency:
-            values[SPEEDUP] = ends(point.efficiency.scaled(point.devices))[shown]
-            values[EFFICIENCY] = ends(point.efficiency.scaled(PERCENT))[shown]
-        values |= {
-            part: [PERCENT * share, None, None] for part, share in point.parts.items()
-        }
-        noun = "machines" if curve.counts_machines else "devices"
-        label = f"{point.devices:,} {noun}, {new if is_predicted else known}"
-        points.append(
-            explorer.Point(
-                {DEVICES: point.devices}, values, label=label, is_predicted=is_predicted
-            )
-        )
-    return explorer.Line(curve.name, points)
+    lines = []
+    metrics = {
+        metric.name: metric for metric in (pictures.SPEEDUP, pictures.EFFICIENCY)
+    }
+    parts = {}
+    for k, prediction in enumerate(drawn):
+        rate = pictures.rate_metric(prediction.curve)
+        metrics.setdefault(rate.name, rate)
+        line = pictures.line(prediction, k)
+        lines.append(line)
+        for point in prediction.points:
+            for part in point.parts:
+                parts[part] = explorer.Metric(part, f"lost to {part}", "points", 1)
+    metrics |= parts
+    known = {name for line in lines for point in line.points for name in point.values}
+    # The first series has the answer that is the title.
+    in_first = {name for point in lines[0].points for name in point.values}
+    shown = [metric for name, metric in metrics.items() if name in known]
+    shown.sort(key=lambda metric: metric.name not in in_first)
+    return explorer.Explorer(shown, [DEVICES], lines)

@@ -1,25 +1,38 @@
-"""Turns a Summary into the data of the interactive page: series over devices, parts of the losses, runs."""
+"""Turn a Summary into charts: series over devices, parts of the losses, runs."""
 
+from __future__ import annotations
+
+import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling.analysis import metrics as table
 from rnn_scaling.analysis.attribution import MEANING, REST
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.rows import Row, process_rates, shown
+from rnn_scaling.analysis.rows import Row, has_many_models, process_rates, shown
 from rnn_scaling.config.conditions import NOT_COMPARED
+from rnn_scaling.config.naming import network
 from rnn_scaling.config.spelling import command
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
-from rnn_scaling.reports.page.explorer import Axis, Explorer, Line, Metric, Point, Run
+from rnn_scaling.reports.page.explorer import (
+    Axis,
+    Explorer,
+    Line,
+    Metric,
+    Point,
+    Run,
+    short,
+)
 from rnn_scaling.reports.pictures import figures
+from rnn_scaling.reports.pictures.charts import Chart
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 
-DEVICES = "devices"
+DEVICES = Axis("devices", "devices")
 MOST_STEPS = 200_000  # step times of all runs together
 LEAST_STEPS = 100  # step times of a run
 MOST_LOG = 8000  # characters of a run's log, from its end
@@ -27,53 +40,114 @@ PARTS = (*MEANING, REST)
 APART = Metric("apart", "difference from mean of repeats", "%", 1)
 
 
-def explorer(summary: Summary) -> Explorer:
-    """The page's data. Each group of comparable series is a chart; efficiency comes first if it is known."""
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Series that one picture can contain: one kind of scaling, or one mode of models.
+
+    title: Empty for the only group.
+    drawn: The metrics that have a picture.
+    """
+
+    name: str
+    title: str
+    lines: Sequence[Line]
+    drawn: Sequence[Metric]
+
+    def chart(self, metric: Metric) -> Chart:
+        return Chart(metric, DEVICES, self.lines)
+
+    @property
+    def efficiency(self) -> Chart | None:
+        """The efficiency of series on several devices; None without any."""
+        chart = self.chart(Metric.of(table.EFFICIENCY))
+        known = [line for line in self.lines if chart.points(line)]
+        chart = dataclasses.replace(chart, lines=known)
+        return chart if max(chart.places, default=1) > 1 else None
+
+    @property
+    def by_work(self) -> Chart | None:
+        """The efficiency of models over their work per exchange, on their most devices."""
+        work = table.WORK_PER_EXCHANGE
+        axis = Axis(work.name, f"{work.unit} per exchanged MB", "metric")
+        chart = Chart(Metric.of(table.EFFICIENCY), axis, self.lines)
+        last = []
+        for line in self.lines:
+            points = [point for *_, point in chart.points(line)]
+            last.append(dataclasses.replace(line, points=points[-1:]))
+        chart = dataclasses.replace(chart, lines=last)
+        return chart if chart.places else None
+
+
+def groups(summary: Summary) -> list[Group]:
+    """Return the groups that measured something; a picture never has two of them."""
+    places: dict[RowSummary, list[int]] = {}
+    for k, (_, row, *_) in enumerate(_runs(summary)):
+        places.setdefault(row, []).append(k)
+    scalings = [
+        (name, [member for member in series if member.largest])
+        for name, series in summary.tables
+    ]
+    scalings = [(name, series) for name, series in scalings if series]
+    axes = _option_axes(summary)
+    every = shown(summary.rows)
+    found = []
+    for name, series in scalings:
+        title = name if len(scalings) > 1 else ""
+        drawn = _drawn([row.row for member in series for row in member.rows])
+        # A group that counts words has other names than a report that counts items.
+        metrics = dict.fromkeys((*every, *drawn))
+        lines = []
+        for member, look in zip(series, _looks(series)):
+            points = [_point(row, metrics, axes, places[row]) for row in member.rows]
+            lines.append(Line(member.title, points, title, *look))
+        found.append(Group(name, title, lines, list(map(Metric.of, drawn))))
+    return found
+
+
+def _looks(series: Sequence[SeriesSummary]) -> list[tuple[int, int]]:
+    """Return the numbers of colour and shape of each series.
+
+    Colours tell update modes apart and shapes encoders, if these are enough.
+    """
+    pairs = []
+    for member in series:
+        config = member.rows[0].row.config
+        pairs.append((config["variable_update"], network(config)))
+    modes, encoders = [list(dict.fromkeys(names)) for names in zip(*pairs)]
+    if len(set(pairs)) < len(pairs) or len(encoders) > len(figures.MARKERS):
+        return [(k, k // len(figures.COLOURS)) for k in range(len(pairs))]
+    return [(modes.index(mode), encoders.index(encoder)) for mode, encoder in pairs]
+
+
+def _drawn(rows: Sequence[Row]) -> list[table.Metric]:
+    """Return the metrics with a picture; of many models, none that has one model's unit."""
+    rate = table.RATE.compute if has_many_models(rows) else None
+    return [
+        metric
+        for metric in shown(rows)
+        if metric.drawn and not metric.of_models and metric.compute != rate
+    ]
+
+
+def explorer(summary: Summary, found: Sequence[Group]) -> Explorer:
+    """Return the page's data; efficiency comes first if it is known."""
     metrics = shown(summary.rows)
     scaled = any(
         row.num_devices > 1 and row.metric(table.EFFICIENCY) for row in summary.rows
     )
     first = table.EFFICIENCY.name if scaled else metrics[0].name
     metrics.sort(key=lambda metric: metric.name != first)
-    places = _places(summary)
-    axes = {
-        name: name.replace("_", " ")
-        for name in summary.options
-        if _is_axis(summary, name)
-    }
-    groups = figures.groups(summary)
-    members = [
-        (member, name if len(groups) > 1 else "")
-        for name, series in groups
-        for member in series
-    ]
-    lines = [
-        _line(member, group, metrics, list(axes), places) for member, group in members
-    ]
+    lines = [line for group in found for line in group.lines]
     known = {name for line in lines for point in line.points for name in point.values}
-    parts = [
-        Metric(
-            name, f"lost to {name}" if name != REST else "rest of the loss", "points", 1
-        )
-        for name in PARTS
-    ]
-    numbers = [
-        Metric(metric.name, metric.title, metric.unit, metric.digits, _ideal(metric))
-        for metric in metrics
-    ]
+    titles = {name: f"lost to {name}" for name in MEANING} | {REST: "rest of the loss"}
+    parts = [Metric(name, titles[name], "points", 1) for name in PARTS if name in known]
+    numbers = list(map(Metric.of, metrics))
+    axes = [Axis(name, name.replace("_", " ")) for name in _option_axes(summary)]
     return Explorer(
-        [
-            *numbers[:2],
-            APART,
-            *numbers[2:],
-            *(part for part in parts if part.name in known),
-        ],
-        [
-            Axis(DEVICES, "devices"),
-            *(Axis(name, title) for name, title in axes.items()),
-        ],
+        [*numbers[:2], APART, *numbers[2:], *parts],
+        [DEVICES, *axes],
         lines,
-        [*_run_data(summary, metrics)],
+        list(_run_data(summary, metrics)),
         parts=PARTS,
     )
 
@@ -87,95 +161,55 @@ def _runs(
                 yield series, row, record, file
 
 
-def _places(summary: Summary) -> dict[RowSummary, list[int]]:
-    """The indices of each row's runs."""
-    places: dict[RowSummary, list[int]] = {}
-    for k, (_, row, *_) in enumerate(_runs(summary)):
-        places.setdefault(row, []).append(k)
-    return places
+def _option_axes(summary: Summary) -> list[str]:
+    """Return the options that are numbers in which rows differ, except devices."""
+    axes = []
+    for name in summary.options:
+        values = {row.told(name) for row in summary.rows} - {None}
+        is_number = all(type(value) in (int, float) for value in values)
+        if is_number and len(values) > 1 and name not in ("num_devices", "num_workers"):
+            axes.append(name)
+    return axes
 
 
-def _is_axis(summary: Summary, name: str) -> bool:
-    """Whether this option is a number in which rows differ; devices have a separate axis."""
-    values = {row.told(name) for row in summary.rows} - {None}
-    is_number = all(type(value) in (int, float) for value in values)
-    return is_number and len(values) > 1 and name not in ("num_devices", "num_workers")
+def _point(
+    row: RowSummary,
+    metrics: Iterable[table.Metric],
+    axes: Sequence[str],
+    runs: Sequence[int],
+) -> Point:
+    x = {DEVICES.name: row.row.num_devices}
+    x |= {name: row.row.told(name) for name in axes}
+    values = {metric.name: metric.printed(row.row.metric(metric)) for metric in metrics}
+    for part in row.loss.shown if row.loss else ():
+        values[part.name] = part.points
+    return Point(_known(x), _known(values), runs, row.devices)
 
 
-def _ideal(metric: table.Metric) -> str:
-    return "" if metric.ideal is None else "one" if metric.ideal(2) == 1 else "n"
-
-
-def _line(
-    series: SeriesSummary,
-    group: str,
-    metrics: Sequence[table.Metric],
-    axes: list[str],
-    places: dict[RowSummary, list[int]],
-) -> Line:
-    points = []
-    for row in series.rows:
-        values = {
-            metric.name: ends(metric.printed(row.row.metric(metric)))
-            for metric in metrics
-        }
-        values |= {
-            part.name: ends(part.points)
-            for part in (row.loss.shown if row.loss else ())
-        }
-        x = {
-            DEVICES: row.row.num_devices,
-            **{name: row.row.told(name) for name in axes},
-        }
-        known = {name: value for name, value in values.items() if value}
-        points.append(
-            Point(
-                {name: at for name, at in x.items() if at is not None},
-                known,
-                places[row],
-                row.devices,
-            )
-        )
-    return Line(series.title, points, group)
-
-
-def ends(interval: Interval | None) -> list[float | None]:
-    """[value, low, high]; [] if unknown."""
-    return (
-        []
-        if interval is None
-        else [_short(interval.value), *map(_short, interval.ends or (None, None))]
-    )
-
-
-def _short(value: float | None, digits: int = 6) -> float | None:
-    return (
-        float(f"{value:.{digits}g}")
-        if value is not None and math.isfinite(value)
-        else None
-    )
+def _known(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value not in (None, "")}
 
 
 def _run_data(summary: Summary, metrics: Sequence[table.Metric]) -> Iterator[Run]:
     most = max(LEAST_STEPS, MOST_STEPS // max(1, summary.runs))
     for series, row, record, file in _runs(summary):
-        steady = next((run for run in row.steady if run.record is record), None)
+        found = [run for run in row.steady if run.record is record]
+        steady = found[0] if found else None
         step_ms, bucket = _thinned(record.batches.seconds, most)
         facts = {**environment.facts_of(record), "Started": record.environment.started}
         facts["Batch times"] = steady.text if steady else None
         error = f"{record.error.type}: {record.error.message}" if record.error else ""
-        options = {
-            name: value
-            for name, value in row.row.known.items()
-            if name not in NOT_COMPARED
-        }
+        log = [entry.printable(error, lines=True), _log(summary, file)]
+        options = _known(dict(row.row.known))
+        phases = {name: short(value, 4) for name, value in record.phases.parts.items()}
+        trainer = str(record.config.get("trainer_command") or "")
         yield Run(
             name=file,
             title=f"{series.title}, {row.devices}",
             options={
                 name: str(value)
                 for name, value in options.items()
-                if value not in (None, "")
+                if name not in NOT_COMPARED
             },
             status=record.status,
             values=_values(row.row, record, metrics),
@@ -184,69 +218,56 @@ def _run_data(summary: Summary, metrics: Sequence[table.Metric]) -> Iterator[Run
             bucket=bucket,
             warmup=record.batches.warmup,
             steady=steady.state.start if steady else None,
-            phases={
-                name: seconds
-                for name, value in record.phases.parts.items()
-                if (seconds := _short(value, 4))
-            },
-            facts={
-                name: str(value)
-                for name, value in facts.items()
-                if value not in (None, "")
-            },
-            log="\n".join(
-                filter(None, [entry.printable(error, lines=True), _log(summary, file)])
-            ),
-            command=command(record.config)
-            if row.row.is_ours
-            else str(record.config.get("trainer_command") or ""),
+            phases={name: seconds for name, seconds in phases.items() if seconds},
+            facts={name: str(value) for name, value in _known(facts).items()},
+            log="\n".join(filter(None, log)),
+            command=command(record.config) if row.row.is_ours else trainer,
         )
 
 
 def _values(
     row: Row, record: RunRecord, metrics: Sequence[table.Metric]
 ) -> dict[str, float]:
-    """The metrics of a run, in the printed unit."""
+    """Return the metrics of a run, in the printed unit."""
     if record not in row.good:
         return {}
     rate = Interval(process_rates([record])[0])
-    measured = table.Measured(
-        (record,),
-        row.num_devices,
-        rate,
-        row.baseline.rate if row.baseline else None,
-        row.priced,
-    )
+    base = row.baseline.rate if row.baseline else None
+    measured = table.Measured((record,), row.num_devices, rate, base, row.priced)
     values = {
         metric.name: metric.printed(metric.compute(measured)) for metric in metrics
     }
     if row.rate and len(row.good) > 1:
         values[APART.name] = Interval(100 * (rate.value / row.rate.value - 1))
-    return {
-        name: short
-        for name, value in values.items()
-        if value and (short := _short(value.value)) is not None
-    }
+    numbers = {name: short(value.value) for name, value in values.items() if value}
+    return {name: number for name, number in numbers.items() if number is not None}
 
 
-def _thinned(seconds: Sequence[float], most: int) -> tuple[list[float], int]:
-    """(milliseconds, bucket size): every step; if more than `most`, the minimum and maximum of each bucket."""
-    milliseconds: list[Any] = [
-        _short(1000 * value, 6 if len(seconds) <= most else 4) for value in seconds
+def _thinned(seconds: Sequence[float], most: int) -> tuple[list[Any], int]:
+    """Return milliseconds, and the size of the buckets.
+
+    If there are more than `most`, the milliseconds are the minimum and the maximum of
+    each bucket. The size is 0 if every step is there.
+    """
+    is_thinned = len(seconds) > most
+    times: list[Any] = [
+        short(1000 * value, 4 if is_thinned else 6) for value in seconds
     ]
-    if len(milliseconds) <= most:
-        return milliseconds, 0
-    size = math.ceil(2 * len(milliseconds) / most)
-    buckets = [milliseconds[i : i + size] for i in range(0, len(milliseconds), size)]
-    return [end for bucket in buckets for end in (min(bucket), max(bucket))], size
+    if not is_thinned:
+        return times, 0
+    size = math.ceil(2 * len(times) / most)
+    ends = []
+    for first in range(0, len(times), size):
+        bucket = times[first : first + size]
+        ends += [min(bucket), max(bucket)]
+    return ends, size
 
 
 def _log(summary: Summary, file: str) -> str:
-    """The end of another program's output, which a sweep stores next to the record."""
+    """Return the end of another program's output, which a sweep stores with the record."""
+    path = Path(summary.name) / f"{Path(file).stem}.log.txt"
     try:
-        text = input_files.read_bytes(
-            Path(summary.name) / f"{Path(file).stem}.log.txt"
-        ).decode(errors="replace")
+        text = input_files.read_bytes(path).decode(errors="replace")
     except OSError:
         return ""
     return entry.printable(text[-MOST_LOG:], lines=True)

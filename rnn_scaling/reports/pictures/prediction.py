@@ -1,307 +1,188 @@
-"""Pictures of predictions: rates with their intervals, what n devices lose, and what changes would gain."""
+"""Pictures of predictions: rates with intervals, losses, and gains of changes."""
 
 from __future__ import annotations
 
-import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.prediction.changes import Sensitivity
-from rnn_scaling.analysis.prediction.curves import PARTS, Curve, Prediction
-from rnn_scaling.analysis.prediction.predicting import SPEEDUP, sources
-from rnn_scaling.reports.numbers import plus_minus
-from rnn_scaling.reports.pictures import figures, losses
+from rnn_scaling.analysis.prediction.curves import Curve, Prediction
+from rnn_scaling.analysis.prediction.predicting import SPEEDUP as UNIT_OF_SPEEDUPS
+from rnn_scaling.analysis.prediction.predicting import sources
+from rnn_scaling.reports.page.explorer import Axis, Line, Metric, Point
+from rnn_scaling.reports.pictures import bars, charts, figures
+from rnn_scaling.reports.pictures.bars import Bar
+from rnn_scaling.reports.prediction import PERCENT, points
+from rnn_scaling.system.files.terminal import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST = 6  # series in a picture
-LOG_FROM = 16  # largest / smallest number from which on axes are logarithmic
-ROOM = 3.0  # times the smallest rate that a logarithmic axis has below it
-FURTHEST = 2.0  # times a gain up to which its interval widens the axis
-MOST_TICKS = 7
-NAMES = (
-    "failures",
-    "fixed cost",
-    "contention",
-    "exchange",
-    "jitter",
-    "exchange latency",
-)
-COLOURS = dict(
-    zip(NAMES, figures.COLOURS)
-)  # of the parts; that without a known cause is grey
-COLOURS |= {
-    "stragglers": COLOURS["fixed cost"],
-    "exchange bandwidth": COLOURS["exchange"],
+DEVICES = "devices"
+SPEEDUP = Metric("speedup", "speedup", "", 2, "n")
+EFFICIENCY = Metric("efficiency", "efficiency", "%", 1, "one")
+SHARE = "efficiency"  # the first part of a bar
+GAIN = "gain"
+BLUE, RED, GREEN, PINK, ORANGE, SKY = figures.COLOURS
+COLOURS = {
+    SHARE: SKY,
+    "failures": BLUE,
+    "fixed cost": RED,
+    "stragglers": RED,
+    "contention": GREEN,
+    "exchange": PINK,
+    "exchange bandwidth": PINK,
+    "jitter": ORANGE,
+    "exchange latency": SKY,
 }
-LEGEND: dict[str, Any] = {
-    **figures.LEGEND,
-    "handlelength": 1.6,
-    "columnspacing": 1.2,
-    "fontsize": 8,
-}
+WIDTH = 4.8  # inches of a panel
+HEIGHT = 0.45  # inches of a bar
+
+
+def rate_metric(curve: Curve) -> Metric:
+    """Return what the numbers of a curve are, as its source prints them."""
+    if curve.time:
+        return Metric(f"time, {curve.time.unit}", "time", curve.time.unit, 2)
+    if curve.unit == UNIT_OF_SPEEDUPS:
+        return SPEEDUP
+    return Metric(curve.unit, f"{curve.unit}/s", f"{curve.unit}/s", 1)
+
+
+def line(prediction: Prediction, k: int) -> Line:
+    """Return the measured and the predicted points of series number k."""
+    curve = prediction.curve
+    measured = {point.devices for point in curve.points}
+    known, new = sources(prediction)
+    noun = "machines" if curve.counts_machines else DEVICES
+    made = []
+    for point in points(prediction):
+        is_predicted = point.devices not in measured
+        values = {rate_metric(curve).name: curve.shown(point.devices, point.rate)}
+        if point.efficiency:
+            values[SPEEDUP.name] = point.efficiency.scaled(point.devices)
+            values[EFFICIENCY.name] = point.efficiency.scaled(PERCENT)
+        if prediction.is_simulated:
+            values = {name: Interval(value.value) for name, value in values.items()}
+        for part, share in point.parts.items():
+            values[part] = Interval(PERCENT * share)
+        label = f"{point.devices:,} {noun}, {new if is_predicted else known}"
+        place = {DEVICES: point.devices}
+        made.append(Point(place, values, label=label, is_predicted=is_predicted))
+    return Line(curve.name, made, colour=k, shape=k // len(figures.COLOURS))
+
+
+def chart(prediction: Prediction) -> charts.Chart:
+    """Return the rates over the number of devices, and the ideal."""
+    curve = prediction.curve
+    first = curve.points[0]
+    known, new = sources(prediction)
+    drawn = Line(known, line(prediction, 0).points)
+
+    def ideal(devices: float) -> float:
+        rate = Interval(first.rate / first.devices * devices)
+        return curve.shown(int(devices), rate).value
+
+    axis = Axis(DEVICES, "machines" if curve.counts_machines else DEVICES)
+    metric = rate_metric(curve)
+    return charts.Chart(metric, axis, [drawn], ideal, predicted_title=new)
 
 
 def render(predictions: Sequence[Prediction]) -> bytes:
-    """The pictures as a PNG: a line of panels for each of the first series."""
+    """Return a PNG with the rates and the losses of each of the first series."""
     with figures.style(is_fixed=True):
-        return figures.as_file(_figure(predictions, [_draw_rates, _draw_losses]))
+        return figures.as_file(figure_of(predictions))
 
 
-def svg(predictions: Sequence[Prediction], name: str) -> str:
-    """The rates of all series, or the losses of one, as SVG for the page."""
-    with figures.style():
-        figure = _figure(
-            predictions, [_draw_rates if name == "rates" else _draw_losses]
-        )
-        for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
-            patch.set_visible(False)
-        return figures.as_svg(figure, name)
-
-
-def _figure(
-    predictions: Sequence[Prediction], panels: Sequence[Callable[..., None]]
-) -> Figure:
+def figure_of(predictions: Sequence[Prediction]) -> Figure:
     from matplotlib.figure import Figure
 
     few = predictions[:MOST]
-    columns = (
-        panels
-        if any(point.efficiency for member in few for point in member.points)
-        else panels[:1]
-    )
-    height = 0.5 + (3.0 if len(few) == 1 else 2.3 * len(few))
-    figure = Figure(figsize=(4.8 * len(columns), height), layout="constrained")
-    for line, prediction in zip(
-        figure.subplots(len(few), len(columns), squeeze=False), few
-    ):
-        line[0].set_title(textwrap.fill(prediction.curve.name, 58))
-        for axes, draw in zip(line, columns):
-            draw(axes, prediction)
-    shown = {
-        label: key
-        for axes in figure.axes
-        for key, label in zip(*axes.get_legend_handles_labels())
-    }
-    names = sorted(shown, key=lambda name: name == PARTS[-1])
-    keys = [shown[name] for name in names]
-    figure.legend(
-        keys, names, loc="outside lower left", ncols=4 * len(columns) - 1, **LEGEND
-    )
-    _tell_left_out(figure, len(predictions))
+    split = [_bars(prediction) for prediction in few]
+    columns = 2 if any(split) else 1
+    heights = [max(2.6, HEIGHT * (1 + len(drawn))) for drawn in split]
+    size = (WIDTH * columns, 0.8 + sum(heights))
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(len(few), columns, squeeze=False, height_ratios=heights)
+    keys: dict[str, Any] = {}
+    for row, prediction, drawn in zip(panels, few, split):
+        charts.draw(row[0], chart(prediction))
+        row[0].set_title(textwrap.fill(prediction.curve.name, 58))
+        row[0].set_ylabel(rate_metric(prediction.curve).caption)
+        keys |= bars.legend(row[0])
+        if drawn:
+            _draw_losses(row[1], drawn)
+            keys |= bars.legend(row[1])
+        elif columns > 1:
+            row[1].set_axis_off()
+    place = {"loc": "outside lower left", "ncols": 3 * columns, **figures.LEGEND}
+    figure.legend(list(keys.values()), list(keys), **place)
+    _count_left_out(figure, len(predictions), "series")
     return figure
 
 
-def _tell_left_out(figure: Figure, count: int, names: str = "series") -> None:
+def _count_left_out(figure: Figure, count: int, noun: str) -> None:
     if count > MOST:
-        figure.suptitle(
-            f"The first {MOST} of {count} {names}", fontsize=10, x=0.01, ha="left"
-        )
+        title = f"The first {MOST} of {count} {noun}"
+        figure.suptitle(title, fontsize=10, x=0.01, ha="left")
 
 
-def _ink(setting: Any = "axes.labelcolor") -> str:
-    """The colour of muted text, or of another setting, in the page or in a separate file."""
-    import matplotlib
-
-    return str(matplotlib.rcParams[setting])
-
-
-def _draw_rates(axes: Axes, prediction: Prediction) -> None:
-    """Draws the measured and the predicted rates over the number of devices, and the ideal."""
-    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator
-
-    curve = prediction.curve
-    first, *_ = curve.points
-    x = sorted(
-        {
-            *(point.devices for point in prediction.points),
-            *(point.devices for point in curve.points),
-        }
-    )
-    ideal = [curve.shown(n, Interval(first.rate / first.devices * n)).value for n in x]
-    devices = [point.devices for point in prediction.points]
-    predicted = [curve.shown(point.devices, point.rate) for point in prediction.points]
-    rates = [interval.value for interval in predicted]
-    ends = [interval.ends or (interval.value,) * 2 for interval in predicted]
-    measured = [
-        (point.devices, curve.shown(point.devices, point.interval))
-        for point in curve.points
-    ]
-    values = [*rates, *ideal, *(interval.value for _, interval in measured)]
-    is_log = x[-1] > LOG_FROM * x[0]
-    low, high = (
-        (min(values) / ROOM, 1.4 * max(values)) if is_log else (0.0, 1.08 * max(values))
-    )
-    if is_log:
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(
-            LogLocator(subs=(1.0,) if high > 300 * low else (1.0, 2.0, 5.0))
-        )
-        axes.minorticks_off()
-    colour, (known, new) = figures.COLOURS[0], sources(prediction)
-    axes.plot(
-        x,
-        ideal,
-        color=_ink(),
-        linewidth=1,
-        linestyle=(0, (2, 2)),
-        label="ideal",
-    )
-    if not prediction.is_simulated:
-        lows, highs = zip(*((max(low, end[0]), min(high, end[1])) for end in ends))
-        axes.fill_between(
-            devices,
-            lows,
-            highs,
-            color=colour,
-            alpha=0.18,
-            linewidth=0,
-            label="95 % interval",
-        )
-    axes.plot(
-        devices,
-        rates,
-        color=colour,
-        marker="o",
-        markersize=3.5,
-        markerfacecolor="none",
-        label=new,
-    )
-    figures.draw_line(
-        axes, measured, known, {"color": colour, "marker": "o", "linestyle": "none"}
-    )
-    is_cut = any(end[0] < low or end[1] > high for end in ends)
-    axes.set(
-        ylim=(low, high),
-        xlabel=_counted(curve) + " (the interval goes on beyond the frame)" * is_cut,
-    )
-    axes.set_ylabel(_quantity(curve))
-    axes.set_xticks(few := _thinned(x, is_log), [f"{n:,}" for n in few])
-    axes.yaxis.set_major_formatter(
-        EngFormatter(sep="") if high > 1000 else FuncFormatter(lambda y, _: f"{y:g}")
-    )
+def _bars(prediction: Prediction) -> list[Bar]:
+    """Return the efficiency and the losses of each number of devices that has both."""
+    drawn = []
+    for point in prediction.points:
+        if point.efficiency:
+            whole = point.efficiency.scaled(PERCENT)
+            if prediction.is_simulated:
+                whole = Interval(whole.value)
+            parts = [(name, PERCENT * share) for name, share in point.parts.items()]
+            sized = [(name, size) for name, size in parts if size > 0]
+            noun = "machine" if prediction.curve.counts_machines else "device"
+            title = counted(point.devices, noun)
+            drawn.append(Bar(title, [(SHARE, whole.value), *sized], whole))
+    return drawn
 
 
-def _counted(curve: Curve) -> str:
-    return "machines" if curve.counts_machines else "devices"
+def _draw_losses(axes: Axes, drawn: Sequence[Bar]) -> None:
+    names = {name for bar in drawn for name, _ in bar.parts}
+    colours = {name: COLOURS.get(name, figures.MUTED) for name in names}
+    bars.draw(axes, drawn, bars.looks(colours), width=WIDTH)
+    axes.set_xlabel("share of the ideal rate, %")
 
 
-def _quantity(curve: Curve) -> str:
-    """Return the label of the numbers of a curve, as its source prints them."""
-    if curve.time:
-        return f"time, {curve.time.unit}"
-    return "speedup" if curve.unit == SPEEDUP else f"{curve.unit}/s"
-
-
-def _thinned(counts: Sequence[int], is_log: bool) -> list[int]:
-    """The numbers of devices that are named on an axis, among them the largest."""
-    kept = [n for n in counts if not is_log or not n & (n - 1) or n == counts[-1]]
-    return kept[:: -math.ceil(len(kept) / MOST_TICKS)]
-
-
-def _draw_losses(axes: Axes, prediction: Prediction) -> None:
-    """Draws a bar for each number of devices: the efficiency, with its interval, and the parts of what is lost."""
-    points = [point for point in prediction.points if point.efficiency]
-    if not points:
-        axes.set_axis_off()
-        return
-    edge: dict[str, Any] = {"edgecolor": _ink(), "linewidth": 0.4}
-    places = range(len(points))
-    efficiencies = [
-        100 * point.efficiency.value for point in points if point.efficiency
-    ]
-    label = "efficiency" + ", 95 % interval" * (not prediction.is_simulated)
-    axes.bar(
-        places,
-        efficiencies,
-        facecolor=figures.COLOURS[0],
-        alpha=0.18,
-        label=label,
-        **edge,
-    )
-    tops = [*efficiencies]
-    for part in points[0].parts:
-        heights = [max(0.0, 100 * point.parts[part]) for point in points]
-        if any(height > 0.5 for height in heights):
-            look = {
-                "facecolor": COLOURS.get(part, _ink()),
-                "alpha": losses.OPACITY,
-                "label": part,
-                **edge,
-            }
-            axes.bar(places, heights, bottom=tops, **look)
-        tops = [top + height for top, height in zip(tops, heights)]
-    for place, point in zip(places, () if prediction.is_simulated else points):
-        low, high = (point.efficiency and point.efficiency.ends) or (0.0, 0.0)
-        axes.plot(
-            [place, place],
-            [100 * low, 100 * high],
-            color=_ink("text.color"),
-            linewidth=1.2,
-        )
-    counts = [point.devices for point in points]
-    named = _thinned(counts, False)
-    axes.set(
-        ylabel="share of the ideal rate, %",
-        xlabel=_counted(prediction.curve),
-        ylim=(0, 1.03 * max(100.0, *tops)),
-    )
-    axes.set_xticks([counts.index(n) for n in named], [f"{n:,}" for n in named])
-    axes.grid(axis="x", visible=False)
+def losses_svg(prediction: Prediction, name: str) -> str:
+    """Return the losses of one series as SVG for the page."""
+    drawn = _bars(prediction)
+    with figures.style():
+        figure, axes = figures.blank(WIDTH, 0.8 + HEIGHT * len(drawn), 3, left=0.1)
+        _draw_losses(axes, drawn)
+        keys = bars.legend(axes)
+        place = {"loc": "lower left", "ncols": 3, **figures.LEGEND}
+        figure.legend(list(keys.values()), list(keys), **place)
+        return figures.as_svg(figure, name)
 
 
 def changes(answers: Sequence[Sensitivity]) -> bytes:
-    """A PNG: for each of the first answers the gain of every change, with its interval, in the given order."""
+    """Return a PNG: for each of the first answers, the gain of every change."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter
 
     few = answers[:MOST]
-    gains = [
-        effect.gain for found in few for effect in found.effects
-    ]  # the first, "now", gains nothing
-    low = min(max(gain.low or 0.0, gain.value / FURTHEST) for gain in gains)
-    high = max(min(gain.high or gain.value, gain.value * FURTHEST) for gain in gains)
-    heights = [0.6 + 0.22 * len(found.effects) for found in few]
+    heights = [0.5 + HEIGHT * len(found.effects) for found in few]
     with figures.style(is_fixed=True):
-        figure = Figure(figsize=(7.4, 0.3 + sum(heights)), layout="constrained")
-        panels = figure.subplots(
-            len(few), 1, sharex=True, squeeze=False, height_ratios=heights
-        )[:, 0]
-        if high > LOG_FROM * low:
-            panels[0].set_xscale("log")
-        for axes, found in zip(panels, few):
-            _draw_gains(axes, found)
-        axes.set(xlim=(low, 1.02 * high), xlabel="rate, as a multiple of the rate now")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.12g}"))
-        _tell_left_out(figure, len(answers), "answers")
+        figure = Figure(figsize=(7.4, 0.5 + sum(heights)), layout="constrained")
+        panels = figure.subplots(len(few), 1, squeeze=False, height_ratios=heights)
+        for axes, found in zip(panels[:, 0], few):
+            # The first effect is "now", which gains nothing.
+            drawn = [
+                Bar(effect.title, [(GAIN, effect.gain.value - 1)], effect.gain)
+                for effect in found.effects[1:]
+            ]
+            looks = bars.looks({GAIN: BLUE})
+            bars.draw(axes, drawn, looks, start=1.0, digits=2)
+            axes.set_title(f"{found.curve.name}, {found.devices:,} devices")
+            axes.set_xlabel("rate, as a multiple of the rate now")
+        _count_left_out(figure, len(answers), "answers")
         return figures.as_file(figure)
-
-
-def _draw_gains(axes: Axes, found: Sensitivity) -> None:
-    effects = found.effects[1:]
-    gains, places = [effect.gain.value - 1 for effect in effects], range(len(effects))
-    axes.barh(places, gains, left=1, height=0.55, color=figures.COLOURS[0], alpha=0.6)
-    for place, effect in enumerate(effects):
-        axes.plot(
-            effect.gain.ends or (1, 1),
-            [place, place],
-            color=_ink("text.color"),
-            linewidth=1.2,
-        )
-        text, at = plus_minus(effect.gain, 2), ("axes fraction", "data")
-        axes.annotate(
-            text, (1.02, place), xycoords=at, va="center", annotation_clip=False
-        )
-    axes.axvline(1, color=_ink(), linewidth=0.8)
-    axes.set(
-        title=f"{found.curve.name}, {found.devices:,} devices",
-        ylim=(len(effects) - 0.4, -0.6),
-    )
-    axes.set_yticks(places, [effect.title for effect in effects])
-    axes.minorticks_off()
-    axes.grid(axis="y", visible=False)

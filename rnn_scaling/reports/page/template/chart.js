@@ -4,8 +4,8 @@ const MOST_LINES = 24;
 const FEW = 2; // up to this many places on an axis, points have no line between them
 const SYMBOLS = ["circle", "square", "triangle", "diamond"];
 const PATHS = ["M6 2a4 4 0 1 0 .01 0z", "M2.5 2.5h7v7h-7z", "M6 2l4.5 8h-9z", "M6 1l5 5-5 5-5-5z"];
-const colourOf = (line) => `var(--s${line.place % 6})`;
-const shapeOf = (line) => Math.floor(line.place / 6) % SYMBOLS.length;
+const colourOf = (line) => `var(--s${line.colour % 6})`;
+const shapeOf = (line) => line.shape % SYMBOLS.length;
 const hrefOf = (point) => (point.runs.length ? address({ run: data.runs[point.runs[0]].name }) : point.href);
 const unitOf = (metric) => (metric.unit && metric.unit !== metric.title ? ` ${metric.unit}` : "");
 const captionOf = (metric) => metric.title[0].toUpperCase() + metric.title.slice(1) + (unitOf(metric) && `,${unitOf(metric)}`);

@@ -423,7 +423,7 @@ REPORTS: Mapping[str, ReportFile] = {
         file="report.html",
     ),
     "plot": ReportFile(
-        "rnn_scaling.reports.pictures.curves",
+        "rnn_scaling.reports.curves",
         "all curves",
         file="speedup.png",
         needs_rates=True,

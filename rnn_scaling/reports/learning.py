@@ -19,8 +19,8 @@ from rnn_scaling.analysis.learning import (
 from rnn_scaling.analysis.metrics import ITEMS, common_unit
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.reports.explorer import Axis, Line, Metric, Point
 from rnn_scaling.reports.numbers import interval_data, plain, plus_minus, unit_heading
-from rnn_scaling.reports.page.explorer import Axis, Line, Metric, Point
 from rnn_scaling.reports.sections import Columns, Section, grid_of
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rnn_scaling.analysis.comparison.costs import MachineCost, statements
 from rnn_scaling.analysis.metrics import COST, RATE, Metric
-from rnn_scaling.reports import report_files
+from rnn_scaling.reports import explorer, report_files
 from rnn_scaling.reports.numbers import plus_minus, unit_heading
-from rnn_scaling.reports.page import document, drawings, explorer
+from rnn_scaling.reports.page import document, drawings
 from rnn_scaling.reports.page.document import Live
 from rnn_scaling.reports.pictures import charts
 from rnn_scaling.reports.sections import Columns, Section, grid_of

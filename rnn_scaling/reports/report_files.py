@@ -19,11 +19,11 @@ from rnn_scaling.reports import (
     conclusions,
     learning,
     log_findings,
+    scaling_data,
     series_table,
     table,
 )
 from rnn_scaling.reports.numbers import has_interval
-from rnn_scaling.reports.page import scaling_data
 from rnn_scaling.reports.pictures import charts, figures
 from rnn_scaling.reports.sections import Section, markdown
 from rnn_scaling.reports.summary import Summary

@@ -11,10 +11,10 @@ import pytest
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.commands import report
 from rnn_scaling.records import folder, record
-from rnn_scaling.reports import summary_builder
-from rnn_scaling.reports.page import document, scaling_data
+from rnn_scaling.reports import scaling_data, summary_builder
+from rnn_scaling.reports.explorer import Axis, Explorer, Line, Mark, Metric, Point
+from rnn_scaling.reports.page import document
 from rnn_scaling.reports.page.document import Live
-from rnn_scaling.reports.page.explorer import Axis, Explorer, Line, Mark, Metric, Point
 from tests.support.records import make_record
 from tests.support.scaling_runs import without_pictures
 

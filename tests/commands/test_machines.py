@@ -13,7 +13,7 @@ from rnn_scaling.commands import compare, report
 from rnn_scaling.records import record
 from rnn_scaling.records.own_files import is_own
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports.page import explorer
+from rnn_scaling.reports import explorer
 from tests.commands.test_across import NEW, STEADY, machine
 from tests.support.compared import write
 from tests.support.paths import ROOT

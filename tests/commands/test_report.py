@@ -14,9 +14,9 @@ import pytest
 from rnn_scaling.commands import report
 from rnn_scaling.records import record
 from rnn_scaling.records.own_files import REPORT_SCHEMA, is_own
-from rnn_scaling.reports import table
+from rnn_scaling.reports import curves, table
 from rnn_scaling.reports.page import scaling
-from rnn_scaling.reports.pictures import curves, figures
+from rnn_scaling.reports.pictures import figures
 from tests.support.paths import ROOT
 from tests.support.scaling_runs import (
     drawn_metrics,

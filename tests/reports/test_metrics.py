@@ -15,9 +15,8 @@ import pytest
 from rnn_scaling.analysis import metrics, rows
 from rnn_scaling.analysis.confidence import over_processes
 from rnn_scaling.analysis.metrics import METRICS, Metric
-from rnn_scaling.reports import conclusions, csv_table, json_report, table
+from rnn_scaling.reports import conclusions, csv_table, curves, json_report, table
 from rnn_scaling.reports.page import scaling
-from rnn_scaling.reports.pictures import curves
 from rnn_scaling.reports.tensorboard import run_text
 from tests.support.records import changed, make_record
 from tests.support.scaling_runs import drawn_metrics, of, run, series

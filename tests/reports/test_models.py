@@ -9,8 +9,15 @@ import json
 import pytest
 
 from rnn_scaling.analysis.metrics import OF_MODELS
-from rnn_scaling.reports import conclusions, csv_table, json_report, series_table, table
-from rnn_scaling.reports.page import scaling, scaling_data
+from rnn_scaling.reports import (
+    conclusions,
+    csv_table,
+    json_report,
+    scaling_data,
+    series_table,
+    table,
+)
+from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.report_files import files_of
 from tests.support.records import changed
 from tests.support.scaling_runs import of, timed

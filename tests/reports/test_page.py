@@ -14,9 +14,15 @@ from rnn_scaling.analysis.prices import PricedMachine, PriceList
 from rnn_scaling.commands import report
 from rnn_scaling.records import folder
 from rnn_scaling.records.own_files import EDGE
-from rnn_scaling.reports import conclusions, series_table, summary_builder, table
-from rnn_scaling.reports.page import document, scaling, scaling_data
-from rnn_scaling.reports.pictures import curves
+from rnn_scaling.reports import (
+    conclusions,
+    curves,
+    scaling_data,
+    series_table,
+    summary_builder,
+    table,
+)
+from rnn_scaling.reports.page import document, scaling
 from rnn_scaling.reports.series_statements import sentence
 from tests.support.scaling_runs import (
     attributed,

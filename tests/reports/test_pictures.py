@@ -11,9 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.reports import curves, scaling_data
 from rnn_scaling.reports.numbers import plus_minus
-from rnn_scaling.reports.page import drawings, scaling_data
-from rnn_scaling.reports.pictures import charts, curves
+from rnn_scaling.reports.page import drawings
+from rnn_scaling.reports.pictures import charts
 from tests.support.scaling_runs import attributed, of, timed
 
 

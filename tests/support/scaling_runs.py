@@ -10,8 +10,7 @@ from rnn_scaling.config import run_config as configs
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.workers import WINDOW, Workers, join_batches
-from rnn_scaling.reports import report_files, summary_builder
-from rnn_scaling.reports.page import scaling_data
+from rnn_scaling.reports import report_files, scaling_data, summary_builder
 from tests.support.records import changed, make_record
 
 

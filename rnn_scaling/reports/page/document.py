@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports.page.explorer import Explorer, to_json
+from rnn_scaling.reports.explorer import Explorer, to_json
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.sections import Section
 

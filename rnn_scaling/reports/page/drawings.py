@@ -23,9 +23,9 @@ from rnn_scaling.reports.page.document import (
     Terms,
     Text,
 )
-from rnn_scaling.reports.page.scaling_data import Group as Series
 from rnn_scaling.reports.pictures import bars, charts, figures, step_figures
 from rnn_scaling.reports.pictures.charts import Chart
+from rnn_scaling.reports.scaling_data import Group as Series
 from rnn_scaling.reports.series_statements import noise_of
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentence

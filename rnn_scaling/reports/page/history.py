@@ -3,8 +3,9 @@
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.history.curves import Curve, Point, Timeline
 from rnn_scaling.analysis.metrics import METRICS, RATE
+from rnn_scaling.reports import explorer
 from rnn_scaling.reports import history as report
-from rnn_scaling.reports.page import document, drawings, explorer
+from rnn_scaling.reports.page import document, drawings
 from rnn_scaling.reports.page.document import Body, Items, Live, PageSection
 from rnn_scaling.reports.pictures import charts
 from rnn_scaling.reports.sections import Grid, Section

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from rnn_scaling.analysis.prediction import predicting
 from rnn_scaling.analysis.prediction.curves import Prediction
+from rnn_scaling.reports import explorer
 from rnn_scaling.reports import prediction as report
-from rnn_scaling.reports.page import document, drawings, explorer
+from rnn_scaling.reports.page import document, drawings
 from rnn_scaling.reports.page.document import (
     Block,
     Body,
@@ -15,8 +16,8 @@ from rnn_scaling.reports.page.document import (
     Live,
     PageSection,
 )
-from rnn_scaling.reports.page.scaling_data import DEVICES
 from rnn_scaling.reports.pictures import prediction as pictures
+from rnn_scaling.reports.scaling_data import DEVICES
 from rnn_scaling.reports.sections import Section
 from rnn_scaling.reports.wording import sentence, sentences
 

@@ -13,11 +13,12 @@ from rnn_scaling.reports import (
     cautions,
     conclusions,
     repeat_commands,
+    scaling_data,
     series_statements,
     series_table,
     table,
 )
-from rnn_scaling.reports.page import document, drawings, scaling_data
+from rnn_scaling.reports.page import document, drawings
 from rnn_scaling.reports.page.document import (
     Block,
     Body,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.reports.explorer import Axis, Line, Mark, Metric, Point
 from rnn_scaling.reports.numbers import plus_minus
-from rnn_scaling.reports.page.explorer import Axis, Line, Mark, Metric, Point
 from rnn_scaling.reports.pictures import figures
 
 if TYPE_CHECKING:

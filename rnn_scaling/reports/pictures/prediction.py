@@ -11,7 +11,7 @@ from rnn_scaling.analysis.prediction.changes import Sensitivity
 from rnn_scaling.analysis.prediction.curves import Curve, Prediction
 from rnn_scaling.analysis.prediction.predicting import SPEEDUP as UNIT_OF_SPEEDUPS
 from rnn_scaling.analysis.prediction.predicting import sources
-from rnn_scaling.reports.page.explorer import Axis, Line, Metric, Point
+from rnn_scaling.reports.explorer import Axis, Line, Metric, Point
 from rnn_scaling.reports.pictures import bars, charts, figures
 from rnn_scaling.reports.pictures.bars import Bar
 from rnn_scaling.reports.prediction import PERCENT, points

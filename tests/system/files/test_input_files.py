@@ -183,7 +183,7 @@ OTHERS = {
     "records/history.py",
     "records/record.py",
     "records/sealed_files.py",
-    "reports/page/explorer.py",
+    "reports/explorer.py",
     "system/files/input_files.py",
 }
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from rnn_scaling.reports.page.scaling_data import groups
 from rnn_scaling.reports.pictures import charts, figures
+from rnn_scaling.reports.scaling_data import groups
 from rnn_scaling.reports.summary import Summary
 
 BESIDE = 3  # panels

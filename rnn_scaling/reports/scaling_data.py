@@ -17,7 +17,7 @@ from rnn_scaling.config.naming import network
 from rnn_scaling.config.spelling import command
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
-from rnn_scaling.reports.page.explorer import (
+from rnn_scaling.reports.explorer import (
     Axis,
     Explorer,
     Line,

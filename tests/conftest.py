@@ -1,6 +1,5 @@
 """Which tests run and in which order; four logical CPU devices for every test, set before TensorFlow starts."""
 
-import collections
 import contextlib
 import gc
 import os
@@ -124,29 +123,6 @@ def pytest_collection_modifyitems(config, items):
         slow = [item for item in items if "tf" in item.fixturenames]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    """With --durations: the files that took longest and the sum of all, so that growth is seen."""
-    if not config.option.durations:
-        return
-    seconds, number = collections.Counter(), collections.Counter()
-    for report in (
-        each for reports in terminalreporter.stats.values() for each in reports
-    ):
-        if hasattr(report, "duration") and hasattr(report, "when"):
-            file = report.nodeid.partition("::")[0]
-            seconds[file] += report.duration
-            number[file] += report.when == "call"
-    terminalreporter.section(f"slowest {config.option.durations} files")
-    for file, total in seconds.most_common(config.option.durations):
-        terminalreporter.write_line(f"{total:.1f}s {file} ({number[file]} tests)")
-    used = os.times()
-    cpu = used.user + used.system + used.children_user + used.children_system
-    total = sum(seconds.values())
-    terminalreporter.write_line(
-        f"{total:.0f}s all {number.total()} tests; {cpu:.0f}s of CPU with all processes"
-    )
 
 
 def _rank(path: Path) -> int:

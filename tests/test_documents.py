@@ -127,22 +127,19 @@ def test_every_link_leads_somewhere(capsys):
     assert LINKS["main"]() == 0, capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "link", ["docs/none.md", "#none", "docs/sweeps.md#none", "docs/none.png"]
-)
-def test_a_broken_link_is_a_fault(link):
-    assert link in LINKS["fault"](ROOT / "README.md", link)
-    assert LINKS["fault"](ROOT / "README.md", "docs/sweeps.md#files") == ""
-
-
-@pytest.mark.parametrize(
-    "name", ["`rnn_scaling/none.py`", "`analysis/none.py`", "python -m benchmarks.none"]
-)
-def test_a_file_that_does_not_exist_is_a_fault(name):
-    assert len(LINKS["missing_paths"](name)) == 1
-    assert (
-        LINKS["missing_paths"](
-            "`analysis/metrics.py`, `rnn_scaling/data/NAME.py`, python -m benchmarks.gate"
-        )
-        == []
+def test_a_broken_link_or_path_is_a_fault():
+    fault, missing = LINKS["fault"], LINKS["missing_paths"]
+    readme = ROOT / "README.md"
+    for link in ("docs/none.md", "#none", "docs/sweeps.md#none", "docs/none.png"):
+        assert link in fault(readme, link)
+    assert fault(readme, "docs/sweeps.md#files") == ""
+    for name in (
+        "`rnn_scaling/none.py`",
+        "`analysis/none.py`",
+        "python -m benchmarks.none",
+    ):
+        assert len(missing(name)) == 1
+    present = (
+        "`analysis/metrics.py`, `rnn_scaling/data/NAME.py`, python -m benchmarks.gate"
     )
+    assert missing(present) == []

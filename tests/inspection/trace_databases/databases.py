@@ -68,15 +68,22 @@ INSERT INTO CUPTI_ACTIVITY_KIND_DEVICE (id, name) VALUES (0, 4);
 
 
 @contextlib.contextmanager
+def changing(file):
+    """Yield a connection to a database whose changes are kept."""
+    with contextlib.closing(sqlite3.connect(file)) as db:
+        yield db
+        db.commit()
+
+
+@contextlib.contextmanager
 def making(file, schema):
     """A connection to a new database with the tables of `schema`."""
-    with contextlib.closing(sqlite3.connect(file)) as db:
+    with changing(file) as db:
         db.executescript(
             "PRAGMA synchronous = OFF; PRAGMA page_size = 8192; PRAGMA user_version = 3;"
             + schema
         )
         yield db
-        db.commit()
 
 
 def kernel(db, start, end, device=0, stream=7, name=1, pid=GLOBAL_PID, context=1):

@@ -13,7 +13,7 @@ import pytest
 
 from rnn_scaling.commands import inspect
 from tests.inspection.trace_databases import databases
-from tests.inspection.trace_databases.databases import making
+from tests.inspection.trace_databases.databases import changing, making
 from tests.support.mutations import valid_json
 
 
@@ -41,7 +41,7 @@ def one_error(capsys, file, *options):
 def test_files_that_are_no_trace_database(tmp_path, capsys, name, content, reason):
     file = tmp_path / name
     if content is None:
-        with contextlib.closing(sqlite3.connect(file)) as db:
+        with changing(file) as db:
             db.execute("CREATE TABLE mail (subject TEXT)")
     else:
         file.write_bytes(content)
@@ -52,33 +52,30 @@ def test_files_that_cannot_be_opened(tmp_path, capsys):
     assert "No such file" in one_error(capsys, tmp_path / "none")
 
 
-@pytest.mark.parametrize("share", [0.05, 0.5, 0.99])
-def test_a_file_cut_short(tmp_path, capsys, share):
-    databases.nsys(tmp_path / "db")
-    content = (tmp_path / "db").read_bytes()
-    (tmp_path / "db").write_bytes(content[: int(len(content) * share)])
-    assert one_error(capsys, tmp_path / "db")
-
-
-def test_a_schema_without_events(tmp_path, capsys):
-    with making(tmp_path / "db", databases.NSYS):
+def test_a_file_cut_short_and_a_schema_without_events(tmp_path, capsys):
+    file = tmp_path / "db"
+    databases.nsys(file)
+    content = file.read_bytes()
+    for share in (0.05, 0.5, 0.99):
+        file.write_bytes(content[: int(len(content) * share)])
+        assert one_error(capsys, file)
+    file.unlink()
+    with making(file, databases.NSYS):
         pass
-    assert "no event with a time" in one_error(capsys, tmp_path / "db")
+    assert "no event with a time" in one_error(capsys, file)
 
 
 def test_a_file_that_is_being_written(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("rnn_scaling.inspection.trace_databases.database.WAIT_S", 0.0)
     databases.nsys(tmp_path / "db")
-    with contextlib.closing(
-        sqlite3.connect(tmp_path / "db", isolation_level=None)
-    ) as writer:
+    with changing(tmp_path / "db") as writer:
         writer.execute("BEGIN EXCLUSIVE")
         assert "locked" in one_error(capsys, tmp_path / "db")
 
 
 def test_a_write_ahead_log_that_is_not_merged(tmp_path, capsys):
     databases.nsys(tmp_path / "db")
-    with contextlib.closing(sqlite3.connect(tmp_path / "db")) as writer:
+    with changing(tmp_path / "db") as writer:
         writer.execute("PRAGMA journal_mode = WAL")
         databases.kernel(writer, 10, 20)
         writer.commit()
@@ -108,7 +105,7 @@ def test_the_input_and_its_folder_stay_as_they_are(tmp_path, mode):
     folder.mkdir()
     file = folder / "a %41 name?#.sqlite"
     databases.nsys(file)
-    with contextlib.closing(sqlite3.connect(file)) as db:
+    with changing(file) as db:
         db.execute(f"PRAGMA journal_mode = {mode}")
     before = (file.read_bytes(), os.stat(file).st_mtime_ns)
     file.chmod(stat.S_IRUSR)
@@ -157,25 +154,28 @@ VALUES = (
 )
 
 
+def look(file, capsys, *options):
+    """Return the status, stdout and stderr, whose lines must all be errors."""
+    status = inspect.main([str(file), *options])
+    out, err = capsys.readouterr()
+    assert status in (0, 1) and bool(err) == (status == 1), err
+    assert all(line.startswith("error: ") for line in err.splitlines()), err
+    return out
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_no_value_ends_in_a_traceback_or_invalid_json(tmp_path, capsys, seed):
-    """Values of any type, rows, columns and tables that lack: SQLite holds them all."""
+    """Values of any type, and rows, columns and tables that are missing."""
     rng = random.Random(seed)
-    (databases.nsys if seed % 2 else databases.nvprof)(tmp_path / "db")
-    with contextlib.closing(sqlite3.connect(tmp_path / "db")) as db:
+    file = tmp_path / "db"
+    (databases.nsys if seed % 2 else databases.nvprof)(file)
+    with changing(file) as db:
+        tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        names = [name for (name,) in tables if not name.startswith("sqlite_")]
         for _ in range(rng.choice([1, 2, 5])):
-            table = rng.choice(
-                [
-                    name
-                    for (name,) in db.execute(
-                        "SELECT name FROM sqlite_master WHERE type = 'table'"
-                    )
-                    if not name.startswith("sqlite_")
-                ]
-            )
-            column = rng.choice(
-                [row[1] for row in db.execute(f'PRAGMA table_info("{table}")')]
-            )
+            table = rng.choice(names)
+            columns = db.execute(f'PRAGMA table_info("{table}")')
+            column = rng.choice([row[1] for row in columns])
             kind = rng.randrange(12)
             if kind == 0:
                 db.execute(
@@ -184,37 +184,23 @@ def test_no_value_ends_in_a_traceback_or_invalid_json(tmp_path, capsys, seed):
             elif kind == 1:
                 db.execute(f'DELETE FROM "{table}"')
             else:
-                with contextlib.suppress(
-                    sqlite3.IntegrityError
-                ):  # a row's number is one
-                    db.execute(
-                        f'UPDATE OR IGNORE "{table}" SET "{column}" = ?',
-                        [rng.choice(VALUES)],
-                    )
-        db.commit()
-    for form in ("text", "json"):
-        status = inspect.main([str(tmp_path / "db"), f"--format={form}"])
-        out, err = capsys.readouterr()
-        assert status in (0, 1) and all(
-            line.startswith("error: ") for line in err.splitlines()
-        ), err
-        assert form == "text" or not out or valid_json(out)
+                change = f'UPDATE OR IGNORE "{table}" SET "{column}" = ?'
+                with contextlib.suppress(sqlite3.IntegrityError):  # a row's number
+                    db.execute(change, [rng.choice(VALUES)])
+    look(file, capsys)
+    out = look(file, capsys, "--format=json")
+    assert not out or valid_json(out)
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_no_damage_ends_in_a_traceback(tmp_path, capsys, seed):
-    """Bytes changed anywhere: every outcome is a report or lines that begin with "error:"."""
-    maker = databases.nsys if seed % 2 else databases.nvprof
-    maker(tmp_path / "db")
-    content = bytearray((tmp_path / "db").read_bytes())
+    """Bytes changed anywhere: every outcome is a report or lines of errors."""
+    file = tmp_path / "db"
+    (databases.nsys if seed % 2 else databases.nvprof)(file)
+    content = bytearray(file.read_bytes())
     rng = random.Random(seed)
     for _ in range(rng.choice([1, 10, 200])):
         content[rng.randrange(100, len(content))] = rng.randrange(256)
-    (tmp_path / "db").write_bytes(content)
-    status = inspect.main([str(tmp_path / "db")])
-    out, err = capsys.readouterr()
-    assert status in (0, 1) and all(
-        line.startswith("error: ") for line in err.splitlines()
-    ), err
-    assert bool(err) == (status == 1)
-    assert (tmp_path / "db").read_bytes() == bytes(content)
+    file.write_bytes(content)
+    look(file, capsys)
+    assert file.read_bytes() == bytes(content)

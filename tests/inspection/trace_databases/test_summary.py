@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sqlite3
 
 import pytest
 
 from rnn_scaling.commands import inspect
 from rnn_scaling.inspection.trace_databases import layouts
 from tests.inspection.trace_databases import databases
-from tests.inspection.trace_databases.databases import MS, making
+from tests.inspection.trace_databases.databases import MS, changing, making
 
 
 def read(file, *options, problems=()):
@@ -36,83 +34,76 @@ def nsys(tmp_path):
     return tmp_path / "nsys.sqlite"
 
 
-def test_by_hand_nsys(nsys):
-    found = read(nsys)
+GEMM = "void gemm<float>(float*)"
+# In ms: kernels 2-6, 16-20 and 18-22; copies 5-9 (1 ms under a kernel) and 30-32;
+# a memset 34-35 in one, a copy between devices 24-25 in the other.
+BY_HAND = {
+    "nsys": {
+        "busy": {"kernel_busy": 10, "copy_busy": 6, "overlap": 1, "exposed_copy": 5},
+        "gaps": [
+            (8, "pointwise", "copy DtoH"),
+            (7, "copy HtoD", GEMM),
+            (2, "copy DtoH", "memset"),
+        ],
+        "kernels": [(GEMM, 2, 8 * MS), ("pointwise", 1, 4 * MS)],
+        "copies": [
+            ("HtoD", "pinned", "device", 8_000_000, 2.0),
+            ("DtoH", "device", "pageable", 1_000_000, 0.5),
+        ],
+        "versions": {
+            "EXPORT_SCHEMA_VERSION": "3.15.1",
+            "NSIGHT_SYSTEMS_VERSION": "2024.7.1",
+        },
+    },
+    "nvprof": {
+        "busy": {"kernel_busy": 10, "copy_busy": 7, "overlap": 1, "exposed_copy": 6},
+        "gaps": [
+            (7, "copy HtoD", "Eigen::internal::gemm"),
+            (5, "copy PtoP", "copy DtoH"),
+            (2, "pointwise", "copy PtoP"),
+        ],
+        "kernels": [("Eigen::internal::gemm", 2, 8 * MS), ("pointwise", 1, 4 * MS)],
+        "copies": [
+            ("HtoD", "pinned", "device", 8_000_000, 2.0),
+            ("DtoH", "device", "pageable", 1_000_000, 0.5),
+            ("PtoP", "device", "device", 2_000_000, 2.0),
+        ],
+        "versions": {"schema": "9"},
+    },
+}
+
+
+def test_the_numbers_are_those_found_by_hand(database):
+    found = read(database)
+    expected = BY_HAND[database.stem]
     (device,) = found["devices"]
-    # kernels 2-6 and 16-20 with 18-22 beside it; copies 5-9 (1 ms under a kernel) and 30-32; memset 34-35
-    assert device["kernel_busy_ns"] == 10 * MS and device["sum_ns"]["kernel"] == 12 * MS
-    assert device["copy_busy_ns"] == 6 * MS
-    assert device["overlap_ns"] == 1 * MS and device["exposed_copy_ns"] == 5 * MS
-    assert device["busy_ns"] == 16 * MS and device["idle_ns"] == 24 * MS
+    busy = {name: device[f"{name}_ns"] // MS for name in expected["busy"]}
+    assert busy == expected["busy"] and device["sum_ns"]["kernel"] == 12 * MS
+    assert device["busy_ns"] == 16 * MS and device["model"] == "GeForce GTX 1070"
     gaps = [
         (gap["ns"] // MS, gap["before"], gap["after"]) for gap in device["largest_gaps"]
     ]
-    gemm = "void gemm<float>(float*)"
-    assert gaps == [
-        (8, "pointwise", "copy DtoH"),
-        (7, "copy HtoD", gemm),
-        (2, "copy DtoH", "memset"),
-    ]
-    assert (device["gaps"], device["gap_ns"]) == (3, 17 * MS)
-    assert device["model"] == "GeForce GTX 1070"
-    assert [(k["name"], k["calls"], k["ns"]) for k in found["kernels"]] == [
-        (gemm, 2, 8 * MS),
-        ("pointwise", 1, 4 * MS),
-    ]
-    assert [
-        (c["kind"], c["source"], c["target"], c["bytes"], c["gb_per_s"])
-        for c in found["copies"]
-    ] == [
-        ("HtoD", "pinned", "device", 8_000_000, 2.0),
-        ("DtoH", "device", "pageable", 1_000_000, 0.5),
-    ]
-    assert found["span_ns"] == found["window_ns"] == [100 * MS, 140 * MS]
-    assert found["versions"] == {
-        "EXPORT_SCHEMA_VERSION": "3.15.1",
-        "NSIGHT_SYSTEMS_VERSION": "2024.7.1",
-    }
-    assert (
-        found["tables"]["CUPTI_ACTIVITY_KIND_KERNEL"] == 3
-        and found["tables"]["GPU_METRICS"] == 40
-    )
+    assert gaps == expected["gaps"]
+    assert device["gap_ns"] == sum(gap[0] for gap in gaps) * MS
+    kernels = [tuple(row.values())[:3] for row in found["kernels"]]
+    assert kernels == expected["kernels"]
+    fields = ("kind", "source", "target", "bytes", "gb_per_s")
+    copies = [tuple(row[field] for field in fields) for row in found["copies"]]
+    assert copies == expected["copies"]
+    assert found["span_ns"] == found["window_ns"]
+    assert found["versions"] == expected["versions"]
 
 
-def test_by_hand_nvprof(tmp_path):
-    databases.nvprof(tmp_path / "nvprof.db")
-    found = read(tmp_path / "nvprof.db")
-    (device,) = found["devices"]
-    assert device["kernel_busy_ns"] == 10 * MS and device["copy_busy_ns"] == 7 * MS
-    assert (
-        device["overlap_ns"] == 1 * MS
-        and device["exposed_copy_ns"] == 6 * MS
-        and device["busy_ns"] == 16 * MS
-    )
-    gaps = [
-        (gap["ns"] // MS, gap["before"], gap["after"]) for gap in device["largest_gaps"]
-    ]
-    assert gaps == [
-        (7, "copy HtoD", "Eigen::internal::gemm"),
-        (5, "copy PtoP", "copy DtoH"),
-        (2, "pointwise", "copy PtoP"),
-    ]
-    assert [
-        (c["kind"], c["source"], c["target"], c["gb_per_s"]) for c in found["copies"]
-    ] == [
-        ("HtoD", "pinned", "device", 2.0),
-        ("DtoH", "device", "pageable", 0.5),
-        ("PtoP", "device", "device", 2.0),
-    ]
-    assert (
-        found["versions"] == {"schema": "9"} and device["model"] == "GeForce GTX 1070"
-    )
+def test_rows_of_every_table_are_counted(nsys):
+    tables = read(nsys)["tables"]
+    assert tables["CUPTI_ACTIVITY_KIND_KERNEL"] == 3 and tables["GPU_METRICS"] == 40
 
 
 def test_models_of_exports_until_2021(nsys):
-    with contextlib.closing(sqlite3.connect(nsys)) as db:
+    with changing(nsys) as db:
         db.execute("DROP TABLE TARGET_INFO_GPU")
         db.execute("CREATE TABLE TARGET_INFO_CUDA_GPU (deviceId INTEGER, name TEXT)")
         db.execute("INSERT INTO TARGET_INFO_CUDA_GPU VALUES (0, 'Tesla V100')")
-        db.commit()
     assert read(nsys)["devices"][0]["model"] == "Tesla V100"
 
 
@@ -133,16 +124,8 @@ def test_a_window_clips_what_straddles_its_edges(database, by):
     assert found["window_ns"] == [first + 4 * MS, first + 19 * MS]
     (copy,) = found["copies"]
     assert (copy["bytes"], copy["ns"], copy["gb_per_s"]) == (8_000_000, 4 * MS, 2.0)
-
-
-def test_a_copy_cut_by_the_window_keeps_its_rate(nsys):
-    (copy,) = read(nsys, "--from=0.005", "--to=0.006")["copies"]
-    assert (copy["ns"], copy["whole_ns"], copy["bytes"], copy["gb_per_s"]) == (
-        MS,
-        4 * MS,
-        8_000_000,
-        2.0,
-    )
+    (cut,) = read(database, "--from=0.005", "--to=0.006")["copies"]
+    assert (cut["ns"], cut["whole_ns"], cut["gb_per_s"]) == (MS, 4 * MS, 2.0)
 
 
 def test_a_window_without_device_work_says_so(nsys, capsys):
@@ -151,9 +134,8 @@ def test_a_window_without_device_work_says_so(nsys, capsys):
 
 
 def test_a_device_that_does_nothing_in_the_window_is_idle(nsys):
-    with contextlib.closing(sqlite3.connect(nsys)) as db:
+    with changing(nsys) as db:
         databases.kernel(db, 100 * MS, 101 * MS, device=1)
-        db.commit()
     found = read(nsys, "--from=0.002", "--to=0.012")
     assert [
         (each["device"], each["busy_ns"], each["idle_ns"]) for each in found["devices"]
@@ -197,18 +179,16 @@ FAULTS = {
 @pytest.mark.parametrize("times", FAULTS.values(), ids=FAULTS)
 def test_faulty_rows_are_said_and_the_rest_is_reported(nsys, times):
     whole = read(nsys)
-    with contextlib.closing(sqlite3.connect(nsys)) as db:
+    with changing(nsys) as db:
         databases.kernel(db, *times)
-        db.commit()
     found = read(nsys, problems=["CUPTI_ACTIVITY_KIND_KERNEL: 1 of 4 rows left out"])
     for part in ("devices", "kernels", "copies", "span_ns"):
         assert found[part] == whole[part], part
 
 
 def test_an_event_of_no_length_counts(nsys):
-    with contextlib.closing(sqlite3.connect(nsys)) as db:
+    with changing(nsys) as db:
         databases.kernel(db, 112 * MS, 112 * MS)
-        db.commit()
     (device,) = read(nsys)["devices"]
     assert device["count"]["kernel"] == 4 and device["kernel_busy_ns"] == 10 * MS
     assert device["gaps"] == 4 and device["gap_ns"] == 17 * MS
@@ -216,7 +196,7 @@ def test_an_event_of_no_length_counts(nsys):
 
 def test_columns_of_other_versions(tmp_path):
     """An early export: no globalPid, no kinds of memory, no context; and no table of enumerations."""
-    with contextlib.closing(sqlite3.connect(tmp_path / "db")) as db:
+    with changing(tmp_path / "db") as db:
         db.executescript(
             """CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL);
             CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, streamId INT, shortName INT);
@@ -237,9 +217,8 @@ def test_columns_of_other_versions(tmp_path):
 
 
 def test_a_table_without_times_is_said(nsys):
-    with contextlib.closing(sqlite3.connect(nsys)) as db:
+    with changing(nsys) as db:
         db.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_MEMCPY RENAME COLUMN end TO finish")
-        db.commit()
     found = read(nsys, problems=["CUPTI_ACTIVITY_KIND_MEMCPY: has no column end"])
     assert found["copies"] == [] and len(found["kernels"]) == 2
 
@@ -251,7 +230,6 @@ def test_a_table_without_times_is_said(nsys):
             "_ZN5Eigen8internal15EigenMetaKernelINS_15TensorEvaluatorEEEvT_",
             "Eigen::internal::EigenMetaKernel",
         ),
-        ("_Z6kernelPf", "kernel"),
         ("_ZN12_GLOBAL__N_13addEPf", "(anonymous)::add"),
         ("volta_sgemm_128x64_nn", "volta_sgemm_128x64_nn"),
         ("_Zodd", "_Zodd"),
@@ -262,11 +240,10 @@ def test_short_names_of_mangled_kernels(mangled, name):
 
 
 def test_a_kernel_without_an_end_is_faulty_but_a_range_may_lack_one(nsys):
-    with contextlib.closing(sqlite3.connect(nsys)) as db:
+    with changing(nsys) as db:
         db.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME TO old")
         db.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL AS SELECT * FROM old")
         databases.kernel(db, 130, None)
-        db.commit()
     found = read(nsys, problems=["CUPTI_ACTIVITY_KIND_KERNEL: 1 of 4 rows left out"])
     assert sum(one["calls"] for one in found["kernels"]) == 3
 
@@ -301,18 +278,7 @@ def test_communication_is_a_class_of_its_own_with_what_computing_hides(tmp_path)
     )
     text, _ = databases.look(str(file))
     row = text.partition("## Communication")[2].splitlines()[4]
-    assert [cell.strip() for cell in row.split("|")[1:-1]] == [
-        "0",
-        "2",
-        "1",
-        "10",
-        "9",
-        "3",
-        "6",
-        "25",
-        "14",
-    ]
-    assert "exposed while none does" in text
+    assert row.replace(" ", "") == "|0|2|1|10|9|3|6|25|14|"
 
 
 def test_copies_between_devices_are_communication_in_nvprof_too_and_without_any_there_is_no_table(
@@ -324,7 +290,7 @@ def test_copies_between_devices_are_communication_in_nvprof_too_and_without_any_
         device["communication"]["copies"] == 1
         and device["communication"]["exposed_ns"] == MS
     )
-    with contextlib.closing(sqlite3.connect(tmp_path / "nvprof.db")) as db, db:
+    with changing(tmp_path / "nvprof.db") as db:
         db.execute(
             "UPDATE CUPTI_ACTIVITY_KIND_MEMCPY2 SET copyKind = 8"
         )  # DtoD, from one device to another
@@ -334,10 +300,10 @@ def test_copies_between_devices_are_communication_in_nvprof_too_and_without_any_
 
 
 def test_a_copy_from_device_to_device_is_communication_where_the_devices_differ(nsys):
-    with contextlib.closing(sqlite3.connect(nsys)) as db, db:
+    with changing(nsys) as db:
         db.execute("UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET copyKind = 8")
     assert read(nsys)["devices"][0]["communication"]["copies"] == 0
-    with contextlib.closing(sqlite3.connect(nsys)) as db, db:
+    with changing(nsys) as db:
         for name, device in (("srcDeviceId", 0), ("dstDeviceId", 1)):
             db.execute(
                 f"ALTER TABLE CUPTI_ACTIVITY_KIND_MEMCPY ADD COLUMN {name} INTEGER DEFAULT {device}"
@@ -352,14 +318,12 @@ def test_a_copy_from_device_to_device_is_communication_where_the_devices_differ(
     ("name", "communicates"),
     [
         ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", True),
-        ("ncclAllReduceRingLLKernel_sum_f32(ncclColl)", True),
         (
             "void ncclAllReduceKernel<2, 2, FuncSum<float>, float>(KernelArgs<float>)",
             True,
         ),
         ("rcclDevKernel_Generic", True),
         ("void gemm<nccl>(float*)", False),
-        ("cunn_ncclLike", False),
     ],
 )
 def test_kernels_that_communicate(name, communicates):

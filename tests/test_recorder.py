@@ -158,7 +158,7 @@ def test_its_records_are_read_as_those_of_a_trainer_that_is_not_ours(tmp_path):
     recorded(tmp_path / "other.json", 2, step_s=0.75, hidden=128)
     of_folder = folder_rows.load(tmp_path)
     one, two, other = sorted(
-        of_folder, key=lambda row: (row.num_devices, row.config["hidden"])
+        of_folder, key=lambda row: (row.num_devices, row.options["hidden"])
     )
     (tmp_path / "named").mkdir()
     recorded(tmp_path / "named" / "1.json", 1, model="lm")

@@ -29,36 +29,34 @@ from typing import Any
 
 from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.confidence import Interval, combine, ratio, slope
+from rnn_scaling.analysis.keys import Key
 from rnn_scaling.analysis.metrics import EFFICIENCY
-from rnn_scaling.analysis.rows import Key, Row, measured_batches, row_key
+from rnn_scaling.analysis.rows import Row, measured_batches
 from rnn_scaling.analysis.significance import foreseen, more_repeats
+from rnn_scaling.analysis.statements import Word
 from rnn_scaling.config import registry, scale
 from rnn_scaling.config.spelling import command
 from rnn_scaling.system.machine.cores import most_of_ideal
 
-FIXED, CONTENTION, EXCHANGE, INPUT, IMBALANCE = (
-    "fixed cost",
-    "contention",
-    "exchange",
-    "input",
-    "imbalance",
-)
-OVERSUBSCRIPTION, REST = "oversubscription", "the rest"
+
+class Part(Word):
+    """A part of an efficiency loss, in the order of tables and colours."""
+
+    OVERSUBSCRIPTION = "oversubscription"
+    FIXED = "fixed cost"
+    CONTENTION = "contention"
+    EXCHANGE = "exchange"
+    INPUT = "input"
+    IMBALANCE = "imbalance"
+    REST = "the rest"
+
+
+OVERSUBSCRIPTION, FIXED, CONTENTION, EXCHANGE, INPUT, IMBALANCE, REST = Part
 ALL = 100.0  # points of efficiency: more than that cannot be lost
 ROUNDING, LEAST = (
     1e-9,
     5e-4,
 )  # points of efficiency: what floating point leaves of nothing; what prints as 0.000
-MEANING = {
-    OVERSUBSCRIPTION: "more devices than cores: each device has less than one core; computed, not measured",
-    FIXED: "what a step costs however small a tower's share of the batch is",
-    CONTENTION: "what independent replicas lose too; memory, caches, clocks and host threads are where to look",
-    EXCHANGE: "what the mode loses beyond independent replicas: gradients and variables on their way",
-    INPUT: "what the data source costs beyond items that are drawn on the device",
-    IMBALANCE: "waiting for the tower with the longest sentences",
-}
-
-
 Rates = Mapping[Key, float]  # items/s of each row
 
 
@@ -107,7 +105,7 @@ ONE, NOTHING = Share(lambda rates: 1.0), Share(lambda rates: 0.0)
 class LossPart:
     """One share of the loss; `value` and `points` are None where a run is missing."""
 
-    name: str
+    name: Part
     value: Interval | None  # as a share of the ideal, in items/s
     points: Interval | None  # the same in percentage points of efficiency
     commands: tuple[str, ...] = ()  # that supply a missing run, if our trainer makes it
@@ -250,7 +248,7 @@ class _Attributor:
         self._is_refuted = is_refuted
         self._is_bound = is_bound
         self._ideal = _rate(base).scaled(row.num_devices)
-        total = row.config["global_batch_size"]
+        total = row.options["global_batch_size"]
         share = (
             {"global_batch_size": 0, "batch_size": -(-total // self._n)}
             if total
@@ -290,21 +288,22 @@ class _Attributor:
             residual_points=residual_points,
             rest=self._part(REST, rest),
             rows=tuple(
-                self._by_key[key]
-                for key in sorted(loss.keys.union(*(level.keys for level in known)))
+                row
+                for key, row in self._by_key.items()
+                if key in loss.keys.union(*[level.keys for level in known])
             ),
             most=most,
             is_bound=self._is_bound and most < 1,
         )
 
-    def _part(self, name: str, level: Share) -> LossPart:
+    def _part(self, name: Part, level: Share) -> LossPart:
         if level.missing:
             runs = level.missing if self._row.is_ours else ()
             return LossPart(
                 name,
                 None,
                 None,
-                tuple(dict.fromkeys(command(self._row.config, **run) for run in runs)),
+                tuple(dict.fromkeys(command(self._row.options, **run) for run in runs)),
             )
         points = self._points(level)
         if points.ends is None or points.ends[0] <= LEAST and points.ends[1] >= -LEAST:
@@ -338,12 +337,12 @@ class _Attributor:
                 wrong += moved * taken / (1 - taken) if taken < 1 else math.inf
         return wrong
 
-    def _chain(self) -> list[tuple[str, dict[str, Any]]]:
+    def _chain(self) -> list[tuple[Part, dict[str, Any]]]:
         """(part, the changes to the row whose efficiency it ends at), from the ideal down to the row itself."""
-        config = self._row.config
+        config = self._row.options
         device = {"data_source": registry.without_input(config["data_source"])}
         alone = registry.mode_of(config["variable_update"]).without_exchange
-        chain: list[tuple[str, dict[str, Any]]] = [
+        chain: list[tuple[Part, dict[str, Any]]] = [
             (CONTENTION, {**device, "variable_update": alone})
         ]
         if registry.mode_of(config["variable_update"]).trains_one_model:
@@ -369,13 +368,13 @@ class _Attributor:
                 return 1.0
         return most
 
-    def _levels(self, reached: Mapping[str, Share], most: float) -> dict[str, Share]:
+    def _levels(self, reached: Mapping[Part, Share], most: float) -> dict[Part, Share]:
         """Each part, by name, as a share of the ideal; `most`: what devices that share cores can reach."""
-        config, n, mine, base = self._row.config, self._n, self._row.key, self._base
+        config, n, mine, base = self._row.options, self._n, self._row.key, self._base
         of_ideal = before = (
             ONE  # of_ideal: one device with a tower's share, of one with the whole batch
         )
-        parts: dict[str, Share] = {}
+        parts: dict[Part, Share] = {}
         if config["global_batch_size"]:
             of_ideal = self._ratio({}, self._one, base)
             parts[FIXED] = ONE - of_ideal
@@ -396,7 +395,7 @@ class _Attributor:
 
     def _efficiency(self, changes: Mapping[str, Any]) -> Share:
         """Of the row with these changes, against its own one device, as if its towers were evenly loaded."""
-        many = row_key(self._row.config, self._row.unit, **changes) + self._row.facts
+        many = self._row.key_with(**changes)
         slack = imbalance(self._by_key[many]) if many in self._by_key else 0.0
         level = self._ratio({**changes, **self._one}, changes, None)
         reached, factor = level.value, (1 + slack) / self._n
@@ -409,11 +408,8 @@ class _Attributor:
         self, below: Mapping[str, Any], above: Mapping[str, Any], key_below: Key | None
     ) -> Share:
         """items/s of the row with the changes `above` over that with the changes `below` (or of `key_below`)."""
-        keys = [
-            row_key(self._row.config, self._row.unit, **changes) + self._row.facts
-            for changes in (below, above)
-        ]
-        bottom, top = key_below or keys[0], keys[1]
+        bottom = key_below or self._row.key_with(**below)
+        top = self._row.key_with(**above)
         missing = [
             changes
             for key, changes in ((bottom, below), (top, above))

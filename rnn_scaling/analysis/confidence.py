@@ -108,51 +108,31 @@ class Interval:
         """The interval of `factor` (> 0) times the number: an efficiency is a speedup scaled by 1/n."""
         if not factor > 0:
             raise ValueError(f"expected a factor above 0, got {factor}")
-        value, low, high, error = (
-            self.value * factor,
-            self.low,
-            self.high,
-            self.standard_error,
-        )
-        if low is not None and high is not None and error is not None:
-            low, high, error = low * factor, high * factor, error * factor
-        by_digits = self.by_digits * factor
+        error = self.standard_error
         return dataclasses.replace(
-            self,
-            value=value,
-            low=low,
-            high=high,
-            standard_error=error,
-            by_digits=by_digits,
+            self._moved(lambda number: number * factor),
+            standard_error=None if error is None else error * factor,
+            by_digits=self.by_digits * factor,
         )
 
     def inverse(self, factor: float = 1.0) -> Interval:
         """The interval of `factor` (> 0) divided by the number; the relative error stays the same."""
-        scaled = self.scaled(factor / self.value**2)  # value and errors
-        low, high = (
-            (None, None)
-            if self.ends is None
-            else (factor / self.ends[1], factor / self.ends[0])
-        )
-        return dataclasses.replace(scaled, low=low, high=high)
+        scaled = self.scaled(factor / self.value**2)
+        moved = self._moved(lambda number: factor / number)
+        return dataclasses.replace(scaled, low=moved.low, high=moved.high)
 
     def shifted(self, by: float) -> Interval:
         """The number and its ends, all moved."""
-        low, high = (
-            (None, None)
-            if self.ends is None
-            else (self.ends[0] + by, self.ends[1] + by)
-        )
-        return dataclasses.replace(self, value=self.value + by, low=low, high=high)
+        return self._moved(lambda number: number + by)
 
     def subtracted_from(self, whole: float) -> Interval:
         """`whole` less the number, with the same ends."""
-        low, high = (
-            (None, None)
-            if self.ends is None
-            else (whole - self.ends[1], whole - self.ends[0])
-        )
-        return dataclasses.replace(self, value=whole - self.value, low=low, high=high)
+        return self._moved(lambda number: whole - number)
+
+    def _moved(self, function: Callable[[float], float]) -> Interval:
+        """Return the interval of a monotonic function of the number."""
+        low, high = sorted(map(function, self.ends)) if self.ends else (None, None)
+        return dataclasses.replace(self, value=function(self.value), low=low, high=high)
 
     def below(self, most: float) -> Interval:
         """The same with no end above `most`, which linear error propagation does not know; the number stays."""
@@ -188,7 +168,9 @@ def within_interval(step_s: Sequence[float], items: Sequence[float]) -> Interval
     return _log_interval(math.log(value), error, cosines(n), (1,), kind)
 
 
-def over_processes(rates: Sequence[float], shared: Scatter | None = None) -> Interval:
+def over_processes(
+    rates: Sequence[float], shared: Scatter | None = None, noun: str = "processes"
+) -> Interval:
     """The geometric mean of rates, one a process, with Student's t interval of their logarithms.
 
     `shared`: what these processes scatter by, as `shared_scatters` gives it; by default their own (k - 1 degrees).
@@ -201,7 +183,7 @@ def over_processes(rates: Sequence[float], shared: Scatter | None = None) -> Int
     mean = math.fsum(logs) / k
     if shared is None:
         return _log_interval(mean, None, 0.0, (k,), _no_interval((k,)))
-    error, kind = shared.deviation / math.sqrt(k), _kind((k,), [shared])
+    error, kind = shared.deviation / math.sqrt(k), _kind((k,), [shared], noun)
     return _log_interval(
         mean, error, shared.degrees, (k,), kind, shared, max(spread, shared.spread)
     )
@@ -282,13 +264,8 @@ def ratio(numerator: Interval, denominator: Interval) -> Interval:
 
 def paired_ratio(before: Sequence[float], after: Sequence[float]) -> Interval:
     """after / before for processes that ran in pairs (A B A B): t over the pairs; drift common to a pair cancels."""
-    pairs = over_processes([b / a for a, b in zip(before, after, strict=True)])
-    kind = (
-        pairs.kind.replace("processes", "pairs of processes")
-        if pairs.low is not None
-        else pairs.kind
-    )
-    return dataclasses.replace(pairs, kind=kind)
+    ratios = [b / a for a, b in zip(before, after, strict=True)]
+    return over_processes(ratios, noun="pairs of processes")
 
 
 def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Interval:
@@ -436,9 +413,14 @@ def _log_interval(
     )
 
 
-def _kind(processes: tuple[int, ...], scatters: Sequence[Scatter | None]) -> str:
+def _kind(
+    processes: tuple[int, ...],
+    scatters: Sequence[Scatter | None],
+    noun: str = "processes",
+) -> str:
     counts = sorted(set(processes))
-    over = f"95 % CI over {' and '.join(map(str, counts))} process{'' if counts == [1] else 'es'}"
+    words = "process" if counts == [1] else noun
+    over = f"95 % CI over {' and '.join(map(str, counts))} {words}"
     notes = dict.fromkeys(
         scatter.note for scatter in scatters if scatter and scatter.note
     )

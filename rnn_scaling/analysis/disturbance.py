@@ -70,9 +70,7 @@ def share_of_device(record: RunRecord, share: float) -> float:
 
     All of the load may have been on one device, and a step waits for its slowest one.
     """
-    return of_one_device(
-        share, len(cores_of(record)), record.config.get("num_devices", 1)
-    )
+    return of_one_device(share, len(cores_of(record)), record.options["num_devices"])
 
 
 def had_more_load(loads: Sequence[float], others: Sequence[float]) -> bool:
@@ -135,7 +133,7 @@ def most_taken_beyond(
 
 def _device_load(record: RunRecord) -> float:
     """Return the recorded load as a share of one device's cores, noticeable or not."""
-    devices = record.config.get("num_devices", 1)
+    devices = record.options["num_devices"]
     return max(
         of_one_device(share, cores, devices)
         for share, cores in _recorded_shares(record)
@@ -144,7 +142,7 @@ def _device_load(record: RunRecord) -> float:
 
 def _shares(record: RunRecord) -> list[tuple[float, int]]:
     """Return (noticed share, cores) of the recording process and of each worker."""
-    devices = record.config.get("num_devices", 1)
+    devices = record.options["num_devices"]
     noticed = []
     for share, cores in _recorded_shares(record):
         is_noticed = of_one_device(share, cores, devices) > NOTICEABLE

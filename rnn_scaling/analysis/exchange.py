@@ -21,10 +21,10 @@ SHARES = {
 def exchanged_bytes(run: RunRecord, num_devices: int) -> float | None:
     """Bytes that leave and reach one of all workers' devices in a step, on average; None where it is not recorded."""
     mode, counted = (
-        VARIABLE_UPDATES.get(str(run.config.get("variable_update"))),
+        VARIABLE_UPDATES.get(str(run.options["variable_update"])),
         run.parameters,
     )
-    if mode is None or TRAINER in run.config:
+    if mode is None or TRAINER in run.options:
         return None
     if not mode.trains_one_model or (num_devices == 1 and not mode.has_one_copy):
         return 0.0
@@ -38,15 +38,15 @@ def exchanged_bytes(run: RunRecord, num_devices: int) -> float | None:
         rows * (counted.row_bytes or 0),
     )
     summed, gathered = float(dense), touched
-    if run.config.get("sparse_gradients") == "densify":
+    if run.options["sparse_gradients"] == "densify":
         summed, gathered = float(counted.bytes), 0.0
     if mode.has_one_copy:
         return (
             summed
             + gathered
-            + (counted.bytes if run.config.get("staged_vars") else dense + touched)
+            + (counted.bytes if run.options["staged_vars"] else dense + touched)
         )
-    compression = str(run.config.get("compress_gradients"))
+    compression = str(run.options["compress_gradients"])
     if compression == GATHERED:
         summed, gathered = 0.0, summed + gathered
     return SHARES.get(compression, 1.0) * (2 * summed + num_devices * gathered)

@@ -19,11 +19,11 @@ from rnn_scaling.analysis.series_titles import (
     titles,
     told_facts,
 )
-from rnn_scaling.config import run_config as configs
 from rnn_scaling.config import scale
 from rnn_scaling.config.conditions import NOT_COMPARED, NOT_COMPARED_THEIRS
 from rnn_scaling.config.naming import TRAINER, distinguishing
 from rnn_scaling.records import folder as folders
+from rnn_scaling.records.options import DEFAULTS, UNKNOWN
 from rnn_scaling.system.files.terminal import three_digits
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _cells(machine: str, title: str, row: Row) -> list[str]:
 
 
 def _record(row: Row, options: Sequence[str]) -> dict[str, Any]:
-    record = {name: row.told(name) for name in options} | {
+    record = {name: row.reported(name) for name in options} | {
         "num_devices": row.num_devices
     }
     record |= {
@@ -151,18 +151,12 @@ def told_options(rows: Sequence[Row]) -> list[str]:
     """
     left_out = NOT_COMPARED if all(row.is_ours for row in rows) else NOT_COMPARED_THEIRS
     names = [name for name in option_names(rows) if name not in left_out]
-    theirs = dict.fromkeys(
-        (name for name in names if name not in configs.OPTIONS), "None"
-    )  # not told is a value, too
-    known = [
-        {**theirs, **{name: repr(value) for name, value in row.known.items()}}
-        for row in rows
-    ]  # 1 is not True
-    always = {
-        *ALWAYS,
-        *(scale.axis(row.config) for row in rows),
-        *(TRAINER for row in rows if not row.is_ours),
-    }
+    # Not recording an option of its own tells another program's run apart, too.
+    theirs = {name: UNKNOWN for name in names if name not in DEFAULTS}
+    known = [{**theirs, **row.options.known} for row in rows]
+    always = {*ALWAYS, *(scale.axis(row.options) for row in rows)}
+    if not all(row.is_ours for row in rows):
+        always.add(TRAINER)
     differing = distinguishing(names, known)
     return [name for name in names if name in always or name in differing]
 

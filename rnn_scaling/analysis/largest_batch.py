@@ -47,7 +47,7 @@ class Found:
 
 def outcome(record: RunRecord, limit_bytes: int | None) -> Try:
     """The outcome of one run; under a limit a signal probably means the limit."""
-    batch_size = record.config["batch_size"]
+    batch_size = record.options["batch_size"]
     if record.status == "ok" and record.throughput:
         most, rate = peak(record), record.throughput.items_per_second
         if most and limit_bytes and most > limit_bytes:

@@ -155,7 +155,7 @@ def time_to_target(rows: Sequence[Row], target: Target | None) -> Learning | Non
         row
         for row in rows
         if row.num_devices == 1
-        or registry.mode_of(row.config["variable_update"]).trains_one_model
+        or registry.mode_of(row.options["variable_update"]).trains_one_model
     ]
     if target is None:
         rows = [row for row in rows if all(run.batches.correct for run in row.good)]
@@ -228,7 +228,7 @@ def loss_growth(losses: Sequence[float | None]) -> float | None:
 def is_lost(run: RunRecord) -> bool:
     """Whether a run's training diverged: our records without a loss had one that was not finite."""
     losses = run.batches.loss
-    is_ours = TRAINER not in run.config
+    is_ours = TRAINER not in run.options
     return bool(
         loss_growth(losses)
         or end_of_loss(losses)

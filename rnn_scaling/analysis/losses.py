@@ -68,7 +68,7 @@ def _has_the_same_batches(row: Row) -> bool:
     """
     if not row.is_ours:
         return True
-    return row.config["data_source"] in SPLIT_SOURCES and not row.config["dropout"]
+    return row.options["data_source"] in SPLIT_SOURCES and not row.options["dropout"]
 
 
 def _compared(row: Row, reference: Row) -> OtherLosses | None:
@@ -135,7 +135,7 @@ def _num_decimals(loss: float | None) -> int:
 
 
 def _tolerance(rows: Sequence[Row]) -> float:
-    values = itertools.chain.from_iterable(row.known.items() for row in rows)
+    values = itertools.chain.from_iterable(row.options.known.items() for row in rows)
     words = " ".join([f"{name}={value}" for name, value in values]).lower()
     is_short = any(name in words for name in SHORT_TYPES)
     return SHORT_TOLERANCE if is_short else TOLERANCE

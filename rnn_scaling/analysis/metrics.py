@@ -238,9 +238,7 @@ def _accuracy(measured: Measured) -> Interval | None:
 
 def is_inference(runs: Iterable[RunRecord]) -> bool:
     """Whether the runs decode or evaluate: the time of a batch is then called latency."""
-    return any(
-        run.config.get("decode") or run.config.get("forward_only") for run in runs
-    )
+    return any(run.options["decode"] or run.options["forward_only"] for run in runs)
 
 
 def _sentences_per_second(measured: Measured) -> Interval | None:

@@ -11,12 +11,24 @@ from typing import Generic, TypeVar
 
 from rnn_scaling.analysis import confidence
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.statements import Word
 from rnn_scaling.analysis.student import range_quantile
 
 TOGETHER = 0.97  # coverage of all intervals at one look; with a second look, after a third round, 95 of 100 remain
 EQUAL = 0.05  # a smaller difference does not matter
 Name = TypeVar("Name", bound=Hashable)
-REFERENCE, FASTER, SLOWER, OPEN = "reference", "faster", "slower", "undecided"
+
+
+class Rank(Word):
+    """How a candidate compares with the reference."""
+
+    REFERENCE = "reference"
+    FASTER = "faster"
+    SLOWER = "slower"
+    OPEN = "undecided"
+
+
+REFERENCE, FASTER, SLOWER, OPEN = Rank
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +37,7 @@ class Standing:
 
     rate: Interval
     ratio: Interval
-    verdict: str  # REFERENCE, FASTER, SLOWER or OPEN
+    verdict: Rank
 
     @property
     def within(self) -> float | None:
@@ -92,7 +104,9 @@ def _standing(
     margin = range_quantile(TOGETHER, count, ratio.degrees) * ratio.relative_error
     together = ratio.with_margin(margin, f"{TOGETHER:.0%} for all {count} together")
     low, high = together.ends or (0.0, math.inf)
-    return Standing(rate, together, FASTER if low > 1 else SLOWER if high < 1 else OPEN)
+    if low > 1:
+        return Standing(rate, together, FASTER)
+    return Standing(rate, together, SLOWER if high < 1 else OPEN)
 
 
 def worth_a_round(ranking: Ranking[Name], among: Sequence[Name]) -> list[Name]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
 from rnn_scaling.analysis import confidence, disturbance
@@ -21,7 +22,8 @@ from rnn_scaling.analysis.confidence import (
 )
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.grouping import grouped
-from rnn_scaling.analysis.machines import Machine, machine
+from rnn_scaling.analysis.keys import Key, key_of, without
+from rnn_scaling.analysis.machines import machine
 from rnn_scaling.analysis.metrics import (
     LATENCIES,
     METRICS,
@@ -34,40 +36,17 @@ from rnn_scaling.analysis.metrics import (
 )
 from rnn_scaling.analysis.prices import NO_PRICES, PricedMachine, PriceList
 from rnn_scaling.config import registry, scale
-from rnn_scaling.config import run_config as configs
-from rnn_scaling.config.conditions import (
-    NOT_COMPARED,
-    NOT_COMPARED_THEIRS,
-    RESOLVED,
-    unread_options,
-)
-from rnn_scaling.config.naming import TRAINER, network
+from rnn_scaling.config.conditions import RESOLVED
+from rnn_scaling.config.naming import network
 from rnn_scaling.config.registry import WORKLOADS, workloads
+from rnn_scaling.records.options import UNKNOWN, Options
 from rnn_scaling.records.record import RunRecord
 
 DevicesAndSamples = tuple[int, int]  # devices, samples of all of them in a step
 
-Key = tuple[tuple[str, str], ...]
-UNIT = "unit"  # in a key, beside the options: what is counted
 DECODER = "decoder_type"
 MANY_MODELS = 3
 _READERS = registry.readers(WORKLOADS)
-# What keys leave out, by whether runs are ours and whether they scale strongly: their total is then constant, and a
-# tower's share follows from it.
-_LEFT_OUT = {
-    (is_ours, is_strong): names | ({"batch_size"} if is_strong else set())
-    for is_ours, names in ((True, NOT_COMPARED), (False, NOT_COMPARED_THEIRS))
-    for is_strong in (True, False)
-}
-_DEFAULTS = {name: field.default for name, field in configs.OPTIONS.items()}
-_DEFAULT_TEXTS = {name: repr(default) for name, default in _DEFAULTS.items()}
-_DEFAULT_ITEMS = frozenset(_DEFAULT_TEXTS.items())
-# What is taken for granted of another trainer's runs that do not tell it; of all else None says that it is not known.
-_GRANTED = {
-    name: _DEFAULTS[name]
-    for name in ("device", "num_workers", "global_batch_size", "data_source")
-}
-_UNTOLD = {**dict.fromkeys(_DEFAULTS), **_GRANTED, "variable_update": ""}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -75,7 +54,7 @@ class Row:
     """One configuration: its runs in the order of their files."""
 
     records: tuple[RunRecord, ...]
-    key: Key  # what these have in common (`row_key` and `facts`)
+    key: Key  # the options that they have in common, and `facts`
     one_device: Row | None = None  # the same configuration there
     scatter: Scatter | None = (
         None  # of processes, where its rate shares that with other rows; None: its own
@@ -94,33 +73,41 @@ class Row:
         return self if self.num_devices == 1 and self.good else self.one_device
 
     @functools.cached_property
-    def config(self) -> dict[str, Any]:
-        return with_total(full_config(self.records[0]), self.fixed_total)
+    def options(self) -> Options:
+        """The options of its runs; with the total that runs of another trainer share."""
+        options = self.records[0].options
+        if self.fixed_total:
+            return options.changed(global_batch_size=self.fixed_total)
+        return options
 
-    @functools.cached_property
+    def key_with(self, **changes: Any) -> Key:
+        """Return the key of the row that differs from this one in these options."""
+        return key_of(self.options, self.unit, **changes) + self.facts
+
+    @property
     def is_ours(self) -> bool:
         """Whether our trainer made its runs, and its commands would make them again."""
-        return TRAINER not in self.config
+        return self.options.is_ours
 
     @functools.cached_property
     def num_devices(self) -> int:
         """Devices of all its workers."""
-        return scale.num_devices(self.config)
+        return scale.num_devices(self.options)
 
     @functools.cached_property
     def num_workers(self) -> int:
         """Its worker processes; 1 in a mode of one process."""
-        return scale.num_workers(self.config)
+        return scale.num_workers(self.options)
 
     @property
     def devices(self) -> str:
         """ "2 devices", "4 workers of one device each"."""
-        return scale.in_words(self.num_workers, self.config["num_devices"])
+        return scale.in_words(self.num_workers, self.options["num_devices"])
 
     @functools.cached_property
     def is_distributed(self) -> bool:
         """Whether several processes can take part in its mode."""
-        return scale.axis(self.config) == "num_workers"
+        return scale.axis(self.options) == "num_workers"
 
     @functools.cached_property
     def good(self) -> tuple[RunRecord, ...]:
@@ -169,41 +156,31 @@ class Row:
         rate = within_interval(*measured_batches(self.counted[0]))
         return rate.printed(self.rounding)
 
-    def told(self, name: str) -> Any:
-        """The value of an option; None where it is not read, not recorded, or only stands for others."""
-        workload = self.config["model"]
-        if self.is_ours and name in RESOLVED:
-            return None
-        is_read = (
-            not self.is_ours
-            or workload not in WORKLOADS
-            or workload in _READERS.get(name, WORKLOADS)
-        )
-        return self.known.get(name) if is_read else None
-
-    @functools.cached_property
-    def known(self) -> Mapping[str, Any]:
-        """The options with known values: all of ours, which have defaults, and those that another program reports."""
-        return (
-            self.config
-            if self.is_ours
-            else with_total(known_config(self.records[0]), self.fixed_total)
-        )
+    def reported(self, name: str) -> Any:
+        """Return the value of an option; None if it is unknown, unread or replaced."""
+        workload = self.options["model"]
+        if self.is_ours:
+            readers = _READERS.get(name, WORKLOADS)
+            is_unread = workload in WORKLOADS and workload not in readers
+            if name in RESOLVED or is_unread:
+                return None
+        return self.options.known.get(name)
 
     @property
     def batch_size(self) -> int | None:
-        """Samples of a device a step; None with one global batch, and where another trainer's records do not tell."""
-        return (
-            None if self.config["global_batch_size"] else self.known.get("batch_size")
-        )
+        """Samples per device and step; None with one global batch, or if unknown."""
+        if self.options["global_batch_size"]:
+            return None
+        return self.options["batch_size"] or None
 
     @property
     def global_batch_size(self) -> int | None:
-        """Samples of all devices an update; None where another trainer's records do not tell."""
-        per_device = self.batch_size
-        repeats = self.config.get("gradient_accumulation_steps") or 1
-        total = None if per_device is None else per_device * self.num_devices * repeats
-        return self.config["global_batch_size"] or total
+        """Samples of all devices per update; None if unknown."""
+        total = self.options["global_batch_size"]
+        if total or self.batch_size is None:
+            return total or None
+        repeats = self.options["gradient_accumulation_steps"] or 1
+        return self.batch_size * self.num_devices * repeats
 
     @property
     def unit(self) -> str:
@@ -211,7 +188,7 @@ class Row:
 
     @property
     def items(self) -> str:
-        if self.config.get("decode"):
+        if self.options["decode"]:
             return workloads.TRANSLATED
         return self._workload.items if self._workload else "as counted by the program"
 
@@ -222,7 +199,7 @@ class Row:
 
     @property
     def _workload(self) -> workloads.Entry | None:
-        return WORKLOADS.get(self.config["model"]) if self.is_ours else None
+        return WORKLOADS.get(self.options["model"]) if self.is_ours else None
 
     def metric(self, metric: Metric) -> Interval | None:
         """A metric, before its factor; None where it cannot be known."""
@@ -237,23 +214,6 @@ class Row:
     @functools.cached_property
     def _computed(self) -> dict[Compute, Interval | None]:
         return {}
-
-
-def full_config(record: RunRecord) -> dict[str, Any]:
-    """Every option; one that a record does not name is newer than it, and had its default."""
-    if TRAINER in record.config:  # what it does not tell of these is not known
-        return {**_UNTOLD, "model": record.config[TRAINER], **_told(record)}
-    return {**_DEFAULTS, **record.config}
-
-
-def _told(record: RunRecord) -> dict[str, Any]:
-    """What another trainer tells of itself; None is no value."""
-    return {name: value for name, value in record.config.items() if value is not None}
-
-
-def known_config(record: RunRecord) -> dict[str, Any]:
-    """The options whose values are known: of another trainer those that its record tells."""
-    return _told(record) if TRAINER in record.config else full_config(record)
 
 
 def shown(rows: Sequence[Row]) -> list[Metric]:
@@ -280,7 +240,7 @@ def has_many_models(rows: Sequence[Row]) -> bool:
     """Whether rows of our trainer have so many models that a table compares these."""
     return (
         all(row.is_ours for row in rows)
-        and len({row.config["model"] for row in rows}) >= MANY_MODELS
+        and len({row.options["model"] for row in rows}) >= MANY_MODELS
     )
 
 
@@ -307,99 +267,102 @@ def measured_seconds(record: RunRecord) -> float | None:
     return record.throughput.seconds
 
 
-def _size(record: RunRecord) -> tuple[Key, tuple[int, int]] | None:
-    """What is recorded of another trainer's size, and what else it has in common with its other sizes."""
-    config = full_config(record)
-    devices = scale.num_devices(config)
-    total = config["global_batch_size"] or (config["batch_size"] or 0) * devices
-    if TRAINER not in config or not total:
-        return None
-    return row_key(
-        config, record.unit, **scale.ON_ONE_DEVICE, batch_size=None, global_batch_size=0
-    ), (devices, total)
-
-
-def work_key(config: Mapping[str, Any], /, **changes: Any) -> Key:
-    """The options that runs of the same work, but for `changes`, have in common; unread ones are as by default."""
-    changed = {**config, **changes}
-    ignored = unread_options(changed)
-    names = sorted(changed.keys() - _left_out(changed))
-    return tuple(
-        [
-            (name, _DEFAULT_TEXTS[name] if name in ignored else repr(changed[name]))
-            for name in names
-        ]
-    )
-
-
-def row_key(config: Mapping[str, Any], unit: str, /, **changes: Any) -> Key:
-    """What the runs of one row have in common: what they count, and of `work_key` all that is not as by default."""
-    changed = {**config, **changes}
-    names = changed.keys() - _left_out(changed) - unread_options(changed)
-    return (
-        (UNIT, repr(unit)),
-        *sorted({(name, repr(changed[name])) for name in names} - _DEFAULT_ITEMS),
-    )
-
-
-def _left_out(config: Mapping[str, Any]) -> frozenset[str]:
-    return _LEFT_OUT[TRAINER not in config, bool(config.get("global_batch_size"))]
-
-
 def series_key(row: Row) -> Key:
-    """What the rows of one series have in common: all of a row's key but what grows along the series."""
-    return without(row.key, {scale.axis(row.config)})
-
-
-def without(key: Key, names: Collection[str]) -> Key:
-    return tuple(item for item in key if item[0] not in names)
+    """Return what the rows of one series have in common."""
+    return without(row.key, {scale.axis(row.options)})
 
 
 def with_baselines(
     records: Sequence[RunRecord], prices: PriceList = NO_PRICES
 ) -> list[Row]:
-    """One row for each configuration, in the order of their first records; `prices`: of the machines."""
-    alone = _rows(records, prices)
-    scatters = scatters_of(alone)
-    alone = [
-        dataclasses.replace(row, scatter=scatter)
-        if (scatter := scatters.get(row.key))
-        else row
-        for row in alone
-    ]
-    ones = [row for row in alone if row.baseline]
-    baselines = grouped(((row.facts, row) for row in ones), map(_work, ones))
-    for i, row in enumerate(alone):
-        if not row.baseline:
-            baseline = separation.on_one_device(
-                row.facts, baselines.get(_work(row), [])
-            )
-            alone[i] = dataclasses.replace(row, one_device=baseline)
-    return alone
+    """Return one row for each configuration, in the order of their first records."""
+    return of_sides([records], prices=prices, finds_totals=True)[0]
 
 
-def _rows(records: Sequence[RunRecord], prices: PriceList) -> list[Row]:
-    """The rows of these records without baselines, in the order of their first records."""
-    totals = fixed_totals([_size(record) for record in records])
-    keys = [
-        row_key(with_total(full_config(run), total), run.unit)
-        for run, total in zip(records, totals)
+def of_sides(
+    sides: Sequence[Sequence[RunRecord]],
+    changed: Collection[str] = (),
+    *,
+    prices: PriceList = NO_PRICES,
+    finds_totals: bool = False,
+) -> list[list[Row]]:
+    """Return the rows of each side, with their baselines and scatters.
+
+    Args:
+      sides: Runs that are compared with each other, or one set of runs.
+      changed: Options in which the sides differ on purpose.
+      prices: Prices of the machines.
+      finds_totals: Whether runs of another trainer with one total of samples scale
+        strongly.
+
+    A fact that tells runs of the same options apart on one side does so on all sides.
+    """
+    totals = [
+        _fixed_totals(side) if finds_totals else [None] * len(side) for side in sides
     ]
-    groups = grouped(
-        range(len(records)), zip(keys, separation.separating_facts(records, keys))
-    )
+    keys = [keys_of(*parts) for parts in zip(sides, totals)]
+    facts = separation.separating_facts(sides, keys, changed)
     return [
-        Row(
-            tuple(records[i] for i in indices),
-            key + facts,
-            fixed_total=next((totals[i] for i in reversed(indices) if totals[i]), None),
-            facts=facts,
-            priced=next(
-                (priced for i in indices if (priced := prices.match(records[i]))), None
-            ),
-        )
-        for (key, facts), indices in groups.items()
+        _with_baselines(_rows(*parts, prices))
+        for parts in zip(sides, keys, facts, totals)
     ]
+
+
+def keys_of(
+    records: Sequence[RunRecord], totals: Sequence[int | None] = ()
+) -> list[Key]:
+    """Return the key of each run; `totals` as from `fixed_totals`."""
+    known: dict[tuple[int, str, int | None], Key] = {}
+    keys = []
+    for run, total in itertools.zip_longest(records, totals):
+        # Records of one configuration share the object.
+        identity = (id(run.options), run.unit, total)
+        if identity not in known:
+            changes = {"global_batch_size": total} if total else {}
+            known[identity] = key_of(run.options, run.unit, **changes)
+        keys.append(known[identity])
+    return keys
+
+
+def _rows(
+    records: Sequence[RunRecord],
+    keys: Sequence[Key],
+    facts_of_runs: Sequence[separation.Facts],
+    totals: Sequence[int | None],
+    prices: PriceList,
+) -> list[Row]:
+    """Return rows without baselines, in the order of their first records."""
+    rows = []
+    groups = grouped(range(len(records)), zip(keys, facts_of_runs))
+    for (key, facts), indices in groups.items():
+        members = tuple([records[i] for i in indices])
+        priced = filter(None, map(prices.match, members))
+        row_totals = [totals[i] for i in indices if totals[i]]
+        rows.append(
+            Row(
+                members,
+                key + facts,
+                fixed_total=row_totals[-1] if row_totals else None,
+                facts=facts,
+                priced=next(priced, None),
+            )
+        )
+    return rows
+
+
+def _with_baselines(rows: Sequence[Row]) -> list[Row]:
+    scatters = scatters_of(rows)
+    rows = [dataclasses.replace(row, scatter=scatters.get(row.key)) for row in rows]
+    ones = [row for row in rows if row.baseline]
+    baselines = grouped(((row.facts, row) for row in ones), map(_work, ones))
+    completed = []
+    for row in rows:
+        if not row.baseline:
+            candidates = baselines.get(_work(row), [])
+            baseline = separation.on_one_device(row.facts, candidates)
+            row = dataclasses.replace(row, one_device=baseline)
+        completed.append(row)
+    return completed
 
 
 def _work(row: Row) -> Key:
@@ -425,19 +388,35 @@ def scatters_of(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
     return scatters
 
 
-def _measured_how(run: RunRecord) -> tuple[Machine, str | None, int | None, str]:
-    """Machine, kind of device, measured batches (None: the run decided when to stop), and whose log has no batches."""
-    decides = any(
-        run.config.get(name)
-        for name in ("until_steady", "stop_at_loss", "stop_at_accuracy")
+def _measured_how(run: RunRecord) -> tuple[Hashable, ...]:
+    """Machine, kind of device, batches (None: the run decided), and whose log has none."""
+    options = run.options
+    decides = (
+        options["until_steady"]
+        or options["stop_at_loss"]
+        or options["stop_at_accuracy"]
     )
-    batches = None if decides else len(measured_batches(run)[0])
     return (
         machine(run),
         run.resolved.device_type,
-        batches,
-        "" if run.batches.seconds else network(run.config),
+        None if decides else len(measured_batches(run)[0]),
+        "" if run.batches.seconds else network(options),
     )
+
+
+def _fixed_totals(records: Sequence[RunRecord]) -> list[int | None]:
+    return fixed_totals([_size(record) for record in records])
+
+
+def _size(record: RunRecord) -> tuple[Key, DevicesAndSamples] | None:
+    """Return what runs of other sizes have in common with a foreign run, and its size."""
+    options = record.options
+    devices = scale.num_devices(options)
+    total = options["global_batch_size"] or (options["batch_size"] or 0) * devices
+    if options.is_ours or not total:
+        return None
+    changes = {**scale.ON_ONE_DEVICE, "batch_size": UNKNOWN, "global_batch_size": 0}
+    return key_of(options, record.unit, **changes), (devices, total)
 
 
 def fixed_totals(
@@ -448,29 +427,16 @@ def fixed_totals(
     >>> fixed_totals([("a", (1, 64)), ("a", (2, 64)), ("b", (1, 64)), ("b", (2, 128)), None])
     [64, 64, None, None, None]
     """
-    groups: dict[Hashable, set[DevicesAndSamples]] = {}
+    sizes_of_groups: dict[Hashable, set[DevicesAndSamples]] = {}
     for group, size in filter(None, runs):
-        groups.setdefault(group, set()).add(size)
-    strong = {
-        group: _sizes_sharing(sizes, lambda size: size[1])
-        for group, sizes in groups.items()
-    }
-    weak = {
-        group: _sizes_sharing(sizes, lambda size: size[1] / size[0])
-        for group, sizes in groups.items()
-    }
-    fixed = {
-        (group, size)
-        for group in groups
-        if len(strong[group]) > len(weak[group])
-        for size in strong[group]
-    }
-    return [run[1][1] if run in fixed else None for run in runs]
-
-
-def with_total(config: dict[str, Any], total: int | None) -> dict[str, Any]:
-    """The options of a run that shares this total."""
-    return {**config, "global_batch_size": total} if total else config
+        sizes_of_groups.setdefault(group, set()).add(size)
+    fixed: set[tuple[Hashable, DevicesAndSamples]] = set()
+    for group, sizes in sizes_of_groups.items():
+        strong = _sizes_sharing(sizes, lambda size: size[1])
+        weak = _sizes_sharing(sizes, lambda size: size[1] / size[0])
+        if len(strong) > len(weak):
+            fixed.update((group, size) for size in strong)
+    return [run[1][1] if run and run in fixed else None for run in runs]
 
 
 def _sizes_sharing(

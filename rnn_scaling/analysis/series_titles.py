@@ -8,7 +8,6 @@ from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.grouping import grouped
 from rnn_scaling.analysis.rows import DECODER, Row, series_key
 from rnn_scaling.config import naming, scale
-from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.conditions import (
     NOT_COMPARED_THEIRS,
     RESOLVED,
@@ -23,6 +22,7 @@ from rnn_scaling.config.naming import (
     told_work,
 )
 from rnn_scaling.config.registry import kernels
+from rnn_scaling.records.options import DEFAULTS, UNKNOWN
 
 SIZES = (
     "model",
@@ -57,34 +57,32 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
         if name not in left_out or name == "encoder_type"
     ]
     read = [_read_options(row, named) for row in firsts]
-    varied = naming.distinguishing(
-        named,
-        [{name: repr(value) for name, value in options.items()} for options in read],
-    )
+    varied = naming.distinguishing(named, read)
     if len({row.batch_size for row in firsts} - {None}) > 1:
         varied.append("batch_size")
     decoders = [_own_decoder(row) for row in firsts]
-    if len({repr(read_options) for read_options in decoders}) > 1:
+    if len(set(decoders)) > 1:
         varied.append(DECODER)
     names = []
     for members, options, decoder, facts in zip(
         series, read, decoders, told_facts(series)
     ):
-        first, config = members[0], members[0].config
-        words = [
-            word for word in (network(config), str(config["variable_update"])) if word
-        ]
+        first = members[0]
+        config = first.options
+        words = [word for word in (network(config), config["variable_update"]) if word]
         if ran := kernel_on_cpus(members):
             words[0] += f" ({ran})"
         if first.is_distributed and config["num_devices"] != 1:
             words.append(f"num_devices={config['num_devices']}")
-        options |= decoder | (
-            {"batch_size": first.batch_size} if first.batch_size else {}
-        )
+        shown = dict(options)
+        if decoder:
+            shown[DECODER] = decoder
+        if first.batch_size:
+            shown["batch_size"] = first.batch_size
         words += [
-            f"{name}={options[name]}"
+            f"{name}={shown[name]}"
             for name in naming.without_network(varied, config)
-            if name in options
+            if name in shown
         ]
         if config["global_batch_size"]:
             words.append(
@@ -116,40 +114,27 @@ def _with_distinct_options(
     """The names. Equal names get the options that only some of their runs record, or that differ among them."""
     longer = []
     for name, known in zip(names, options):
-        several = [
-            same for other_name, same in zip(names, options) if other_name == name
-        ]
-        every = dict.fromkeys(option for same in several for option in same)
-        apart = [
-            option
-            for option in every
-            if len({repr(same.get(option)) for same in several}) > 1
-        ]
-        longer.append(
-            ", ".join(
-                [
-                    name,
-                    *(
-                        f"{option}={known[option]}"
-                        for option in apart
-                        if option in known
-                    ),
-                ]
-            )
-        )
+        same_name = [other for title, other in zip(names, options) if title == name]
+        words = [name]
+        for option in dict.fromkeys(option for other in same_name for option in other):
+            values = {other.get(option, UNKNOWN) for other in same_name}
+            if len(values) > 1 and option in known:
+                words.append(f"{option}={known[option]}")
+        longer.append(", ".join(words))
     return longer
 
 
 def option_names(rows: Sequence[Row]) -> list[str]:
-    """Every option that a row may have: ours in their order, then those that other trainers told."""
-    return list(
-        dict.fromkeys([*configs.OPTIONS, *(name for row in rows for name in row.known)])
-    )
+    """Every option that a row may have: ours in their order, then those that other trainers recorded."""
+    names = dict.fromkeys(DEFAULTS)
+    for row in rows:
+        names.update(dict.fromkeys(row.options))
+    return list(names)
 
 
 def kernel_on_cpus(rows: Sequence[Row]) -> str:
     """What ran instead of a kernel that is there for GPUs alone, as their records say; empty where it was that one."""
-    kernel = kernels.KERNELS.get(network(rows[0].config))
+    kernel = kernels.KERNELS.get(network(rows[0].options))
     if kernel is None or kernel.cpu == kernel.gpu:
         return ""
     parts = [
@@ -162,29 +147,22 @@ def kernel_on_cpus(rows: Sequence[Row]) -> str:
     return ran.pop() if len(ran) == 1 else ""
 
 
-def _own_decoder(row: Row) -> dict[str, Any]:
-    """The kernel of a row's decoder by its option's name, where it is another one than the encoder's."""
-    read = _read_options(row, [DECODER])
-    return (
-        read if read.get(DECODER) not in (None, row.known.get("encoder_type")) else {}
-    )
+def _own_decoder(row: Row) -> str:
+    """The kernel of a row's decoder; "" if it is the encoder's, or unknown."""
+    decoder = _read_options(row, [DECODER]).get(DECODER)
+    is_own = decoder not in (None, row.options.known.get("encoder_type"))
+    return str(decoder) if is_own else ""
 
 
 def _read_options(row: Row, names: Sequence[str]) -> dict[str, Any]:
     """The known values of these options that the run reads, without the one in the name of the row."""
-    ignored = unread_options(row.config)
-    options = {
-        name: row.known[name]
-        for name in names
-        if name in row.known and name not in ignored
-    }
+    ignored = set(unread_options(row.options))
     if row.is_ours:
-        options = {
-            name: value
-            for name, value in options.items()
-            if name not in ("encoder_type", *RESOLVED)
-        }
-    return options
+        ignored.update(("encoder_type", *RESOLVED))
+    known = row.options.known
+    return {
+        name: known[name] for name in names if name in known and name not in ignored
+    }
 
 
 def compared_work(rows: Sequence[Row]) -> list[tuple[str, ...]]:
@@ -193,25 +171,22 @@ def compared_work(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     Rows of one trainer are always ranked. Of several, the samples a step tell, and every option that all of these
     trainers record, not always alike, and that may change the work.
     """
-    if len({row.config.get(TRAINER) for row in rows}) < 2:
+    trainers = [row.options.get(TRAINER) for row in rows]
+    if len(set(trainers)) < 2:
         return [()] * len(rows)
-    known = [row for row in rows if told_work(row.known)]
-    tellers: dict[Any, set[str]] = {}
-    for row in known:
-        trainer = row.config.get(TRAINER)
-        tellers[trainer] = tellers.get(trainer, set(row.known)) & set(row.known)
-    common = set.intersection(*tellers.values()) if tellers else set()
+    known = [row.options.known for row in rows]
+    works = [options for options in known if told_work(options)]
+    # An option that every run of known work records.
+    common = set.intersection(*map(set, works)) if works else set()
     shared = sorted(
         name
         for name in common
-        if _may_change_work(name) and len({row.known[name] for row in known}) > 1
+        if _may_change_work(name) and len({options[name] for options in works}) > 1
     )
     unknown = "{}, whose batch size is not known".format
     return [
-        _words(row.known, shared)
-        if told_work(row.known)
-        else (unknown(row.config[TRAINER]),)
-        for row in rows
+        _words(options, shared) if told_work(options) else (unknown(trainer),)
+        for options, trainer in zip(known, trainers)
     ]
 
 
@@ -224,4 +199,4 @@ def _may_change_work(name: str) -> bool:
     """Unknown for options of a user's program, unless they say how a run is started and read."""
     if name in SIZES or name == TRAINER or name in HOW_RUN:
         return False
-    return name in WORK_OPTIONS or name not in configs.OPTIONS
+    return name in WORK_OPTIONS or name not in DEFAULTS

@@ -17,7 +17,7 @@ from rnn_scaling.analysis.confidence import (
     paired_ratio,
     ratio,
 )
-from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.analysis.statements import Statement, Word, interval_values
 from rnn_scaling.analysis.student import t_cdf, t_detectable, t_foreseeable, t_quantile
 
 POWER = 0.80
@@ -30,6 +30,28 @@ NOISE = (
 )
 
 
+class Verdict(Word):
+    """Whether a rate changed."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "no difference seen"
+    UNJUDGED = "cannot judge"
+
+    @classmethod
+    def of(cls, change: Interval) -> "Verdict":
+        """Return the direction of a change that is not noise."""
+        return cls.FASTER if change.value > 1 else cls.SLOWER
+
+
+class Gate(Word):
+    """Whether a change passes."""
+
+    PASSED = "ok"
+    REGRESSION = "regression"
+    UNJUDGED = "cannot judge"
+
+
 @dataclasses.dataclass(frozen=True)
 class Comparison:
     ratio: Interval  # rate after / before
@@ -37,7 +59,7 @@ class Comparison:
     # The smallest relative slow-down that data like these show in 80 of 100 repetitions, None without an interval.
     detectable: float | None
     paired: bool  # the processes ran interleaved
-    verdict: str  # "faster", "slower", "no difference seen" or "cannot judge"
+    verdict: Verdict
 
 
 def compare(
@@ -53,31 +75,27 @@ def compare(
 
 
 def judged(change: Interval, paired: bool = False) -> Comparison:
-    """Tests whether a ratio after / before is 1, at 5 % false alarms; "cannot judge" with a single process."""
+    """Tests whether a ratio after / before is 1, at 5 % false alarms; UNJUDGED with a single process."""
     error = change.relative_error
     if error is None or min(change.processes) < 2:
-        return Comparison(change, None, None, paired, "cannot judge")
+        return Comparison(change, None, None, paired, Verdict.UNJUDGED)
     distance = max(0.0, abs(math.log(change.value)) - change.rounding)
     p_value = (
         2 * (1 - t_cdf(distance / error, change.degrees))
         if error
         else float(distance == 0)
     )
-    verdict = (
-        "no difference seen"
-        if p_value >= 1 - LEVEL
-        else ("faster" if change.value > 1 else "slower")
-    )
+    verdict = Verdict.SAME if p_value >= 1 - LEVEL else Verdict.of(change)
     least = detectable_effect(error, change.degrees) + change.rounding
     return Comparison(change, p_value, -math.expm1(-least), paired, verdict)
 
 
-def gate(comparison: Comparison, max_regression: float) -> str:
-    """ "ok", "regression" or "cannot judge"; `max_regression`: the largest slow-down that passes (0.05: 5 %)."""
+def gate(comparison: Comparison, max_regression: float) -> Gate:
+    """Judge a change; `max_regression`: the largest slow-down that passes (0.05: 5 %)."""
     low, high = comparison.ratio.ends or (0.0, math.inf)
     if low >= 1 - max_regression:
-        return "ok"
-    return "regression" if high < 1 - max_regression else "cannot judge"
+        return Gate.PASSED
+    return Gate.REGRESSION if high < 1 - max_regression else Gate.UNJUDGED
 
 
 def is_above(a: Interval, b: Interval, among: int = 2) -> bool:

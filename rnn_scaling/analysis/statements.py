@@ -1,10 +1,21 @@
 """What holds of a report, a comparison or a check, as data that `reports/wording.py` turns into sentences."""
 
 import dataclasses
+import enum
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
+
+
+class Word(str, enum.Enum):
+    """An enum whose values are texts in JSON."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
 
 
 @dataclasses.dataclass(frozen=True)

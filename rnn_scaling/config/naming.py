@@ -28,7 +28,7 @@ OURS = OPTIONS[FRAMEWORK].default
 THEIRS = frozenset(
     name for name, field in OPTIONS.items() if field.metadata["choices"]
 ) - {"device"}
-_DEFAULT_MODEL = repr(OPTIONS["model"].default)
+_DEFAULT_MODEL = OPTIONS["model"].default
 
 
 def network(config: Mapping[str, Any]) -> str:
@@ -41,7 +41,7 @@ def network(config: Mapping[str, Any]) -> str:
     return str(
         config["model"]
         if entry and "encoder_type" not in entry.reads
-        else config.get("encoder_type")
+        else config.get("encoder_type") or ""
     )
 
 
@@ -61,8 +61,8 @@ def program(config: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def told_work(config: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """(network, samples of a device, of all devices a step) from the options; None if they do not say."""
-    sizes = (config.get("batch_size"), config.get("global_batch_size") or 0)
-    if config.get("model") is None or not any(sizes):
+    sizes = (config.get("batch_size") or None, config.get("global_batch_size") or 0)
+    if not config.get("model") or not any(sizes):
         return None
     return config["model"], *((None, sizes[1]) if sizes[1] else sizes)
 
@@ -79,11 +79,11 @@ def told_apart(names: Sequence[str], units: Sequence[str]) -> list[str]:
 
 
 def distinguishing(
-    names: Iterable[str], configurations: Sequence[Mapping[str, str]]
+    names: Iterable[str], configurations: Sequence[Mapping[str, Any]]
 ) -> list[str]:
     """The options that tell the configurations apart, and the model where any's is not the default.
 
-    An option that only some of them read tells those apart alone. Each has the `repr` of the options that it reads.
+    An option that only some of them read tells those apart alone. Each has the options that it reads.
     """
     values = {
         name: {options[name] for options in configurations if name in options}

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.config.naming import HOW_RUN, TRAINER
+from rnn_scaling.config.naming import HOW_RUN
 from rnn_scaling.records import record
 from rnn_scaling.records.lock import SWEEP_LOCK, is_held_by_another
+from rnn_scaling.records.options import Options
 from rnn_scaling.records.own_files import is_result, starts_as
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system import entry
@@ -132,45 +133,30 @@ def completed(records: Sequence[RunRecord]) -> list[RunRecord]:
     A failed run left no log with its batch size. It gets the values that are equal in all good runs with its own
     options: runs on the same number of devices if there are any, otherwise all of them.
     """
-    good = [run for run in records if run.status == "ok" and TRAINER in run.config]
-    texts = [
-        ({name: repr(value) for name, value in run.config.items()}, run) for run in good
-    ]
-    return [
-        run
-        if run.status == "ok" or TRAINER not in run.config
-        else _completed(run, texts)
-        for run in records
-    ]
+    theirs = [run for run in records if not run.options.is_ours]
+    good = [run for run in theirs if run.status == "ok"]
+    failed = {id(run) for run in theirs if run.status != "ok"}
+    return [_completed(run, good) if id(run) in failed else run for run in records]
 
 
-def _completed(
-    run: RunRecord, good: Sequence[tuple[Mapping[str, str], RunRecord]]
-) -> RunRecord:
-    options = [
-        (name, repr(value))
-        for name, value in run.config.items()
-        if name not in (GROWING, *HOW_RUN)
-    ]
+def _completed(run: RunRecord, good: Sequence[RunRecord]) -> RunRecord:
+    fixed = [item for item in run.config.items() if item[0] not in (GROWING, *HOW_RUN)]
     alike = [
-        record
-        for texts, record in good
-        if all(texts.get(name, "None") == value for name, value in options)
+        other
+        for other in good
+        if all(other.config.get(name) == value for name, value in fixed)
     ]
-    siblings = [
-        record for record in alike if record.config[GROWING] == run.config[GROWING]
-    ] or alike
+    count = run.options[GROWING]
+    siblings = [r for r in alike if r.options[GROWING] == count] or alike
     if not siblings:
         return run
-    first, *others = siblings
-    shared = {
-        name: value
-        for name, value in first.config.items()
-        if all(o.config.get(name) == value for o in others)
-    }
+    shared = dict(siblings[0].config)
+    for other in siblings[1:]:
+        shared = {n: v for n, v in shared.items() if other.config.get(n) == v}
     units = {record.unit for record in siblings}
     unit = units.pop() if len(units) == 1 and run.unit == NOT_TOLD else run.unit
-    return dataclasses.replace(run, config={**shared, **run.config}, unit=unit)
+    options = Options({**shared, **run.config})
+    return dataclasses.replace(run, options=options, unit=unit)
 
 
 class Originals:

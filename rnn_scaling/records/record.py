@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import json
 import marshal
+import math
 import os
 import re
 import sys
@@ -15,6 +16,7 @@ import typing
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from rnn_scaling.config import scale
 from rnn_scaling.records import checks
 from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.records.decoding import (
@@ -27,6 +29,7 @@ from rnn_scaling.records.decoding import (
     spelled,
 )
 from rnn_scaling.records.environment import NOTHING_TOLD, Environment, Resolved
+from rnn_scaling.records.options import Options
 from rnn_scaling.records.parts import (
     Batches,
     Energy,
@@ -72,7 +75,7 @@ class RunRecord:
 
     status: str
     error: RunError | None
-    config: dict[str, Any]  # every option by name
+    options: Options
     resolved: Resolved = Resolved()
     parameters: Parameters | None = None
     batches: Batches = Batches()
@@ -106,33 +109,29 @@ class RunRecord:
     )
     schema: str = SCHEMA
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.options, Options):
+            object.__setattr__(self, "options", Options(self.options))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The options as the file of the record contains them."""
+        return self.options.recorded
+
     def to_json(self) -> str:
         """The record as JSON text; floats keep every digit, NaN and infinities become null."""
         fields: dict[str, Any] = {
             "schema": self.schema,
             "status": self.status,
             "error": encode(self.error),
-        }
-        fields |= {
             "unit": self.unit,
             "flops_per_item": encode(self.flops_per_item),
             "config": encode(self.config),
         }
-        fields |= {
-            name: encode(getattr(self, name))
-            for name in _SELDOM
-            if getattr(self, name) is not None
-        }
-        left_out = [
-            name
-            for name in ("workers", "certificate", "energy", "output")
-            if getattr(self, name) is None
-        ]
-        fields |= {
-            name: encode(getattr(self, name)) or {}
-            for name in PARTS
-            if name not in left_out
-        }
+        for name in (*_SELDOM, *PARTS):
+            value = getattr(self, name)
+            if value is not None or name in _ALWAYS:
+                fields[name] = {} if value is None else encode(value)
         return json.dumps(fields, indent=1, allow_nan=False) + "\n"
 
 
@@ -151,8 +150,10 @@ _TOP = {
 PARTS = {
     name: not_null(kind)
     for name, kind in _TYPES.items()
-    if name not in {"status", "config", "schema", *_TOP}
+    if name not in {"status", "options", "schema", *_TOP}
 }
+# Parts that a file has even if the run did not reach them.
+_ALWAYS = PARTS.keys() - {"workers", "certificate", "energy", "output"}
 
 
 def from_json(
@@ -232,7 +233,7 @@ def _decode(
         faults.append(
             f"expected status {', '.join(STATUSES)}, got {fields['status']!r}"
         )
-    config = _keep(fields["config"], "config", kept, faults, _config)
+    options = _keep(fields["config"], "config", kept, faults, _options)
     parts = _parts(fields, kept, faults)
     before = len(faults)
     top = {
@@ -243,7 +244,7 @@ def _decode(
     if len(faults) > before:
         return None
     run = RunRecord(
-        status=fields["status"], config=config, **top, **parts
+        status=fields["status"], options=options, **top, **parts
     )  # a part that is wrong is None
     in_file = fields.get("batches")
     noun = "items" if isinstance(in_file, dict) and "items" in in_file else "words"
@@ -296,7 +297,7 @@ def _part_faults(run: RunRecord, derived: bool) -> list[str]:
     """What does not fit in the other parts."""
     towers = _towers(run)
     traced = (
-        {run.config["num_devices"], towers} if towers else ()
+        {run.options["num_devices"], towers} if towers else ()
     )  # of a worker, or where one drives all
     return [
         *_judged(checks.unit_faults, run.config or None, run.unit),
@@ -317,15 +318,13 @@ def _judged(check: Callable[..., Iterable[str]], part: Any, *values: Any) -> lis
 
 
 def _towers(run: RunRecord) -> int | None:
-    """Towers of all workers; None where the options cannot be, or workers were lost on the way."""
+    """Return the towers of all workers; None if unknown, or if workers were lost."""
     if not run.config or (run.workers and run.workers.lost):
         return None
-    devices, workers = run.config.get("num_devices"), run.config.get("num_workers", 1)
-    return (
-        devices * workers
-        if isinstance(devices, int) and isinstance(workers, int)
-        else None
-    )
+    sizes = [run.options[name] for name in scale.AXES]
+    if any(type(size) is not int for size in sizes):
+        return None
+    return math.prod(sizes)
 
 
 def _keep(
@@ -349,12 +348,12 @@ def _keep(
     return kept[key]
 
 
-def _config(value: Any, name: str, faults: list[str]) -> dict[str, Any] | None:
+def _options(value: Any, name: str, faults: list[str]) -> Options:
     if not isinstance(value, dict):
-        faults.append(f"config is {spelled(value)}; expected the run's options")
-        return None
+        faults.append(f"{name} is {spelled(value)}; expected the run's options")
+        return Options({})
     faults += _judged(checks.config_faults, value)
-    return dict(zip(map(sys.intern, value), value.values()))
+    return Options(dict(zip(map(sys.intern, value), value.values())))
 
 
 def _environment(

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling.analysis import learning, plausibility
-from rnn_scaling.analysis.comparison.differences import SHARES, Difference
+from rnn_scaling.analysis.comparison.differences import SHARES
+from rnn_scaling.analysis.facts.table import INCOMPARABLE
+from rnn_scaling.analysis.keys import Key, without
 from rnn_scaling.analysis.plausibility import Doubt
-from rnn_scaling.analysis.rows import Key, Row, process_rates
+from rnn_scaling.analysis.rows import Row, process_rates
 from rnn_scaling.analysis.series_titles import kernel_on_cpus
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config import scale
@@ -14,6 +16,7 @@ from rnn_scaling.config.naming import network
 from rnn_scaling.records.importers.program_warnings import without_numbers
 from rnn_scaling.records.parts import PrintedOutput
 from rnn_scaling.reports import environment, log_findings
+from rnn_scaling.reports.differences import Described
 from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.wording import sentence, sentences
 from rnn_scaling.system.files.terminal import counted
@@ -37,7 +40,9 @@ def lines(summary: Summary) -> list[str]:
 def statements(summary: Summary) -> list[Statement]:
     """Grave differences, load, throttled clocks, losses, programs that failed late, rates from logs."""
     records = [record for row in summary.rows for record in row.records]
-    grave = [d for d in summary.differences if d.is_grave or d.what in LOADS]
+    grave = [
+        d for d in summary.differences if d.severity == INCOMPARABLE or d.what in LOADS
+    ]
     late = [
         *_late_failures(summary),
         *_logs(summary),
@@ -85,7 +90,7 @@ def _terms(summary: Summary) -> list[Statement]:
         made.append(Statement("geometric-means"))
     rows_of_series = [[row.row for row in series.rows] for series in summary.series]
     ran = {
-        (rows[0].config["encoder_type"], kernel)
+        (rows[0].options["encoder_type"], kernel)
         for rows in rows_of_series
         if (kernel := kernel_on_cpus(rows))
     }
@@ -98,7 +103,7 @@ def _terms(summary: Summary) -> list[Statement]:
     ]
 
 
-def _difference(difference: Difference) -> Statement:
+def _difference(difference: Described) -> Statement:
     subject, values = (
         difference.what,
         {"first": difference.a, "second": difference.b, "effect": difference.effect},
@@ -223,9 +228,7 @@ def hand_made(summary: Summary) -> list[Statement]:
     for series in summary.series:
         row = series.rows[0].row
         if row.batch_size is not None:
-            key = tuple(
-                item for item in row.key if item[0] not in (*scale.AXES, "batch_size")
-            )
+            key = without(row.key, (*scale.AXES, "batch_size"))
             groups.setdefault((series.machine, key), []).extend(
                 member.row for member in series.rows
             )
@@ -243,7 +246,7 @@ def _hand_made(rows: Sequence[Row]) -> Statement:
     ordered = sorted(rows, key=lambda row: row.num_devices)
     first = ordered[0]
     title = ", ".join(
-        filter(None, [network(first.config), first.config["variable_update"]])
+        filter(None, [network(first.options), first.options["variable_update"]])
     )
     sizes = [
         f"--batch_size={row.batch_size} on {counted(row.num_devices, 'device')}"

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling.analysis.rows import Row, full_config
+from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import spread
 from rnn_scaling.analysis.steps.straggler import Lateness, judge_ranks
@@ -81,7 +81,7 @@ def lateness(run: RunRecord) -> Lateness | None:
     """Which ranks of a run the others wait for; None where it does not have several with batches of their own."""
     if run.workers is None:
         return None
-    exchanges = registry.mode_of(full_config(run)["variable_update"]).trains_one_model
+    exchanges = registry.mode_of(run.options["variable_update"]).trains_one_model
     return judge_ranks(run.workers, run.batches.warmup, exchanges)
 
 

@@ -7,25 +7,34 @@ from typing import Any
 
 from rnn_scaling.analysis.comparison import judgement, verdicts
 from rnn_scaling.analysis.comparison.costs import statements
-from rnn_scaling.analysis.comparison.differences import UNKNOWN_EFFECT, Difference
+from rnn_scaling.analysis.comparison.differences import NOT_RECORDED, Difference, some
 from rnn_scaling.analysis.comparison.judgement import (
     LabelledDifference,
     MachineRatio,
+    MachineVerdict,
     Question,
     Report,
     of_machine,
-    some,
 )
-from rnn_scaling.analysis.comparison.matching import ALL_DEVICES, PER_DEVICE, InputError
+from rnn_scaling.analysis.comparison.matching import (
+    ALL_DEVICES,
+    PER_DEVICE,
+    Change,
+    InputError,
+)
 from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.confidence import ORDERED, Interval
+from rnn_scaling.analysis.grouping import grouped
 from rnn_scaling.analysis.metrics import BATCHES_NEEDED, Metric
+from rnn_scaling.analysis.significance import Gate, Verdict
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.config import scale
+from rnn_scaling.records.options import UNKNOWN
 from rnn_scaling.reports import machine_costs
+from rnn_scaling.reports.differences import described, value_text
 from rnn_scaling.reports.numbers import differing, has_interval, plus_minus
 from rnn_scaling.reports.sections import Grid, Section, markdown
-from rnn_scaling.reports.wording import sentences
+from rnn_scaling.reports.wording import phrase, sentences
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files, terminal
 from rnn_scaling.system.files.markdown import escaped
@@ -122,15 +131,40 @@ def render_markdown(report: Report) -> str:
 def render_json(report: Report) -> str:
     made = (*verdict(report), *method(report))
     fields: dict[str, Any] = {"schema": SCHEMA, "result": sentences(verdict(report))}
-    fields |= {
-        "statements": [statement.data() for statement in made],
-        **dataclasses.asdict(report),
-    }
+    fields["statements"] = [statement.data() for statement in made]
+    for field in dataclasses.fields(report):
+        fields[field.name] = _plain_data(getattr(report, field.name))
     fields["metric"] = report.metric.name
-    fields["within"] = {
-        when: [dataclasses.asdict(d) for d in unlike] for when, unlike in report.within
-    }
+    fields["changes"] = [
+        {"name": change.name, **dict(zip(BEFORE_AFTER, _sides(change, repr)))}
+        for change in report.changes
+    ]
+    fields["within"] = {when: _plain_data(unlike) for when, unlike in report.within}
+    for name in ("results", "machine_ratios"):
+        for entry_ in fields[name]:
+            entry_["reason"] = entry_["reason"] or ""
     return input_files.json_text(fields).rstrip("\n")
+
+
+def _plain_data(value: Any) -> Any:
+    """Return a part of a report as JSON data, with statements and differences in words."""
+    if isinstance(value, Statement):
+        return phrase(value)
+    if isinstance(value, Difference):
+        return vars(described(value, is_json=True))
+    if isinstance(value, (list, tuple)):
+        return [_plain_data(item) for item in value]
+    if not dataclasses.is_dataclass(value):
+        return value
+    names = [field.name for field in dataclasses.fields(value)]
+    return {name: _plain_data(getattr(value, name)) for name in names}
+
+
+def _sides(change: Change, spell: Callable[[Any], str]) -> list[str]:
+    """Return the value of an option before and after."""
+    absent = "not used" if change.is_recorded else "not told"
+    values = (change.before, change.after)
+    return [absent if value is UNKNOWN else spell(value) for value in values]
 
 
 RENDER: dict[str, Callable[[Report], str]] = {
@@ -146,7 +180,7 @@ def _head(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[str]:
         f"{names[1]} {report.after} ({counted(report.runs[1], 'run')})"
     ]
     changed = [
-        f"--{change.name}={_plain(change.before)} -> {_plain(change.after)}"
+        f"--{change.name}={' -> '.join(_sides(change, value_text))}"
         for change in report.changes
     ]
     if names is BEFORE_AFTER and not report.is_history:
@@ -157,14 +191,10 @@ def _head(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[str]:
             for when, name in zip(("before", "after"), report.machines)
         ]
     if report.only_before:
-        lines.append(f"only before, not compared: {some(report.only_before)}")
+        lines.append(f"only before, not compared: {some(report.only_before, '; ')}")
     if report.only_after:
-        lines.append(f"only after, not compared: {some(report.only_after)}")
+        lines.append(f"only after, not compared: {some(report.only_after, '; ')}")
     return lines
-
-
-def _plain(text: str) -> str:
-    return text.strip("'") or '""'
 
 
 def _table(report: Report, names: Sequence[str]) -> Grid:
@@ -174,12 +204,10 @@ def _table(report: Report, names: Sequence[str]) -> Grid:
     head = ["configuration", "runs", *sides, "change (95 % CI)", "p", "verdict"]
     is_gate = names is BEFORE_AFTER
     texts = [_verdict_cell(r, report.machines is None, is_gate) for r in report.results]
-    if len(texts) > 1 and {r.reason for r in report.results} == {
-        report.results[0].reason
-    }:
-        texts = [
-            text.partition(":")[0] for text in texts
-        ]  # the result gives the reason of all
+    reasons = [result.reason for result in report.results]
+    if len(texts) > 1 and reasons.count(reasons[0]) == len(texts):
+        # The result gives the reason of all.
+        texts = [text.partition(":")[0] for text in texts]
     return Grid(
         "", head, [[*_cells(r, metric), text] for r, text in zip(report.results, texts)]
     )
@@ -238,24 +266,26 @@ def _step_times(report: Report) -> tuple[tuple[Grid, ...], tuple[Statement, ...]
 
 def _verdict_cell(result: Result, is_limited: bool, is_gate: bool) -> str:
     """What is known of a configuration; `is_gate`: whether a slow-down beyond the limit is a regression."""
+    unjudged = f"{Verdict.UNJUDGED.value}: {reason_text(result)}"
     if result.p_adjusted is None or result.comparison is None:
-        return f"cannot judge: {result.reason}"
-    words = result.verdict
-    if words == "no difference seen" and result.comparison.detectable is not None:
-        words += f", smallest detectable {100 * result.comparison.detectable:.1f} %"
+        return unjudged
+    words = result.verdict.value
+    detectable = result.comparison.detectable
+    if result.verdict is Verdict.SAME and detectable is not None:
+        words += f", smallest detectable {100 * detectable:.1f} %"
     if not is_gate:
-        return {"slower": "B is slower", "faster": "B is faster"}.get(
-            result.verdict, words
-        )
-    return {
-        "regression": f"REGRESSION, {words}",
-        "cannot judge": f"{words}; cannot judge: {result.reason}",
-    }.get(
-        result.gate,
-        f"{words}, within the limit"
-        if is_limited and result.verdict == "slower"
-        else words,
-    )
+        return words if result.verdict is Verdict.SAME else f"B is {words}"
+    if result.gate is Gate.REGRESSION:
+        return f"REGRESSION, {words}"
+    if result.gate is Gate.UNJUDGED:
+        return f"{words}; {unjudged}"
+    is_slower = is_limited and result.verdict is Verdict.SLOWER
+    return f"{words}, within the limit" if is_slower else words
+
+
+def reason_text(result: Result | MachineRatio) -> str:
+    """Return why a result cannot be judged; "" if it can."""
+    return phrase(result.reason) if result.reason else ""
 
 
 def _sections(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[Section]:
@@ -266,13 +296,13 @@ def _sections(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[Secti
     unknown = [
         f
         for f in found
-        if not f.difference.is_grave and f.difference.effect == UNKNOWN_EFFECT
+        if not f.difference.is_grave and f.difference.effect == NOT_RECORDED
     ]
     cautions = [f for f in found if not f.difference.is_grave and f not in unknown]
     accepted = dict.fromkeys(report.accepted, " (accepted)")
     total = sum(all(r.runs) for r in report.results)
     not_recorded = list(dict.fromkeys(f.difference.what for f in unknown))
-    runs = [f"{r.label}: {note}" for r in report.results for note in r.notes]
+    runs = [f"{r.label}: {phrase(note)}" for r in report.results for note in r.notes]
     notes: dict[str, Sequence[Statement | str]] = {
         "method": method(report, names),
         "runs": [*runs[:20], *([f"{len(runs) - 20} more"] if len(runs) > 20 else [])],
@@ -306,12 +336,14 @@ def _sections(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[Secti
 
 
 def _difference(entry: LabelledDifference, total: int) -> str:
-    where = "" if len(entry.labels) in (0, total) else f" [{some(entry.labels)}]"
-    return f"{_values(entry.difference)}; {entry.difference.effect}{where}"
+    labels = some(entry.labels, "; ")
+    where = "" if len(entry.labels) in (0, total) else f" [{labels}]"
+    return f"{_values(entry.difference)}; {described(entry.difference).effect}{where}"
 
 
 def _values(difference: Difference) -> str:
-    return f"{difference.what}: {_plain(difference.a)} before, {_plain(difference.b)} after"
+    shown = described(difference)
+    return f"{shown.what}: {shown.a} before, {shown.b} after"
 
 
 def _by_name(found: Sequence[LabelledDifference]) -> list[LabelledDifference]:
@@ -327,13 +359,11 @@ def _by_name(found: Sequence[LabelledDifference]) -> list[LabelledDifference]:
 
 
 def _within(unlike: Sequence[Difference]) -> list[str]:
-    values = [
-        " and ".join(dict.fromkeys((_plain(found.a), _plain(found.b))))
-        for found in unlike
-    ]
-    return [
-        f"{found.what}: {value}; {found.effect}" for found, value in zip(unlike, values)
-    ]
+    lines = []
+    for found in map(described, unlike):
+        value = " and ".join(dict.fromkeys((found.a, found.b)))
+        lines.append(f"{found.what}: {value}; {found.effect}")
+    return lines
 
 
 def _signed(ratio: float) -> str:
@@ -354,7 +384,7 @@ def step_times(report: Report, names: Sequence[str] = ("A", "B")) -> list[Statem
             for change in result.step_times
             if change.is_shown and change.ratio
         ]
-        if shown and result.verdict == "no difference seen":
+        if shown and result.verdict is Verdict.SAME:
             percentile, ratio = shown[-1]
             low, value, high = sorted(
                 100 * abs(end - 1) for end in (ratio.value, *(ratio.ends or ()))
@@ -394,7 +424,7 @@ def _gate(report: Report) -> list[Statement]:
     slower = [
         (r.comparison.ratio.value, r.label)
         for r in report.results
-        if r.gate == "regression" and r.comparison
+        if r.gate is Gate.REGRESSION and r.comparison
     ]
     if slower:
         ratio, label = min(slower)
@@ -403,7 +433,7 @@ def _gate(report: Report) -> list[Statement]:
             Statement("regressions" if total > 1 else "regression", label, values),
             *sittings,
         ]
-    unjudged = [result for result in report.results if result.gate != "ok"]
+    unjudged = [result for result in report.results if result.gate is not Gate.PASSED]
     if not unjudged and report.exit_status == 0:
         return [Statement("no-regression", values=values), *sittings]
     grave = [entry.difference for entry in report.found if entry.difference.is_grave]
@@ -416,7 +446,7 @@ def _gate(report: Report) -> list[Statement]:
         ]
     values |= {
         "unjudged": len(unjudged),
-        "reasons": list(dict.fromkeys(result.reason for result in unjudged)),
+        "reasons": list(dict.fromkeys(map(reason_text, unjudged))),
     }
     remedy = (
         [Statement("compare-machines-instead")] if any(map(of_machine, grave)) else []
@@ -437,17 +467,17 @@ def _of_scope(report: Report, scope: str) -> list[Statement]:
             "ratio": only.ratio,
             "low": only.low,
             "high": only.high,
-            "reason": only.reason,
+            "reason": reason_text(only),
         }
-        return [Statement(f"machine-{only.kind}", SCOPES[scope], {**names, **ends})]
-    groups: dict[str, list[MachineRatio]] = {}
-    for ratio in ratios:
-        groups.setdefault(ratio.kind, []).append(ratio)
-    kinds = [kind for kind in ("faster", "slower", "tie", "unknown") if kind in groups]
+        return [
+            Statement(f"machine-{only.kind.value}", SCOPES[scope], {**names, **ends})
+        ]
+    groups = grouped(ratios, [ratio.kind for ratio in ratios])
+    kinds = [kind for kind in MachineVerdict if kind in groups]
     values = {**names, "total": len(ratios)}
     return [
         Statement(
-            f"machine-{kind}-series",
+            f"machine-{kind.value}-series",
             SCOPES[scope],
             {**values, **_range_of(groups[kind])},
         )
@@ -563,7 +593,7 @@ def ab_answer(report: Report) -> list[Statement]:
     ]
     if len(ratios) != 1 or len(report.results) != 1:
         reasons = list(
-            dict.fromkeys(result.reason for result in report.results if result.reason)
+            dict.fromkeys(reason_text(r) for r in report.results if r.reason)
         )
         return [
             Statement(

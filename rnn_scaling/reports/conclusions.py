@@ -225,7 +225,7 @@ def _sound(
 def _on_one_device(series: Sequence[SeriesSummary]) -> list[Statement]:
     """Which is fastest on one device, where several programs were measured there: what each is worth by itself."""
     measured = [member for member in series if member.at(1)]
-    programs = {program(member.rows[0].row.config) for member in measured}
+    programs = {program(member.rows[0].row.options) for member in measured}
     return fastest(measured, 1) if len(programs) > 1 else []
 
 
@@ -308,12 +308,12 @@ def missing(series: SeriesSummary) -> list[str]:
         return []
     if row.row.num_devices == 1:
         lines = (
-            [command(row.row.config, **{scale.axis(row.row.config): 2})]
+            [command(row.row.options, **{scale.axis(row.row.options): 2})]
             if len(series.rows) == 1
             else []
         )
     elif row.efficiency is None:
-        lines = [command(row.row.config, **scale.ON_ONE_DEVICE)]
+        lines = [command(row.row.options, **scale.ON_ONE_DEVICE)]
     else:
         lines = [
             line
@@ -374,7 +374,7 @@ def _all_rows(summary: Summary) -> list[RowSummary]:
 def all_missing(summary: Summary) -> list[str]:
     """The commands that repeat loaded runs alone, and of all series that add missing runs to the folder, each once."""
     repeats = [
-        f"rm {shlex.quote(f'{summary.name}/{file}')} && {command(row.config)} --repeats={len(row.records)}"
+        f"rm {shlex.quote(f'{summary.name}/{file}')} && {command(row.options)} --repeats={len(row.records)}"
         for file, row in loaded(summary)
         if row.is_ours
     ]

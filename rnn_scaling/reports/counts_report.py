@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling.analysis.keys import key_of
 from rnn_scaling.analysis.metrics import common_unit, one_of
-from rnn_scaling.analysis.rows import full_config, work_key
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import counts, growth
 from rnn_scaling.analysis.steps.counts import CountGroup, Inspection, StepCounts
@@ -34,9 +34,9 @@ def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
     placed: dict[tuple, tuple[str, RunRecord]] = {}
     for label, run in records.items():
         if run.graph:
-            placed.setdefault(work_key(full_config(run)), (label, run))
+            placed.setdefault(key_of(run.options), (label, run))
     widest = max(
-        placed.values(), key=lambda labelled: labelled[1].config["num_devices"]
+        placed.values(), key=lambda labelled: labelled[1].options["num_devices"]
     )
     tell(
         markdown(

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Sequence
 
+from rnn_scaling.analysis.attribution import Part
 from rnn_scaling.analysis.confidence import POOLED, Interval
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.analysis.rows import Row, shown
@@ -109,11 +110,11 @@ def _line(
             ),
         ),
         *([("machine", series.machine)] if len(summary.machines) > 1 else []),
-        *((_column(name), row.told(name)) for name in options),
+        *((_column(name), row.reported(name)) for name in options),
         ("kernel", kernel(row)),
         ("num_devices", row.num_devices),
         ("batch_size", row.batch_size or ""),
-        ("global_batch_size", row.config["global_batch_size"] or ""),
+        ("global_batch_size", row.options["global_batch_size"] or ""),
         ("runs_ok", good),
         ("runs_failed", len(row.records) - good),
         *([("runs_disturbed", len(row.left_out))] if some_disturbed else []),
@@ -136,7 +137,7 @@ def _line(
     ]  # over the batches of the only run
 
 
-def _points(row: RowSummary, names: Sequence[str]) -> list[Cell]:
+def _points(row: RowSummary, names: Sequence[Part]) -> list[Cell]:
     """Points of efficiency of each part, of what is not split, and of the whole loss; nothing without parts."""
     points = {part.name: part.points for part in row.loss.parts} if row.loss else {}
     values = {name.replace(" ", "_"): points.get(name) for name in names}

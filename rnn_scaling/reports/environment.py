@@ -162,10 +162,8 @@ def _link_statements(records: Sequence[RunRecord]) -> list[Statement]:
     """Runs on GPUs with farther links between them than others of the same machine have."""
     counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
     for record in records:
-        matrix, towers = record.environment.topology, record.config["num_devices"]
-        exchanges = registry.mode_of(
-            record.config.get("variable_update")
-        ).trains_one_model
+        matrix, towers = record.environment.topology, record.options["num_devices"]
+        exchanges = registry.mode_of(record.options["variable_update"]).trains_one_model
         if matrix is not None and exchanges and record.resolved.device_type == "GPU":
             counts[
                 matrix,

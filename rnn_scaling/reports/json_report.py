@@ -101,12 +101,12 @@ def _row(
     options: Sequence[str],
     whole: Summary,
 ) -> dict[str, Any]:
-    row, config = summary.row, summary.row.config
+    row = summary.row
     return {
         "num_devices": row.num_devices,
         "batch_size": row.batch_size,
-        "global_batch_size": config["global_batch_size"] or None,
-        "options": {name: row.told(name) for name in options},
+        "global_batch_size": row.options["global_batch_size"] or None,
+        "options": {name: row.reported(name) for name in options},
         "kernel": kernel(row),
         "files": list(summary.files),
         "runs_ok": len(row.good),

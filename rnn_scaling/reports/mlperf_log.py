@@ -39,7 +39,7 @@ def text(record: RunRecord) -> str:
 
 
 def _settings(record: RunRecord) -> Iterator[Event]:
-    config, unread = record.config, unread_options(record.config)
+    config, unread = record.options, unread_options(record.options)
     is_gnmt = (
         "attention" not in unread and config["attention_architecture"] == "gnmt_v2"
     )
@@ -105,7 +105,7 @@ def _run(record: RunRecord) -> Iterator[Event]:
         {"first_epoch_num": 1, "samples_count": samples},
     )
     if accuracy := ACCURACY.compute(
-        Measured((record,), record.config["num_devices"], None, None)
+        Measured((record,), record.options["num_devices"], None, None)
     ):
         metadata = {
             "epoch_num": 1,
@@ -125,14 +125,14 @@ def _run(record: RunRecord) -> Iterator[Event]:
 
 def _device(record: RunRecord) -> str:
     gpus = record.environment.gpus
-    if record.config["device"] == "gpu" and gpus:
+    if record.options["device"] == "gpu" and gpus:
         return gpus[0].get("name", "GPU")
-    return f"{record.config['cpu_cores_per_device']}-core CPU device, {record.environment.cpu or 'unknown'}"
+    return f"{record.options['cpu_cores_per_device']}-core CPU device, {record.environment.cpu or 'unknown'}"
 
 
 def _global_batch(record: RunRecord) -> int:
     """Samples of an update: those of all towers' micro-batches."""
-    config = record.config
+    config = record.options
     per_tower = config["batch_size"] * config["gradient_accumulation_steps"]
     return int(
         config["global_batch_size"]
@@ -146,7 +146,7 @@ def _trained(record: RunRecord) -> int:
 
 def _train_samples(record: RunRecord) -> int | None:
     """Samples of an epoch: of the files; of random data, which never come again, all of the run; None: not counted."""
-    source = DATA_SOURCES[record.config["data_source"]]
+    source = DATA_SOURCES[record.options["data_source"]]
     counted = record.resolved.train_samples
     return (
         counted or (None if source.files or source.varies else _trained(record)) or None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.machines import by_machine
-from rnn_scaling.analysis.rows import Row, full_config, with_baselines
+from rnn_scaling.analysis.rows import Row, with_baselines
 from rnn_scaling.analysis.series_titles import by_series, titles
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import parts as step_parts
@@ -16,6 +16,7 @@ from rnn_scaling.config.naming import network
 from rnn_scaling.records import folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import cluster, environment, start_up, steps
+from rnn_scaling.reports.differences import described, value_text
 from rnn_scaling.reports.sections import Section, markdown
 from rnn_scaling.reports.wording import listed
 from rnn_scaling.system import entry
@@ -35,7 +36,7 @@ class TracedRun:
 
     @property
     def title(self) -> str:
-        config = full_config(self.record)
+        config = self.record.options
         places = scale.in_words(scale.num_workers(config), config["num_devices"])
         words = (
             network(config),
@@ -126,10 +127,12 @@ def _cautions(run: RunRecord) -> list[Statement | str]:
     loaded = [
         d for d in differences.within([run]) if d.what in differences.SHARES.values()
     ]
-    sentences = [
-        f"{d.what[:1].upper()}{d.what[1:]} ({d.a.removeprefix('all runs: ')}): {d.effect}."
-        for d in loaded
-    ]
+    sentences = []
+    for difference in loaded:
+        load = value_text(difference.a[0].values["load"])
+        effect = described(difference).effect
+        what = difference.what[:1].upper() + difference.what[1:]
+        sentences.append(f"{what} ({load}): {effect}.")
     return [*environment.statements([run]), *sentences]
 
 

@@ -19,18 +19,18 @@ def commands(series: SeriesSummary) -> list[str]:
     last = series.rows[-1].row
     if not last.is_ours:
         return []
-    axis = scale.axis(last.config)
-    grown = [row.row.config[axis] for row in series.rows]
+    axis = scale.axis(last.options)
+    grown = [row.row.options[axis] for row in series.rows]
     if series.largest is None or series.largest.loss is None:
         return [repeated(last, {axis: grown})]
-    mode: str = last.config["variable_update"]
+    mode: str = last.options["variable_update"]
     against: dict[str, Sequence[Any]] = {}
     if registry.mode_of(mode).trains_one_model:
         against["variable_update"] = [registry.mode_of(mode).without_exchange, mode]
-    source: str = last.config["data_source"]
+    source: str = last.options["data_source"]
     if source != (without := registry.without_input(source)):
         against["data_source"] = [without, source]
-    if scale.num_devices({**last.config, axis: 1}) == 1:
+    if scale.num_devices({**last.options, axis: 1}) == 1:
         sweeps = [repeated(last, {axis: sorted({1, *grown}), **against})]
     else:  # workers of several devices each
         sweeps = [
@@ -40,7 +40,7 @@ def commands(series: SeriesSummary) -> list[str]:
     if series.strong:
         counts = sorted({row.row.num_devices for row in series.rows} - {1})
         shares = dict.fromkeys(
-            -(-last.config["global_batch_size"] // count) for count in counts
+            -(-last.options["global_batch_size"] // count) for count in counts
         )
         on_one: dict[str, Any] = {**scale.ON_ONE_DEVICE, "global_batch_size": 0}
         sweeps += [
@@ -53,7 +53,7 @@ def repeated(row: Row, lists: Mapping[str, Sequence[Any]], **changes: Any) -> st
     """The sweep that repeats a row in a folder of its own, over lists of values; "" for a user's program."""
     if not row.is_ours:
         return ""
-    words = command(row.config, **changes).split(" ")
+    words = command(row.options, **changes).split(" ")
     for name, values in lists.items():
         text = f"--{name}={','.join(map(str, values))}"
         words = [text if word.startswith(f"--{name}=") else word for word in words]

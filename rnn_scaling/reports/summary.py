@@ -7,7 +7,6 @@ import shlex
 
 from rnn_scaling.analysis import learning, significance
 from rnn_scaling.analysis.attribution import Attribution
-from rnn_scaling.analysis.comparison.differences import Difference
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.folder_rows import told_options
@@ -21,6 +20,7 @@ from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.config.naming import network, told_work
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment, steady_state
+from rnn_scaling.reports.differences import Described
 
 OUR_TRAINER = "rnn_scaling.train"
 
@@ -71,7 +71,7 @@ class SeriesSummary:
     @property
     def strong(self) -> bool:
         """Total work constant; otherwise work a device."""
-        return bool(self.rows[0].row.config["global_batch_size"])
+        return bool(self.rows[0].row.options["global_batch_size"])
 
     @property
     def unit(self) -> str:
@@ -79,11 +79,12 @@ class SeriesSummary:
 
     @property
     def model(self) -> str:
-        return str(self.rows[0].row.config["model"])
+        options = self.rows[0].row.options
+        return str(options["model"] or network(options))
 
     @property
     def mode(self) -> str:
-        return str(self.rows[0].row.config["variable_update"])
+        return self.rows[0].row.options["variable_update"] or ""
 
     def at(self, count: int) -> RowSummary | None:
         return next(
@@ -138,7 +139,7 @@ class Summary:
     failures: tuple[Failure, ...]
     left_out: tuple[str, ...]
     facts: tuple[environment.EnvironmentFact, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[Described, ...]
     unjudged: int  # runs whose steady state was not looked for, and rows without attribution, beyond MOST
     runs: int
     machines: tuple[tuple[str, int], ...] = ()  # name, runs
@@ -196,7 +197,7 @@ class Summary:
         for member in self.series:
             row = member.rows[0].row
             model = str(
-                row.known.get("model", f"{network(row.config)}, model not told")
+                row.options["model"] or f"{network(row.options)}, model not told"
             )
             facts = tuple(separation.in_words(separation.unconditional(member.facts)))
             kinds.setdefault(
@@ -268,10 +269,10 @@ class Summary:
         for member in self.measured:
             row = member.rows[0].row
             rows_of.setdefault(
-                OUR_TRAINER if row.is_ours else network(row.config), []
+                OUR_TRAINER if row.is_ours else network(row.options), []
             ).append(row)
         is_unknown = any(
-            told_work(row.known) is None for rows in rows_of.values() for row in rows
+            told_work(row.options) is None for rows in rows_of.values() for row in rows
         )
         return list(rows_of) if len(rows_of) > 1 and is_unknown else []
 

@@ -17,6 +17,7 @@ from rnn_scaling.config.naming import network
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
+from rnn_scaling.reports.differences import described
 from rnn_scaling.reports.summary import (
     Failure,
     RowSummary,
@@ -37,7 +38,7 @@ def summarise(
     prices: PriceList = NO_PRICES,
 ) -> Summary:
     """The results of a folder's runs. Without a target, one is found if runs counted right predictions."""
-    runs = sorted(folder.runs, key=lambda run: _order(run.record.config))
+    runs = sorted(folder.runs, key=lambda run: _order(run.record.options))
     records = [run.record for run in runs]
     names = {id(run.record): run.name for run in runs}
     rows_of = {
@@ -57,7 +58,7 @@ def summarise(
         failures=_failures(series, names),
         left_out=folder.left_out,
         facts=environment.facts(records),
-        differences=tuple(differences.within(good)),
+        differences=tuple(map(described, differences.within(good))),
         unjudged=sum(bool(record.batches.seconds) for record in good)
         - sum(map(len, steady.values())),
         runs=len(runs),

@@ -249,7 +249,7 @@ def _grids(
     is_plain: bool,
 ) -> list[Grid]:
     """The seed's table, and one of the other metrics where there are such."""
-    devices = f"{'GPU' if all(row.config['device'] == 'gpu' for row in rows) else 'Device'} number"
+    devices = f"{'GPU' if all(row.options['device'] == 'gpu' for row in rows) else 'Device'} number"
     places: Columns = {devices: lambda row: str(row.num_devices)}
     if any(row.is_distributed for row in rows):
         places["Workers"] = lambda row: str(row.num_workers)
@@ -274,9 +274,9 @@ def _batches(rows: Sequence[Row]) -> str:
     """ " to process 20 batches"; empty where no run tells how many it had."""
     good = {len(measured_batches(run)[0]) for row in rows for run in row.good} - {0}
     counts = good or {
-        row.known["num_batches"]
+        row.options["num_batches"]
         for row in rows
-        if "num_batches" in row.known and not row.good
+        if row.options["num_batches"] and not row.good
     }
     if not counts:
         return ""
@@ -289,7 +289,7 @@ def _batches(rows: Sequence[Row]) -> str:
 
 
 def _batch_size(row: Row) -> str:
-    total = row.config["global_batch_size"]
+    total = row.options["global_batch_size"]
     return f"{total} in all" if total else str(row.batch_size or "n/a")
 
 

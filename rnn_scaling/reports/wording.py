@@ -21,7 +21,6 @@ import dataclasses
 import functools
 import math
 import string
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,20 +56,33 @@ def sentences(statements: Iterable[Statement]) -> str:
     return " ".join(made)
 
 
-@functools.cache
+def phrase(statement: Statement) -> str:
+    """Return a statement as a part of a sentence, from the files of `templates/phrases`."""
+    values = {
+        name: phrase(value) if isinstance(value, Statement) else value
+        for name, value in statement.values.items()
+    }
+    return _KIT.format(_templates("phrases")[statement.kind], **values)
+
+
 def all_templates() -> Mapping[str, str]:
-    """Template by kind, of every file of `templates`. Raises ValueError if a kind has several."""
-    files = sorted(Path(__file__).with_name("templates").glob("*.txt"))
-    lines = [
-        line
-        for file in files
-        for line in file.read_text("utf-8").splitlines()
-        if line and line[0] != "#"
-    ]
-    kinds = Counter(line.partition(": ")[0] for line in lines)
-    if twice := [kind for kind, count in kinds.items() if count > 1]:
-        raise ValueError(f"several templates of a kind: {', '.join(twice)}")
-    return dict(line.split(": ", 1) for line in lines)
+    """Return the template of each kind of statement."""
+    return _templates("")
+
+
+@functools.cache
+def _templates(folder: str) -> Mapping[str, str]:
+    """Template by kind, of every file of a folder in `templates`. Raises ValueError if a kind has several."""
+    files = sorted(Path(__file__).with_name("templates").joinpath(folder).glob("*.txt"))
+    templates: dict[str, str] = {}
+    for file in files:
+        for line in file.read_text("utf-8").splitlines():
+            if line and line[0] != "#":
+                kind, template = line.split(": ", 1)
+                if kind in templates:
+                    raise ValueError(f"several templates of a kind: {kind}")
+                templates[kind] = template
+    return templates
 
 
 def listed(values: Sequence[str | int], most: int = MOST_NAMES) -> str:

@@ -18,6 +18,7 @@ from rnn_scaling.config import flags
 from rnn_scaling.config.flags import option
 from rnn_scaling.records import record
 from rnn_scaling.records.lock import BusyError, Hold
+from rnn_scaling.records.options import Options
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import display, failure, folder, ranks
@@ -348,7 +349,9 @@ def run_job(
         message="the sweep ended during this run",
         process=alive.this_process(),
     )
-    unfinished = RunRecord("failed", placeholder, job.run.options, unit=job.run.unit)
+    unfinished = RunRecord(
+        "failed", placeholder, Options(job.run.options), unit=job.run.unit
+    )
     # Before the process starts, so that an older record cannot pass for this run's
     # result, and a full disk is noticed.
     record.write(unfinished, job.path)
@@ -375,7 +378,7 @@ def run_job(
             half,
             status="failed",
             error=trainer.reason(job.run, ended, limit),
-            config={**half.config, **identity},
+            options=Options({**half.config, **identity}),
             throughput=None,
         )
     if result is not written:

@@ -6,6 +6,7 @@ from typing import Any
 
 from rnn_scaling.records import checks, record
 from rnn_scaling.records.decoding import LARGEST, LARGEST_SINGLE, SMALLEST, spelled
+from rnn_scaling.records.options import Options
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system import entry
@@ -21,7 +22,7 @@ def check(flat: Mapping[str, Any], **of_record: Any) -> None:
     """Refuses, with a ValueError that names it, an option or another field of a record that no reader would accept."""
     if faults := list(checks.config_faults(flat)):
         raise ValueError(f"options: {entry.plain(faults[0])}")
-    if fault := _fault(RunRecord("failed", None, dict(flat), **of_record)):
+    if fault := _fault(RunRecord("failed", None, Options(flat), **of_record)):
         raise ValueError(fault)
 
 
@@ -78,7 +79,7 @@ def readable(run: RunRecord) -> RunRecord:
     return RunRecord(
         "failed",
         error,
-        run.config,
+        run.options,
         run.resolved,
         batches=run.batches,
         environment=run.environment,

@@ -12,6 +12,7 @@ from rnn_scaling.analysis.clocks import clock_cautions
 from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.environment import Clocks, Environment, Resolved
 from rnn_scaling.records.environment import Load as RecordedLoad
+from rnn_scaling.records.options import Options
 from rnn_scaling.records.parts import (
     Batches,
     Energy,
@@ -200,7 +201,7 @@ class Recording:
         return RunRecord(
             status=status,
             error=error,
-            config=self.flat,
+            options=Options(self.flat),
             resolved=build(
                 Resolved,
                 {

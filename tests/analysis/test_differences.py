@@ -15,12 +15,13 @@ from rnn_scaling.analysis.facts.table import (
     INCOMPARABLE,
     TRAINING,
 )
+from rnn_scaling.reports.differences import described
 from tests.support.compared import gpu_run, run
 from tests.support.records import changed
 
 
 def found(a, b):
-    return {d.what: d for d in differences.differences([a], [b])}
+    return {d.what: described(d) for d in differences.differences([a], [b])}
 
 
 def test_equal_runs_differ_in_nothing():
@@ -220,7 +221,7 @@ def test_numbers_within_their_tolerance_are_the_same():
 )
 def test_options_that_change_the_work_make_runs_incomparable(name, value):
     difference = found(run(), run(**{name: value}))[f"--{name}"]
-    assert (difference.severity, difference.b) == (INCOMPARABLE, repr(value))
+    assert (difference.severity, difference.b) == (INCOMPARABLE, str(value))
 
 
 def test_options_that_are_compared_do_not_nor_what_follows_from_them():
@@ -290,10 +291,9 @@ def test_a_level_of_load_that_varies_by_chance_is_no_difference():
         for xs in ([0.4, 0.6], [0.5, 0.64])
     )
     (difference,) = differences.differences(a, b)
-    assert (difference.a, difference.severity) == (
-        "50.0% of the cores (up to 60.0%)",
-        CAUTION,
-    )
+    (load,) = difference.a
+    assert load.values == {"mean": 0.5, "most": 0.6}
+    assert difference.severity is CAUTION
 
 
 def test_within_names_the_odd_ones_out():
@@ -304,7 +304,7 @@ def test_within_names_the_odd_ones_out():
             "load": {"others": 0.2, "steal": 0.0},
         }
     )
-    by_name = {d.what: d for d in differences.within([run(), odd, run()])}
+    by_name = {d.what: described(d) for d in differences.within([run(), odd, run()])}
     load = by_name.pop("load of other processes")
     assert (
         "5%" in load.a

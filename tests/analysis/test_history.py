@@ -13,6 +13,7 @@ from rnn_scaling.records import environment, history
 from rnn_scaling.system.machine import commits
 from tests.support import histories
 from tests.support.compared import run
+from tests.support.records import changed
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +66,7 @@ def test_records_become_an_entry_for_each_commit_and_machine():
 
 def test_another_program_has_the_commit_of_its_own_folder():
     record = of(histories.commit_of(1))
-    theirs = dataclasses.replace(record, config={"trainer": "mine", "num_devices": 1})
+    theirs = changed(record, config={"trainer": "mine", "num_devices": 1})
     [made] = entries.entries([theirs])
     assert made.commit is None  # not the commit of the suite
     commit = environment.Commit(hash=histories.commit_of(2))
@@ -261,9 +262,8 @@ def test_what_is_not_measured_any_more_is_not_judged():
     )
     made.append(histories.entry(20, configurations=(other,)))
     report = curves.check("h", curves.timeline(made), 0.05)
-    assert [result.reason for result in report.results] == [curves.TOO_FEW] and len(
-        report.only_before
-    ) == 1
+    kinds = [result.reason.kind for result in report.results]
+    assert kinds == ["too-few-entries"] and len(report.only_before) == 1
 
 
 def test_repeats_that_are_added_later_leave_the_other_configurations_judged():

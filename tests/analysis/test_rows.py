@@ -8,7 +8,9 @@ import pytest
 
 from rnn_scaling.analysis import folder_rows, rows, series_titles
 from rnn_scaling.analysis.attribution import imbalance
+from rnn_scaling.analysis.keys import key_of
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
+from rnn_scaling.records.options import Options
 from tests.support.records import changed, make_record
 from tests.support.scaling_runs import resolved, run, series, timed
 
@@ -128,18 +130,17 @@ def test_options_that_a_mode_does_not_read_do_not_part_its_runs():
 
 
 def test_a_key_holds_what_is_not_as_by_default():
-    config = rows.full_config(run(2, 1900.0, optimizer="sgd", all_reduce_spec="xring"))
+    options = run(2, 1900.0, optimizer="sgd", all_reduce_spec="xring").options
     given = {
-        "device": "'cpu'",
-        "encoder_type": "'cudnn_lstm'",
-        "num_devices": "2",
-        "optimizer": "'sgd'",
+        "device": "cpu",
+        "encoder_type": "cudnn_lstm",
+        "num_devices": 2,
+        "optimizer": "sgd",
     }
-    assert rows.row_key(config, "words") == (("unit", "'words'"), *given.items())
-    told = rows.row_key(
-        {**config, "trainer": "theirs"}, "words"
-    )  # whose options are its own
-    assert {("all_reduce_spec", "'xring'"), ("trainer", "'theirs'")} <= {*told}
+    assert key_of(options, "words") == (("unit", "words"), *given.items())
+    # Another program reads the options that it records.
+    theirs = key_of(options, "words", trainer="theirs")
+    assert {("all_reduce_spec", "xring"), ("trainer", "theirs")} <= {*theirs}
 
 
 def test_weak_and_strong_scaling_are_never_one_series():
@@ -240,10 +241,8 @@ def test_even_towers_lose_nothing_however_seconds_round():
     [
         (["a", "b"], True),
         (["a", "a"], False),
-        ([1, True], True),
-        ([1, 1.0], True),
-        ([[1], [1]], False),
-        ([[1], [True]], True),
+        ([1, 2], True),
+        ([1, "1"], True),
         ([None, "a"], True),
         (["a", None], True),
         ([None, None], False),
@@ -252,11 +251,10 @@ def test_even_towers_lose_nothing_however_seconds_round():
 @pytest.mark.parametrize("name, is_ours", [("num_units", True), ("hidden", False)])
 def test_options_differ_by_what_rows_say(name, is_ours, values, differ):
     """None stands for a row that does not say it: of an option of ours that is no value."""
-    known = [{} if value is None else {name: value} for value in values]
-    config = {"variable_update": "independent"}
+    configs = [{name: value} for value in values]
     rows_of = [
-        SimpleNamespace(known=k, config=config, is_ours=False)
-        for k in ([*known, {}] if is_ours else known)
+        SimpleNamespace(options=Options({"trainer": "mine", **config}), is_ours=False)
+        for config in ([*configs, {}] if is_ours else configs)
     ]
     differs = differ and not (is_ours and None in values)
     assert (name in folder_rows.told_options(rows_of)) == differs

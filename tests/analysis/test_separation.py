@@ -12,6 +12,7 @@ from rnn_scaling.analysis.facts.table import FACTS, INCOMPARABLE
 from rnn_scaling.analysis.rows import with_baselines
 from rnn_scaling.records.folder import Folder, RunFile
 from rnn_scaling.reports import csv_table, report_files, table
+from rnn_scaling.reports.differences import described
 from rnn_scaling.reports.summary_builder import summarise
 from tests.support.compared import ENVIRONMENT, GPU, gpu_run, run
 from tests.support.records import changed
@@ -172,7 +173,10 @@ def test_every_fact_of_the_table_is_tried():
 def test_what_compare_calls_incomparable_is_never_averaged(what):
     usual, unlike = VARIANTS[what]
     pair = usual(1000.0), unlike(500.0)
-    found = {each.what: each for each in differences.differences(pair[:1], pair[1:])}
+    found = {
+        each.what: described(each)
+        for each in differences.differences(pair[:1], pair[1:])
+    }
     assert [*found] == [what] and found[what].effect and found[what].a != found[what].b
     severity = found[what].severity
     summary = summary_of(*pair)

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from rnn_scaling.analysis import rows
 from rnn_scaling.analysis.comparison import matching, verdicts
 from rnn_scaling.analysis.comparison.compared_metrics import CHOICES
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
@@ -456,9 +457,10 @@ def test_efficiency_counts_another_number_of_devices(go, tmp_path):
             num_devices=n,
             resolved=threads(n),
         )
-    before, after = (matching.read(tmp_path / side) for side in ("before", "after"))
-    single = [matching.Runs(side.runs[5:], side.runs[:5]) for side in (before, after)]
-    configuration = matching.Configuration("2 to 4", *single)
+    sides = [matching.read(tmp_path / side) for side in ("before", "after")]
+    names = {**sides[0].names, **sides[1].names}
+    scaled = [rows.with_baselines(side.records)[1] for side in sides]
+    configuration = matching.Configuration("2 to 4", *scaled, names)
     assert verdicts.measure(
         configuration, SPEEDUP, False
     ).comparison.ratio.value == pytest.approx(1.5)

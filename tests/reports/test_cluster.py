@@ -280,7 +280,7 @@ def test_two_workers_of_one_device_are_compared_with_two_devices_of_one_process(
     assert [each.gate for each in told.results] == ["ok"], told.found
     four = write_folder(tmp_path / "four", [run(4, 3700, k) for k in range(3)])
     told = judgement.judge(*judgement.read(tmp_path / "a", four), question)
-    assert "incomparable: --num_devices, --num_workers" in told.results[0].reason
+    assert told.results[0].reason.values == {"facts": "--num_devices, --num_workers"}
 
 
 def test_compare_takes_runs_of_as_many_workers_for_alike(tmp_path):

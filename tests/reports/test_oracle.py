@@ -207,7 +207,7 @@ def judge_lead(made, lines):
     kind = "strong" if made.series[0].strong else "weak"
     titles = [each.title for each in made.series]
     modes = {
-        each.title: each.rows[0].row.config["variable_update"] for each in made.series
+        each.title: each.rows[0].row.options["variable_update"] for each in made.series
     }
     stated = {each.kind: each for each in conclusions.lead_statements(made)}
     fastest, is_one_model = stated.get("fastest"), "ranked-one-model" in stated

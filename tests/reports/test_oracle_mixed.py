@@ -223,7 +223,9 @@ def judge_one_model(made, lead):
     one = [
         each
         for each in several
-        if registry.mode_of(each.rows[0].row.config["variable_update"]).trains_one_model
+        if registry.mode_of(
+            each.rows[0].row.options["variable_update"]
+        ).trains_one_model
     ]
     candidates = one or several
     right = [

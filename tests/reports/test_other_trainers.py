@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling.analysis import folder_rows
+from rnn_scaling.analysis import folder_rows, rows
 from rnn_scaling.analysis.comparison import judgement, matching
 from rnn_scaling.analysis.rows import shown as metrics_of
 from rnn_scaling.config.naming import THEIRS
@@ -37,7 +37,7 @@ def theirs(rate, devices=1, repeat=0, unit="tokens", trainer="mine", **options):
     """A run of another trainer that tells these options alone."""
     config = {"trainer": trainer, "num_devices": devices, "num_batches": 20, **options}
     run = changed(timed(devices, rate, repeat), environment={"cpu": "A"})
-    return dataclasses.replace(run, config=config, unit=unit)
+    return changed(run, config=config, unit=unit)
 
 
 def repeated(rate, devices=1, **options):
@@ -188,13 +188,6 @@ def test_what_counts_something_else_is_another_row_with_another_baseline():
         "Weak scaling, tokens",
         "Weak scaling, sentences",
     ]
-    sides = [
-        [RunFile("1.json", run)] for run in (theirs(100), theirs(7, unit="sentences"))
-    ]
-    assert matching._by_key([*sides[0], *sides[1]]).keys() == {
-        matching.key_of(file.record) for (file,) in sides
-    }
-    assert len(matching._by_key([*sides[0], *sides[1]])) == 2
 
 
 def test_the_loss_is_split_as_ours_where_they_have_runs_that_exchange_nothing():
@@ -325,9 +318,8 @@ def test_a_comparison_of_one_trainer_that_tells_its_work_on_one_side_alone_is_no
 
 def test_runs_of_equal_options_that_count_different_things_are_compared_apart():
     tokens = theirs(100)
-    sentences = dataclasses.replace(
-        theirs(7, unit="sentences"), config=tokens.config
-    )  # shared, as by a folder's runs
+    # Shared, as by a folder's runs.
+    sentences = dataclasses.replace(theirs(7, unit="sentences"), options=tokens.options)
     side = matching.ComparedRuns(
         Path("a"), (RunFile("0.json", tokens), RunFile("1.json", sentences)), ()
     )
@@ -387,23 +379,21 @@ def test_copies_of_runs_that_were_read_from_logs_are_on_both_sides():
         runs = [
             changed(of_log(100.0), phases={"total": seconds}) for seconds in process_s
         ]
-        return matching.Runs(
-            tuple(RunFile(f"{k}.json", run) for k, run in enumerate(runs))
-        )
+        return rows.with_baselines(runs)[0]
 
-    assert matching.on_both_sides(side(9.1, 9.2), side(9.2, 9.3)) == 1
-    assert matching.on_both_sides(side(9.1), side(9.2)) == 0, (
+    assert matching.count_shared_runs(side(9.1, 9.2), side(9.2, 9.3)) == 1
+    assert matching.count_shared_runs(side(9.1), side(9.2)) == 0, (
         "logs often tell the same rate"
     )
-    assert matching.on_both_sides(side(0.0), side(0.0)) == 0, (
+    assert matching.count_shared_runs(side(0.0), side(0.0)) == 0, (
         "nobody knows how long these took"
     )
     printed = [
         changed(theirs(100), phases={"total": 900.0 + k}, log_format="regex:x")
         for k in range(2)
     ]
-    sides = [matching.Runs((RunFile("0.json", run),)) for run in printed]
-    assert matching.on_both_sides(*sides) == 0, "and milliseconds of few digits"
+    sides = [rows.with_baselines([run])[0] for run in printed]
+    assert matching.count_shared_runs(*sides) == 0, "and milliseconds of few digits"
     originals = Originals()
     assert [
         originals.of(str(k), run) for k, run in enumerate([*printed, printed[1]])

@@ -8,6 +8,10 @@ import string
 
 import pytest
 
+from rnn_scaling.analysis.attribution import Part
+from rnn_scaling.analysis.comparison import differences
+from rnn_scaling.analysis.facts.separation import VARIABLES, variable_fact
+from rnn_scaling.analysis.facts.table import FACTS
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.reports import wording
 
@@ -97,3 +101,18 @@ def test_kit(spec, value, expected):
 def test_a_kind_without_a_template_is_an_error():
     with pytest.raises(KeyError):
         wording.sentence(Statement("there is no such kind"))
+
+
+NAMES_OF_EFFECTS = {
+    *(fact.effect or fact.what for fact in FACTS),
+    *(variable_fact(start).effect for start in VARIABLES),
+    *differences.WORK_OPTIONS.values(),
+    *differences.MEASURING_OPTIONS.values(),
+    *(part.value for part in Part if part is not Part.REST),
+}
+
+
+@pytest.mark.parametrize("name", sorted(NAMES_OF_EFFECTS))
+def test_every_effect_has_a_phrase_in_the_unit_of_the_runs(name):
+    text = wording.phrase(Statement(name, values={"unit": "tokens"}))
+    assert text and "{" not in text and "items/s" not in text

@@ -11,6 +11,7 @@ from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records.decoding import build
+from rnn_scaling.records.options import Options
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import PARTS, RunRecord
 
@@ -51,7 +52,9 @@ def make_record(
         **(config or {}),
     }  # what the others leave open no report shows
     empty = RunRecord(
-        status, error and build(RunError, error), {**RunConfig().flat(), **resolved}
+        status,
+        error and build(RunError, error),
+        Options({**RunConfig().flat(), **resolved}),
     )
     return changed(empty, batches=batches, **parts)
 
@@ -66,6 +69,8 @@ def throughput(batches: Mapping[str, Any]) -> dict[str, float]:
 
 def changed(run: RunRecord, **parts: Any) -> RunRecord:
     """The record with other parts, given as they stand in a file ({}: the run did not get so far)."""
+    if "config" in parts:
+        parts["options"] = Options(parts.pop("config"))
     made = {
         name: value if name not in PARTS else _part(name, value)
         for name, value in parts.items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import types
 
@@ -14,6 +13,7 @@ from rnn_scaling.sweeps import conduct, display, early_checks, ranks, suite_trai
 from rnn_scaling.sweeps.plan import Run
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 from tests.support.faults import alive
+from tests.support.records import changed
 
 TRAINER = """
 import os, sys, time
@@ -73,7 +73,7 @@ def both_ways(folder, *names):
     for how, command in commands.items():
         results = sweep(folder / how, *names, command=command).records.values()
         yield [
-            dataclasses.replace(result, config={**result.config, "result_file": ""})
+            changed(result, config={**result.config, "result_file": ""})
             for result in results
         ]
 

@@ -7,7 +7,6 @@ from rnn_scaling.analysis.comparison.matching import (
     ALL_DEVICES,
     ComparedRuns,
     Configuration,
-    good,
 )
 from rnn_scaling.analysis.comparison.verdicts import TOO_FEW, Result
 from rnn_scaling.analysis.confidence import Interval, ratio
@@ -43,16 +42,14 @@ def of_sides(
 ) -> Iterator[MachineCost]:
     """The costs of each comparable series, on each side whose machine has a price."""
     for configuration, result in zip(common, results):
-        if ALL_DEVICES not in configuration.scopes or result.reason not in (
-            "",
-            TOO_FEW,
-        ):
+        is_judged = result.reason is None or result.reason.kind == TOO_FEW
+        if ALL_DEVICES not in configuration.scopes or not is_judged:
             continue
-        for side, runs, rate, listed in zip(
-            sides, configuration.sides, (result.before, result.after), prices
-        ):
-            run = good(runs.files)[0].record
-            priced, count = listed.match(run), nodes(run)
+        rates = (result.before, result.after)
+        for side, row, rate, listed in zip(sides, configuration.sides, rates, prices):
+            run = row.good[0]
+            priced = listed.match(run)
+            count = nodes(run)
             if rate and priced and priced.price_per_hour:
                 yield MachineCost(
                     series=configuration.series,
@@ -62,7 +59,7 @@ def of_sides(
                     unit=unit,
                     price=priced.price_per_hour,
                     nodes=count,
-                    devices=runs.num_devices,
+                    devices=row.num_devices,
                     rate=rate,
                     cost=rate.inverse(BILLION / 3600 * priced.price_per_hour * count),
                 )

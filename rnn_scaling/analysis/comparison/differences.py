@@ -1,118 +1,106 @@
 """Which differences between runs make their speeds incomparable, and what each usually does.
 
-Records of the same work -> Differences, the grave ones first. What a record does not hold is "unknown", which never
+Records of the same work -> Differences, the grave ones first. What a record does not hold is UNKNOWN, which never
 counts as equal. What follows from an option that was changed on purpose is no difference of its own.
 """
 
 import dataclasses
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from rnn_scaling.analysis import disturbance, rows
+from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.facts.readers import NOT_TOLD
 from rnn_scaling.analysis.facts.separation import WITHOUT_EFFECT, variable_fact
-from rnn_scaling.analysis.facts.table import CAUTION, FACTS, INCOMPARABLE, Fact
+from rnn_scaling.analysis.facts.table import (
+    CAUTION,
+    FACTS,
+    INCOMPARABLE,
+    Fact,
+    Severity,
+)
 from rnn_scaling.analysis.grouping import grouped
-from rnn_scaling.analysis.metrics import ITEMS, common_unit
-from rnn_scaling.config import run_config as configs
+from rnn_scaling.analysis.keys import key_of, left_out
+from rnn_scaling.analysis.metrics import common_unit
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config import scale
 from rnn_scaling.config.naming import TRAINER, told_work
+from rnn_scaling.records.options import DEFAULTS, UNKNOWN
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.machine.load import NOTICEABLE
 
-UNKNOWN = "unknown"
-UNKNOWN_EFFECT = "not recorded on both sides, so it may differ"
+NOT_RECORDED = "not-recorded"  # effect of what one side does not record
+MISSING = "missing configurations"
 MAX_SHOWN = 3  # values of one side
 
-# Options that make it another amount or kind of work, by what that does to items/s.
+# Options that make it another amount or kind of work, by the effect.
 _WORK = {
-    "another network, and perhaps another unit": ("model",),
-    "items/s fall about in proportion to the operations an item": (
-        *(
-            "unit_type",
-            "num_encoder_layers",
-            "num_decoder_layers",
-            "num_units",
-            "embedding_dim",
-            "direction",
-        ),
-        *(
-            "attention",
-            "attention_architecture",
-            "normalize_attention",
-            "num_heads",
-            "filter_size",
-        ),
+    "other-network": ("model",),
+    "operations": (
+        "unit_type",
+        "num_encoder_layers",
+        "num_decoder_layers",
+        "num_units",
+        "embedding_dim",
+        "direction",
+        "attention",
+        "attention_architecture",
+        "normalize_attention",
+        "num_heads",
+        "filter_size",
     ),
-    "a larger vocabulary makes a larger softmax layer: fewer items/s": (
+    "vocabulary": (
         "src_vocab_size",
         "tgt_vocab_size",
     ),
-    "longer sentences take more sequential steps, and have more padding": (
+    "lengths": (
         "src_max_len",
         "tgt_max_len",
     ),
-    "one embedding in place of two: less to exchange and to update": (
-        "share_embedding",
+    "embedding": ("share_embedding",),
+    "small-variables": ("biases_per_gate",),
+    "random-numbers": ("dropout",),
+    "other-loss": ("label_smoothing",),
+    "evaluation": ("forward_only",),
+    "decoding": ("decode",),
+    "hypotheses": ("beam_size",),
+    "longer-search": ("length_penalty",),
+    "larger-batches": ("batch_size",),
+    "less-work": ("global_batch_size",),
+    "short-types": ("compute_dtype",),
+    "host-work": ("data_source",),
+    "other-sentences": (
+        "src_file_name",
+        "tgt_file_name",
+        "src_vocab_file",
+        "tgt_vocab_file",
+        "num_buckets",
     ),
-    "more small variables, and the same arithmetic": ("biases_per_gate",),
-    "dropout draws random numbers in every layer: fewer items/s": ("dropout",),
-    "another loss, and nearly the same arithmetic": ("label_smoothing",),
-    "evaluating computes no gradients: more items/s": ("forward_only",),
-    "decoding computes one word after the other, and counts other items": ("decode",),
-    "each more hypothesis is computed and not counted: fewer items/s": ("beam_size",),
-    "another best hypothesis, and a search that ends later": ("length_penalty",),
-    "larger batches give more items/s, most on GPUs": ("batch_size",),
-    "strong scaling gives each device less work: fewer items/s": ("global_batch_size",),
-    "16-bit types are up to several times faster where the hardware has units for them": (
-        "compute_dtype",
+    "padding": ("pad_to",),
+    "updated-arrays": ("optimizer",),
+    "decay": ("weight_decay",),
+    "fewer-exchanges": ("gradient_accumulation_steps",),
+    "other-device": ("device",),
+    "more-devices": (
+        "num_devices",
+        "num_workers",
     ),
-    "host and text put work on the host that device and constant do not": (
-        "data_source",
-    ),
-    "sentences have other lengths and another share of padding": (
-        *(
-            "src_file_name",
-            "tgt_file_name",
-            "src_vocab_file",
-            "tgt_vocab_file",
-            "num_buckets",
-        ),
-    ),
-    "padding is computed and not counted: fewer items/s, and no tower waits for longer sentences": (
-        "pad_to",
-    ),
-    "sgd updates one array a variable, momentum two, rmsprop and adam three": (
-        "optimizer",
-    ),
-    "decay reads each matrix once more in an update": ("weight_decay",),
-    "fewer exchanges and updates for the same items: more items/s": (
-        "gradient_accumulation_steps",
-    ),
-    "many times faster or slower": ("device",),
-    "items/s grow with it, efficiency falls": ("num_devices", "num_workers"),
-    "servers share the traffic of the variables, and take cores": ("num_ps",),
-    "more cores a device: more items/s of each, and another baseline": (
-        "cpu_cores_per_device",
-    ),
+    "servers": ("num_ps",),
+    "more-cores": ("cpu_cores_per_device",),
 }
+# Options of how a run is measured, by the effect.
 _MEASURING = {
-    "a shorter warm-up counts slow first batches: fewer items/s": (
-        "num_warmup_batches",
+    "shorter-warm-up": ("num_warmup_batches",),
+    "fewer-batches": ("num_batches",),
+    "other-end": (
+        "until_steady",
+        "target_ci",
+        "max_batches",
+        "stop_at_loss",
+        "stop_at_accuracy",
+        "num_epochs",
     ),
-    "fewer batches hide a late slow-down, and runs vary more": ("num_batches",),
-    "another rule for the end of the run": (
-        *(
-            "until_steady",
-            "target_ci",
-            "max_batches",
-            "stop_at_loss",
-            "stop_at_accuracy",
-            "num_epochs",
-        ),
-    ),
-    "no effect on synthetic data, another order of batches on text": ("seed",),
+    "other-order": ("seed",),
 }
 WORK_OPTIONS = {name: effect for effect, names in _WORK.items() for name in names}
 MEASURING_OPTIONS = {
@@ -123,23 +111,54 @@ OURS = "rnn_scaling.train"
 
 # Field of a record's load -> its name.
 SHARES = {"others": "load of other processes", "steal": "time stolen by the hypervisor"}
-LOAD_EFFECT = "items/s are lower by about that share, more when it is uneven over cores"
+
+
+class Quantity(NamedTuple):
+    """A number with its unit."""
+
+    number: float
+    unit: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    what: str  # its name, as "CPU model" or "--batch_size"
-    a: str  # on this side, "unknown" if the records do not say; b in the same way
-    b: str
-    effect: str  # what it usually does
-    severity: (
-        str  # "incomparable": speeds differ for this reason alone, "caution": maybe
-    )
+    """What differs between two sides.
+
+    Attributes:
+      what: Its name, as "CPU model" or "--batch_size".
+      a: The values of one side: texts of facts, values of options, a Quantity or
+        statements; UNKNOWN is among them if a record lacks the value.
+      b: The values of the other side.
+      effect: Name of what the difference usually does.
+      severity: INCOMPARABLE if speeds differ for this reason alone, CAUTION if they may.
+      unit: What the runs count.
+    """
+
+    what: str
+    a: tuple[Any, ...]
+    b: tuple[Any, ...]
+    effect: str
+    severity: Severity
+    unit: str = ""
 
     @property
     def is_grave(self) -> bool:
         """Whether speeds differ for this reason alone."""
-        return self.severity == INCOMPARABLE
+        return self.severity is INCOMPARABLE
+
+
+def of_missing(labels: Sequence[str]) -> Difference:
+    """Return the difference that configurations were not run again."""
+    absent = (Statement("no-run-after"),)
+    shown = (some(labels, "; "),)
+    return Difference(MISSING, shown, absent, "missing-configurations", INCOMPARABLE)
+
+
+def some(words: Iterable[str], joint: str = " or ") -> str:
+    """The first of them, and how many more there are."""
+    shown = [*words]
+    more = [f"{len(shown) - MAX_SHOWN} more"] if len(shown) > MAX_SHOWN else []
+    return joint.join([*shown[:MAX_SHOWN], *more])
 
 
 def differences(
@@ -182,7 +201,7 @@ def within(records: Sequence[RunRecord]) -> list[Difference]:
         if is_any_on_gpu or not fact.gpu_only:
             for group in groups[fact.follows].values():
                 unordered += _compare_fact(fact, *_usual_and_others(fact, group))
-    settings = [repr(sorted(run.variables.items())) for run in runs]
+    settings = [frozenset(run.variables.items()) for run in runs]
     if len(set(settings)) > 1:
         usual = statistics.mode(settings)
         parts = grouped(runs, [setting == usual for setting in settings])
@@ -192,24 +211,20 @@ def within(records: Sequence[RunRecord]) -> list[Difference]:
 
 class _RunFacts:
     def __init__(self, record: RunRecord) -> None:
-        self.record, self.config = record, rows.known_config(record)
+        self.record = record
+        self.known = record.options.known
         variables = record.environment.variables.items()
         self.variables = {
             name: value for name, value in variables if name not in WITHOUT_EFFECT
         }
-        self._options: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     @property
     def on_gpu(self) -> bool:
-        return self.config.get("device") == "gpu"
+        return bool(self.known.get("device") == "gpu")
 
-    def options(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Values of these options, as text."""
-        if names not in self._options:
-            self._options[names] = tuple(
-                [repr(self.config.get(name)) for name in names]
-            )
-        return self._options[names]
+    def options(self, names: tuple[str, ...]) -> tuple[Any, ...]:
+        """Values of these options."""
+        return tuple([self.known.get(name) for name in names])
 
 
 Side = Sequence[_RunFacts]
@@ -220,16 +235,12 @@ def _in_order(unordered: Sequence[Difference], runs: Side) -> list[Difference]:
     names = {difference.what for difference in unordered}
     implied = {fact.what for fact in FACTS if fact.unless in names}
     unit = common_unit(run.record.unit for run in runs)
-    worded = (
-        dataclasses.replace(d, effect=d.effect.replace(f"{ITEMS}/s", f"{unit}/s"))
-        for d in unordered
-    )
-    once = dict.fromkeys(
-        difference for difference in worded if difference.what not in implied
-    )
-    return sorted(
-        once, key=lambda difference: (not difference.is_grave, difference.a == UNKNOWN)
-    )
+    once: list[Difference] = []
+    for difference in unordered:
+        named = dataclasses.replace(difference, unit=unit)
+        if difference.what not in implied and named not in once:
+            once.append(named)
+    return sorted(once, key=lambda found: (not found.is_grave, found.a == (UNKNOWN,)))
 
 
 def _compare_fact(fact: Fact, a: Side, b: Side) -> list[Difference]:
@@ -237,16 +248,15 @@ def _compare_fact(fact: Fact, a: Side, b: Side) -> list[Difference]:
     if not a or not b or (fact.gpu_only and not all(run.on_gpu for run in runs)):
         return []
     values_a, values_b = ([fact.read(run.record) for run in side] for side in (a, b))
-    effect, severity = fact.effect, fact.severity_on(any(run.on_gpu for run in runs))
+    effect = fact.effect or fact.what
+    severity = fact.severity_on(any(run.on_gpu for run in runs))
     if None in values_a or None in values_b:
-        effect, severity = UNKNOWN_EFFECT, INCOMPARABLE if fact.vital else CAUTION
+        effect = NOT_RECORDED
+        severity = INCOMPARABLE if fact.vital else CAUTION
     elif not _differ(fact, values_a, values_b):
         return []
-    return [
-        Difference(
-            fact.what, _text(fact, values_a), _text(fact, values_b), effect, severity
-        )
-    ]
+    shown_a, shown_b = (_shown(fact, values) for values in (values_a, values_b))
+    return [Difference(fact.what, shown_a, shown_b, effect, severity)]
 
 
 def _differ(fact: Fact, a: list[Any], b: list[Any]) -> bool:
@@ -268,12 +278,11 @@ def _usual_and_others(fact: Fact, runs: Side) -> tuple[Side, Side]:
         return runs, []
     known = [value for value in values if value is not None]
     numbers = [value for value in known if value != NOT_TOLD]
-    middle = (
-        statistics.median(numbers)
-        if fact.tolerance is not None and numbers
-        else NOT_TOLD
-    )
-    usual = statistics.mode(known) if fact.tolerance is None else middle
+    usual = NOT_TOLD
+    if fact.tolerance is None:
+        usual = statistics.mode(known)
+    elif numbers:
+        usual = statistics.median(numbers)
     parts = grouped(
         runs,
         [value is not None and not _differ(fact, [value], [usual]) for value in values],
@@ -281,110 +290,82 @@ def _usual_and_others(fact: Fact, runs: Side) -> tuple[Side, Side]:
     return parts.get(True, []), parts.get(False, [])
 
 
-def _text(fact: Fact, values: list[Any]) -> str:
+def _shown(fact: Fact, values: list[Any]) -> tuple[Any, ...]:
     known = [value for value in values if value is not None]
-    words = [*dict.fromkeys(map(str, known))]
+    shown: list[Any] = [*dict.fromkeys(map(str, known))]
     numbers = [value for value in known if value != NOT_TOLD]
     if fact.tolerance is not None and numbers:
-        words = [
-            f"{statistics.median(numbers) / (2**30 if fact.unit == 'GiB' else 1):.4g} {fact.unit}"
-        ]
-    if len(known) < len(values):
-        words.append(UNKNOWN)
-    return some(words)
-
-
-def some(words: Iterable[str], joint: str = " or ") -> str:
-    """The first of them, and how many more there are."""
-    shown = [*words]
-    more = [f"{len(shown) - MAX_SHOWN} more"] if len(shown) > MAX_SHOWN else []
-    return joint.join([*shown[:MAX_SHOWN], *more])
+        scale = 2**30 if fact.unit == "GiB" else 1
+        shown = [Quantity(statistics.median(numbers) / scale, fact.unit)]
+    return (*shown, UNKNOWN) if len(known) < len(values) else tuple(shown)
 
 
 def _options(a: Side, b: Side) -> list[Difference]:
-    sides = []
-    for runs in (a, b):
-        values: dict[str, dict[str, None]] = {}
-        keys = {repr(run.config): run.config for run in runs}
-        for key in map(dict, map(rows.work_key, keys.values())):
-            for name, value in key.items():
-                values.setdefault(name, {})[value] = None
-        sides.append(values)
-    in_a, in_b = sides
-    unlike = [
-        _option_difference(name, some(in_a[name]), some(in_b[name]))
-        for name in in_a
-        if name in in_b
-        and name != TRAINER
-        and not in_a[name].keys() & in_b[name].keys()
+    sides = [_values_of_options(side) for side in (a, b)]
+    totals = [
+        {scale.num_devices(run.record.options) for run in side} for side in (a, b)
     ]
-    totals = [{scale.num_devices(run.config) for run in side} for side in (a, b)]
-    if totals[0] != totals[1]:
-        return unlike
-    spread = [f"--{name}" for name in scale.AXES]
-    effect = "the same number of devices in other processes"
-    return [
-        dataclasses.replace(d, effect=effect, severity=CAUTION)
-        if d.what in spread
-        else d
-        for d in unlike
-    ]
-
-
-def _option_difference(name: str, a: str, b: str) -> Difference:
-    if name in WORK_OPTIONS:
-        return Difference(f"--{name}", a, b, WORK_OPTIONS[name], INCOMPARABLE)
-    effect = (
-        "an option that leaves the work the same: a difference in speed is what it does"
-    )
-    if name not in configs.OPTIONS:
-        effect = (
-            "an option of another trainer: its effect on work and speed is not known"
+    spread = scale.AXES if totals[0] == totals[1] else ()
+    unlike = []
+    for name, values_a in sides[0].items():
+        values_b = sides[1].get(name)
+        if values_b is None or name == TRAINER or values_a.keys() & values_b.keys():
+            continue
+        severity = INCOMPARABLE if name in WORK_OPTIONS else CAUTION
+        effect = "same-work" if name in DEFAULTS else "foreign-option"
+        effect = MEASURING_OPTIONS.get(name, WORK_OPTIONS.get(name, effect))
+        if name in spread:
+            severity, effect = CAUTION, "other-processes"
+        unlike.append(
+            Difference(f"--{name}", (*values_a,), (*values_b,), effect, severity)
         )
-    return Difference(f"--{name}", a, b, MEASURING_OPTIONS.get(name, effect), CAUTION)
+    return unlike
+
+
+def _values_of_options(side: Side) -> dict[str, dict[Any, None]]:
+    """Return the values of each option that runs record, as dictionaries that keep their order."""
+    values: dict[str, dict[Any, None]] = {}
+    different = {id(run.record.options): run.record.options for run in side}
+    for options in different.values():
+        settings = dict(key_of(options))
+        for name in sorted(options.known.keys() - left_out(options)):
+            value = settings.get(name, DEFAULTS.get(name))
+            values.setdefault(name, {})[value] = None
+    return values
 
 
 def _programs(a: Side, b: Side) -> list[Difference]:
     """The difference of two trainers; their options say whether they do the same work."""
     names = [
-        dict.fromkeys(str(run.config.get(TRAINER, OURS)) for run in side)
-        for side in (a, b)
+        dict.fromkeys(run.known.get(TRAINER, OURS) for run in side) for side in (a, b)
     ]
     if names[0].keys() & names[1].keys():
-        theirs = [
-            [run.config for run in side if TRAINER in run.config] for side in (a, b)
+        works = [
+            _works([run.known for run in side if TRAINER in run.known])
+            for side in (a, b)
         ]
-        works = [dict.fromkeys(map(told_work, side)) for side in theirs]
-        before, after = (
-            UNKNOWN if None in side else some(map(_work_in_words, side))
-            for side in works
-        )
-        if (before == UNKNOWN) == (
-            after == UNKNOWN
-        ):  # what differs between works that are told, the options say
+        is_known = [work != (UNKNOWN,) for work in works]
+        # What differs between works that are known, the options say.
+        if is_known[0] == is_known[1]:
             return []
-        return [Difference(OTHER_WORK, before, after, UNKNOWN_EFFECT, INCOMPARABLE)]
-    before, after = map(some, names)
-    if any(told_work(run.config) is None for run in (*a, *b)):
-        effect = (
-            "programs that do not all record model and batch_size may do different work"
-        )
-        return [Difference(OTHER_WORK, before, after, effect, INCOMPARABLE)]
-    return [
-        Difference(
-            f"--{TRAINER}",
-            before,
-            after,
-            "another program for the same recorded work",
-            CAUTION,
-        )
-    ]
+        return [Difference(OTHER_WORK, works[0], works[1], NOT_RECORDED, INCOMPARABLE)]
+    before, after = (tuple(side) for side in names)
+    if any(told_work(run.known) is None for run in (*a, *b)):
+        return [Difference(OTHER_WORK, before, after, "unknown-work", INCOMPARABLE)]
+    return [Difference(f"--{TRAINER}", before, after, "other-program", CAUTION)]
 
 
-def _work_in_words(work: tuple[Any, ...] | None) -> str:
+def _works(runs: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the work of each run in words; UNKNOWN alone if one does not record it."""
+    works = list(dict.fromkeys(map(told_work, runs)))
+    if None in works:
+        return (UNKNOWN,)
     names = ("model", "batch_size", "global_batch_size")
-    return ", ".join(
-        f"{name}={value}" for name, value in zip(names, work or ()) if value
+    return tuple(
+        [
+            ", ".join([f"{n}={value}" for n, value in zip(names, work or ()) if value])
+            for work in works
+        ]
     )
 
 
@@ -394,20 +375,20 @@ def _variables(a: Side, b: Side) -> list[Difference]:
         for side in (a, b)
     ]
     if any(lacking):
-        before, after = (UNKNOWN if lacks else "recorded" for lacks in lacking)
+        before, after = (
+            (UNKNOWN if lacks else Statement("recorded"),) for lacks in lacking
+        )
         return [
-            Difference("environment variables", before, after, UNKNOWN_EFFECT, CAUTION)
+            Difference("environment variables", before, after, NOT_RECORDED, CAUTION)
         ]
     names = sorted({name for run in (*a, *b) for name in run.variables})
-    return [
-        difference
-        for name in names
-        for difference in _compare_fact(variable_fact(name), a, b)
-    ]
+    found = []
+    for name in names:
+        found += _compare_fact(variable_fact(name), a, b)
+    return found
 
 
-@dataclasses.dataclass(frozen=True)
-class _Taken:
+class _Taken(NamedTuple):
     """What was taken from a run: `share` of all its cores, `felt` of one device's if all fell on that."""
 
     share: float
@@ -422,14 +403,10 @@ def _taken(runs: Side, name: str, is_felt: bool = True) -> list[_Taken]:
             continue
         share = getattr(record.environment.load, name)
         if name == "others" and record.workers:
-            share = max(
-                [share, *(rank.load_others or 0.0 for rank in record.workers.workers)]
-            )
-        taken.append(
-            _Taken(
-                share, disturbance.share_of_device(record, share) if is_felt else share
-            )
-        )
+            ranks = [rank.load_others or 0.0 for rank in record.workers.workers]
+            share = max([share, *ranks])
+        felt = disturbance.share_of_device(record, share) if is_felt else share
+        taken.append(_Taken(share, felt))
     return taken
 
 
@@ -437,29 +414,23 @@ def _loads(a: Side, b: Side) -> list[Difference]:
     """Load is grave where one side had more of it than the other, and a caution where both had it."""
     loads = []
     # Machines with different numbers of devices have the same load if they lose the same share.
-    is_felt = len({scale.num_devices(run.config) for run in (*a, *b)}) == 1
+    counts = {scale.num_devices(run.record.options) for run in (*a, *b)}
     for name, what in SHARES.items():
-        sides = [_taken(side, name, is_felt) for side in (a, b)]
+        sides = [_taken(side, name, is_felt=len(counts) == 1) for side in (a, b)]
         is_recorded = [len(taken) == len(side) for taken, side in zip(sides, (a, b))]
         before, after = (
-            _percent(taken) if recorded else UNKNOWN
+            (_load(taken) if recorded else UNKNOWN,)
             for taken, recorded in zip(sides, is_recorded)
         )
+        felt = [[taken.felt for taken in side] for side in sides]
         if not all(is_recorded):
-            loads.append(Difference(what, before, after, UNKNOWN_EFFECT, CAUTION))
-        elif max(taken.felt for side in sides for taken in side) > NOTICEABLE:
-            severity = INCOMPARABLE if _one_had_more(*sides) else CAUTION
-            loads.append(Difference(what, before, after, LOAD_EFFECT, severity))
+            loads.append(Difference(what, before, after, NOT_RECORDED, CAUTION))
+        elif max(felt[0] + felt[1]) > NOTICEABLE:
+            had_more = disturbance.had_more_load
+            is_uneven = had_more(*felt) or had_more(*reversed(felt))
+            severity = INCOMPARABLE if is_uneven else CAUTION
+            loads.append(Difference(what, before, after, "load", severity))
     return loads
-
-
-def _one_had_more(a: Sequence[_Taken], b: Sequence[_Taken]) -> bool:
-    """Return whether one side had more load than the other, beyond chance."""
-    loads_a = [taken.felt for taken in a]
-    loads_b = [taken.felt for taken in b]
-    return disturbance.had_more_load(loads_a, loads_b) or disturbance.had_more_load(
-        loads_b, loads_a
-    )
 
 
 def _loads_within(runs: Side) -> list[Difference]:
@@ -467,22 +438,21 @@ def _loads_within(runs: Side) -> list[Difference]:
     for name, what in SHARES.items():
         taken = _taken(runs, name)
         busy = [t for t in taken if t.felt > NOTICEABLE]
-        calm = len(taken) - len(busy)
         if not busy:
             continue
-        usual = others = f"all runs: {_percent(busy)}"
-        if calm:
-            usual = f"at most {NOTICEABLE:.0%} of a device's cores in {_runs(calm)}"
-            others = f"{_percent(busy)} in {_runs(len(busy))}"
-        loads.append(Difference(what, usual, others, LOAD_EFFECT, CAUTION))
+        load = {"load": _load(busy)}
+        usual = others = Statement("load-of-all-runs", values=load)
+        if calm := len(taken) - len(busy):
+            quiet = {"threshold": NOTICEABLE, "runs": calm}
+            usual = Statement("quiet-runs", values=quiet)
+            others = Statement("load-in-runs", values={**load, "runs": len(busy)})
+        loads.append(Difference(what, (usual,), (others,), "load", CAUTION))
     return loads
 
 
-def _runs(count: int) -> str:
-    return f"{count} run{'' if count == 1 else 's'}"
-
-
-def _percent(taken: Sequence[_Taken]) -> str:
+def _load(taken: Sequence[_Taken]) -> Statement:
     shares = [share.share for share in taken]
-    most = f" (up to {max(shares):.1%})" if len(shares) > 1 else ""
-    return f"{statistics.fmean(shares):.1%} of the cores{most}"
+    kind = "load-of-runs" if len(shares) > 1 else "load-of-run"
+    return Statement(
+        kind, values={"mean": statistics.fmean(shares), "most": max(shares)}
+    )

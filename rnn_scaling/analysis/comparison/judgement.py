@@ -14,7 +14,7 @@ from rnn_scaling.analysis.comparison import (
 )
 from rnn_scaling.analysis.comparison.compared_metrics import CHOICES
 from rnn_scaling.analysis.comparison.costs import MachineCost
-from rnn_scaling.analysis.comparison.differences import Difference
+from rnn_scaling.analysis.comparison.differences import Difference, some
 from rnn_scaling.analysis.comparison.matching import (
     Change,
     ComparedRuns,
@@ -22,7 +22,7 @@ from rnn_scaling.analysis.comparison.matching import (
     InputError,
 )
 from rnn_scaling.analysis.comparison.verdicts import Result
-from rnn_scaling.analysis.facts.table import INCOMPARABLE, OF_MACHINES
+from rnn_scaling.analysis.facts.table import OF_MACHINES, Severity
 from rnn_scaling.analysis.machines import machine
 from rnn_scaling.analysis.metrics import (
     LATENCY,
@@ -34,10 +34,12 @@ from rnn_scaling.analysis.metrics import (
     is_inference,
 )
 from rnn_scaling.analysis.prices import PriceList
+from rnn_scaling.analysis.rows import Row
+from rnn_scaling.analysis.significance import Gate, Verdict
+from rnn_scaling.analysis.statements import Statement, Word
 from rnn_scaling.config import scale
 from rnn_scaling.system import entry
 
-MISSING = "missing configurations"
 MACHINE = "machine"  # what `across` compares
 MACHINE_OPTIONS = tuple(
     f"--{name}" for name in ("device", *scale.AXES)
@@ -84,18 +86,30 @@ class LabelledDifference:
     labels: tuple[str, ...]
 
 
+class MachineVerdict(Word):
+    """Which machine is faster."""
+
+    FASTER = "faster"  # the one after
+    SLOWER = "slower"
+    TIE = "tie"
+    UNKNOWN = "unknown"
+
+
+_MACHINE_VERDICTS = dict(zip(Verdict, MachineVerdict))
+
+
 @dataclasses.dataclass(frozen=True)
 class MachineRatio:
-    """Which machine is faster in one series: "faster" (the one after), "slower", "tie" or "unknown"."""
+    """Which machine is faster in one series, by the ratio of items/s after / before."""
 
-    kind: str
+    kind: MachineVerdict
     scope: str  # PER_DEVICE or ALL_DEVICES
     series: str
-    devices: tuple[int, int]  # of each machine
-    ratio: float | None  # items/s after / before with its interval
+    devices: tuple[int, ...]  # of each machine
+    ratio: float | None
     low: float | None
     high: float | None
-    reason: str  # why it is unknown
+    reason: Statement | None  # why it is unknown
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,10 +140,6 @@ class Report:
     )
 
 
-def some(labels: Sequence[str]) -> str:
-    return differences.some(labels, "; ")
-
-
 def plain_name(text: str) -> str:
     """ "CPU model" and "--batch_size" as they are written in --force_incomparable: cpu_model, batch_size."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
@@ -152,30 +162,34 @@ def read(before: Path, after: Path) -> tuple[ComparedRuns, ComparedRuns]:
 
 def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Report:
     """Matches, judges and finds what makes the runs incomparable; raises InputError if nothing is on both sides."""
-    changes, configurations = (
-        matching.match_machines if question.across else matching.match
-    )(before, after)
-    unit = common_unit(
-        file.record.unit for side in (before, after) for file in side.runs
-    )
+    match = matching.match_machines if question.across else matching.match
+    changes, configurations = match(before, after)
+    records = [*before.records, *after.records]
+    unit = common_unit(run.unit for run in records)
     metric = METRICS[question.metric].named_after(unit)
-    common = []
-    for configuration in _in_common(before, after, configurations, metric):
-        is_relative = metric.ideal is not None
-        common.append(
-            matching.without_disturbed(configuration, question.paired, is_relative)
-        )
+    is_relative = metric.ideal is not None
+    common = [
+        matching.without_disturbed(configuration, question.paired, is_relative)
+        for configuration in _in_common(before, after, configurations, metric)
+    ]
     missing = [c.label for c in configurations if c.after is None]
     labelled = _labelled(common, missing, question)
-    grave = [f for f in labelled if f.difference.is_grave]
-    stopping = [f for f in grave if not question.accepts(f.difference)]
+    accepted: list[LabelledDifference] = []
+    stopping: list[LabelledDifference] = []
+    for found in labelled:
+        if found.difference.is_grave:
+            is_accepted = question.accepts(found.difference)
+            (accepted if is_accepted else stopping).append(found)
     two_sittings = (
         not question.paired
         and not question.across
         and matching.two_sittings(before, after)
     )
     results = _results(common, metric, question, two_sittings, stopping)
-    new = [c.label for c in configurations if c.before is None]
+    sides = (("before", before), ("after", after))
+    machines = None
+    if question.across:
+        machines = _machine_of(common[0].sides[0]), _machine_of(common[0].sides[1])
     return Report(
         before=str(before.path),
         after=str(after.path),
@@ -187,33 +201,19 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
         changes=changes,
         results=tuple(results),
         found=tuple(labelled),
-        accepted=tuple(
-            f.difference.what for f in grave if question.accepts(f.difference)
-        ),
+        accepted=tuple([found.difference.what for found in accepted]),
         within=tuple(
-            (
-                when,
-                tuple(
-                    differences.within(
-                        [file.record for file in matching.good(side.runs)]
-                    )
-                ),
-            )
-            for when, side in (("before", before), ("after", after))
+            [(when, tuple(differences.within(side.good))) for when, side in sides]
         ),
-        only_after=tuple(new),
+        only_after=tuple([c.label for c in configurations if c.before is None]),
         exit_status=exit_status_of(results, bool(stopping)),
         only_before=tuple(missing) if question.across else (),
-        machines=(_machine_of(common[0].sides[0]), _machine_of(common[0].sides[1]))
-        if question.across
-        else None,
+        machines=machines,
         machine_ratios=tuple(_machine_ratios(common, results)),
         machine_costs=tuple(
             costs.of_sides((before, after), common, results, question.prices, unit)
         ),
-        step_time=LATENCY
-        if is_inference(file.record for file in (*before.runs, *after.runs))
-        else STEP_TIME,
+        step_time=LATENCY if is_inference(records) else STEP_TIME,
     )
 
 
@@ -226,17 +226,19 @@ def _in_common(
     """The configurations of both sides; of a metric relative to one device, those with several devices."""
     common = [c for c in configurations if len(c.sides) == 2]
     if not common:
-        shown = [some([c.label for c in configurations if c.before])]
-        shown.append(some([c.label for c in configurations if c.after]))
+        shown = [some([c.label for c in configurations if c.before], "; ")]
+        shown.append(some([c.label for c in configurations if c.after], "; "))
         raise InputError(
             f"no configuration is in both: {before.path} has {shown[0]}; {after.path} has {shown[1]}"
         )
+    if metric.ideal is None:
+        return common
     scaled = [c for c in common if max(side.num_devices for side in c.sides) > 1]
-    if metric.ideal is not None and not scaled:
+    if not scaled:
         raise InputError(
             f"no configuration with several devices is on both sides; --metric={metric.name} of one device is 1"
         )
-    return scaled if metric.ideal is not None else common
+    return scaled
 
 
 def _labelled(
@@ -245,20 +247,14 @@ def _labelled(
     """All differences, missing configurations among them; raises InputError if both machines are one."""
     labelled = _differences(common)
     if question.across:
-        if not any(of_machine(f.difference) for f in labelled):
+        if not any(of_machine(found.difference) for found in labelled):
             name = _machine_of(common[0].sides[0])
             raise InputError(
                 f"the records show no difference between the machines ({name}); leave out --across"
             )
     elif missing:
-        words = (
-            some(missing),
-            "no run",
-            "what was not run again cannot be judged",
-            INCOMPARABLE,
-        )
         # Without labels: it says nothing against those that are there.
-        labelled.append(LabelledDifference(Difference(MISSING, *words), ()))
+        labelled.append(LabelledDifference(differences.of_missing(missing), ()))
     return labelled
 
 
@@ -278,29 +274,31 @@ def _results(
                 configuration, question.paired, two_sittings
             )
             result = dataclasses.replace(result, step_times=changes)
-        names = [f.difference.what for f in stopping if configuration.label in f.labels]
-        if names and not result.reason:
-            result = dataclasses.replace(
-                result, reason=f"incomparable: {', '.join(dict.fromkeys(names))}"
-            )
+        names = dict.fromkeys(
+            [f.difference.what for f in stopping if configuration.label in f.labels]
+        )
+        if names and result.reason is None:
+            reason = Statement("incomparable", values={"facts": ", ".join(names)})
+            result = dataclasses.replace(result, reason=reason)
         results.append(result)
     results = verdicts.conclude(results, question.max_regression)
     if question.across:
         return [
-            dataclasses.replace(r, gate="ok", reason="")
-            if r.p_adjusted is not None
-            else r
-            for r in results
+            dataclasses.replace(result, gate=Gate.PASSED, reason=None)
+            if result.p_adjusted is not None
+            else result
+            for result in results
         ]
     return results
 
 
 def of_machine(difference: Difference) -> bool:
+    """Return whether a difference describes the machine."""
     return difference.what in (*OF_MACHINES, *MACHINE_OPTIONS)
 
 
-def _machine_of(side: matching.Runs) -> str:
-    return machine(matching.good(side.files)[0].record).name
+def _machine_of(side: Row) -> str:
+    return machine(side.good[0]).name
 
 
 def _machine_ratios(
@@ -308,49 +306,42 @@ def _machine_ratios(
 ) -> Iterator[MachineRatio]:
     for configuration, result in zip(configurations, results):
         ratio = result.comparison.ratio if result.comparison else None
-        value, low, high = (
-            (ratio.value, ratio.low, ratio.high) if ratio else (None, None, None)
-        )
-        kind = {"no difference seen": "tie", "cannot judge": "unknown"}.get(
-            result.verdict, result.verdict
-        )
-        devices = [side.num_devices for side in configuration.sides]
+        devices = tuple([side.num_devices for side in configuration.sides])
         for scope in configuration.scopes:
             yield MachineRatio(
-                kind,
+                _MACHINE_VERDICTS[result.verdict],
                 scope,
                 result.label,
-                (devices[0], devices[1]),
-                value,
-                low,
-                high,
+                devices,
+                ratio.value if ratio else None,
+                ratio.low if ratio else None,
+                ratio.high if ratio else None,
                 result.reason,
             )
 
 
 def _differences(configurations: Sequence[Configuration]) -> list[LabelledDifference]:
     """Each difference once, with the configurations that have it; without options that leave the work the same."""
-    merged: dict[tuple[str, str, str], list] = {}
-    for c in configurations:
-        sides = [
-            [file.record for file in matching.good(side.files)] for side in c.sides
-        ]
-        if not all(sides):
+    merged: dict[tuple[str, str, Severity], tuple[Difference, list[str]]] = {}
+    for configuration in configurations:
+        before, after = [side.good for side in configuration.sides]
+        if not before or not after:
             continue
-        for difference in differences.differences(*sides):
+        for difference in differences.differences(before, after):
             if difference.what.startswith("--") and not difference.is_grave:
                 continue
             key = (difference.what, difference.effect, difference.severity)
-            merged.setdefault(key, [difference, []])[1].append(c.label)
+            labels = merged.setdefault(key, (difference, []))[1]
+            labels.append(configuration.label)
     labelled = [
         LabelledDifference(difference, tuple(labels))
         for difference, labels in merged.values()
     ]
-    return sorted(labelled, key=lambda f: not f.difference.is_grave)
+    return sorted(labelled, key=lambda found: not found.difference.is_grave)
 
 
 def exit_status_of(results: Sequence[verdicts.Result], stopped: bool = False) -> int:
-    if any(result.gate == "regression" for result in results):
+    gates = {result.gate for result in results}
+    if Gate.REGRESSION in gates:
         return entry.EXIT_FAILED
-    is_unsure = stopped or not results or any(result.gate != "ok" for result in results)
-    return entry.EXIT_USAGE if is_unsure else entry.EXIT_OK
+    return entry.EXIT_USAGE if stopped or gates != {Gate.PASSED} else entry.EXIT_OK

@@ -5,18 +5,19 @@ are the same are the same configuration.
 """
 
 import dataclasses
+import functools
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling.analysis import disturbance, rows
-from rnn_scaling.analysis.confidence import Scatter
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.facts.table import OF_MACHINES
-from rnn_scaling.analysis.rows import Key
+from rnn_scaling.analysis.grouping import grouped
+from rnn_scaling.analysis.keys import UNIT, Key, value_in, without
+from rnn_scaling.analysis.rows import DECODER, Row
 from rnn_scaling.config import registry, scale
-from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.conditions import CONDITIONS
 from rnn_scaling.config.naming import (
     NAMED,
@@ -29,12 +30,12 @@ from rnn_scaling.config.naming import (
 from rnn_scaling.config.registry import WORKLOADS
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.folder import RunFile
+from rnn_scaling.records.options import ASSUMED, DEFAULTS, UNKNOWN
 from rnn_scaling.records.record import RunRecord
 
-ABSENT, NOT_TOLD = "not used", "not told"
 PER_DEVICE, ALL_DEVICES = "per_device", "all_devices"
-_WORKLOADS_OF = registry.readers(WORKLOADS)
 REPEAT = re.compile(r"\.r(\d+)\.json$")
+_WORKLOADS_OF = registry.readers(WORKLOADS)
 
 
 class InputError(ValueError):
@@ -43,53 +44,72 @@ class InputError(ValueError):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ComparedRuns:
-    """The runs before, or after: `left_out` has a line for each file that is no good record."""
+    """The runs before, or after: `left_out` has a line for each file that is not a good record."""
 
     path: Path
     runs: tuple[RunFile, ...]
     left_out: tuple[str, ...]
 
+    @functools.cached_property
+    def names(self) -> dict[int, str]:
+        """File names, by the identity of the record."""
+        return {id(file.record): file.name for file in self.runs}
+
+    @property
+    def records(self) -> list[RunRecord]:
+        return [file.record for file in self.runs]
+
+    @property
+    def good(self) -> list[RunRecord]:
+        """The runs that measured something."""
+        return [run for run in self.records if run.status == "ok" and run.throughput]
+
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """An option that differs between all runs before and all runs after."""
+    """An option that differs between all runs before and all runs after.
+
+    A value is UNKNOWN if the runs do not use the option, or do not record it.
+    """
 
     name: str
-    before: str
-    after: str
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Runs:
-    """The runs of one configuration on one side, and those of the same on one device; what each scatter by."""
-
-    files: tuple[RunFile, ...]
-    baseline: tuple[RunFile, ...] = ()
-    scatter: Scatter | None = None
-    baseline_scatter: Scatter | None = None
-
-    @property
-    def num_devices(self) -> int:
-        return scale.num_devices(rows.full_config(self.files[0].record))
+    before: Any
+    after: Any
+    is_recorded: bool = True  # whether all runs record every option
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Configuration:
-    """What is compared: the same options on both sides but for the change. A side without runs is None."""
+    """What is compared: the same options on both sides except the change.
+
+    Attributes:
+      label: Its name.
+      before: Its row before; None if there is none.
+      after: Its row after; None if there is none.
+      names: File names, by the identity of the record.
+      scopes: When machines are compared: PER_DEVICE for the least devices that both
+        have, ALL_DEVICES for all devices of each.
+      series: When machines are compared: the label without the devices.
+      disturbed: Names of the disturbed files, before and after, that do not count.
+    """
 
     label: str
-    before: Runs | None
-    after: Runs | None
-    # Of machines, what the pair tells of: PER_DEVICE on the least devices that both have, ALL_DEVICES on all.
+    before: Row | None
+    after: Row | None
+    names: Mapping[int, str]
     scopes: tuple[str, ...] = ()
-    series: str = ""  # when machines are compared: the label without the devices
-    # Names of the disturbed files, before and after, that do not count.
-    disturbed: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    series: str = ""
+    disturbed: tuple[tuple[str, ...], ...] = ((), ())
 
     @property
-    def sides(self) -> list[Runs]:
+    def sides(self) -> list[Row]:
         """The sides that there are, the one before first."""
         return [side for side in (self.before, self.after) if side is not None]
+
+    def repeat(self, run: RunRecord) -> int:
+        """Return which repeat a run is by its file: NAME.json is 1, NAME.r2.json is 2."""
+        number = REPEAT.search(self.names[id(run)])
+        return int(number[1]) if number else 1
 
 
 Matched = tuple[tuple[Change, ...], tuple[Configuration, ...]]
@@ -117,106 +137,101 @@ def read(path: Path) -> ComparedRuns:
 
 
 def match(before: ComparedRuns, after: ComparedRuns) -> Matched:
-    """The changes, and the configurations that are the same but for them, in the order of the files before."""
-    sides = [_by_key(side.runs) for side in (before, after)]
-    changed = _changed(*sides)
-    sides = _apart(sides, changed)
-    runs = [_with_baselines(side) for side in sides]
-    short = [{rows.without(key, changed): key for key in side} for side in sides]
-    keys = list(dict.fromkeys([*short[0], *short[1]]))
+    """Return the changes, and the configurations that are the same except for them."""
+    changed, sides = _rows_of(before, after)
+    by_key = [{without(row.key, changed): row for row in side} for side in sides]
+    keys = list(dict.fromkeys([*by_key[0], *by_key[1]]))
+    names = {**before.names, **after.names}
     configurations = [
-        Configuration(
-            label,
-            runs[0].get(short[0].get(key, ())),
-            runs[1].get(short[1].get(key, ())),
-        )
-        for key, label in zip(keys, labels_of(keys))
+        Configuration(label, by_key[0].get(key), by_key[1].get(key), names)
+        for key, label in zip(keys, labels_of(keys, changed))
     ]
     return _changes(sides, changed), tuple(configurations)
 
 
-def _changes(
-    sides: Sequence[Mapping[Key, Sequence[RunFile]]], changed: Collection[str]
-) -> tuple[Change, ...]:
-    raw = [
-        [rows.full_config(files[0].record) for files in side.values()] for side in sides
-    ]
-    values = {
-        name: [{repr(config.get(name)) for config in side} for side in raw]
-        for name in sorted(changed)
-    }
-    # What only follows, since the other mode does not read an option, need not be said.
-    named = [name for name, (before, after) in values.items() if not before & after]
-    absent = (
-        NOT_TOLD
-        if any(TRAINER in options for side in raw for options in side)
-        else ABSENT
-    )
-    firsts = [dict(next(iter(side))) for side in sides]
-    return tuple(
-        Change(name, *(first.get(name, absent) for first in firsts)) for name in named
-    )
-
-
 def match_machines(before: ComparedRuns, after: ComparedRuns) -> Matched:
     """The series that both machines ran, as two configurations: the same number of devices, and the most of each."""
-    sides = [_by_key(side.runs) for side in (before, after)]
-    changed = _changed(*sides)
-    series: dict[Key, tuple[list[Runs], list[Runs]]] = {}
-    for number, (side, groups) in enumerate(
-        zip((before, after), _apart(sides, changed))
-    ):
-        several = {
-            what: {dict(key)[what] for key in groups if what in dict(key)}
-            for what in OF_MACHINES
-        }
-        if unlike := [what for what, values in several.items() if len(values) > 1]:
-            raise InputError(
-                f"{side.path} holds runs of several machines, by {unlike[0]}; use one folder per machine"
-            )
-        for key, runs in _with_baselines(groups).items():
-            axis = scale.axis(rows.full_config(runs.files[0].record))
-            series.setdefault(
-                rows.without(key, {*changed, axis, *OF_MACHINES}), ([], [])
-            )[number].append(runs)
-    labels = labels_of([rows.without(options, scale.AXES) for options in series])
+    changed, sides = _rows_of(before, after)
+    series: dict[Key, tuple[list[Row], list[Row]]] = {}
+    for number, (side, side_rows) in enumerate(zip((before, after), sides)):
+        for what in OF_MACHINES:
+            values = {dict(row.facts).get(what) for row in side_rows} - {None}
+            if len(values) > 1:
+                raise InputError(
+                    f"{side.path} holds runs of several machines, by {what}; use one folder per machine"
+                )
+        for row in side_rows:
+            varied = {*changed, scale.axis(row.options), *OF_MACHINES}
+            series.setdefault(without(row.key, varied), ([], []))[number].append(row)
+    varied = {*changed, *scale.AXES}
+    labels = labels_of([without(key, varied) for key in series], varied)
+    names = {**before.names, **after.names}
+    configurations: list[Configuration] = []
+    for label, pair in zip(labels, series.values()):
+        configurations.extend(_on_machines(label, *pair, names))
     changes = _changes(sides, changed - {"device", *scale.AXES})
-    return changes, tuple(_on_machines(list(series.values()), labels))
+    return changes, tuple(configurations)
+
+
+def _rows_of(
+    before: ComparedRuns, after: ComparedRuns
+) -> tuple[set[str], list[list[Row]]]:
+    """Return the changed options, and the rows of each side, those of one work together."""
+    records = [before.records, after.records]
+    keys = [[dict(key) for key in set(rows.keys_of(side))] for side in records]
+    changed = set()
+    for name in {name for side in keys for key in side for name in key}:
+        default = DEFAULTS.get(name, UNKNOWN)
+        values = [{key.get(name, default) for key in side} for side in keys]
+        if len(values[0]) == len(values[1]) == 1 and values[0] != values[1]:
+            changed.add(name)
+    ordered = []
+    for side in rows.of_sides(records, changed):
+        works = grouped(side, [without(row.key, separation.VARIED) for row in side])
+        ordered.append([row for members in works.values() for row in members])
+    return changed, ordered
+
+
+def _changes(
+    sides: Sequence[Sequence[Row]], changed: Collection[str]
+) -> tuple[Change, ...]:
+    changes = []
+    is_recorded = all(row.is_ours for side in sides for row in side)
+    for name in sorted(changed):
+        values = [{row.options.get(name) for row in side} for side in sides]
+        # What only follows, because the other mode does not read an option, is no change.
+        if values[0].isdisjoint(values[1]):
+            before, after = (
+                value_in(side[0].key, side[0].options, name) for side in sides
+            )
+            changes.append(Change(name, before, after, is_recorded))
+    return tuple(changes)
 
 
 def _on_machines(
-    series: Sequence[tuple[list[Runs], list[Runs]]], labels: Sequence[str]
+    label: str, before: Sequence[Row], after: Sequence[Row], names: Mapping[int, str]
 ) -> Iterator[Configuration]:
-    for label, sides in zip(labels, series):
-        a, b = (
-            {runs.num_devices: runs for runs in side if good(runs.files)}
-            for side in sides
+    good_before = {row.num_devices: row for row in before if row.good}
+    good_after = {row.num_devices: row for row in after if row.good}
+    if not good_before or not good_after:
+        yield Configuration(
+            label, next(iter(before), None), next(iter(after), None), names
         )
-        if not a or not b:
-            yield Configuration(
-                label, next(iter(sides[0]), None), next(iter(sides[1]), None)
-            )
-            continue
-        scopes: dict[tuple[int, int], list[str]] = {}
-        if both := a.keys() & b.keys():
-            scopes.setdefault((min(both), min(both)), []).append(PER_DEVICE)
-        scopes.setdefault((max(a), max(b)), []).append(ALL_DEVICES)
-        for (in_a, in_b), of_pair in scopes.items():
-            devices = (
-                f"{in_a} and {in_b} devices"
-                if in_a != in_b
-                else scale.in_words(1, in_a)
-            )
-            yield Configuration(
-                f"{label}, {devices}", a[in_a], b[in_b], tuple(of_pair), label
-            )
-
-
-def good(files: Iterable[RunFile]) -> list[RunFile]:
-    """The runs that measured something."""
-    return [
-        file for file in files if file.record.status == "ok" and file.record.throughput
-    ]
+        return
+    scopes: dict[tuple[int, int], list[str]] = {}
+    if both := good_before.keys() & good_after.keys():
+        scopes[min(both), min(both)] = [PER_DEVICE]
+    scopes.setdefault((max(good_before), max(good_after)), []).append(ALL_DEVICES)
+    for (a, b), scopes_of_pair in scopes.items():
+        devices = f"{a} and {b} devices" if a != b else scale.in_words(1, a)
+        yield Configuration(
+            f"{label}, {devices}",
+            good_before[a],
+            good_after[b],
+            names,
+            tuple(scopes_of_pair),
+            label,
+        )
 
 
 def without_disturbed(
@@ -232,249 +247,133 @@ def without_disturbed(
         if one of its runs is.
       is_relative: Whether the runs on one device are part of the result.
     """
-    before, after = configuration.before, configuration.after
-    if before is None or after is None:
+    if len(configuration.sides) < 2:
         return configuration
-    if paired:
-        left_out = _disturbed_repeats(before, after, is_relative)
-        reduced = [_without_repeats(side, left_out) for side in (before, after)]
-    else:
-        reduced = [_without_disturbed_runs(side) for side in (before, after)]
+    left_out = _disturbed_repeats(configuration, is_relative) if paired else set()
+    reduced = []
     names = []
-    for side, kept in zip((before, after), reduced):
-        gone = [file for file in side.files if file not in kept.files]
-        if is_relative:
-            gone += [file for file in side.baseline if file not in kept.baseline]
-        names.append(tuple(file.name for file in gone if _is_disturbed(file)))
+    for side in configuration.sides:
+        rows_of_side = [row for row in (side, side.one_device) if row is not None]
+        gone: list[list[RunRecord]] = []
+        for row in rows_of_side:
+            if paired:
+                runs = [r for r in row.records if configuration.repeat(r) in left_out]
+                gone.append(runs)
+            else:
+                gone.append(list(row.left_out))
+        shown = [run for runs in gone[: 1 + is_relative] for run in runs]
+        disturbed = filter(disturbance.is_disturbed, shown)
+        names.append(tuple([configuration.names[id(run)] for run in disturbed]))
+        reduced.append(_without(side, {id(run) for runs in gone for run in runs}))
     return dataclasses.replace(
-        configuration,
-        before=reduced[0],
-        after=reduced[1],
-        disturbed=(names[0], names[1]),
+        configuration, before=reduced[0], after=reduced[1], disturbed=tuple(names)
     )
 
 
-def _is_disturbed(file: RunFile) -> bool:
-    return disturbance.is_disturbed(file.record)
-
-
-def _disturbed_repeats(before: Runs, after: Runs, is_relative: bool) -> set[int]:
+def _disturbed_repeats(configuration: Configuration, is_relative: bool) -> set[int]:
     """Return the repeat numbers of the pairs that do not count."""
-    files = [*before.files, *after.files]
-    if is_relative:
-        files += [*before.baseline, *after.baseline]
-    disturbed = {repeat(file.name) for file in good(files) if _is_disturbed(file)}
-    before_repeats = {repeat(file.name) for file in good(before.files)}
-    after_repeats = {repeat(file.name) for file in good(after.files)}
-    pairs = sorted(before_repeats & after_repeats)
-    counted = disturbance.select_quiet(pairs, disturbed.__contains__)
-    return set(pairs).difference(counted)
-
-
-def _without_repeats(side: Runs, left_out: Collection[int]) -> Runs:
-    def kept(files: Sequence[RunFile]) -> tuple[RunFile, ...]:
-        return tuple([file for file in files if repeat(file.name) not in left_out])
-
-    return dataclasses.replace(
-        side, files=kept(side.files), baseline=kept(side.baseline)
+    good = [side.good for side in configuration.sides]
+    runs = [run for side in good for run in side]
+    for side in configuration.sides if is_relative else ():
+        runs += side.one_device.good if side.one_device else ()
+    disturbed = set(map(configuration.repeat, filter(disturbance.is_disturbed, runs)))
+    before, after = (set(map(configuration.repeat, side)) for side in good)
+    pairs = sorted(before & after)
+    return set(pairs).difference(
+        disturbance.select_quiet(pairs, disturbed.__contains__)
     )
 
 
-def _without_disturbed_runs(side: Runs) -> Runs:
-    def kept(files: Sequence[RunFile]) -> tuple[RunFile, ...]:
-        measured = good(files)
-        counted = disturbance.select_quiet(measured, _is_disturbed)
-        gone = {id(file) for file in measured} - {id(file) for file in counted}
-        return tuple([file for file in files if id(file) not in gone])
-
-    return dataclasses.replace(
-        side, files=kept(side.files), baseline=kept(side.baseline)
-    )
+def _without(row: Row, gone: Collection[int]) -> Row:
+    """Return the row, and its baseline, without some runs, by their identity."""
+    if not gone:
+        return row
+    kept = tuple([run for run in row.records if id(run) not in gone])
+    base = row.one_device and _without(row.one_device, gone)
+    if base and not base.records:
+        base = None
+    return dataclasses.replace(row, records=kept, one_device=base)
 
 
 def two_sittings(before: ComparedRuns, after: ComparedRuns) -> bool:
     """Whether all good runs of one side started before those of the other; False where the records do not tell."""
     starts = [
-        [file.record.environment.started for file in good(side.runs)]
-        for side in (before, after)
+        [run.environment.started or "" for run in side.good] for side in (before, after)
     ]
-    known = [[start for start in side if start] for side in starts]
-    if known != starts or not all(known):
+    if not all(starts) or "" in starts[0] + starts[1]:
         return False
-    return max(known[0]) < min(known[1]) or max(known[1]) < min(known[0])
+    return max(starts[0]) < min(starts[1]) or max(starts[1]) < min(starts[0])
 
 
-def on_both_sides(before: Runs, after: Runs) -> int:
-    """Runs of one side that are copies of the other's: no two processes take the same times to the last digit."""
-    before_s, after_s = (
-        {_own_seconds(file.record) for file in good(side.files)}
-        for side in (before, after)
-    )
-    return sum(len(set(seconds)) > 1 for seconds in before_s & after_s)
+def count_shared_runs(before: Row, after: Row) -> int:
+    """Return the number of runs that are on both sides.
+
+    Equal step times mean the same process.
+    """
+    seconds = [set(map(_own_seconds, row.good)) for row in (before, after)]
+    return sum(len(set(times)) > 1 for times in seconds[0] & seconds[1])
 
 
 def _own_seconds(run: RunRecord) -> tuple[float, ...]:
     """Of the measured batches; of a run that was read from a log, which prints few digits, those of its process."""
     if run.log_format is None:
         return run.batches.seconds[run.batches.warmup :]
-    return (
-        (run.throughput.items_per_second, run.phases.total)
-        if run.throughput and run.phases.total
-        else ()
-    )
+    if run.throughput and run.phases.total:
+        return run.throughput.items_per_second, run.phases.total
+    return ()
 
 
-def repeat(name: str) -> int:
-    """Which repeat a file is by its name: NAME.json is the first, NAME.r2.json the second."""
-    number = REPEAT.search(name)
-    return int(number[1]) if number else 1
+def labels_of(keys: Sequence[Key], changed: Collection[str] = ()) -> list[str]:
+    """Return a name for each key: encoder, update mode, devices, and what else differs.
 
-
-def _by_key(files: Sequence[RunFile]) -> dict[Key, list[RunFile]]:
-    keys: dict[
-        tuple[int, str], Key
-    ] = {}  # by identity: records of the same configuration share the object
-    groups: dict[Key, list[RunFile]] = {}
-    for file in files:
-        known = (id(file.record.config), file.record.unit)
-        if known not in keys:
-            keys[known] = key_of(file.record)
-        groups.setdefault(keys[known], []).append(file)
-    return groups
-
-
-def _apart(
-    sides: Sequence[Mapping[Key, Sequence[RunFile]]], changed: set[str]
-) -> list[dict[Key, list[RunFile]]]:
-    """The runs by their options, and by the facts that tell runs of the same options apart on any side."""
-    works: dict[
-        Key, list[list[tuple[Key, RunFile]]]
-    ] = {}  # of each side: runs on any number of devices
-    for number, side in enumerate(sides):
-        for key, files in side.items():
-            work = works.setdefault(
-                rows.without(key, {*changed, *scale.AXES}), [[] for _ in sides]
-            )
-            work[number] += [(key, file) for file in files]
-    parted: list[dict[Key, list[RunFile]]] = [{} for _ in sides]
-    for work in works.values():
-        args = [
-            ([file.record for _, file in pairs], [key for key, _ in pairs])
-            for pairs in work
-        ]
-        names = {
-            what
-            for runs, keys in args
-            for facts in separation.separating_facts(runs, keys)
-            for what, _ in facts
-        }
-        for groups, pairs, (runs, keys) in zip(parted, work, args):
-            facts_of_runs = (
-                separation.separating_facts(runs, keys, names)
-                if names
-                else [()] * len(runs)
-            )
-            for (key, file), facts in zip(pairs, facts_of_runs):
-                groups.setdefault(key + facts, []).append(file)
-    return parted
-
-
-def _with_baselines(side: Mapping[Key, Sequence[RunFile]]) -> dict[Key, Runs]:
-    """The runs of one side beside those on one device, with the scatter that a report's rows have."""
-    ones: dict[Key, list[tuple[Key, Key]]] = {}
-    for key in side:
-        options, facts = _parted(key)
-        ones.setdefault(options, []).append((facts, key))
-    scatters = rows.scatters_of(
-        [rows.Row(tuple(file.record for file in side[key]), key) for key in side]
-    )
-    runs = {}
-    for key, files in side.items():
-        options, facts = _parted(key)
-        on_one = tuple(
-            (name, "1" if name in scale.AXES else value) for name, value in options
-        )
-        base = separation.on_one_device(facts, ones.get(on_one, [])) or ()
-        runs[key] = Runs(
-            tuple(files),
-            tuple(side.get(base, ())),
-            scatters.get(key),
-            scatters.get(base),
-        )
-    return runs
-
-
-def _parted(key: Key) -> tuple[Key, Key]:
-    """Options and facts."""
-    facts = tuple(item for item in key if item[0] in separation.NAMED)
-    return key[: len(key) - len(facts)], facts
-
-
-def key_of(run: RunRecord) -> Key:
-    return ((rows.UNIT, repr(run.unit)), *rows.work_key(rows.known_config(run)))
-
-
-def _changed(before: Mapping[Key, Any], after: Mapping[Key, Any]) -> set[str]:
-    sides = [[dict(key) for key in side] for side in (before, after)]
-    names = {name for side in sides for options in side for name in options}
-    values = {
-        name: [{options.get(name, ABSENT) for options in side} for side in sides]
-        for name in names
-    }
-    return {
-        name
-        for name, (a, b) in values.items()
-        if len(a) == 1 and len(b) == 1 and a != b
-    }
-
-
-def labels_of(keys: Sequence[Key]) -> list[str]:
-    """A name for each: encoder, update mode, devices and workers, and whatever else tells them apart."""
-    # "None" stands where an option is not read, and has no value of its own.
-    read = [{name: value for name, value in key if value != "None"} for key in keys]
-    left_out = (*NAMED, *scale.AXES, TRAINER, rows.UNIT, "decoder_type")
-    names = dict.fromkeys(
-        name for key in keys for name, _ in key if name not in left_out
-    )
-    varied = distinguishing(names, read)
-    if any(
-        dict(key).get("decoder_type") != dict(key).get("encoder_type") for key in keys
-    ):
-        varied += distinguishing(["decoder_type"], [dict(key) for key in keys])
+    Args:
+      keys: The keys.
+      changed: Options that the keys do not contain.
+    """
+    ours = {name: v for name, v in DEFAULTS.items() if name not in changed}
+    theirs = {name: v for name, v in ours.items() if name not in ASSUMED}
+    settings = [
+        {**(theirs if TRAINER in options else ours), **options}
+        for options in map(dict, keys)
+    ]
+    for options in settings:
+        if options.get("global_batch_size"):
+            options.pop("batch_size", None)
+    values = [
+        {name: v for name, v in options.items() if v not in (None, UNKNOWN)}
+        for options in settings
+    ]
+    names = {name for options in settings for name in options}
+    facts = [name for name in separation.NAMED if name in names]
+    left_out = {*NAMED, *scale.AXES, TRAINER, UNIT, DECODER, *facts}
+    varied = distinguishing([*sorted(names - left_out), *facts], values)
+    if any(s.get(DECODER) != s.get("encoder_type") for s in settings):
+        varied += distinguishing([DECODER], settings)
     labels = []
-    for key in keys:
-        options = dict(key)
-        plain = {name: value.strip("'") for name, value in options.items()}
-        words = [
-            name for name in [network(plain)] if name != "None"
-        ]  # a changed model is no part of a key
-        words += [plain["variable_update"]] if plain.get("variable_update") else []
-        words += _places(options)
-        shown = without_network(varied, plain) if words else varied
+    for options in values:
+        mode = options.get("variable_update")
+        words = [word for word in (network(options), mode, *_places(options)) if word]
         words += [
-            f"{n}={plain[n]}"
-            for n in shown
-            if n in options and not _is_unread(n, options)
+            f"{name}={options[name]}"
+            for name in (without_network(varied, options) if words else varied)
+            if name in options and not _is_unread(name, options)
         ]
         labels.append(", ".join(words))
-    return told_apart(labels, [dict(key).get(rows.UNIT, "").strip("'") for key in keys])
+    return told_apart(labels, [str(options.get(UNIT, "")) for options in values])
 
 
-def _places(options: Mapping[str, str]) -> list[str]:
-    """How many devices and workers, as far as the key says: what was changed is not in it."""
-    workers, devices = (
-        int(options[name]) if name in options else None
-        for name in ("num_workers", "num_devices")
-    )
-    if devices is not None:
-        return [scale.in_words(workers or 1, devices)]
-    return [f"{workers} workers"] if workers and workers > 1 else []
+def _places(options: Mapping[str, Any]) -> list[str]:
+    """How many devices and workers, as far as they are known."""
+    workers = options.get("num_workers", 1)
+    devices = options.get("num_devices")
+    if devices:
+        return [scale.in_words(workers, devices)]
+    return [f"{workers} workers"] if workers > 1 else []
 
 
-def _is_unread(name: str, options: Mapping[str, str]) -> bool:
+def _is_unread(name: str, options: Mapping[str, Any]) -> bool:
     """True if an option that only some modes read has its default, which it also has where it is not read."""
-    if name not in CONDITIONS:
+    if name not in CONDITIONS or options[name] != DEFAULTS[name]:
         return False
-    workload = options.get("model", repr(configs.OPTIONS["model"].default)).strip("'")
-    is_default = options[name] == repr(configs.OPTIONS[name].default)
-    return is_default and workload not in _WORKLOADS_OF.get(name, ())
+    workload = options.get("model", DEFAULTS["model"])
+    return workload not in _WORKLOADS_OF.get(name, ())

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from rnn_scaling.analysis import confidence, significance
-from rnn_scaling.analysis.comparison import matching
 from rnn_scaling.analysis.comparison.matching import Configuration
 from rnn_scaling.analysis.confidence import Interval, Scatter
 from rnn_scaling.analysis.metrics import BATCHES_NEEDED, step_times
@@ -58,21 +57,17 @@ def of_configuration(
       paired: compare pairs of runs with the same repeat number.
       drifting: the sides were measured one after the other, as `confidence.drifting_scatter` allows for.
     """
-    sides = [matching.good(side.files) for side in configuration.sides]
+    sides = [list(side.good) for side in configuration.sides]
     if paired:
-        numbered = [
-            {matching.repeat(file.name): file for file in side} for side in sides
-        ]
+        numbered = [{configuration.repeat(run): run for run in side} for side in sides]
         both = sorted(numbered[0].keys() & numbered[1].keys())
         sides = [[side[number] for number in both] for side in numbered]
     elif drifting:
         sides = [
-            sorted(side, key=lambda file: file.record.environment.started or "")
+            sorted(side, key=lambda run: run.environment.started or "")
             for side in sides
         ]
-    seconds = [
-        [np.asarray(step_times(file.record), float) for file in side] for side in sides
-    ]
+    seconds = [[np.asarray(step_times(run), float) for run in side] for side in sides]
     return changes(seconds, paired, drifting)
 
 

@@ -12,43 +12,56 @@ from collections.abc import Iterable, Sequence
 
 from rnn_scaling.analysis import confidence, significance
 from rnn_scaling.analysis.comparison import matching
-from rnn_scaling.analysis.comparison.matching import Configuration, Runs
+from rnn_scaling.analysis.comparison.matching import Configuration
 from rnn_scaling.analysis.comparison.step_times import StepTimeChange
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.analysis.rows import Row, process_rates
-from rnn_scaling.analysis.significance import Comparison
+from rnn_scaling.analysis.significance import Comparison, Gate, Verdict
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.parts import RunError
+from rnn_scaling.records.record import RunRecord
 
 ALPHA = 1 - confidence.LEVEL
 MOST_RUNS = 1000
-TOO_FEW = "fewer than 2 runs per side"
-ASSUMED_SPREADS = (
-    0.01,
-    0.03,
-)  # of rates between processes, where one run says nothing about it
+MOST_LETTERS = 120  # of an error in a note
+TOO_FEW = "too-few-runs"  # kind of a reason
+# Relative spread of rates between processes that is assumed if one run cannot show it.
+ASSUMED_SPREADS = (0.01, 0.03)
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
+    """What is known of one configuration.
+
+    Attributes:
+      label: Its name.
+      runs: Good runs that were used, before and after.
+      before: The metric before, with the interval that a report of its side gives; None
+        if it is unknown.
+      after: The metric after, in the same way.
+      comparison: The test; None if there is none.
+      p_adjusted: p-value after Holm's correction over all configurations.
+      verdict: Whether it changed.
+      gate: Whether it passes.
+      reason: Why it cannot be judged; None if it can.
+      notes: What else must be known about its runs.
+      disturbed: Names of the disturbed runs, before and after, that do not count.
+      step_times: Changes by percentile; empty if a run has none.
+    """
+
     label: str
-    runs: tuple[int, int]  # good runs that were used, before and after
-    # The metric with the interval that a report of its side gives, None where it cannot be known.
+    runs: tuple[int, ...]
     before: Interval | None = None
     after: Interval | None = None
     comparison: Comparison | None = None
-    p_adjusted: float | None = (
-        None  # p-value after Holm's correction over all configurations
-    )
-    verdict: str = "cannot judge"  # or "faster", "slower", "no difference seen"
-    gate: str = "cannot judge"  # or "ok", "regression"
-    reason: str = ""  # why it cannot be judged; empty otherwise
-    notes: tuple[str, ...] = ()  # what else is to be known about its runs
-    # Names of the disturbed runs, before and after, that do not count.
-    disturbed: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    step_times: tuple[
-        StepTimeChange, ...
-    ] = ()  # by percentile; empty if a run has none
+    p_adjusted: float | None = None
+    verdict: Verdict = Verdict.UNJUDGED
+    gate: Gate = Gate.UNJUDGED
+    reason: Statement | None = None
+    notes: tuple[Statement, ...] = ()
+    disturbed: tuple[tuple[str, ...], ...] = ((), ())
+    step_times: tuple[StepTimeChange, ...] = ()
 
 
 def measure(
@@ -58,79 +71,72 @@ def measure(
     two_sittings: bool = False,
 ) -> Result:
     """Compares one configuration, by itself: `conclude` judges them together."""
-    before, after = configuration.before, configuration.after
-    counts = tuple(
-        len(matching.good(side.files)) if side else 0 for side in (before, after)
-    )
+    before = configuration.before
+    after = configuration.after
+    counts = [len(side.good) if side else 0 for side in (before, after)]
     result = Result(
         configuration.label,
-        (counts[0], counts[1]),
-        notes=_not_ok(configuration),
+        tuple(counts),
+        notes=tuple(_bad_runs(configuration)),
         disturbed=configuration.disturbed,
     )
-    why = _not_good(before, "before", metric) or _not_good(after, "after", metric)
-    if before is None or after is None or why:
-        return dataclasses.replace(result, reason=why)
-    rows = (_row(before, two_sittings), _row(after, two_sittings))
-    if same := matching.on_both_sides(before, after):
-        return dataclasses.replace(
-            result, reason=f"the same runs on both sides ({same})"
-        )
-    if rows[0].unit != rows[1].unit:
-        return dataclasses.replace(
-            result, reason=f"before counts {rows[0].unit}, after counts {rows[1].unit}"
-        )
+    reason = _unusable(before, "before", metric) or _unusable(after, "after", metric)
+    if before is None or after is None or reason:
+        return dataclasses.replace(result, reason=reason)
+    if shared := matching.count_shared_runs(before, after):
+        return _because(result, "shared-runs", runs=shared)
+    if before.unit != after.unit:
+        return _because(result, "other-units", before=before.unit, after=after.unit)
     if paired:
-        return _in_pairs(result, (before, after), metric)
-    shown = (_reported(before).metric(metric), _reported(after).metric(metric))
-    result = dataclasses.replace(result, before=shown[0], after=shown[1])
-    values = (rows[0].metric(metric), rows[1].metric(metric))
-    if values[0] is None or values[1] is None:
-        side = "before" if values[0] is None else "after"
-        return dataclasses.replace(
-            result, reason=f"the runs {side} have no {metric.title}"
-        )
-    comparison = significance.judged(confidence.ratio(values[1], values[0]))
-    why = TOO_FEW if comparison.verdict == "cannot judge" else ""
-    return dataclasses.replace(result, comparison=comparison, reason=why)
+        return _in_pairs(result, configuration, metric)
+    result = dataclasses.replace(
+        result, before=before.metric(metric), after=after.metric(metric)
+    )
+    tested = [_tested(row, two_sittings).metric(metric) for row in (before, after)]
+    if tested[0] is None or tested[1] is None:
+        side = "before" if tested[0] is None else "after"
+        return _because(result, "metric-unknown", side=side, metric=metric.title)
+    comparison = significance.judged(confidence.ratio(tested[1], tested[0]))
+    result = dataclasses.replace(result, comparison=comparison)
+    unjudged = comparison.verdict is Verdict.UNJUDGED
+    return _because(result, TOO_FEW) if unjudged else result
 
 
-def _not_good(side: Runs | None, when: str, metric: Metric) -> str:
-    """Why a side by itself says nothing; empty if it does."""
+def _because(result: Result, kind: str, **values: object) -> Result:
+    return dataclasses.replace(result, reason=Statement(kind, values=values))
+
+
+def _unusable(side: Row | None, when: str, metric: Metric) -> Statement | None:
+    """Return why a side by itself says nothing; None if it does."""
+    values: dict[str, object] = {"side": when, "metric": metric.title}
     if side is None:
-        return f"no run {when}"
-    if not matching.good(side.files):
-        if len(side.files) > 1:
-            return f"none of {len(side.files)} runs is good {when}"
-        status = side.files[0].record.status
-        return f"the only run {when} {'measured nothing' if status == 'ok' else status}"
-    if metric.ideal is not None and not matching.good(side.baseline):
-        return f"no good run on one device {when}, which {metric.title} is relative to"
-    return ""
+        return Statement("no-run", values=values)
+    if side.good and (metric.ideal is None or side.baseline):
+        return None
+    if side.good:
+        return Statement("no-run-on-one-device", values=values)
+    if len(side.records) > 1:
+        return Statement("no-good-run", values={**values, "runs": len(side.records)})
+    status = side.records[0].status
+    kind = "only-run-unmeasured" if status == "ok" else "only-run-failed"
+    return Statement(kind, values={**values, "status": status})
 
 
-def _row(side: Runs, drifting: bool = False) -> Row:
-    """What is tested: by the scatter of its own runs alone, as the error rates of the test assume."""
-    baseline = _row(Runs(side.baseline), drifting) if side.baseline else None
-    records = sorted(
-        (file.record for file in side.files),
-        key=lambda record: record.environment.started or "",
-    )
-    row = Row(tuple(records), (), baseline)
+def _tested(row: Row, drifting: bool = False) -> Row:
+    """Return the row with only the scatter of its own runs.
+
+    The error rates of the test assume that.
+    """
+    base = row.one_device and _tested(row.one_device, drifting)
+    scatter = None
     if drifting and row.good:
-        return dataclasses.replace(
-            row, scatter=confidence.drifting_scatter(process_rates(row.counted))
-        )
-    return row
+        runs = sorted(row.counted, key=_started)
+        scatter = confidence.drifting_scatter(process_rates(runs))
+    return dataclasses.replace(row, one_device=base, scatter=scatter)
 
 
-def _reported(side: Runs) -> Row:
-    """What is shown: the row that a report has of these runs, with the scatter that it shares with others there."""
-    row = _row(side)
-    baseline = row.one_device and dataclasses.replace(
-        row.one_device, scatter=side.baseline_scatter
-    )
-    return dataclasses.replace(row, one_device=baseline, scatter=side.scatter)
+def _started(run: RunRecord) -> str:
+    return run.environment.started or ""
 
 
 def conclude(results: Sequence[Result], max_regression: float) -> list[Result]:
@@ -138,7 +144,7 @@ def conclude(results: Sequence[Result], max_regression: float) -> list[Result]:
     p_values = {
         i: r.comparison.p_value
         for i, r in enumerate(results)
-        if not r.reason and r.comparison
+        if r.reason is None and r.comparison
     }
     tested = {i: p_value for i, p_value in p_values.items() if p_value is not None}
     adjusted = dict(zip(tested, holm(list(tested.values()))))
@@ -224,101 +230,100 @@ def _conclude(
     comparison = result.comparison
     if p_adjusted is None or comparison is None:
         return result
-    real, gate = p_adjusted < ALPHA, significance.gate(comparison, max_regression)
-    verdict = (
-        ("faster" if comparison.ratio.value > 1 else "slower")
-        if real
-        else "no difference seen"
-    )
-    reason = ""
-    if gate == "regression" and not real:
-        gate = "cannot judge"
-    if gate == "cannot judge":
+    is_real = p_adjusted < ALPHA
+    verdict = Verdict.of(comparison.ratio) if is_real else Verdict.SAME
+    gate = significance.gate(comparison, max_regression)
+    if gate is Gate.REGRESSION and not is_real:
+        gate = Gate.UNJUDGED
+    reason = None
+    if gate is Gate.UNJUDGED:
         needed = runs_needed(comparison, max_regression)
-        reason = (
-            f"a slow-down of {100 * max_regression:g} % is neither shown nor excluded"
-        )
-        if needed and needed > min(result.runs):
-            reason += f"; about {needed} runs per side would show it or exclude it"
+        is_told = needed is not None and needed > min(result.runs)
+        kind = "undecided-runs-needed" if is_told else "undecided"
+        values = {"limit": 100 * max_regression, "needed": needed}
+        reason = Statement(kind, values=values)
     return dataclasses.replace(
         result, p_adjusted=p_adjusted, verdict=verdict, gate=gate, reason=reason
     )
 
 
-def _in_pairs(result: Result, sides: tuple[Runs, Runs], metric: Metric) -> Result:
+def _in_pairs(result: Result, configuration: Configuration, metric: Metric) -> Result:
     """Runs with the same repeat number, which ran next to each other."""
-    numbered = [_by_repeat(side, metric) for side in sides]
-    twice = [
-        n
-        for values_of in numbered
-        for n, values in values_of.items()
-        if len(values) > 1
-    ]
+    numbered = [_by_repeat(configuration, side, metric) for side in configuration.sides]
+    twice = [n for side in numbered for n, values in side.items() if len(values) > 1]
     if twice:
-        why = f"several files are repeat {min(twice)}, so the pairs are ambiguous"
-        return dataclasses.replace(result, runs=(0, 0), reason=why)
+        result = dataclasses.replace(result, runs=(0, 0))
+        return _because(result, "ambiguous-pairs", repeat=min(twice))
     both = sorted(numbered[0].keys() & numbered[1].keys())
-    notes = result.notes
     if alone := sum(map(len, numbered)) - 2 * len(both):
-        notes = (
-            *notes,
-            f"{alone} runs without a good partner of the same repeat number are left out",
-        )
-    result = dataclasses.replace(result, runs=(len(both), len(both)), notes=notes)
+        note = Statement("runs-without-partner", values={"runs": alone})
+        result = dataclasses.replace(result, notes=(*result.notes, note))
+    result = dataclasses.replace(result, runs=(len(both), len(both)))
     if not both:
-        return dataclasses.replace(result, reason="no pair of good runs")
-    before, after = ([values_of[n][0] for n in both] for values_of in numbered)
-    used = [
-        tuple(file for file in side.files if matching.repeat(file.name) in both)
-        for side in sides
-    ]
-    means = [
-        _reported(dataclasses.replace(side, files=files)).metric(metric)
-        for side, files in zip(sides, used)
-    ]
+        return _because(result, "no-pair")
+    before, after = ([side[n][0] for n in both] for side in numbered)
+    means = []
+    for side in configuration.sides:
+        used = [run for run in side.records if configuration.repeat(run) in both]
+        row = dataclasses.replace(side, records=tuple(used))
+        means.append(row.metric(metric))
+    result = dataclasses.replace(result, before=means[0], after=means[1])
     if len(both) > 1:
-        digits = sum(max(value.rounding for value in side) for side in (before, after))
-        ratio = confidence.paired_ratio(
-            [rate.value for rate in before], [rate.value for rate in after]
-        )
-        ratio, reason = ratio.printed(digits), ""
+        digits = [max(value.rounding for value in side) for side in (before, after)]
+        rates = [[value.value for value in side] for side in (before, after)]
+        ratio = confidence.paired_ratio(*rates).printed(sum(digits))
     else:
-        ratio, reason = confidence.ratio(after[0], before[0]), TOO_FEW
+        ratio = confidence.ratio(after[0], before[0])
+        result = _because(result, TOO_FEW)
     judged = significance.judged(ratio, paired=True)
-    return dataclasses.replace(
-        result, before=means[0], after=means[1], comparison=judged, reason=reason
-    )
+    return dataclasses.replace(result, comparison=judged)
 
 
-def _by_repeat(side: Runs, metric: Metric) -> dict[int, list[Interval]]:
+def _by_repeat(
+    configuration: Configuration, side: Row, metric: Metric
+) -> dict[int, list[Interval]]:
     """The metric of each repeat; a speedup is relative to the run on one device of the same repeat."""
+    base = side.one_device
     values: dict[int, list[Interval]] = collections.defaultdict(list)
-    for file in matching.good(side.files):
-        number = matching.repeat(file.name)
-        ones = [
-            (run,)
-            for run in matching.good(side.baseline)
-            if matching.repeat(run.name) == number
-        ]
-        for baseline in ones if metric.ideal else [()]:
-            value = _row(Runs((file,), baseline)).metric(metric)
-            if value is not None:
+    for run in side.good:
+        number = configuration.repeat(run)
+        bases: list[Row | None] = [None]
+        if metric.ideal and base:
+            bases = [
+                _of_run(base, one)
+                for one in base.good
+                if configuration.repeat(one) == number
+            ]
+        for one_device in bases:
+            row = dataclasses.replace(_of_run(side, run), one_device=one_device)
+            if (value := row.metric(metric)) is not None:
                 values[number].append(value)
     return values
 
 
-def _not_ok(configuration: Configuration) -> tuple[str, ...]:
-    notes = []
+def _of_run(row: Row, run: RunRecord) -> Row:
+    return dataclasses.replace(row, records=(run,), scatter=None)
+
+
+def _bad_runs(configuration: Configuration) -> Iterable[Statement]:
     for side, when in (
         (configuration.before, "before"),
         (configuration.after, "after"),
     ):
-        files = side.files if side else ()
-        bad = [file for file in files if not matching.good([file])]
-        if bad:
-            error = bad[0].record.error or RunError(type=bad[0].record.status)
-            why = f"{error.type}: {' '.join(error.message.split())[:120]}".rstrip(": ")
-            notes.append(
-                f"{len(bad)} of {len(files)} runs {when} {bad[0].record.status} ({bad[0].name}: {why})"
-            )
-    return tuple(notes)
+        if side is None:
+            continue
+        good = {id(run) for run in side.good}
+        bad = [run for run in side.records if id(run) not in good]
+        if not bad:
+            continue
+        error = bad[0].error or RunError(type=bad[0].status)
+        message = " ".join(error.message.split())[:MOST_LETTERS]
+        values = {
+            "bad": len(bad),
+            "runs": len(side.records),
+            "side": when,
+            "status": bad[0].status,
+            "file": configuration.names[id(bad[0])],
+            "why": f"{error.type}: {message}".rstrip(": "),
+        }
+        yield Statement("bad-runs", values=values)

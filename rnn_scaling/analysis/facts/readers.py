@@ -135,7 +135,7 @@ def turbo(record: RunRecord) -> str | None:
 def oversubscribed(record: RunRecord) -> str | None:
     return (
         "of CPU devices alone"
-        if record.config.get("device") == "gpu"
+        if record.options["device"] == "gpu"
         else resolved("oversubscribed")(record)
     )
 
@@ -185,7 +185,7 @@ def held_down(among: int, record: RunRecord) -> str | None:
 
 def gpu_topology(record: RunRecord) -> str | None:
     """The rows of the matrix of `nvidia-smi topo -m`, where several devices exchange."""
-    if record.config.get("num_devices") == 1 and record.workers is None:
+    if record.options["num_devices"] == 1 and record.workers is None:
         return "one device"
     if record.environment.topology is None:
         return None

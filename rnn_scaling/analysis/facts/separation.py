@@ -10,54 +10,42 @@ from typing import TypeVar
 from rnn_scaling.analysis.facts.readers import variable
 from rnn_scaling.analysis.facts.table import CAUTION, FACTS, INCOMPARABLE, Fact
 from rnn_scaling.analysis.grouping import grouped
+from rnn_scaling.analysis.keys import Key, without
 from rnn_scaling.config import scale
 from rnn_scaling.records.record import RunRecord
 
 UNKNOWN = "unknown"
 MOST_SHOWN = 100  # letters of a value in a title
 Facts = tuple[tuple[str, str], ...]  # (name of a fact, its value)
-Key = tuple[tuple[str, str], ...]
 T = TypeVar("T")
 
-# Variables by the start of their names: what they do, and how grave a difference is.
-DETERMINISTIC = "deterministic kernels are slower, some by several times"
+# Variables by the start of their names: how grave a difference is.
 VARIABLES = {
-    "TF_ENABLE_ONEDNN_OPTS": (
-        "with oneDNN's kernels a CPU gave 1.2 to 1.8 times the items/s",
+    **dict.fromkeys(
+        (
+            "TF_ENABLE_ONEDNN_OPTS",
+            "XLA_FLAGS",
+            "TF_XLA_FLAGS",
+            "NVIDIA_TF32_OVERRIDE",
+            "TF_DETERMINISTIC_OPS",
+            "TF_CUDNN_DETERMINISTIC",
+            "CUDA_LAUNCH_BLOCKING",
+        ),
         INCOMPARABLE,
     ),
-    "XLA_FLAGS": (
-        "changes what XLA compiles; some settings trade speed for exact results",
-        INCOMPARABLE,
-    ),
-    "TF_XLA_FLAGS": (
-        "compiles parts of the step with XLA: items/s move by tens of percent",
-        INCOMPARABLE,
-    ),
-    "NVIDIA_TF32_OVERRIDE": (
-        "without TF32 matrix products on GPUs run at a fraction of the speed",
-        INCOMPARABLE,
-    ),
-    "TF_DETERMINISTIC_OPS": (DETERMINISTIC, INCOMPARABLE),
-    "TF_CUDNN_DETERMINISTIC": (DETERMINISTIC, INCOMPARABLE),
-    "CUDA_LAUNCH_BLOCKING": (
-        "waits after every kernel: slow by several times on small steps",
-        INCOMPARABLE,
-    ),
-    "CUDA_VISIBLE_DEVICES": (
-        "other cards, or another order: the exchange costs more or less",
+    **dict.fromkeys(
+        (
+            "CUDA_VISIBLE_DEVICES",
+            "OMP_",
+            "KMP_",
+            "MALLOC_",
+            "GLIBC_TUNABLES",
+            "LD_PRELOAD",
+            "NCCL_",
+            "",
+        ),
         CAUTION,
     ),
-    "OMP_": ("thread pools besides TensorFlow's take cores from the devices", CAUTION),
-    "KMP_": ("thread pools besides TensorFlow's take cores from the devices", CAUTION),
-    "MALLOC_": (
-        "memory that goes back to the system costs up to tens of percent on CPUs",
-        CAUTION,
-    ),
-    "GLIBC_TUNABLES": ("the allocator and huge pages: some percent on CPUs", CAUTION),
-    "LD_PRELOAD": ("another allocator or a profiler in the process", CAUTION),
-    "NCCL_": ("rings, protocols and links of the exchange between GPUs", CAUTION),
-    "": ("may change kernels, threads or memory", CAUTION),
 }
 WITHOUT_EFFECT = {
     "TF_CPP_MIN_LOG_LEVEL",
@@ -66,75 +54,97 @@ WITHOUT_EFFECT = {
 
 
 def variable_fact(name: str) -> Fact:
-    effect, severity = next(
-        meaning for start, meaning in VARIABLES.items() if name.startswith(start)
-    )
-    return Fact(f"variable {name}", variable(name), effect, severity)
+    """Return the fact of an environment variable."""
+    start = next(start for start in VARIABLES if name.startswith(start))
+    effect = f"variable {start}".strip()
+    what = f"variable {name}"
+    return Fact(what, variable(name), VARIABLES[start], effect=effect)
 
 
 _FACTS = (*FACTS, *map(variable_fact, VARIABLES))
-# The facts in which runs on CPUs (False), or on GPUs (True), must agree.
+
+
+def _separates(fact: Fact, on_gpu: bool) -> bool:
+    """Return whether runs on GPUs, or on CPUs, must agree in a fact."""
+    if fact.gpu_only and not on_gpu:
+        return False
+    return fact.severity_on(on_gpu) == INCOMPARABLE
+
+
 SEPARATING = {
-    on_gpu: tuple(
-        fact
-        for fact in _FACTS
-        if fact.severity_on(on_gpu) == INCOMPARABLE and (on_gpu or not fact.gpu_only)
-    )
+    on_gpu: tuple([fact for fact in _FACTS if _separates(fact, on_gpu)])
     for on_gpu in (False, True)
 }
-NAMED = {fact.what: fact for fact in SEPARATING[True] + SEPARATING[False]}
+_ALL = {*SEPARATING[True], *SEPARATING[False]}
+NAMED = {fact.what: fact for fact in _FACTS if fact in _ALL}
+# Parts of a key in which runs of one work may differ.
+VARIED = {*NAMED, *scale.AXES}
 
 
 def separating_facts(
-    runs: Sequence[RunRecord], keys: Sequence[Key], also: Collection[str] = ()
-) -> list[Facts]:
-    """Of each run, the facts that tell it from other runs of the same options; nothing where all are repeats."""
-    works = grouped(
-        range(len(keys)),
-        (tuple(item for item in key if item[0] not in scale.AXES) for key in keys),
-    )
-    facts_of_runs: list[Facts] = [()] * len(runs)
-    for indices in works.values():
-        for fact in SEPARATING[runs[indices[0]].config.get("device") == "gpu"]:
-            groups = list(_settled(fact, indices, runs, keys))
-            # A failed run, which has no rate, makes no row of its own.
-            values = [
-                {value for index, value in group if runs[index].throughput}
-                for group in groups
-            ]
-            if fact.what in also or max(map(len, values)) > 1:
-                for index, value in (pair for group in groups for pair in group):
-                    facts_of_runs[index] += ((fact.what, value),)
-    return facts_of_runs
+    sides: Sequence[Sequence[RunRecord]],
+    keys: Sequence[Sequence[Key]],
+    changed: Collection[str] = (),
+) -> list[list[Facts]]:
+    """Return the facts that distinguish each run from others of the same options.
+
+    Args:
+      sides: Sets of runs that are compared, or one set. A fact that distinguishes runs
+        of one side is returned for the runs of all sides.
+      keys: The key of each run.
+      changed: Options in which the sides differ on purpose.
+    """
+    works: dict[Key, list[list[int]]] = {}
+    for number, side_keys in enumerate(keys):
+        for index, key in enumerate(side_keys):
+            work = without(key, {*changed, *scale.AXES})
+            members = works.setdefault(work, [[] for _ in sides])
+            members[number].append(index)
+    facts: list[list[Facts]] = [[()] * len(side) for side in sides]
+    for members in works.values():
+        for fact in _FACTS:
+            values = []
+            for number, indices in enumerate(members):
+                runs = sides[number]
+                if indices and _separates(
+                    fact, runs[indices[0]].options["device"] == "gpu"
+                ):
+                    for group in _settled(fact, indices, runs, keys[number]):
+                        values.append((number, group))
+            if any(_is_apart(group, sides[number]) for number, group in values):
+                for number, group in values:
+                    for index, value in group:
+                        facts[number][index] += ((fact.what, value),)
+    return facts
+
+
+def _is_apart(group: Sequence[tuple[int, str]], runs: Sequence[RunRecord]) -> bool:
+    """Return whether runs that must agree differ; a failed one makes no row of its own."""
+    return len({value for index, value in group if runs[index].throughput}) > 1
 
 
 def _settled(
     fact: Fact, indices: Sequence[int], runs: Sequence[RunRecord], keys: Sequence[Key]
 ) -> Iterator[list[tuple[int, str]]]:
-    """(index, value) of the runs that must agree: all of them, or those on the same number of devices.
+    """Yield (index, value) of runs that must agree.
 
-    A run that does not tell belongs to the only value that there is. Where there are several, and where the fact is
+    These are all runs, or those on the same number of devices. A run without the value
+    belongs to the only value that there is. If there are several, or if the fact is
     vital, it stands for itself, unless it measured nothing.
     """
-    for members in grouped(
-        indices, (keys[i] if fact.is_by_count else () for i in indices)
-    ).values():
-        values = {i: fact.read(runs[i]) for i in members}
-        known = list(
-            dict.fromkeys(str(value) for value in values.values() if value is not None)
-        ) or [UNKNOWN]
-        untold = known[0] if len(known) == 1 and not fact.vital else UNKNOWN
-        yield [
-            (
-                i,
-                str(value)
-                if value is not None
-                else untold
-                if runs[i].throughput
-                else known[0],
-            )
-            for i, value in values.items()
-        ]
+    same = [keys[i] if fact.is_by_count else () for i in indices]
+    for members in grouped(indices, same).values():
+        read = {i: fact.read(runs[i]) for i in members}
+        known = [str(value) for value in read.values() if value is not None]
+        distinct = list(dict.fromkeys(known)) or [UNKNOWN]
+        unknown = distinct[0] if len(distinct) == 1 and not fact.vital else UNKNOWN
+        settled = []
+        for i, value in read.items():
+            if value is not None:
+                settled.append((i, str(value)))
+            else:
+                settled.append((i, unknown if runs[i].throughput else distinct[0]))
+        yield settled
 
 
 def on_one_device(facts: Facts, candidates: Sequence[tuple[Facts, T]]) -> T | None:

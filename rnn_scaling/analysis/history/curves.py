@@ -21,19 +21,25 @@ from rnn_scaling.analysis.confidence import (
     shared_scatters,
 )
 from rnn_scaling.analysis.history.steps import Levels, levels
+from rnn_scaling.analysis.keys import key_of
 from rnn_scaling.analysis.metrics import RATE, common_unit
+from rnn_scaling.analysis.statements import Statement, Word
 from rnn_scaling.analysis.student import t_cdf
 from rnn_scaling.records.history import Configuration, Entry
-from rnn_scaling.records.record import RunRecord
+from rnn_scaling.records.options import Options
 from rnn_scaling.system.machine import commits
 
-UNKNOWN, SAME, ONE, SEVERAL = (
-    "unknown",
-    "same",
-    "one",
-    "several",
-)  # number of commits in a step's range
-TOO_FEW = "fewer than 3 entries"
+
+class Range(Word):
+    """How many commits a step may be caused by."""
+
+    UNKNOWN = "unknown"
+    SAME = "same"
+    ONE = "one"
+    SEVERAL = "several"
+
+
+UNKNOWN, SAME, ONE, SEVERAL = Range
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,11 +77,13 @@ class Step:
     ]  # package -> (before, after), if they differ
 
     @property
-    def range(self) -> str:
-        """The number of commits in its range: SAME (both entries have one commit), ONE, SEVERAL or UNKNOWN."""
+    def range(self) -> Range:
+        """The number of commits in its range; SAME if both entries have one commit."""
         if self.before.source[:2] == self.after.source[:2] and self.before.commit:
             return SAME
-        return UNKNOWN if not self.commits else ONE if self.commits == 1 else SEVERAL
+        if not self.commits:
+            return UNKNOWN
+        return ONE if self.commits == 1 else SEVERAL
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -147,11 +155,12 @@ def timeline(entries: Sequence[Entry]) -> Timeline:
     groups: dict[tuple, list[tuple[int, Configuration]]] = {}
     for place, entry in enumerate(in_order):
         for configuration in entry.configurations:
-            record = RunRecord(
-                "ok", None, dict(configuration.options), unit=configuration.unit
-            )
+            options = Options(configuration.options)
             key, host = (
-                (matching.key_of(record), tuple(sorted(configuration.facts.items()))),
+                (
+                    key_of(options, configuration.unit),
+                    tuple(sorted(configuration.facts.items())),
+                ),
                 entry.machine,
             )
             groups.setdefault(
@@ -279,12 +288,19 @@ def _measure(curve: Curve) -> Result:
     sizes = [len(point.configuration.rates) for point in curve.points]
     runs = (sum(sizes[slice(*before)]), sum(sizes[slice(*after)]))
     if len(curve.points) < 3:
-        return Result(curve.title, runs, after=curve.points[-1].rate, reason=TOO_FEW)
+        return Result(
+            curve.title,
+            runs,
+            after=curve.points[-1].rate,
+            reason=Statement("too-few-entries"),
+        )
     change = levels.change(before, after, stop)
     error, ratio = change.relative_error or 1.0, change.value
     p_value = 2 * (1 - t_cdf(abs(math.log(ratio)) / error, change.degrees))
     detectable = -math.expm1(-significance.detectable_effect(error, change.degrees))
-    comparison = significance.Comparison(change, p_value, detectable, False, "")
+    comparison = significance.Comparison(
+        change, p_value, detectable, False, significance.Verdict.UNJUDGED
+    )
     return Result(
         curve.title,
         runs,

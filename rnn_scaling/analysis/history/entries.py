@@ -4,13 +4,14 @@ import datetime
 from collections.abc import Mapping, Sequence
 
 from rnn_scaling.analysis.comparison.compared_metrics import CHOICES
+from rnn_scaling.analysis.keys import UNIT
 from rnn_scaling.analysis.machines import by_machine, machine
 from rnn_scaling.analysis.metrics import METRICS, Measured
-from rnn_scaling.analysis.rows import UNIT, Row, process_rates, with_baselines
-from rnn_scaling.config.naming import TRAINER
+from rnn_scaling.analysis.rows import Row, process_rates, with_baselines
 from rnn_scaling.records import environment, history
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.history import HASH, Configuration, Entry
+from rnn_scaling.records.options import UNKNOWN
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system import entry
 from rnn_scaling.system.machine import commits
@@ -67,7 +68,7 @@ def _by_source(
 
 def _recorded(run: RunRecord) -> environment.Commit | None:
     """Return the commit of the program that ran; None if its record has none."""
-    if TRAINER in run.config:
+    if not run.options.is_ours:
         return run.environment.program_commit
     return run.environment.commit
 
@@ -126,9 +127,10 @@ def _commit(
 
 def _configuration(row: Row) -> Configuration:
     facts = dict(row.facts)
-    names = [name for name, _ in row.key if name != UNIT and name not in facts]
     options = {
-        name: row.known[name] for name in names if row.known.get(name) is not None
+        name: value
+        for name, value in row.key
+        if name not in (UNIT, *facts) and value not in (None, UNKNOWN)
     }
     metrics = {}
     for metric in METRICS.values():

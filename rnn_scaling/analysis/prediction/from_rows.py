@@ -18,7 +18,7 @@ from rnn_scaling.analysis.prediction.curves import (
     MeasuredPoint,
     Prediction,
 )
-from rnn_scaling.analysis.rows import Row, measured_batches, row_key
+from rnn_scaling.analysis.rows import Row, measured_batches
 from rnn_scaling.analysis.series_titles import by_series, titles
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import split_steps
@@ -45,7 +45,7 @@ class Links:
     def used_by(self, row: Row) -> tuple[Link, ...]:
         """The links of a row's exchange, innermost first; empty where nothing is known."""
         is_inside = (
-            row.num_workers == 1 or row.config["num_devices"] > 1
+            row.num_workers == 1 or row.options["num_devices"] > 1
         )  # else it never is inside of a process
         inside = (
             self.measured.get(_all_reduce(row), self.measured.get(""))
@@ -160,7 +160,7 @@ def series(rows: Sequence[Row], links: Links = NO_LINKS) -> list[MeasuredSeries]
             *filter(None, [first.one_device]),
             *members,
         )  # which may lack a fact of the others, as their network
-        scaling = curves.STRONG if first.config["global_batch_size"] else curves.WEAK
+        scaling = curves.STRONG if first.options["global_batch_size"] else curves.WEAK
         curve = Curve(
             title,
             first.unit,
@@ -207,7 +207,7 @@ def _knowledge(
         summed_bytes=summed,
         gathered_bytes=gathered,
         algorithm=_algorithm(largest),
-        servers=largest.config["num_ps"]
+        servers=largest.options["num_ps"]
         if largest.is_distributed and _algorithm(largest) == SERVER
         else 0,
         links=links.used_by(largest),
@@ -234,7 +234,7 @@ def _exchanged(row: Row) -> tuple[float | None, float | None]:
 
 def _algorithm(row: Row) -> str:
     mode = (
-        registry.VARIABLE_UPDATES.get(str(row.config["variable_update"]))
+        registry.VARIABLE_UPDATES.get(str(row.options["variable_update"]))
         if row.is_ours
         else None
     )
@@ -246,13 +246,13 @@ def _algorithm(row: Row) -> str:
 def _all_reduce(row: Row) -> str:
     """The all-reduce of a row's largest tensors, as its runs resolved it, else its mode."""
     ran = row.good[-1].resolved.all_reduce
-    return ran[-1].algorithm if ran else str(row.config["variable_update"])
+    return ran[-1].algorithm if ran else str(row.options["variable_update"])
 
 
 def _alone(row: Row) -> tuple:
     """The key of the row that trains the same on as many devices without any exchange."""
-    alone = registry.mode_of(row.config["variable_update"]).without_exchange
-    return row_key(row.config, row.unit, variable_update=alone) + row.facts
+    alone = registry.mode_of(row.options["variable_update"]).without_exchange
+    return row.key_with(variable_update=alone)
 
 
 def _hidden(members: Sequence[Row]) -> float | None:

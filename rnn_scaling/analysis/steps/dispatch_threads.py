@@ -9,8 +9,9 @@ from typing import Any
 
 from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
+from rnn_scaling.analysis.keys import key_of
 from rnn_scaling.analysis.machines import by_machine
-from rnn_scaling.analysis.rows import Row, process_rates, with_baselines, work_key
+from rnn_scaling.analysis.rows import Row, process_rates, with_baselines
 from rnn_scaling.analysis.series_titles import titles
 from rnn_scaling.analysis.significance import Comparison, compare
 from rnn_scaling.analysis.statements import Statement, interval_values
@@ -97,7 +98,7 @@ def _of_one_machine(
     groups: dict[tuple, dict[int, list[Row]]] = {}
     for row in with_baselines(records):
         left_out = {"num_devices": 1, OPTION: 0}
-        groups.setdefault(work_key(row.config, **left_out), {}).setdefault(
+        groups.setdefault(key_of(row.options, **left_out), {}).setdefault(
             row.num_devices, []
         ).append(row)
     series = [
@@ -112,7 +113,7 @@ def _of_one_machine(
 
 
 def _probe(title: str, num_devices: int, default: int, rows: Sequence[Row]) -> Probe:
-    rows = sorted(rows, key=lambda row: row.config[OPTION])
+    rows = sorted(rows, key=lambda row: row.options[OPTION])
     measured = [row for row in rows if row.rate is not None]
     best = max(
         measured, key=lambda row: row.rate.value if row.rate else 0.0, default=None
@@ -120,7 +121,7 @@ def _probe(title: str, num_devices: int, default: int, rows: Sequence[Row]) -> P
     settings = tuple(_setting(row, best) for row in rows)
     if best is None:
         return Probe(title, rows[0].unit, num_devices, default, settings, None, None)
-    fastest = best.config[OPTION]
+    fastest = best.options[OPTION]
     judged = all(
         setting.against_best
         for setting in settings
@@ -158,7 +159,7 @@ def _setting(row: Row, best: Row | None) -> Setting:
         else None
     )
     return Setting(
-        threads=row.config[OPTION],
+        threads=row.options[OPTION],
         runs=len(row.good),
         failed=len(row.records) - len(row.good),
         rate=row.rate,
@@ -172,9 +173,7 @@ def _setting(row: Row, best: Row | None) -> Setting:
 def _concurrency(records: Sequence[RunRecord]) -> float | None:
     # XLA's clusters of operators do not name their tower.
     traces = [
-        record.trace
-        for record in records
-        if record.trace and not record.config.get("xla")
+        record.trace for record in records if record.trace and not record.options["xla"]
     ]
     known = [
         step.concurrency

@@ -2,17 +2,17 @@
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
-from rnn_scaling.analysis.rows import work_key
+from rnn_scaling.analysis.keys import key_of, without
 from rnn_scaling.analysis.steps.counts import (
     HOW_MEASURED,
     CountGroup,
     own_decoder,
     varies,
 )
+from rnn_scaling.records.options import Options
 
 LENGTHS = ("src_max_len", "tgt_max_len")
 PARTS = ("all", "forward", "backward")
@@ -65,17 +65,17 @@ def lines(groups: Sequence[CountGroup]) -> list[Line]:
     """A line for each encoder, number of devices and phase whose runs differ in one side's length alone."""
     grown: dict[tuple, dict[int, tuple[CountGroup, int]]] = {}
     for option, group in itertools.product(LENGTHS, groups):
-        if varies(group.config):
+        if varies(group.options):
             continue  # then sentences have not exactly these lengths
         for encoder, number, phase in itertools.product(
             group.encoders, group.device_counts, PARTS
         ):
             if counts := group.find(encoder, number):
                 at = grown.setdefault(
-                    (option, _family(group.config, option), encoder, number, phase), {}
+                    (option, _family(group.options, option), encoder, number, phase), {}
                 )
                 kernels = {"all": counts.kernels, **counts.kernels_by_phase}
-                at[group.config[option]] = group, kernels.get(phase, 0)
+                at[group.options[option]] = group, kernels.get(phase, 0)
     made = []
     for (option, _, encoder, number, phase), at in grown.items():
         if len(at) >= FEWEST:
@@ -90,12 +90,10 @@ def lines(groups: Sequence[CountGroup]) -> list[Line]:
     return made
 
 
-def _family(config: Mapping[str, Any], option: str) -> tuple:
+def _family(options: Options, option: str) -> tuple:
     """What groups that differ in this length alone have in common."""
-    key = work_key(
-        dict(config), encoder_type="", decoder_type="", num_devices=1, **{option: 0}
-    )
-    return (own_decoder(config), *(item for item in key if item[0] not in HOW_MEASURED))
+    changes = {"encoder_type": "", "decoder_type": "", "num_devices": 1, option: 0}
+    return own_decoder(options), without(key_of(options, **changes), HOW_MEASURED)
 
 
 def _number(value: Fraction) -> str:

@@ -198,7 +198,7 @@ def split_steps(records: Sequence[RunRecord]) -> StepParts | None:
     traces = [record.trace for record in records if record.trace]
     if not traces:
         return None
-    config = records[0].config
+    config = records[0].options
     one_model = registry.mode_of(config.get("variable_update")).trains_one_model
     synchronous = one_model and config.get("variable_consistency") != "relaxed"
     return StepParts(tuple(traces), synchronous, bool(config.get("xla")))

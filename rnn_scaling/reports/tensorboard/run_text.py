@@ -15,7 +15,7 @@ from rnn_scaling.system.files.markdown import escaped
 
 def markdown(run: RunRecord) -> str:
     """The page: result, the command with the options that differ from the defaults, and where the variables are."""
-    config = run.config
+    config = run.options
     places = scale.in_words(scale.num_workers(config), config["num_devices"])
     result = (
         table.rates(with_baselines([run]))

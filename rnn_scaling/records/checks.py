@@ -139,19 +139,20 @@ def batch_faults(
 ) -> Iterator[str]:
     """What does not fit together in a run that measured something; `devices`: towers of the run, None: not known."""
     count = len(batches.seconds)
-    for name, values in (("seconds", batches.seconds), (noun, batches.items)):
+    lists: dict[str, Sequence | None] = {
+        "seconds": batches.seconds,
+        noun: batches.items,
+    }
+    for name, values in lists.items():
         if not values:
             yield f"batches.{name} is missing; expected a number for each batch"
             return
-    lengths = ((noun, len(batches.items)), ("loss", len(batches.loss) or count))
-    counted = [
-        (name, values)
-        for name in ("loss_items", "correct")
-        if (values := getattr(batches, name)) is not None
-    ]
-    for name, entries in (*lengths, *((name, len(values)) for name, values in counted)):
-        if entries != count:
-            yield f"batches.{name} has {entries} entries and batches.seconds {count}; expected the same number"
+    lists["loss"] = batches.loss or None
+    lists["loss_items"] = batches.loss_items
+    lists["correct"] = batches.correct
+    for name, values in lists.items():
+        if values is not None and len(values) != count:
+            yield f"batches.{name} has {len(values)} entries and batches.seconds {count}; expected the same number"
     if not 0 <= batches.warmup < count:
         yield f"batches.warmup is {spelled(batches.warmup)}; expected a whole number below the {count} batches"
     yield from _tower_faults(batches, devices, noun)

@@ -221,8 +221,8 @@ def _share(hits: Sequence[bool]) -> str:
 def _labels(members: Sequence[Row]) -> list[str]:
     named = [
         (
-            str(r.config["encoder_type"]),
-            str(r.config["variable_update"]),
+            str(r.options["encoder_type"]),
+            str(r.options["variable_update"]),
             str(r.num_devices),
         )
         for r in members

@@ -69,7 +69,9 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
     ):
         first = members[0]
         config = first.options
-        words = [word for word in (network(config), config["variable_update"]) if word]
+        words = [
+            str(word) for word in (network(config), config["variable_update"]) if word
+        ]
         if ran := kernel_on_cpus(members):
             words[0] += f" ({ran})"
         if first.is_distributed and config["num_devices"] != 1:

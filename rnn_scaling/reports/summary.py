@@ -84,7 +84,7 @@ class SeriesSummary:
 
     @property
     def mode(self) -> str:
-        return self.rows[0].row.options["variable_update"] or ""
+        return str(self.rows[0].row.options["variable_update"] or "")
 
     def at(self, count: int) -> RowSummary | None:
         return next(

@@ -10,11 +10,12 @@ import pytest
 from rnn_scaling.analysis.comparison.differences import Difference
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.facts.table import CAUTION, INCOMPARABLE
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.reports.comparison import ab_answer
-from rnn_scaling.reports.wording import sentence
+from rnn_scaling.reports.wording import phrase, sentence
 
 
-def answer(value=None, low=None, high=None, reason="", pairs=3, unlike=()):
+def answer(value=None, low=None, high=None, reason=None, pairs=3, unlike=()):
     error = None if low is None else math.log(high / low)
     ratio = value and Interval(value, low, high, "", error, 2.0, (pairs, pairs))
     comparison = ratio and SimpleNamespace(ratio=ratio)
@@ -43,9 +44,10 @@ def test_the_sentence(numbers, words):
 
 
 def test_what_could_not_be_compared_says_why():
-    reason = "none of 3 runs is good before"
+    reason = Statement("no-good-run", values={"runs": 3, "side": "before"})
     statement = answer(reason=reason)
-    assert statement.kind == "ab-no-answer" and statement.values["reasons"] == [reason]
+    assert statement.kind == "ab-no-answer"
+    assert statement.values["reasons"] == [phrase(reason)]
 
 
 def test_runs_that_may_differ_otherwise_have_no_answer():

@@ -138,8 +138,8 @@ def test_compare_names_what_is_certified_on_one_side_and_refuses_what_trains_wro
     ]
     assert (one.what, one.a, one.b, one.severity) == (
         "certificate",
-        "not certified",
-        "certified",
+        ("not certified",),
+        ("certified",),
         "caution",
     )
     (grave,) = [
@@ -150,4 +150,4 @@ def test_compare_names_what_is_certified_on_one_side_and_refuses_what_trains_wro
     assert (grave.what, grave.severity) == (
         "training",
         "incomparable",
-    ) and grave.b == WRONG["verdict"]
+    ) and grave.b == (WRONG["verdict"],)

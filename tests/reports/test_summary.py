@@ -176,9 +176,9 @@ def test_a_loss_that_ends_is_named():
         altered(run(1, 100.0), batches={**BATCHES, "loss": each})
         for each in losses.values()
     ]
-    for made in runs:  # of another trainer, which may tell a loss now and then
-        made.config["trainer"] = "mine"
-    (ended,) = cautions.losses(of(runs))
+    # Another trainer may record a loss now and then.
+    theirs = [altered(r, config={**r.config, "trainer": "mine"}) for r in runs]
+    (ended,) = cautions.losses(of(theirs))
     assert ended.kind == "loss-not-finite" and ended.values["files"] == ["0.json"]
 
 

@@ -51,7 +51,7 @@ def netlab_curves(place: Path = NETLAB) -> Iterator[Curve]:
     for found in series:
         curve = found.curve
         compressed = any(
-            row.config["compress_gradients"] != "none" for row in found.rows
+            row.options["compress_gradients"] != "none" for row in found.rows
         )
         if curve.knowledge.algorithm == "none" or compressed:
             continue

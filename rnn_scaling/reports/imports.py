@@ -90,7 +90,7 @@ class Member:
         row = self.row
         if row is None or row.baseline in (None, row) or not self.global_batch_size:
             return None
-        return "strong" if row.config["global_batch_size"] else "weak"
+        return "strong" if row.options["global_batch_size"] else "weak"
 
     def metric(self, metric: Metric) -> float | None:
         """Return a metric of its row; None if it is not known."""
@@ -157,11 +157,11 @@ def _work(row: Row) -> tuple[object, ...]:
     """Return what rows must share for one to be the baseline of the other."""
     options = {
         name: value
-        for name, value in row.config.items()
+        for name, value in row.options.items()
         if name not in _SIZES and not _EXCHANGE.search(name)
     }
-    work = row.global_batch_size if row.config["global_batch_size"] else row.batch_size
-    return row.unit, row.config["device"], work, sorted(map(str, options.items()))
+    work = row.global_batch_size if row.options["global_batch_size"] else row.batch_size
+    return row.unit, row.options["device"], work, sorted(map(str, options.items()))
 
 
 def statements(imported: Imported) -> list[Statement]:
@@ -215,7 +215,7 @@ def _is_lent(row: Row) -> bool:
 
 def _exchange(row: Row) -> dict[str, Any]:
     """Return the options that say how values are exchanged."""
-    options = row.config.items()
+    options = row.options.items()
     return {name: value for name, value in options if _EXCHANGE.search(name)}
 
 

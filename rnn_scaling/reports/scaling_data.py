@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.analysis import metrics as table
-from rnn_scaling.analysis.attribution import MEANING, REST
+from rnn_scaling.analysis.attribution import REST, Part
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.rows import Row, has_many_models, process_rates, shown
 from rnn_scaling.config.conditions import NOT_COMPARED
@@ -36,7 +36,7 @@ DEVICES = Axis("devices", "devices")
 MOST_STEPS = 200_000  # step times of all runs together
 LEAST_STEPS = 100  # step times of a run
 MOST_LOG = 8000  # characters of a run's log, from its end
-PARTS = (*MEANING, REST)
+PARTS = tuple(Part)
 APART = Metric("apart", "difference from mean of repeats", "%", 1)
 
 
@@ -111,7 +111,7 @@ def _looks(series: Sequence[SeriesSummary]) -> list[tuple[int, int]]:
     """
     pairs = []
     for member in series:
-        config = member.rows[0].row.config
+        config = member.rows[0].row.options
         pairs.append((config["variable_update"], network(config)))
     modes, encoders = [list(dict.fromkeys(names)) for names in zip(*pairs)]
     if len(set(pairs)) < len(pairs) or len(encoders) > len(figures.MARKERS):
@@ -139,7 +139,7 @@ def explorer(summary: Summary, found: Sequence[Group]) -> Explorer:
     metrics.sort(key=lambda metric: metric.name != first)
     lines = [line for group in found for line in group.lines]
     known = {name for line in lines for point in line.points for name in point.values}
-    titles = {name: f"lost to {name}" for name in MEANING} | {REST: "rest of the loss"}
+    titles = {name: f"lost to {name}" for name in Part} | {REST: "rest of the loss"}
     parts = [Metric(name, titles[name], "points", 1) for name in PARTS if name in known]
     numbers = list(map(Metric.of, metrics))
     axes = [Axis(name, name.replace("_", " ")) for name in _option_axes(summary)]
@@ -165,7 +165,7 @@ def _option_axes(summary: Summary) -> list[str]:
     """Return the options that are numbers in which rows differ, except devices."""
     axes = []
     for name in summary.options:
-        values = {row.told(name) for row in summary.rows} - {None}
+        values = {row.reported(name) for row in summary.rows} - {None}
         is_number = all(type(value) in (int, float) for value in values)
         if is_number and len(values) > 1 and name not in ("num_devices", "num_workers"):
             axes.append(name)
@@ -179,7 +179,7 @@ def _point(
     runs: Sequence[int],
 ) -> Point:
     x = {DEVICES.name: row.row.num_devices}
-    x |= {name: row.row.told(name) for name in axes}
+    x |= {name: row.row.reported(name) for name in axes}
     values = {metric.name: metric.printed(row.row.metric(metric)) for metric in metrics}
     for part in row.loss.shown if row.loss else ():
         values[part.name] = part.points
@@ -200,7 +200,7 @@ def _run_data(summary: Summary, metrics: Sequence[table.Metric]) -> Iterator[Run
         facts["Batch times"] = steady.text if steady else None
         error = f"{record.error.type}: {record.error.message}" if record.error else ""
         log = [entry.printable(error, lines=True), _log(summary, file)]
-        options = _known(dict(row.row.known))
+        options = _known(dict(row.row.options.known))
         phases = {name: short(value, 4) for name, value in record.phases.parts.items()}
         trainer = str(record.config.get("trainer_command") or "")
         yield Run(

@@ -16,6 +16,7 @@ from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Environment, Resolved
 from rnn_scaling.records.importers.program_warnings import WarningLines
 from rnn_scaling.records.importers.reading import REGEX, WALL, ImportedRun, NoMatch
+from rnn_scaling.records.options import Options
 from rnn_scaling.records.parts import Phases, PrintedOutput, RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import early_checks, failure, folder, template
@@ -221,7 +222,7 @@ class CommandTrainer(Trainer[CommandRun]):
                 written,
                 status="failed",
                 error=error,
-                config=run.options,
+                options=Options(run.options),
                 throughput=None,
             )
         # A Recorder of an older version wrote there how many steps it made, which may be fewer on more devices.
@@ -251,7 +252,7 @@ class CommandTrainer(Trainer[CommandRun]):
         return dataclasses.replace(
             written,
             output=PrintedOutput(warnings=warnings) if warnings else None,
-            config={**config, **run.options},
+            options=Options({**config, **run.options}),
             resolved=resolved,
             unit=unit,
             ended=end,
@@ -276,7 +277,7 @@ class CommandTrainer(Trainer[CommandRun]):
         is_of_another = output is not None and plausibility.exceeds_process(output)
         made = dataclasses.replace(
             of_log,
-            config={**known, **run.options},
+            options=Options({**known, **run.options}),
             resolved=_resolved(run),
             phases=Phases(
                 total=0.0 if is_of_another else ended.seconds,
@@ -390,7 +391,7 @@ def _problem_at_end(ended: Ended) -> str | None:
 def _failed(run: CommandRun, kind: str, message: str) -> RunRecord:
     error = RunError(type=kind, message=message[: failure.LONGEST_MESSAGE])
     return RunRecord(
-        "failed", error, run.options, resolved=_resolved(run), unit=run.unit
+        "failed", error, Options(run.options), resolved=_resolved(run), unit=run.unit
     )
 
 

@@ -271,8 +271,8 @@ def test_no_number_of_a_row_contradicts_another_or_is_more_than_there_is():
                 if part.points and part.points.ends == loss.ends
             }
             if (
-                row.config["variable_update"] == "independent"
-                and not row.config["global_batch_size"]
+                row.options["variable_update"] == "independent"
+                and not row.options["global_batch_size"]
             ):
                 assert names == {"contention"}
     assert seen > 500
@@ -360,7 +360,7 @@ def test_load_on_any_row_behind_a_part_is_allowed_for(shares):
         "exchange": (False, True),
     }
     assert {
-        (row.config["variable_update"], row.num_devices) for row in result.rows
+        (row.options["variable_update"], row.num_devices) for row in result.rows
     } == {(mode, n) for mode in ("independent", "replicated") for n in (1, 2)}
 
 

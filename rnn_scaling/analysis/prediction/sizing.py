@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from rnn_scaling.analysis.confidence import Interval, combine
+from rnn_scaling.analysis.keys import without
 from rnn_scaling.analysis.largest_batch import peak
 from rnn_scaling.analysis.metrics import GIB
 from rnn_scaling.analysis.prediction.curves import STRONG, Prediction
 from rnn_scaling.analysis.prices import PricedMachine
-from rnn_scaling.analysis.rows import Row, measured_batches, without
+from rnn_scaling.analysis.rows import Row, measured_batches
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.config import scale
@@ -47,7 +48,7 @@ def _alike(row: Row, rows: Sequence[Row]) -> list[Row]:
 
     def work(row: Row) -> tuple:
         key = row.key[: len(row.key) - len(row.facts)]
-        return bool(row.config["global_batch_size"]), without(key, ignored)
+        return bool(row.options["global_batch_size"]), without(key, ignored)
 
     return [other for other in rows if other.good and work(other) == work(row)]
 
@@ -115,15 +116,15 @@ def memory_gib(
         for run in other.good:
             most = peak(run)
             if most:
-                x_rows.append(terms(other.config["num_devices"], samples(other)))
+                x_rows.append(terms(other.options["num_devices"], samples(other)))
                 peaks.append(most / GIB)
     if not peaks:
         return None
-    measured = row.num_devices if row.config["global_batch_size"] else devices
+    measured = row.num_devices if row.options["global_batch_size"] else devices
     each = batch_factor * (measured * samples(row)) / devices
     own = min(devices, per_machine or devices)
     if row.is_distributed:
-        own = row.config["num_devices"]
+        own = row.options["num_devices"]
     x = np.array(x_rows)
     y = np.array(peaks)
     scales = np.maximum(x.max(axis=0), 1.0)

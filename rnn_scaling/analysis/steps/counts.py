@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.analysis.rows import full_config, work_key
+from rnn_scaling.analysis.keys import key_of, without
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config import registry
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.conditions import NOT_COMPARED
 from rnn_scaling.config.naming import distinguishing, network, without_network
 from rnn_scaling.config.run_options import MeasureOptions
+from rnn_scaling.records.options import Options
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_parts import (
     CONTROL_FLOW,
@@ -80,7 +81,7 @@ class CountGroup:
     """Configurations that differ in the encoder and the number of devices alone."""
 
     title: str
-    config: Mapping[str, Any]  # of its first run
+    options: Options  # of its first run
     counts: tuple[StepCounts, ...]
 
     @property
@@ -116,22 +117,19 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
     # By whether batches differ in length: then counts may differ, too.
     findings: dict[bool, list[str]] = {False: [], True: []}
     cells_of: dict[tuple, dict[tuple[str, int], list[tuple[str, StepCounts]]]] = {}
-    first: dict[tuple, Mapping[str, Any]] = {}
+    first: dict[tuple, Options] = {}
     for name, record in records.items():
         if not (record.status == "ok" and record.graph and record.trace):
             is_ok = record.status == "ok"
             reason = "no trace (--trace_batches)" if is_ok else record.status
             left_out.append(f"{name}: {reason}")
             continue
-        config = full_config(record)
-        known = [
-            item for item in work_key(dict(config)) if item[0] not in ALONG_A_GROUP
-        ]
-        key = (own_decoder(config), *known)
-        counts = _counts(record, record.graph, record.trace, config)
+        options = record.options
+        key = own_decoder(options), without(key_of(options), ALONG_A_GROUP)
+        counts = _counts(record, record.graph, record.trace, options)
         findings[False] += _contradictions(name, counts)
-        findings[varies(config)] += _unlike_steps(name, record.trace.kernels.steps)
-        first.setdefault(key, config)
+        findings[varies(options)] += _unlike_steps(name, record.trace.kernels.steps)
+        first.setdefault(key, options)
         cells = cells_of.setdefault(key, {})
         place = (counts.encoder, counts.num_devices)
         cells.setdefault(place, []).append((name, counts))
@@ -174,8 +172,7 @@ def titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a name for each group: the update mode, and what tells the groups apart."""
     left_out = {*NOT_COMPARED, *ALONG_A_GROUP, "variable_update"}
     named = [name for name in configs.OPTIONS if name not in left_out]
-    values = [{name: repr(config[name]) for name in named} for config in settings]
-    varied = distinguishing(named, values)
+    varied = distinguishing(named, settings)
     names = []
     for config in settings:
         words = [str(config["variable_update"])]

@@ -29,6 +29,7 @@ from rnn_scaling.records.importers.reading import (
     numbered,
     run_record,
 )
+from rnn_scaling.records.options import Options
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.markdown import Table, Value
 
@@ -481,7 +482,7 @@ def _filled(reading: Reading, system: Reading) -> Reading:
         if name:
             options["machine"] = name
         known = {key: value for key, value in options.items() if value is not None}
-        record = dataclasses.replace(run.record, config=known)
+        record = dataclasses.replace(run.record, options=Options(known))
         runs.append(dataclasses.replace(run, record=record))
     notes = [note for note in reading.notes if note != NO_DEVICES]
     notes.append(f"{reading.source}: {devices} accelerators, as {system.source} says.")

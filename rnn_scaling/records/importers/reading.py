@@ -27,6 +27,7 @@ from rnn_scaling.config.naming import TRAINER
 from rnn_scaling.records import printed_number
 from rnn_scaling.records.importers import rank_tags
 from rnn_scaling.records.importers.rank_tags import Ranks
+from rnn_scaling.records.options import Options
 from rnn_scaling.records.parts import Batches, LogFinding, PrintedOutput, Throughput
 from rnn_scaling.records.printed_number import Printed
 from rnn_scaling.records.record import RunRecord
@@ -306,7 +307,9 @@ def run_record(
     return RunRecord(
         status="ok",
         error=None,
-        config={name: value for name, value in config.items() if value is not None},
+        options=Options(
+            {name: value for name, value in config.items() if value is not None}
+        ),
         batches=batches,
         throughput=throughput,
         output=output,

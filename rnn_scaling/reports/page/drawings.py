@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rnn_scaling.analysis.attribution import MEANING, REST, Attribution
+from rnn_scaling.analysis.attribution import REST, Attribution, Part
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import statements
 from rnn_scaling.records.step_parts import PARTS
@@ -33,7 +33,7 @@ from rnn_scaling.reports.wording import sentence
 WIDTH = 7.2  # inches of the bars
 BESIDE = 3  # names of a legend beside each other
 LOSSES = "Points of efficiency lost, by part"
-COLOURS = {**dict(zip(MEANING, figures.COLOURS)), REST: figures.REST}
+COLOURS: dict[str, str] = {**dict(zip(Part, figures.COLOURS)), REST: figures.REST}
 
 
 def picture(chart: Chart, name: str, title: str = "") -> Figure:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from rnn_scaling.analysis.attribution import MEANING, Attribution
-from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS
+from rnn_scaling.analysis.attribution import Attribution, Part
+from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.reports import (
     cautions,
@@ -33,7 +33,7 @@ from rnn_scaling.reports.page.document import (
 from rnn_scaling.reports.sections import Grid, Section
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.summary_builder import MOST as MOST_JUDGED
-from rnn_scaling.reports.wording import sentence, sentences
+from rnn_scaling.reports.wording import phrase, sentence, sentences
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import counted
 
@@ -150,8 +150,8 @@ def _losses(measured: Sequence[SeriesSummary]) -> list[Block]:
     told = {part.name for _, loss in split for part in loss.told}
     unit = split[0][0].unit
     keys = [
-        Key(name, text.replace(ITEMS, unit))
-        for name, text in MEANING.items()
+        Key(name.value, phrase(Statement(name.value, values={"unit": unit})))
+        for name in Part
         if name in told
     ]
     return [
@@ -215,7 +215,7 @@ def _series_section(series: SeriesSummary) -> Section:
     rates = table.rates_of(series)
     kind, size = "weak-scaling", row.batch_size
     if series.strong:
-        kind, size = "strong-scaling", row.config["global_batch_size"]
+        kind, size = "strong-scaling", row.options["global_batch_size"]
     elif size is None:
         kind = "scaling-unknown"
     work = Statement(kind, values={"size": size, "samples": row.samples})

@@ -88,23 +88,27 @@ class _Audit:
                 refs = self._refs(reading)
                 about = (reading.relation.name, reading.bits, refs[1:_MOST_SHOWN])
                 yield refs, self._finding("column", True, {refs[0]: _UNKNOWN}, *about)
-        confirmed = self._confirmed() if self._series else set()
-        for outlier in limits.outliers(self._found, self._series, confirmed):
+        for outlier in limits.outliers(self._found, self._series):
+            is_certain = outlier.kind == "order"
+            may_follow = outlier.kind in ("superlinear", "copy")
+            if may_follow and self._is_confirmed(outlier.item.place):
+                continue
             fits = {outlier.item.place: outlier.fits}
             if outlier.other:
                 fits[outlier.other.place] = outlier.fits
-            is_certain = outlier.kind == "order"
             finding = self._finding(outlier.kind, is_certain, fits)
             yield [outlier.item.place], finding
 
-    def _confirmed(self) -> set[Ref]:
-        """Return the places of numbers that follow from others."""
-        found: set[Ref] = set()
+    def _is_confirmed(self, place: Ref) -> bool:
+        """Return whether a number follows from others."""
+        row = self._places[place][1]
         for reading in self._believed:
             held = np.setdiff1d(reading.rows, reading.missed)
-            for instance in reading.instances(held):
-                found |= set(instance.places)
-        return found
+            near = held[(held == row) | (reading.base[held] == row)]
+            for instance in reading.instances(near[:_MOST_SIBLINGS]):
+                if place in instance.places:
+                    return True
+        return False
 
     def _of_numbers(
         self, explained: set[Ref]

@@ -8,12 +8,12 @@ its mean, a percentile above a higher one, or a part above its total.
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 
 from rnn_scaling.analysis.audit.instances import Bounds
 from rnn_scaling.records.tables import headers
 from rnn_scaling.records.tables.headers import Quantity
-from rnn_scaling.records.tables.measurements import Item, Measurements, Place
+from rnn_scaling.records.tables.measurements import Item, Measurements
 from rnn_scaling.records.tables.series import Point, Series, of_column
 
 SUPERLINEAR = 1.2  # times the work per device of any other row
@@ -53,15 +53,12 @@ def _grows(points: Sequence[Point]) -> bool:
     return _LEAST_GROWTH < last / first < SUPERLINEAR
 
 
-def outliers(
-    found: Measurements, measured: Sequence[Series], confirmed: Set[Place]
-) -> Iterator[Outlier]:
-    """Yield the outliers. confirmed: numbers that relations confirm."""
+def outliers(found: Measurements, measured: Sequence[Series]) -> Iterator[Outlier]:
+    """Yield the outliers of a table with its series."""
     yield from _orders(found)
     for one in measured:
-        for outlier in (*_of_series(one), *_copies(one)):
-            if outlier.kind == "below" or outlier.item.place not in confirmed:
-                yield outlier
+        yield from _of_series(one)
+        yield from _copies(one)
 
 
 def _of_series(one: Series) -> Iterator[Outlier]:

@@ -322,6 +322,15 @@ def _judged(reading: Reading) -> Iterator[Reading]:
                 regained -= float(gains[missed].max())
             yield dataclasses.replace(reading, bits=regained, is_repaired=True)
     relation = reading.relation
+    if is_shared and relation.has_baseline and not relation.is_generic:
+        # The baseline must be 1, and prints another number.
+        of_all = reading.found, relation, reading.columns, reading.base
+        ends = ends_of(*of_all, is_one=True)
+        explained = reading.rows[reading.holds(tolerance, ends)[reading.rows]]
+        num_wrong = 1 + len(reading.rows) - len(explained)
+        bits = float(reading.gains(tolerance, ends)[explained].sum())
+        bits -= MISS * num_wrong
+        yield dataclasses.replace(reading, bits=bits, is_repaired=True)
     is_proportion = relation.is_generic and relation.has_baseline
     if not reading.column.is_derived or relation.is_sum or is_proportion:
         return

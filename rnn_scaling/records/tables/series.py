@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import itertools
 import math
 import re
@@ -49,6 +50,7 @@ def rows_of_series(found: Measurements) -> list[list[int]]:
     return list(rows_by(_keys(found, separators(found))).values())
 
 
+@functools.lru_cache(maxsize=4)
 def separators(found: Measurements) -> tuple[Sequence[str], ...]:
     """Return the values, by row, of the columns that separate series.
 

@@ -201,7 +201,7 @@ def test_three_machines_and_their_files(go, tmp_path):
     point = data["lines"][2]["points"][0]
     cost, low, high = point["values"]["eur_per_billion_words"]
     assert low < cost < high and cost == pytest.approx(
-        0.5e9 / 3600 / point["values"]["words_per_second"][0]
+        0.5e9 / 3600 / point["values"]["words_per_second"][0], rel=1e-5
     )
     (tmp_path / "out" / "machines.png").write_text("mine")
     assert go("old", "new", "third", "--output=out", command=report)[0] == 1

@@ -24,7 +24,7 @@ from rnn_scaling.cluster import ports, tokens, wire
 from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
 from rnn_scaling.cluster.launch import REMEDY, RETRY_S, Launch
 from rnn_scaling.cluster.peers import Hello, Peer, ranks_text
-from rnn_scaling.cluster.rendezvous import BEATS, Rendezvous
+from rnn_scaling.cluster.rendezvous import Rendezvous
 
 LAST_WORDS_S = 2.0  # for what is said while a run ends
 CONNECT_S = 5.0  # of one attempt to reach rank 0
@@ -121,7 +121,7 @@ class Member:
           message: The cause in one line, without this rank's name.
           kind: What went wrong.
         """
-        failure = Failure(kind, self._launch.rank, f"{self._me()} ended: {message}")
+        failure = Failure(kind, self._launch.rank, f"{self._me} ended: {message}")
         self._last_words = wire.encode("abort", failure=failure.to_json())
         self._send(self._last_words)
         if self._channel is not None:
@@ -156,16 +156,11 @@ class Member:
         if self._meeting:
             self._meeting.close(self._channel)
 
-    def _me(self) -> str:
-        return str(
-            Peer(
-                self._launch.rank,
-                self._hello.role,
-                self._launch.host,
-                os.getpid(),
-                self._hello.address,
-            )
-        )
+    @property
+    def _me(self) -> Peer:
+        launch = self._launch
+        hello = self._hello
+        return Peer(launch.rank, hello.role, launch.host, os.getpid(), hello.address)
 
     def _send(self, line: bytes) -> None:
         if self._channel is not None:
@@ -214,13 +209,9 @@ class Member:
         try:
             connection.settimeout(CONNECT_S)
             fields = {
+                **vars(self._me),
                 "job": launch.job,
-                "rank": launch.rank,
                 "size": launch.size,
-                "host": launch.host,
-                "pid": os.getpid(),
-                "role": hello.role,
-                "address": hello.address,
                 "versions": {"Python": platform.python_version(), **hello.versions},
                 "flags": dict(hello.flags),
                 "nonce": secrets.token_hex(16),
@@ -283,9 +274,7 @@ class Member:
                 f"its connection to the other ranks broke: {type(e).__name__}: {e}"
             )
             self._fail(
-                Failure(
-                    FailureKind.ERROR, self._launch.rank, f"{self._me()}: {message}"
-                )
+                Failure(FailureKind.ERROR, self._launch.rank, f"{self._me}: {message}")
             )
         finally:
             channel.close()
@@ -293,16 +282,12 @@ class Member:
             self._is_closed.set()
 
     def _talk(self, channel: wire.Channel) -> None:
-        beat_s = self._heartbeat_s / BEATS
-        last_beat, woke_at = 0.0, time.monotonic()
+        pulse = wire.Pulse(self._heartbeat_s)
         while channel.is_open:
-            ready = self._selector.select(beat_s)
+            ready = self._selector.select(pulse.period_s)
             now = time.monotonic()
-            if (
-                now - woke_at > self._heartbeat_s / 2
-            ):  # this process itself was frozen: no peer is late
+            if pulse.wake():
                 channel.heard_at = now
-            woke_at = now
             for _, events in ready:
                 if events & selectors.EVENT_WRITE:
                     channel.flush()
@@ -318,8 +303,7 @@ class Member:
                 failure = Failure(FailureKind.LOST, 0, text)
                 channel.send(wire.encode("gave_up", failure=failure.to_json()))
                 self._fail(failure)
-            if now - last_beat >= beat_s:
-                last_beat = now
+            if pulse.is_due():
                 channel.send(wire.encode("beat"))
 
     def _hear(self, channel: wire.Channel) -> bool:
@@ -340,9 +324,8 @@ class Member:
     def _take(self, message: wire.Message) -> None:
         kind = message["kind"]
         if kind == "welcome":
-            self._peers = tuple(
-                Peer(**fields) for fields in wire.field(message, "peers", list)
-            )
+            peers = wire.field(message, "peers", list)
+            self._peers = tuple(map(Peer.from_message, peers))
             self._pass("welcome")
         elif kind == "pass":
             self._silence_s = self._heartbeat_s

@@ -1,10 +1,14 @@
 """What ranks say of themselves when they join, and the lines in which they are spoken of."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from rnn_scaling.cluster import wire
 
 SHOWN = 4  # ranks or flags in one line
 
@@ -30,6 +34,18 @@ class Peer:
     host: str
     pid: int
     address: str
+
+    @classmethod
+    def from_message(cls, message: wire.Message) -> Peer:
+        """Return the rank that a message describes.
+
+        Raises:
+          Rubbish: If it lacks a field, or one has a wrong type.
+        """
+        kinds = {"rank": int, "role": str, "host": str, "pid": int, "address": str}
+        return cls(
+            **{name: wire.field(message, name, kind) for name, kind in kinds.items()}
+        )
 
     def __str__(self) -> str:
         return f"rank {self.rank} (host {self.host}, process {self.pid})"

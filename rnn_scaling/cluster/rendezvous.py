@@ -28,7 +28,6 @@ BACKLOG = 1024  # connections that wait to be accepted; of more, clients would t
 STRANGERS = (
     64  # connections that have not said it; for one more, the oldest of them is closed
 )
-BEATS = 4  # heartbeats within the silence that counts as a loss
 LONGEST_TICK_S = 0.5
 
 
@@ -125,27 +124,23 @@ class Rendezvous:
 
     def _run(self) -> None:
         """The thread, which alone touches what stands below."""
-        last_beat = last_watch = woke_at = time.monotonic()
-        tick_s = min(self._heartbeat_s / BEATS, LONGEST_TICK_S)
+        pulse = wire.Pulse(self._heartbeat_s)
+        tick_s = min(pulse.period_s, LONGEST_TICK_S)
+        watched_at = time.monotonic()
         try:
             while not self._ends.is_set():
                 ready = self._selector.select(tick_s)
                 now = time.monotonic()
-                if (
-                    now - woke_at > self._heartbeat_s / 2
-                ):  # this process itself was frozen: no peer is late
+                if pulse.wake():
                     for connection in self._connections:
                         connection.heard_at = now
-                woke_at = now
                 for key, events in ready:
                     self._serve(key.data, events)
-                if now - last_beat >= self._heartbeat_s / BEATS:
-                    last_beat = now
+                if pulse.is_due():
                     self._tell_all(wire.encode("beat"))
-                if (
-                    now - last_watch >= tick_s / 4
-                ):  # it looks at every rank, and so not after every message
-                    last_watch = now
+                # It looks at every rank, and so not after every message.
+                if now - watched_at >= tick_s / 4:
+                    watched_at = now
                     self._watch(now)
         except Exception as e:  # no fault of this thread may leave all ranks waiting
             message = f"rank 0: the rendezvous broke: {type(e).__name__}: {e}"
@@ -254,21 +249,14 @@ class Rendezvous:
             self._num_turned_away += 1
             self._drop(connection)
             return
-        rank, size, pid = (
-            wire.field(message, name, int) for name in ("rank", "size", "pid")
-        )
-        role, host, address, nonce = (
-            wire.field(message, name, str)
-            for name in ("role", "host", "address", "nonce")
-        )
+        peer = Peer.from_message(message)
+        rank = peer.rank
+        size = wire.field(message, "size", int)
+        nonce = wire.field(message, "nonce", str)
         own_proof = tokens.proof(self._launch.token, {"nonce": nonce})
-        hello = Hello(
-            role,
-            wire.field(message, "flags", dict),
-            wire.field(message, "versions", dict),
-            address,
-        )
-        peer = Peer(rank, role, host, pid, address)
+        flags = wire.field(message, "flags", dict)
+        versions = wire.field(message, "versions", dict)
+        hello = Hello(peer.role, flags, versions, peer.address)
         if self._has_begun:
             refusal = f"the run at {self._launch.meeting} has begun without it; start all ranks by one command"
             connection.send(wire.encode("refused", line=refusal, proof=own_proof))

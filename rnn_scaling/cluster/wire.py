@@ -2,6 +2,7 @@
 
 import collections
 import json
+import math
 import selectors
 import socket
 import threading
@@ -16,8 +17,33 @@ LONGEST_OF_STRANGERS = (
     1 << 18
 )  # bytes of a line from who has not said yet which rank it is
 LONGEST = 1 << 28
+BEATS = 4  # heartbeats within the silence that counts as a loss
 AT_ONCE = 1 << 18  # bytes read at once
 Value = TypeVar("Value")
+
+
+class Pulse:
+    """The heartbeats of one side of a connection, and the sleep of its process."""
+
+    def __init__(self, heartbeat_s: float) -> None:
+        self.period_s = heartbeat_s / BEATS
+        self._longest_sleep_s = heartbeat_s / 2
+        self._beat_at = -math.inf
+        self._woke_at = time.monotonic()
+
+    def wake(self) -> bool:
+        """Return whether this process itself was frozen, so that no peer is late."""
+        now = time.monotonic()
+        was_frozen = now - self._woke_at > self._longest_sleep_s
+        self._woke_at = now
+        return was_frozen
+
+    def is_due(self) -> bool:
+        """Return whether to send the next heartbeat."""
+        if self._woke_at - self._beat_at < self.period_s:
+            return False
+        self._beat_at = self._woke_at
+        return True
 
 
 class Rubbish(ValueError):
@@ -47,7 +73,7 @@ def field(message: Message, name: str, kind: type[Value]) -> Value:
     """A value of a message. Raises Rubbish if it has none, or another type."""
     value = message.get(name)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise Rubbish(f"no {name} in {message['kind']}")
+        raise Rubbish(f"no {name} in {message.get('kind', 'a rank')}")
     return value
 
 

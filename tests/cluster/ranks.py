@@ -63,6 +63,32 @@ def a_member(
     )
 
 
+def members_of(size, ranks=None):
+    """Return ranks of a run that has not begun.
+
+    Args:
+      size: How many ranks the run has.
+      ranks: (rank, options of `a_member`) of each, or None for all ranks.
+    """
+    meeting = a_meeting()
+    ranks = [(rank, {}) for rank in range(size)] if ranks is None else ranks
+    return [a_member(rank, size, meeting, **options) for rank, options in ranks]
+
+
+def joined_members(size):
+    """Return all ranks of a run that has begun."""
+    members = members_of(size)
+    together(members, Member.join)
+    return members
+
+
+def in_background(member, body):
+    """Return the thread in which a member does something."""
+    thread = threading.Thread(target=together, args=([member], body), daemon=True)
+    thread.start()
+    return thread
+
+
 def together(members, body):
     """body(member) of all at once, each in a thread; what each returned, or the line it failed with."""
     results = {}

@@ -98,9 +98,8 @@ def test_a_rank_that_may_be_lost_is_noted_and_barriers_go_on_without_it():
         assert [each.hear() for each in ranks[:2]] == ["done leave"] * 2
 
 
-@pytest.mark.parametrize("survives", [[], ["worker"]])
-def test_rank_0_is_never_survived(survives):
-    with processes(3, survives=survives) as ranks:
+def test_rank_0_is_never_survived():
+    with processes(3, survives=["worker"]) as ranks:
         ranks[0].send_signal(signal.SIGKILL)
         line = (
             f"failed rank 0 (host h0, process {ranks[0].pid}) ended: killed or crashed"

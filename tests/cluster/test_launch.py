@@ -73,13 +73,11 @@ def test_no_launcher_and_launchers_of_one_process_are_one_alone():
         {},
         {"RNN_SCALING_DEBUG": "1"},
         {"RNN_SCALING_RANK": "0", "RNN_SCALING_SIZE": "1"},
-        {"TF_CONFIG": ""},
         {"TF_CONFIG": "{}"},
         tf_config(index=0, cluster={"worker": ["a:1"]}),
         {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"},
         batch_script,
         shell,
-        SLURM | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"},
         {"JOB_COMPLETION_INDEX": "2"},
         {"JOB_COMPLETION_INDEX": "0", "RNN_SCALING_SIZE": "1"},
     ]
@@ -87,114 +85,105 @@ def test_no_launcher_and_launchers_of_one_process_are_one_alone():
     assert of({}, coordinator_address="a:1") is None
 
 
-def test_own_variables():
-    assert of(OWN) == Launch(
-        1, 3, "environment", "10.0.0.1:4000", "job-2", 0, 1, (), "meeting 10.0.0.1:4000"
-    )
-    more = {
-        "HOST": "10.0.0.2",
-        "LAUNCHER": "netlab",
-        "LOCAL_RANK": "1",
-        "LOCAL_SIZE": "2",
-        "JOB": "j",
-    }
-    environ = OWN | {f"RNN_SCALING_{name}": value for name, value in more.items()}
-    assert of(environ) == Launch(
-        1, 3, "netlab", "10.0.0.1:4000", "10.0.0.2", 1, 2, (), "j"
-    )
-    local = of(OWN | {"RNN_SCALING_MEETING": "127.0.0.1:4000"})
-    assert (local.host, local.local_rank, local.local_size, local.is_local) == (
-        "127.0.0.1",
-        1,
-        3,
-        True,
-    )
-    assert not of(OWN).is_local
+def meeting_of(host, job):
+    return ports.joined(host, ports.of_job(job))
+
+
+MORE = {
+    "RNN_SCALING_HOST": "10.0.0.2",
+    "RNN_SCALING_LAUNCHER": "netlab",
+    "RNN_SCALING_LOCAL_RANK": "1",
+    "RNN_SCALING_LOCAL_SIZE": "2",
+    "RNN_SCALING_JOB": "j",
+}
+LOCAL = {"RNN_SCALING_MEETING": "127.0.0.1:4000"}
+ONE_NODE = {
+    "SLURM_STEP_NODELIST": "n08",
+    "SLURM_STEP_TASKS_PER_NODE": "5",
+    "SLURM_NODEID": "0",
+}
+MPI_JOB = "2062024705"
+URI = "OMPI_MCA_orte_hnp_uri"
+# Each row: the variables, launcher, meeting, host, local rank, local size, job.
+LAUNCHED = [
+    (OWN, "environment", "10.0.0.1:4000", "job-2", 0, 1, "meeting 10.0.0.1:4000"),
+    (OWN | MORE, "netlab", "10.0.0.1:4000", "10.0.0.2", 1, 2, "j"),
+    (
+        *(OWN | LOCAL, "environment", "127.0.0.1:4000", "127.0.0.1", 1, 3),
+        "meeting 127.0.0.1:4000",
+    ),
+    (
+        *(MPI, "mpirun", meeting_of("10.96.0.1", MPI_JOB), "job-2", 0, 2),
+        f"mpirun {MPI_JOB}",
+    ),
+    (
+        *(SLURM | MPI, "mpirun", meeting_of("10.96.0.1", MPI_JOB), "job-2", 0, 2),
+        f"mpirun {MPI_JOB}",
+    ),
+    (
+        *(MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, "mpirun"),
+        *(meeting_of("127.0.0.1", MPI_JOB), "job-2", 0, 4, f"mpirun {MPI_JOB}"),
+    ),
+    (
+        *(MPI_5, "mpirun", meeting_of("n-1", "prterun-n-1-42@1"), "job-2", 0, 2),
+        "mpirun prterun-n-1-42@1",
+    ),
+    (SLURM, "srun", meeting_of("n08", "Slurm 17.0"), "n09", 1, 2, "Slurm 17.0"),
+    (
+        *(SLURM | ONE_NODE, "srun", meeting_of("127.0.0.1", "Slurm 17.0")),
+        *("n08", 1, 5, "Slurm 17.0"),
+    ),
+    (KUBERNETES, "Kubernetes", "job-0.ranks:20000", "job-2", 0, 1, "Kubernetes job"),
+]
+
+
+@pytest.mark.parametrize(
+    "environ, launcher, meeting, host, local_rank, local_size, job", LAUNCHED
+)
+def test_each_launcher_is_read(
+    environ, launcher, meeting, host, local_rank, local_size, job
+):
+    found = of(environ)
+    place = (found.rank, found.size)
+    expected = Launch(*place, launcher, meeting, host, local_rank, local_size, job=job)
+    assert found == expected
+    own = {"environment": (1, 3), "netlab": (1, 3), "srun": (3, 5)}
+    assert place == own.get(launcher, (2, 4))
+    assert found.is_local == meeting.startswith("127.0.0.1")
 
 
 def test_tf_config_numbers_chief_workers_and_servers_in_this_order():
     found = of(tf_config())
     assert found.addresses == ("a:2222", "a:2224", "b:2222", "a:2223")
     # 2223 and 2224 of host a are taken, by an address of its own each.
-    assert (found.rank, found.size, found.meeting, found.host) == (2, 4, "a:2225", "b")
-    assert (
-        found.local_rank,
-        found.local_size,
-        found.engine_address(),
-        found.num_ps,
-    ) == (0, 1, "b:2222", 1)
-    ranks = [
-        of(tf_config(*task)).rank
-        for task in (("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0))
-    ]
-    assert ranks == [0, 1, 2, 3]
+    place = (found.rank, found.size, found.local_rank, found.local_size)
+    assert place == (2, 4, 0, 1) and found.meeting == "a:2225"
+    assert (found.host, found.engine_address(), found.num_ps) == ("b", "b:2222", 1)
+    tasks = [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0)]
+    assert [of(tf_config(*task)).rank for task in tasks] == [0, 1, 2, 3]
     last = of(tf_config("ps", 0))
     assert (last.local_rank, last.local_size, last.job) == (2, 3, found.job)
     assert of(tf_config(cluster=CLUSTER | {"ps": ["a:9"]})).job != found.job
 
 
-def test_mpirun_4_tells_where_it_runs():
-    found = of(MPI)
-    assert (found.rank, found.size, found.launcher, found.host) == (
-        2,
-        4,
-        "mpirun",
-        "job-2",
-    )
-    assert (found.local_rank, found.local_size, found.job) == (
-        0,
-        2,
-        "mpirun 2062024705",
-    )
-    host, port = ports.split(found.meeting)
-    assert host == "10.96.0.1" and port in ports.MEETING_PORTS
-    assert of(MPI | {"OMPI_COMM_WORLD_RANK": "0"}).meeting == found.meeting
-    assert of(MPI | {"PMIX_NAMESPACE": "2062024706"}).meeting != found.meeting
-    ipv6 = of(MPI | {"OMPI_MCA_orte_hnp_uri": "1.0;tcp6://[fe80::1,2620::2]:43370"})
-    assert ports.split(ipv6.meeting)[0] == "fe80::1"
-    loopback_first = of(
-        MPI | {"OMPI_MCA_orte_hnp_uri": "1.0;tcp://127.0.0.1,10.0.0.9:43370"}
-    )
-    assert ports.split(loopback_first.meeting)[0] == "10.0.0.9"
+@pytest.mark.parametrize(
+    "addresses, host",
+    [
+        ("tcp6://[fe80::1,2620::2]:43370", "fe80::1"),
+        ("tcp://127.0.0.1,10.0.0.9:43370", "10.0.0.9"),
+    ],
+)
+def test_mpirun_4_tells_where_it_runs(addresses, host):
+    found = of(MPI | {URI: f"1.0;{addresses}"})
+    assert ports.split(found.meeting)[0] == host
 
 
-def test_mpirun_5_tells_where_it_runs_in_its_namespace():
-    assert ports.split(of(MPI_5).meeting)[0] == "n-1"
-
-
-def test_mpirun_on_one_host_stays_on_it():
-    found = of(MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"})
-    assert found.is_local and ports.split(found.meeting)[0] == "127.0.0.1"
-
-
-def test_mpirun_counts_before_the_slurm_that_started_it():
-    assert of(SLURM | MPI).launcher == "mpirun"
-
-
-def test_a_slurm_step_meets_at_its_first_node():
-    found = of(SLURM)
-    assert (found.rank, found.size, found.launcher, found.host) == (3, 5, "srun", "n09")
-    assert (found.local_rank, found.local_size, found.job) == (1, 2, "Slurm 17.0")
-    host, port = ports.split(found.meeting)
-    assert host == "n08" and port in ports.MEETING_PORTS
-    assert of(SLURM | {"SLURM_STEP_ID": "1"}).meeting != found.meeting
-    one_node = {
-        "SLURM_STEP_NODELIST": "n08",
-        "SLURM_STEP_TASKS_PER_NODE": "5",
-        "SLURM_NODEID": "0",
-    }
-    assert of(SLURM | one_node).is_local
-
-
-def test_kubernetes_meets_at_the_first_pod():
-    found = of(KUBERNETES)
-    assert (found.rank, found.size, found.meeting, found.host) == (
-        2,
-        4,
-        "job-0.ranks:20000",
-        "job-2",
-    )
-    assert (found.local_rank, found.local_size, found.job) == (0, 1, "Kubernetes job")
+@pytest.mark.parametrize(
+    "environ", [MPI | {"PMIX_NAMESPACE": "1"}, SLURM | {"SLURM_STEP_ID": "1"}]
+)
+def test_each_job_meets_elsewhere(environ):
+    meetings = {row[2] for row in LAUNCHED}
+    assert of(environ).meeting not in meetings
 
 
 @pytest.mark.parametrize("environ", [OWN, tf_config(), MPI, MPI_5, SLURM, KUBERNETES])
@@ -207,79 +196,27 @@ def test_an_address_that_is_given_counts(environ):
 
 
 WRONG = [
-    (
-        OWN | {"RNN_SCALING_RANK": "3"},
-        "RNN_SCALING_RANK=3: ranks of RNN_SCALING_SIZE=3 are 0 to 2",
-    ),
-    (
-        OWN | {"RNN_SCALING_RANK": "-1"},
-        "RNN_SCALING_RANK=-1: it must be a number of at least 0",
-    ),
+    (OWN | {"RNN_SCALING_RANK": "3"}, "ranks of RNN_SCALING_SIZE=3 are 0 to 2"),
     (OWN | {"RNN_SCALING_RANK": "²"}, "RNN_SCALING_RANK=²: it must be a number"),
-    (
-        OWN | {"RNN_SCALING_SIZE": "0"},
-        "RNN_SCALING_SIZE=0: it must be a number of at least 1",
-    ),
-    (OWN | {"RNN_SCALING_MEETING": "a"}, "RNN_SCALING_MEETING=a: it must be HOST:PORT"),
-    (
-        OWN | {"RNN_SCALING_MEETING": "a:0"},
-        "RNN_SCALING_MEETING=a:0: it must be HOST:PORT",
-    ),
-    (
-        {"RNN_SCALING_MEETING": "a:1"},
-        "RNN_SCALING_SIZE is not set, but other variables of its launcher are",
-    ),
+    (OWN | {"RNN_SCALING_SIZE": "0"}, "RNN_SCALING_SIZE=0: it must be a number"),
+    (OWN | {"RNN_SCALING_MEETING": "a:0"}, "RNN_SCALING_MEETING=a:0: it must be HOST"),
+    ({"RNN_SCALING_MEETING": "a:1"}, "RNN_SCALING_SIZE is not set, but"),
     ({"RNN_SCALING_SIZE": "2"}, "RNN_SCALING_RANK is not set"),
-    (
-        {"RNN_SCALING_SIZE": "2", "RNN_SCALING_RANK": "0"},
-        "RNN_SCALING_MEETING is not set",
-    ),
     ({"TF_CONFIG": "x"}, "it must say the cluster and the task; such as {"),
     ({"TF_CONFIG": "[" * 100000}, "it must say the cluster and the task; such as {"),
-    (
-        {"TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}}'},
-        "it must say the cluster and the task; such as {",
-    ),
-    *(
-        (tf_config(index=index), "it must say")
-        for index in (1e999, True, 1.5, None, "x", [0])
-    ),
+    (tf_config(index=1e999), "it must say"),
+    (tf_config(index=True), "it must say"),
     (tf_config(index=2), "TF_CONFIG: its cluster has no task worker 2"),
-    (tf_config("evaluator", 0), "TF_CONFIG: its cluster has no task evaluator 0"),
-    (
-        tf_config(cluster={"evaluator": ["a:1"]}),
-        "TF_CONFIG: job evaluator is none of chief, worker, ps",
-    ),
-    (
-        tf_config(cluster={"worker": ["a:1", "a:1"]}),
-        "TF_CONFIG: a:1 stands there twice",
-    ),
-    (
-        tf_config(cluster={"worker": ["a:1", "b"]}),
-        "TF_CONFIG: worker=b: it must be HOST:PORT",
-    ),
-    (
-        tf_config(cluster={"worker": ["a:1", 5]}),
-        "TF_CONFIG: worker=5: it must be HOST:PORT",
-    ),
+    (tf_config(cluster={"evaluator": ["a:1"]}), "TF_CONFIG: job evaluator is none of"),
+    (tf_config(cluster={"worker": ["a:1", "a:1"]}), "a:1 stands there twice"),
+    (tf_config(cluster={"worker": ["a:1", 5]}), "worker=5: it must be HOST:PORT"),
     ({"OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_RANK is not set"),
     (MPI | {"PMIX_NAMESPACE": ""}, "PMIX_NAMESPACE is not set"),
-    (
-        MPI | {"OMPI_MCA_orte_hnp_uri": "x"},
-        "mpirun does not tell which host it runs on",
-    ),
+    (MPI | {"OMPI_MCA_orte_hnp_uri": "x"}, "mpirun does not tell which host"),
     (SLURM | {"SLURM_STEP_NODELIST": "n[1-"}, "SLURM_STEP_NODELIST: "),
-    (
-        SLURM | {"SLURM_STEP_NODELIST": "n[08-09]"},
-        "do not fit 2 nodes of SLURM_STEP_NODELIST",
-    ),
-    (SLURM | {"SLURM_STEP_TASKS_PER_NODE": "many"}, "SLURM_STEP_TASKS_PER_NODE: "),
-    (SLURM | {"SLURM_NODEID": "3"}, "do not fit 3 nodes of SLURM_STEP_NODELIST"),
+    (SLURM | {"SLURM_STEP_NODELIST": "n[08-09]"}, "do not fit 2 nodes of SLURM"),
     (KUBERNETES | {"RNN_SCALING_SERVICE": ""}, "RNN_SCALING_SERVICE is not set"),
-    (
-        KUBERNETES | {"JOB_COMPLETION_INDEX": "1"},
-        "host name job-2 does not end with -1",
-    ),
+    (KUBERNETES | {"JOB_COMPLETION_INDEX": "1"}, "job-2 does not end with -1"),
 ]
 
 
@@ -287,7 +224,7 @@ WRONG = [
 def test_variables_that_contradict_each_other_are_refused_by_name(environ, line):
     with pytest.raises(ClusterError) as error:
         of(environ)
-    assert str(error.value).startswith(line) or line in str(error.value)
+    assert line in str(error.value)
     assert "\n" not in str(error.value) and ";" in str(error.value)
 
 
@@ -295,10 +232,8 @@ def test_variables_that_contradict_each_other_are_refused_by_name(environ, line)
     "text, names",
     [
         ("n1", ["n1"]),
-        ("n[1-3]", ["n1", "n2", "n3"]),
         ("n[1-2,7,010-011]", ["n1", "n2", "n7", "n010", "n011"]),
         ("n[08-11]-ib", ["n08-ib", "n09-ib", "n10-ib", "n11-ib"]),
-        ("a1,b[2-3],c", ["a1", "b2", "b3", "c"]),
         ("r[0-1]n[1,3]", ["r0n1", "r0n3", "r1n1", "r1n3"]),
     ],
 )
@@ -307,40 +242,21 @@ def test_lists_of_nodes(text, names):
 
 
 @pytest.mark.parametrize(
-    "text",
+    "read, texts",
     [
-        "",
-        ",",
-        "n[",
-        "n]",
-        "n[]",
-        "n[a]",
-        "n[3-1]",
-        "n[1-2-3]",
-        "n[-1]",
-        "n[1-]",
-        "n[[1]]",
-        "a b",
+        (node_list.nodes, ["", ",", "n[", "n]", "n[]", "n[a]", "n[3-1]", "n[[1]]"]),
+        (node_list.tasks, ["", "x", "2(x)", "2,,1", "-1"]),
+        (
+            ports.split,
+            ["", ":1", "a", "a:", "a:0", "a:65536", "::1:5", "[::1]", "a/:1"],
+        ),
     ],
+    ids=["nodes", "tasks", "address"],
 )
-def test_what_is_no_list_of_nodes(text):
-    with pytest.raises(ValueError):
-        node_list.nodes(text)
-
-
-@pytest.mark.parametrize("text", ["", "x", "2(x)", "2(x3", "2,,1", "-1"])
-def test_what_is_no_list_of_tasks(text):
-    with pytest.raises(ValueError):
-        node_list.tasks(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", ":1", "a", "a:", "a:x", "a:0", "a:65536", "::1:5", "[::1]", "a b:1", "a:1/"],
-)
-def test_what_is_no_address(text):
-    with pytest.raises(ValueError):
-        ports.split(text)
+def test_a_malformed_list_or_address_is_refused(read, texts):
+    for text in texts:
+        with pytest.raises(ValueError):
+            read(text)
 
 
 def test_addresses_come_back():

@@ -11,10 +11,11 @@ import time
 
 import pytest
 
-from rnn_scaling.cluster import member as members
+from rnn_scaling.cluster import member as member_module
 from rnn_scaling.cluster import peers, ports, wire
 from rnn_scaling.cluster import rendezvous as meetings
 from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
+from rnn_scaling.cluster.member import Member
 from tests.cluster.ranks import (
     PATIENCE_S,
     VERSIONS,
@@ -23,7 +24,10 @@ from tests.cluster.ranks import (
     a_meeting,
     a_member,
     connected,
+    in_background,
     join_and_leave,
+    joined_members,
+    members_of,
     together,
 )
 
@@ -31,10 +35,9 @@ MANY = 256
 
 
 def test_ranks_join_pass_barriers_gather_report_and_leave():
-    meeting = a_meeting()
-    members = [
-        a_member(rank, 4, meeting, hello={"address": f"h{rank}:1"}) for rank in range(4)
-    ]
+    hellos = [{"address": f"h{rank}:1"} for rank in range(4)]
+    members = members_of(4, [(rank, {"hello": hellos[rank]}) for rank in range(4)])
+    meeting = members[0]._launch.meeting
 
     def run(member):
         joined = member.join()
@@ -71,7 +74,7 @@ def test_ranks_join_pass_barriers_gather_report_and_leave():
 
 def test_a_rank_0_that_is_slow_to_answer_is_waited_for(monkeypatch):
     """Nobody gives up and comes again, which would look as if it had crashed."""
-    monkeypatch.setattr(members, "CONNECT_S", 0.1)
+    monkeypatch.setattr(member_module, "CONNECT_S", 0.1)
     accept = meetings.Rendezvous._accept
 
     def slowly(meeting):
@@ -79,43 +82,35 @@ def test_a_rank_0_that_is_slow_to_answer_is_waited_for(monkeypatch):
         accept(meeting)
 
     monkeypatch.setattr(meetings.Rendezvous, "_accept", slowly)
-    meeting = a_meeting()
-    assert (
-        together([a_member(rank, 3, meeting) for rank in range(3)], join_and_leave)
-        == ["left"] * 3
-    )
+    assert together(members_of(3), join_and_leave) == ["left"] * 3
 
 
-def test_different_flags_end_every_rank_with_one_line():
-    meeting = a_meeting()
-    members = [a_member(rank, 3, meeting) for rank in (0, 1)]
-    members.append(
-        a_member(2, 3, meeting, hello={"flags": {"batch_size": 64, "kernel": "cudnn"}})
-    )
-    own, of_rank_0 = "--batch_size=64 --kernel=cudnn", "--batch_size=32 no --kernel"
-    line = f"rank 2 (host h2): {own}, but rank 0 has {of_rank_0}; give every rank the same flags"
+@pytest.mark.parametrize(
+    "hello, rule",
+    [
+        (
+            {"flags": {"batch_size": 64, "kernel": "a"}},
+            "--batch_size=64 --kernel=a, but rank 0 has --batch_size=32 no --kernel; give every rank the same flags",
+        ),
+        (
+            {"versions": VERSIONS | {"tensorflow": "2.20.0"}, "flags": {"a": 1}},
+            "tensorflow 2.20.0, but rank 0 has tensorflow 2.21.0; install the same versions on every host",
+        ),
+    ],
+    ids=["flags", "versions"],
+)
+def test_ranks_that_differ_end_every_rank_with_one_line(hello, rule):
+    ranks = [(0, {}), (1, {"hello": hello}), (2, {"hello": hello})]
+    members = members_of(3, ranks)
+    line = f"ranks 1 and 2: {rule}"
     assert together(members, join_and_leave) == [line] * 3
     failure = Failure(FailureKind.NOT_JOINED, None, line)
     assert [member.failure for member in members] == [failure] * 3
 
 
-def test_different_versions_end_every_rank_with_one_line():
-    meeting = a_meeting()
-    hello = {
-        "versions": VERSIONS | {"tensorflow": "2.20.0"},
-        "flags": {"batch_size": 64},
-    }
-    members = [
-        a_member(0, 3, meeting),
-        *(a_member(rank, 3, meeting, hello=hello) for rank in (1, 2)),
-    ]
-    told = "tensorflow 2.20.0, but rank 0 has tensorflow 2.21.0; install the same versions on every host"
-    assert together(members, join_and_leave) == [f"ranks 1 and 2: {told}"] * 3
-
-
 def test_ranks_that_never_join_are_named_to_those_that_did():
-    meeting = a_meeting()
-    members = [a_member(0, 4, meeting, timeout_s=0.5), a_member(3, 4, meeting)]
+    members = members_of(4, [(0, {"timeout_s": 0.5}), (3, {})])
+    meeting = members[0]._launch.meeting
     rule = "ranks 1 and 2 of 4 did not join within 0.5 s (--cluster_timeout)"
     line = f"{rule}; see what they printed, and whether their hosts reach {meeting}"
     assert together(members, join_and_leave) == [line] * 2
@@ -128,8 +123,7 @@ def test_an_interrupted_rank_0_is_told_to_who_waits_with_it_for_others(
     is_seen, monkeypatch
 ):
     """Also if it is interrupted before its own thread has the answer to its hello, when others have joined already."""
-    meeting = a_meeting()
-    both = [a_member(rank, 3, meeting) for rank in range(2)]
+    both = members_of(3, [(0, {}), (1, {})])
     introduced = both[0]._introduced
 
     def interrupt():
@@ -148,7 +142,7 @@ def test_an_interrupted_rank_0_is_told_to_who_waits_with_it_for_others(
     monkeypatch.setattr(both[0], "_introduced", introduce)
     threading.Thread(target=interrupt, daemon=True).start()
     line = f"rank 0 (host h0, process {os.getpid()}) ended: interrupted by SIGINT"
-    assert together(both, members.Member.join) == [line, line]
+    assert together(both, Member.join) == [line, line]
 
 
 def test_a_rank_whose_rank_0_never_listens_says_so():
@@ -165,12 +159,7 @@ def test_a_rank_whose_rank_0_never_listens_says_so():
 
 
 def test_two_processes_of_one_rank_end_the_run():
-    meeting = a_meeting()
-    members = [
-        a_member(0, 3, meeting),
-        a_member(1, 3, meeting),
-        a_member(1, 3, meeting, launch={"host": "other"}),
-    ]
+    members = members_of(3, [(0, {}), (1, {}), (1, {"launch": {"host": "other"}})])
     lines = together(members, join_and_leave)
     assert len(set(lines)) == 1 and "two processes with the same rank" in lines[0]
     assert "(host h1, " in lines[0] and "(host other, " in lines[0]
@@ -179,10 +168,7 @@ def test_two_processes_of_one_rank_end_the_run():
 def test_a_second_process_of_a_rank_reports_nothing():
     meeting = a_meeting()
     first = a_member(0, 3, meeting)
-    thread = threading.Thread(
-        target=together, args=([first], lambda member: member.join()), daemon=True
-    )
-    thread.start()
+    thread = in_background(first, Member.join)
     with connected(meeting) as second, connected(meeting) as third:
         second.sendall(a_hello(1, 3) + wire.encode("report", values="first"))
         assert second.recv(1)  # it has been seen, and so comes before the other
@@ -206,13 +192,11 @@ def test_a_rank_of_another_size_ends_the_run():
 
 
 def test_a_late_second_process_of_a_rank_is_sent_away_and_disturbs_nobody():
-    meeting = a_meeting()
-    members = [a_member(rank, 2, meeting) for rank in range(2)]
-    together(members, lambda member: member.join())
+    members = joined_members(2)
     with pytest.raises(
         ClusterError, match="has begun without it; start all ranks by one command"
     ):
-        a_member(1, 2, meeting).join()
+        a_member(1, 2, members[0]._launch.meeting).join()
     assert (
         together(
             members, lambda member: (member.barrier("still there"), member.leave())
@@ -292,8 +276,7 @@ def next_of(file, kind):
 
 
 def test_a_barrier_that_one_rank_never_reaches():
-    meeting = a_meeting()
-    members = [a_member(rank, 3, meeting) for rank in range(3)]
+    members = members_of(3)
 
     def body(member):
         member.join()
@@ -311,9 +294,7 @@ def test_a_barrier_that_one_rank_never_reaches():
 
 
 def test_a_rank_that_leaves_while_others_wait_for_it():
-    meeting = a_meeting()
-    members = [a_member(rank, 2, meeting) for rank in range(2)]
-    together(members, lambda member: member.join())
+    members = joined_members(2)
     lines = together(
         members,
         lambda member: (
@@ -324,17 +305,12 @@ def test_a_rank_that_leaves_while_others_wait_for_it():
 
 
 def test_rank_0_leaves_last():
-    meeting = a_meeting()
-    members = [a_member(rank, 3, meeting) for rank in range(3)]
-    together(members, lambda member: member.join())
-    first = threading.Thread(
-        target=together, args=(members[:1], lambda member: member.leave()), daemon=True
-    )
-    first.start()
-    together(members[1:2], lambda member: member.leave())
+    members = joined_members(3)
+    first = in_background(members[0], Member.leave)
+    together(members[1:2], Member.leave)
     first.join(0.3)
     members[2].report("late")
-    assert together(members[2:], lambda member: member.leave()) == [None]
+    assert together(members[2:], Member.leave) == [None]
     first.join(PATIENCE_S)
     assert members[0].reports() == {2: ["late"]} and not any(
         member.failed.is_set() for member in members
@@ -342,11 +318,9 @@ def test_rank_0_leaves_last():
 
 
 def test_rank_0_waits_for_who_has_not_left_but_not_for_ever():
-    meeting = a_meeting()
-    members = [a_member(0, 2, meeting, timeout_s=PATIENCE_S), a_member(1, 2, meeting)]
-    together(members, lambda member: member.join())
+    members = joined_members(2)
     members[0]._timeout_s = 0.3
-    (line,) = together(members[:1], lambda member: member.leave())
+    (line,) = together(members[:1], Member.leave)
     assert "rank 1 did not leave" in line and line.endswith(
         "within 0.3 s (--cluster_timeout)"
     )
@@ -354,9 +328,7 @@ def test_rank_0_waits_for_who_has_not_left_but_not_for_ever():
 
 
 def test_what_json_does_not_hold_is_refused_where_it_is_sent():
-    meeting = a_meeting()
-    members = [a_member(rank, 2, meeting) for rank in range(2)]
-    together(members, lambda member: member.join())
+    members = joined_members(2)
     with pytest.raises(TypeError):
         members[1].report({1, 2})
     big = "x" * (wire.LONGEST_OF_STRANGERS * 2)  # more than a stranger may send

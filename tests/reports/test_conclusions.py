@@ -611,9 +611,8 @@ def test_a_loss_that_another_trainer_does_not_tell_is_no_divergence():
         for n in (1, 2)
         for k in range(3)
     ]
-    for made in runs:
-        made.config["trainer"] = "mine"
-    assert not of(runs).series[0].num_diverged
+    theirs = [changed(run, config={**run.config, "trainer": "mine"}) for run in runs]
+    assert not of(theirs).series[0].num_diverged
 
 
 def test_a_series_that_failed_is_named_with_what_failed():

@@ -185,9 +185,8 @@ def test_further_metrics_stand_in_a_table_of_their_own():
 
 
 def tokens(num_devices, rate):
-    made = changed(run(num_devices, rate), unit="tokens")
-    made.config["model"] = "lm"
-    return made
+    made = run(num_devices, rate)
+    return changed(made, unit="tokens", config={**made.config, "model": "lm"})
 
 
 def test_the_unit_of_the_runs_is_in_every_view():

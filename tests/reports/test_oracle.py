@@ -80,8 +80,8 @@ def folder(random_):
                             among(made, count, disturbed, random_) if workers else made
                         )
                         if lm:
-                            made = changed(made, unit="tokens")
-                            made.config["model"] = "lm"
+                            config = {**made.config, "model": "lm"}
+                            made = changed(made, unit="tokens", config=config)
                         runs.append(made)
     return runs
 

@@ -290,7 +290,7 @@ def test_a_failed_run_and_differing_counts_end_with_1(tmp_path, capsys):
     path = tmp_path / "out" / "cudnn_lstm-replicated-1.json"
     held = record.read(path)
     record.write(
-        dataclasses.replace(record_of(held.config, Merge=1), config=held.config), path
+        dataclasses.replace(record_of(held.config, Merge=1), options=held.options), path
     )
     assert go(tmp_path, "--num_devices=1", "--encoder_type=cudnn_lstm") == 1
     assert "must be the same" not in capsys.readouterr().err

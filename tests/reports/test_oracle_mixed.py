@@ -9,6 +9,7 @@ import random
 import re
 
 from rnn_scaling.config import registry
+from rnn_scaling.records.options import Options
 from rnn_scaling.reports import cautions, conclusions, csv_table, json_report, table
 from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.series_statements import sentence
@@ -69,7 +70,7 @@ def made_by(options, count, rate, random_):
     if "trainer" in options:
         made = run(count, rate, status, seconds)
         made = dataclasses.replace(
-            made, config={**options, "num_devices": count}, unit="items"
+            made, options=Options({**options, "num_devices": count}), unit="items"
         )
         if random_.random() < 0.5 and status == "ok":
             alone = {

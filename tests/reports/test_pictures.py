@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.records.options import Options
 from rnn_scaling.reports import curves, scaling_data
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.page import drawings
@@ -142,7 +143,7 @@ def test_a_name_is_a_name_whatever_letters_it_has():
     names = ("$\\frac{$", "_mine", "\u8bad\u7ec3")
     runs = [
         dataclasses.replace(
-            timed(n, 100 * n), config={"trainer": name, "num_devices": n}
+            timed(n, 100 * n), options=Options({"trainer": name, "num_devices": n})
         )
         for name in names
         for n in (1, 2)

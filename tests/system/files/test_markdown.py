@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from rnn_scaling.records.options import Options
 from rnn_scaling.reports import table
 from rnn_scaling.system.files.markdown import markdown_table, shown
 from tests.support.records import changed
@@ -48,7 +49,7 @@ def test_texts_of_records_are_no_html_and_no_links_in_a_report():
     config = {"trainer": evil, "hidden": evil, "num_devices": 1}
     runs = [
         dataclasses.replace(
-            timed(1, 100 + k), config=config | {"x": k}, unit="<b>items</b>"
+            timed(1, 100 + k), options=Options(config | {"x": k}), unit="<b>items</b>"
         )
         for k in (1, 2)
     ]

@@ -48,7 +48,7 @@ SLOW = (
     "commands",
     "browser",
     "training",
-    "trainers",
+    "frameworks",
     "verification",
     "data",
     "links",
@@ -60,7 +60,7 @@ SLOW = (
 )
 # What takes seconds of the rest, which --quick runs: neither of the two processes is to be left alone with it.
 LONG = (
-    "test_entry.py",
+    "system/test_entry.py",
     "test_suite.py",
     "test_wheel.py",
     "reports/test_cluster.py",

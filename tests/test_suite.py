@@ -47,7 +47,7 @@ def test_quick_leaves_out_what_loads_tensorflow():
         "--collect-only",
         "-q",
         "tests/reports",
-        "tests/machine",
+        "tests/system/machine",
     )
     assert (
         done.returncode == 0

@@ -92,7 +92,11 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
             )
         names.append(", ".join([*words, *separation.in_words(facts)]))
     names = told_apart(names, [row.unit for row in firsts])
-    return _with_distinct_options(names, read)
+    sized = []
+    for row, options in zip(firsts, read):
+        size = {"batch_size": row.batch_size} if row.batch_size else {}
+        sized.append({**options, **size})
+    return _with_distinct_options(names, sized)
 
 
 def told_facts(series: Sequence[Sequence[Row]]) -> list[separation.Facts]:

@@ -519,7 +519,7 @@ def test_a_run_that_is_ended_in_its_batches_keeps_those_that_it_measured(
         f"--mlperf_log={tmp_path}/mlperf.log",
     ]
     trainer = Trainer(words, tmp_path, environment(), prepare=(as_built_and_telling,))
-    trainer.wait_for(*ITS_CLOCK_RUNS)
+    trainer.wait_for("measuring")
     trainer.send_signal(number)
     done = trainer.end(timeout_s=60)
     assert (

@@ -133,8 +133,10 @@ def test_a_terminal_has_a_bar_with_runs_batches_rate_and_time_left(tmp_path):
     words = command(
         tmp_path / "faults", "sweep", f"--out={tmp_path}/out", *once(THREE_RUNS)
     )
+    # readline sets COLUMNS behind the back of os.environ.
+    shell = {name: text for name, text in os.environ.items() if name != "COLUMNS"}
     process = subprocess.Popen(
-        words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=follower
+        words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=follower, env=shell
     )
     os.close(follower)
     said = b""

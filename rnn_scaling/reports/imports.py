@@ -70,8 +70,14 @@ class Member:
         """What the log says about the run, without its size."""
         words = []
         for name, value in self.run.options.items():
-            if name not in _SIZES:
-                words.append(value if isinstance(value, str) else f"{name} {value}")
+            if name in _SIZES:
+                continue
+            if value is True:
+                words.append(name)
+            elif isinstance(value, str) and not value[:1].isdigit():
+                words.append(value)
+            else:
+                words.append(f"{name} {value}")
         if self.run.options.get("device") == "cpu":
             words.append("on CPUs")
         return ", ".join(words)

@@ -80,6 +80,44 @@ def test_later_starts_make_no_device_earlier(algorithm, links):
     assert (later >= finish - 1e-12).all() and later.max() > finish.max() + 0.5
 
 
+def hierarchy_one_by_one(start, links, num_bytes):
+    """Rings of machines of two: local sums of halves, a ring between machines, and back."""
+    inner_s = links[0].alpha_s + num_bytes / 2 / links[0].bytes_per_s
+    machines = start.reshape(-1, 2).max(axis=1) + inner_s
+    rounds = 2 * (len(machines) - 1)
+    outer_s = links[1].alpha_s + num_bytes / len(machines) / links[1].bytes_per_s
+    return np.repeat(
+        rounds_one_by_one(machines, np.full(len(machines), outer_s), rounds) + inner_s,
+        2,
+    )
+
+
+def tree_one_by_one(start, link, num_bytes):
+    at, width = start.copy(), 1
+    message_s = link.alpha_s + num_bytes / link.bytes_per_s
+    while width < len(at):
+        for parent in range(0, len(at), 2 * width):
+            at[parent] = max(at[parent], at[parent + width]) + message_s
+        width *= 2
+    while width > 1:
+        width //= 2
+        for parent in range(0, len(at), 2 * width):
+            at[parent] = at[parent + width] = at[parent] + message_s
+    return at
+
+
+def test_trees_and_hierarchies_are_their_messages():
+    links = (Link(0.5, 1.0, 2), Link(0.1, 0.5))
+    for seed in range(20):
+        start = np.random.default_rng(seed).random(8) * 5
+        hierarchy = exchange_of(Knowledge(1.0, "hierarchical", 4.0, 0.0, links), 8)
+        np.testing.assert_allclose(
+            hierarchy(start), hierarchy_one_by_one(start, links, 4.0)
+        )
+        tree = exchange_of(Knowledge(1.0, "tree", 4.0, 0.0, links[1:]), 8)
+        np.testing.assert_allclose(tree(start), tree_one_by_one(start, links[1], 4.0))
+
+
 def events_of_a_server(arrivals, service_s):
     """A single server, by an event queue."""
     events = [(at, number) for number, at in enumerate(arrivals)]

@@ -30,7 +30,7 @@ def _checked_formats(text: str) -> str:
     """Return the value of --format; raises ValueError, saying what it must be."""
     from rnn_scaling.records.importers import importing
 
-    return importing.checked_any(text)
+    return importing.check_formats(text)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from rnn_scaling.analysis.series_titles import kernel_on_cpus
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config import scale
 from rnn_scaling.config.naming import network
-from rnn_scaling.records.importers.program_warnings import without_numbers
+from rnn_scaling.records.importers.program_warnings import mask_numbers
 from rnn_scaling.records.parts import PrintedOutput
 from rnn_scaling.reports import environment, log_findings
 from rnn_scaling.reports.differences import Described
@@ -199,7 +199,7 @@ def _warnings(named: Sequence[tuple[str, PrintedOutput | None]]) -> list[Stateme
             files.append(name)
         for line in warnings or ():
             plain = line.replace("`", "'")
-            lines.setdefault(without_numbers(plain), f"`{plain}`")
+            lines.setdefault(mask_numbers(plain), f"`{plain}`")
     if not lines:
         return []
     values = {"files": files, "warnings": list(lines.values())}

@@ -40,7 +40,7 @@ def _checked_formats(text: str) -> str:
     """Return the value of --log_format; raises ValueError, saying what it must be."""
     from rnn_scaling.records.importers import importing
 
-    return importing.checked(text)
+    return importing.check_rate_formats(text)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -164,7 +164,7 @@ class CommandTrainer(Trainer[CommandRun]):
                 imported, reading = self._importing.read_run(
                     _log_of(result_file), terms
                 )
-                notes = self._importing.notes_of(reading)
+                notes = self._importing.list_notes(reading)
                 self.notes += [note for note in notes if note not in self.notes]
                 return self._from_log(run, imported, ended)
             except record.RecordError as e:

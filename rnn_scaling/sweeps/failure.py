@@ -6,7 +6,7 @@ import re
 import signal
 from collections.abc import Sequence
 
-from rnn_scaling.records.importers.reading import Seen
+from rnn_scaling.records.importers.reading import RunProgress
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.sweeps.estimate import Limit
 
@@ -69,7 +69,7 @@ def reason(
     )
 
 
-def progress(seen: Seen, unit: str) -> str:
+def progress(seen: RunProgress, unit: str) -> str:
     """The progress of a user's command, as a line that PROGRESS matches."""
     rate = (
         ""

@@ -55,7 +55,9 @@ def make_run(status="ok", config=None, **parts):
 
 
 def events_of(text):
-    return [json.loads(line.removeprefix(mlperf.TOKEN)) for line in text.splitlines()]
+    return [
+        json.loads(line.removeprefix(mlperf.LINE_PREFIX)) for line in text.splitlines()
+    ]
 
 
 def test_the_importer_reads_back_what_the_record_has():

@@ -19,7 +19,7 @@ def read_run(path: Path, formats: str = "auto", **terms: object) -> SimpleNamesp
     run, reading = importing.read_run(
         path,
         Terms(
-            importing.checked(formats),
+            importing.check_rate_formats(formats),
             find_steady_state=steady_state.analyse,
             **terms,
         ),
@@ -38,7 +38,7 @@ def read_run(path: Path, formats: str = "auto", **terms: object) -> SimpleNamesp
         findings=record.log_findings or (),
         output=record.output,
         options=run.options,
-        notes=importing.notes_of(reading),
+        notes=importing.list_notes(reading),
     )
 
 

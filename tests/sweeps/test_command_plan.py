@@ -18,7 +18,7 @@ from rnn_scaling.commands import ab, sweep
 from rnn_scaling.config.flags import FlagErrors
 from rnn_scaling.records import record
 from rnn_scaling.records.environment import Resolved
-from rnn_scaling.records.importers.reading import Seen
+from rnn_scaling.records.importers.reading import RunProgress
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import comparison, report_files
 from rnn_scaling.sweeps import (
@@ -452,8 +452,8 @@ def test_the_bar_says_how_far_a_run_is(monkeypatch):
     watched = display.SweepDisplay(4, 0)
     watched.start("x-1", math.nan)
     for board.elapsed_s, seen in (
-        (10.0, Seen(5, 20, 35.25)),
-        (11.0, Seen(6, None, None)),
+        (10.0, RunProgress(5, 20, 35.25)),
+        (11.0, RunProgress(6, None, None)),
     ):
         watched.output(failure.progress(seen, "words"))
     assert shown[1].startswith("2 min left")
@@ -464,5 +464,5 @@ def test_the_bar_says_how_far_a_run_is(monkeypatch):
     assert shown[-1].startswith("? left") and "0 s left" not in shown[-1]
     for step in (19, 1, 2):  # counted anew in an epoch: the share of which run?
         board.elapsed_s += 1
-        watched.output(failure.progress(Seen(step, 20, None), "words"))
+        watched.output(failure.progress(RunProgress(step, 20, None), "words"))
     assert shown[-1].startswith("? left, x-1.r2 2/20 batches")

@@ -23,7 +23,7 @@ from rnn_scaling.records.importers.reading import (
     LogError,
     NoMatch,
     Reading,
-    Seen,
+    RunProgress,
     Terms,
     log_lines,
     run_record,
@@ -52,7 +52,7 @@ def names() -> list[str]:
     return [name for name, format in FORMATS.items() if format.has_rates]
 
 
-def checked(text: str) -> str:
+def check_rate_formats(text: str) -> str:
     """Return the value of --log_format with whole names of formats.
 
     Raises:
@@ -64,7 +64,7 @@ def checked(text: str) -> str:
     return ",".join(whole)
 
 
-def checked_any(text: str) -> str:
+def check_formats(text: str) -> str:
     """Return the value of --format with whole names of formats; raises ValueError."""
     return ",".join(_whole(text, [AUTO, *FORMATS]))
 
@@ -216,7 +216,7 @@ def _one(reading: Reading) -> tuple[ImportedRun, Reading]:
     return runs[0], reading
 
 
-def notes_of(reading: Reading) -> list[str]:
+def list_notes(reading: Reading) -> list[str]:
     """Return what the numbers mean and what is wrong, one sentence each."""
     name = reading.format.partition(":")[0]
     notes = [f"{name}: {note}" for note in reading.notes]
@@ -288,7 +288,7 @@ def read_lines(path: Path) -> Iterator[str]:
             yield piece.decode("utf-8", errors="replace")
 
 
-def watch(terms: Terms) -> Callable[[str], Seen | None]:
+def watch(terms: Terms) -> Callable[[str], RunProgress | None]:
     """Return a function that finds a run's progress in each line that it prints.
 
     Returns:
@@ -299,7 +299,7 @@ def watch(terms: Terms) -> Callable[[str], Seen | None]:
     first: tuple[float, float] | None = None
     count = 0
 
-    def look(line: str) -> Seen | None:
+    def look(line: str) -> RunProgress | None:
         nonlocal first, count
         text = next(log_lines([line[:LONGEST]])).tagged
         try:
@@ -327,7 +327,7 @@ def watch(terms: Terms) -> Callable[[str], Seen | None]:
         if rate is not None and not LOWEST < rate <= LARGEST:
             rate = None
         total = numbers.get("total")
-        return Seen(int(step), None if total is None else int(total), rate)
+        return RunProgress(int(step), None if total is None else int(total), rate)
 
     return look
 

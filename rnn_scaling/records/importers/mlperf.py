@@ -73,7 +73,7 @@ SYSTEM_COLUMNS = {
     "Accelerator": "accelerator_model_name", "Framework": "framework",
 }  # fmt: skip
 _V06 = re.compile(r":::MLL (\d{1,12}\.\d{1,9}) (\w{1,80}): (\{.*)")
-TOKEN = ":::MLLOG "
+LINE_PREFIX = ":::MLLOG "
 # Keys that hold a rate: in later releases within the value of "tracked_stats", in older
 # ones of their own. Several of them report one rate twice; the first name counts.
 _TRACKED = "tracked_stats"
@@ -220,8 +220,8 @@ class MlperfSystem(LogFormat):
 
 def _read_event(text: str) -> Any:
     """Return the event of a line in the form of the present release, or None."""
-    if text.startswith(TOKEN):
-        return input_files.parse_json(text[len(TOKEN) :])
+    if text.startswith(LINE_PREFIX):
+        return input_files.parse_json(text[len(LINE_PREFIX) :])
     if match := _V06.match(text):
         event = input_files.parse_json(match[3])
         return {"time_ms": 1000 * float(match[1]), "key": match[2], **event}

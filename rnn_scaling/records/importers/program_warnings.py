@@ -23,13 +23,13 @@ class WarningLines:
         if len(self._by_text) >= MOST_LINES or not _WARNING.match(line):
             return
         shown = entry.printable(line.strip())[:MOST_LETTERS]
-        self._by_text.setdefault(without_numbers(shown), shown)
+        self._by_text.setdefault(mask_numbers(shown), shown)
 
     def lines(self) -> tuple[str, ...]:
         """Return the first line of each warning."""
         return tuple(self._by_text.values())
 
 
-def without_numbers(line: str) -> str:
+def mask_numbers(line: str) -> str:
     """Return the line with its numbers masked, so that similar lines are equal."""
     return re.sub(r"\d+", "#", line)

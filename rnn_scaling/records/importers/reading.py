@@ -168,7 +168,7 @@ class Reading:
     source: str = ""  # the file, as the user named it
 
 
-class Seen(NamedTuple):
+class RunProgress(NamedTuple):
     """How far a run is."""
 
     step: int

@@ -84,7 +84,7 @@ def read_like_a_sweep(path, text, formats):
     """Read a program's output like a sweep: line by line while it runs, and whole at its end."""
     lines = text.splitlines()
     terms = Terms(
-        importing.checked(formats),
+        importing.check_rate_formats(formats),
         items_per_step=7.0,
         num_devices=2,
         arrivals=[0.5 * k for k in range(len(lines))],

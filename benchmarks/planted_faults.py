@@ -121,7 +121,7 @@ def _verify(fault: Fault | None, flags: tuple[str, ...], path: str) -> None:
             plant(fault)
         from rnn_scaling.commands import verify
         from rnn_scaling.records import record as records
-        from rnn_scaling.reports.certificates import sentence_of
+        from rnn_scaling.reports.certificates import certificate_text
 
         with contextlib.redirect_stdout(io.StringIO()):
             path_of_record = f"{path}.run.json"
@@ -150,7 +150,7 @@ def _verify(fault: Fault | None, flags: tuple[str, ...], path: str) -> None:
                 "status": status,
                 "verdict": certificate.verdict,
                 "holds": certificate.holds,
-                "sentence": sentence_of(certificate),
+                "sentence": certificate_text(certificate),
             }
     except BaseException as e:  # noqa: BLE001 - whatever it is, it is the result
         result = {"error": repr(e)[:300]}

@@ -61,7 +61,7 @@ def report(source: Path, target: Path) -> None:
     with _timed("summarise"):
         summary = summarise(records, str(source))
     with _timed("write"):
-        for name, render in report_files.files_of(summary).items():
+        for name, render in report_files.file_renderers(summary).items():
             (target / name).write_bytes(render(summary))
     print(f"{'total':10}{time.perf_counter() - began:6.2f} s, {len(summary.rows)} rows")
 

@@ -240,7 +240,7 @@ def main(argv: list[str]) -> None:
     if len(sweeps) > 1:
         for path, each in zip(paths, content):
             print(
-                f"{path}: {conclusions.lead(summary_builder.summarise(each, str(path)))}"
+                f"{path}: {conclusions.answer_text(summary_builder.summarise(each, str(path)))}"
             )
         print(f"\n{values.__doc__}\n")
         print(markdown_table(["configuration", *map(str, paths)], list(values(sweeps))))

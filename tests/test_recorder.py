@@ -170,7 +170,9 @@ def test_its_records_are_read_as_those_of_a_trainer_that_is_not_ours(tmp_path):
     assert two.metric(rows.METRICS["speedup"]).value == pytest.approx(1.6)
     told = summary_builder.summarise(folder.read(tmp_path), "mine")
     assert {series.title.split(",")[0] for series in told.series} == {"mine"}
-    assert conclusions.all_missing(told) == [], "none of our commands makes these runs"
+    assert conclusions.all_missing_run_commands(told) == [], (
+        "none of our commands makes these runs"
+    )
 
 
 def test_runs_of_other_lengths_are_repeats_and_baselines(tmp_path):
@@ -186,7 +188,7 @@ def test_a_batch_size_that_was_not_told_is_not_made_up(tmp_path):
     untold, told = sorted(folder_rows.load(tmp_path), key=lambda row: row.num_devices)
     assert (untold.batch_size, untold.global_batch_size) == (None, None)
     assert (told.batch_size, told.global_batch_size) == (8, 16)
-    assert "|             1 |        n/a |" in table.table([untold])
+    assert "|             1 |        n/a |" in table.rates_table([untold])
 
 
 def test_a_step_of_nothing_is_refused_when_it_is_told(tmp_path):
@@ -303,7 +305,7 @@ def test_steps_that_were_told_too_soon_are_noticed_and_said(
     assert said.startswith(seen) and "before the devices had finished" in said
     assert f"warning: {said}" in capsys.readouterr().err
     (row,) = folder_rows.load(tmp_path)
-    (remark,) = cluster.remarks(row, "mine")
+    (remark,) = cluster.worker_statements(row, "mine")
     assert remark.kind == "steps-not-waited-for" and remark.values["text"] == said
 
 

@@ -137,7 +137,9 @@ def test_reports_read_the_record_of_ranks_as_any_other(tmp_path):
     told = summary_builder.summarise(folder.read(tmp_path), "mine")
     runs, _ = phases.read([path])
     assert phases.text(runs).startswith(f"### mine, 2 devices ({path})")
-    assert "|             2 |" in table.table([single, double]) and not told.failures
+    assert (
+        "|             2 |" in table.rates_table([single, double]) and not told.failures
+    )
 
 
 def test_a_rank_that_never_comes_is_named_within_the_limit(tmp_path):

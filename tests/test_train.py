@@ -295,7 +295,7 @@ def test_until_steady_goes_on_to_the_cap_and_no_further(tmp_path):
     assert "time to process 68 batches" in done.stdout
     assert result.throughput.items == sum(result.batches.items[2:])
     assert result.steady_state.kind != "too short"
-    assert steady_state.of_run(result) in done.stderr
+    assert steady_state.run_text(result) in done.stderr
 
 
 def compiled_by_xla(folder):

@@ -66,9 +66,9 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
 
     def answer(report: Report) -> str:
         answers = [
-            *comparison.ab_answer(report),
-            *comparison.disturbed(report, ("A", "B")),
-            *comparison.step_times(report),
+            *comparison.ab_statements(report),
+            *comparison.disturbed_statements(report, ("A", "B")),
+            *comparison.step_time_statements(report),
         ]
         return f"{wording.sentences(answers)}\n{settings}"
 

@@ -192,7 +192,7 @@ def _show(options: ShowOptions) -> int:
         for kind, render in files.items()
     }
     renders["history.html"] = functools.partial(page.render, shown, name, address)
-    report_files.write(renders, target, force=False)
+    report_files.write_files(renders, target, force=False)
     terminal.tell(f"{report.text(shown)}\n{target / 'history.html'} has the curves.\n")
     return entry.EXIT_OK
 

@@ -216,7 +216,7 @@ def _tell(
 ) -> None:
     """Write the files; print the first one, which is JSON, or the text."""
     if options.output:
-        report_files.write(files, options.output, force=False)
+        report_files.write_files(files, options.output, force=False)
     if options.format == "json":
         print(next(iter(files.values()))().decode(), end="")
     else:

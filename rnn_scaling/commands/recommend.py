@@ -83,7 +83,7 @@ def _answer_settings(request: recommend.Request, trainer: Sequence[str]) -> int:
             f"{advice.name}.md": recommendation.markdown(advice).encode,
             f"{advice.name}.json": recommendation.to_json(advice).encode,
         }
-        report_files.write(files, request.out, force=True, flag="--out")
+        report_files.write_files(files, request.out, force=True, flag="--out")
         path = request.out / f"{advice.name}.md"
         entry.note(f"wrote {path} and {advice.name}.json next to the records")
     if outcome.exit_status is not None:

@@ -133,7 +133,7 @@ def _machines(options: ReportOptions) -> int:
         for other in listed[1:]
     ]
     reports = [
-        comparison.judged(first, folder, question)
+        comparison.read_and_judge(first, folder, question)
         for folder, question in zip(others, questions)
     ]
-    return comparison.tell_machines(reports, options.output, options.force)
+    return comparison.print_machines(reports, options.output, options.force)

@@ -101,7 +101,7 @@ def _print_result(result: RunResult) -> None:
     record = result.record
     entry.warn(*result.cautions)
     if record.steady_state:
-        entry.note(steady_state.of_run(record))
+        entry.note(steady_state.run_text(record))
     if growth := learning.loss_growth(record.batches.loss):
         entry.warn(f"the loss grew {growth:,.3g}-fold: {learning.REMEDY}")
     tell(table.render_runs([record]))

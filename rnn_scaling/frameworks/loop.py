@@ -329,7 +329,7 @@ def _tell(result: RunRecord) -> None:
     from rnn_scaling.reports import steady_state, table
 
     if result.steady_state:
-        entry.note(steady_state.of_run(result))
+        entry.note(steady_state.run_text(result))
     tell(table.render_runs([result]))
 
 

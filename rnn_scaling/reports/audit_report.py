@@ -116,7 +116,7 @@ def _summary_of_all(reports: Sequence[FileReport]) -> str:
         total.comparisons += report.comparisons
     empty = [report.source for report in reports if report.is_empty]
     return _summary(total) + (
-        f"\nnothing to compare in {wording.listed(empty)}" if empty else ""
+        f"\nnothing to compare in {wording.join_names(empty)}" if empty else ""
     )
 
 

@@ -16,7 +16,7 @@ from rnn_scaling.config.naming import network
 from rnn_scaling.records.importers.program_warnings import mask_numbers
 from rnn_scaling.records.parts import PrintedOutput
 from rnn_scaling.reports import environment, log_findings
-from rnn_scaling.reports.differences import Described
+from rnn_scaling.reports.differences import DifferenceTexts
 from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.wording import sentence, sentences
 from rnn_scaling.system.files.terminal import counted
@@ -33,7 +33,7 @@ LEAST_ROUNDING = (
 )
 
 
-def lines(summary: Summary) -> list[str]:
+def caution_texts(summary: Summary) -> list[str]:
     return [sentence(statement) for statement in statements(summary)]
 
 
@@ -41,34 +41,37 @@ def statements(summary: Summary) -> list[Statement]:
     """Grave differences, load, throttled clocks, losses, programs that failed late, rates from logs."""
     records = [record for row in summary.rows for record in row.records]
     grave = [
-        d for d in summary.differences if d.severity == INCOMPARABLE or d.what in LOADS
+        d for d in summary.differences if d.severity == INCOMPARABLE or d.name in LOADS
     ]
     late = [
         *_late_failures(summary),
         *_logs(summary),
-        *log_findings.of_summary(summary),
-        *program_output(summary),
+        *log_findings.summary_statements(summary),
+        *program_output_statements(summary),
     ]
     return [
         *environment.statements(records),
         *map(_difference, grave),
-        *hand_made(summary),
-        *losses(summary),
+        *hand_made_strong_scaling(summary),
+        *loss_statements(summary),
         *late,
     ]
 
 
-def opening(summary: Summary) -> list[str]:
+def opening_paragraphs(summary: Summary) -> list[str]:
     """The paragraphs above all tables: machines, unfinished runs, rates from logs, the meaning of units and means."""
     notices = [
         *_late_failures(summary),
         *_logs(summary),
-        *log_findings.of_summary(summary),
-        *program_output(summary),
+        *log_findings.summary_statements(summary),
+        *program_output_statements(summary),
     ]
-    if summary.running:
+    if summary.files_in_progress:
         notices.insert(
-            0, Statement("runs-going-on", values={"files": list(summary.running)})
+            0,
+            Statement(
+                "runs-going-on", values={"files": list(summary.files_in_progress)}
+            ),
         )
     if len(summary.machines) > 1:
         named = [(name, counted(runs, "run")) for name, runs in summary.machines]
@@ -103,12 +106,16 @@ def _terms(summary: Summary) -> list[Statement]:
     ]
 
 
-def _difference(difference: Described) -> Statement:
+def _difference(difference: DifferenceTexts) -> Statement:
     subject, values = (
-        difference.what,
-        {"first": difference.a, "second": difference.b, "effect": difference.effect},
+        difference.name,
+        {
+            "first": difference.first,
+            "second": difference.second,
+            "effect": difference.effect,
+        },
     )
-    if difference.a == difference.b:
+    if difference.first == difference.second:
         return Statement("condition-of-runs", subject[:1].upper() + subject[1:], values)
     return Statement("condition-differs", subject, values)
 
@@ -157,7 +164,7 @@ def _logs(summary: Summary) -> list[Statement]:
     return [statement for is_held, statement in known if is_held]
 
 
-def program_output(summary: Summary) -> list[Statement]:
+def program_output_statements(summary: Summary) -> list[Statement]:
     """Return why printed rates are doubtful, and the warnings of other programs."""
     named = []
     for series in summary.series:
@@ -206,23 +213,23 @@ def _warnings(named: Sequence[tuple[str, PrintedOutput | None]]) -> list[Stateme
     return [Statement("program-warnings", values=values)]
 
 
-def losses(summary: Summary) -> list[Statement]:
+def loss_statements(summary: Summary) -> list[Statement]:
     """Runs whose loss grew manifold, or beyond all numbers."""
     made = []
     values = {
         "remedy": learning.REMEDY,
-        "files": list(summary.diverged),
+        "files": list(summary.diverged_files),
         "times": learning.MANIFOLD,
     }
-    if summary.diverged:
+    if summary.diverged_files:
         made.append(Statement("loss-grew", values=values))
-    if summary.without_loss:
-        values = {"remedy": learning.REMEDY, "files": list(summary.without_loss)}
+    if summary.files_without_loss:
+        values = {"remedy": learning.REMEDY, "files": list(summary.files_without_loss)}
         made.append(Statement("loss-not-finite", values=values))
     return made
 
 
-def hand_made(summary: Summary) -> list[Statement]:
+def hand_made_strong_scaling(summary: Summary) -> list[Statement]:
     """Strong scaling that was put together from batch sizes: no run of it has a baseline."""
     groups: dict[tuple[str, Key], list[Row]] = {}
     for series in summary.series:

@@ -8,43 +8,43 @@ from rnn_scaling.records.certificate import Certificate, joined
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentences
 
-HEAD = "Certificate"
-NONE = "not certified"
+COLUMN_TITLE = "Certificate"
+NOT_CERTIFIED = "not certified"
 
 
-def of_row(row: Row) -> Certificate | None:
+def row_certificate(row: Row) -> Certificate | None:
     """What its runs' certificates say together; None: they have none."""
     return joined([record.certificate for record in row.records if record.certificate])
 
 
-def sentence_of(certificate: Certificate) -> str:
+def certificate_text(certificate: Certificate) -> str:
     """Return what was found, as a person reads it; an old record has only the words."""
     if certificate.statements:
         return sentences(Statement(**data) for data in certificate.statements)
     return certificate.sentence or ""
 
 
-def of_rows(rows: Sequence[Row]) -> str:
+def verdict_text(rows: Sequence[Row]) -> str:
     """The worst verdict of several rows in a word or two."""
-    several = [of_row(row) for row in rows]
+    several = [row_certificate(row) for row in rows]
     worst = joined([certificate for certificate in several if certificate])
     if worst is not None and not worst.holds:
         return f"WRONG: {worst.verdict}"
     if worst is None or None in several:
         return (
-            NONE
+            NOT_CERTIFIED
             if worst is None or len(several) == 1
-            else f"{several.count(None)} of {len(several)} {NONE}"
+            else f"{several.count(None)} of {len(several)} {NOT_CERTIFIED}"
         )
     return " and ".join(
         dict.fromkeys(certificate.verdict for certificate in several if certificate)
     )
 
 
-def is_wrong(series: SeriesSummary) -> bool:
+def trains_wrong(series: SeriesSummary) -> bool:
     """Whether any row of a series is known to train wrong: it is never called the fastest."""
     return any(
-        (certificate := of_row(row.row)) and not certificate.holds
+        (certificate := row_certificate(row.row)) and not certificate.holds
         for row in series.rows
     )
 
@@ -56,9 +56,9 @@ def alarms(summary: Summary) -> list[Statement]:
         for series in summary.series
         for row in series.rows
     ]
-    found = [(title, of_row(row)) for title, row in rows]
+    found = [(title, row_certificate(row)) for title, row in rows]
     wrong = [
-        f"{title} ({sentence_of(result).rstrip('.')})"
+        f"{title} ({certificate_text(result).rstrip('.')})"
         for title, result in found
         if result and not result.holds
     ]

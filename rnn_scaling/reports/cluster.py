@@ -30,7 +30,7 @@ PHASES = {
 }
 
 
-def remarks(row: Row, title: str) -> list[Statement]:
+def worker_statements(row: Row, title: str) -> list[Statement]:
     """State how old gradients were, that workers were lost, that no step waited."""
     found = _stale("stale-gradients", row.good, title)
     values = {"runs": len(row.good), "devices": row.devices}
@@ -77,7 +77,7 @@ def _stale(kind: str, runs: Sequence[RunRecord], title: str = "") -> list[Statem
     return [Statement(kind, title, {"mean": mean, "most": most})]
 
 
-def lateness(run: RunRecord) -> Lateness | None:
+def late_ranks(run: RunRecord) -> Lateness | None:
     """Which ranks of a run the others wait for; None where it does not have several with batches of their own."""
     if run.workers is None:
         return None
@@ -85,15 +85,15 @@ def lateness(run: RunRecord) -> Lateness | None:
     return judge_ranks(run.workers, run.batches.warmup, exchanges)
 
 
-def by_rank(row: Row, title: str) -> Section | None:
+def row_section(row: Row, title: str) -> Section | None:
     """Return the ranks of a row's first good run; None if there is nothing to show."""
     if row.num_workers == 1 or not row.good:
         return None
     run, *others = row.good
     section = ranks_section(run, title)
-    verdict = lateness(run)
+    verdict = late_ranks(run)
     if verdict and others:
-        repeats = [repeat.late for repeat in map(lateness, others) if repeat]
+        repeats = [repeat.late for repeat in map(late_ranks, others) if repeat]
         values = {
             "runs": len(row.good),
             "same": repeats.count(verdict.late),
@@ -106,7 +106,7 @@ def by_rank(row: Row, title: str) -> Section | None:
 
 def ranks_section(run: RunRecord, title: str) -> Section:
     """Return the ranks of a run; no table if they timed no batches of their own."""
-    verdict = lateness(run)
+    verdict = late_ranks(run)
     grid = ranks_grid(verdict, run.unit) if verdict else steps_grid(run)
     why = (verdict.why,) if verdict else ()
     return Section(title, (grid,) if grid else (), (*why, *ranks_notes(run, verdict)))
@@ -200,7 +200,7 @@ def phases_grid(run: RunRecord) -> Grid:
     return Grid("Seconds of the run", [*head, "Total (s)"], lines)
 
 
-def as_json(run: RunRecord) -> dict[str, Any]:
+def run_data(run: RunRecord) -> dict[str, Any]:
     """Return the phases of the run and its ranks in seconds, and which are late."""
     ranks = [
         {"rank": rank.rank, "role": rank.role, "phases_s": _phases_data(rank.phases)}
@@ -219,11 +219,11 @@ def _phases_data(phases: Phases) -> dict[str, float]:
 
 
 def _late_data(run: RunRecord) -> dict[str, Any] | None:
-    verdict = lateness(run)
+    verdict = late_ranks(run)
     return {"ranks": list(verdict.late), **verdict.why.data()} if verdict else None
 
 
-def row_as_json(row: Row) -> dict[str, Any]:
+def row_data(row: Row) -> dict[str, Any]:
     """Return late ranks, lost ranks and staleness of each good run of a row."""
     runs = []
     for run in row.good:

@@ -31,8 +31,8 @@ from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.config import scale
 from rnn_scaling.records.options import UNKNOWN
 from rnn_scaling.reports import machine_costs
-from rnn_scaling.reports.differences import described, value_text
-from rnn_scaling.reports.numbers import differing, has_interval, plus_minus
+from rnn_scaling.reports.differences import describe, value_text
+from rnn_scaling.reports.numbers import has_interval, plus_minus, spread_text
 from rnn_scaling.reports.sections import Grid, Section, markdown
 from rnn_scaling.reports.wording import phrase, sentences
 from rnn_scaling.system import entry
@@ -58,7 +58,7 @@ def compare(
 
     answer: printed in the place of the verdict: the sides are two settings A and B, neither of them the norm.
     """
-    report = judged(before, after, question)
+    report = read_and_judge(before, after, question)
     if answer is not None:
         terminal.tell(f"{answer(report)}\n\n")
     names = BEFORE_AFTER if answer is None else ("A", "B")
@@ -69,7 +69,7 @@ def compare(
     return report.exit_status
 
 
-def judged(before: Path, after: Path, question: Question) -> Report:
+def read_and_judge(before: Path, after: Path, question: Question) -> Report:
     """Reads and compares two sets of runs. Raises Refusal if there is nothing to compare."""
     try:
         sides = judgement.read(before, after)
@@ -81,7 +81,7 @@ def judged(before: Path, after: Path, question: Question) -> Report:
         raise entry.Refusal(*str(e).splitlines()) from None
 
 
-def tell_machines(
+def print_machines(
     reports: Sequence[Report], output: Path | None = None, force: bool = False
 ) -> int:
     """Prints the comparisons of the first machine with all others, and the cheapest; returns the exit status.
@@ -112,7 +112,7 @@ def tell_machines(
 def render_text(report: Report, names: Sequence[str] = BEFORE_AFTER) -> str:
     lines = [*_head(report, names), "", markdown(_sections(report, names), level=0)]
     return "\n".join(
-        [*lines, f"result: {sentences(verdict(report))}"]
+        [*lines, f"result: {sentences(verdict_statements(report))}"]
         if names is BEFORE_AFTER
         else lines
     ).rstrip("\n")
@@ -120,7 +120,7 @@ def render_text(report: Report, names: Sequence[str] = BEFORE_AFTER) -> str:
 
 def render_markdown(report: Report) -> str:
     lines = [
-        f"**{sentences(verdict(report))}**",
+        f"**{sentences(verdict_statements(report))}**",
         "",
         *(f"{line}  " for line in _head(report)),
         "",
@@ -129,8 +129,11 @@ def render_markdown(report: Report) -> str:
 
 
 def render_json(report: Report) -> str:
-    made = (*verdict(report), *method(report))
-    fields: dict[str, Any] = {"schema": SCHEMA, "result": sentences(verdict(report))}
+    made = (*verdict_statements(report), *method_statements(report))
+    fields: dict[str, Any] = {
+        "schema": SCHEMA,
+        "result": sentences(verdict_statements(report)),
+    }
     fields["statements"] = [statement.data() for statement in made]
     for field in dataclasses.fields(report):
         fields[field.name] = _plain_data(getattr(report, field.name))
@@ -151,7 +154,7 @@ def _plain_data(value: Any) -> Any:
     if isinstance(value, Statement):
         return phrase(value)
     if isinstance(value, Difference):
-        return vars(described(value, is_json=True))
+        return describe(value, is_json=True).data()
     if isinstance(value, (list, tuple)):
         return [_plain_data(item) for item in value]
     if not dataclasses.is_dataclass(value):
@@ -235,7 +238,7 @@ def _change(ratio: Interval | None) -> str:
     if ratio is None or ratio.ends is None:
         return "n/a" if ratio is None else _signed(ratio.value)
     low, high = map(_signed, ratio.ends)
-    return f"{_signed(ratio.value)} ({differing(ratio) if ratio.is_wide else f'{low} to {high}'})"
+    return f"{_signed(ratio.value)} ({spread_text(ratio) if ratio.is_wide else f'{low} to {high}'})"
 
 
 def _step_times(report: Report) -> tuple[tuple[Grid, ...], tuple[Statement, ...]]:
@@ -304,7 +307,7 @@ def _sections(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[Secti
     not_recorded = list(dict.fromkeys(f.difference.what for f in unknown))
     runs = [f"{r.label}: {phrase(note)}" for r in report.results for note in r.notes]
     notes: dict[str, Sequence[Statement | str]] = {
-        "method": method(report, names),
+        "method": method_statements(report, names),
         "runs": [*runs[:20], *([f"{len(runs) - 20} more"] if len(runs) > 20 else [])],
         "differences between the machines": [
             _values(f.difference) for f in _by_name(machines)
@@ -338,12 +341,12 @@ def _sections(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[Secti
 def _difference(entry: LabelledDifference, total: int) -> str:
     labels = some(entry.labels, "; ")
     where = "" if len(entry.labels) in (0, total) else f" [{labels}]"
-    return f"{_values(entry.difference)}; {described(entry.difference).effect}{where}"
+    return f"{_values(entry.difference)}; {describe(entry.difference).effect}{where}"
 
 
 def _values(difference: Difference) -> str:
-    shown = described(difference)
-    return f"{shown.what}: {shown.a} before, {shown.b} after"
+    shown = describe(difference)
+    return f"{shown.name}: {shown.first} before, {shown.second} after"
 
 
 def _by_name(found: Sequence[LabelledDifference]) -> list[LabelledDifference]:
@@ -360,9 +363,9 @@ def _by_name(found: Sequence[LabelledDifference]) -> list[LabelledDifference]:
 
 def _within(unlike: Sequence[Difference]) -> list[str]:
     lines = []
-    for found in map(described, unlike):
-        value = " and ".join(dict.fromkeys((found.a, found.b)))
-        lines.append(f"{found.what}: {value}; {found.effect}")
+    for found in map(describe, unlike):
+        value = " and ".join(dict.fromkeys((found.first, found.second)))
+        lines.append(f"{found.name}: {value}; {found.effect}")
     return lines
 
 
@@ -370,12 +373,17 @@ def _signed(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f} %"
 
 
-def verdict(report: Report) -> list[Statement]:
+def verdict_statements(report: Report) -> list[Statement]:
     """The answer (for machines, one per scope), and step times that changed although the metric did not."""
-    return [*_gate(report), *step_times(report, (report.before, report.after))]
+    return [
+        *_gate(report),
+        *step_time_statements(report, (report.before, report.after)),
+    ]
 
 
-def step_times(report: Report, names: Sequence[str] = ("A", "B")) -> list[Statement]:
+def step_time_statements(
+    report: Report, names: Sequence[str] = ("A", "B")
+) -> list[Statement]:
     """The highest percentile that changed in each configuration whose metric did not, largest changes first."""
     made = []
     for result in report.results:
@@ -494,7 +502,9 @@ def _range_of(ratios: Sequence[MachineRatio]) -> dict[str, Any]:
     }
 
 
-def disturbed(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[Statement]:
+def disturbed_statements(
+    report: Report, names: Sequence[str] = BEFORE_AFTER
+) -> list[Statement]:
     """Return which runs do not count because they were disturbed; [] if none."""
     files: list[str] = []
     for result in report.results:
@@ -505,7 +515,9 @@ def disturbed(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[State
     return [Statement(kind, values=values)] if files else []
 
 
-def method(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[Statement]:
+def method_statements(
+    report: Report, names: Sequence[str] = BEFORE_AFTER
+) -> list[Statement]:
     """Return tests, corrections, runs that do not count, and what intervals leave out."""
     judged = [result for result in report.results if result.p_adjusted is not None]
     compared = [result.comparison for result in report.results if result.comparison]
@@ -549,7 +561,7 @@ def method(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[Statemen
     ):
         made.append(Statement("step-time-intervals", report.step_time))
     # An answer about A and B already contains the disturbed runs.
-    left_out = disturbed(report) if names is BEFORE_AFTER else []
+    left_out = disturbed_statements(report) if names is BEFORE_AFTER else []
     return [*left_out, *made, *_single_runs(report)]
 
 
@@ -577,7 +589,7 @@ def _single_runs(report: Report) -> list[Statement]:
     )
 
 
-def ab_answer(report: Report) -> list[Statement]:
+def ab_statements(report: Report) -> list[Statement]:
     """That one setting is faster, by how much, or why that is not clear."""
     unlike = list(
         dict.fromkeys(f.difference.what for f in report.found if f.difference.is_grave)

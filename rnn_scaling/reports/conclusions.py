@@ -34,16 +34,16 @@ MOST_LOADED = (
 )
 
 
-def lead(summary: Summary) -> str:
-    return sentences(lead_statements(summary))
+def answer_text(summary: Summary) -> str:
+    return sentences(answer_statements(summary))
 
 
-def overview(summary: Summary) -> str:
+def overview_text(summary: Summary) -> str:
     """The range over several series in English; "" for one series."""
     return sentences(overview_statements(summary))
 
 
-def lead_statements(summary: Summary) -> list[Statement]:
+def answer_statements(summary: Summary) -> list[Statement]:
     """What to know first: how far the only series scales, or which series is fastest, as far as that is clear.
 
     Weak and strong scaling have one answer each: they are never compared with each other.
@@ -61,13 +61,15 @@ def lead_statements(summary: Summary) -> list[Statement]:
         made += [*_title(summary, name), *_lead(series), *_cost(summary, series)]
     made += disturbed_left_out(summary)
     # The others do not count, so nothing depends on them.
-    if files := [name for name, row in loaded(summary) if not row.left_out]:
+    if files := [name for name, row in few_disturbed_runs(summary) if not row.left_out]:
         made.append(Statement("loaded-runs", values={"files": files}))
-    if summary.unlike_programs:
+    if summary.trainers_of_unknown_work:
         made.append(
-            Statement("unknown-work", values={"trainers": summary.unlike_programs})
+            Statement(
+                "unknown-work", values={"trainers": summary.trainers_of_unknown_work}
+            )
         )
-    return [*made, *summary.predicted]
+    return [*made, *summary.checked_predictions]
 
 
 def overview_statements(summary: Summary) -> list[Statement]:
@@ -129,7 +131,7 @@ def _lead(series: Sequence[SeriesSummary]) -> list[Statement]:
         return one_series.statements(series[0])
     several = [member for member in series if most_devices(member) > 1]
     if not several:
-        measured, excluded = _sound([member for member in series if member.at(1)])
+        measured, excluded = _sound([member for member in series if member.row_on(1)])
         first = fastest(measured, 1) if len(measured) > 1 else []
         return [
             *first,
@@ -204,7 +206,7 @@ def _unranked(series: Sequence[SeriesSummary]) -> list[Statement]:
 def _failure(series: SeriesSummary) -> str:
     if series.num_diverged:
         return "not-ranked-diverged"
-    if series.largest is None:
+    if series.largest_row is None:
         return "not-ranked-failed"
     return (
         "not-ranked-failed-on-several"
@@ -218,13 +220,13 @@ def _sound(
 ) -> tuple[list[SeriesSummary], list[Statement]]:
     """(those whose training did not diverge and is not known to be wrong; that others are known to be wrong)."""
     calm = [member for member in series if not member.num_diverged]
-    right = [member for member in calm if not certificates.is_wrong(member)]
+    right = [member for member in calm if not certificates.trains_wrong(member)]
     return right, [Statement("ranked-right")] if len(right) < len(calm) else []
 
 
 def _on_one_device(series: Sequence[SeriesSummary]) -> list[Statement]:
     """Which is fastest on one device, where several programs were measured there: what each is worth by itself."""
-    measured = [member for member in series if member.at(1)]
+    measured = [member for member in series if member.row_on(1)]
     programs = {program(member.rows[0].row.options) for member in measured}
     return fastest(measured, 1) if len(programs) > 1 else []
 
@@ -246,7 +248,9 @@ def _overview(series: Sequence[SeriesSummary]) -> list[Statement]:
     scaled = [
         member
         for member in series
-        if member.largest and most_devices(member) > 1 and member.largest.efficiency
+        if member.largest_row
+        and most_devices(member) > 1
+        and member.largest_row.efficiency
     ]
     if len(series) < 2 or not scaled:
         return []
@@ -301,9 +305,9 @@ def _range(ordered: Sequence[SeriesSummary]) -> Statement:
     )
 
 
-def missing(series: SeriesSummary) -> list[str]:
+def missing_run_commands(series: SeriesSummary) -> list[str]:
     """Commands that supply what is missing, each once, with the repeats of the series."""
-    row = series.largest
+    row = series.largest_row
     if row is None or not row.row.is_ours:
         return []
     if row.row.num_devices == 1:
@@ -324,7 +328,7 @@ def missing(series: SeriesSummary) -> list[str]:
     return [f"{line}{repeats}" for line in dict.fromkeys(lines)]
 
 
-def loaded(summary: Summary) -> list[tuple[str, Row]]:
+def few_disturbed_runs(summary: Summary) -> list[tuple[str, Row]]:
     """Return (file, its row) of the disturbed good runs, if they are few.
 
     They are worth repeating, whether or not they count.
@@ -371,23 +375,26 @@ def _all_rows(summary: Summary) -> list[RowSummary]:
     return rows
 
 
-def all_missing(summary: Summary) -> list[str]:
+def all_missing_run_commands(summary: Summary) -> list[str]:
     """The commands that repeat loaded runs alone, and of all series that add missing runs to the folder, each once."""
     repeats = [
         f"rm {shlex.quote(f'{summary.name}/{file}')} && {command(row.options)} --repeats={len(row.records)}"
-        for file, row in loaded(summary)
+        for file, row in few_disturbed_runs(summary)
         if row.is_ours
     ]
-    commands = (command for member in summary.series for command in missing(member))
+    commands = (
+        command for member in summary.series for command in missing_run_commands(member)
+    )
     return [
-        summary.supplying(command) for command in dict.fromkeys([*repeats, *commands])
+        summary.command_for_folder(command)
+        for command in dict.fromkeys([*repeats, *commands])
     ]
 
 
-def kinds(series: Sequence[SeriesSummary]) -> list[str]:
+def interval_kinds(series: Sequence[SeriesSummary]) -> list[str]:
     """What "±" is in the sentences, each kind once, with the numbers that have it where kinds differ."""
     columns_of: dict[str, dict[str, None]] = {}
-    for row in (member.largest for member in series if member.largest):
+    for row in (member.largest_row for member in series if member.largest_row):
         parts = [part.points for part in row.loss.shown] if row.loss else []
         name, main = "speedup and efficiency", row.efficiency
         if main is None or row.row.num_devices == 1:
@@ -401,8 +408,8 @@ def kinds(series: Sequence[SeriesSummary]) -> list[str]:
 
 
 def _efficiency(series: SeriesSummary) -> Interval:
-    assert series.largest and series.largest.efficiency
-    return series.largest.efficiency
+    assert series.largest_row and series.largest_row.efficiency
+    return series.largest_row.efficiency
 
 
 def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
@@ -420,7 +427,9 @@ def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
     if not rivals:
         values |= {"rate": interval_values(best), "unit": first.unit}
         about = (
-            one_series.scaling(first) + _of_workers(first, None) if count > 1 else []
+            one_series.scaling_statements(first) + _of_workers(first, None)
+            if count > 1
+            else []
         )
         conditions_ = conditions(series, count, first if about else None)
         made = [Statement("fastest", first.title, values), *common, *about]
@@ -428,7 +437,7 @@ def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
     below = [
         member for member in rivals if is_above(best, _rate(member, count), len(series))
     ]
-    slowed = [member for member in below if not _lost(member.at(count))]
+    slowed = [member for member in below if not _lost(member.row_on(count))]
     all_slowed = len(slowed) == len(rivals)
     tied = [first, *(member for member in rivals if member not in slowed or all_slowed)]
     made = [
@@ -457,16 +466,16 @@ def _elsewhere(
     if count == 1:
         return []
     peaks = [
-        one_series.scaling(member)[0]
+        one_series.scaling_statements(member)[0]
         for member in series
-        if member.peak and member is not named
+        if member.faster_on_fewer_devices and member is not named
     ]
     return [
         *peaks,
         *(
             statement
             for member in series
-            for statement in one_series.failed_above(member)
+            for statement in one_series.failure_statements(member)
         ),
     ]
 
@@ -494,8 +503,8 @@ def _is_slower(
       False if a run lost workers, or if load that only `series` had may explain the
       difference. Load that both had slowed both.
     """
-    row = series.at(count)
-    best_row = best.at(count)
+    row = series.row_on(count)
+    best_row = best.row_on(count)
     if row is None or best_row is None or _lost(row):
         return False
     taken = disturbance.most_taken_beyond(row.row.counted, best_row.row.counted)
@@ -524,7 +533,7 @@ def _would_tell(rates: Sequence[Interval], among: int) -> Statement:
     least = -100 * math.expm1(-max(effects) - rounding)
     return Statement(
         "repeats-would-show-differences",
-        values={"repeats": repeats, "percent": one_series.rounded_up(least)},
+        values={"repeats": repeats, "percent": one_series.round_up(least)},
     )
 
 
@@ -541,7 +550,12 @@ def conditions(
         if count is None or row.row.num_devices in (1, count)
     ]
     crowded = next(
-        (statements for row in rows if (statements := one_series.crowding(row))), []
+        (
+            statements
+            for row in rows
+            if (statements := one_series.shared_core_statements(row))
+        ),
+        [],
     )
     others = [member for member in series if member is not split]
     workers = [
@@ -551,16 +565,18 @@ def conditions(
     runs |= {
         id(record): record
         for record in (
-            one_series.records_behind(split.largest) if split and split.largest else ()
+            one_series.records_behind(split.largest_row)
+            if split and split.largest_row
+            else ()
         )
     }
-    return [*crowded, *workers, *one_series.other_load([*runs.values()])]
+    return [*crowded, *workers, *one_series.other_load_statements([*runs.values()])]
 
 
 def _of_workers(series: SeriesSummary, count: int | None) -> list[Statement]:
     """What must be said of a series' workers on so many devices; None: on its most."""
-    row = series.largest if count is None else series.at(count)
-    return cluster.remarks(row.row, series.title) if row else []
+    row = series.largest_row if count is None else series.row_on(count)
+    return cluster.worker_statements(row.row, series.title) if row else []
 
 
 def _lost(row: RowSummary | None) -> bool:
@@ -570,15 +586,15 @@ def _lost(row: RowSummary | None) -> bool:
 
 def places(series: Sequence[SeriesSummary], count: int) -> str:
     """ "4 workers of one device each" where all series have them so, else "4 devices"."""
-    words = {row.devices for member in series if (row := member.at(count))}
+    words = {row.devices for member in series if (row := member.row_on(count))}
     return words.pop() if len(words) == 1 else counted(count, "device")
 
 
 def _rate(series: SeriesSummary, count: int) -> Interval:
-    row = series.at(count)
+    row = series.row_on(count)
     assert row and row.row.rate
     return row.row.rate
 
 
 def most_devices(series: SeriesSummary) -> int:
-    return series.largest.row.num_devices if series.largest else 0
+    return series.largest_row.row.num_devices if series.largest_row else 0

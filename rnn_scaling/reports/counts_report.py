@@ -13,7 +13,7 @@ from rnn_scaling.analysis.steps.counts import CountGroup, Inspection, StepCounts
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_parts import PHASES
 from rnn_scaling.reports import placement_table, report_files
-from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdown
+from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, markdown
 from rnn_scaling.reports.summary import Summary
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
@@ -50,14 +50,14 @@ def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
         "inspect.md": f"# Operators and kernels of a step\n\n{markdown(details)}".encode,
         "inspect.json": input_files.json_text(content(inspection)).encode,
     }
-    report_files.write(files, out, force=True, flag="--out")
+    report_files.write_files(files, out, force=True, flag="--out")
     entry.note(f"wrote {out / 'inspect.md'} and inspect.json")
     return not inspection.differences
 
 
-def inspection_of(summary: Summary) -> Inspection | None:
+def inspect_summary(summary: Summary) -> Inspection | None:
     """The counts of a report's runs; None without traces."""
-    rows = [row for member in summary.measured for row in member.rows if row.traced]
+    rows = [row for member in summary.measured for row in member.rows if row.step_parts]
     runs = {
         name: run
         for row in rows
@@ -269,7 +269,7 @@ def _growth(groups: Sequence[CountGroup]) -> list[Section]:
     if len({line.title for line in grown}) > 1:
         columns = {"Runs": lambda line: line.title, **columns}
     return [
-        Section("Growth with the sequence length T", (grid_of("", columns, grown),))
+        Section("Growth with the sequence length T", (make_grid("", columns, grown),))
     ]
 
 

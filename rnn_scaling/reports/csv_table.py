@@ -12,7 +12,7 @@ from rnn_scaling.config import run_config as configs
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import certificates, learning
 from rnn_scaling.reports.numbers import rounded
-from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, seconds
+from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, mean_seconds
 from rnn_scaling.system.files.markdown import csv_cell
 
 WORK = (
@@ -46,14 +46,16 @@ def render(summary: Summary) -> bytes:
     ]
     for line, (_, row) in zip(lines, rows):
         if summary.is_certified:
-            certificate = certificates.of_row(row.row)
+            certificate = certificates.row_certificate(row.row)
             words = (
-                certificates.of_rows([row.row]),
-                certificates.sentence_of(certificate) if certificate else "",
+                certificates.verdict_text([row.row]),
+                certificates.certificate_text(certificate) if certificate else "",
             )
             line += zip(("certificate", "certificate_sentence"), words)
         if summary.learning:
-            for name, value in zip(LEARNED, learning.by_row(summary.learning, row.row)):
+            for name, value in zip(
+                LEARNED, learning.row_numbers(summary.learning, row.row)
+            ):
                 line += _interval(name, value)
     text = io.StringIO()
     writer = csv.writer(text)
@@ -82,7 +84,7 @@ def _column(option: str) -> str:
     return f"option_{option}" if is_taken else option
 
 
-def kernel(row: Row) -> str:
+def encoder_kernel(row: Row) -> str:
     """What really ran as the encoder, of all its runs; empty where their records do not tell."""
     ran = {record.resolved.encoder_kernel for record in row.good}
     return str(next(iter(ran)) or "") if len(ran) == 1 else ""
@@ -97,7 +99,7 @@ def _line(
 ) -> list[Cell]:
     row = member.row
     good = len(row.good)
-    taken = seconds(row)
+    taken = mean_seconds(row)
     some_disturbed = any(other.left_out for other in summary.rows)
     cells: list[Cell] = [
         *zip(
@@ -105,13 +107,13 @@ def _line(
             (
                 REPORT_SCHEMA,
                 series.title,
-                "strong" if series.strong else "weak",
+                "strong" if series.is_strong_scaling else "weak",
                 series.unit,
             ),
         ),
         *([("machine", series.machine)] if len(summary.machines) > 1 else []),
         *((_column(name), row.reported(name)) for name in options),
-        ("kernel", kernel(row)),
+        ("kernel", encoder_kernel(row)),
         ("num_devices", row.num_devices),
         ("batch_size", row.batch_size or ""),
         ("global_batch_size", row.options["global_batch_size"] or ""),

@@ -9,17 +9,27 @@ from rnn_scaling.reports.wording import phrase
 
 
 @dataclasses.dataclass(frozen=True)
-class Described:
+class DifferenceTexts:
     """A difference whose values and effect are texts."""
 
-    what: str
-    a: str
-    b: str
+    name: str  # the option or fact that differs
+    first: str
+    second: str
     effect: str
     severity: str
 
+    def data(self) -> dict[str, str]:
+        """Return the texts for JSON."""
+        return {
+            "what": self.name,
+            "a": self.first,
+            "b": self.second,
+            "effect": self.effect,
+            "severity": self.severity,
+        }
 
-def described(difference: Difference, is_json: bool = False) -> Described:
+
+def describe(difference: Difference, is_json: bool = False) -> DifferenceTexts:
     """Return a difference in words.
 
     Args:
@@ -27,16 +37,14 @@ def described(difference: Difference, is_json: bool = False) -> Described:
       is_json: Whether values of options are spelled as Python values.
     """
     is_spelled = is_json and difference.what.startswith("--")
-    a, b = (
-        some([value_text(value, is_spelled) for value in side])
-        for side in (difference.a, difference.b)
-    )
-    unit = {"unit": difference.unit}
-    return Described(
+    first = [value_text(value, is_spelled) for value in difference.a]
+    second = [value_text(value, is_spelled) for value in difference.b]
+    effect = Statement(difference.effect, values={"unit": difference.unit})
+    return DifferenceTexts(
         difference.what,
-        a,
-        b,
-        phrase(Statement(difference.effect, values=unit)),
+        some(first),
+        some(second),
+        phrase(effect),
         difference.severity.value,
     )
 

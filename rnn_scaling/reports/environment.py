@@ -44,7 +44,7 @@ def facts(records: Sequence[RunRecord]) -> tuple[EnvironmentFact, ...]:
     """Machine, versions, threads, load and clocks over all runs; what no record tells is left out."""
     counts: dict[str, Counter[str]] = {}
     for record in records:
-        for name, value in facts_of(record).items():
+        for name, value in run_facts(record).items():
             if value not in (None, ""):
                 counts.setdefault(name, Counter())[str(value)] += 1
     listed = [
@@ -202,7 +202,7 @@ def _far_links(matrix: str, indices: tuple[str, ...]) -> Mapping[str, str] | Non
     }
 
 
-def facts_of(record: RunRecord) -> dict[str, Any]:
+def run_facts(record: RunRecord) -> dict[str, Any]:
     """What a record tells of its machine, its software and its processes; None or "" where it does not."""
     env, resolved = record.environment, record.resolved
     gpus = [gpu.get("name", "unknown") for gpu in env.gpus]

@@ -12,7 +12,7 @@ from rnn_scaling.analysis.metrics import METRICS, RATE, common_unit
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports.numbers import interval_data, plus_minus, rounded
-from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdown
+from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, markdown
 from rnn_scaling.reports.wording import sentences
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.markdown import csv_cell, escaped
@@ -98,7 +98,7 @@ def table(shown: Timeline) -> Grid:
         ),
         "Trend": lambda curve: _sparkline([point.rate.value for point in curve.points]),
     }
-    return grid_of("", columns, shown.curves)
+    return make_grid("", columns, shown.curves)
 
 
 def _sparkline(values: Sequence[float]) -> str:

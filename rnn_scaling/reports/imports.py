@@ -181,7 +181,7 @@ def statements(imported: Imported) -> list[Statement]:
         for run in reading.runs:
             findings = run.record.log_findings or ()
             unit = run.record.unit or "items"
-            found += log_findings.of_log(reading.source, findings, unit)
+            found += log_findings.log_statements(reading.source, findings, unit)
     _, of_scores = mlperf.scores(imported.readings)
     found += [_statement(source, finding) for source, finding in of_scores]
     for series in by_series(imported.rows):
@@ -367,7 +367,7 @@ def render_markdown(imported: Imported) -> str:
     for series in by_series(imported.rows):
         speedups = [row.metric(SPEEDUP) for row in series]
         if any(speedup and has_interval(speedup) for speedup in speedups):
-            parts.append(f"### {_label(series[0])}\n\n{table.table(series)}")
+            parts.append(f"### {_label(series[0])}\n\n{table.rates_table(series)}")
     if sentences := [sentence(each) for each in statements(imported)]:
         lines = [f"- {line}\n" for line in sentences]
         parts.append("What stands out:\n" + "".join(lines))

@@ -17,11 +17,16 @@ from rnn_scaling.reports import (
     start_up,
     steps,
 )
-from rnn_scaling.reports.csv_table import further_options, kernel
+from rnn_scaling.reports.csv_table import encoder_kernel, further_options
 from rnn_scaling.reports.numbers import interval_data, rounded
-from rnn_scaling.reports.repeat_commands import repeated
-from rnn_scaling.reports.series_statements import sentence, statements
-from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary
+from rnn_scaling.reports.repeat_commands import repeat_command
+from rnn_scaling.reports.series_statements import series_text, statements
+from rnn_scaling.reports.summary import (
+    RowSummary,
+    RunSteadyState,
+    SeriesSummary,
+    Summary,
+)
 from rnn_scaling.system.files import input_files
 
 MOST_INDENTED = 1000  # rows up to which the text is for people too; indenting takes several times as long
@@ -30,21 +35,21 @@ MOST_INDENTED = 1000  # rows up to which the text is for people too; indenting t
 def render(summary: Summary) -> bytes:
     metrics, options = shown(summary.rows), further_options(summary)
     answer = [
-        *conclusions.lead_statements(summary),
+        *conclusions.answer_statements(summary),
         *conclusions.overview_statements(summary),
     ]
     fields = {
         "schema": REPORT_SCHEMA,
-        "answer": conclusions.lead(summary),
-        "overview": conclusions.overview(summary),
+        "answer": conclusions.answer_text(summary),
+        "overview": conclusions.overview_text(summary),
         "statements": [
             statement.data() for statement in (*answer, *cautions.statements(summary))
         ],
-        "cautions": cautions.lines(summary),
-        "runs": summary.runs,
-        "opening": cautions.opening(summary),
+        "cautions": cautions.caution_texts(summary),
+        "runs": summary.num_runs,
+        "opening": cautions.opening_paragraphs(summary),
         "left_out": list(summary.left_out),
-        "running": list(summary.running),
+        "running": list(summary.files_in_progress),
         "series": [
             _series(member, summary, metrics, options) for member in summary.series
         ],
@@ -58,11 +63,11 @@ def render(summary: Summary) -> bytes:
             }
             for fact in summary.facts
         ],
-        "differences": [vars(difference) for difference in summary.differences],
+        "differences": [difference.data() for difference in summary.differences],
     }
     if summary.learning:
         fields["learning"] = learning.as_json(summary.learning, summary.row_titles)
-    if inspection := counts_report.inspection_of(summary):
+    if inspection := counts_report.inspect_summary(summary):
         counts = counts_report.content(inspection)
         fields["counts"] = {
             name: counts[name] for name in ("groups", "growth", "differences")
@@ -79,17 +84,22 @@ def _series(
 ) -> dict[str, Any]:
     return {
         "title": series.title,
-        "scaling": "strong" if series.strong else "weak",
+        "scaling": "strong" if series.is_strong_scaling else "weak",
         **({"unit": series.unit} if summary.unit == ITEMS else {}),
-        "sentence": sentence(series),
+        "sentence": series_text(series),
         "statements": [statement.data() for statement in statements(series)],
         "missing": [
-            summary.supplying(command) for command in conclusions.missing(series)
+            summary.command_for_folder(command)
+            for command in conclusions.missing_run_commands(series)
         ],
         **({"machine": series.machine} if series.machine else {}),
         **({"facts": dict(series.facts)} if series.facts else {}),
         **start_up.as_json([row.row for row in series.rows]),
-        **({"fastest_on": series.peak.row.num_devices} if series.peak else {}),
+        **(
+            {"fastest_on": series.faster_on_fewer_devices.row.num_devices}
+            if series.faster_on_fewer_devices
+            else {}
+        ),
         **({"runs_diverged": series.num_diverged} if series.num_diverged else {}),
         "rows": [_row(row, metrics, options, summary) for row in series.rows],
     }
@@ -107,12 +117,12 @@ def _row(
         "batch_size": row.batch_size,
         "global_batch_size": row.options["global_batch_size"] or None,
         "options": {name: row.reported(name) for name in options},
-        "kernel": kernel(row),
+        "kernel": encoder_kernel(row),
         "files": list(summary.files),
         "runs_ok": len(row.good),
         "runs_failed": len(row.records) - len(row.good),
         **({"runs_disturbed": len(row.left_out)} if row.left_out else {}),
-        "command": repeated(row, {}),
+        "command": repeat_command(row, {}),
         **{metric.name: interval_data(row.metric(metric)) for metric in metrics},
         "within_run": interval_data(row.rate_within_run),
         "attribution": _attribution(summary, whole.unit),
@@ -120,10 +130,10 @@ def _row(
         "speedups": start_up.speedups(row),
         "padding": summary.padding,
         "imbalance": summary.imbalance if row.good else None,
-        **({"step": steps.as_json(summary.traced)} if summary.traced else {}),
-        **({"workers": cluster.row_as_json(row)} if row.num_workers > 1 else {}),
+        **({"step": steps.as_json(summary.step_parts)} if summary.step_parts else {}),
+        **({"workers": cluster.row_data(row)} if row.num_workers > 1 else {}),
         **(
-            {"certificate": encode(certificates.of_row(row))}
+            {"certificate": encode(certificates.row_certificate(row))}
             if whole.is_certified
             else {}
         ),
@@ -160,7 +170,7 @@ def _attribution(summary: RowSummary, unit: str) -> dict[str, Any] | None:
     }
 
 
-def _steady(run: RunSteady) -> dict[str, Any]:
+def _steady(run: RunSteadyState) -> dict[str, Any]:
     fields = ("kind", "start", "rate_default", "rate_steady", "move")
     found = {name: getattr(run.state, name) for name in fields}
     found["text"] = run.text

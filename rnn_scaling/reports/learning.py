@@ -21,7 +21,7 @@ from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.reports.explorer import Axis, Line, Metric, Point
 from rnn_scaling.reports.numbers import interval_data, plain, plus_minus, unit_heading
-from rnn_scaling.reports.sections import Columns, Section, grid_of
+from rnn_scaling.reports.sections import Columns, Section, make_grid
 
 if TYPE_CHECKING:
     from rnn_scaling.reports.pictures.charts import Chart
@@ -32,7 +32,7 @@ MOST_POINTS = 300  # of a line of a picture
 Titles = dict[Row, str]  # of the series of each row
 
 
-def in_words(target: Target) -> str:
+def target_text(target: Target) -> str:
     """Return "90 % accuracy" or "a loss of 2.5"."""
     if target.kind == ACCURACY:
         return f"{100 * target.value:g} % accuracy"
@@ -80,7 +80,7 @@ def _reached(target: Target, learned: Learned, title: str) -> Statement:
     assert learned.seconds and learned.items
     values = {
         "devices": learned.row.devices,
-        "target": in_words(target),
+        "target": target_text(target),
         "unit": learned.row.unit,
         "seconds": interval_values(learned.seconds),
         "items": interval_values(learned.items),
@@ -114,7 +114,7 @@ def _missed(target: Target, learned: Learned, title: str) -> Statement:
     values = {
         "devices": learned.row.devices,
         "runs": len(learned.needed),
-        "target": in_words(target),
+        "target": target_text(target),
     }
     if learned.best is None:
         values |= {"quantity": target.kind, "batches": WINDOW_BATCHES}
@@ -133,7 +133,7 @@ def notes(learning: Learning) -> list[Statement]:
     if not target.is_given:
         is_missed = any(None in learned.needed for learned in learning.learned)
         kind = "target-lowest" if is_missed else "target-highest"
-        found.append(Statement(kind, values={"target": in_words(target)}))
+        found.append(Statement(kind, values={"target": target_text(target)}))
     is_of_predictions = unit == ITEMS or target.kind == ACCURACY
     window = {
         "windows": [plain(window, 0) for window in sorted(learning.windows.values())],
@@ -164,7 +164,9 @@ def section(learning: Learning, titles: Titles) -> Section:
             else ""
         ),
     }
-    table = grid_of(f"Until {in_words(learning.target)}", columns, learning.learned)
+    table = make_grid(
+        f"Until {target_text(learning.target)}", columns, learning.learned
+    )
     found = (*statements(learning, titles), *notes(learning))
     return Section("Learning", (table,), found)
 
@@ -194,7 +196,7 @@ def as_json(learning: Learning, titles: Titles) -> dict[str, Any]:
     }
 
 
-def by_row(
+def row_numbers(
     learning: Learning, row: Row
 ) -> tuple[Interval | None, Interval | None, Interval | None]:
     """Return (items to the target, seconds, times as soon as one device) of a row."""

@@ -17,7 +17,7 @@ WITHOUT_RATE = {
 TIMED_CLUSTERS = "log-two-clusters-timed"  # lines with milliseconds instead of rates
 
 
-def of_summary(summary: Summary) -> list[Statement]:
+def summary_statements(summary: Summary) -> list[Statement]:
     """Return a statement per kind of finding, with the numbers of its first run."""
     first: dict[str, tuple[str, LogFinding, str]] = {}
     runs: dict[str, int] = {}
@@ -31,11 +31,13 @@ def of_summary(summary: Summary) -> list[Statement]:
     for kind, (name, finding, unit) in first.items():
         more = runs[kind] - 1
         where = f"{name} (and {more} more)" if more else name
-        statements += of_log(where, [finding], unit)
+        statements += log_statements(where, [finding], unit)
     return statements
 
 
-def of_log(source: str, findings: Iterable[LogFinding], unit: str) -> list[Statement]:
+def log_statements(
+    source: str, findings: Iterable[LogFinding], unit: str
+) -> list[Statement]:
     """Return the statements of one log.
 
     Args:

@@ -12,7 +12,7 @@ from rnn_scaling.reports.numbers import plus_minus, unit_heading
 from rnn_scaling.reports.page import document, drawings
 from rnn_scaling.reports.page.document import Live
 from rnn_scaling.reports.pictures import charts
-from rnn_scaling.reports.sections import Columns, Section, grid_of
+from rnn_scaling.reports.sections import Columns, Section, make_grid
 from rnn_scaling.reports.wording import sentences
 
 TITLE = "Cost over speed with all devices: right and down is better"
@@ -33,7 +33,7 @@ def section(costs: Sequence[MachineCost]) -> Section:
     }
     if len({row.series for row in costs}) == 1:
         del columns["Series"]
-    return Section("cost with all devices", (grid_of("", columns, costs),))
+    return Section("cost with all devices", (make_grid("", columns, costs),))
 
 
 def write(costs: Sequence[MachineCost], target: Path, force: bool) -> None:
@@ -48,7 +48,7 @@ def write(costs: Sequence[MachineCost], target: Path, force: bool) -> None:
         "machines.png": lambda: charts.png(chart),
         "machines.html": lambda: _page(costs, data, chart),
     }
-    report_files.write(files, target, force)
+    report_files.write_files(files, target, force)
 
 
 def _metrics(costs: Sequence[MachineCost]) -> tuple[Metric, Metric]:

@@ -29,7 +29,7 @@ def plus_minus(interval: Interval | None, digits: int | None) -> str:
         decimals = max(
             0, min(digits, WITHOUT_INTERVAL - 1 - _magnitude(interval.value))
         )
-        return f"{_rounded(interval.value, decimals)} ({differing(interval)})"
+        return f"{_rounded(interval.value, decimals)} ({spread_text(interval)})"
     down, up = interval.value - interval.ends[0], interval.ends[1] - interval.value
     first = -_magnitude(
         max(down, up)
@@ -60,7 +60,7 @@ def unit_heading(unit: str) -> str:
     return unit.capitalize() if unit.islower() else unit
 
 
-def differing(interval: Interval) -> str:
+def spread_text(interval: Interval) -> str:
     """ "runs differ 3.7 times": what is said in the place of an interval whose ends say nothing."""
     return f"runs differ {three_digits(interval.spread)} times"
 

@@ -16,9 +16,9 @@ from rnn_scaling.config.naming import network
 from rnn_scaling.records import folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import cluster, environment, start_up, steps
-from rnn_scaling.reports.differences import described, value_text
+from rnn_scaling.reports.differences import describe, value_text
 from rnn_scaling.reports.sections import Section, markdown
-from rnn_scaling.reports.wording import listed
+from rnn_scaling.reports.wording import join_names
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import RECORD_IN_LOG_DIR
@@ -72,7 +72,7 @@ def read(paths: Sequence[Path]) -> tuple[list[TracedRun], list[str]]:
         runs += shown
         problems += files.not_used
         if files.runs and not shown:
-            statuses = listed(sorted({found.record.status for found in files.runs}))
+            statuses = join_names(sorted({found.record.status for found in files.runs}))
             remedy = f"make one with {entry.program()} train --trace_batches=5 --result_file=FILE"
             problems.append(f"{file}: no traced run (status {statuses}); {remedy}")
         elif not files.runs and not files.not_used:
@@ -130,7 +130,7 @@ def _cautions(run: RunRecord) -> list[Statement | str]:
     sentences = []
     for difference in loaded:
         load = value_text(difference.a[0].values["load"])
-        effect = described(difference).effect
+        effect = describe(difference).effect
         what = difference.what[:1].upper() + difference.what[1:]
         sentences.append(f"{what} ({load}): {effect}.")
     return [*environment.statements([run]), *sentences]
@@ -145,7 +145,7 @@ def as_json(runs: Sequence[TracedRun]) -> str:
                 "file": str(run.path),
                 "title": run.title,
                 **traced,
-                **cluster.as_json(run.record),
+                **cluster.run_data(run.record),
             }
         )
     series = _series(runs)

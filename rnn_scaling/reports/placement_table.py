@@ -16,7 +16,7 @@ from rnn_scaling.records.step_parts import (
     PlacedVariable,
     Slot,
 )
-from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of
+from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid
 
 LARGEST = 3  # tensors of each direction that are named
 
@@ -148,7 +148,7 @@ def variables_grid(graph: Graph) -> Grid:
             variable.update.device for variable in copies
         ),
     }
-    return grid_of(
+    return make_grid(
         "Each variable, with all its copies or parts", columns, by_name.values()
     )
 

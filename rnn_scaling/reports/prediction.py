@@ -12,7 +12,7 @@ from rnn_scaling.analysis.prediction.sizing import SECONDS, Sizes
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.reports.numbers import interval_data, plain, plus_minus, unit_heading
-from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdown
+from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, markdown
 from rnn_scaling.reports.wording import sentence, sentences
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.markdown import escaped
@@ -78,7 +78,7 @@ def table(prediction: Prediction) -> Grid:
         ),
         "Largest loss": lambda point: _loss(point.parts),
     }
-    return grid_of("", columns, points(prediction))
+    return make_grid("", columns, points(prediction))
 
 
 def quantity(curve: Curve) -> str:
@@ -144,7 +144,7 @@ def size_tables(sizes: Sizes) -> list[Grid]:
         columns["Hours"] = lambda size: plus_minus(size.seconds.scaled(1 / SECONDS), 2)
     if sizes.currency:
         columns[f"Cost ({sizes.currency})"] = lambda size: plus_minus(size.cost, 2)
-    return [grid_of("", columns, sizes.sizes)] if len(columns) > 1 else []
+    return [make_grid("", columns, sizes.sizes)] if len(columns) > 1 else []
 
 
 def to_json(report: PredictionReport) -> bytes:
@@ -222,7 +222,7 @@ def _changes_table(series: Sensitivity) -> Grid:
             effect.efficiency.scaled(PERCENT), 0
         ),
     }
-    return grid_of("", columns, series.effects)
+    return make_grid("", columns, series.effects)
 
 
 def _step_parts(series: Sensitivity) -> Statement:

@@ -21,8 +21,8 @@ def commands(series: SeriesSummary) -> list[str]:
         return []
     axis = scale.axis(last.options)
     grown = [row.row.options[axis] for row in series.rows]
-    if series.largest is None or series.largest.loss is None:
-        return [repeated(last, {axis: grown})]
+    if series.largest_row is None or series.largest_row.loss is None:
+        return [repeat_command(last, {axis: grown})]
     mode: str = last.options["variable_update"]
     against: dict[str, Sequence[Any]] = {}
     if registry.mode_of(mode).trains_one_model:
@@ -31,25 +31,26 @@ def commands(series: SeriesSummary) -> list[str]:
     if source != (without := registry.without_input(source)):
         against["data_source"] = [without, source]
     if scale.num_devices({**last.options, axis: 1}) == 1:
-        sweeps = [repeated(last, {axis: sorted({1, *grown}), **against})]
+        sweeps = [repeat_command(last, {axis: sorted({1, *grown}), **against})]
     else:  # workers of several devices each
         sweeps = [
-            repeated(last, {axis: grown, **against}),
-            repeated(last, against, **scale.ON_ONE_DEVICE),
+            repeat_command(last, {axis: grown, **against}),
+            repeat_command(last, against, **scale.ON_ONE_DEVICE),
         ]
-    if series.strong:
+    if series.is_strong_scaling:
         counts = sorted({row.row.num_devices for row in series.rows} - {1})
         shares = dict.fromkeys(
             -(-last.options["global_batch_size"] // count) for count in counts
         )
         on_one: dict[str, Any] = {**scale.ON_ONE_DEVICE, "global_batch_size": 0}
         sweeps += [
-            repeated(last, against, **on_one, batch_size=share) for share in shares
+            repeat_command(last, against, **on_one, batch_size=share)
+            for share in shares
         ]
     return sweeps
 
 
-def repeated(row: Row, lists: Mapping[str, Sequence[Any]], **changes: Any) -> str:
+def repeat_command(row: Row, lists: Mapping[str, Sequence[Any]], **changes: Any) -> str:
     """The sweep that repeats a row in a folder of its own, over lists of values; "" for a user's program."""
     if not row.is_ours:
         return ""

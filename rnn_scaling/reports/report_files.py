@@ -70,11 +70,11 @@ def report(
             track_record.tally(cases),
             *(case.statement() for case in cases[:MOST_CASES]),
         )
-        summary = dataclasses.replace(summary, predicted=found)
-    write(
+        summary = dataclasses.replace(summary, checked_predictions=found)
+    write_files(
         {
             name: functools.partial(render, summary)
-            for name, render in files_of(summary).items()
+            for name, render in file_renderers(summary).items()
         },
         target,
         force,
@@ -82,7 +82,7 @@ def report(
     terminal.tell((full_text if full else brief_text)(summary, target))
 
 
-def write(
+def write_files(
     files: Mapping[str, Callable[[], bytes]],
     target: Path,
     force: bool,
@@ -121,7 +121,7 @@ def _failed(*lines: str) -> entry.Refusal:
     return entry.Refusal(*lines, status=entry.EXIT_FAILED)
 
 
-def files_of(summary: Summary) -> dict[str, Render]:
+def file_renderers(summary: Summary) -> dict[str, Render]:
     """Name -> how it is made; pictures only where something was measured."""
     kinds = registry.REPORTS.items()
     made = {
@@ -160,24 +160,30 @@ def brief_text(summary: Summary, folder: Path) -> str:
         # A single series: on each number of devices.
         section
         if len(series) > 1
-        else Section(section.title, table.rates_of(series[0]).grids[:1])
+        else Section(section.title, table.series_rates(series[0]).grids[:1])
         for section, (_, series) in zip(
             series_table.sections(summary, is_brief=True), summary.tables
         )
     ]
     lines = [
-        conclusions.lead(summary),
-        *map(sentence, [*cautions.hand_made(summary)[:1], *cautions.losses(summary)]),
-        *map(sentence, cautions.program_output(summary)),
+        conclusions.answer_text(summary),
+        *map(
+            sentence,
+            [
+                *cautions.hand_made_strong_scaling(summary)[:1],
+                *cautions.loss_statements(summary),
+            ],
+        ),
+        *map(sentence, cautions.program_output_statements(summary)),
     ]
-    lines += map(sentence, log_findings.of_summary(summary))
+    lines += map(sentence, log_findings.summary_statements(summary))
     learned = (
         learning.statements(summary.learning, summary.row_titles)
         if summary.learning
         else []
     )
     lines += map(sentence, learned[:MOST_LEARNED])
-    if commands := conclusions.all_missing(summary):
+    if commands := conclusions.all_missing_run_commands(summary):
         lines.append(sentence(Statement("more-runs", values={"runs": len(commands)})))
     page = sentence(
         Statement("page-written", values={"page": str(folder / "report.html")})
@@ -191,19 +197,21 @@ def brief_text(summary: Summary, folder: Path) -> str:
 def full_text(summary: Summary, folder: Path) -> str:
     """All tables, the answer, what ± is, and the first of the commands that would say more."""
     lines = [
-        " ".join([conclusions.lead(summary), conclusions.overview(summary)]).strip()
+        " ".join(
+            [conclusions.answer_text(summary), conclusions.overview_text(summary)]
+        ).strip()
     ]
     lines += [
         f"±: half of the interval, or its longer half: {kind}."
-        for kind in conclusions.kinds(summary.series)
+        for kind in conclusions.interval_kinds(summary.series)
     ]
     lines += [
         *map(
             sentence,
             [
-                *cautions.hand_made(summary)[:MOST_COMMANDS],
-                *cautions.losses(summary),
-                *cautions.program_output(summary),
+                *cautions.hand_made_strong_scaling(summary)[:MOST_COMMANDS],
+                *cautions.loss_statements(summary),
+                *cautions.program_output_statements(summary),
             ],
         )
     ]
@@ -213,7 +221,7 @@ def full_text(summary: Summary, folder: Path) -> str:
         if summary.learning
         else (),
     )
-    commands = conclusions.all_missing(summary)
+    commands = conclusions.all_missing_run_commands(summary)
     lines += (
         ["", "Runs that would say more:", *(f"  {command}" for command in commands)]
         if commands

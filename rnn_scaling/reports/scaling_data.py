@@ -84,7 +84,7 @@ def groups(summary: Summary) -> list[Group]:
     for k, (_, row, *_) in enumerate(_runs(summary)):
         places.setdefault(row, []).append(k)
     scalings = [
-        (name, [member for member in series if member.largest])
+        (name, [member for member in series if member.largest_row])
         for name, series in summary.tables
     ]
     scalings = [(name, series) for name, series in scalings if series]
@@ -191,12 +191,12 @@ def _known(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run_data(summary: Summary, metrics: Sequence[table.Metric]) -> Iterator[Run]:
-    most = max(LEAST_STEPS, MOST_STEPS // max(1, summary.runs))
+    most = max(LEAST_STEPS, MOST_STEPS // max(1, summary.num_runs))
     for series, row, record, file in _runs(summary):
         found = [run for run in row.steady if run.record is record]
         steady = found[0] if found else None
         step_ms, bucket = _thinned(record.batches.seconds, most)
-        facts = {**environment.facts_of(record), "Started": record.environment.started}
+        facts = {**environment.run_facts(record), "Started": record.environment.started}
         facts["Batch times"] = steady.text if steady else None
         error = f"{record.error.type}: {record.error.message}" if record.error else ""
         log = [entry.printable(error, lines=True), _log(summary, file)]

@@ -21,7 +21,7 @@ class Grid:
     text_columns: tuple[int, ...] = ()
 
 
-def grid_of(caption: str, columns: Columns, items: Iterable[Any]) -> Grid:
+def make_grid(caption: str, columns: Columns, items: Iterable[Any]) -> Grid:
     return Grid(
         caption,
         [*columns],

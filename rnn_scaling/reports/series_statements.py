@@ -26,30 +26,35 @@ TOO_WIDE = (
 NOISE, NOISE_OR_LOAD = "the noise", "the noise or the load of other processes"
 
 
-def sentence(series: SeriesSummary) -> str:
+def series_text(series: SeriesSummary) -> str:
     """All that holds of one series, in English."""
     return sentences(statements(series))
 
 
 def statements(series: SeriesSummary) -> list[Statement]:
     """One series on its most devices: its efficiency, what the lost points are, and what else slowed its runs."""
-    row = series.largest
+    row = series.largest_row
     if row is None:
         return [Statement("series-failed", series.title)]
-    first, *others = scaling(series)
-    load = other_load(records_behind(row))
-    further = [*crowding(row), *others, *cluster.remarks(row.row, series.title), *load]
+    first, *others = scaling_statements(series)
+    load = other_load_statements(records_behind(row))
+    further = [
+        *shared_core_statements(row),
+        *others,
+        *cluster.worker_statements(row.row, series.title),
+        *load,
+    ]
     runs = sum(len(row.row.good) for row in series.rows)
     values = {"diverged": series.num_diverged, "runs": runs}
     diverged = (
         [Statement("diverged", series.title, values)] if series.num_diverged else []
     )
-    return [first, *further, *failed_above(series), *diverged]
+    return [first, *further, *failure_statements(series), *diverged]
 
 
-def scaling(series: SeriesSummary) -> list[Statement]:
+def scaling_statements(series: SeriesSummary) -> list[Statement]:
     """How far a measured series scales and what the lost points are; first, if not there, where it is fastest."""
-    made, peak = _scaling(series), series.peak
+    made, peak = _scaling(series), series.faster_on_fewer_devices
     if peak is None or peak.row.rate is None:
         return made
     values = {
@@ -66,7 +71,7 @@ def scaling(series: SeriesSummary) -> list[Statement]:
 
 
 def _scaling(series: SeriesSummary) -> list[Statement]:
-    row, title = series.largest, series.title
+    row, title = series.largest_row, series.title
     assert row and row.row.rate
     values = {
         "rate": interval_values(row.row.rate),
@@ -134,7 +139,7 @@ def is_too_wide(value: Interval) -> bool:
     return value.half_width is not None and value.half_width > TOO_WIDE * value.value
 
 
-def other_load(records: Sequence[RunRecord]) -> list[Statement]:
+def other_load_statements(records: Sequence[RunRecord]) -> list[Statement]:
     """What other processes used of the cores during these runs; empty where that was not noticed."""
     loads = [load for record in records if (load := disturbance.load(record))]
     values = {
@@ -145,7 +150,7 @@ def other_load(records: Sequence[RunRecord]) -> list[Statement]:
     return [Statement("other-load", values=values)] if loads else []
 
 
-def crowding(row: RowSummary) -> list[Statement]:
+def shared_core_statements(row: RowSummary) -> list[Statement]:
     """Return that devices shared cores, and their bound if no row of the table is above its own."""
     base = row.row.baseline
     cores = disturbance.shared_cores(row.row.good)
@@ -182,21 +187,21 @@ def _where(loss: Attribution | None) -> list[Statement]:
     if loss is None:
         return []
     if loss.is_split:
-        return parts_of(loss) if loss.is_told else unmeasured(loss)
+        return part_statements(loss) if loss.is_told else unsplit_statements(loss)
     ends = loss.loss_points.ends
     if ends is None or not ends[0] <= 0 <= ends[1]:
         return [Statement("above-ideal")]
     repeats, points = loss.would_show()
     if not points:
         return [Statement("near-ideal")]
-    values = {"repeats": repeats, "points": rounded_up(points)}
+    values = {"repeats": repeats, "points": round_up(points)}
     return [
         Statement("near-ideal"),
         Statement("repeats-would-show-loss", values=values),
     ]
 
 
-def failed_above(series: SeriesSummary) -> list[Statement]:
+def failure_statements(series: SeriesSummary) -> list[Statement]:
     """That no run succeeded on more devices than the most that were measured; empty where none was tried."""
     above = series.failed_above
     counts = [
@@ -214,7 +219,7 @@ def failed_above(series: SeriesSummary) -> list[Statement]:
     )
 
 
-def unmeasured(loss: Attribution) -> list[Statement]:
+def unsplit_statements(loss: Attribution) -> list[Statement]:
     """Why no part is shown, and what would show it; empty where a part is."""
     if loss.is_told:
         return []
@@ -237,7 +242,7 @@ def unmeasured(loss: Attribution) -> list[Statement]:
     return [*made, *_missing(loss)]
 
 
-def parts_of(loss: Attribution) -> list[Statement]:
+def part_statements(loss: Attribution) -> list[Statement]:
     """Each measured part, and what is left."""
     told = [part for part in loss.told if _value(part)]
     made = [_part(part) for part in told]
@@ -260,12 +265,12 @@ def parts_of(loss: Attribution) -> list[Statement]:
     return [*made, Statement(kind, values=values)]
 
 
-def noise_of(losses: Sequence[Attribution]) -> str:
+def noise_text(losses: Sequence[Attribution]) -> str:
     """What hides the parts in the rest of these losses: the noise, or load of other processes too."""
     return NOISE_OR_LOAD if any(_may_be_load(loss) for loss in losses) else NOISE
 
 
-def rounded_up(points: float) -> str:
+def round_up(points: float) -> str:
     """Points with few digits, never less than they are: "3", "0.4"."""
     place = 10.0 ** min(0, math.floor(math.log10(points))) if points else 1.0
     return f"{math.ceil(round(points / place, 9)) * place:.{max(0, round(-math.log10(place)))}f}"
@@ -297,7 +302,7 @@ def _remedy(loss: Attribution) -> Statement:
         return Statement("repeats-would-show-spread", values={"repeats": repeats})
     return Statement(
         "repeats-would-show-parts",
-        values={"repeats": repeats, "points": rounded_up(points)},
+        values={"repeats": repeats, "points": round_up(points)},
     )
 
 

@@ -35,7 +35,7 @@ def _heads(
     summary: Summary, series: Sequence[SeriesSummary], is_brief: bool
 ) -> dict[str, str]:
     """Name of a cell -> title of its column."""
-    rows = [member.largest for member in series if member.largest]
+    rows = [member.largest_row for member in series if member.largest_row]
     is_scaled, of_models = (
         any(row.row.num_devices > 1 for row in rows),
         summary.has_many_models,
@@ -65,7 +65,7 @@ def _heads(
     heads |= {} if is_brief else {"runs": "Runs"}
     return {
         **heads,
-        **({"certificate": certificates.HEAD} if summary.is_certified else {}),
+        **({"certificate": certificates.COLUMN_TITLE} if summary.is_certified else {}),
     }
 
 
@@ -80,8 +80,8 @@ def _common_place(rows: Sequence[RowSummary]) -> str:
 def _cells(series: SeriesSummary) -> dict[str, str]:
     """Cells by name; what is not known is left out."""
     row, certificate = (
-        series.largest,
-        certificates.of_rows([row.row for row in series.rows]),
+        series.largest_row,
+        certificates.verdict_text([row.row for row in series.rows]),
     )
     names = {"title": series.title, "model": series.model}
     if row is None:

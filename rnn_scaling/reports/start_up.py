@@ -10,7 +10,7 @@ from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.numbers import interval_data, plus_minus, rounded
-from rnn_scaling.reports.sections import Columns, Section, grid_of
+from rnn_scaling.reports.sections import Columns, Section, make_grid
 
 INITIALISATION = ("start", "cluster", "build")
 
@@ -66,7 +66,7 @@ def speedups(row: Row) -> dict[str, Any] | None:
     }
 
 
-def of(rows: Sequence[Row]) -> list[StartUp]:
+def start_ups(rows: Sequence[Row]) -> list[StartUp]:
     """Of one series: one device, and every larger number of devices; empty where either or their phases are missing."""
     base = rows[0].baseline
     if base is None or base.rate is None or not _is_timed(base):
@@ -120,7 +120,7 @@ def _against(row: Row, base: Row, seconds: Callable[[RunRecord], float]) -> Inte
 
 def section(rows: Sequence[Row], title: str) -> Section | None:
     """The seconds of a series and why its speedups differ; None where nothing is known of them."""
-    started = of(rows)
+    started = start_ups(rows)
     if not started:
         return None
     base, most = started[0], started[-1]
@@ -139,7 +139,7 @@ def section(rows: Sequence[Row], title: str) -> Section | None:
         "whole run": lambda measured: f"{base.whole / measured.whole:.2f}",
     }
     caption = f"Seconds for the {unit} of the run on one device; after the first batch at the steady {unit}/s"
-    grid = grid_of(caption, columns, started)
+    grid = make_grid(caption, columns, started)
     values = {
         "unit": unit,
         "devices": most.row.devices,
@@ -155,7 +155,7 @@ def section(rows: Sequence[Row], title: str) -> Section | None:
 
 def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
     """The seconds of a series of several processes, under "initialisation"; nothing where there are none."""
-    started = of(rows) if rows[0].is_distributed else []
+    started = start_ups(rows) if rows[0].is_distributed else []
     numbers = []
     for measured in started:
         rate = measured.row.metric(SPEEDUP)

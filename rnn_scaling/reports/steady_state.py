@@ -6,14 +6,14 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.wording import sentence
 
 
-def of_run(record: RunRecord) -> str:
+def run_text(record: RunRecord) -> str:
     """Return the sentence about a run; its batches are judged again."""
     batches = record.batches
     state = steady_state.analyse(batches.seconds, batches.items, batches.warmup)
-    return text(state, record)
+    return state_text(state, record)
 
 
-def text(state: SteadyState, record: RunRecord) -> str:
+def state_text(state: SteadyState, record: RunRecord) -> str:
     """Return the sentence about a run that was judged before."""
     batches = record.batches
     statements = steady_state.statements(

@@ -13,7 +13,7 @@ from rnn_scaling.records.step_parts import (
     WAITS,
     Trace,
 )
-from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of
+from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid
 
 TITLES = {
     EXPOSED: "exchange, exposed",
@@ -102,7 +102,7 @@ def exchange_grid(parts: StepParts) -> Grid:
         ),
         "Own compute (ms)": lambda tower: milliseconds(parts.compute(tower)),
     }
-    return grid_of(
+    return make_grid(
         "Exchange, start and end of each tower", columns, range(parts.num_towers)
     )
 

@@ -20,13 +20,13 @@ from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.config.naming import network, told_work
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment, steady_state
-from rnn_scaling.reports.differences import Described
+from rnn_scaling.reports.differences import DifferenceTexts
 
 OUR_TRAINER = "rnn_scaling.train"
 
 
 @dataclasses.dataclass(frozen=True)
-class RunSteady:
+class RunSteadyState:
     """One run and what its batch times say; `move`: by how much the headline rate would move (None: cannot be said)."""
 
     file: str
@@ -36,7 +36,7 @@ class RunSteady:
     @property
     def text(self) -> str:
         """The state in words."""
-        return steady_state.text(self.state, self.record)
+        return steady_state.state_text(self.state, self.record)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,10 +44,10 @@ class RowSummary:
     row: Row
     files: tuple[str, ...]
     loss: Attribution | None
-    steady: tuple[RunSteady, ...]
+    steady: tuple[RunSteadyState, ...]
     padding: float | None
     imbalance: float
-    traced: StepParts | None = None  # where its traced steps went
+    step_parts: StepParts | None = None  # where its traced steps went
 
     @property
     def devices(self) -> str:
@@ -69,7 +69,7 @@ class SeriesSummary:
     facts: separation.Facts = ()  # that make its runs incomparable with those of other series
 
     @property
-    def strong(self) -> bool:
+    def is_strong_scaling(self) -> bool:
         """Total work constant; otherwise work a device."""
         return bool(self.rows[0].row.options["global_batch_size"])
 
@@ -86,7 +86,7 @@ class SeriesSummary:
     def mode(self) -> str:
         return str(self.rows[0].row.options["variable_update"] or "")
 
-    def at(self, count: int) -> RowSummary | None:
+    def row_on(self, count: int) -> RowSummary | None:
         return next(
             (
                 row
@@ -97,14 +97,14 @@ class SeriesSummary:
         )
 
     @functools.cached_property
-    def largest(self) -> RowSummary | None:
+    def largest_row(self) -> RowSummary | None:
         """The row on the most devices that was measured; None when every run failed."""
         return next(
             (row for row in reversed(self.rows) if row.row.rate is not None), None
         )
 
     @functools.cached_property
-    def peak(self) -> RowSummary | None:
+    def faster_on_fewer_devices(self) -> RowSummary | None:
         """The row on fewer devices than the most that is faster, beyond noise; None: there is none."""
         rated = [(row, row.row.rate) for row in self.rows if row.row.rate is not None]
         k = significance.peak([rate for _, rate in rated])
@@ -113,7 +113,7 @@ class SeriesSummary:
     @functools.cached_property
     def failed_above(self) -> tuple[Row, ...]:
         """The rows without a good run on more devices than the most that were measured."""
-        most = self.largest.row.num_devices if self.largest else 0
+        most = self.largest_row.row.num_devices if self.largest_row else 0
         return tuple(row.row for row in self.rows if row.row.num_devices > most)
 
     @functools.cached_property
@@ -139,16 +139,18 @@ class Summary:
     failures: tuple[Failure, ...]
     left_out: tuple[str, ...]
     facts: tuple[environment.EnvironmentFact, ...]
-    differences: tuple[Described, ...]
-    unjudged: int  # runs whose steady state was not looked for, and rows without attribution, beyond MOST
-    runs: int
+    differences: tuple[DifferenceTexts, ...]
+    num_unjudged: int  # runs whose steady state was not looked for, and rows without attribution, beyond MOST
+    num_runs: int
     machines: tuple[tuple[str, int], ...] = ()  # name, runs
-    running: tuple[str, ...] = ()  # files of runs that still go on; they are in no row
-    diverged: tuple[str, ...] = ()  # files of runs whose loss grew manifold
-    without_loss: tuple[
+    files_in_progress: tuple[
+        str, ...
+    ] = ()  # files of runs that still go on; they are in no row
+    diverged_files: tuple[str, ...] = ()  # files of runs whose loss grew manifold
+    files_without_loss: tuple[
         str, ...
     ] = ()  # files of runs whose loss was finite at first alone
-    predicted: tuple[
+    checked_predictions: tuple[
         Statement, ...
     ] = ()  # earlier predictions that were measured since
     learning: Learning | None = (
@@ -157,7 +159,7 @@ class Summary:
 
     @property
     def measured(self) -> tuple[SeriesSummary, ...]:
-        return tuple(member for member in self.series if member.largest)
+        return tuple(member for member in self.series if member.largest_row)
 
     @functools.cached_property
     def rows(self) -> list[Row]:
@@ -201,7 +203,8 @@ class Summary:
             )
             facts = tuple(separation.in_words(separation.unconditional(member.facts)))
             kinds.setdefault(
-                (member.strong, member.unit, model, member.machine, facts), []
+                (member.is_strong_scaling, member.unit, model, member.machine, facts),
+                [],
             ).append(member)
         units = {unit for _, unit, *_ in kinds}
         several_models = len({(unit, model) for _, unit, model, *_ in kinds}) > len(
@@ -263,7 +266,7 @@ class Summary:
         ]
 
     @functools.cached_property
-    def unlike_programs(self) -> list[str]:
+    def trainers_of_unknown_work(self) -> list[str]:
         """Trainers whose work may differ from that of the others in the report."""
         rows_of: dict[str, list[Row]] = {}
         for member in self.measured:
@@ -276,14 +279,14 @@ class Summary:
         )
         return list(rows_of) if len(rows_of) > 1 and is_unknown else []
 
-    def supplying(self, command: str) -> str:
+    def command_for_folder(self, command: str) -> str:
         """A command that adds missing runs to this folder."""
         return f"{command} --out={shlex.quote(self.name)}"
 
 
 def _standing(series: SeriesSummary) -> tuple[bool, int, float]:
     """By which the series that stands for its model is chosen."""
-    row = series.largest.row if series.largest else None
+    row = series.largest_row.row if series.largest_row else None
     return (
         not series.num_diverged,
         row.num_devices if row else 0,
@@ -292,11 +295,13 @@ def _standing(series: SeriesSummary) -> tuple[bool, int, float]:
 
 
 def _work_per_exchange(series: SeriesSummary) -> float:
-    value = series.largest.row.metric(WORK_PER_EXCHANGE) if series.largest else None
+    value = (
+        series.largest_row.row.metric(WORK_PER_EXCHANGE) if series.largest_row else None
+    )
     return value.value if value else 0.0
 
 
-def seconds(row: Row) -> float | None:
+def mean_seconds(row: Row) -> float | None:
     """Seconds of the measured batches, the geometric mean over the runs that count.
 
     None without such a run, or if the log of one does not contain them.

@@ -17,11 +17,11 @@ from rnn_scaling.config.naming import network
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
-from rnn_scaling.reports.differences import described
+from rnn_scaling.reports.differences import describe
 from rnn_scaling.reports.summary import (
     Failure,
     RowSummary,
-    RunSteady,
+    RunSteadyState,
     SeriesSummary,
     Summary,
 )
@@ -58,18 +58,18 @@ def summarise(
         failures=_failures(series, names),
         left_out=folder.left_out,
         facts=environment.facts(records),
-        differences=tuple(map(described, differences.within(good))),
-        unjudged=sum(bool(record.batches.seconds) for record in good)
+        differences=tuple(map(describe, differences.within(good))),
+        num_unjudged=sum(bool(record.batches.seconds) for record in good)
         - sum(map(len, steady.values())),
-        runs=len(runs),
+        num_runs=len(runs),
         machines=tuple(
             (machine, sum(len(row.records) for row in group))
             for machine, group in rows_of.items()
         ),
-        running=tuple(entry.plain(path.name) for path in folder.running),
+        files_in_progress=tuple(entry.plain(path.name) for path in folder.running),
         learning=learning.time_to_target(rows, target),
-        diverged=grown,
-        without_loss=tuple(
+        diverged_files=grown,
+        files_without_loss=tuple(
             run.name
             for run in runs
             if learning.is_lost(run.record) and run.name not in grown
@@ -80,7 +80,7 @@ def summarise(
 def _series(
     machines: Sequence[Sequence[Row]],
     names: Mapping[int, str],
-    steady: Mapping[Row, list[RunSteady]],
+    steady: Mapping[Row, list[RunSteadyState]],
 ) -> tuple[SeriesSummary, ...]:
     rows, several = (
         [row for machine_rows in machines for row in machine_rows],
@@ -133,7 +133,7 @@ def _row(
     row: Row,
     names: Mapping[int, str],
     loss: Attribution | None,
-    steady: Mapping[Row, list[RunSteady]],
+    steady: Mapping[Row, list[RunSteadyState]],
 ) -> RowSummary:
     return RowSummary(
         row=row,
@@ -142,15 +142,15 @@ def _row(
         steady=tuple(steady.get(row, ())),
         padding=attribution.padding(row),
         imbalance=attribution.imbalance(row),
-        traced=step_parts.split_steps(row.good),
+        step_parts=step_parts.split_steps(row.good),
     )
 
 
 def _steady(
     rows: Sequence[Row], names: Mapping[int, str]
-) -> dict[Row, list[RunSteady]]:
+) -> dict[Row, list[RunSteadyState]]:
     """What the batch times of each row's runs say: the first runs of all rows, then the second ones, up to MOST."""
-    judged: dict[Row, list[RunSteady]] = {}
+    judged: dict[Row, list[RunSteadyState]] = {}
     waves = range(max((len(row.good) for row in rows), default=0))
     ordered = sorted(rows, key=lambda row: -row.num_devices)
     timed = [
@@ -162,7 +162,9 @@ def _steady(
     for row, record in timed[:MOST]:
         batches = record.batches
         state = steady_state.analyse(batches.seconds, batches.items, batches.warmup)
-        judged.setdefault(row, []).append(RunSteady(names[id(record)], record, state))
+        judged.setdefault(row, []).append(
+            RunSteadyState(names[id(record)], record, state)
+        )
     return judged
 
 

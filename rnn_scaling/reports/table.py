@@ -20,9 +20,9 @@ from rnn_scaling.reports import (
 )
 from rnn_scaling.reports.environment import skipped_updates
 from rnn_scaling.reports.numbers import has_ends, has_interval, plain, plus_minus
-from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdown
-from rnn_scaling.reports.series_statements import noise_of, unmeasured
-from rnn_scaling.reports.summary import SeriesSummary, Summary, seconds
+from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, markdown
+from rnn_scaling.reports.series_statements import noise_text, unsplit_statements
+from rnn_scaling.reports.summary import SeriesSummary, Summary, mean_seconds
 from rnn_scaling.reports.wording import sentence, sentences
 from rnn_scaling.system.files.markdown import escaped
 
@@ -42,14 +42,14 @@ def text(summary: Summary) -> str:
 
     What ± is stands below each. Then padding and learning, where there are such.
     """
-    opening = "".join(f"{line}\n\n" for line in cautions.opening(summary))
+    opening = "".join(f"{line}\n\n" for line in cautions.opening_paragraphs(summary))
     if len(summary.series) > 1:
         opening += f"{markdown(series_table.sections(summary), level=3)}\n"
     sections = []
     for series in summary.series:
         sections += [
-            markdown([rates_of(series), parts_section(series)], level=3),
-            markdown(inside(series), level=4),
+            markdown([series_rates(series), parts_section(series)], level=3),
+            markdown(step_sections(series), level=4),
         ]
     if padded := padding_section(summary):
         sections.append(markdown([padded], level=3))
@@ -62,11 +62,11 @@ def text(summary: Summary) -> str:
     )  # texts of records reach titles and notes as well
 
 
-def rates_of(series: SeriesSummary) -> Section:
-    return rates([row.row for row in series.rows], series.title)
+def series_rates(series: SeriesSummary) -> Section:
+    return rates_section([row.row for row in series.rows], series.title)
 
 
-def rates(rows: Sequence[Row], title: str = "") -> Section:
+def rates_section(rows: Sequence[Row], title: str = "") -> Section:
     """Rows in the form of the seed's tables, and the metrics for which those have no column."""
     metrics = shown(rows)
     # A single run has nothing to be compared with, and no interval: the seed's own columns.
@@ -88,23 +88,25 @@ def rates(rows: Sequence[Row], title: str = "") -> Section:
     return Section(title, tuple(_grids(rows, seeds, others, is_plain)), tuple(notes))
 
 
-def inside(series: SeriesSummary) -> list[Section]:
+def step_sections(series: SeriesSummary) -> list[Section]:
     """Where a step goes on each number of devices that was traced, start-up, and the ranks of the most workers."""
     traced = [
-        (row.devices, row.traced) for row in series.rows if row.traced is not None
+        (row.devices, row.step_parts)
+        for row in series.rows
+        if row.step_parts is not None
     ]
     sections = [
         steps.section(parts, f"Where a step goes on {devices}")
         for devices, parts in traced
     ]
-    return [*sections, *workers(series)]
+    return [*sections, *worker_sections(series)]
 
 
-def workers(series: SeriesSummary) -> list[Section]:
+def worker_sections(series: SeriesSummary) -> list[Section]:
     """Start-up against training, and the ranks of the most workers."""
     started = start_up.section([row.row for row in series.rows], "Start-up")
-    most = series.largest
-    ranks = cluster.by_rank(most.row, f"Ranks on {most.devices}") if most else None
+    most = series.largest_row
+    ranks = cluster.row_section(most.row, f"Ranks on {most.devices}") if most else None
     return [section for section in (started, ranks) if section]
 
 
@@ -155,7 +157,7 @@ def padding_section(summary: Summary) -> Section | None:
             f"{100 * row.imbalance / (1 + row.imbalance):.1f}"
         ),
     }
-    grid = grid_of(
+    grid = make_grid(
         "Padding, and waiting for the tower with the longest sentences", columns, rows
     )
     note = Statement("reading-of-padding", values={"unit": summary.unit})
@@ -167,12 +169,12 @@ def render_runs(records: Sequence[RunRecord]) -> str:
     rows = with_baselines(records)
     counted = dict.fromkeys(f"\n{row.unit}: {row.items}.\n" for row in rows)
     skipped = [f"\n{sentence(statement)}\n" for statement in skipped_updates(records)]
-    return table(rows) + "".join([*counted, *skipped])
+    return rates_table(rows) + "".join([*counted, *skipped])
 
 
-def table(rows: Sequence[Row]) -> str:
+def rates_table(rows: Sequence[Row]) -> str:
     """The rates in the form of the seed's table, and a line for each kind of ± that occurs in it."""
-    return markdown([rates(rows)])
+    return markdown([rates_section(rows)])
 
 
 def _notes(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
@@ -229,9 +231,9 @@ def _parts_notes(series: SeriesSummary) -> list[str]:
     lines = [f"{_marks(wide)} points: {kind}." for kind, wide in kinds.items()]
     if with_rest := [loss for loss in split_losses if loss.rest in loss.shown]:
         lines.append(
-            f"{REST}: parts within {noise_of(with_rest)}, and parts whose runs are missing."
+            f"{REST}: parts within {noise_text(with_rest)}, and parts whose runs are missing."
         )
-    causes = [(row.devices, unmeasured(row.loss)) for row in rows if row.loss]
+    causes = [(row.devices, unsplit_statements(row.loss)) for row in rows if row.loss]
     return [
         *lines,
         *(
@@ -260,14 +262,16 @@ def _grids(
         f"Total time{_batches(rows)} (s)": _seconds,
         **_numbers(seeds, is_plain),
     }
-    if any(map(certificates.of_row, rows)):
-        columns[certificates.HEAD] = lambda row: certificates.of_rows([row])
+    if any(map(certificates.row_certificate, rows)):
+        columns[certificates.COLUMN_TITLE] = lambda row: certificates.verdict_text(
+            [row]
+        )
     further = (
-        [grid_of("Other metrics", {**places, **_numbers(others, is_plain)}, rows)]
+        [make_grid("Other metrics", {**places, **_numbers(others, is_plain)}, rows)]
         if others
         else []
     )
-    return [grid_of("", columns, rows), *further]
+    return [make_grid("", columns, rows), *further]
 
 
 def _batches(rows: Sequence[Row]) -> str:
@@ -305,7 +309,7 @@ def _runs(row: Row) -> str:
 
 
 def _seconds(row: Row) -> str:
-    taken = seconds(row)
+    taken = mean_seconds(row)
     unknown = "n/a" if row.good else row.records[-1].status
     return unknown if taken is None else plain(taken, SEEDS_DIGITS)
 

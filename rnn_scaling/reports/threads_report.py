@@ -48,7 +48,7 @@ def report(
         entry.fail("no run measured anything")
         return False
     files = {"threads.md": page.encode, "threads.json": data.encode}
-    report_files.write(files, out, force=True, flag="--out")
+    report_files.write_files(files, out, force=True, flag="--out")
     entry.note(f"wrote {out / 'threads.md'} and threads.json")
     return True
 

@@ -85,7 +85,7 @@ def _templates(folder: str) -> Mapping[str, str]:
     return templates
 
 
-def listed(values: Sequence[str | int], most: int = MOST_NAMES) -> str:
+def join_names(values: Sequence[str | int], most: int = MOST_NAMES) -> str:
     """ "A", "A and B", "A, B and C"; beyond `most` names "A, B and 4 more"."""
     names = [f"{value:,}" if isinstance(value, int) else value for value in values]
     if len(names) > most:
@@ -114,7 +114,7 @@ class _Kit(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         word, _, rest = format_spec.partition(" ")
         if word in ("list", "List"):
-            text = listed(value)
+            text = join_names(value)
             return text[:1].upper() + text[1:] if word == "List" else text
         if word == "count":
             return counted(_size(value), rest)
@@ -127,7 +127,7 @@ class _Kit(string.Formatter):
             )
             return numbers.plus_minus(interval, int(rest) if rest else None)
         if word == "rates":
-            return listed(
+            return join_names(
                 [
                     self.format("{name} ({rate:interval 1} {unit}/s)", **series)
                     for series in value

@@ -10,7 +10,7 @@ from rnn_scaling.config import learning_rate, scale
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.config.run_options import TrainingOptions
 from rnn_scaling.records.certificate import Certificate, CertifiedBatch
-from rnn_scaling.reports.certificates import sentence_of
+from rnn_scaling.reports.certificates import certificate_text
 from rnn_scaling.system.files.markdown import markdown_table
 from rnn_scaling.system.files.terminal import counted
 from rnn_scaling.verification.rule import Guarantee
@@ -98,7 +98,7 @@ def table(certificate: Certificate) -> str:
             numbers = (_cell(check.difference), _cell(check.tolerance))
             rows.append([check.name, RESULTS[check.holds], *numbers, check.text])
         blocks.append(markdown_table(head, rows, padded=False))
-    return "\n".join([*blocks, sentence_of(certificate)]) + "\n"
+    return "\n".join([*blocks, certificate_text(certificate)]) + "\n"
 
 
 def short(number: float) -> str:

@@ -15,13 +15,13 @@ from rnn_scaling.analysis.facts.table import (
     INCOMPARABLE,
     TRAINING,
 )
-from rnn_scaling.reports.differences import described
+from rnn_scaling.reports.differences import describe
 from tests.support.compared import gpu_run, run
 from tests.support.records import changed
 
 
 def found(a, b):
-    return {d.what: described(d) for d in differences.differences([a], [b])}
+    return {d.what: describe(d) for d in differences.differences([a], [b])}
 
 
 def test_equal_runs_differ_in_nothing():
@@ -89,7 +89,7 @@ def test_topology_counts_where_several_devices_exchange():
     )
     assert found(gpu_run(environment=nvlink), gpu_run(environment=bridge)) == {}
     two = [gpu_run(num_devices=2, environment=each) for each in (nvlink, bridge)]
-    assert (found(*two)["GPU topology"].a, found(*two)["GPU topology"].b) == (
+    assert (found(*two)["GPU topology"].first, found(*two)["GPU topology"].second) == (
         "GPU0 X NV18",
         "GPU0 X PHB",
     )
@@ -126,7 +126,7 @@ def test_what_a_record_does_not_hold_is_unknown_and_never_equal(fact):
     bare = changed(run(), environment={}, resolved={})
     for pair in ((run(), bare), (bare, run()), (bare, bare)):
         difference = found(*pair)[fact.what]
-        assert "unknown" in (difference.a, difference.b)
+        assert "unknown" in (difference.first, difference.second)
         assert difference.severity == (INCOMPARABLE if fact.vital else CAUTION)
 
 
@@ -169,7 +169,9 @@ def test_differences_between_clusters_are_named():
         )
     ]
     named = found(*both)
-    assert {name: (each.a, each.b, each.severity) for name, each in named.items()} == {
+    assert {
+        name: (each.first, each.second, each.severity) for name, each in named.items()
+    } == {
         "hosts of the workers": ("2", "1", INCOMPARABLE),
         "network between the workers": (
             "none made for the run",
@@ -179,7 +181,7 @@ def test_differences_between_clusters_are_named():
         "launcher": ("mpirun", "netlab", CAUTION),
     }
     silent = changed(run(), workers={"ranks": [{"rank": 0}, {"rank": 1}]})
-    assert {each.b for each in found(both[0], silent).values()} == {
+    assert {each.second for each in found(both[0], silent).values()} == {
         "unknown"
     } and not found(run(), run())
 
@@ -221,7 +223,7 @@ def test_numbers_within_their_tolerance_are_the_same():
 )
 def test_options_that_change_the_work_make_runs_incomparable(name, value):
     difference = found(run(), run(**{name: value}))[f"--{name}"]
-    assert (difference.severity, difference.b) == (INCOMPARABLE, str(value))
+    assert (difference.severity, difference.second) == (INCOMPARABLE, str(value))
 
 
 def test_options_that_are_compared_do_not_nor_what_follows_from_them():
@@ -304,15 +306,15 @@ def test_within_names_the_odd_ones_out():
             "load": {"others": 0.2, "steal": 0.0},
         }
     )
-    by_name = {d.what: described(d) for d in differences.within([run(), odd, run()])}
+    by_name = {d.what: describe(d) for d in differences.within([run(), odd, run()])}
     load = by_name.pop("load of other processes")
     assert (
-        "5%" in load.a
-        and "2 runs" in load.a
-        and "20.0%" in load.b
-        and "1 run" in load.b
+        "5%" in load.first
+        and "2 runs" in load.first
+        and "20.0%" in load.second
+        and "1 run" in load.second
     )
-    assert {what: (d.a, d.b) for what, d in by_name.items()} == {
+    assert {what: (d.first, d.second) for what, d in by_name.items()} == {
         "CPU model": ("Processor A", "Processor B"),
         "variable XLA_FLAGS": ("not set", "x"),
     }
@@ -377,10 +379,10 @@ def test_two_modified_trees_of_a_commit_may_be_any_two():
     older = run(
         environment={"commit": {"hash": "0123456789abcdef", "modified": True}}
     )  # without a digest
-    assert found(older, older)["commit"].a == "unknown"
+    assert found(older, older)["commit"].first == "unknown"
     digests = [
         run(environment={"commit": {"hash": "0123456789", "modified": True, "diff": d}})
         for d in ("aa", "bb")
     ]
     assert found(digests[0], digests[0]) == {}
-    assert found(*digests)["commit"].b == "012345678 modified (bb)"
+    assert found(*digests)["commit"].second == "012345678 modified (bb)"

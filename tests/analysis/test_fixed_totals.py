@@ -50,7 +50,9 @@ def test_repeats_and_a_total_that_does_not_divide_are_of_one_series(tmp_path):
         )
     summary = summary_builder.summarise(folder.read(tmp_path), "mine")
     (series,) = summary.series
-    assert series.strong and [len(each.row.records) for each in series.rows] == [
+    assert series.is_strong_scaling and [
+        len(each.row.records) for each in series.rows
+    ] == [
         2,
         2,
         2,
@@ -60,11 +62,14 @@ def test_repeats_and_a_total_that_does_not_divide_are_of_one_series(tmp_path):
     assert {
         (each.row.batch_size, each.row.global_batch_size) for each in series.rows
     } == {(None, 65)}
-    assert not cautions.hand_made(summary) and not series.rows[1].loss.missing
+    assert (
+        not cautions.hand_made_strong_scaling(summary)
+        and not series.rows[1].loss.missing
+    )
 
 
 def test_records_of_batches_that_grow_with_the_devices_stay_weak(tmp_path):
     for devices in DEVICES:
         recorded(tmp_path / f"{devices}.json", devices, batch_size=64)
     (series,) = summary_builder.summarise(folder.read(tmp_path), "mine").series
-    assert not series.strong and series.rows[2].row.batch_size == 64
+    assert not series.is_strong_scaling and series.rows[2].row.batch_size == 64

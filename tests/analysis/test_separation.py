@@ -12,7 +12,7 @@ from rnn_scaling.analysis.facts.table import FACTS, INCOMPARABLE
 from rnn_scaling.analysis.rows import with_baselines
 from rnn_scaling.records.folder import Folder, RunFile
 from rnn_scaling.reports import csv_table, report_files, table
-from rnn_scaling.reports.differences import described
+from rnn_scaling.reports.differences import describe
 from rnn_scaling.reports.summary_builder import summarise
 from tests.support.compared import ENVIRONMENT, GPU, gpu_run, run
 from tests.support.records import changed
@@ -174,10 +174,14 @@ def test_what_compare_calls_incomparable_is_never_averaged(what):
     usual, unlike = VARIANTS[what]
     pair = usual(1000.0), unlike(500.0)
     found = {
-        each.what: described(each)
+        each.what: describe(each)
         for each in differences.differences(pair[:1], pair[1:])
     }
-    assert [*found] == [what] and found[what].effect and found[what].a != found[what].b
+    assert (
+        [*found] == [what]
+        and found[what].effect
+        and found[what].first != found[what].second
+    )
     severity = found[what].severity
     summary = summary_of(*pair)
     rows = [each.row for series in summary.series for each in series.rows]
@@ -189,7 +193,7 @@ def test_what_compare_calls_incomparable_is_never_averaged(what):
     assert [row.rate.value for row in rows] == pytest.approx([1000, 500])
     by_machine = {"CPU model", "CPU cores", "GPUs"}  # these name machines
     for text in (table.text(summary), csv_table.render(summary).decode()):
-        for value in (found[what].a, found[what].b):
+        for value in (found[what].first, found[what].second):
             assert ("machine 2" if what in by_machine else f"{what}: {value}") in text
 
 
@@ -202,7 +206,7 @@ def test_long_values_have_titles_and_files_of_their_own():
     summary = summary_of(*runs)
     titles = {series.title for series in summary.series}
     assert len(titles) == 2 and max(map(len, titles)) < 300
-    names = report_files.files_of(summary)
+    names = report_files.file_renderers(summary)
     assert len([name for name in names if name.startswith("words_per_second")]) == 2
     assert max(map(len, names)) < 200
 

@@ -134,4 +134,4 @@ def test_without_a_change_nothing_is_stated(tmp_path):
         95,
         99,
     ]
-    assert comparison.step_times(report) == []
+    assert comparison.step_time_statements(report) == []

@@ -84,7 +84,7 @@ def test_load_hides_a_difference_only_if_it_may_explain_it(
             runs.append(loaded(rate * factor, share, mode=mode))
         write(tmp_path, runs, mode)
     summary = summary_builder.summarise(folders.read(tmp_path), "runs")
-    kinds = {each.kind for each in conclusions.lead_statements(summary)}
+    kinds = {each.kind for each in conclusions.answer_statements(summary)}
     assert ("fastest" in kinds) == is_clear
     assert ("fastest-unclear" in kinds) != is_clear
     assert is_clear or "quiet-runs-would-tell" in kinds

@@ -11,7 +11,7 @@ import pytest
 from rnn_scaling.commands import verify
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.records import record
-from rnn_scaling.reports.certificates import sentence_of
+from rnn_scaling.reports.certificates import certificate_text
 from rnn_scaling.sweeps.certificates import defaults_of
 from rnn_scaling.verification import certificates, rule
 from tests.support import forked
@@ -84,7 +84,10 @@ def test_a_mode_that_does_not_keep_its_promise_ends_with_1_and_its_record_says_w
     certificate = record.read(tmp_path / "run.json").certificate
     assert (status, certificate.holds, certificate.verdict) == (1, False, "sum")
     assert "learning rate 0.5," in certificate.compared
-    assert sentence_of(certificate) in printed and "| Batch | Loss, serial |" in printed
+    assert (
+        certificate_text(certificate) in printed
+        and "| Batch | Loss, serial |" in printed
+    )
 
 
 def test_the_learning_rate_that_is_told_is_the_one_that_was_scaled():

@@ -11,7 +11,7 @@ from rnn_scaling.analysis.comparison.differences import Difference
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.facts.table import CAUTION, INCOMPARABLE
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.reports.comparison import ab_answer
+from rnn_scaling.reports.comparison import ab_statements
 from rnn_scaling.reports.wording import phrase, sentence
 
 
@@ -24,7 +24,7 @@ def answer(value=None, low=None, high=None, reason=None, pairs=3, unlike=()):
         SimpleNamespace(difference=Difference(what, "", "", "", severity))
         for what, severity in unlike
     ]
-    (statement,) = ab_answer(SimpleNamespace(results=(result,), found=found))
+    (statement,) = ab_statements(SimpleNamespace(results=(result,), found=found))
     return statement
 
 

@@ -68,14 +68,14 @@ def test_the_verdict_stands_beside_the_speed():
 
 def test_a_mode_that_trains_wrong_is_the_first_thing_that_is_said():
     summary = certified(WRONG)
-    lead = conclusions.lead(summary)
+    lead = conclusions.answer_text(summary)
     assert (
         lead.startswith("TRAINS WRONG")
         and "cudnn_lstm, replicated, on 1 device" in lead
     )
     assert table.render(summary).decode().count("WRONG: sum") == 3
     assert json.loads(json_report.render(summary))["answer"] == lead
-    assert "TRAINS WRONG" not in conclusions.lead(certified(RIGHT))
+    assert "TRAINS WRONG" not in conclusions.answer_text(certified(RIGHT))
 
 
 def test_a_mode_that_trains_wrong_is_never_called_the_fastest():
@@ -98,7 +98,7 @@ def test_a_mode_that_trains_wrong_is_never_called_the_fastest():
         )
         return {
             statement.kind: statement
-            for statement in conclusions.lead_statements(summary)
+            for statement in conclusions.answer_statements(summary)
         }
 
     assert lead()["fastest"].subject == "cudnn_lstm, mirrored"

@@ -28,7 +28,7 @@ from rnn_scaling.reports import (
     table,
 )
 from rnn_scaling.reports.page import scaling
-from rnn_scaling.reports.series_statements import sentence
+from rnn_scaling.reports.series_statements import series_text
 from tests.support.records import changed, fields_of
 from tests.support.scaling_runs import cluster as run
 from tests.support.scaling_runs import of, timed, write_folder
@@ -85,7 +85,7 @@ def test_workers_are_the_axis_and_their_devices_the_number():
         f"cudnn_lstm, {SYNC}",
         f"cudnn_lstm, {SYNC}, num_devices=2",
     ]
-    assert made.series[1].largest.devices == "2 workers of 2 devices each"
+    assert made.series[1].largest_row.devices == "2 workers of 2 devices each"
     assert repeat_commands.commands(made.series[1])[1].startswith(
         f"./run.sh sweep --num_devices=1 --num_workers=1 --encoder_type=cudnn_lstm --variable_update={ALONE},{SYNC}"
     )
@@ -96,19 +96,21 @@ def test_a_mode_of_one_process_reads_no_workers():
         [timed(2, 1900, num_workers=7), timed(2, 1900, 2), timed(1, 1000)]
     )
     assert [(row.num_devices, len(row.records)) for row in rows] == [(2, 2), (1, 1)]
-    assert "num_workers" not in rows[0].devices and "Workers" not in table.table(rows)
+    assert "num_workers" not in rows[0].devices and "Workers" not in table.rates_table(
+        rows
+    )
 
 
 def test_the_loss_is_split_against_workers_that_exchange_nothing():
     made = of(folder())
-    loss = made.series[0].largest.loss
+    loss = made.series[0].largest_row.loss
     assert {part.name for part in loss.told} == {"contention", EXCHANGE}
     assert (
         f"{next(part for part in loss.parts if part.name == EXCHANGE).points.value:.0f}"
         == "10"
     )
     alone = of([each for each in folder() if each.config["variable_update"] == SYNC])
-    assert conclusions.missing(alone.series[0]) == [
+    assert conclusions.missing_run_commands(alone.series[0]) == [
         f"./run.sh sweep --num_devices=1 --num_workers={n} --encoder_type=cudnn_lstm --variable_update={ALONE} "
         "--repeats=3"
         for n in (1, 4)
@@ -124,7 +126,7 @@ def test_the_answer_names_workers_and_what_they_trained():
         for k in range(3)
     ]
     runs[-1] = changed(runs[-1], workers={**fields_of(runs[-1])["workers"], **lost})
-    said = conclusions.lead(of(runs))
+    said = conclusions.answer_text(of(runs))
     assert "4 workers of one device" in said
     assert "gradients were 1.3 updates old" in said
     assert "3 runs on 4 workers" in said
@@ -133,9 +135,11 @@ def test_the_answer_names_workers_and_what_they_trained():
 def test_a_series_that_lost_workers_is_not_called_slower():
     slow = [run(n, 800 * n, k, variable_update=ASYNC) for n in (1, 4) for k in range(3)]
     fast = [each for each in folder() if each.config["variable_update"] == SYNC]
-    assert "is the fastest of 2 series" in conclusions.lead(of([*slow, *fast]))
+    assert "is the fastest of 2 series" in conclusions.answer_text(of([*slow, *fast]))
     lost = {**fields_of(slow[-1])["workers"], "lost": [{"rank": 3}]}
-    said = conclusions.lead(of([*slow[:-1], changed(slow[-1], workers=lost), *fast]))
+    said = conclusions.answer_text(
+        of([*slow[:-1], changed(slow[-1], workers=lost), *fast])
+    )
     assert "is not clear" in said and "is the fastest" not in said
 
 
@@ -145,7 +149,7 @@ def _rows(series):
 
 def test_initialisation_and_training_add_up_and_give_three_speedups():
     """Per worker 1000 words a batch: 39 of 40 batches at 1000 and 3400 words/s, 4.5 + 5 and 6 + 5 s spent once."""
-    rows = start_up.of(_rows(of(folder()).series[0]))
+    rows = start_up.start_ups(_rows(of(folder()).series[0]))
     assert [each.row.num_workers for each in rows] == [1, 2, 4]
     one, most = rows[0], rows[-1]
     assert (round(one.initialisation, 6), round(most.initialisation, 6)) == (4.5, 6.0)
@@ -157,7 +161,7 @@ def test_initialisation_and_training_add_up_and_give_three_speedups():
         (4.5 + 44 + 0.5) / (6 + most.training + 0.5), rel=1e-3
     )
     assert values["by_rate"]["value"] > values["by_training"] > values["by_whole"] > 1
-    assert start_up.of(_rows(of([timed(2, 1800)]).series[0])) == []
+    assert start_up.start_ups(_rows(of([timed(2, 1800)]).series[0])) == []
 
 
 def test_every_file_of_the_report_has_workers_ranks_and_phases(tmp_path):
@@ -199,7 +203,7 @@ def test_metrics_of_workers_are_of_all_of_them():
 
 def test_many_ranks_are_folded():
     many = run(64, 64_000, batches=20, late=40)
-    told = cluster.lateness(many)
+    told = cluster.late_ranks(many)
     grid = cluster.ranks_grid(told, "words")
     head, lines = grid.head, grid.lines
     assert told.late == (40,) and [line[0].split(", ")[1] for line in lines] == [
@@ -300,7 +304,7 @@ def test_compare_takes_runs_of_as_many_workers_for_alike(tmp_path):
 
 def test_a_record_of_thousands_of_ranks_is_reported():
     made = of([run(1, 1000, batches=30), run(4096, 4_000_000, batches=30, late=7)])
-    assert made.series[0].largest.devices == "4096 workers of one device each"
+    assert made.series[0].largest_row.devices == "4096 workers of one device each"
     assert "Late ranks: 7." in table.text(made)
 
 
@@ -312,7 +316,7 @@ def test_what_makes_workers_no_machines_is_a_caution():
         run(2, 1900),
         workers={**together, "link": "200mbit, <5 ms>", "window_seconds": 38.0},
     )
-    found = cautions.lines(of([run(1, 1000), made]))
+    found = cautions.caution_texts(of([run(1, 1000), made]))
     said = (
         "In 1 of 2 runs, several workers ran on one host",
         "made for the runs, on one machine: 200mbit",
@@ -320,7 +324,7 @@ def test_what_makes_workers_no_machines_is_a_caution():
     )
     for words in said:
         assert sum(words in line for line in found) == 1, found
-    assert not cautions.lines(of([run(1, 1000), run(2, 1900)]))
+    assert not cautions.caution_texts(of([run(1, 1000), run(2, 1900)]))
     facts = {fact.name: fact.text for fact in of([run(1, 1000), made]).facts}
     assert facts["Workers on hosts"].startswith("1 on 1 host (1 run); 2 on 1 host (1")
     page = scaling.render(of([run(1, 1000), made])).decode()
@@ -349,9 +353,9 @@ def test_runs_that_failed_or_lost_their_window_are_still_told():
         and "Steps (of 160)" in told
     )
     assert "Lost: rank 3 (host b) ended.\n" in told
-    assert "(rank 3 (host b) ended)" in conclusions.lead(of([driven]))
+    assert "(rank 3 (host b) ended)" in conclusions.answer_text(of([driven]))
     assert "By rank" not in text and "Start-up" in text
-    assert "no run succeeded on 4 workers" in sentence(
+    assert "no run succeeded on 4 workers" in series_text(
         of(
             [run(1, 1000), bare, changed(run(4, 3000), status="failed", throughput={})]
         ).series[0]

@@ -12,7 +12,7 @@ import pytest
 from rnn_scaling.analysis.confidence import Interval, ratio
 from rnn_scaling.analysis.significance import is_above
 from rnn_scaling.reports import conclusions, json_report, table
-from rnn_scaling.reports.series_statements import sentence, statements
+from rnn_scaling.reports.series_statements import series_text, statements
 from tests.support.records import changed, fields_of
 from tests.support.scaling_runs import attributed, beside_load, of, run, timed
 
@@ -37,7 +37,7 @@ def by_kind(made):
 
 
 def lead(summary):
-    return by_kind(conclusions.lead_statements(summary))
+    return by_kind(conclusions.answer_statements(summary))
 
 
 def value(statement, name):
@@ -51,7 +51,7 @@ def parts(made):
 
 def test_the_sentence_has_the_numbers_of_the_table_and_they_add_up():
     (series,) = [each for each in of(attributed()).series if "replicated" in each.title]
-    made, text = statements(series), sentence(series)
+    made, text = statements(series), series_text(series)
     lines = table.render(of(attributed())).decode().splitlines()
     cells = next(
         row
@@ -71,7 +71,7 @@ def test_the_sentence_has_the_numbers_of_the_table_and_they_add_up():
 
 def test_the_first_sentence_is_about_the_fastest_series_that_trains_one_model():
     made = of(attributed())
-    first, second, *_ = conclusions.lead_statements(made)
+    first, second, *_ = conclusions.answer_statements(made)
     assert (first.kind, second.kind, second.subject) == (
         "one-ranked",
         "reaches",
@@ -129,10 +129,12 @@ def test_runs_that_vary_too_much_are_not_given_an_efficiency_to_quote():
 def test_what_is_missing_is_said_with_the_command_that_supplies_it():
     (alone,) = of([timed(2, 140, variable_update="replicated")]).series
     assert "needs-run-on-one-device" in by_kind(statements(alone))
-    assert ["--num_devices=1 " in line for line in conclusions.missing(alone)] == [True]
+    assert [
+        "--num_devices=1 " in line for line in conclusions.missing_run_commands(alone)
+    ] == [True]
     (one,) = of([timed(1, 100)]).series
     assert list(by_kind(statements(one))) == ["rate", "not-run-on-more-devices"]
-    assert "--num_devices=2" in conclusions.missing(one)[0]
+    assert "--num_devices=2" in conclusions.missing_run_commands(one)[0]
     runs = [
         run for run in attributed() if run.config["variable_update"] == "replicated"
     ]
@@ -143,7 +145,7 @@ def test_what_is_missing_is_said_with_the_command_that_supplies_it():
     ]
     assert all(
         "--variable_update=independent" in line
-        for line in conclusions.missing(replicated)
+        for line in conclusions.missing_run_commands(replicated)
     )
 
 
@@ -155,7 +157,7 @@ def test_on_one_device_alone_the_fastest_is_named_and_no_speedup_is_shown():
             for k in range(3)
         ]
     )
-    first, *_, last = conclusions.lead_statements(made)
+    first, *_, last = conclusions.answer_statements(made)
     assert (first.kind, first.subject, first.values["devices"]) == (
         "fastest",
         "b, independent",
@@ -187,9 +189,9 @@ def test_one_run_is_never_a_firm_statement():
     one = lead(made)
     assert list(one) == ["reaches-about", "single-runs", "repeats-would-show-spread"]
     assert (
-        "±" not in conclusions.lead(made)
+        "±" not in conclusions.answer_text(made)
         and "±" not in table.text(made)
-        and not conclusions.kinds(made.series)
+        and not conclusions.interval_kinds(made.series)
     )
     mixed = lead(of([timed(1, 100), *(timed(2, 140, k) for k in range(3))]))
     assert (
@@ -278,13 +280,13 @@ def test_the_few_runs_beside_other_load_are_named_with_the_command_that_repeats_
             for k, each in enumerate(runs)
         ]
     )
-    ((file, row),) = conclusions.loaded(one)
+    ((file, row),) = conclusions.few_disturbed_runs(one)
     assert (
         file == "7.json"
         and runs[7].config["num_devices"] == row.num_devices
-        and file in conclusions.lead(one)
+        and file in conclusions.answer_text(one)
     )
-    command = conclusions.all_missing(one)[0]
+    command = conclusions.all_missing_run_commands(one)[0]
     assert command.startswith("rm results/7.json && ") and command.endswith(
         " --repeats=3 --out=results"
     )
@@ -292,9 +294,9 @@ def test_the_few_runs_beside_other_load_are_named_with_the_command_that_repeats_
         f"--num_devices={row.num_devices}" in command
         and f"={runs[7].config['variable_update']}" in command
     )
-    assert not conclusions.loaded(
+    assert not conclusions.few_disturbed_runs(
         of([changed(each, environment=load) for each in runs])
-    ) and not conclusions.loaded(of(runs))
+    ) and not conclusions.few_disturbed_runs(of(runs))
 
 
 def rates_apart(difference, repeats, scatter=0.02):
@@ -322,7 +324,7 @@ def test_two_series_are_told_apart_by_the_interval_of_their_ratio_and_so_is_what
         for factor in (1.01, 0.99)
     )
     slow, fast = sorted(
-        (each.at(2).row.rate for each in told.series), key=lambda rate: rate.value
+        (each.row_on(2).row.rate for each in told.series), key=lambda rate: rate.value
     )
     assert (
         fast.low < slow.high and "fastest" in lead(told) and ratio(fast, slow).low > 1
@@ -662,13 +664,13 @@ def test_a_speed_that_turns_over_is_said_with_the_number_of_devices_that_is_best
     ):
         assert (
             not any(kind.startswith("fastest") for kind in lead(of(noise)))
-            and of(noise).series[0].peak is None
+            and of(noise).series[0].faster_on_fewer_devices is None
         )
     two = [*series(1, 1.96, 3.45, 2.75, variable_update="mirrored")]
     two += series(1, 1.9, 3.6, 3.0, variable_update="replicated")
     peaks = [
         each.subject
-        for each in conclusions.lead_statements(of(two))
+        for each in conclusions.answer_statements(of(two))
         if each.kind == "fastest-on-fewer-scaled"
     ]
     assert peaks == ["cudnn_lstm, replicated", "cudnn_lstm, mirrored"]

@@ -232,7 +232,7 @@ def test_every_view_has_it():
     )
     pictures = {
         name: render
-        for name, render in report_files.files_of(found).items()
+        for name, render in report_files.file_renderers(found).items()
         if "_over_" in name
     }
     assert list(pictures) == [
@@ -260,7 +260,7 @@ def test_a_folder_without_it_has_nothing_of_it():
         for view in views
         if "to_target" in view or "Learning" in view or '"learning"' in view
     ]
-    assert not [name for name in report_files.files_of(found) if "_over_" in name]
+    assert not [name for name in report_files.file_renderers(found) if "_over_" in name]
 
 
 def test_the_command_takes_one_target(tmp_path, capsys):

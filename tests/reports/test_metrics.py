@@ -235,9 +235,9 @@ def test_runs_of_different_units_are_never_one_series_and_never_compared():
     ]
     series_ = json.loads(json_report.render(made))["series"]
     assert [each["unit"] for each in series_] == ["words", "tokens"]
-    assert conclusions.lead(made).startswith(
+    assert conclusions.answer_text(made).startswith(
         "Weak scaling, words: "
-    ) and "Weak scaling, tokens: " in conclusions.lead(made)
+    ) and "Weak scaling, tokens: " in conclusions.answer_text(made)
     assert "words/s" in table.text(made) and "tokens/s" in table.text(made)
 
 

@@ -18,7 +18,7 @@ from rnn_scaling.reports import (
     table,
 )
 from rnn_scaling.reports.page import scaling
-from rnn_scaling.reports.report_files import files_of
+from rnn_scaling.reports.report_files import file_renderers
 from tests.support.records import changed
 from tests.support.scaling_runs import of, timed
 
@@ -70,7 +70,8 @@ def first(count):
 
 def by_kind(summary):
     return {
-        statement.kind: statement for statement in conclusions.lead_statements(summary)
+        statement.kind: statement
+        for statement in conclusions.answer_statements(summary)
     }
 
 
@@ -226,7 +227,7 @@ def test_the_fastest_series_stands_for_its_model_and_modes_are_apart():
     assert replicated["nmt"]["Exchanged per step (MB)"] == "14.00"
     assert independent["nmt"]["Exchanged per step (MB)"] == "0.00"
     assert independent["nmt"]["Work per exchanged MB (GFLOP)"] == "n/a"
-    kinds = [statement.kind for statement in conclusions.lead_statements(made)]
+    kinds = [statement.kind for statement in conclusions.answer_statements(made)]
     assert kinds == [
         "scaling",
         "efficiency-range",
@@ -244,7 +245,7 @@ def test_pictures_have_all_models_and_no_rates_of_different_units():
     assert {"speedup", "efficiency", "flops_per_second"} <= {*drawn_names}
     assert not [name for name in drawn_names if name.endswith("s_per_second")][1:]
     assert len({(line.colour, line.shape) for line in group.lines}) == 7
-    pictures = [name for name in files_of(made) if name.endswith(".svg")]
+    pictures = [name for name in file_renderers(made) if name.endswith(".svg")]
     assert pictures == [f"{name}.svg" for name in drawn_names]
     points = [
         (place, efficiency.value)

@@ -124,5 +124,5 @@ def test_a_number_and_its_complement_are_printed_alike():
 
 def test_points_are_rounded_up_to_what_can_be_remembered():
     assert [
-        series_statements.rounded_up(points) for points in (3.2, 0.31, 12.01, 2.0)
+        series_statements.round_up(points) for points in (3.2, 0.31, 12.01, 2.0)
     ] == ["4", "0.4", "13", "2"]

@@ -12,7 +12,7 @@ import statistics
 
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.reports import conclusions, csv_table, table
-from rnn_scaling.reports.series_statements import sentence
+from rnn_scaling.reports.series_statements import series_text
 from tests.support.records import changed
 from tests.support.scaling_runs import of, run
 
@@ -204,12 +204,12 @@ def taken(row, best):
 
 def judge_lead(made, lines):
     """What the sentence on the fastest series says, against the numbers of the table."""
-    kind = "strong" if made.series[0].strong else "weak"
+    kind = "strong" if made.series[0].is_strong_scaling else "weak"
     titles = [each.title for each in made.series]
     modes = {
         each.title: each.rows[0].row.options["variable_update"] for each in made.series
     }
-    stated = {each.kind: each for each in conclusions.lead_statements(made)}
+    stated = {each.kind: each for each in conclusions.answer_statements(made)}
     fastest, is_one_model = stated.get("fastest"), "ranked-one-model" in stated
     match = fastest or stated.get("fastest-unclear")
     if not match:
@@ -236,7 +236,9 @@ def judge_lead(made, lines):
     ), kind
     rates = {title: lines[title, count]["rate"] for title in rivals}
     best = max(rates, key=lambda title: rates[title][0])
-    measured = {each.title: each.at(count) for each in made.series if each.at(count)}
+    measured = {
+        each.title: each.row_on(count) for each in made.series if each.row_on(count)
+    }
     all_rows = {title: summary.row for title, summary in measured.items()}
     rows = {title: all_rows[title] for title in rates}
     pool_of = {}
@@ -280,11 +282,15 @@ def test_no_sentence_says_more_than_the_tables():
         made = of(folder(random_))
         if not made.measured:
             continue
-        lead, lines, text = conclusions.lead(made), lines_of(made), table.text(made)
+        lead, lines, text = (
+            conclusions.answer_text(made),
+            lines_of(made),
+            table.text(made),
+        )
         everything = [
             lead,
-            conclusions.overview(made),
-            *(sentence(each) for each in made.series),
+            conclusions.overview_text(made),
+            *(series_text(each) for each in made.series),
         ]
         for said in everything:
             assert (
@@ -299,12 +305,12 @@ def test_no_sentence_says_more_than_the_tables():
                 assert number in text or number in answer_of_parts(made), (number, said)
         for each in made.series:
             section = text.split(f"### {each.title}\n")[1].split("\n### ")[0]
-            for number in WITH_INTERVAL.findall(sentence(each)):
+            for number in WITH_INTERVAL.findall(series_text(each)):
                 assert number in section or number in map(
                     turned, part_lines(each)[-1]
                 ), (number, section)
-            judge_sentence(sentence(each), each, lines)
-            judge_conditions(sentence(each), each)
+            judge_sentence(series_text(each), each, lines)
+            judge_conditions(series_text(each), each)
         judge_conditions_of_all(lead, made)
         # Rows of several processes scatter by themselves: beside rows of one, the oracle's degrees are others.
         kinds = {row.is_distributed for row in made.rows}
@@ -338,7 +344,7 @@ def turned(cell):
 
 
 def judge_sentence(said, series, lines):
-    row = series.largest
+    row = series.largest_row
     if row is None or row.row.num_devices == 1:
         return
     value, low, high = lines[series.title, row.row.num_devices]["efficiency"]
@@ -359,7 +365,7 @@ def judge_sentence(said, series, lines):
 
 def judge_conditions(said, series):
     """Load and shared cores of the runs behind a sentence are named in it."""
-    row = series.largest
+    row = series.largest_row
     if row is None:
         return
     base = row.row.baseline
@@ -411,7 +417,9 @@ def judge_conditions_of_all(lead, made):
     assert all(len(own) <= 1 for own in machines)
     several = len({cpu for own in machines for cpu in own}) > 1
     assert table.text(made).startswith("Runs of 2 machines") == several
-    firsts = {each.strong for each in made.series if each.machine == "machine 1"}
+    firsts = {
+        each.is_strong_scaling for each in made.series if each.machine == "machine 1"
+    }
     assert not several or len(
         re.findall("(?:Weak|Strong) scaling, machine 1: ", lead)
     ) == len(firsts)
@@ -424,8 +432,8 @@ def judge_overview(made, lines):
         return
     known = {}
     for each in made.series:
-        if each.largest and each.largest.row.num_devices > 1:
-            value, low, high = lines[each.title, each.largest.row.num_devices][
+        if each.largest_row and each.largest_row.row.num_devices > 1:
+            value, low, high = lines[each.title, each.largest_row.row.num_devices][
                 "efficiency"
             ]
             if not math.isnan(low) and high - low <= value:
@@ -439,5 +447,5 @@ def judge_overview(made, lines):
 
 def devices_of(made, title):
     return next(
-        each.largest.row.num_devices for each in made.series if each.title == title
+        each.largest_row.row.num_devices for each in made.series if each.title == title
     )

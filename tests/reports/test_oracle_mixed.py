@@ -12,7 +12,7 @@ from rnn_scaling.config import registry
 from rnn_scaling.records.options import Options
 from rnn_scaling.reports import cautions, conclusions, csv_table, json_report, table
 from rnn_scaling.reports.page import scaling
-from rnn_scaling.reports.series_statements import sentence
+from rnn_scaling.reports.series_statements import series_text
 from tests.reports.test_oracle import WITH_INTERVAL, answer_of_parts
 from tests.support.records import changed
 from tests.support.scaling_runs import of, run
@@ -153,19 +153,23 @@ def test_no_sentence_on_several_programs_says_more_than_their_records():
         made = of(folder(random_))
         titles = [each.title for each in made.series]
         assert len(set(titles)) == len(titles), titles
-        lead, text = conclusions.lead(made), table.text(made)
+        lead, text = conclusions.answer_text(made), table.text(made)
         for said in (
             lead,
-            conclusions.overview(made),
-            *map(sentence, made.series),
-            *cautions.lines(made),
-            *cautions.opening(made),
+            conclusions.overview_text(made),
+            *map(series_text, made.series),
+            *cautions.caution_texts(made),
+            *cautions.opening_paragraphs(made),
         ):
             assert said == "" or said.endswith("."), said
             assert not re.search(
                 r"\bnan\b|\binf\b|\bNone\b(?! of)|  |, ,|, :|\.\.| 0 %\.", said
             ), said
-        for said in (lead, conclusions.overview(made), *map(sentence, made.series)):
+        for said in (
+            lead,
+            conclusions.overview_text(made),
+            *map(series_text, made.series),
+        ):
             for number in WITH_INTERVAL.findall(said):
                 assert number in text or number in answer_of_parts(made), (number, said)
         judge_work(made, lead)
@@ -178,12 +182,12 @@ def test_no_sentence_on_several_programs_says_more_than_their_records():
             judge_constant(made, each)
         json.loads(json_report.render(made))
         csv_table.render(made)
-        kinds = {each.kind for each in conclusions.lead_statements(made)}
+        kinds = {each.kind for each in conclusions.answer_statements(made)}
         seen |= kinds & {"fastest", "unknown-work", "one-ranked", "trains-wrong"}
         seen |= {
             word
             for word in ("are the same total work", "no finite loss", "one real GPU")
-            if word in " ".join(cautions.lines(made))
+            if word in " ".join(cautions.caution_texts(made))
         }
     assert len(seen) == 7, seen
 
@@ -199,7 +203,7 @@ def total(config):
 def works_of(series):
     """What the records of a series tell of its work: unit, workload or trainer, samples a step."""
     config = series.rows[0].row.records[0].config
-    sizes = total(config) if series.strong else config.get("batch_size", 0)
+    sizes = total(config) if series.is_strong_scaling else config.get("batch_size", 0)
     return series.unit, config.get("model", config.get("trainer")), sizes
 
 
@@ -219,7 +223,9 @@ def judge_one_model(made, lead):
         return
     ((_, series),) = made.scalings
     several = [
-        each for each in series if each.largest and each.largest.row.num_devices > 1
+        each
+        for each in series
+        if each.largest_row and each.largest_row.row.num_devices > 1
     ]
     one = [
         each
@@ -234,7 +240,7 @@ def judge_one_model(made, lead):
         for each in candidates
         if not any(is_wrong(run) for row in each.rows for run in row.row.records)
     ]
-    stated = {each.kind: each for each in conclusions.lead_statements(made)}
+    stated = {each.kind: each for each in conclusions.answer_statements(made)}
     if "fastest" in stated and not stated["fastest"].values["devices"].startswith("1 "):
         some_are_wrong = 0 < len(right) < len(candidates)
         assert ("ranked-one-model" in stated) == (0 < len(one) < len(several))
@@ -249,7 +255,7 @@ def is_wrong(run):
 
 
 def judge_hand_made(made):
-    for statement in cautions.hand_made(made):
+    for statement in cautions.hand_made_strong_scaling(made):
         sizes = re.findall(
             r"--batch_size=(\d+) on (\d+) device", " ".join(statement.values["sizes"])
         )
@@ -261,7 +267,7 @@ def judge_hand_made(made):
 
 
 def judge_losses(made):
-    told = " ".join(cautions.lines(made))
+    told = " ".join(cautions.caution_texts(made))
     runs = {
         name: run
         for series in made.series

@@ -27,7 +27,7 @@ from rnn_scaling.reports import (
     table,
 )
 from rnn_scaling.reports.page import scaling
-from rnn_scaling.reports.series_statements import sentence, statements
+from rnn_scaling.reports.series_statements import series_text, statements
 from rnn_scaling.reports.wording import sentences
 from tests.support.records import changed
 from tests.support.scaling_runs import of, timed
@@ -181,7 +181,7 @@ def test_what_counts_something_else_is_another_row_with_another_baseline():
     assert [each.title for each in made.series] == ["mine, tokens", "mine, sentences"]
     (tokens, sentences) = made.series
     assert (
-        tokens.largest.efficiency.value == pytest.approx(95)
+        tokens.largest_row.efficiency.value == pytest.approx(95)
         and len(sentences.rows) == 1
     )
     assert [name for name, _ in made.scalings] == [
@@ -203,7 +203,9 @@ def test_the_loss_is_split_as_ours_where_they_have_runs_that_exchange_nothing():
         for run in repeated(rate, n, variable_update=mode)
     ]
     split = next(each for each in of(runs).series if "replicated" in each.title)
-    assert "are exchange" in sentence(split) and "are contention" in sentence(split)
+    assert "are exchange" in series_text(split) and "are contention" in series_text(
+        split
+    )
     # A mode that only the independent runs record.
     fewer = []
     for run in runs:
@@ -212,7 +214,7 @@ def test_the_loss_is_split_as_ours_where_they_have_runs_that_exchange_nothing():
             del config["variable_update"]
         fewer.append(changed(run, config=config))
     split = next(each for each in of(fewer).series if "independent" not in each.title)
-    assert "are exchange" in sentence(split)
+    assert "are exchange" in series_text(split)
 
 
 def test_runs_that_would_split_a_loss_are_asked_only_of_our_trainer_and_where_something_is_lost():
@@ -220,7 +222,7 @@ def test_runs_that_would_split_a_loss_are_asked_only_of_our_trainer_and_where_so
     for rate in (140, 200, 230):
         made = of([*repeated(100), *repeated(rate, 2)])
         texts = [
-            conclusions.lead(made),
+            conclusions.answer_text(made),
             *(view.render(made).decode() for view in (table, json_report, scaling)),
         ]
         assert not [word for text in texts for word in advice if word in text], rate
@@ -231,9 +233,11 @@ def test_runs_that_would_split_a_loss_are_asked_only_of_our_trainer_and_where_so
             for k in range(3)
         ]
         made = of(runs)
-        said = f"{conclusions.lead(made)} {table.text(made)}"
+        said = f"{conclusions.answer_text(made)} {table.text(made)}"
         assert (
-            ("are missing." in said) == is_lost == bool(conclusions.all_missing(made))
+            ("are missing." in said)
+            == is_lost
+            == bool(conclusions.all_missing_run_commands(made))
         ), rate
 
 
@@ -244,12 +248,12 @@ def test_the_fastest_of_several_programs_is_named_on_one_device_and_on_the_most(
         *repeated(120, trainer="yours", **work),
         *repeated(170, 2, trainer="yours", **work),
     ]
-    lead = conclusions.lead(of(runs))
+    lead = conclusions.answer_text(of(runs))
     assert lead.startswith("yours, model=lm is the")
     assert "on 2 devices: 190.0 ±" in lead
     assert "not known" not in lead
     close = [*repeated(100, **work), *repeated(100.2, trainer="yours", **work)]
-    assert "fastest on 1 device is" in conclusions.lead(of(close))
+    assert "fastest on 1 device is" in conclusions.answer_text(of(close))
 
 
 def test_trainers_that_a_sweep_ran_by_other_commands_are_ranked():
@@ -265,7 +269,7 @@ def test_trainers_that_a_sweep_ran_by_other_commands_are_ranked():
         ]
     )
     assert [name for name, _ in made.scalings] == ["Weak scaling, batch_size=8"]
-    assert conclusions.lead_statements(made)[0].subject == "yours, model=lm"
+    assert conclusions.answer_statements(made)[0].subject == "yours, model=lm"
 
 
 def test_trainers_that_may_do_other_work_are_not_called_faster():
@@ -275,7 +279,7 @@ def test_trainers_that_may_do_other_work_are_not_called_faster():
         *repeated(300, trainer="yours"),
         *repeated(900, 2, trainer="yours"),
     ]
-    lead = conclusions.lead(of(runs))
+    lead = conclusions.answer_text(of(runs))
     assert "fastest" not in lead
     assert "and yours are not compared" in lead
     known = {"model": "lm", "batch_size": 8}
@@ -296,7 +300,9 @@ def test_a_comparison_of_two_trainers_asks_whether_they_do_the_same_work():
         report = judged(
             repeated(100, **options), repeated(120, trainer="yours", **options)
         )
-        return comparison.render_text(report), sentences(comparison.ab_answer(report))
+        return comparison.render_text(report), sentences(
+            comparison.ab_statements(report)
+        )
 
     text, which = said()
     assert "that they do: mine before" in text
@@ -354,8 +360,8 @@ def test_a_log_without_batches_gives_rates_and_says_what_is_not_known():
         "| Total time (s) |" in text and "to process" not in text and "101.0 ± " in text
     )
     (series,) = made.series
-    assert series.largest.efficiency.ends and "95 % CI over 3 processes" in text
-    assert series.largest.steady == () and made.unjudged == 0
+    assert series.largest_row.efficiency.ends and "95 % CI over 3 processes" in text
+    assert series.largest_row.steady == () and made.num_unjudged == 0
     assert "intervals of 0" not in text
     assert "have intervals of 0" in table.text(of([of_log(100), of_log(100)]))
     page = scaling.render(made).decode()
@@ -373,7 +379,7 @@ def test_a_log_without_batches_gives_rates_and_says_what_is_not_known():
         for name in ("a", "b")
         for n in (1, 1, 2, 2)
     ]
-    assert conclusions.lead_statements(of(same))[-1].kind == "same-rates"
+    assert conclusions.answer_statements(of(same))[-1].kind == "same-rates"
     with_steps = of([*runs, theirs(100, trainer="timed")])
     assert "The rates of 6 of 7 runs" in table.text(with_steps)
 
@@ -418,7 +424,7 @@ def test_words_of_ours_are_names_of_their_own_in_every_report():
         "mine, its_own, model=its_own, optimizer=its_own",
         "mine, its_own, model=its_own, optimizer=adamw",
     ]
-    assert "its_own" in conclusions.lead(made)
+    assert "its_own" in conclusions.answer_text(made)
     assert all(
         "its_own" in view.render(made).decode() for view in (table, scaling, csv_table)
     )
@@ -439,13 +445,15 @@ def test_a_rate_of_few_digits_is_no_surer_than_its_log():
     text = table.text(made)
     assert "±25 % at best" in text
     mine = next(each for each in made.series if each.title.startswith("mine"))
-    low, high = mine.largest.efficiency.ends
+    low, high = mine.largest_row.efficiency.ends
     assert low <= 100 * 2.5 / 2.5 / 2 and high >= 100 * 3.5 / 1.5 / 2
     assert (
-        "fastest on 1 device is" in conclusions.lead(made)
+        "fastest on 1 device is" in conclusions.answer_text(made)
         and "intervals of 0" not in text
     )
-    assert sentence(mine).endswith("within the noise."), "more repeats would not tell"
+    assert series_text(mine).endswith("within the noise."), (
+        "more repeats would not tell"
+    )
     alone = [
         changed(run, config={**run.config, "variable_update": "independent"})
         for run in rates
@@ -453,16 +461,19 @@ def test_a_rate_of_few_digits_is_no_surer_than_its_log():
     split = next(
         each for each in of([*rates, *alone]).series if "independent" not in each.title
     )
-    assert series_statements.unmeasured(split.rows[1].loss)[-1].kind == "few-digits"
+    assert (
+        series_statements.unsplit_statements(split.rows[1].loss)[-1].kind
+        == "few-digits"
+    )
     (once,) = of([alone[0], alone[-1]]).series
     assert (
-        series_statements.unmeasured(once.rows[1].loss)[-1].kind
+        series_statements.unsplit_statements(once.rows[1].loss)[-1].kind
         == "repeats-would-show-spread"
     )
     fine = of([changed(run, log_rounding=1e-4) for run in printed(2.0, 1)])
     assert (
         "known to" not in table.text(fine)
-        and 0 < fine.series[0].largest.row.rate.half_width < 1e-3
+        and 0 < fine.series[0].largest_row.row.rate.half_width < 1e-3
     )
 
 
@@ -513,8 +524,8 @@ def test_a_program_that_ended_badly_after_its_record_is_named():
     made = of([changed(run, ended="exit status 3") for run in repeated(100)])
     assert "failed after they wrote" in table.text(made)
     assert (
-        "(exit status 3)" in cautions.lines(made)[-1]
-        and made.series[0].largest.row.rate.ends
+        "(exit status 3)" in cautions.caution_texts(made)[-1]
+        and made.series[0].largest_row.row.rate.ends
     )
 
 
@@ -525,7 +536,7 @@ def test_every_workload_has_pictures_of_its_own_whatever_letters_its_name_has():
     )
     pictures = [
         name
-        for name in report_files.files_of(made)
+        for name in report_files.file_renderers(made)
         if name.startswith("speedup") and name.endswith(".svg")
     ]
     assert len(pictures) == 3
@@ -556,7 +567,7 @@ def test_frameworks_are_options_like_any_other():
         "cudnn_lstm, replicated, framework=tensorflow",
         "torch, replicated",
     ]
-    lead = conclusions.lead(made)
+    lead = conclusions.answer_text(made)
     assert lead.startswith("torch, replicated is the fastest")
     assert "2 series on 2 devices" in lead
     assert all(

@@ -23,7 +23,7 @@ from rnn_scaling.reports import (
     table,
 )
 from rnn_scaling.reports.page import document, scaling
-from rnn_scaling.reports.series_statements import sentence
+from rnn_scaling.reports.series_statements import series_text
 from tests.support.scaling_runs import (
     attributed,
     beside_load,
@@ -89,8 +89,8 @@ def test_the_page_is_one_file_with_every_number_and_escapes_names(tmp_path):
     assert not re.search(r"url\((?!#)", text)
     plain = _plain(text)
     for each in made.series:
-        assert sentence(each) in plain
-        for row in table.rates_of(each).grids[0].lines:
+        assert series_text(each) in plain
+        for row in table.series_rates(each).grids[0].lines:
             assert all(cell in plain for cell in row)
     assert "X: out of memory" in plain and "rnn_scaling.report/1" in text[:EDGE]
 
@@ -113,7 +113,7 @@ def test_the_script_gets_the_numbers_of_the_report_and_every_run():
     point = next(each for each in line["points"] if each["x"]["devices"] == 2)
     wanted = (
         next(each for each in made.series if each.title == line["title"])
-        .at(2)
+        .row_on(2)
         .efficiency
     )
     assert point["values"]["efficiency"] == pytest.approx(
@@ -123,7 +123,7 @@ def test_the_script_gets_the_numbers_of_the_report_and_every_run():
         point["values"][name][0] for name in data["parts"] if name in point["values"]
     ) == pytest.approx(30, abs=0.01)
     runs = [data["runs"][k] for k in point["runs"]]
-    assert [each["name"] for each in runs] == list(made.series[1].at(2).files)
+    assert [each["name"] for each in runs] == list(made.series[1].row_on(2).files)
     assert all(
         len(each["step_ms"]) == 40 and each["warmup"] == 10 and each["command"]
         for each in runs
@@ -312,12 +312,12 @@ def test_more_series_than_are_drawn_are_still_in_the_tables():
 
 def test_weak_and_strong_scaling_have_an_answer_and_pictures_of_their_own(tmp_path):
     made = of(weak_and_strong())
-    said = conclusions.lead(made)
+    said = conclusions.answer_text(made)
     assert said.startswith("Weak scaling: One of 2 series")
     assert "Strong scaling: cudnn_lstm, independent," in said
-    assert conclusions.overview(made).startswith(
+    assert conclusions.overview_text(made).startswith(
         "Weak scaling: 2 series reach"
-    ) and "strong" not in conclusions.overview(made)
+    ) and "strong" not in conclusions.overview_text(made)
     text = scaling.render(made).decode()
     assert text.count('id="fig-speedup-t"') == text.count('id="fig-speedup-1-t"') == 1
     assert text.count("<h3>Strong scaling</h3>") == 2, (

@@ -72,7 +72,7 @@ def test_two_numbers_of_devices_are_dots_and_three_are_lines(
 
 def loss_of(runs):
     series = of(runs).measured
-    return next(s for s in series if "replicated" in s.title).largest.loss
+    return next(s for s in series if "replicated" in s.title).largest_row.loss
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from rnn_scaling.reports import (
     summary_builder,
     table,
 )
-from rnn_scaling.reports.series_statements import sentence
+from rnn_scaling.reports.series_statements import series_text
 from rnn_scaling.reports.wording import sentence as sentence_of
 from tests.support.records import changed as altered
 from tests.support.scaling_runs import attributed, of, run, timed
@@ -36,17 +36,17 @@ def test_load_and_differences_stand_before_the_numbers():
     runs = attributed()
     known = [altered(r, environment={**quiet, "cpu": "X"}) for r in runs[:-1]]
     other = altered(runs[-1], environment={**busy, "cpu": "Y"})
-    said = " ".join(cautions.lines(of([*known, other])))
+    said = " ".join(cautions.caution_texts(of([*known, other])))
     assert "load of other processes" in said and "40.0%" in said
     assert "CPU model (X; Y)" in said
-    assert "load" not in " ".join(cautions.lines(of(known)))
+    assert "load" not in " ".join(cautions.caution_texts(of(known)))
 
 
 def test_load_of_all_runs_is_said_of_all_runs():
     load = {"load": {"others": 0.4, "steal": 0.0, "seconds": 9.0}}
     (line,) = [
         c
-        for c in cautions.lines(
+        for c in cautions.caution_texts(
             of([altered(r, environment=load) for r in attributed()])
         )
         if "Load" in c
@@ -56,7 +56,7 @@ def test_load_of_all_runs_is_said_of_all_runs():
 
 def test_the_three_speedups_differ_by_what_is_spent_once():
     made = of(attributed())
-    found = start_up.speedups(made.series[0].largest.row)
+    found = start_up.speedups(made.series[0].largest_row.row)
     assert found["steady"]["value"] == pytest.approx(1.8, rel=1e-3)
     train = (40 * 2000 / (60 + 39 * 2000 / 180)) / (40 * 1000 / (60 + 39 * 10))
     assert found["train"]["value"] == pytest.approx(train, rel=1e-3)
@@ -72,24 +72,24 @@ def test_the_three_speedups_differ_by_what_is_spent_once():
 
 def test_strong_scaling_made_by_hand_is_pointed_to_its_option():
     runs = [timed(n, 100 * n, batch_size=64 // n) for n in (1, 2, 4)]
-    (statement,) = cautions.hand_made(of(runs))
+    (statement,) = cautions.hand_made_strong_scaling(of(runs))
     assert (
         "--batch_size=16 on 4 devices" in statement.values["sizes"]
         and statement.values["total"] == 64
     )
     assert statement in cautions.statements(of(runs))
-    assert not cautions.hand_made(of([*runs, timed(1, 100, batch_size=32)])), (
-        "a sweep over batch sizes is no such thing"
-    )
-    assert not cautions.hand_made(of(runs[1:2]))
+    assert not cautions.hand_made_strong_scaling(
+        of([*runs, timed(1, 100, batch_size=32)])
+    ), "a sweep over batch sizes is no such thing"
+    assert not cautions.hand_made_strong_scaling(of(runs[1:2]))
     alike = [run(1, 200.0, variable_update="collective_all_reduce", num_workers=2)]
     alike += [run(2, 200.0, variable_update="collective_all_reduce", num_workers=1)]
-    assert not cautions.hand_made(of(alike)), (
+    assert not cautions.hand_made_strong_scaling(of(alike)), (
         "two devices in two processes or in one are one batch size"
     )
-    assert not cautions.hand_made(of([*on("A", runs[:1]), *on("B", runs[1:2])])), (
-        "on two machines they are no series"
-    )
+    assert not cautions.hand_made_strong_scaling(
+        of([*on("A", runs[:1]), *on("B", runs[1:2])])
+    ), "on two machines they are no series"
 
 
 def on(cpu, runs, cores=8):
@@ -112,12 +112,12 @@ def test_runs_of_two_machines_are_never_averaged_and_the_first_line_says_so():
         ("cudnn_lstm, replicated, machine 1", 3),
         ("cudnn_lstm, independent, machine 2", 1),
     ]
-    lead = conclusions.lead(made)
+    lead = conclusions.answer_text(made)
     assert (
         lead.startswith("Weak scaling, machine 1: ")
         and "Weak scaling, machine 2: " in lead
     )
-    assert "speedup_weak_machine_2.svg" in report_files.files_of(made)
+    assert "speedup_weak_machine_2.svg" in report_files.file_renderers(made)
     sizes = of([*on("A", [timed(1, 100)]), *on("B", [timed(1, 100, num_units=512)])])
     assert [each.title.split(", ")[2:] for each in sizes.series] == [
         ["num_units=256", "machine 1"],
@@ -140,9 +140,13 @@ def test_a_run_that_goes_on_is_no_failure_and_is_not_counted():
     files = [RunFile(f"{k}.json", each) for k, each in enumerate(attributed())]
     content = Folder(tuple(files), (), (Path("out/12.json"),))
     made = summary_builder.summarise(content, "results")
-    assert (made.running, made.failures, made.runs) == (("12.json",), (), 12)
+    assert (made.files_in_progress, made.failures, made.num_runs) == (
+        ("12.json",),
+        (),
+        12,
+    )
     assert "1 run is still in progress" in table.text(made)
-    assert "no run succeeded" not in sentence(made.series[0])
+    assert "no run succeeded" not in series_text(made.series[0])
 
 
 def test_a_loss_of_many_times_its_start_is_named():
@@ -155,14 +159,14 @@ def test_a_loss_of_many_times_its_start_is_named():
         altered(run(1, 100.0), batches={**BATCHES, "loss": [9.2, *each]})
         for each in losses.values()
     ]
-    (grown,) = cautions.losses(of(runs))
+    (grown,) = cautions.loss_statements(of(runs))
     assert grown.kind == "loss-grew" and grown.values["files"] == ["1.json", "2.json"]
     line = sentence_of(grown)
     brief = [
         report_files.brief_text(of(some), Path("out")) for some in (runs, runs[:1])
     ]
     assert [line in text for text in brief] == [True, False] and "loss" not in brief[1]
-    assert not of([runs[0]]).diverged
+    assert not of([runs[0]]).diverged_files
 
 
 def test_a_loss_that_ends_is_named():
@@ -178,7 +182,7 @@ def test_a_loss_that_ends_is_named():
     ]
     # Another trainer may record a loss now and then.
     theirs = [altered(r, config={**r.config, "trainer": "mine"}) for r in runs]
-    (ended,) = cautions.losses(of(theirs))
+    (ended,) = cautions.loss_statements(of(theirs))
     assert ended.kind == "loss-not-finite" and ended.values["files"] == ["0.json"]
 
 
@@ -191,13 +195,16 @@ def test_cores_of_one_cpu_are_said_of_runs_on_cpus_alone():
         )
         for n, (kind, logical) in enumerate(kinds.items(), 1)
     ]
-    (line,) = [line for line in cautions.lines(of(runs)) if "one CPU" in line]
+    (line,) = [line for line in cautions.caution_texts(of(runs)) if "one CPU" in line]
     assert line.startswith("In 1 of 2 runs, the devices")
     early = altered(run(4, 1.0, "failed"), resolved={})
     assert early.resolved.device_type is None and line in [
-        each.replace("of 3", "of 2") for each in cautions.lines(of([*runs, early]))
+        each.replace("of 3", "of 2")
+        for each in cautions.caution_texts(of([*runs, early]))
     ]
-    (line,) = [line for line in cautions.lines(of(runs[1:])) if "one CPU" in line]
+    (line,) = [
+        line for line in cautions.caution_texts(of(runs[1:])) if "one CPU" in line
+    ]
     assert line.startswith("The devices are cores of")
 
 
@@ -214,7 +221,7 @@ def test_networks_are_not_compared_with_each_other():
         "Weak scaling, resnet20",
         "Weak scaling, resnet32",
     ]
-    assert "fastest" not in conclusions.lead(told)
+    assert "fastest" not in conclusions.answer_text(told)
 
 
 def test_a_title_names_the_kernel_that_ran():

@@ -208,12 +208,14 @@ def resolved(rate, n=1, mode="independent", data="device", positions=None, **opt
 
 def without_pictures():
     """The report writes the page and JSON alone: files of pictures take a second."""
-    files_of, kept = report_files.files_of, ("report.html", "report.json")
+    file_renderers, kept = report_files.file_renderers, ("report.html", "report.json")
     return mock.patch.object(
         report_files,
-        "files_of",
+        "file_renderers",
         lambda summary: {
-            name: render for name, render in files_of(summary).items() if name in kept
+            name: render
+            for name, render in file_renderers(summary).items()
+            if name in kept
         },
     )
 

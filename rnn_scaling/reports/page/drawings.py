@@ -26,7 +26,7 @@ from rnn_scaling.reports.page.document import (
 from rnn_scaling.reports.pictures import bars, charts, figures, step_figures
 from rnn_scaling.reports.pictures.charts import Chart
 from rnn_scaling.reports.scaling_data import Group as Series
-from rnn_scaling.reports.series_statements import noise_of
+from rnn_scaling.reports.series_statements import noise_text
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentence
 
@@ -106,7 +106,7 @@ def losses_svg(split: Sequence[tuple[str, Attribution]]) -> str:
         axes.set_xlabel("points of efficiency lost")
         keys = bars.legend(axes)
         names = [name for name in COLOURS if name in used]
-        rest = f"{REST}: within {noise_of([loss for _, loss in split])}"
+        rest = f"{REST}: within {noise_text([loss for _, loss in split])}"
         titles = [rest if name == REST else name for name in names]
         place = {"loc": "lower left", "ncols": BESIDE, **figures.LEGEND}
         figure.legend([keys[name] for name in names], titles, **place)
@@ -119,7 +119,7 @@ def steps_section(series: Sequence[SeriesSummary]) -> PageSection:
     used: set[str] = set()
     for member in series:
         for row in member.rows:
-            if parts := row.traced:
+            if parts := row.step_parts:
                 title = f"{member.title}, {row.devices}"
                 blocks.append(_steps_of(parts, len(blocks), title))
                 used.update(parts.shown)
@@ -165,7 +165,7 @@ def _steps_of(parts: steps.StepParts, k: int, title: str) -> Block:
 def counts_section(summary: Summary) -> PageSection:
     """Return the operators and kernels of runs that differ in encoder and devices."""
     blocks: list[Block] = []
-    if inspection := counts_report.inspection_of(summary):
+    if inspection := counts_report.inspect_summary(summary):
         *groups, agreement = counts_report.sections(inspection)
         blocks = [Text(sentence(Statement("reading-of-counts"))), Body(agreement)]
         for group in groups:

@@ -53,19 +53,19 @@ def render(summary: Summary) -> bytes:
     return document.page(
         f"Scaling of {name}",
         _about(summary),
-        conclusions.lead(summary),
+        conclusions.answer_text(summary),
         _overview(summary),
         scaling_data.explorer(summary, groups),
         _sections(summary, curves),
         first=[Live("chart", chart)],
-        remarks=conclusions.overview(summary),
+        remarks=conclusions.overview_text(summary),
         notes=_notes(summary),
     )
 
 
 def _about(summary: Summary) -> list[str]:
     """Return runs, machine, models and dates."""
-    texts = [counted(summary.runs, "run")]
+    texts = [counted(summary.num_runs, "run")]
     facts = {fact.name: fact.text for fact in summary.facts}
     for name, noun in FIRST_FACTS.items():
         if name in facts:
@@ -95,9 +95,9 @@ def _overview(summary: Summary) -> document.Overview:
 
 def _notes(summary: Summary) -> list[str]:
     statements = []
-    if kinds := "; ".join(conclusions.kinds(summary.series)):
+    if kinds := "; ".join(conclusions.interval_kinds(summary.series)):
         statements.append(Statement("page-intervals", kinds))
-    if len({member.strong for member in summary.series}) == 2:
+    if len({member.is_strong_scaling for member in summary.series}) == 2:
         statements.append(Statement("page-mixed"))
     return list(map(sentence, statements))
 
@@ -105,10 +105,10 @@ def _notes(summary: Summary) -> list[str]:
 def _sections(summary: Summary, curves: Sequence[Block]) -> list[PageSection]:
     """Return the sections below the first screen."""
     measured = summary.measured
-    limitations = cautions.lines(summary)
+    limitations = cautions.caution_texts(summary)
     title = f"Limitations ({len(limitations)})"
     steady = sentences(_steady(summary))
-    runs = f"All runs ({summary.runs})"
+    runs = f"All runs ({summary.num_runs})"
     over_devices = "Over the number of devices"
     return [
         PageSection("cautions", title, [Items(limitations)] if limitations else []),
@@ -133,12 +133,12 @@ def _losses(measured: Sequence[SeriesSummary]) -> list[Block]:
     """Return the measurable losses as bars and tables, and why others are not split."""
     known = []
     for series in measured:
-        if series.largest and series.largest.loss:
-            known.append((series, series.largest.loss))
+        if series.largest_row and series.largest_row.loss:
+            known.append((series, series.largest_row.loss))
     split = [(series, loss) for series, loss in known if loss.is_told]
     if not split:
         return _untold(known)
-    noise = series_statements.noise_of([loss for _, loss in split])
+    noise = series_statements.noise_text([loss for _, loss in split])
     picture, *more = drawings.losses([(series.title, loss) for series, loss in split])
     bodies = []
     for series in measured:
@@ -168,7 +168,9 @@ def _untold(losses: Sequence[tuple[SeriesSummary, Attribution]]) -> list[Block]:
     """Return why losses have no parts; one paragraph for series with the same reason."""
     reasons = []
     for series, loss in losses:
-        reasons.append((sentences(series_statements.unmeasured(loss)), series.title))
+        reasons.append(
+            (sentences(series_statements.unsplit_statements(loss)), series.title)
+        )
     blocks: list[Block] = []
     for text, names in _by_content(reasons):
         who = "All series" if len(names) == len(losses) else "; ".join(names)
@@ -198,7 +200,7 @@ def _rates(summary: Summary) -> list[Block]:
     )
     blocks: list[Block] = [Text(str(note), "note") for note in shared]
     if len(details) > 1:
-        lines = [series_statements.sentence(series) for series in summary.series]
+        lines = [series_statements.series_text(series) for series in summary.series]
         blocks.append(Folded("Each series in a sentence", [Items(lines)]))
     for series, detail in zip(summary.series, details):
         own = tuple(note for note in detail.notes if note not in shared)
@@ -212,9 +214,9 @@ def _rates(summary: Summary) -> list[Block]:
 def _series_section(series: SeriesSummary) -> Section:
     """Return every row of a series, and which amount of work is constant."""
     row = series.rows[-1].row
-    rates = table.rates_of(series)
+    rates = table.series_rates(series)
     kind, size = "weak-scaling", row.batch_size
-    if series.strong:
+    if series.is_strong_scaling:
         kind, size = "strong-scaling", row.options["global_batch_size"]
     elif size is None:
         kind = "scaling-unknown"
@@ -234,7 +236,7 @@ def _steady(summary: Summary) -> list[Statement]:
             moves.append(abs(state.move))
     steady = len(moves) - 1
     short = sum(state.kind == "too short" for state in states)
-    unjudged = summary.unjudged if states else 0
+    unjudged = summary.num_unjudged if states else 0
     cases: dict[str, tuple[float, dict[str, float]]] = {
         "steady-runs": (short < len(states), {"steady": steady, "runs": len(states)}),
         "steady-move": (steady, {"move": 100 * max(moves)}),
@@ -254,7 +256,7 @@ def _workers(measured: Sequence[SeriesSummary]) -> list[Block]:
     for series in measured:
         bodies = [
             Body(section, f"{section.title}, {series.title}", has_title=True)
-            for section in table.workers(series)
+            for section in table.worker_sections(series)
         ]
         if bodies:
             blocks.append(Folded(series.title, bodies, "start-up"))
@@ -287,7 +289,9 @@ def _again(summary: Summary) -> list[Block]:
     """Return commands that make the report, missing runs, and each series again."""
     needed = []
     for series in summary.series[: document.MOST_FIGURES]:
-        commands = tuple(map(summary.supplying, conclusions.missing(series)))
+        commands = tuple(
+            map(summary.command_for_folder, conclusions.missing_run_commands(series))
+        )
         needed.append((commands, series.title))
     missing = [("; ".join(names), lines) for lines, names in _by_content(needed)]
     again = [
@@ -320,13 +324,13 @@ def _environment(summary: Summary) -> list[Block]:
     facts = Folded("Machine, versions and settings", [Terms(keys, "facts")])
     if summary.differences:
         lines = [
-            [found.what, found.a, found.b, found.effect, found.severity]
+            [found.name, found.first, found.second, found.effect, found.severity]
             for found in summary.differences
         ]
         head = ["Difference", "Most runs", "Others", "Effect", "Severity"]
         grid = Grid("Differences between the runs", head, lines, (1, 2, 3, 4))
         return [Text(grid.caption, "h3"), _table(grid), facts]
-    if summary.runs > 1:
+    if summary.num_runs > 1:
         return [Text(sentence(Statement("runs-comparable"))), facts]
     return [facts]
 

@@ -18,12 +18,12 @@ def markdown(run: RunRecord) -> str:
     config = run.options
     places = scale.in_words(scale.num_workers(config), config["num_devices"])
     result = (
-        table.rates(with_baselines([run]))
+        table.rates_section(with_baselines([run]))
         if run.throughput
         else Section("", notes=("No batch was measured.",))
     )
     steady = (
-        f"Steady state: {steady_state.of_run(run)}."
+        f"Steady state: {steady_state.run_text(run)}."
         if run.throughput and run.steady_state
         else ""
     )

@@ -202,10 +202,11 @@ setup() {
   exec 9>&-
 }
 
-# Prints what the operators for CPUs depend on, and which are there, with their bytes: kernels_wanted COMPILER
+# Prints what the operators for CPUs depend on, and which libraries exist, with their bytes: kernels_wanted COMPILER
 kernels_wanted() {
   local file
   cat models/extension/*.[ch] models/extension/{build,library}.py | cksum
+  grep -m 1 '^flags' /proc/cpuinfo 2>/dev/null | grep -ow 'fma\|avx2\|avx512[a-z0-9_]*' || true # checkouts can be shared
   grep '^tensorflow' requirements.txt
   echo "$1"
   for file in models/extension/kernels-*.so; do

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rnn_scaling.models.extension import library
+from rnn_scaling.models.extension import cache, library, switch
 
 FLAGS = ("-std=gnu11", "-O3", "-Wall", "-fPIC", "-fvisibility=hidden")
 WIDE = ("-mfma", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
@@ -31,34 +31,39 @@ TETHER = Path(__file__).parents[2] / "system" / "processes" / "tether.py"
 
 
 def main() -> int:
-    """Build and test; print the result in one line."""
-    begun = time.perf_counter()
+    """Build and test the operators; print the result in one line."""
+    started = time.perf_counter()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from rnn_scaling.models.extension import operators
 
     try:
-        build()
+        file, origin = build()
         name, failure = operators.choose("")
     except (RuntimeError, OSError) as e:
-        text = f"not built, TensorFlow's are used: {_reason(e)}"
-    else:
-        if name is not None:
-            title = name.upper().replace("_", " with ").replace("AVX512", "AVX-512")
-            passed = f"tested ({time.perf_counter() - begun:.0f} s)"
-            result = f"not used: {failure}" if failure else passed
-            text = f"built for {title} and {result}"
-        elif failure:
-            text = f"not used: {failure}"
-        else:
-            text = "not used, since this processor has no AVX2"
-    print(f"faster CPU kernels: {text}")
+        print(f"faster CPU kernels: not built, TensorFlow's are used: {_reason(e)}")
+        return 0
+    seconds = time.perf_counter() - started
+    if name is None:
+        text = failure or "this processor has no AVX2"
+        print(f"faster CPU kernels: not used: {text}")
+        return 0
+    title = name.upper().replace("_", " with ").replace("AVX512", "AVX-512")
+    if failure:
+        print(f"faster CPU kernels: {origin} for {title} and not used: {failure}")
+        return 0
+    cache.keep(file)
+    print(f"faster CPU kernels: {origin} for {title} and tested ({seconds:.0f} s)")
     return 0
 
 
-def build() -> Path:
-    """Return the library's file; compile it if it is missing or damaged.
+def build() -> tuple[Path, str]:
+    """Return the library's file and its origin; compile it if it is missing or damaged.
 
-    Libraries of other sources are removed, and so is what killed builds left.
+    A library that another checkout of this user has built is copied. Libraries of
+    other sources are removed, and so are the leftovers of killed builds.
+
+    Returns:
+      The file, and "built", "copied from the cache" or "found".
 
     Raises:
       RuntimeError: If the compiler fails.
@@ -66,15 +71,20 @@ def build() -> Path:
     """
     from rnn_scaling.models.extension import operators
 
-    file = operators.library_file()
+    file = operators.own_library_file()
     _remove_leftovers(file.parent)
+    origin = "found"
     if not _is_whole(file):
-        _compile(file)
+        if file.parent.is_dir() and cache.copy_to(file):
+            origin = "copied from the cache"
+        else:
+            _compile(file)
+            origin = "built"
     for old in file.parent.glob("kernels-*.so*"):
-        if not old.name.startswith(file.name):
+        if not old.name.startswith(operators.library_prefix()):
             with contextlib.suppress(OSError):  # another process may do the same
                 old.unlink()
-    return file
+    return file, origin
 
 
 def _is_whole(file: Path) -> bool:
@@ -103,16 +113,21 @@ def _compile(file: Path) -> None:
 
     if not os.access(file.parent, os.W_OK):
         raise OSError(errno.EACCES, "you may not write there", str(file.parent))
+    print(
+        "building faster CPU kernels (10 to 40 s, once per version of their sources)",
+        flush=True,
+    )
     sources = Path(__file__).parent
     compiler = shlex.split(os.environ.get("CC") or "cc")
+    own_sets = switch.supported_sets(switch.processor_instructions())
     with _workplace() as folder:
         commands = []
         objects = []
-        for name, flags in VARIANTS.items():
+        for name in own_sets:
             variant = f"{folder}/{name}.o"
             objects.append(variant)
             source = [f"-DVARIANT={name}", "-c", f"{sources}/variant.c", "-o", variant]
-            commands.append([*compiler, *FLAGS, *flags, *source])
+            commands.append([*compiler, *FLAGS, *VARIANTS[name], *source])
         kernels = f"{folder}/kernels.o"
         objects.append(kernels)
         includes = f"-isystem{tf.sysconfig.get_include()}"

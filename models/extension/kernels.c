@@ -11,6 +11,10 @@
 
 #include "layers.h"
 #include "tensorflow/c/kernels.h"
+/* Set-up compiles only the instruction sets of its processor; those that are missing are NULL. */
+#pragma weak avx2
+#pragma weak avx512
+#pragma weak avx512_bf16
 /* ops.h, written for C++, names these without saying that they are structures. */
 typedef struct TF_OpDefinitionBuilder TF_OpDefinitionBuilder;
 typedef struct TF_ShapeInferenceContext TF_ShapeInferenceContext;
@@ -23,7 +27,7 @@ enum { MOST_TENSORS = 26, MOST_INPUTS = 16, MOST_OUTPUTS = 10 };
 static const Functions *functions; /* of the chosen instruction set: of float32, of bfloat16 */
 
 /* Chooses the instruction set of this name, or the best if it is empty. Returns its name, or NULL if this processor does
- * not have it. */
+ * not have it or it was not compiled. */
 __attribute__((visibility("default"))) const char *rnn_scaling_use(const char *name) {
   __builtin_cpu_init();
   int is_narrow = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -37,7 +41,7 @@ __attribute__((visibility("default"))) const char *rnn_scaling_use(const char *n
                   {"avx512", is_wide, avx512},
                   {"avx2", is_narrow, avx2}};
   for (int n = 0; n < 3; n++)
-    if (variants[n].is_present && (!*name || !strcmp(name, variants[n].name))) {
+    if (variants[n].is_present && variants[n].functions && (!*name || !strcmp(name, variants[n].name))) {
       functions = variants[n].functions;
       return variants[n].name;
     }

@@ -42,4 +42,7 @@ typedef struct {
   int (*steps[4])(const int64_t *sizes, void **data);
 } Functions;
 
-extern const Functions avx2[2], avx512[2], avx512_bf16[2]; /* of float32, of bfloat16 */
+/* For float32 and for bfloat16. Hidden, so that a missing one is NULL and not another library's symbol. */
+#pragma GCC visibility push(hidden)
+extern const Functions avx2[2], avx512[2], avx512_bf16[2];
+#pragma GCC visibility pop

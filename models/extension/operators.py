@@ -1,6 +1,7 @@
-"""Our own operators for x86-64 CPUs, compiled from C at set-up (build.py); without them TensorFlow's do the same.
+"""This project's operators for x86-64 CPUs, compiled from C at set-up (build.py).
 
-Each runs on one thread, so that they take the place of TensorFlow's only where it has one thread an operator too.
+Without them, TensorFlow's operators compute the same. Each runs on one thread, so they
+replace TensorFlow's only if TensorFlow has one thread per operator.
 """
 
 import contextlib
@@ -18,47 +19,76 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from rnn_scaling.models.extension import library
+from rnn_scaling.models.extension import library, switch
 from rnn_scaling.models.extension.switch import SWITCH
 
 FOLDER = Path(__file__).parent
-CHECK = "rnn_scaling.models.operators_check"  # loaded late, because it imports kernels, which import this module
+# Imported late, because it imports the kernels, which import this module.
+CHECK = "rnn_scaling.models.operators_check"
 STOCK = "stock"
-"""In a record: TensorFlow's own operators ran."""
-BUILD_MODULES = ("build.py", "library.py")  # which decide the library's bytes
+"""Value in records: TensorFlow's own operators ran."""
+# Modules that decide the library's bytes.
+BUILD_MODULES = ("build.py", "library.py")
 
 
 def library_file() -> Path:
-    """Return the path that the library of these sources and this TensorFlow has."""
+    """Return the path of the library that this process loads.
+
+    Returns:
+      The library for this processor. If it is missing, one that was built on another
+      processor (a wheel's, or one in a shared folder), if there is one.
+    """
+    own = own_library_file()
+    if own.exists():
+        return own
+    others = sorted(FOLDER.glob(f"{library_prefix()}*.so"))
+    return others[0] if others else own
+
+
+def own_library_file() -> Path:
+    """Return the path of the library that set-up builds on this processor."""
+    own_sets = switch.supported_sets(switch.processor_instructions())
+    best = own_sets[-1] if own_sets else "none"
+    return FOLDER / f"{library_prefix()}{best}.so"
+
+
+def library_prefix() -> str:
+    """Return the start of the names of all libraries for these sources and TensorFlow."""
+    return f"kernels-{tf.__version__}-{_sources_digest()}-"
+
+
+def _sources_digest() -> str:
+    """Return eight digits that change with the C sources and with how they are built."""
     here = Path(__file__).parent
-    modules = [here / name for name in BUILD_MODULES]
-    sources = sorted([*here.glob("*.[ch]"), *modules])
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
-    return FOLDER / f"kernels-{tf.__version__}-{digest.hexdigest()[:8]}.so"
+    sources = [*here.glob("*.[ch]"), *(here / name for name in BUILD_MODULES)]
+    contents = [path.read_bytes() for path in sorted(sources)]
+    return hashlib.sha256(b"".join(contents)).hexdigest()[:8]
 
 
 def usable(dtype: Any) -> bool:
-    """Whether kernels of this process use the operators for products of this dtype.
+    """Return whether this process computes products of this dtype by the operators.
 
-    They were built, tested and not switched off, the processor has the instructions, TensorFlow has one thread an
-    operator, no GPU computes, and no other process is sent parts of the step, since it may not have them.
+    It does if they were built, tested and not switched off, the processor has the
+    instructions, TensorFlow has one thread per operator, no GPU computes, and no
+    other process computes parts of the step, because it may not have them.
     """
-    dtype = tf.as_dtype(dtype)
-    if (
-        dtype not in (tf.float32, tf.bfloat16)
-        or tf.config.threading.get_intra_op_parallelism_threads() != 1
-    ):
+    if tf.as_dtype(dtype) not in (tf.float32, tf.bfloat16):
         return False
-    if (
-        tf.config.list_physical_devices("GPU")
-        or context.context().get_server_def() is not None
-    ):
+    if tf.config.threading.get_intra_op_parallelism_threads() != 1:
+        return False
+    if tf.config.list_physical_devices("GPU"):
+        return False
+    if context.context().get_server_def() is not None:
         return False
     return instruction_set() is not None
 
 
 def instruction_set() -> str | None:
-    """What the operators of this process are compiled for: avx2, avx512 or avx512_bf16; None if there are none."""
+    """Return the instruction set that the operators of this process use.
+
+    Returns:
+      avx2, avx512 or avx512_bf16; None if the process does not use the operators.
+    """
     name, failure = choose(os.environ.get(SWITCH, ""))
     if failure:
         _warn_once(failure)
@@ -66,9 +96,11 @@ def instruction_set() -> str | None:
 
 
 def name_for(dtype: str) -> str:
-    """For the record: the instruction set of the operators that compute a network of this dtype, or STOCK."""
+    """Return the instruction set for a network of this dtype, or STOCK (for records)."""
     product_dtype = dtype if dtype == "bfloat16" else "float32"
-    return (instruction_set() if usable(product_dtype) else None) or STOCK
+    if not usable(product_dtype):
+        return STOCK
+    return instruction_set() or STOCK
 
 
 def choose(wanted: str) -> tuple[str | None, str]:
@@ -127,7 +159,7 @@ def test(file: Path, identity: library.Identity, name: str) -> str:
 
 
 def load() -> Any:
-    """The operators as functions, rnn_scaling_lstm and the others of kernels.c."""
+    """Return the module of the operators: rnn_scaling_lstm and the others of kernels.c."""
     return _operators(library_file())
 
 

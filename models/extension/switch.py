@@ -1,11 +1,16 @@
-"""Which of our own operators a user may ask for; without TensorFlow, since it is checked before that loads."""
+"""The instruction sets of this project's CPU operators, and which of them a user may ask for.
+
+Without TensorFlow, because RNN_SCALING_OPERATORS is checked before it loads.
+"""
 
 from collections.abc import Collection
+from pathlib import Path
 
 SWITCH = "RNN_SCALING_OPERATORS"
-"""Environment variable: "off", or an instruction set of the operators (default: the best of the processor)."""
+"""Environment variable: "off", or an instruction set (default: the processor's best)."""
 _WIDE = ("avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512dq")
-NEEDED = {  # instruction set -> what /proc/cpuinfo calls the instructions that its code has
+# Instruction set -> the names in /proc/cpuinfo of the instructions in its code.
+NEEDED = {
     "avx2": ("avx2", "fma"),
     "avx512": _WIDE,
     "avx512_bf16": (*_WIDE, "avx512_bf16"),
@@ -13,11 +18,36 @@ NEEDED = {  # instruction set -> what /proc/cpuinfo calls the instructions that 
 
 
 def problem(value: str, present: Collection[str]) -> str | None:
-    """Why a value of SWITCH cannot be used on a processor with the instructions `present`, or None."""
+    """Return why a value of SWITCH cannot be used, or None if it can.
+
+    Args:
+      value: The value of the environment variable.
+      present: The processor's instructions, as named in /proc/cpuinfo.
+    """
     if value not in ("", "off", *NEEDED):
         return f"{SWITCH}={value} must be off, {', '.join(NEEDED)}, or unset"
-    missing = ", ".join(name for name in NEEDED.get(value, ()) if name not in present)
-    rule = f"{SWITCH}={value} needs {missing}, which this processor lacks"
+    missing = [name for name in NEEDED.get(value, ()) if name not in present]
+    if not missing:
+        return None
     return (
-        f"{rule}; leave it unset to use the best instruction set" if missing else None
+        f"{SWITCH}={value} needs {', '.join(missing)}, which this processor lacks; "
+        "leave it unset to use the best instruction set"
     )
+
+
+def supported_sets(present: Collection[str]) -> list[str]:
+    """Return the instruction sets that a processor can run, the best one last."""
+    return [name for name, needed in NEEDED.items() if set(needed) <= set(present)]
+
+
+def processor_instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
+    """Return the instructions of this processor; empty if they cannot be read."""
+    try:
+        text = cpuinfo.read_text()
+    except OSError:
+        return []
+    for line in text.splitlines():
+        name, _, instructions = line.partition(":")
+        if name.strip() == "flags":
+            return instructions.split()
+    return []

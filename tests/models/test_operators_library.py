@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from rnn_scaling.models.extension import library
+from rnn_scaling.models.extension import cache, library, switch
 from tests.support.faults import alive, wait_until
 from tests.support.paths import ROOT
 
@@ -25,7 +25,10 @@ def file(tf, tmp_path, monkeypatch):
     """Return the path of a whole library, which would end the process if loaded."""
     from rnn_scaling.models.extension import operators
 
-    monkeypatch.setattr(operators, "FOLDER", tmp_path)
+    folder = tmp_path / "sources"
+    folder.mkdir()
+    monkeypatch.setattr(operators, "FOLDER", folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv(operators.SWITCH, raising=False)
     monkeypatch.setattr(operators, "_operators", lambda file: pytest.fail("loaded"))
     for cached in (operators._identity, operators._warn_once, operators.test):
@@ -171,17 +174,24 @@ def killed_build(tmp_path, monkeypatch):
     compiler.chmod(0o755)
     for name in ("sources", "temporary"):
         (tmp_path / name).mkdir()
-    variables = {"CC": str(compiler), "TMPDIR": str(tmp_path / "temporary")}
+    variables = {
+        "CC": str(compiler),
+        "TMPDIR": str(tmp_path / "temporary"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+    own_sets = switch.supported_sets(switch.processor_instructions())
+    num_pids = 2 * (len(own_sets) + 1)  # each instruction set, and kernels.c
     running = subprocess.Popen(
         [sys.executable, "-c", BUILD, str(tmp_path / "sources")],
         cwd=ROOT,
         env={**os.environ, **variables},
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     try:
         wait_until(
-            lambda: pids.exists() and len(pids.read_text().split()) == 8,
-            "four compilers run",
+            lambda: pids.exists() and len(pids.read_text().split()) == num_pids,
+            "all compilers run",
         )
     finally:
         running.send_signal(signal.SIGKILL)
@@ -210,6 +220,7 @@ def test_the_next_build_removes_what_killed_builds_left(
     (sources / ".kernels-2.21.0-00000000.so.abc.tmp").write_text("")
     monkeypatch.setattr(operators, "FOLDER", sources)
     monkeypatch.setattr(build.tempfile, "tempdir", str(temporary))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("CC", "false")
     with pytest.raises(RuntimeError):
         build.build()
@@ -227,19 +238,125 @@ def test_a_build_leaves_the_folder_of_one_that_runs(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("damage", ["half", "fifo", "folder"])
-def test_a_damaged_library_is_built_again(file, tmp_path, monkeypatch, damage):
-    """The compiler's part is replaced, since it takes long."""
+@pytest.fixture
+def compilations(monkeypatch):
+    """Return the commands that a build would run; nothing is compiled."""
     from rnn_scaling.models.extension import build
+
+    commands_of_builds = []
 
     def run_all(commands, folder):
         (folder / "kernels.so").write_bytes(LINKED)
+        commands_of_builds.append(commands)
 
     monkeypatch.setattr(build, "_run_all", run_all)
+    return commands_of_builds
+
+
+@pytest.mark.parametrize("damage", ["half", "fifo", "folder"])
+def test_a_damaged_library_is_built_again(file, compilations, damage):
+    from rnn_scaling.models.extension import build
+
     DAMAGES[damage](file)
     if damage == "folder":
         with pytest.raises(OSError):
             build.build()
         return
-    assert library.identify(build.build()).size > len(LINKED)
-    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+    built, _ = build.build()
+    assert library.identify(built).size > len(LINKED)
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_another_checkout_copies_the_library_and_its_test(
+    file, compilations, tmp_path, monkeypatch
+):
+    from rnn_scaling.models.extension import build, operators
+
+    library.write_result(library.result_file(file, "avx2"), library.identify(file), "")
+    cache.keep(file)
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.setattr(operators, "FOLDER", other)
+    copied, origin = build.build()
+    assert origin == "copied from the cache" and not compilations
+    assert copied.parent == other and copied.read_bytes() == file.read_bytes()
+    result = library.result_file(copied, "avx2")
+    assert library.read_result(result, library.identify(copied)) == ""
+
+
+@pytest.mark.parametrize("damage", ["half", "fifo", "folder", "another build"])
+def test_a_damaged_library_of_the_cache_is_not_copied(
+    file, compilations, tmp_path, monkeypatch, damage
+):
+    from rnn_scaling.models.extension import build, operators
+
+    cache.keep(file)
+    DAMAGES[damage](cache.folder() / file.name)
+    monkeypatch.setattr(operators, "FOLDER", tmp_path)
+    _, origin = build.build()
+    assert origin == "built" and compilations
+
+
+def test_the_cache_keeps_the_newest_libraries(file):
+    for number in range(cache.MAX_LIBRARIES + 3):
+        name = f"kernels-1.0-{number}-avx2.so"
+        library_file = file.with_name(name)
+        library_file.write_bytes(library.sealed(LINKED, name))
+        os.utime(library_file, (number, number))
+        cache.keep(library_file)
+        os.utime(cache.folder() / name, (number, number))
+    kept = sorted(path.name for path in cache.folder().iterdir())
+    assert len(kept) == cache.MAX_LIBRARIES
+    assert "kernels-1.0-0-avx2.so" not in kept
+
+
+@pytest.mark.parametrize("place", ["file", "read-only", "relative"])
+def test_without_a_cache_folder_the_build_works(
+    file, compilations, tmp_path, monkeypatch, place
+):
+    from rnn_scaling.models.extension import build
+
+    places = {
+        "file": str(tmp_path / "file"),
+        "read-only": "/proc/none",
+        "relative": "relative",
+    }
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", places[place])
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    file.unlink()
+    built, origin = build.build()
+    cache.keep(built)
+    assert origin == "built" and library.identify(built)
+    assert not (tmp_path / "relative").exists()
+
+
+def test_a_library_of_another_processor_is_loaded_if_there_is_no_own(file):
+    """A wheel, or a folder that several machines share."""
+    from rnn_scaling.models.extension import operators
+
+    others = file.with_name(f"{operators.library_prefix()}sse9.so")
+    others.write_bytes(library.sealed(LINKED, others.name))
+    assert operators.library_file() == file
+    file.unlink()
+    assert operators.library_file() == others
+    others.unlink()
+    assert operators.library_file() == operators.own_library_file() == file
+
+
+@pytest.mark.parametrize(
+    "instructions, sets",
+    [
+        ("sse2", []),
+        ("avx2", []),
+        ("avx2 fma", ["avx2"]),
+        ("avx2 fma avx512f avx512bw avx512vl avx512dq", ["avx2", "avx512"]),
+        ("avx512_bf16 avx512f", []),
+    ],
+)
+def test_supported_sets_need_all_their_instructions(tmp_path, instructions, sets):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"processor : 0\nflags\t\t: {instructions}\n")
+    present = switch.processor_instructions(cpuinfo)
+    assert switch.supported_sets(present) == sets
+    assert switch.processor_instructions(tmp_path / "none") == []

@@ -19,7 +19,8 @@ from rnn_scaling.analysis.rows import Row, with_baselines
 from rnn_scaling.analysis.series_titles import by_series
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config.naming import TRAINER
-from rnn_scaling.records.importers import mlperf
+from rnn_scaling.records.importers import mlperf_scores
+from rnn_scaling.records.importers.mlperf import Mlperf
 from rnn_scaling.records.importers.reading import ImportedRun, Reading
 from rnn_scaling.records.printed_number import Printed
 from rnn_scaling.records.record import RecordError, from_json, write
@@ -182,7 +183,7 @@ def statements(imported: Imported) -> list[Statement]:
             findings = run.record.log_findings or ()
             unit = run.record.unit or "items"
             found += log_findings.log_statements(reading.source, findings, unit)
-    _, of_scores = mlperf.scores(imported.readings)
+    _, of_scores = mlperf_scores.find_scores(imported.readings)
     found += [_statement(source, finding) for source, finding in of_scores]
     for series in by_series(imported.rows):
         found += _from_smallest(series)
@@ -235,7 +236,7 @@ def tables_of(imported: Imported) -> list[Table]:
     tables = [rates_table(unit, each) for unit, each in imported.members.items()]
     for findings, comparisons in imported.audited or ():
         tables.append(_findings_table(findings, comparisons))
-    scores, _ = mlperf.scores(imported.readings)
+    scores, _ = mlperf_scores.find_scores(imported.readings)
     if scores:
         tables.append(scores)
     for reading in imported.readings:
@@ -376,8 +377,8 @@ def render_markdown(imported: Imported) -> str:
         for reading in imported.readings
         for note in reading.notes
     ]
-    if mlperf.scores(imported.readings)[0]:
-        notes.append(f"- {mlperf.Mlperf.name}: {mlperf.SCORE_NOTE}\n")
+    if mlperf_scores.find_scores(imported.readings)[0]:
+        notes.append(f"- {Mlperf.name}: {mlperf_scores.NOTE}\n")
     parts.append("Notes:\n" + "".join(dict.fromkeys(notes)))
     return entry.printable("\n".join(parts), lines=True)
 
@@ -404,7 +405,7 @@ def render_json(imported: Imported) -> str:
         "statements": [each.data() for each in found],
         "remarks": [sentence(each) for each in found],
     }
-    scores, _ = mlperf.scores(imported.readings)
+    scores, _ = mlperf_scores.find_scores(imported.readings)
     if scores:
         document["scores"] = _table_json(scores)
     if imported.audited is not None:

@@ -246,13 +246,13 @@ def test_the_audit_checks_the_rates_of_all_files_together(folder, capsys):
 )
 def test_numbers_that_no_log_holds(text):
     with pytest.raises(ValueError, match="expected a rate"):
-        reading.positive(text, "a rate")
+        reading.parse_positive(text, "a rate")
     if text != "1e-31":
         with pytest.raises(ValueError, match="expected a rate"):
-            reading.not_negative(text, "a rate")
-    assert reading.finite(int(text) if text.isdigit() else float("nan")) is None
+            reading.parse_non_negative(text, "a rate")
+    assert reading.finite_number(int(text) if text.isdigit() else float("nan")) is None
     assert (
-        reading.positive("0.5", "a rate"),
-        reading.not_negative("0", "a rate"),
-        reading.finite(True),
+        reading.parse_positive("0.5", "a rate"),
+        reading.parse_non_negative("0", "a rate"),
+        reading.finite_number(True),
     ) == (0.5, 0, None)

@@ -23,10 +23,10 @@ from rnn_scaling.records.importers.reading import (
     Problems,
     Reading,
     Terms,
-    exact,
-    finish,
+    exact_number,
     log_lines,
-    numbered,
+    make_reading,
+    number_lines,
     run_record,
 )
 from rnn_scaling.records.parts import LogFindingKind
@@ -122,20 +122,20 @@ class Bar(LogFormat):
             with contextlib.suppress(ValueError):
                 timed = self._of_arrivals(ranks[0], terms)
         if timed is not None:
-            found = rates.of_ranks([timed] * len(ranks), terms, counts_items=False)
+            found = rates.combine_ranks([timed] * len(ranks), terms, counts_items=False)
         else:
             shown = [rate for rate in map(self._of_bars, ranks) if rate is not None]
             if not shown:
-                finish(self.name, Problems(), "no progress bar with a rate")
+                make_reading(self.name, Problems(), "no progress bar with a rate")
             first_steps, first_notes = shown[0][1:]
             notes += first_notes
-            found = rates.of_ranks(
+            found = rates.combine_ranks(
                 [each[0] for each in shown], terms, counts_items=counts_ranks
             )
             is_sum = counts_ranks and terms.ranks == rates.Ranks.SUM
             counted = shown if is_sum else shown[:1]
             steps = math.fsum(each[1] for each in counted)
-            extra["steps"] = exact(steps)
+            extra["steps"] = exact_number(steps)
             if terms.arrivals:
                 notes.append(
                     "rates are read from the bar, since its lines arrived in too few "
@@ -157,7 +157,7 @@ class Bar(LogFormat):
         printed = Printed(found.rate, step, f"{found.rate:.{decimals}f}")
         run = ImportedRun(ranks[0][-1].shown.line.number, record, extra, printed)
         notes += [note for note in found.notes if note not in notes]
-        return finish(self.name, Problems(), "", runs=[run], notes=notes)
+        return make_reading(self.name, Problems(), "", runs=[run], notes=notes)
 
     def _of_arrivals(self, main: Sequence[_Drawing], terms: Terms) -> RankRate:
         """Return the rate of a bar by the arrival of its lines.
@@ -165,7 +165,7 @@ class Bar(LogFormat):
         A line that came after a validation is left out, unless all lines did.
         """
         timed = [drawing for drawing in main if not drawing.is_validated]
-        return rates.of_arrivals([each.shown for each in timed or main], terms)
+        return rates.measure_arrivals([each.shown for each in timed or main], terms)
 
     def _of_bars(
         self, main: Sequence[_Drawing]
@@ -193,7 +193,7 @@ class Bar(LogFormat):
         if is_between and abs(rate / shown_rate - 1) > LEAST_DIFFERENCE:
             kind = LogFindingKind.RUNNING_AVERAGE
             lines = sum(map(len, counted))
-            findings.append(rates.finding(kind, lines, lines, rate, shown_rate))
+            findings.append(rates.make_finding(kind, lines, lines, rate, shown_rate))
         start = "Its start counts in the rate."
         if len(bars) > 1:
             start = f"The first of {len(bars)} bars is left out."
@@ -273,7 +273,7 @@ class Bar(LogFormat):
     def _drawings(self, lines: Iterable[str], terms: Terms) -> Iterator[_Drawing]:
         """Yield every drawing of a bar; one line may have many."""
         headers: dict[int | None, int] = {}
-        for number, piece in numbered(lines):
+        for number, piece in number_lines(lines):
             if self.needs not in piece and "poch" not in piece:
                 continue
             arrivals = terms.arrivals[number - 1 : number]

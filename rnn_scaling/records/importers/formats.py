@@ -13,9 +13,10 @@ from rnn_scaling.records.importers.bars import NUMBER, Bar
 from rnn_scaling.records.importers.gnmt import Gnmt
 from rnn_scaling.records.importers.horovod_timeline import HorovodTimeline
 from rnn_scaling.records.importers.matrices import BandwidthTest, PeerToPeer
-from rnn_scaling.records.importers.mlperf import Mlperf, MlperfSystem
+from rnn_scaling.records.importers.mlperf import Mlperf
+from rnn_scaling.records.importers.mlperf_systems import MlperfSystem
 from rnn_scaling.records.importers.nccl_tests import NcclJson, NcclText, RcclJson
-from rnn_scaling.records.importers.reading import LogFormat, positive
+from rnn_scaling.records.importers.reading import LogFormat, parse_positive
 from rnn_scaling.records.importers.topology_matrix import TopologyMatrix
 from rnn_scaling.records.importers.totals import (
     Description,
@@ -32,14 +33,16 @@ def _of_groups(header: Mapping[str, str], command: Mapping[str, str]) -> Descrip
     options = {}
     for name in ("num_devices", "batch_size"):
         if name in header:
-            options[name] = int(positive(header[name], f"a number above 0 ({name})"))
+            options[name] = int(
+                parse_positive(header[name], f"a number above 0 ({name})")
+            )
     return Description(options)
 
 
 def _of_horovod(header: Mapping[str, str], command: Mapping[str, str]) -> Description:
     devices = header.get("num_devices", header.get("Number", "1"))
     size = header.get("Batch size", "")
-    num_devices = int(positive(devices, "a number of devices"))
+    num_devices = int(parse_positive(devices, "a number of devices"))
     options = {
         "model": header.get("Model"),
         "num_devices": num_devices,

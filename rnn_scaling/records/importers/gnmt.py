@@ -21,10 +21,10 @@ from rnn_scaling.records.importers.reading import (
     Problems,
     Reading,
     Terms,
-    exact,
-    finish,
+    exact_number,
     log_lines,
-    positive,
+    make_reading,
+    parse_positive,
     run_record,
 )
 from rnn_scaling.records.parts import LogFinding, LogFindingKind
@@ -115,7 +115,7 @@ class Gnmt(LogFormat):
                     count += 1
                     _add_step(line, runs)
                 elif match := _EPOCH.search(line.text):
-                    total = positive(match[2], "Tok/s of an epoch")
+                    total = parse_positive(match[2], "Tok/s of an epoch")
                     runs[-1].totals[int(match[1])] = total
                 elif "batch" in line.text:
                     for name, value in _OPTION.findall(line.text):
@@ -124,7 +124,7 @@ class Gnmt(LogFormat):
                         settings["train-global-batch-size"] = match[1]
             except ValueError as e:
                 problems.add(line.number, f"{e}; line left out", "bad number")
-            if problems.too_many(line.number, count, "TRAIN lines"):
+            if problems.is_over_limit(line.number, count, "TRAIN lines"):
                 break
             runs[-1].settings = dict(settings)
         runs = [run for run in runs if run.steps]
@@ -132,7 +132,7 @@ class Gnmt(LogFormat):
         epochs = Table(
             "GNMT epochs", COLUMNS, tuple(row for run in runs for row in _epochs(run))
         )
-        return finish(
+        return make_reading(
             NAME,
             problems,
             "no TRAIN line of GNMT in this file",
@@ -156,13 +156,13 @@ def _add_step(line: LogLine, runs: list[_Run]) -> None:
         int(match["epoch"]),
         int(match["step"]),
         int(match["steps"]),
-        positive(match["seconds"], "seconds"),
-        positive(match["rate"], "Tok/s"),
+        parse_positive(match["seconds"], "seconds"),
+        parse_positive(match["rate"], "Tok/s"),
         match["mean_s"],
         match["mean_rate"],
         line.number,
     )
-    positive(str(step.seconds * step.rate), "Tok/s of a step")
+    parse_positive(str(step.seconds * step.rate), "Tok/s of a step")
     rank = _untagged_rank(runs[-1], step) if line.rank is None else line.rank
     before = runs[-1].steps.get(rank)
     if before and step.place <= before[-1].place:
@@ -203,7 +203,7 @@ def _imported(run: _Run, problems: Problems, ranks: Ranks | None) -> ImportedRun
             problems.add(run.first.line, text, "warm-up")
             return None
         kind = LogFindingKind.LOG_TOTAL
-        found = [rates.finding(kind, num_counted, num_shown, total)]
+        found = [rates.make_finding(kind, num_counted, num_shown, total)]
         return _record(run, total, None, found, {})
     of_ranks = [_rate(steps) for steps in kept.values()]
     devices = _devices(run, len(of_ranks))
@@ -220,10 +220,10 @@ def _imported(run: _Run, problems: Problems, ranks: Ranks | None) -> ImportedRun
         if ranks == Ranks.FIRST:
             kind = LogFindingKind.FIRST_RANK
             sides.reverse()
-        findings.append(rates.finding(kind, len(of_ranks), len(of_ranks), *sides))
+        findings.append(rates.make_finding(kind, len(of_ranks), len(of_ranks), *sides))
     extra = {
-        "steps shown": exact(num_counted),
-        "left out as warm-up": exact(num_shown - num_counted),
+        "steps shown": exact_number(num_counted),
+        "left out as warm-up": exact_number(num_shown - num_counted),
         "tokens/s a rank": _rounded(math.fsum(of_ranks) / len(of_ranks)),
     }
     if total is not None:
@@ -231,7 +231,7 @@ def _imported(run: _Run, problems: Problems, ranks: Ranks | None) -> ImportedRun
     if total is None or abs(rate / total - 1) <= AGREE or ranks == Ranks.FIRST:
         return _record(run, rate, devices, findings, extra)
     kind = LogFindingKind.LOG_TOTAL
-    findings.append(rates.finding(kind, num_counted, num_shown, total, rate))
+    findings.append(rates.make_finding(kind, num_counted, num_shown, total, rate))
     extra["tokens/s of the steps shown"] = _rounded(rate)
     return _record(run, total, devices, findings, extra)
 
@@ -319,7 +319,7 @@ def _epochs(run: _Run) -> list[tuple[int | float | None, ...]]:
 def _mean(text: str) -> float | None:
     """Return a printed mean; None if it is not a number above 0."""
     try:
-        return positive(text, "a mean")
+        return parse_positive(text, "a mean")
     except ValueError:
         return None
 

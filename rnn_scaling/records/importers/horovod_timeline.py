@@ -16,8 +16,8 @@ from rnn_scaling.records.importers.reading import (
     Problems,
     Reading,
     Terms,
-    finish,
-    finite,
+    finite_number,
+    make_reading,
 )
 from rnn_scaling.system.files.markdown import Table
 
@@ -106,7 +106,7 @@ class HorovodTimeline(LogFormat):
         if trace.by_activity:
             tables = [trace.activities(), trace.per_tensor(), trace.ranks_table()]
         nothing = "no activity that began and ended in this timeline"
-        return finish(FORMAT, problems, nothing, tables=tables, notes=notes)
+        return make_reading(FORMAT, problems, nothing, tables=tables, notes=notes)
 
 
 @dataclasses.dataclass
@@ -134,7 +134,7 @@ class _Trace:
         if phase == "M":
             self._name(pid, event)
             return
-        ts = finite(event.get("ts"))
+        ts = finite_number(event.get("ts"))
         if ts is None or ts < 0:
             shown = repr(event.get("ts"))[:40]
             self.problems.add(

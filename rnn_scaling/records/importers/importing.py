@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rnn_scaling.records.decoding import LARGEST
-from rnn_scaling.records.importers import mlperf, printed_numbers, regex_log
+from rnn_scaling.records.importers import mlperf_systems, printed_numbers, regex_log
 from rnn_scaling.records.importers.bars import Bar
 from rnn_scaling.records.importers.formats import FORMATS
 from rnn_scaling.records.importers.hints import better_pattern
@@ -125,7 +125,7 @@ def read_files(paths: Sequence[Path], terms: Terms) -> tuple[list[Reading], list
             errors.append(str(e))
         except OSError as e:
             errors.append(f"{path}: {e.strerror or e}")
-    return mlperf.join(readings), errors
+    return mlperf_systems.add_devices(readings), errors
 
 
 def _collect(

@@ -17,10 +17,10 @@ from rnn_scaling.records.importers.reading import (
     Problems,
     Reading,
     Terms,
-    finish,
     log_lines,
-    not_negative,
-    positive,
+    make_reading,
+    parse_non_negative,
+    parse_positive,
 )
 from rnn_scaling.system.files.markdown import Table
 
@@ -89,7 +89,7 @@ class BandwidthTest(LogFormat):
                 problems.add(last, str(e), "bad number")
             if line.text.startswith("Result = FAIL"):
                 problems.add(last, "the test says Result = FAIL")
-            if problems.too_many(last, len(rows)):
+            if problems.is_over_limit(last, len(rows)):
                 break
         if heading.kind and not heading.num_rows:
             problems.add(last, f"the file ends before the numbers of {heading.kind}")
@@ -107,7 +107,7 @@ class BandwidthTest(LogFormat):
             )
         table = Table("Copy bandwidth (bandwidthTest)", _COPY_COLUMNS, tuple(rows))
         nothing = "no result of bandwidthTest in this file"
-        return finish(self.name, problems, nothing, tables=[table], notes=notes)
+        return make_reading(self.name, problems, nothing, tables=[table], notes=notes)
 
 
 def _read_copy(
@@ -129,8 +129,8 @@ def _read_copy(
         heading.unit = match[1]
     elif heading.kind and heading.unit and (match := _COPY_ROW.fullmatch(text)):
         heading.num_rows += 1
-        size = int(positive(match[1], "a size"))
-        rate = positive(match[2], f"a bandwidth in {heading.unit}")
+        size = int(parse_positive(match[1], "a size"))
+        rate = parse_positive(match[2], f"a bandwidth in {heading.unit}")
         copy = (", ".join(heading.devices) or None, heading.kind, heading.memory)
         rows.append((*copy, size, rate, heading.unit, heading.count))
     elif heading.num_rows and text.strip() and not text.startswith(" "):
@@ -228,7 +228,7 @@ class PeerToPeer(LogFormat):
         for matrix in matrices:
             columns = ("From \\ to", *map(str, matrix.devices))
             tables.append(Table(matrix.title, columns, tuple(matrix.rows)))
-        return finish(
+        return make_reading(
             self.name,
             problems,
             "no matrix of bandwidth or latency in this file",
@@ -249,10 +249,10 @@ def _add_row(
         return
     try:
         if matrix.is_connectivity:
-            numbers = [int(not_negative(word, "0 or 1")) for word in words]
+            numbers = [int(parse_non_negative(word, "0 or 1")) for word in words]
             matrix.rows.append((int(name), *numbers))
         else:
-            values = [positive(word, "a number") for word in words]
+            values = [parse_positive(word, "a number") for word in words]
             matrix.rows.append((int(name), *values))
     except ValueError as e:
         problems.add(line, f"{where}: {e}; left out", "bad number")

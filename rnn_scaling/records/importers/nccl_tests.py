@@ -22,12 +22,12 @@ from rnn_scaling.records.importers.reading import (
     Problems,
     Reading,
     Terms,
-    finish,
-    finite,
+    finite_number,
     log_lines,
-    not_negative,
-    numbered,
-    printed,
+    make_reading,
+    number_lines,
+    parse_non_negative,
+    parse_printed,
 )
 from rnn_scaling.records.printed_number import Printed
 from rnn_scaling.system.files import input_files
@@ -112,14 +112,16 @@ class Measurement:
     @property
     def size(self) -> int:
         """In bytes."""
-        return int(not_negative(self.values["size"], "a size"))
+        return int(parse_non_negative(self.values["size"], "a size"))
 
     @property
     def wrong(self) -> int | None:
         """How many values are wrong; None if nothing was checked."""
         wrong = self.values.get("#wrong")
         return (
-            None if wrong in (None, "N/A") else int(not_negative(wrong, "wrong values"))
+            None
+            if wrong in (None, "N/A")
+            else int(parse_non_negative(wrong, "wrong values"))
         )
 
     @property
@@ -128,7 +130,7 @@ class Measurement:
         error = str(self.values.get("error", "N/A"))
         if error.lstrip("-").lower() in ("nan", "inf"):
             return math.inf
-        return None if error == "N/A" else not_negative(error, "a largest error")
+        return None if error == "N/A" else parse_non_negative(error, "a largest error")
 
     @property
     def row(self) -> tuple[str | int | float | None, ...]:
@@ -144,7 +146,7 @@ class Measurement:
             self.operation or None,
             self.ranks,
             self.size,
-            None if count is None else int(not_negative(count, "a count")),
+            None if count is None else int(parse_non_negative(count, "a count")),
             *texts,
             self.place,
             *(cell.value for cell in (self.time, self.algbw, self.busbw)),
@@ -155,8 +157,8 @@ class Measurement:
     def _cell(self, name: str, meaning: str) -> Printed:
         value = self.values[name]
         if isinstance(value, str):
-            return printed(value, meaning, not_negative)
-        number = not_negative(value, meaning)
+            return parse_printed(value, meaning, parse_non_negative)
+        number = parse_non_negative(value, meaning)
         return Printed(number, JSON_STEP, f"{number:g}")
 
 
@@ -293,7 +295,7 @@ class RcclJson(LogFormat):
 
 def _add(row: Measurement, rows: list[Measurement], problems: Problems) -> None:
     """Add a row whose numbers can be, and note what is wrong with it."""
-    if not problems.too_many(row.line, len(rows) + 1):
+    if not problems.is_over_limit(row.line, len(rows) + 1):
         assert row.row
         rows.append(row)
         _check(row, problems)
@@ -307,7 +309,7 @@ def _finish(
     cells = tuple(row.row[: len(columns)] for row in rows)
     table = Table("Collective operations (nccl-tests)", columns, cells)
     nothing = f"no result of {name} in this file"
-    return finish(name, problems, nothing, tables=[table], notes=notes)
+    return make_reading(name, problems, nothing, tables=[table], notes=notes)
 
 
 def _read_line(
@@ -328,7 +330,7 @@ def _read_line(
             runs.append(run)
         _read_header(text.lstrip("# ").split(), run)
     elif match := _AVERAGE.fullmatch(text):
-        run.average = not_negative(match[1], "an average bus bandwidth")
+        run.average = parse_non_negative(match[1], "an average bus bandwidth")
     elif match := _BOUNDS.fullmatch(text):
         largest = run.largest_error
         error = "" if largest is None else f", largest error {largest:g}"
@@ -426,7 +428,7 @@ def _of_object(line: int, result: Mapping[str, Any]) -> Measurement:
     """Return the measurement of one object of rccl-tests' JSON."""
     name = str(result["name"])
     letters = re.sub(r"[^a-z]", "", name.lower()).removesuffix("perf")
-    ranks = finite(result.get("ranks", result.get("gpus")))
+    ranks = finite_number(result.get("ranks", result.get("gpus")))
     return _measurement(
         line,
         _NAMES.get(letters, name[:40]),
@@ -447,7 +449,7 @@ def _objects(text: str, problems: Problems) -> Iterator[tuple[int, Mapping[str, 
     if start := re.match(r"\s*\[", text):
         yield from items(text, start.end())
         return
-    for line, content in numbered(text.splitlines(keepends=True)):
+    for line, content in number_lines(text.splitlines(keepends=True)):
         if not content.lstrip().startswith("{"):
             continue
         try:
@@ -504,9 +506,9 @@ def num_ranks(config: Mapping[str, Any]) -> int | None:
     devices = config.get("devices")
     listed = devices if isinstance(devices, list) else []
     listed = [device for device in listed if isinstance(device, dict)]
-    ranks = sorted(int(finite(device.get("rank")) or 0) for device in listed)
-    threads = finite(config.get("nthreads")) or 0
-    per_process = int(threads * (finite(config.get("ngpus")) or 0))
+    ranks = sorted(int(finite_number(device.get("rank")) or 0) for device in listed)
+    threads = finite_number(config.get("nthreads")) or 0
+    per_process = int(threads * (finite_number(config.get("ngpus")) or 0))
     if not ranks or per_process < 1 or ranks[0] < 0:
         return None
     if ranks != list(range(len(ranks))) or len(ranks) % per_process:

@@ -4,15 +4,14 @@
 
 A format of `formats.FORMATS` has two methods:
 
-    detect(text)          whether a piece of a file is of this format
-    read(lines, terms)    reads all lines of a file and returns a `Reading`
+    detect(text)          return whether a piece of a file is of this format
+    read(lines, terms)    read all lines of a file and return a `Reading`
 
-`LogLine` is one line without the tag of its rank. `Measurement` is what one line
-prints about the speed of a run, by the groups of a pattern (rate, items, seconds, ms,
-step, total, loss). `rates.py` makes one rate of the measurements of a run, and
-`run_record` is the only place that makes a record of it. What a log does not contain
-is not in the options of the record. A sweep of somebody's program and `import_log`
-both read through `importing.py`.
+`LogLine` is one line without the tag of its rank. `Measurement` contains the numbers
+that one line prints about the speed of a run. `rates.py` computes one rate from the
+measurements of a run, and `run_record` puts it into a record; values that a log does
+not contain are not in the options of the record. A sweep of another program and
+`import_log` both read through `importing.py`.
 """
 
 import abc
@@ -33,21 +32,21 @@ from rnn_scaling.records.printed_number import Printed
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.files.markdown import Table
 
-AUTO = "auto"  # as a format: every one that a file seems to hold
-REGEX = "regex:"  # in front of a pattern
-WALL = "wall"  # as a format: only the duration of the program is read
+AUTO = "auto"  # the format that stands for all formats that a file seems to contain
+REGEX = "regex:"  # prefix of a pattern
+WALL = "wall"  # the format that reads only the duration of the program
 PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
 LONGEST = 4000  # characters of a line that are read
 MAX_ROWS = 100_000  # rows of one log that are kept
 LARGEST = 1e30  # sums and ratios of smaller numbers cannot overflow
 MAX_KINDS = 20  # kinds of problems that are listed
-LEAST_ROUNDING = 1e-6  # share of a rate; less is not recorded
+LEAST_ROUNDING = 1e-6  # smallest relative rounding error that is recorded
 NO_BATCHES = Batches()
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class LogError(ValueError):
-    """A log without anything usable; the text is "FILE:LINE: reason"."""
+    """A log without usable content; the text is "FILE:LINE: reason"."""
 
     def __init__(self, source: str, line: int, reason: str) -> None:
         super().__init__(f"{source}:{line}: {reason}")
@@ -57,11 +56,11 @@ class LogError(ValueError):
 
 
 class NoMatch(ValueError):
-    """No line of a log matches a pattern."""
+    """A log without any line that matches a pattern."""
 
 
 class LineError(ValueError):
-    """A line that makes a log unusable; the text is that of a sweep."""
+    """A line that makes a log unusable; a sweep shows its text."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(f"line {line} of its output: {reason}")
@@ -74,47 +73,46 @@ class LogLine:
     """One line of a log."""
 
     number: int  # from 1
-    rank: int | None  # of the tag in front of it; None without a tag
+    rank: int | None  # according to the tag of the line; None without a tag
     text: str  # without the tag, the end of the line and colour codes
-    tagged: str  # with the tag, since "200: " may also be the number of a step
+    tagged: str  # with the tag, because "200: " may also be the number of a step
     arrived_s: float | None = None  # on the clock of the sweep; None if not known
 
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """What one line prints about the speed of a run.
-
-    numbers: By group: rate, items, seconds, ms, step, total, loss.
-    """
+    """The numbers that one line prints about the speed of a run."""
 
     line: LogLine
+    # By group of the pattern: rate, items, seconds, ms, step, total, loss.
     numbers: Mapping[str, Printed]
-    span: tuple[int, int] = (0, 0)  # of the rate or the time in the text of the line
-    before: str = ""  # the line up to the first number that is read
-    unit: str = ""  # what the rate counts if that has a prefix, as "MB"
+    span: tuple[int, int] = (0, 0)  # position of the rate or time in the line
+    text_before: str = ""  # the line up to its first number that is read
+    unit: str = ""  # unit of the rate if that has a metric prefix, such as "MB"
     epoch: int | None = None  # None if the log does not name it
-    steps: float = 1.0  # steps that it covers
+    steps: float = 1.0  # number of steps that the line covers
 
     def value(self, name: str) -> float | None:
         """Return a number, or None if the line does not print it."""
-        cell = self.numbers.get(name)
-        return None if cell is None else cell.value
+        number = self.numbers.get(name)
+        return None if number is None else number.value
 
 
 class FindingKind(str, enum.Enum):
-    """What stands out in the tables of a log; a template of reports has its words."""
+    """Kind of an outlier; each has a template in reports."""
 
-    P2P_SLOWER = "p2p-slower"  # than staging through the memory of the host
-    ONE_WAY_LINK = "one-way-link"  # slower than its other direction
+    P2P_SLOWER = "p2p-slower"  # slower than staging through the host's memory
+    ONE_WAY_LINK = "one-way-link"  # a link slower than in its other direction
     SLOW_LINKS = "slow-links"
-    SLOW_DEVICE = "slow-device"  # all its links are slow
-    SLOW_RUN = "slow-run"  # to its target, compared with its repeats
+    SLOW_DEVICE = "slow-device"  # a device whose links are all slow
+    SLOW_RUN = "slow-run"  # a run that reached its target later than its repeats
+    SLOW_REPEAT = "slow-repeat"  # a run with a lower rate than its repeats
     NO_SCORE = "no-score"  # runs that did not reach their target
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """Something that stands out in a table."""
+    """An outlier in the numbers of logs."""
 
     kind: FindingKind
     line: int
@@ -123,7 +121,7 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """Something that is wrong in a log: its first line and how often it came again."""
+    """A fault in a log: its first line and the number of its repetitions."""
 
     line: int
     reason: str
@@ -131,11 +129,11 @@ class Problem:
 
     def text(self, source: str) -> str:
         """Return "FILE:LINE: reason (and 3 more such lines)"."""
-        further = ""
-        if self.more:
-            plural = "s" if self.more > 1 else ""
-            further = f" (and {self.more} more such line{plural})"
-        return f"{source}:{self.line}: {self.reason}{further}"
+        text = f"{source}:{self.line}: {self.reason}"
+        if not self.more:
+            return text
+        plural = "s" if self.more > 1 else ""
+        return f"{text} (and {self.more} more such line{plural})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,25 +141,25 @@ class ImportedRun:
     """One run of a log as a record."""
 
     line: int
-    # Without num_devices in its options if the log does not say on how many it ran.
+    # Its options lack num_devices if the log does not contain the number of devices.
     record: RunRecord
-    # Numbers that a record has no place for, by the title of their column.
+    # Numbers that have no field in a record, by the title of their column.
     extra: Mapping[str, Printed] = dataclasses.field(default_factory=dict)
     rate: Printed | None = None  # as printed
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the log says about the work of the run."""
+        """The options of the run that the log contains."""
         return self.record.config
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """Everything that a log says in one format."""
+    """Everything that a log contains in one format."""
 
     format: str
     runs: tuple[ImportedRun, ...] = ()
-    tables: tuple[Table, ...] = ()  # any other numbers
+    tables: tuple[Table, ...] = ()  # numbers that are not rates of runs
     notes: tuple[str, ...] = ()  # the meaning of the numbers, one sentence each
     problems: tuple[Problem, ...] = ()  # lines that could not be used
     findings: tuple[Finding, ...] = ()
@@ -169,7 +167,7 @@ class Reading:
 
 
 class RunProgress(NamedTuple):
-    """How far a run is."""
+    """The progress of a run that is not finished."""
 
     step: int
     total: int | None  # steps; None if not known
@@ -178,23 +176,24 @@ class RunProgress(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Terms:
-    """How a log is read."""
+    """The choices of the user and the facts of a sweep with which a log is read."""
 
     formats: str = AUTO  # the value of --log_format or --format
-    # Measurements at the start that no rate counts; None for those of the start-up.
+    # Measurements that are left out at the start; None to detect the start-up.
     warmup: int | None = None
-    items_per_step: float | None = None  # of all devices; None: the log counts items
+    # Items of a step on all devices; None if the log prints items.
+    items_per_step: float | None = None
     num_devices: int = 1
     items: float | None = None  # of the whole run, for the wall time
     unit: str = ""  # the value of --unit; "" if it is not set
-    # Which ranks count if several print; None: as the format does.
+    # Ranks that count if several print; None for the default of the format.
     ranks: Ranks | None = None
-    # When each line of the log came, in seconds; empty if it is not known.
+    # Arrival of each line in seconds; empty if not known.
     arrivals: Sequence[float] = ()
     seconds: float = 0.0  # duration of the program
-    launch_s: float = 0.0  # of these, the duration of a program that does nothing
-    # `analysis.steady_state.analyse`, of seconds per item and a warm-up; None: only
-    # lines at the start that take clearly longer are start-up.
+    launch_s: float = 0.0  # duration of a program that does nothing
+    # `analysis.steady_state.analyse`, called with seconds per item and a warm-up. If
+    # None, the start-up is only the first lines that take clearly longer.
     find_steady_state: Callable[..., Any] | None = None
 
 
@@ -202,8 +201,8 @@ class LogFormat(abc.ABC):
     """A format of logs."""
 
     name: str  # as users choose it
-    has_rates = False  # of a training run, so that a sweep can read it
-    counts_steps = False  # a progress bar, whose rates are steps/s
+    has_rates = False  # whether it has rates of training runs, which a sweep can read
+    counts_steps = False  # whether its rates are steps/s, as in a progress bar
 
     @abc.abstractmethod
     def detect(self, text: str) -> bool:
@@ -211,42 +210,49 @@ class LogFormat(abc.ABC):
 
     @abc.abstractmethod
     def read(self, lines: Iterable[str], terms: Terms) -> Reading:
-        """Return everything that the lines say; raises LineError if it is nothing."""
+        """Return the content of the lines; raises LineError if nothing is usable."""
 
 
 class Problems:
-    """Collects problems in bounded memory: of each kind the first line and a count."""
+    """Collects problems in bounded memory: per kind the first line and a count."""
 
     def __init__(self) -> None:
         self._first: dict[str, Problem] = {}
 
     def add(self, line: int, reason: str, kind: str = "") -> None:
-        """Note one problem; problems of one kind count as the same."""
+        """Add a problem.
+
+        Args:
+          line: Number of its line.
+          reason: A description, shown for the first problem of its kind.
+          kind: Problems with the same kind are counted together; "" for the reason.
+        """
         kind = kind or reason
         if kind not in self._first and len(self._first) >= MAX_KINDS:
             kind = "further"
             reason = "further faults of several kinds"
-        known = self._first.get(kind)
-        if known is None:
+        first = self._first.get(kind)
+        if first is None:
             self._first[kind] = Problem(line, reason)
         else:
-            self._first[kind] = dataclasses.replace(known, more=known.more + 1)
+            self._first[kind] = dataclasses.replace(first, more=first.more + 1)
 
-    def too_many(self, line: int, count: int, things: str = "results") -> bool:
-        """Return whether there are more results than are kept, and note it."""
-        if count > MAX_ROWS:
-            self.add(line, f"more than {MAX_ROWS} {things}; the rest is left out")
-        return count > MAX_ROWS
+    def is_over_limit(self, line: int, count: int, things: str = "results") -> bool:
+        """Return whether there are more results than are kept, and report it."""
+        if count <= MAX_ROWS:
+            return False
+        self.add(line, f"more than {MAX_ROWS} {things}; the rest is left out")
+        return True
 
     def all(self) -> tuple[Problem, ...]:
         """Return the problems in the order of their lines."""
         return tuple(sorted(self._first.values(), key=lambda problem: problem.line))
 
 
-def finish(
+def make_reading(
     format: str,
     problems: Problems,
-    nothing: str,
+    missing: str,
     *,
     runs: Iterable[ImportedRun] = (),
     tables: Iterable[Table] = (),
@@ -255,14 +261,23 @@ def finish(
 ) -> Reading:
     """Return the reading of a file.
 
+    Args:
+      format: Name of the format.
+      problems: Faults of the file.
+      missing: Error for a file that has neither content nor problems.
+      runs: Runs of the file.
+      tables: Other numbers; tables without rows are left out.
+      notes: The meaning of the numbers.
+      findings: Outliers.
+
     Raises:
-      LineError: If it has neither a run nor a row of a table.
+      LineError: If the file has neither a run nor a row of a table.
     """
     kept_runs = tuple(runs)
     kept_tables = tuple(table for table in tables if table.rows)
     faults = problems.all()
     if not (kept_runs or kept_tables):
-        first = faults[0] if faults else Problem(1, nothing)
+        first = faults[0] if faults else Problem(1, missing)
         raise LineError(first.line, first.reason)
     return Reading(
         format, kept_runs, kept_tables, tuple(notes), faults, tuple(findings)
@@ -284,32 +299,34 @@ def run_record(
     """Return the record of a run whose numbers come from a log.
 
     Args:
-      format: Name of the format; the trainer, unless the options name another.
-      options: What the log says about the run.
-      unit: What it counts.
-      rate: Items/s; None if the log has none. Batches have their own.
-      batches: Every measured stretch, if the log has their seconds.
-      rounding: By what share of itself the rate may be off.
-      clock: What timed the steps; "" if the program printed rates or seconds.
+      format: Name of the format; also the trainer, unless the options name another.
+      options: Options that the log contains; None values are left out.
+      unit: Unit of the items.
+      rate: Items/s; None without a rate. Ignored if the batches have their seconds.
+      batches: Every measured stretch, if the log has its seconds.
+      rounding: Largest relative error of the rate due to its printed digits.
+      clock: The clock that timed the steps; "" if the program printed rates or seconds.
       findings: Other ways to read the lines.
-      output: What was seen of the lines.
+      output: Facts about the lines.
     """
     throughput = None
     if batches.seconds:
         seconds = math.fsum(batches.seconds[batches.warmup :])
         items = math.fsum(batches.items[batches.warmup :])
         throughput = Throughput(
-            items=whole(items), seconds=seconds, items_per_second=items / seconds
+            items=integer_if_whole(items),
+            seconds=seconds,
+            items_per_second=items / seconds,
         )
     elif rate is not None:
         throughput = Throughput(items=None, seconds=None, items_per_second=rate)
+
     config = {TRAINER: format.partition(":")[0], **options}
+    known = {name: value for name, value in config.items() if value is not None}
     return RunRecord(
         status="ok",
         error=None,
-        options=Options(
-            {name: value for name, value in config.items() if value is not None}
-        ),
+        options=Options(known),
         batches=batches,
         throughput=throughput,
         output=output,
@@ -325,7 +342,7 @@ def log_lines(
     lines: Iterable[str], arrivals: Sequence[float] = (), longest: int = LONGEST
 ) -> Iterator[LogLine]:
     """Yield the lines of a log, each with at most `longest` characters."""
-    for number, piece in numbered(lines):
+    for number, piece in number_lines(lines):
         text = piece.rstrip("\r\n")
         if "\x1b" in text:
             text = _ANSI.sub("", text)
@@ -334,11 +351,11 @@ def log_lines(
         yield LogLine(number, rank, untagged, text[:longest], arrived_s)
 
 
-def numbered(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+def number_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Yield lines with their numbers from 1.
 
-    A piece without an end of line that is as long as `PIECE` is the beginning of a
-    longer line, and no line of its own.
+    A piece of `PIECE` characters without an end of line is the beginning of a longer
+    line; the next piece has the same number.
     """
     number = 1
     for piece in lines:
@@ -347,55 +364,59 @@ def numbered(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
             number += 1
 
 
-def positive(text: str, meaning: str) -> float:
+def parse_positive(text: str, meaning: str) -> float:
     """Return a number between 1 / LARGEST and LARGEST.
 
     Raises:
-      ValueError: With the meaning and the text, for anything else.
+      ValueError: For any other text, with the meaning and the text.
     """
-    return _number(text, meaning, 1 / LARGEST, "above 0")
+    return _parse(text, meaning, 1 / LARGEST, "above 0")
 
 
-def not_negative(text: str, meaning: str) -> float:
-    """Return a number from 0 to LARGEST; raises ValueError for anything else."""
-    return _number(text, meaning, 0.0, "of 0 or more")
+def parse_non_negative(text: str, meaning: str) -> float:
+    """Return a number from 0 to LARGEST; raises ValueError for any other text."""
+    return _parse(text, meaning, 0.0, "of 0 or more")
 
 
-def printed(
-    text: str, meaning: str, check: Callable[[str, str], float] = positive
+def parse_printed(
+    text: str, meaning: str, check: Callable[[str, str], float] = parse_positive
 ) -> Printed:
-    """Return a number as it was printed; `check` is `positive` or `not_negative`."""
+    """Return a number with its printed digits.
+
+    Raises:
+      ValueError: If the text is not a number, or if `check` raises it.
+    """
     check(text, meaning)
-    cell = printed_number.parse(text)
-    if cell is None:
+    number = printed_number.parse(text)
+    if number is None:
         raise ValueError(f"expected {meaning}, got {text!r}")
-    return cell
+    return number
 
 
-def finite(value: object) -> float | None:
-    """Return a value of JSON as a number of at most LARGEST; None for other values."""
+def finite_number(value: object) -> float | None:
+    """Return a JSON value as a float; None if it is not a number up to LARGEST."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
         number = float(value)
-    except OverflowError:  # the integers of JSON have no bound
+    except OverflowError:  # Integers in JSON may have any number of digits.
         return None
     return number if abs(number) <= LARGEST else None
 
 
-def exact(value: float, step: float = 1e-9) -> Printed:
-    """Return the cell of a number that was not rounded for print, as in JSON."""
-    if float(value).is_integer() and abs(value) < 1e15:
-        return Printed(float(value), step, str(int(value)))
-    return Printed(float(value), step, repr(float(value)))
+def exact_number(value: float, step: float = 1e-9) -> Printed:
+    """Return a number that was not rounded for print, such as one from JSON."""
+    number = float(value)
+    is_integer = number.is_integer() and abs(number) < 1e15
+    return Printed(number, step, str(int(number)) if is_integer else repr(number))
 
 
-def whole(value: float) -> int:
+def integer_if_whole(value: float) -> int:
     """Return a number of items as records hold it: an integer if it is whole."""
     return int(value) if float(value).is_integer() else value  # type: ignore[return-value]
 
 
-def _number(text: str, meaning: str, least: float, rule: str) -> float:
+def _parse(text: str, meaning: str, least: float, rule: str) -> float:
     try:
         value = float(text)
     except (TypeError, ValueError, OverflowError):

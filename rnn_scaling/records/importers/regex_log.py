@@ -35,8 +35,8 @@ from rnn_scaling.records.importers.reading import (
     Problems,
     Reading,
     Terms,
-    finish,
     log_lines,
+    make_reading,
     run_record,
 )
 from rnn_scaling.records.parts import LogFindingKind, PrintedOutput
@@ -118,7 +118,7 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
         matches = _matches(lines, pattern, terms)
     if not matches:
         raise NoMatch("its output has no line that the pattern of --log_format matches")
-    evaluating = set(_evaluations([each.before for each in matches]))
+    evaluating = set(_evaluations([each.text_before for each in matches]))
     training = [each for k, each in enumerate(matches) if k not in evaluating]
     others = [each for k, each in enumerate(matches) if k in evaluating]
     ranks = _by_rank(training, terms.num_devices)
@@ -128,8 +128,8 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
         other_rate = _rate_of_evaluation(others, terms)
     else:
         usable = [_with_steps(each) for each in ranks]
-        reading = rates.of_arrivals(usable[0], terms)
-        reading = rates.of_ranks([reading] * len(ranks), terms, counts_items=False)
+        reading = rates.measure_arrivals(usable[0], terms)
+        reading = rates.combine_ranks([reading] * len(ranks), terms, counts_items=False)
         other_rate = None
     output = _output(usable[0], terms)
     if groups & _SPEEDS:
@@ -141,7 +141,7 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
         count = len(matches)
         found = LogFindingKind.EVALUATION
         findings.insert(
-            0, rates.finding(found, len(others), count, reading.rate, other_rate)
+            0, rates.make_finding(found, len(others), count, reading.rate, other_rate)
         )
     record = run_record(
         REGEX + pattern,
@@ -155,7 +155,9 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
         output=output,
     )
     run = ImportedRun(usable[0][0].line.number, record)
-    return finish(REGEX + pattern, Problems(), "", runs=[run], notes=reading.notes)
+    return make_reading(
+        REGEX + pattern, Problems(), "", runs=[run], notes=reading.notes
+    )
 
 
 def _of_speeds(
@@ -174,9 +176,10 @@ def _of_speeds(
             "--items_per_step=PRODUCT"
         )
     readings = [
-        rates.of_rank(lines, terms, count) for lines, count in zip(usable, left_out)
+        rates.measure_rank(lines, terms, count)
+        for lines, count in zip(usable, left_out)
     ]
-    return usable, rates.of_ranks(readings, terms, counts_items=counts_items)
+    return usable, rates.combine_ranks(readings, terms, counts_items=counts_items)
 
 
 def _matches(lines: Iterable[str], pattern: str, terms: Terms) -> list[Measurement]:
@@ -248,12 +251,14 @@ def _checked(measurement: Measurement) -> Measurement:
     """
     for name, cell in measurement.numbers.items():
         _check(name, cell, measurement.line.number)
-    exact = {
+    exact_number = {
         name: dataclasses.replace(cell, step=0.0)
         for name, cell in measurement.numbers.items()
         if name in ("items", "step") and cell.text.isdigit()  # a count is exact
     }
-    return dataclasses.replace(measurement, numbers={**measurement.numbers, **exact})
+    return dataclasses.replace(
+        measurement, numbers={**measurement.numbers, **exact_number}
+    )
 
 
 def _check(name: str, cell: Printed, line: int) -> None:
@@ -411,7 +416,9 @@ def _rate_of_evaluation(lines: Sequence[Measurement], terms: Terms) -> float | N
         return None
     try:
         usable = [_checked(each) for each in lines]
-        return rates.mean_rate(_with_stretches(usable), terms)
+        return rates.mean_rate(
+            rates.printed_stretch(each, terms) for each in _with_stretches(usable)
+        )
     except ValueError:
         return None
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rnn_scaling.records.importers.reading import positive
+from rnn_scaling.records.importers.reading import parse_positive
 from rnn_scaling.records.importers.totals import PER_DEVICE, Description
 
 MAX_DEVICES = 10_000_000
@@ -76,8 +76,8 @@ def _devices(settings: Mapping[str, str]) -> tuple[int | None, int]:
     total = settings.get("batch_size", "").partition(" ")[0]
     per_device = settings.get(PER_DEVICE, "")
     if total and per_device:
-        size = positive(per_device, "a batch size per device")
-        ratio = positive(total, "a global batch size") / size
+        size = parse_positive(per_device, "a batch size per device")
+        ratio = parse_positive(total, "a global batch size") / size
         if ratio > MAX_DEVICES:
             raise ValueError(
                 f"a global batch size of {total[:20]} at {per_device[:20]} per device is "
@@ -97,5 +97,5 @@ def _value(text: str) -> bool | int | float | str:
     if re.fullmatch(r"\d{1,9}", text):
         return int(text)
     with contextlib.suppress(ValueError):
-        return positive(text, "a number")
+        return parse_positive(text, "a number")
     return text

@@ -12,8 +12,8 @@ from rnn_scaling.records.importers.reading import (
     Problems,
     Reading,
     Terms,
-    finish,
     log_lines,
+    make_reading,
 )
 from rnn_scaling.system.files.markdown import Table
 from rnn_scaling.system.machine import topology
@@ -66,7 +66,7 @@ class TopologyMatrix(LogFormat):
             tables.append(Table("Legend", ("Symbol", "Meaning"), symbols))
         nothing = "no row of a topology matrix in this file"
         notes = _notes(matrices)
-        return finish(FORMAT, problems, nothing, tables=tables, notes=notes)
+        return make_reading(FORMAT, problems, nothing, tables=tables, notes=notes)
 
 
 def _matrix_table(matrix: _Matrix) -> Table:

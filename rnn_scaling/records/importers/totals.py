@@ -21,10 +21,10 @@ from rnn_scaling.records.importers.reading import (
     Problems,
     Reading,
     Terms,
-    finish,
     log_lines,
-    positive,
-    printed,
+    make_reading,
+    parse_positive,
+    parse_printed,
     run_record,
 )
 from rnn_scaling.records.printed_number import SLACK, Printed
@@ -130,7 +130,7 @@ class TotalsFormat(LogFormat):
                 left_out = "; row left out" if self.header else ""
                 reader.problems.add(line.number, f"{e}{left_out}")
             count = max(len(reader.totals) + len(reader.cut), len(reader.streams))
-            if reader.problems.too_many(line.number, count):
+            if reader.problems.is_over_limit(line.number, count):
                 break
         for rank in reader.streams:
             reader.end_without_total(rank)
@@ -140,7 +140,7 @@ class TotalsFormat(LogFormat):
         notes = [*self.notes, *_repeated(groups, self.unit)]
         if self.separate and len({group[0].key for group in groups}) < len(groups):
             notes.append(self.separate)
-        return finish(
+        return make_reading(
             self.name,
             reader.problems,
             f"no rate of {self.name} in this file",
@@ -177,7 +177,7 @@ class _Reader:
                 stream.is_done = True
                 stream.steps = []
         elif form.step and (match := re.fullmatch(form.step, text)):
-            positive(match["rate"], form.rate_meaning)
+            parse_positive(match["rate"], form.rate_meaning)
             if len(stream.steps) < MAX_ROWS:
                 stream.steps.append(match.groupdict(""))
             stream.line = line.number
@@ -260,7 +260,7 @@ class _Reader:
 
     def _add_total(self, line: LogLine, stream: Stream, match: re.Match[str]) -> None:
         form = self.format
-        rate = printed(match["rate"], form.rate_meaning)
+        rate = parse_printed(match["rate"], form.rate_meaning)
         groups = {name: text for name, text in match.groupdict().items() if text}
         said = {**stream.last_step, **stream.settings, **groups}
         description = form.describe(said, stream.command)

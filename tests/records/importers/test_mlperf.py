@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling.records.importers import importing, mlperf
+from rnn_scaling.records.importers import importing, mlperf_scores
 from rnn_scaling.records.importers.formats import FORMATS
 from rnn_scaling.records.importers.reading import LineError, Terms
 from rnn_scaling.reports import imports
@@ -108,7 +108,7 @@ def test_a_description_without_accelerators_is_an_error(text):
     ],
 )
 def test_olympic_mean(times, without, mean):
-    assert mlperf.olympic_mean(times, without) == mean
+    assert mlperf_scores.olympic_mean(times, without) == mean
 
 
 def test_mlperf_scores_of_several_logs_and_runs_without_one(tmp_path):

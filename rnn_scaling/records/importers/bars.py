@@ -363,12 +363,12 @@ def _numbers(match: re.Match[str]) -> dict[str, Printed]:
     step = Printed(0.0, 0.0, match["step"])
     numbers = {"step": step}
     with contextlib.suppress(ValueError):
-        step = printed_numbers.read(match["step"])
+        step = printed_numbers.parse_number(match["step"])
         is_count = match["step"].isdigit()
         numbers["step"] = dataclasses.replace(step, step=0.0) if is_count else step
         if match["loss"]:
-            numbers["loss"] = printed_numbers.read(match["loss"])
-        rate = printed_numbers.read(match["rate"] or "")
+            numbers["loss"] = printed_numbers.parse_number(match["loss"])
+        rate = printed_numbers.parse_number(match["rate"] or "")
         value = max(
             rate.value, 0.5 * rate.step
         )  # a step of 0 ms takes up to half of one

@@ -1,4 +1,4 @@
-"""Files -> readings. `import_log` and a sweep of somebody's program read a log here."""
+"""Files -> readings: the door through which `import_log` and sweeps read logs."""
 
 import contextlib
 import dataclasses
@@ -11,7 +11,7 @@ from rnn_scaling.records.decoding import LARGEST
 from rnn_scaling.records.importers import mlperf_systems, printed_numbers, regex_log
 from rnn_scaling.records.importers.bars import Bar
 from rnn_scaling.records.importers.formats import FORMATS
-from rnn_scaling.records.importers.hints import better_pattern
+from rnn_scaling.records.importers.hints import suggest_pattern
 from rnn_scaling.records.importers.reading import (
     AUTO,
     LONGEST,
@@ -28,78 +28,86 @@ from rnn_scaling.records.importers.reading import (
     log_lines,
     run_record,
 )
-from rnn_scaling.records.importers.regex_log import limited
+from rnn_scaling.records.importers.regex_log import time_limit
 from rnn_scaling.system.files import input_files
 
-PROCESS = "process"  # the clock that timed a whole program
+PROCESS = "process"  # name of the clock that timed a whole program
 WINDOW = 256 << 10  # characters that are searched together for a known format
-MOST_ROUNDING = 0.5  # of a rate with a single digit, 1
-LOWEST = 1e-6  # rate that is shown while a run goes on
-HINT_S = 5.0  # that a better pattern may be looked for
-LOOK_S = 0.2  # that a pattern may be looked for in one line while a run goes on
-END_S = 0.05  # after which the end of a process is seen
-_SIGNS = {
-    b"\xff\xfe": "UTF-16 text; convert it first: iconv -f UTF-16 -t UTF-8",
-    b"\xfe\xff": "UTF-16 text; convert it first: iconv -f UTF-16 -t UTF-8",
-    b"\x1f\x8b": "a compressed file; unpack it first",
-    b"PK\x03\x04": "a compressed file; unpack it first",
-    b"\x28\xb5\x2f\xfd": "a compressed file; unpack it first",
+MOST_ROUNDING = 0.5  # largest relative error of the wall time
+LOWEST = 1e-6  # lowest rate that is shown while a run continues
+HINT_S = 5.0  # longest search for a better pattern
+LOOK_S = 0.2  # longest search for a pattern in one line of a running program
+END_S = 0.05  # delay until the end of a process is noticed
+_UTF_16 = "UTF-16 text; convert it first: iconv -f UTF-16 -t UTF-8"
+_COMPRESSED = "a compressed file; unpack it first"
+_SIGNATURES = {
+    b"\xff\xfe": _UTF_16,
+    b"\xfe\xff": _UTF_16,
+    b"\x1f\x8b": _COMPRESSED,
+    b"PK\x03\x04": _COMPRESSED,
+    b"\x28\xb5\x2f\xfd": _COMPRESSED,
 }
+_UTF_8_MARK = b"\xef\xbb\xbf"
 
 
-def names() -> list[str]:
+def rate_formats() -> list[str]:
     """Return the formats of logs that have the rate of a training run."""
     return [name for name, format in FORMATS.items() if format.has_rates]
 
 
 def check_rate_formats(text: str) -> str:
-    """Return the value of --log_format with whole names of formats.
+    """Return the value of --log_format with the full names of formats.
 
     Raises:
-      ValueError: Saying what the text must be.
+      ValueError: If the value is wrong; the text completes "must be".
     """
-    whole = _whole(text, [AUTO, *names(), WALL])
-    if WALL in whole and len(whole) > 1:
+    formats = _complete_names(text, [AUTO, *rate_formats(), WALL])
+    if WALL in formats and len(formats) > 1:
         raise ValueError(f"{WALL} alone: it reads no output")
-    return ",".join(whole)
+    return ",".join(formats)
 
 
 def check_formats(text: str) -> str:
-    """Return the value of --format with whole names of formats; raises ValueError."""
-    return ",".join(_whole(text, [AUTO, *FORMATS]))
+    """Return the value of --format with the full names of formats.
+
+    Raises:
+      ValueError: If the value is wrong; the text completes "must be".
+    """
+    return ",".join(_complete_names(text, [AUTO, *FORMATS]))
 
 
-def _whole(text: str, known: Sequence[str]) -> list[str]:
-    formats, pattern = split(text)
-    whole = []
+def _complete_names(text: str, known: Sequence[str]) -> list[str]:
+    formats, pattern = _split_formats(text)
+    complete = []
     for name in formats:
-        meant = [choice for choice in known if choice.startswith(name)]
-        if name not in known and len(meant) != 1:
+        choices = [choice for choice in known if choice.startswith(name)]
+        if name in known:
+            choices = [name]
+        if len(choices) != 1:
             raise ValueError(
                 f"of {', '.join(known)} or {REGEX}PATTERN, the pattern being the last"
             )
-        whole.append(name if name in known else meant[0])
+        complete += choices
     if pattern:
-        whole.append(REGEX + regex_log.checked(pattern))
-    return whole
+        complete.append(REGEX + regex_log.check_pattern(pattern))
+    return complete
 
 
-def split(text: str) -> tuple[list[str], str]:
-    """Return the formats and the pattern, which is the last, since it may hold commas."""
-    before, sign, pattern = text.partition(REGEX)
-    formats = [name for name in before.split(",") if name]
-    return formats, pattern if sign else ""
+def _split_formats(text: str) -> tuple[list[str], str]:
+    """Return the formats and the pattern, which is the last because of its commas."""
+    before, _, pattern = text.partition(REGEX)
+    return [name for name in before.split(",") if name], pattern
 
 
 def lacks_items(text: str) -> bool:
     """Return whether a --log_format reads only steps or seconds."""
-    formats, pattern = split(text)
+    formats, pattern = _split_formats(text)
     has_bar = any(name in FORMATS and FORMATS[name].counts_steps for name in formats)
     return has_bar or (bool(pattern) and regex_log.lacks_items(pattern))
 
 
 def read_files(paths: Sequence[Path], terms: Terms) -> tuple[list[Reading], list[str]]:
-    """Read files in the formats of the terms, or in every one that they seem to hold.
+    """Read files in the formats of the terms, or in every format that they contain.
 
     Returns:
       The readings, and a sentence for each file that could not be read.
@@ -108,56 +116,62 @@ def read_files(paths: Sequence[Path], terms: Terms) -> tuple[list[Reading], list
     errors: list[str] = []
     for path in paths:
         try:
-            formats, pattern = split(terms.formats)
-            if AUTO in formats:
-                formats = _of_file(path, list(FORMATS))
-                if not formats and not pattern:
-                    known = ", ".join(FORMATS)
-                    reason = (
-                        f"no line of a known format ({known}); for tables use the audit"
-                    )
-                    raise LogError(str(path), 1, reason)
-            for name in formats:
-                _collect(readings, errors, path, name, terms)
-            if pattern:
-                _collect(readings, errors, path, REGEX + pattern, terms)
+            formats = _formats_of_file(path, terms)
         except LogError as e:
             errors.append(str(e))
+            continue
         except OSError as e:
             errors.append(f"{path}: {e.strerror or e}")
+            continue
+        for name in formats:
+            try:
+                readings.append(_read(path, name, terms))
+            except LogError as e:
+                errors.append(str(e))
+            except OSError as e:
+                errors.append(f"{path}: {e.strerror or e}")
+            except ValueError as e:
+                errors.append(f"{path}: {e}")
     return mlperf_systems.add_devices(readings), errors
 
 
-def _collect(
-    readings: list[Reading], errors: list[str], path: Path, name: str, terms: Terms
-) -> None:
-    """Add the reading of a file in one format, or why it has none."""
-    try:
-        readings.append(_read(path, name, terms))
-    except LogError as e:
-        errors.append(str(e))
-    except ValueError as e:
-        errors.append(f"{path}: {e}")
+def _formats_of_file(path: Path, terms: Terms) -> list[str]:
+    """Return the formats in which a file is read, the pattern last.
+
+    Raises:
+      LogError: If the file is in no known format, or not a text.
+      OSError: If it cannot be read.
+    """
+    formats, pattern = _split_formats(terms.formats)
+    patterns = [REGEX + pattern] if pattern else []
+    if AUTO not in formats:
+        return formats + patterns
+    found = _detect_formats(path, list(FORMATS)) + patterns
+    if found:
+        return found
+    known = ", ".join(FORMATS)
+    reason = f"no line of a known format ({known}); for tables use the audit"
+    raise LogError(str(path), 1, reason)
 
 
 def _read(path: Path, name: str, terms: Terms) -> Reading:
-    """Read a file as one format, or by a pattern.
+    """Read a file in one format, or by a pattern.
 
     Raises:
       LogError: If a line makes it unusable.
-      ValueError: If it says nothing.
+      ValueError: If it has no content.
       OSError: If it cannot be read.
     """
+    pattern = name.removeprefix(REGEX)
     try:
         if name.startswith(REGEX):
-            pattern = name.removeprefix(REGEX)
             reading = regex_log.read(read_lines(path), pattern, terms)
         else:
             reading = FORMATS[name].read(read_lines(path), terms)
     except NoMatch as e:
         better = ""
-        with contextlib.suppress(ValueError), limited(HINT_S):
-            better = better_pattern(read_lines(path), pattern)
+        with contextlib.suppress(ValueError), time_limit(HINT_S):
+            better = suggest_pattern(read_lines(path), pattern)
         if not better:
             raise
         raise ValueError(f"{e}; --log_format='{REGEX}{better}' matches") from None
@@ -174,57 +188,57 @@ def read_run(path: Path, terms: Terms) -> tuple[ImportedRun, Reading]:
       OSError: If it cannot be read.
     """
     if terms.formats == WALL:
-        return _wall(terms)
+        return _measure_process(terms)
     if not path.stat().st_size:
         raise ValueError("it printed nothing")
-    formats, pattern = split(terms.formats)
+    formats, pattern = _split_formats(terms.formats)
+    candidates = rate_formats() if AUTO in formats else formats
     failures = []
     try:
-        wanted = names() if AUTO in formats else formats
-        for name in _of_file(path, wanted):
+        for name in _detect_formats(path, candidates):
             try:
                 if FORMATS[name].counts_steps and terms.items_per_step is None:
                     raise ValueError(
-                        "a progress bar counts only steps; add --items_per_step=PRODUCT "
-                        "(1 to measure steps)"
+                        "a progress bar counts only steps; add "
+                        "--items_per_step=PRODUCT (1 to measure steps)"
                     )
-                return _one(_read(path, name, terms))
+                return _only_run(_read(path, name, terms))
             except LogError as e:
                 failures.append(f"as {name}: {e.reason}")
             except ValueError as e:
                 failures.append(f"as {name}: {e}")
-        if pattern:
-            try:
-                return _one(_read(path, REGEX + pattern, terms))
-            except LogError as e:
-                raise LineError(e.line, e.reason) from None
-    except LogError as e:  # no text, or none at all
+    except LogError as e:  # not a text
         raise ValueError(f"its output cannot be read: {e.reason}") from None
+    if pattern:
+        try:
+            return _only_run(_read(path, REGEX + pattern, terms))
+        except LogError as e:
+            raise LineError(e.line, e.reason) from None
     if failures:
         raise ValueError(f"its output contains no rate ({'; '.join(failures)})")
     raise ValueError(
-        f"its output has no known format ({', '.join(wanted)}); "
+        f"its output has no known format ({', '.join(candidates)}); "
         f"--log_format={REGEX}PATTERN reads others"
     )
 
 
-def _one(reading: Reading) -> tuple[ImportedRun, Reading]:
+def _only_run(reading: Reading) -> tuple[ImportedRun, Reading]:
     runs = [run for run in reading.runs if run.record.throughput]
-    if len(runs) != 1:
-        first = f"; {reading.problems[0].reason}" if reading.problems else ""
-        raise ValueError(f"{len(runs) or 'no'} rates, and one run has one{first}")
-    return runs[0], reading
+    if len(runs) == 1:
+        return runs[0], reading
+    first = f"; {reading.problems[0].reason}" if reading.problems else ""
+    raise ValueError(f"{len(runs) or 'no'} rates, and one run has one{first}")
 
 
 def list_notes(reading: Reading) -> list[str]:
-    """Return what the numbers mean and what is wrong, one sentence each."""
+    """Return sentences with the meaning of the numbers and with the problems."""
     name = reading.format.partition(":")[0]
     notes = [f"{name}: {note}" for note in reading.notes]
     return [*notes, *(problem.text(reading.source) for problem in reading.problems)]
 
 
-def _wall(terms: Terms) -> tuple[ImportedRun, Reading]:
-    """Return a run that is timed from outside, from the start of its program to its end."""
+def _measure_process(terms: Terms) -> tuple[ImportedRun, Reading]:
+    """Return a run with the rate of the whole process, from its start to its end."""
     seconds = max(terms.seconds - terms.launch_s, terms.seconds / 2)
     record = run_record(
         WALL,
@@ -239,14 +253,14 @@ def _wall(terms: Terms) -> tuple[ImportedRun, Reading]:
     return run, Reading(WALL, (run,), notes=(note,))
 
 
-def _of_file(path: Path, wanted: Sequence[str]) -> list[str]:
-    """Return which of some formats a file seems to hold."""
+def _detect_formats(path: Path, candidates: Sequence[str]) -> list[str]:
+    """Return the formats that a file seems to contain."""
     found: set[str] = set()
     for window in windows(path):
-        found |= {name for name in wanted if FORMATS[name].detect(window)}
-        if found and wanted == list(FORMATS):
+        found |= {name for name in candidates if FORMATS[name].detect(window)}
+        if found and candidates == list(FORMATS):
             break
-    return [name for name in wanted if name in found]
+    return [name for name in candidates if name in found]
 
 
 def windows(path: Path) -> Iterator[str]:
@@ -275,27 +289,32 @@ def read_lines(path: Path) -> Iterator[str]:
     """
     with input_files.open_regular(path) as file:
         head = file.read(4096)
-        reason = "" if head else "the file is empty"
-        for sign, meaning in _SIGNS.items():
-            if head.startswith(sign):
-                reason = meaning
-        if not reason and b"\0" in head:
-            reason = "a binary file; expected a log or JSON"
-        if reason:
-            raise LogError(str(path), 1, reason)
-        file.seek(3 if head.startswith(b"\xef\xbb\xbf") else 0)
+        fault = _find_signature(head)
+        if fault:
+            raise LogError(str(path), 1, fault)
+        file.seek(len(_UTF_8_MARK) if head.startswith(_UTF_8_MARK) else 0)
         while piece := file.readline(PIECE):
             yield piece.decode("utf-8", errors="replace")
 
 
+def _find_signature(head: bytes) -> str:
+    """Return why the first bytes of a file are not those of a text, or ""."""
+    if not head:
+        return "the file is empty"
+    for signature, fault in _SIGNATURES.items():
+        if head.startswith(signature):
+            return fault
+    return "a binary file; expected a log or JSON" if b"\0" in head else ""
+
+
 def watch(terms: Terms) -> Callable[[str], RunProgress | None]:
-    """Return a function that finds a run's progress in each line that it prints.
+    """Return a function that finds the progress of a run in each line that it prints.
 
     Returns:
-      A function of one line. It returns None if the line shows no progress, and
-      raises nothing, whatever the line holds.
+      A function of one line. It returns None if the line shows no progress, and raises
+      nothing, whatever the line contains.
     """
-    searches = _searches(terms)
+    searches = _progress_searches(terms)
     first: tuple[float, float] | None = None
     count = 0
 
@@ -303,7 +322,7 @@ def watch(terms: Terms) -> Callable[[str], RunProgress | None]:
         nonlocal first, count
         text = next(log_lines([line[:LONGEST]])).tagged
         try:
-            with limited(LOOK_S):
+            with time_limit(LOOK_S):
                 match = next(filter(None, (search(text) for search in searches)), None)
         except ValueError:
             # A pattern that takes too long is only searched for at the end of the run.
@@ -312,18 +331,19 @@ def watch(terms: Terms) -> Callable[[str], RunProgress | None]:
         if match is None:
             return None
         count += 1
-        numbers = _numbers_of(match)
+        numbers = _parse_groups(match)
         step = numbers.get("step", count)
         now = time.monotonic()
         if first is None or step < first[1]:
             first = now, step
-        steps = step - first[1]
-        passed_s = now - first[0]
+        start, start_step = first
+        steps = step - start_step
+        seconds = now - start
         rate = None
         if "rate" in numbers and "unit" not in match.groupdict():
             rate = numbers["rate"]
-        elif steps and passed_s:
-            rate = steps * (terms.items_per_step or 1.0) / passed_s
+        elif steps and seconds:
+            rate = steps * (terms.items_per_step or 1.0) / seconds
         if rate is not None and not LOWEST < rate <= LARGEST:
             rate = None
         total = numbers.get("total")
@@ -332,26 +352,25 @@ def watch(terms: Terms) -> Callable[[str], RunProgress | None]:
     return look
 
 
-def _numbers_of(match: re.Match[str]) -> dict[str, float]:
+def _parse_groups(match: re.Match[str]) -> dict[str, float]:
     """Return the numbers of the groups of a match, without impossible ones."""
     numbers = {}
     for name, text in match.groupdict("").items():
         with contextlib.suppress(ValueError):
-            value = printed_numbers.read(text).value
+            value = printed_numbers.parse_number(text).value
             if 0 <= value <= LARGEST:
                 numbers[name] = value
     return numbers
 
 
-def _searches(terms: Terms) -> list[Callable[[str], re.Match[str] | None]]:
-    """Return what looks for a step in a line: the bars, and the user's own pattern."""
-    formats, pattern = split(terms.formats)
-    wanted = names() if AUTO in formats else formats
+def _progress_searches(terms: Terms) -> list[Callable[[str], re.Match[str] | None]]:
+    """Return functions that find a step in a line: of bars, and of the pattern."""
+    formats, pattern = _split_formats(terms.formats)
     searches: list[Callable[[str], re.Match[str] | None]] = []
-    for name in wanted:
+    for name in rate_formats() if AUTO in formats else formats:
         format = FORMATS.get(name)
         if isinstance(format, Bar):
             searches.append(format.regex.match)
     if pattern:
-        searches.append(printed_numbers.compiled(pattern).search)
+        searches.append(printed_numbers.compile_pattern(pattern).search)
     return searches

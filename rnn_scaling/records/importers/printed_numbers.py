@@ -1,4 +1,4 @@
-"""Numbers as programs print them, 12,345.6, 12.3k, 1.23e+04 or 12_345, and patterns that contain one."""
+"""Printed numbers (12,345.6, 12.3k, 1.23e+04 or 12_345) and patterns that read them."""
 
 import math
 import re
@@ -7,34 +7,38 @@ from rnn_scaling.records.importers import printed_units
 from rnn_scaling.records.importers.printed_units import Kind, PrintedUnit
 from rnn_scaling.records.printed_number import Printed
 
-TOKEN = "{number}"  # in a pattern: any of these numbers
+TOKEN = "{number}"  # part of a pattern that reads any of these numbers
 _SEPARATOR = "[,_'\u2019\u00a0\u2009\u202f]"
-_END = r"(?!\d)"  # digits are bounded, so that no line takes long
+_END = r"(?!\d)"  # The number of digits is bounded, so that no line takes long.
 _DIGITS = (
-    rf"(?<!\d)(?:\d{{1,3}}(?:{_SEPARATOR}\d{{2,3}}){{0,9}}{_SEPARATOR}\d{{3}}{_END}|\d{{1,40}}{_END})"
-    rf"(?:\.\d{{0,40}}{_END})?|\.\d{{1,40}}{_END}"
+    rf"(?<!\d)(?:\d{{1,3}}(?:{_SEPARATOR}\d{{2,3}}){{0,9}}{_SEPARATOR}\d{{3}}{_END}|"
+    rf"\d{{1,40}}{_END})(?:\.\d{{0,40}}{_END})?|\.\d{{1,40}}{_END}"
 )
 _ITEMS = (
     "it|tok(?:en)?s?|words?|samples?|im(?:g|age)?s?|ex(?:ample)?s?|seq(?:uence)?s?|"
     "steps?|items?"
 )
-# Not the first letter of MB, kbit or GFLOPS: there it belongs to the unit.
+# The first letter of MB, kbit or GFLOPS belongs to the unit and not to the number.
 _PREFIX = (
     rf" ?(?:[kKMGT](?![\w-])|B(?![\w/-])|[kKMG](?=(?:{_ITEMS})\b))|"
     r"k(?=[a-z])(?!ki?b|kflop|kops\b|khz)"
 )
 _EXPONENT = rf"[eE][-+]?\d{{1,9}}{_END}"
-NUMBER = rf"(?:[-+\u2212]?(?:(?:{_DIGITS})(?:{_EXPONENT})?(?:{_PREFIX})?|(?i:nan|inf(?:inity)?)(?![A-Za-z])))"
+NUMBER = (
+    rf"(?:[-+\u2212]?(?:(?:{_DIGITS})(?:{_EXPONENT})?(?:{_PREFIX})?|"
+    r"(?i:nan|inf(?:inity)?)(?![A-Za-z])))"
+)
 _WHOLE = re.compile(rf"([-+\u2212]?)({_DIGITS})({_EXPONENT})?( ?[kKMGTB])?")
 _FACTORS = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 _BEFORE = re.compile(
     rf"(?:\d|\d{_SEPARATOR}|\d\.|\d[eE][-+]?|(?:^|[\s=:(\[])(?:\.|[-\u2212]\.?))$"
 )
 _AFTER = re.compile(rf"{_SEPARATOR}?\d|\.\d|{_EXPONENT}|[xX][0-9a-fA-F]|{_PREFIX}")
-# A plain space may stand between thousands, too, "12 345,6", or between two numbers: only the pattern can tell which.
+# A plain space may separate thousands, as in "12 345,6", or two numbers: only the
+# pattern can tell.
 _BEFORE_SPACE = re.compile(r"(?:^|[\s=:(\[])[1-9]\d{0,2} $")
 _AFTER_SPACE = re.compile(r" \d{3}(?!\d)")
-# "step 50 400 tok/s" has two numbers, since the first one counts something.
+# "step 50 400 tok/s" has two numbers, because the first one counts something.
 _COUNTER_BEFORE = re.compile(
     r"(?i)(?<![a-z])(?:step|it|iter|iteration|epoch|batch|update|rank)"
     r"[\s:=#(\[]{0,3}\d{1,3} $"
@@ -46,11 +50,17 @@ _GROUP = r"\(\?P<{}>(?:\[\^?\]?[^\]]*\]|\\.|[^()\\\[])*\)"
 
 
 class TooLarge(ValueError):
-    """A number that no float can hold."""
+    """A number that is too large for a float."""
 
 
-def compiled(pattern: str) -> re.Pattern[str]:
-    """A pattern in which TOKEN may stand; alone, without any named group, it is the rate."""
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Return the compiled pattern, in which TOKEN reads any number.
+
+    In a pattern without named groups, the first TOKEN is the group `rate`.
+
+    Raises:
+      re.error: If the pattern is not a regular expression.
+    """
     if "(?P<" not in pattern:
         pattern = pattern.replace(TOKEN, f"(?P<rate>{TOKEN})", 1)
     try:
@@ -59,11 +69,11 @@ def compiled(pattern: str) -> re.Pattern[str]:
         raise re.error(f"too deeply nested or too large ({type(e).__name__})") from None
 
 
-def read(text: str) -> Printed:
-    """Return a printed number and what its last digit counts.
+def parse_number(text: str) -> Printed:
+    """Return a printed number with the unit of its last digit.
 
     Raises:
-      TooLarge: If no float can hold the number.
+      TooLarge: If the number is too large for a float.
       ValueError: If the text is not a number.
     """
     match = _WHOLE.fullmatch(text.strip().rstrip(","))
@@ -81,32 +91,34 @@ def read(text: str) -> Printed:
     return Printed(-value if sign in ("-", "\u2212") else value, step, text)
 
 
-def whole_text(match: re.Match[str], name: str) -> str:
-    """Return the text of a group, with a K, M, G, T or B that the pattern has behind it.
+def number_text(match: re.Match[str], name: str) -> str:
+    """Return the text of a group, with the metric prefix that the pattern has behind it.
 
     The pattern "{number}K" reads "58.4K" as 58,400. In "{number} MB/s" and
     "{number} ktok/s" the letter belongs to the unit.
     """
-    prefix = _literal_prefix(match, name)
-    return match[name] if _is_of_unit(match, name) else match[name] + prefix
+    if _is_part_of_unit(match, name):
+        return match[name]
+    return match[name] + _literal_prefix(match, name)
 
 
-def unit_of_rate(match: re.Match[str]) -> str:
-    """Return what the group `rate` counts if that has a prefix, as "MB"; else ""."""
-    unit = printed_units.unit_of(match.string, *match.span("rate"))
+def rate_unit(match: re.Match[str]) -> str:
+    """Return the unit of the group `rate` if it has a prefix, such as "MB"; else ""."""
+    unit = printed_units.find_unit(match.string, *match.span("rate"))
     if unit is None or unit.kind is not Kind.RATE or not unit.prefix:
         return ""
-    if unit.is_behind and _literal_prefix(match, "rate"):
-        return unit.items if _is_of_unit(match, "rate") else ""
+    is_factor = unit.is_behind and _literal_prefix(match, "rate")
+    if is_factor and not _is_part_of_unit(match, "rate"):
+        return ""
     return unit.items
 
 
-def cut(match: re.Match[str], name: str, pattern: str, unit: str = "") -> str:
-    """Return what is wrong with a group of a match, or "" if it is right.
+def find_fault(match: re.Match[str], name: str, pattern: str, unit: str = "") -> str:
+    """Return why the group of a match is wrong, or "" if it is right.
 
-    It is wrong if the group has only a part of a number, or a number of another unit.
-    A separator that the pattern itself asks for, as the comma between the columns of a
-    CSV file, does not belong to a number.
+    A group is wrong if it has only a part of a number, or a number in another unit. A
+    separator that the pattern itself contains, such as the comma between the columns of
+    a CSV file, does not belong to a number.
 
     Args:
       match: A match of the pattern in a line.
@@ -114,42 +126,52 @@ def cut(match: re.Match[str], name: str, pattern: str, unit: str = "") -> str:
       pattern: The pattern as the user wrote it.
       unit: The value of --unit, or "" if it is not set.
     """
-    text = match.string
-    start, end = match.span(name)
     if not re.search(r"[\d.]$", match[name]):
         has_prefix = re.search(r"\d ?[kKMGTB]$", match[name])
-        return _wrong_unit(match, name, pattern, unit) if has_prefix else ""
-    before = _BEFORE.search(text, max(0, start - 4), start)
-    after = _AFTER.match(text, end)
-    if re.match(r"\d{3}(?!\d)", match[name]):
-        before = before or _thousands_before(text, start)
-    if re.fullmatch(r"[-+\u2212]?[1-9]\d{0,2}", match[name]):
-        after = after or _AFTER_SPACE.match(text, end)
-    if before and _asks_for(match, name, start - 1):
-        before = None
-    if after and (_asks_for(match, name, end) or _literal_prefix(match, name)):
-        after = None
-    if not before and not after:
-        return _wrong_unit(match, name, pattern, unit)
+        return _find_wrong_unit(match, name, pattern, unit) if has_prefix else ""
+    before = _find_digits_before(match, name)
+    after = _find_digits_after(match, name)
+    if before is None and after is None:
+        return _find_wrong_unit(match, name, pattern, unit)
+
     lost = after[0].strip() if after else ""
     without = f" without its {lost}" if re.fullmatch("[kKMGTB]", lost) else ""
-    thousands = before[0].strip("=:([ ") if before and before[0].endswith(" ") else ""
-    shown = f"{thousands} {_shown(match, name)}".strip()
+    text = _text_around(match, name)
+    if before and before[0].endswith(" "):
+        text = f"{before[0].strip('=:([ ')} {text}"
     return (
-        f"the group {name} reads only {match[name]!r} of {shown!r}"
-        f"{without}; {_remedy(match, name, pattern)}"
+        f"the group {name} reads only {match[name]!r} of {text.strip()!r}{without}; "
+        f"{_suggest_pattern(match, name, pattern)}"
     )
 
 
-def _thousands_before(text: str, start: int) -> re.Match[str] | None:
-    """Return the digits and the blank before a number that may be its thousands."""
-    if _COUNTER_BEFORE.search(text[max(0, start - 20) : start]):
+def _find_digits_before(match: re.Match[str], name: str) -> re.Match[str] | None:
+    """Return the part of the number that is before the group, or None."""
+    text = match.string
+    start = match.start(name)
+    before = _BEFORE.search(text, max(0, start - 4), start)
+    is_group_of_digits = re.match(r"\d{3}(?!\d)", match[name])
+    has_counter = _COUNTER_BEFORE.search(text[max(0, start - 20) : start])
+    if before is None and is_group_of_digits and not has_counter:
+        before = _BEFORE_SPACE.search(text[max(0, start - 5) : start])
+    if before and _is_separator(match, name, start - 1):
         return None
-    return _BEFORE_SPACE.search(text[max(0, start - 5) : start])
+    return before
 
 
-def _shown(match: re.Match[str], name: str) -> str:
-    """Return a group's text with the characters around it up to the next blanks."""
+def _find_digits_after(match: re.Match[str], name: str) -> re.Match[str] | None:
+    """Return the part of the number that is behind the group, or None."""
+    end = match.end(name)
+    after = _AFTER.match(match.string, end)
+    if after is None and re.fullmatch(r"[-+\u2212]?[1-9]\d{0,2}", match[name]):
+        after = _AFTER_SPACE.match(match.string, end)
+    if after and (_is_separator(match, name, end) or _literal_prefix(match, name)):
+        return None
+    return after
+
+
+def _text_around(match: re.Match[str], name: str) -> str:
+    """Return the text of a group with the characters around it up to the next blanks."""
     start, end = match.span(name)
     left = re.search(r"\S*$", match.string[:start])
     right = re.match(r" ?\S*", match.string[end:])
@@ -158,16 +180,16 @@ def _shown(match: re.Match[str], name: str) -> str:
     return f"{left[0]}{match[name]}{right[0]}"[:60]
 
 
-def _wrong_unit(match: re.Match[str], name: str, pattern: str, unit: str) -> str:
-    """Return why a group cannot hold a number of the printed unit, or ""."""
+def _find_wrong_unit(match: re.Match[str], name: str, pattern: str, unit: str) -> str:
+    """Return why a group cannot hold a number in the printed unit, or ""."""
     if name != "rate" and name not in _TIME_GROUPS:
         return ""
-    printed = printed_units.unit_of(match.string, *match.span(name))
+    printed = printed_units.find_unit(match.string, *match.span(name))
     if printed is None:
         return ""
-    found = f"the group {name} reads {match[name]!r} in {_shown(match, name)!r}"
+    found = f"the group {name} reads {match[name]!r} in {_text_around(match, name)!r}"
     if name in _TIME_GROUPS:
-        return _wrong_time(printed, name, pattern, found)
+        return _find_wrong_time(printed, name, pattern, found)
     if printed.kind is Kind.TIME:
         remedy = _time_remedy(printed, name, pattern)
         return f"{found}, which is a time ({printed.text}); {remedy}"
@@ -177,7 +199,7 @@ def _wrong_unit(match: re.Match[str], name: str, pattern: str, unit: str) -> str
             "print a rate per second, or the seconds of a step, to read with "
             "(?P<seconds>...) and --items_per_step=PRODUCT"
         )
-    items = unit_of_rate(match)
+    items = rate_unit(match)
     if items and unit and not printed_units.carries_prefix(unit, printed.prefix):
         return (
             f"{found}, whose unit is {items}, but --unit={unit} lacks the prefix "
@@ -186,12 +208,12 @@ def _wrong_unit(match: re.Match[str], name: str, pattern: str, unit: str) -> str
     return ""
 
 
-def _wrong_time(printed: PrintedUnit, name: str, pattern: str, found: str) -> str:
+def _find_wrong_time(printed: PrintedUnit, name: str, pattern: str, found: str) -> str:
     """Return why a group of seconds or milliseconds cannot hold a number, or ""."""
     if printed.kind is Kind.RATE:
         if not printed.is_behind:
             return ""
-        rate = _renamed(pattern, name, "rate")
+        rate = _rename_group(pattern, name, "rate")
         return f"{found}, which is a rate; use --log_format='regex:{rate}'"
     if printed.time_unit in ("", _TIME_GROUPS[name]):
         return ""
@@ -200,64 +222,64 @@ def _wrong_time(printed: PrintedUnit, name: str, pattern: str, found: str) -> st
 
 
 def _time_remedy(printed: PrintedUnit, name: str, pattern: str) -> str:
-    """Return the patterns that read a time of this unit, in words."""
-    groups = [
-        group for group, unit in _TIME_GROUPS.items() if printed.time_unit in ("", unit)
-    ]
-    if not groups:
+    """Return a sentence with the patterns that read a time in this unit."""
+    patterns = []
+    units = []
+    for group, unit in _TIME_GROUPS.items():
+        if printed.time_unit in ("", unit):
+            patterns.append(f"'regex:{_rename_group(pattern, name, group)}'")
+            units.append(unit)
+    if not units:
         return "no group reads this unit; print seconds or milliseconds"
-    patterns = [f"'regex:{_renamed(pattern, name, group)}'" for group in groups]
-    units = " or ".join(_TIME_GROUPS[group] for group in groups)
     items = " with --items_per_step=PRODUCT" if name == "rate" else ""
-    return f"to read {units}, use --log_format={' or '.join(patterns)}{items}"
+    choices = " or ".join(patterns)
+    return f"to read {' or '.join(units)}, use --log_format={choices}{items}"
 
 
-def _renamed(pattern: str, name: str, new_name: str) -> str:
-    """Return the pattern with another name of one of its groups."""
+def _rename_group(pattern: str, name: str, new_name: str) -> str:
     if f"(?P<{name}>" in pattern:
         return pattern.replace(f"(?P<{name}>", f"(?P<{new_name}>", 1)
     return pattern.replace(TOKEN, f"(?P<{new_name}>{TOKEN})", 1)
 
 
 def _literal_prefix(match: re.Match[str], name: str) -> str:
-    """Return the prefix behind a group if the pattern asks for it, else "".
+    """Return the metric prefix behind a group if the pattern contains it, else "".
 
-    It is a letter of its own ("58.4 K") or the first one of a unit ("58.4 ktok/s").
+    It is a separate letter ("58.4 K") or the first letter of a unit ("58.4 ktok/s").
     """
     found = _PREFIX_BEHIND.match(match.string, match.end(name))
     if found is None or not re.search(r"[\d.]$", match[name]):
         return ""
-    if not _is_literal(match, name, found.end() - 1):
-        return ""
-    return found[0].strip()
+    return found[0].strip() if _is_literal(match, name, found.end() - 1) else ""
 
 
-def _is_of_unit(match: re.Match[str], name: str) -> bool:
-    """Return whether a pattern asks for the letter behind a prefix, as "o" in "kto"."""
+def _is_part_of_unit(match: re.Match[str], name: str) -> bool:
+    """Return whether a pattern contains the letter behind a prefix, as "t" in "ktok"."""
     found = _UNIT_BEHIND.match(match.string, match.end(name))
     return found is not None and _is_literal(match, name, found.end() - 1)
 
 
-def _asks_for(match: re.Match[str], name: str, at: int) -> bool:
-    """Return whether the pattern asks for the separator at a place of the line."""
-    if not re.match(rf"{_SEPARATOR}|\.| \d", match.string[at : at + 2]):
+def _is_separator(match: re.Match[str], name: str, position: int) -> bool:
+    """Return whether the pattern contains the separator at a position of the line."""
+    if not re.match(rf"{_SEPARATOR}|\.| \d", match.string[position : position + 2]):
         return False
-    return _is_literal(match, name, at)
+    return _is_literal(match, name, position)
 
 
-def _is_literal(match: re.Match[str], name: str, at: int) -> bool:
-    """Return whether a pattern matches elsewhere, or not at all, without a character."""
-    changed = match.re.search(f"{match.string[:at]}\0{match.string[at + 1 :]}")
+def _is_literal(match: re.Match[str], name: str, position: int) -> bool:
+    """Return whether the match needs the character at a position of the line."""
+    text = match.string
+    changed = match.re.search(f"{text[:position]}\0{text[position + 1 :]}")
     return changed is None or changed.span(name) != match.span(name)
 
 
-def _remedy(match: re.Match[str], name: str, pattern: str) -> str:
-    """Return a pattern that reads the number of this line, in words."""
+def _suggest_pattern(match: re.Match[str], name: str, pattern: str) -> str:
+    """Return a sentence with a pattern that reads the number of this line."""
     group = f"(?P<{name}>{TOKEN})"
     better = re.sub(_GROUP.format(name), lambda found: group, pattern, count=1)
     if better != pattern:
-        found = compiled(better).search(match.string)
-        if found is not None and found[name] and not cut(found, name, better):
+        found = compile_pattern(better).search(match.string)
+        if found is not None and found[name] and not find_fault(found, name, better):
             return f"--log_format='regex:{better}' reads it"
     ending = "the pattern must contain the character that ends it"
     if TOKEN in pattern:

@@ -1,7 +1,7 @@
 """Find the unit of a printed number in the text directly before and behind it.
 
-A number may be a time ("893.76ms", "elapsed (ms): 75254", "1.25s/it", "took 3.5"), or
-a rate ("512 tokens/s", "wps 512", "19.0 MB/s"). Often nothing names its unit.
+A number may be a time ("893.76ms", "elapsed (ms): 75254", "1.25s/it", "took 3.5") or a
+rate ("512 tokens/s", "wps 512", "19.0 MB/s"). Often its unit is not printed.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ import re
 
 _CONTEXT = 80  # characters before and behind a number that are searched
 _SAME_DIGITS = str.maketrans("123456789", "0" * 9)
-_LABEL_WORDS = 5  # last words of a label that can say what its number is
+_LABEL_WORDS = 5  # last words of a label that can name the quantity
 _SPELLINGS = {
     "nanoseconds": r"ns|(?i:nsecs?|nanosec(?:ond)?s?)",
     "microseconds": r"[uµμ]s|(?i:[uµμ]secs?|microsec(?:ond)?s?)",
@@ -62,11 +62,11 @@ _COUNTED_AT_END = re.compile(
     r"sentences?|items?|frames?|its|iters|iterations|steps|batches|updates)$"
 )
 _LABEL_END = re.compile(r"[\s:=\"'`~<>\u2248({\[+-]*$")
-# Also a number with its unit, as 1.5s.
+# A separator of labels may be a number with its unit, such as 1.5s.
 _SEPARATOR = re.compile(r"[,;|\t}]|(?<![A-Za-z_])\d[\d.,:/%]*(?:[A-Za-z]+(?![/\w]))?")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _RATE_WORDS = frozenset(
-    (
+    [
         "throughput",
         "speed",
         "rate",
@@ -77,7 +77,7 @@ _RATE_WORDS = frozenset(
         "busbw",
         "algbw",
         "bw",
-    )  # fmt: skip
+    ]
 )
 _TIME_WORDS = frozenset(
     ("time", "elapsed", "duration", "latency", "eta", "took", "wall", "timing")
@@ -97,26 +97,38 @@ class PrintedUnit:
     """The unit of a number according to the text next to it."""
 
     kind: Kind
-    text: str  # the words that name the unit, as printed
-    # The unit of a time, a key of _SPELLINGS, or "" if only a word like "elapsed"
-    # names it. For a rate, the unit of time that it is per, or "" if not named.
+    text: str  # the printed words
+    # A key of _SPELLINGS: the unit of a time, or the unit of time of a rate; "" if only
+    # a word like "elapsed" or "throughput" is printed.
     time_unit: str
-    items: str = ""  # what a rate counts, as printed; "" if not named
-    is_behind: bool = False  # the text is behind the number
+    items: str = ""  # the items of a rate, as printed; "" if not named
+    is_behind: bool = False  # whether the text is behind the number
 
     @property
     def prefix(self) -> str:
         """The metric prefix of the items of a rate, such as M in MB; "" without one."""
-        for regex in (_PREFIXED_MEASURE, _PREFIXED_COUNT):
-            if match := regex.fullmatch(self.items):
-                return match["prefix"]
-        return ""
+        match = _match_prefix(self.items)
+        return match["prefix"] if match else ""
 
 
-def unit_of(line: str, start: int, end: int) -> PrintedUnit | None:
-    """Return the unit of the number at line[start:end], or None if nothing names it."""
-    # Most lines of a log differ only in their digits: equal texts are cached.
-    return _unit_between(
+def _match_prefix(items: str) -> re.Match[str] | None:
+    return _PREFIXED_MEASURE.fullmatch(items) or _PREFIXED_COUNT.fullmatch(items)
+
+
+def carries_prefix(unit: str, prefix: str) -> bool:
+    """Return whether the name of a unit has a metric prefix, as "megabytes" has M."""
+    short, *words = _PREFIX_WORDS[prefix[0].lower()]
+    name = unit.strip()
+    if name.lower().startswith(tuple(words)):
+        return True
+    match = _match_prefix(name.partition("/")[0])
+    return match is not None and match["prefix"][0].lower() == short
+
+
+def find_unit(line: str, start: int, end: int) -> PrintedUnit | None:
+    """Return the unit of the number at line[start:end], or None if it is not printed."""
+    # Most lines of a log differ only in their digits, so that equal texts are cached.
+    return _find_between(
         line[max(0, start - _CONTEXT) : start].translate(_SAME_DIGITS),
         line[start:end].translate(_SAME_DIGITS),
         line[end : end + _CONTEXT].translate(_SAME_DIGITS),
@@ -124,32 +136,18 @@ def unit_of(line: str, start: int, end: int) -> PrintedUnit | None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _unit_between(before: str, number: str, behind: str) -> PrintedUnit | None:
+def _find_between(before: str, number: str, behind: str) -> PrintedUnit | None:
     """Return the unit of a number between two texts."""
-    label, previous_number = _label(before)
-    label_unit = _label_unit(label, previous_number)
+    label, previous_number = _split_label(before)
+    label_unit = _find_in_label(label, previous_number)
     return (
-        _rate_behind(behind, label)
-        or _time_behind(number, behind, label_unit)
+        _find_rate_behind(behind, label)
+        or _find_time_behind(number, behind, label_unit)
         or label_unit
     )
 
 
-def carries_prefix(unit: str, prefix: str) -> bool:
-    """Return whether the name of a unit has a metric prefix, as "megabytes" has M."""
-    words = _PREFIX_WORDS[prefix[0].lower()]
-    short, *long = words
-    name = unit.strip()
-    if any(name.lower().startswith(word) for word in long):
-        return True
-    for regex in (_PREFIXED_MEASURE, _PREFIXED_COUNT):
-        match = regex.fullmatch(name.partition("/")[0])
-        if match and match["prefix"][0].lower() == short:
-            return True
-    return False
-
-
-def _rate_behind(behind: str, label: str) -> PrintedUnit | None:
+def _find_rate_behind(behind: str, label: str) -> PrintedUnit | None:
     """Return the rate that the text behind a number names.
 
     In "wps 512 it/s 3.5" the text belongs to the next number.
@@ -167,46 +165,54 @@ def _rate_behind(behind: str, label: str) -> PrintedUnit | None:
     return PrintedUnit(Kind.RATE, text, time_unit, items, is_behind=True)
 
 
-def _time_behind(
+def _find_time_behind(
     number: str, behind: str, label_unit: PrintedUnit | None
 ) -> PrintedUnit | None:
-    """Return the time that the text behind a number names.
-
-    In "wps 512 ms 12" and "2.1 min 1.9 max" the text belongs to the next number.
-    """
+    """Return the time that the text behind a number names."""
     if number.isdecimal() and len(number) < 4 and _CLOCK_BEHIND.match(behind):
         return PrintedUnit(Kind.TIME, "minutes:seconds", "minutes", is_behind=True)
     is_rate = label_unit is not None and label_unit.kind is Kind.RATE
     if not is_rate and _MINUTES_BEHIND.match(behind):
         return PrintedUnit(Kind.TIME, "m", "minutes", is_behind=True)
+
     match = _TIME_BEHIND.match(behind)
     if match is None:
         return None
     rest = behind[match.end() :]
-    time_unit = _time_unit(match["time"])
     if match["open"] and rest[:1] not in (")", "]", "/"):
         return None
     per = re.match(rf"{_PER}\w+", rest)
-    text = match["time"] + (per[0] if per else "")
-    if match["gap"] and not match["open"]:
-        is_word = time_unit in ("minutes", "hours")  # "min" may be the minimum
-        is_label_time = label_unit is not None and label_unit.kind is Kind.TIME
-        if is_word and label_unit is not None and label_unit.time_unit:
-            return None
-        is_followed = _NEXT_NUMBER.match(behind[match.start("time") + len(text) :])
-        if is_followed and label_unit is not None and not is_label_time:
-            return None
-        if is_followed and (is_word or match["time"] == "s"):
-            return None
-        if rest.lstrip()[:1] in (":", "="):
-            return None
-    return PrintedUnit(Kind.TIME, text, time_unit, is_behind=True)
+    per_text = per[0] if per else ""
+    is_separate = match["gap"] and not match["open"]
+    if is_separate and _belongs_to_next(match, per_text, label_unit):
+        return None
+    time_unit = _time_unit(match["time"])
+    return PrintedUnit(Kind.TIME, match["time"] + per_text, time_unit, is_behind=True)
 
 
-def _label(before: str) -> tuple[str, str]:
+def _belongs_to_next(
+    match: re.Match[str], per_text: str, label_unit: PrintedUnit | None
+) -> bool:
+    """Return whether a unit of time after a blank is that of the next number.
+
+    Examples are "wps 512 ms 12" and "2.1 min 1.9 max".
+    """
+    rest = match.string[match.start("time") + len(match["time"] + per_text) :]
+    is_followed = bool(_NEXT_NUMBER.match(rest))
+    is_word = _time_unit(match["time"]) in ("minutes", "hours")  # or the minimum
+    if label_unit is not None:
+        if is_word and label_unit.time_unit:
+            return True
+        if is_followed and label_unit.kind is not Kind.TIME:
+            return True
+    is_label = not per_text and rest.lstrip()[:1] in (":", "=")
+    return is_followed and (is_word or match["time"] == "s" or is_label)
+
+
+def _split_label(before: str) -> tuple[str, str]:
     """Return the words directly before a number, and the text before these words.
 
-    The second text ends with a number if only blanks are between it and the words.
+    The second text is empty unless it ends with a number.
     """
     text = before[: _LABEL_END.search(before).start()]  # type: ignore[union-attr]
     start = 0
@@ -218,7 +224,7 @@ def _label(before: str) -> tuple[str, str]:
     return text[start:].strip(), earlier
 
 
-def _label_unit(label: str, previous_number: str) -> PrintedUnit | None:
+def _find_in_label(label: str, previous_number: str) -> PrintedUnit | None:
     """Return the unit that the words before a number name."""
     rate = _RATE_BEFORE.search(label)
     time = _TIME_AT_END.search(label)
@@ -228,13 +234,13 @@ def _label_unit(label: str, previous_number: str) -> PrintedUnit | None:
         return None
     if time:
         time_unit = _time_unit(time["time"])
-        text = time[0].strip(" _()[]-/")
         if time_unit == "seconds" and _COUNTED_AT_END.search(label[: time.start()]):
             return PrintedUnit(Kind.RATE, label, time_unit)
-        return PrintedUnit(Kind.TIME, text, time_unit)
+        return PrintedUnit(Kind.TIME, time[0].strip(" _()[]-/"), time_unit)
     if rate:
         items = rate["items"].split()[-1]
         return PrintedUnit(Kind.RATE, rate[0], _time_unit(rate["time"]), items)
+
     words = [word.lower() for word in _WORD.findall(label)][-_LABEL_WORDS:]
     for word in words:
         if word in _RATE_WORDS or word in _SHORT_RATES:
@@ -242,34 +248,26 @@ def _label_unit(label: str, previous_number: str) -> PrintedUnit | None:
     if words[-2:] in (["time", "step"], ["time", "steps"]):
         return None
     for word in words:
-        if _is_time_word(word):
+        if word in _TIME_WORDS or (word.endswith("time") and word not in _NOT_TIMES):
             return PrintedUnit(Kind.TIME, word, "")
     return None
 
 
 def _ends_a_time(text: str) -> bool:
-    """Return whether a text ends with a number that its label calls a time.
+    """Return whether a text ends with a number whose label names a time.
 
     In "time 10 ms 512" the unit belongs to the 10, in "step 10 ms 512" to the 512.
     """
-    if not text:
-        return False
     number = re.search(r"\d[\d.,:/%]*$", text)
     if number is None:
         return False
-    label, _ = _label(text[: number.start()])
-    unit = _label_unit(label, "")
+    label, _ = _split_label(text[: number.start()])
+    unit = _find_in_label(label, "")
     return unit is not None and unit.kind is Kind.TIME
 
 
-def _is_time_word(word: str) -> bool:
-    if word in _TIME_WORDS:
-        return True
-    return word.endswith("time") and word not in _NOT_TIMES
-
-
 def _time_unit(text: str) -> str:
-    """Return the key of _SPELLINGS of a spelled unit."""
+    """Return the key of _SPELLINGS for a printed unit of time."""
     for name, spelling in _SPELLINGS.items():
         if re.fullmatch(spelling, text):
             return name

@@ -1,29 +1,29 @@
-"""The lines in which a user's program warns of something."""
+"""The lines in which another program prints warnings."""
 
 import re
 
 from rnn_scaling.system import entry
 
 MOST_LINES = 5  # different lines of a run that are kept
-MOST_LETTERS = 200  # of such a line
-# "WARNING: ...", "[WARN] ...", "UserWarning: ...", "warning: ...", at a line's start.
+MOST_LETTERS = 200  # letters of each line that are kept
+# "WARNING: ...", "[WARN] ...", "UserWarning: ...", "warning: ..." near a line's start.
 _WARNING = re.compile(
     r".{0,120}?(?:\bWARN(?:ING)?\b|\b[A-Za-z]*Warning:|^warning:|[\s:\]]warning:)"
 )
 
 
 class WarningLines:
-    """Collects the warnings of a run, each once, regardless of its numbers."""
+    """Collects the warnings of a run; lines that differ only in numbers are one."""
 
     def __init__(self) -> None:
         self._by_text: dict[str, str] = {}
 
     def see(self, line: str) -> None:
-        """Keep a line if it is a warning that has not been seen yet."""
+        """Keep a line if it is a new warning."""
         if len(self._by_text) >= MOST_LINES or not _WARNING.match(line):
             return
-        shown = entry.printable(line.strip())[:MOST_LETTERS]
-        self._by_text.setdefault(mask_numbers(shown), shown)
+        text = entry.printable(line.strip())[:MOST_LETTERS]
+        self._by_text.setdefault(mask_numbers(text), text)
 
     def lines(self) -> tuple[str, ...]:
         """Return the first line of each warning."""
@@ -31,5 +31,5 @@ class WarningLines:
 
 
 def mask_numbers(line: str) -> str:
-    """Return the line with its numbers masked, so that similar lines are equal."""
+    """Return the line with "#" for each number, so that similar lines are equal."""
     return re.sub(r"\d+", "#", line)

@@ -1,4 +1,4 @@
-"""The tags of ranks that launchers and programs put in front of a line."""
+"""The tags of ranks that launchers and programs print before a line."""
 
 import enum
 import re
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 
 class Ranks(str, enum.Enum):
-    """The rate of a run if several ranks print one."""
+    """The ranks whose rates count if several ranks print one."""
 
-    FIRST = "first"  # the lowest rank's rate: each rank prints the total
-    SUM = "sum"  # the sum of all: each rank prints only its own part
+    FIRST = "first"  # only the lowest rank: each rank prints the total
+    SUM = "sum"  # the sum of all ranks: each rank prints its part
 
 
 # Kubeflow's launcher.py.
@@ -21,8 +21,8 @@ _STREAM = (
     r"[^\[\]|]{0,40}?\[(?:[^\[\]]{0,60},)?(?P<stream>\d{1,7})\]"
     r"<std(?:out|err|diag)>:? ?"
 )
-# PyTorch "[rank0]:", torchrun --tee "[default0]:", and "[GPU 3] ", "Rank 3: " or
-# "rank=3 step=9" of a program's own.
+# PyTorch "[rank0]:" and torchrun --tee "[default0]:"; programs print "[GPU 3] ",
+# "Rank 3: " or "rank=3 step=9".
 _WORD = (
     r"\s{0,6}(?i:\[(?:local[_ ]?)?(?:rank|default|trainer|worker|gpu)[ _:=-]?"
     r"(?P<word>\d{1,7})\]:? ?|rank[ _=]?(?P<bare>\d{1,7})(?:[:|,] ?| (?=[a-z\[])))"
@@ -32,43 +32,42 @@ _NUMBER = r"\[(?P<bracket>\d{1,7})\] |\s{0,6}(?P<label>\d{1,6}): "
 _TAG = re.compile(f"{_STREAM}|{_WORD}|{_NUMBER}")
 _CERTAIN = ("stream", "word", "bare")
 
-# The rank that prints least has at least this share of the lines of the one that
-# prints most; the rest may be missing at the end of a log.
+# Least ratio of the lines of two ranks; the last lines of a rank may be missing.
 _LEAST_SHARE = 0.5
 
 
 def untag(text: str) -> tuple[int | None, str]:
-    """Return a line's rank and the line without the tag in front of it.
+    """Return the rank of a line and the line without its tag.
 
-    The rank is None without a tag or number.
+    The rank is None if the line has no tag.
 
     >>> untag("[1,3]<stdout>:total images/sec: 9.5")
     (3, 'total images/sec: 9.5')
     >>> untag("[rank1]: step 4")
     (1, 'step 4')
     """
-    text = _without_log_prefix(text)
-    match = _tag(text)
+    text = _strip_log_prefix(text)
+    match = _match_tag(text)
     if match is None:
         return None, text
     return int(match[match.lastgroup or 0]), text[match.end() :]
 
 
 def is_certain(text: str) -> bool:
-    """Return whether a line has a tag that can only be a rank's.
+    """Return whether the tag of a line can only be that of a rank.
 
-    The numbers of "0: " and "[0] " may also be those of steps.
+    The numbers of "0: " and "[0] " may also be steps.
     """
-    match = _tag(_without_log_prefix(text))
+    match = _match_tag(_strip_log_prefix(text))
     return match is not None and match.lastgroup in _CERTAIN
 
 
 def are_ranks(numbers: Sequence[int | None], num_devices: int) -> bool:
-    """Return whether numbers in front of lines can be ranks, rather than steps.
+    """Return whether the numbers before lines can be ranks instead of steps.
 
     Args:
-      numbers: The number in front of each line; None for a line without one.
-      num_devices: Devices of the run; lower numbers than this may be ranks.
+      numbers: The number before each line; None for a line without one.
+      num_devices: Devices of the run; numbers below it may be ranks.
     """
     counts = Counter(numbers)
     if None in counts or max(counts.values(), default=0) < 2:
@@ -80,12 +79,13 @@ def are_ranks(numbers: Sequence[int | None], num_devices: int) -> bool:
     return is_contiguous and is_even
 
 
-def _without_log_prefix(text: str) -> str:
+def _strip_log_prefix(text: str) -> str:
     match = _LOGGED.match(text) if "|" in text[:120] else None
     return text[match.end() :] if match else text
 
 
-def _tag(text: str) -> re.Match[str] | None:
+def _match_tag(text: str) -> re.Match[str] | None:
+    # Most lines have no tag, and the pattern is slow.
     start = text[:120]
     may_have_one = "[" in start or ": " in start or "ank" in start
     return _TAG.match(text) if may_have_one else None

@@ -179,9 +179,9 @@ def _rate_of_rates(
     mean = "the last printed rate"
     if len(counted) > 1:
         mean = f"the mean of {len(counted)} printed rates"
-    notes = (f"{mean}, {start + num_unusable} left out",)
-    if len(stretches) + num_unusable == 1:
-        notes = ()
+    notes: tuple[str, ...] = ()
+    if len(stretches) + num_unusable > 1:
+        notes = (f"{mean}, {start + num_unusable} left out",)
     rounding = half_s / (seconds + half_s)
     return RankRate(mean_rate(counted), rounding=rounding, notes=notes)
 

@@ -1,8 +1,9 @@
-"""A log that is read by a pattern: each match is a step, a stretch of steps, or all.
+"""A log that is read by a pattern: each match is a step, a stretch of steps, or a run.
 
 Groups: rate (items/s); items and seconds of a stretch; or seconds, or ms, of one step
-whose items the user names; step (the number of the last step of a stretch), total (of
-the steps), loss. Without rate, seconds and ms the arrival of the lines times the steps.
+whose items the user names; step (the number of the last step of a stretch), total (the
+number of all steps), loss. Without rate, seconds and ms, the arrival of the lines times
+the steps.
 """
 
 import contextlib
@@ -43,13 +44,18 @@ from rnn_scaling.records.parts import LogFindingKind, PrintedOutput
 from rnn_scaling.records.printed_number import Printed
 
 GROUPS = ("rate", "items", "seconds", "ms", "step", "total", "loss")
-_SPEEDS = frozenset(("rate", "seconds", "ms"))  # one is needed unless we time the lines
-_BESIDE = frozenset(("step", "total", "loss"))
-_ALLOWED = ({"rate"}, {"items", "seconds"}, {"seconds"}, {"items", "ms"}, {"ms"})
+_SPEEDS = frozenset(("rate", "seconds", "ms"))  # groups that time a step
+_OPTIONAL = frozenset(("step", "total", "loss"))
+_COMBINATIONS = frozenset(
+    map(
+        frozenset,
+        (["rate"], ["items", "seconds"], ["seconds"], ["items", "ms"], ["ms"]),
+    )
+)
 MOST_MATCHES = 100_000
-SHOWN = 400  # characters of a line in which another rate is looked for
 MOST_UNUSABLE = 50  # matches at the start that --log_warmup may be advised for
-LIMIT_S = 60.0  # for all searches of a pattern: some take years for one line
+LIMIT_S = 60.0  # for all searches of a pattern; some patterns take years for one line
+SHOWN = 400  # characters of a line in which another rate is looked for
 MOST_COMPARED = 500  # lines, evenly chosen, in which other rates are looked for
 
 _EVALUATION = re.compile(
@@ -64,14 +70,15 @@ _TRAINING = re.compile(r"(?<![A-Za-z])(?i:train(?:ing)?)(?![A-Za-z_.])")
 _NUMBER = re.compile(
     r"(?<![\w.])\d[\d,]{0,15}(?:\.\d{1,15})?(?:[eE][-+]?\d\d?)?(?![\d.])"
 )
-# Without a decimal point it may be a number of devices.
+# The average in parentheses behind a number. Without a decimal point it may be a number
+# of devices.
 _AVERAGE_BEHIND = re.compile(
     r"\s?(?:[\w/]{1,20}\s?)?\(\s*(\d{1,15}\.\d{1,15})\s?(?:\w{0,20}/s(?:ec)?)?\s*\)"
 )
-# A standard deviation may be in parentheses as well, but is seldom that large.
-_LEAST_OF_AVERAGE = 0.1
+# A standard deviation may be in parentheses as well, but it is seldom that large.
+_LEAST_AVERAGE = 0.1
 _ITEM_LETTERS = 3  # letters that distinguish "tokens" and "tok" from "words"
-_WORDS_OF_RATES = {
+_ITEMS_OF_RATES = {
     "wps": "wor", "tps": "tok", "fps": "fra", "ips": "img", "sps": "sam", "ups": "upd",
     "qps": "que",
 }  # fmt: skip
@@ -79,18 +86,21 @@ _WORDS_OF_RATES = {
 _RATES_BY_NAME = ("throughput", "bandwidth", "busbw", "algbw", "speed")
 
 
-def checked(pattern: str) -> str:
-    """Return the pattern; raises ValueError, saying what it must be, for a wrong one."""
+def check_pattern(pattern: str) -> str:
+    """Return the pattern.
+
+    Raises:
+      ValueError: If the pattern cannot be used; the text completes "must be".
+    """
     try:
-        groups = printed_numbers.compiled(pattern).groupindex.keys()
+        groups = _group_names(pattern)
     except re.error as e:
         raise ValueError(
             f"a regular expression behind {REGEX}, and it is not: {e}"
         ) from None
     if unknown := groups - set(GROUPS):
-        raise ValueError(
-            f"of the groups {', '.join(GROUPS)}, and has {', '.join(sorted(unknown))}"
-        )
+        names = ", ".join(sorted(unknown))
+        raise ValueError(f"of the groups {', '.join(GROUPS)}, and has {names}")
     if "items" in groups and not groups & {"seconds", "ms"}:
         raise ValueError(
             "a pattern with (?P<seconds>...) or (?P<ms>...) next to (?P<items>...)"
@@ -100,104 +110,111 @@ def checked(pattern: str) -> str:
 
 def lacks_items(pattern: str) -> bool:
     """Return whether a pattern reads only steps or seconds."""
-    groups = printed_numbers.compiled(pattern).groupindex.keys()
-    return not groups & {"rate", "items"}
+    return not _group_names(pattern) & {"rate", "items"}
+
+
+def _group_names(pattern: str) -> set[str]:
+    return set(printed_numbers.compile_pattern(pattern).groupindex)
 
 
 def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
-    """Return the rate that the matches of a pattern give.
+    """Return the rate of the matches of a pattern, without those of evaluations.
 
-    Lines that evaluate are left out, and launchers' tags of ranks are taken off. What
-    looks like a tag may also be the number of a step, as in "200: loss 2".
+    The tags of launchers are removed from the lines, unless the pattern reads them: in
+    "200: loss 2" the number may be that of a step.
 
     Raises:
       NoMatch: If nothing matches.
       ValueError: If the matches are not numbers of a run.
     """
-    with limited(LIMIT_S):
-        matches = _matches(lines, pattern, terms)
+    with time_limit(LIMIT_S):
+        matches = _find_matches(lines, pattern, terms)
     if not matches:
         raise NoMatch("its output has no line that the pattern of --log_format matches")
-    evaluating = set(_evaluations([each.text_before for each in matches]))
+
+    evaluating = _find_evaluations([each.text_before for each in matches])
     training = [each for k, each in enumerate(matches) if k not in evaluating]
-    others = [each for k, each in enumerate(matches) if k in evaluating]
+    evaluations = [each for k, each in enumerate(matches) if k in evaluating]
     ranks = _by_rank(training, terms.num_devices)
-    groups = printed_numbers.compiled(pattern).groupindex.keys()
-    if groups & _SPEEDS:
-        usable, reading = _of_speeds(ranks, terms)
-        other_rate = _rate_of_evaluation(others, terms)
-    else:
-        usable = [_with_steps(each) for each in ranks]
-        reading = rates.measure_arrivals(usable[0], terms)
-        reading = rates.combine_ranks([reading] * len(ranks), terms, counts_items=False)
-        other_rate = None
-    output = _output(usable[0], terms)
-    if groups & _SPEEDS:
-        # Of all steps that the lines stand for, as in the batches of the record.
-        printed_s = math.fsum(reading.batches.seconds) or None
+    evaluation_rate = None
+    if _group_names(pattern) & _SPEEDS:
+        usable, found = _measure_speeds(ranks, terms)
+        output = _describe_output(usable, terms)
+        # The seconds of all steps that the lines cover, as in the batches.
+        printed_s = math.fsum(found.batches.seconds) or None
         output = dataclasses.replace(output, printed_s=printed_s)
-    findings = list(reading.findings)
-    if others:
-        count = len(matches)
-        found = LogFindingKind.EVALUATION
-        findings.insert(
-            0, rates.make_finding(found, len(others), count, reading.rate, other_rate)
+        evaluation_rate = _measure_evaluations(evaluations, terms)
+    else:
+        usable = _number_steps(ranks[0])
+        found = rates.measure_arrivals(usable, terms)
+        found = rates.combine_ranks([found] * len(ranks), terms, counts_items=False)
+        output = _describe_output(usable, terms)
+
+    findings = list(found.findings)
+    if evaluations:
+        finding = rates.make_finding(
+            LogFindingKind.EVALUATION,
+            len(evaluations),
+            len(matches),
+            found.rate,
+            evaluation_rate,
         )
+        findings.insert(0, finding)
     record = run_record(
         REGEX + pattern,
         {},
-        terms.unit or _unit(training),
-        reading.rate,
-        batches=reading.batches,
-        rounding=reading.rounding,
-        clock=reading.clock,
+        terms.unit or _common_unit(training),
+        found.rate,
+        batches=found.batches,
+        rounding=found.rounding,
+        clock=found.clock,
         findings=findings,
         output=output,
     )
-    run = ImportedRun(usable[0][0].line.number, record)
-    return make_reading(
-        REGEX + pattern, Problems(), "", runs=[run], notes=reading.notes
-    )
+    run = ImportedRun(usable[0].line.number, record)
+    return make_reading(REGEX + pattern, Problems(), "", runs=[run], notes=found.notes)
 
 
-def _of_speeds(
+def _measure_speeds(
     ranks: Sequence[Sequence[Measurement]], terms: Terms
-) -> tuple[list[list[Measurement]], RankRate]:
-    """Return the usable lines of each rank, and one rate of all."""
-    left_out = [_unusable_at_start(lines, terms.warmup) for lines in ranks]
-    usable = [
-        _with_stretches([_checked(each) for each in lines[count:]])
-        for lines, count in zip(ranks, left_out)
-    ]
-    counts_items = bool({"rate", "items"} & usable[0][0].numbers.keys())
+) -> tuple[list[Measurement], RankRate]:
+    """Return the usable lines of the first rank, and one rate of all ranks."""
+    usable = []
+    counts = []
+    for lines in ranks:
+        count = _count_unusable(lines, terms.warmup)
+        counts.append(count)
+        usable.append(_with_stretches([_checked(each) for each in lines[count:]]))
+    counts_items = not {"rate", "items"}.isdisjoint(usable[0][0].numbers)
     if not counts_items and terms.items_per_step is None:
         raise ValueError(
             "the pattern reads only seconds; add the group items, or "
             "--items_per_step=PRODUCT"
         )
-    readings = [
-        rates.measure_rank(lines, terms, count)
-        for lines, count in zip(usable, left_out)
-    ]
-    return usable, rates.combine_ranks(readings, terms, counts_items=counts_items)
+    found = []
+    for lines, count in zip(usable, counts):
+        found.append(rates.measure_rank(lines, terms, count))
+    return usable[0], rates.combine_ranks(found, terms, counts_items=counts_items)
 
 
-def _matches(lines: Iterable[str], pattern: str, terms: Terms) -> list[Measurement]:
-    regex = printed_numbers.compiled(pattern)
+def _find_matches(
+    lines: Iterable[str], pattern: str, terms: Terms
+) -> list[Measurement]:
+    regex = printed_numbers.compile_pattern(pattern)
     groups = regex.groupindex.keys()
     is_timed = bool(_SPEEDS & groups) or "step" not in groups
     matches: list[Measurement] = []
     for line in log_lines(lines, terms.arrivals):
         match = regex.search(line.text)
         if match is None and line.rank is not None:
-            # The pattern may read what looks like a tag.
+            # The pattern may read the number that looks like a tag.
             line = dataclasses.replace(line, rank=None, text=line.tagged)
             match = regex.search(line.text)
         if match is None:
             continue
-        measurement = _measurement(line, match, pattern, terms)
+        measurement = _read_match(line, match, pattern, terms)
         if groups and not measurement.numbers:
-            continue  # an alternative without any group, as in "| loss {number}"
+            continue  # An alternative without any group matched.
         matches.append(measurement)
         if len(matches) > MOST_MATCHES * terms.num_devices:
             if is_timed:
@@ -205,14 +222,14 @@ def _matches(lines: Iterable[str], pattern: str, terms: Terms) -> list[Measureme
                     f"its output matches the pattern more than {MOST_MATCHES:,} times; "
                     "print fewer lines"
                 )
-            del matches[1::2]  # the arrival of every other step is enough
+            del matches[1::2]  # The arrival of every other step is enough.
     return matches
 
 
-def _measurement(
+def _read_match(
     line: LogLine, match: re.Match[str], pattern: str, terms: Terms
 ) -> Measurement:
-    """Return what a match prints; numbers that cannot be are judged later."""
+    """Return the numbers of a match; impossible numbers are refused later."""
     numbers = {}
     starts = []
     span = (0, 0)
@@ -220,23 +237,24 @@ def _measurement(
     for name in match.re.groupindex:
         if match[name] is None:
             continue
-        if fault := printed_numbers.cut(match, name, pattern, terms.unit):
+        fault = printed_numbers.find_fault(match, name, pattern, terms.unit)
+        if fault:
             raise LineError(line.number, fault)
-        numbers[name] = _read(printed_numbers.whole_text(match, name))
-        if name not in _BESIDE:
+        numbers[name] = _parse(printed_numbers.number_text(match, name))
+        if name not in _OPTIONAL:
             starts.append(match.start(name))
         if name in _SPEEDS:
             span = match.span(name)
         if name == "rate":
-            unit = printed_numbers.unit_of_rate(match)
-    before = match.string[: min(starts, default=match.start())]
-    return Measurement(line, numbers, span, before, unit)
+            unit = printed_numbers.rate_unit(match)
+    text_before = match.string[: min(starts, default=match.start())]
+    return Measurement(line, numbers, span, text_before, unit)
 
 
-def _read(text: str) -> Printed:
+def _parse(text: str) -> Printed:
     """Return a printed number; NaN if it is not one, infinite if it is too large."""
     try:
-        return printed_numbers.read(text)
+        return printed_numbers.parse_number(text)
     except printed_numbers.TooLarge:
         return Printed(math.inf, 0.0, text)
     except ValueError:
@@ -244,47 +262,44 @@ def _read(text: str) -> Printed:
 
 
 def _checked(measurement: Measurement) -> Measurement:
-    """Return a measurement of which each number can be.
+    """Return a measurement whose counts are exact.
 
     Raises:
-      LineError: If one is not a number that a record can hold. A loss may be NaN.
+      LineError: If a record cannot hold one of the numbers. A loss may be NaN.
     """
-    for name, cell in measurement.numbers.items():
-        _check(name, cell, measurement.line.number)
-    exact_number = {
-        name: dataclasses.replace(cell, step=0.0)
-        for name, cell in measurement.numbers.items()
-        if name in ("items", "step") and cell.text.isdigit()  # a count is exact
-    }
-    return dataclasses.replace(
-        measurement, numbers={**measurement.numbers, **exact_number}
-    )
+    numbers = {}
+    for name, number in measurement.numbers.items():
+        _check(name, number, measurement.line.number)
+        is_count = name in ("items", "step") and number.text.isdigit()
+        numbers[name] = dataclasses.replace(number, step=0.0) if is_count else number
+    return dataclasses.replace(measurement, numbers=numbers)
 
 
-def _check(name: str, cell: Printed, line: int) -> None:
-    if name == "loss" or SMALLEST <= cell.value <= LARGEST:
+def _check(name: str, number: Printed, line: int) -> None:
+    """Raise LineError if a number is impossible."""
+    if name == "loss" or SMALLEST <= number.value <= LARGEST:
         return
-    if name in _BESIDE and cell.value == 0:
+    if name in _OPTIONAL and number.value == 0:
         return
-    shown = cell.text[:40]
-    is_named = cell.text.strip("+-").lower() in ("nan", "inf", "infinity")
-    if math.isnan(cell.value) and not is_named:
-        raise LineError(line, f"{name} is {shown!r}, no number")
-    rule = f"up to {LARGEST:g}" if cell.value > LARGEST else "above 0"
-    raise LineError(line, f"{name} is {shown}; expected a number {rule}")
+    text = number.text[:40]
+    is_named = number.text.strip("+-").lower() in ("nan", "inf", "infinity")
+    if math.isnan(number.value) and not is_named:
+        raise LineError(line, f"{name} is {text!r}, no number")
+    rule = f"up to {LARGEST:g}" if number.value > LARGEST else "above 0"
+    raise LineError(line, f"{name} is {text}; expected a number {rule}")
 
 
-def _unusable_at_start(lines: Sequence[Measurement], warmup: int | None) -> int:
+def _count_unusable(lines: Sequence[Measurement], warmup: int | None) -> int:
     """Return how many matches at the start have no number that gives a rate.
 
     A program often prints a rate of 0 or NaN before its first step has ended.
 
     Args:
       lines: The matches of one rank.
-      warmup: Matches that the user leaves out; None for those of the start-up.
+      warmup: Matches that the user leaves out; None to detect the start-up.
 
     Raises:
-      ValueError: If more matches at the start are like that than are left out.
+      ValueError: If more matches at the start are unusable than are left out.
     """
     fault = ""
     count = 0
@@ -307,14 +322,14 @@ def _unusable_at_start(lines: Sequence[Measurement], warmup: int | None) -> int:
     return count
 
 
-def _with_steps(lines: Sequence[Measurement]) -> list[Measurement]:
-    """Return matches that the arrival times; without `step`, each match is one."""
-    numbered = []
+def _number_steps(lines: Sequence[Measurement]) -> list[Measurement]:
+    """Return matches with a step each; without the group `step`, each match is one."""
+    with_steps = []
     for count, each in enumerate(lines, 1):
         step = Printed(float(count), 0.0, str(count))
         numbers = {"step": step, **each.numbers}
-        numbered.append(_checked(dataclasses.replace(each, numbers=numbers)))
-    return numbered
+        with_steps.append(_checked(dataclasses.replace(each, numbers=numbers)))
+    return with_steps
 
 
 def _with_stretches(lines: Sequence[Measurement]) -> list[Measurement]:
@@ -324,38 +339,37 @@ def _with_stretches(lines: Sequence[Measurement]) -> list[Measurement]:
       ValueError: If the matches do not all have the same groups.
     """
     stretches: list[Measurement] = []
-    before = 0.0
+    last_step = 0.0
     for each in lines:
         step = each.value("step")
         if step is None:
-            step = before + 1
-        if step > before:
-            steps = step - before
-        elif stretches and step == before:  # a further line of the same step
+            step = last_step + 1
+        if step > last_step:
+            steps = step - last_step
+        elif stretches and step == last_step:  # another line of the same step
             steps = stretches[-1].steps
-        else:  # steps count from 0 again in a new epoch
+        else:  # a new epoch, whose steps count from 0 again
             steps = max(step, 1.0)
         stretches.append(dataclasses.replace(each, steps=steps))
-        before = step
-    if len(stretches) > 1:  # the steps of a run that was resumed do not count from 0
+        last_step = step
+    if len(stretches) > 1:  # The steps of a resumed run do not count from 0.
         steps = min(stretches[0].steps, stretches[1].steps)
         stretches[0] = dataclasses.replace(stretches[0], steps=steps)
-    named = {frozenset(each.numbers.keys() - _BESIDE) for each in stretches}
-    if len(named) > 1 or not all(names in _ALLOWED for names in named):
-        kinds = sorted({"+".join(sorted(names)) or "nothing" for names in named})
-        raise ValueError(
-            f"the pattern's matches tell {' and '.join(kinds)}; expected rate, or "
-            "seconds (ms) and items, in each"
-        )
-    return stretches
+
+    combinations = {frozenset(each.numbers.keys() - _OPTIONAL) for each in stretches}
+    if len(combinations) == 1 and combinations <= _COMBINATIONS:
+        return stretches
+    texts = {"+".join(sorted(names)) or "nothing" for names in combinations}
+    raise ValueError(
+        f"the pattern's matches tell {' and '.join(sorted(texts))}; expected rate, or "
+        "seconds (ms) and items, in each"
+    )
 
 
 def _by_rank(lines: Sequence[Measurement], num_devices: int) -> list[list[Measurement]]:
     """Return the lines of each rank, lowest first; untagged lines are one rank."""
-    is_certain = any(
-        each.line.rank is not None and rank_tags.is_certain(each.line.tagged)
-        for each in lines
-    )
+    tagged = [each.line.tagged for each in lines if each.line.rank is not None]
+    is_certain = any(map(rank_tags.is_certain, tagged))
     tags = [each.line.rank for each in lines]
     if not is_certain and not rank_tags.are_ranks(tags, num_devices):
         return [list(lines)]
@@ -366,37 +380,36 @@ def _by_rank(lines: Sequence[Measurement], num_devices: int) -> list[list[Measur
     return [by_rank[rank] for rank in sorted(by_rank)]
 
 
-def _unit(lines: Sequence[Measurement]) -> str:
-    """Return the unit of all rates if it has a prefix, as "MB"; else ""."""
+def _common_unit(lines: Sequence[Measurement]) -> str:
+    """Return the unit of all rates if it has a prefix, such as "MB"; else ""."""
     first_lines: dict[str, int] = {}
     for each in lines:
         first_lines.setdefault(each.unit, each.line.number)
-    if len(first_lines) > 1:
-        shown = [
-            f"line {line} has {unit or 'no prefix'}"
-            for unit, line in first_lines.items()
-        ]
-        raise ValueError(
-            f"the units of the rates differ: {' and '.join(shown)}; the pattern must "
-            "match only one of them"
-        )
-    return lines[0].unit
+    if len(first_lines) == 1:
+        return lines[0].unit
+    parts = []
+    for unit, line in first_lines.items():
+        parts.append(f"line {line} has {unit or 'no prefix'}")
+    raise ValueError(
+        f"the units of the rates differ: {' and '.join(parts)}; the pattern must match "
+        "only one of them"
+    )
 
 
-def _evaluations(texts: Sequence[str]) -> list[int]:
-    """Return the indices of the lines whose words say that they evaluate.
+def _find_evaluations(texts: Sequence[str]) -> set[int]:
+    """Return the indices of the lines that evaluate, according to their words.
 
     Args:
       texts: Each line up to the number that is read.
 
     Returns:
-      Nothing if all lines say so, since the rate of an evaluation may be wanted.
+      An empty set if all lines evaluate, because the user may want their rate.
     """
-    found = [index for index, text in enumerate(texts) if _evaluates(text)]
-    if len(found) == len(texts):  # the name of the run may say so, as "[test-run]"
-        same = len(os.path.commonprefix(list(texts)))
-        found = [index for index, text in enumerate(texts) if _evaluates(text[same:])]
-    return found if len(found) < len(texts) else []
+    found = {index for index, text in enumerate(texts) if _evaluates(text)}
+    if len(found) == len(texts):  # The word may be in the name of the run.
+        common = len(os.path.commonprefix(list(texts)))
+        found = {index for index, text in enumerate(texts) if _evaluates(text[common:])}
+    return found if len(found) < len(texts) else set()
 
 
 def _evaluates(text: str) -> bool:
@@ -410,21 +423,19 @@ def _evaluates(text: str) -> bool:
     )
 
 
-def _rate_of_evaluation(lines: Sequence[Measurement], terms: Terms) -> float | None:
+def _measure_evaluations(lines: Sequence[Measurement], terms: Terms) -> float | None:
     """Return the rate of evaluations; None without any, or if a number is wrong."""
     if not lines:
         return None
     try:
-        usable = [_checked(each) for each in lines]
-        return rates.mean_rate(
-            rates.printed_stretch(each, terms) for each in _with_stretches(usable)
-        )
+        usable = _with_stretches([_checked(each) for each in lines])
+        return rates.mean_rate(rates.printed_stretch(each, terms) for each in usable)
     except ValueError:
         return None
 
 
 @contextlib.contextmanager
-def limited(seconds: float) -> Iterator[None]:
+def time_limit(seconds: float) -> Iterator[None]:
     """End a search that takes longer; only the main thread can be interrupted."""
 
     def end(number: int, frame: object) -> None:
@@ -445,12 +456,12 @@ def limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _output(lines: Sequence[Measurement], terms: Terms) -> PrintedOutput:
-    """Return other facts of the lines of one rank; `analysis.plausibility` judges them."""
+def _describe_output(lines: Sequence[Measurement], terms: Terms) -> PrintedOutput:
+    """Return facts about the lines of one rank, for `analysis.plausibility`."""
     speeds = [rate for rate in map(_printed_rate, lines) if rate is not None]
-    first = 0
+    start = 0
     if speeds:
-        first = cost_series.find_start([1 / rate for rate in speeds], terms).lines
+        start = cost_series.find_start([1 / rate for rate in speeds], terms).lines
     arrivals = [
         each.line.arrived_s for each in lines if each.line.arrived_s is not None
     ]
@@ -458,21 +469,18 @@ def _output(lines: Sequence[Measurement], terms: Terms) -> PrintedOutput:
         lines=len(lines),
         span_s=arrivals[-1] - arrivals[0] if arrivals else None,
         process_s=terms.seconds or None,
-        lowest_rate=min(speeds[first:], default=None),
-        highest_rate=max(speeds[first:], default=None),
-        other_rate_ratio=_other_rate_ratio(lines[first:]),
+        lowest_rate=min(speeds[start:], default=None),
+        highest_rate=max(speeds[start:], default=None),
+        other_rate_ratio=_other_rate_ratio(lines[start:]),
     )
 
 
 def _printed_rate(measurement: Measurement) -> float | None:
-    """Return the rate of one match, in items/s, or in steps/s without its items."""
-    rate = measurement.value("rate")
-    if rate is None:
-        ms = measurement.value("ms")
-        seconds = measurement.value("seconds") if ms is None else ms / 1000
-        if not seconds:
-            return None
-        rate = (measurement.value("items") or 1.0) / seconds
+    """Return the rate of one line, in items/s, or in steps/s without its items."""
+    if _SPEEDS.isdisjoint(measurement.numbers):
+        return None
+    one_step = dataclasses.replace(measurement, steps=1.0)
+    rate = 1 / rates.printed_stretch(one_step, Terms(items_per_step=1.0)).cost
     return rate if SMALLEST <= rate <= LARGEST else None
 
 
@@ -483,58 +491,59 @@ def _other_rate_ratio(lines: Sequence[Measurement]) -> float | None:
     """
     ratios = []
     for each in lines[:: max(1, len(lines) // MOST_COMPARED)]:
-        found = [*_ratio_of_average(each), *_ratios_of_same_unit(each)]
-        if found:
-            ratios.append(max(found, key=lambda ratio: abs(math.log(ratio))))
+        others = [*_average_ratios(each), *_same_unit_ratios(each)]
+        if others:
+            ratios.append(max(others, key=lambda ratio: abs(math.log(ratio))))
     return statistics.median(ratios) if ratios else None
 
 
-def _ratio_of_average(measurement: Measurement) -> Iterator[float]:
+def _average_ratios(measurement: Measurement) -> Iterator[float]:
     """Yield the average behind a number, as in "speed 512.3 (89.1)", by that number.
 
-    For times it is the other way round: the ratio is always one of rates.
+    The ratio of times is inverted, so that it is always a ratio of rates.
     """
     start, end = measurement.span
     text = measurement.line.text[:SHOWN]
     match = _AVERAGE_BEHIND.match(text, end)
     if end == 0 or match is None:
         return
-    value = _read(text[start:end]).value
-    average = _read(match[1]).value
+    value = _parse(text[start:end]).value
+    average = _parse(match[1]).value
     if not (value > 0 and average > 0):
         return
     ratio = average / value if "rate" in measurement.numbers else value / average
-    if _LEAST_OF_AVERAGE < ratio < 1 / _LEAST_OF_AVERAGE:
+    if _LEAST_AVERAGE < ratio < 1 / _LEAST_AVERAGE:
         yield ratio
 
 
-def _ratios_of_same_unit(measurement: Measurement) -> Iterator[float]:
-    """Yield the other rates of a line that count the same things, by the read one."""
+def _same_unit_ratios(measurement: Measurement) -> Iterator[float]:
+    """Yield the other rates of a line with the same unit, by the rate that was read."""
     rate = measurement.value("rate")
     start, end = measurement.span
     text = measurement.line.text[:SHOWN]
     if end == 0 or rate is None:
         return
-    unit = printed_units.unit_of(text, start, end)
-    if unit is None or not _items(unit):
+    unit = printed_units.find_unit(text, start, end)
+    items = _name_items(unit) if unit else ""
+    if not items:
         return
     for match in _NUMBER.finditer(text):
         if start < match.end() and match.start() < end:
             continue
-        other = printed_units.unit_of(text, *match.span())
-        if other and other.kind is Kind.RATE and _items(other) == _items(unit):
-            value = _read(match[0]).value
+        other = printed_units.find_unit(text, *match.span())
+        if other and other.kind is Kind.RATE and _name_items(other) == items:
+            value = _parse(match[0]).value
             if SMALLEST <= value <= LARGEST:
                 yield value / rate
 
 
-def _items(unit: PrintedUnit) -> str:
+def _name_items(unit: PrintedUnit) -> str:
     """Return a name for the items of a rate; "" if it cannot be compared."""
     if unit.items:
         name = unit.items.split()[-1].rpartition("_")[2].lower()
         return name.replace("image", "img")[:_ITEM_LETTERS]
     if unit.text in ("/s", "/sec"):
         return "/s"
-    if unit.text in _WORDS_OF_RATES:
-        return _WORDS_OF_RATES[unit.text]
+    if unit.text in _ITEMS_OF_RATES:
+        return _ITEMS_OF_RATES[unit.text]
     return unit.text if unit.text in _RATES_BY_NAME else ""

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from rnn_scaling.records.importers import importing, rates, regex_log
-from rnn_scaling.records.importers.reading import LogLine, Measurement, Terms, exact_number
+from rnn_scaling.records.importers.reading import (
+    LogLine,
+    Measurement,
+    Terms,
+    exact_number,
+)
 from tests.support.log_samples import read_run
 
 STEP = r"regex:step (?P<step>\d+)(?: loss (?P<loss>\S+))?"
@@ -14,7 +19,9 @@ ONE = Terms(items_per_step=1.0)
 
 def read(*events, **terms):
     steps = [
-        Measurement(LogLine(1, None, "", "", arrived_s), {"step": exact_number(step, 0.0)})
+        Measurement(
+            LogLine(1, None, "", "", arrived_s), {"step": exact_number(step, 0.0)}
+        )
         for arrived_s, step in events
     ]
     return rates.measure_arrivals(steps, Terms(**{"items_per_step": 1.0, **terms}))

@@ -59,7 +59,7 @@ PROGRESS_LINES = {
     "total": "measuring: 10/100 batches, 512.5 words/s",
     "no total": "warm-up: 10 batches",
 }
-SWEEP_LOGS = {name: ALL[name] for name in importing.names()}
+SWEEP_LOGS = {name: ALL[name] for name in importing.rate_formats()}
 for line_name, (_, sample_line) in PATTERN_LINES.items():
     next_line = sample_line.replace("10", "20")
     SWEEP_LOGS[line_name] = f"{sample_line}\n{sample_line}\n{next_line}\n"

@@ -32,9 +32,9 @@ NUMBERS = {
 
 def matched(pattern, text, name="rate"):
     """(the group's number, what is wrong with it)."""
-    match = printed_numbers.compiled(pattern).search(text)
-    number = printed_numbers.read(printed_numbers.whole_text(match, name))
-    return number.value, printed_numbers.cut(match, name, pattern)
+    match = printed_numbers.compile_pattern(pattern).search(text)
+    number = printed_numbers.parse_number(printed_numbers.number_text(match, name))
+    return number.value, printed_numbers.find_fault(match, name, pattern)
 
 
 @pytest.mark.parametrize("text, value", NUMBERS.items())
@@ -113,7 +113,7 @@ def test_a_separator_that_the_pattern_asks_for_is_none_of_a_number(pattern, line
 @pytest.mark.parametrize("bracket", ["(", "(?:", "(?=", "[", "(?P<rate>"])
 def test_a_pattern_that_cannot_be_compiled_is_refused(bracket):
     with pytest.raises(re.error):
-        printed_numbers.compiled(5000 * bracket + 5000 * ")")
+        printed_numbers.compile_pattern(5000 * bracket + 5000 * ")")
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def unit_of(marked):
     """Return the unit of the number between the last < and the > behind it."""
     match = re.search(r"<([\d.,]+)>", marked)
     line = marked[: match.start()] + match[1] + marked[match.end() :]
-    return printed_units.unit_of(line, match.start(), match.end() - 2)
+    return printed_units.find_unit(line, match.start(), match.end() - 2)
 
 
 @pytest.mark.parametrize(

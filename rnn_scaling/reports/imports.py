@@ -7,6 +7,7 @@ import csv
 import dataclasses
 import io
 import re
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,14 @@ from rnn_scaling.analysis.rows import Row, with_baselines
 from rnn_scaling.analysis.series_titles import by_series
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config.naming import TRAINER
-from rnn_scaling.records.importers import mlperf_scores
+from rnn_scaling.records.importers import mlperf_scores, outliers
 from rnn_scaling.records.importers.mlperf import Mlperf
-from rnn_scaling.records.importers.reading import ImportedRun, Reading
+from rnn_scaling.records.importers.reading import (
+    Finding,
+    FindingKind,
+    ImportedRun,
+    Reading,
+)
 from rnn_scaling.records.printed_number import Printed
 from rnn_scaling.records.record import RecordError, from_json, write
 from rnn_scaling.records.tables import table as audit_tables
@@ -185,6 +191,8 @@ def statements(imported: Imported) -> list[Statement]:
             found += log_findings.log_statements(reading.source, findings, unit)
     _, of_scores = mlperf_scores.find_scores(imported.readings)
     found += [_statement(source, finding) for source, finding in of_scores]
+    for members in imported.members.values():
+        found += _slow_repeats(members)
     for series in by_series(imported.rows):
         found += _from_smallest(series)
     for row in imported.rows:
@@ -195,6 +203,32 @@ def statements(imported: Imported) -> list[Statement]:
 
 def _statement(subject: str, finding: Any) -> Statement:
     return Statement(f"import-{finding.kind.value}", subject, finding.values)
+
+
+def _slow_repeats(members: Sequence[Member]) -> list[Statement]:
+    """Return a statement for each run that is far slower than its repeats."""
+    by_row: dict[Row, list[Member]] = {}
+    for member in members:
+        if member.row is not None:
+            by_row.setdefault(member.row, []).append(member)
+
+    found = []
+    for row, repeats in by_row.items():
+        rates = [member.rate or 0.0 for member in repeats]
+        limit = outliers.slow_limit(rates)
+        for member, rate in zip(repeats, rates):
+            if rate < limit:
+                values = {
+                    "rate": rate,
+                    "usual": statistics.median(rates),
+                    "count": len(rates) - 1,
+                    "unit": member.unit,
+                    "series": _label(row),
+                    "devices": row.num_devices,
+                }
+                finding = Finding(FindingKind.SLOW_REPEAT, member.run.line, values)
+                found.append(_statement(member.place, finding))
+    return found
 
 
 def _from_smallest(series: Sequence[Row]) -> list[Statement]:

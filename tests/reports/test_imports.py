@@ -94,6 +94,35 @@ def test_repeats_are_one_row_with_an_interval():
     assert "±" in imports.render_markdown(collect(text))
 
 
+@pytest.mark.parametrize(
+    ("rates", "lines"),
+    [
+        ([400, 402, 398, 250, 401], [40]),
+        ([400, 402, 398, 340, 401], []),  # below the others, but not slow
+        ([100, 140, 60, 120, 80, 70, 130, 60], []),  # slow, but within the scatter
+        ([400, 250, 400], []),  # too few repeats
+        ([400, 400, 400, 800], []),
+    ],
+)
+def test_a_run_far_slower_than_its_repeats_is_reported(rates, lines):
+    text = "".join(tf_cnn(4, rate) for rate in rates) + tf_cnn(1, 100)
+    found = [
+        each
+        for each in imports.statements(collect(text))
+        if each.kind == "import-slow-repeat"
+    ]
+    assert [each.subject for each in found] == [f"x.log:{line}" for line in lines]
+    for each in found:
+        assert (each.values["rate"], each.values["usual"]) == (250, 400)
+        assert (each.values["count"], each.values["devices"]) == (4, 4)
+        assert "x.log:40" in imports.render_markdown(collect(text))
+
+
+def test_repeats_on_another_number_of_devices_are_not_compared():
+    text = "".join(tf_cnn(gpus, 100 * gpus) for gpus in (1, 2, 4, 8))
+    assert "import-slow-repeat" not in kinds(text)
+
+
 def test_without_one_device_the_speedup_is_that_from_the_fewest():
     text = tf_cnn(8, 800) + tf_cnn(16, 1528)
     assert speedups(text) == [None, None]

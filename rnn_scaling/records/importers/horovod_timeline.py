@@ -1,7 +1,8 @@
-"""Horovod's timeline: time in negotiation, queues, copies and collectives, in all and for each tensor.
+"""Horovod's timeline: time in negotiation, queues, copies and collective operations.
 
-Format: horovod/horovod, docs/timeline.rst and horovod/common/timeline.cc; Chrome's Trace Event Format, where a list
-without its closing bracket is whole. A "process" is a tensor; "B" and "E" nest; "X" is a rank that became ready.
+Format: horovod/horovod, docs/timeline.rst and horovod/common/timeline.cc; Chrome's Trace
+Event Format, in which the closing bracket of the list is optional. A "process" is a
+tensor; "B" and "E" events are nested; an "X" event is a rank that became ready.
 """
 
 import dataclasses
@@ -21,55 +22,69 @@ from rnn_scaling.records.importers.reading import (
 )
 from rnn_scaling.system.files.markdown import Table
 
-FORMAT = "horovod_timeline"
 MAX_TENSORS = 100_000
+MAX_ACTIVITIES = 200  # kinds of activities
+MAX_DEPTH = 20  # activities of one tensor that contain each other
 _DETECT = re.compile(r'"NEGOTIATE_[A-Z]+"|"start_time_since_epoch_in_micros"')
 NOTES = (
-    "Rank 0 alone writes the file: times are rank 0's; a NEGOTIATE time includes waiting for the last rank to reach "
-    "the tensor, so it grows with late ranks rather than with the network.",
-    "Tensors that are fused into one message each show the time of the whole message: the sum over tensors counts it "
-    "more than once; 'wall' counts every moment once.",
-    "ALLREDUCE, ALLGATHER, BROADCAST ... are whole operations; QUEUE, MEMCPY_*, NCCL_*, MPI_*, GLOO_* lie within them.",
-    "The timeline does not contain computation, so it does not show which of these times computation hides.",
+    "Rank 0 alone writes the file: times are rank 0's; a NEGOTIATE time includes "
+    "waiting for the last rank to reach the tensor, so it grows with late ranks rather "
+    "than with the network.",
+    "Tensors that are fused into one message each show the time of the whole message: "
+    "the sum over tensors counts it more than once; 'wall' counts every moment once.",
+    "ALLREDUCE, ALLGATHER, BROADCAST ... are whole operations; QUEUE, MEMCPY_*, NCCL_*, "
+    "MPI_*, GLOO_* lie within them.",
+    "The timeline does not contain computation, so it does not show which of these "
+    "times computation hides.",
 )
+_ACTIVITY_COLUMNS = (
+    "Activity", "Count", "Sum over tensors (ms)", "Mean (us)", "Longest (us)",
+    "Wall (ms)", "Wall share",
+)  # fmt: skip
+_RANK_COLUMNS = (
+    "Rank", "Times ready", "Times the last one",
+    "Mean time behind the first one when last (us)",
+)  # fmt: skip
 
 
 @dataclasses.dataclass
 class _Activity:
-    """Sums of one kind of activity, in microseconds; `depth` is how many tensors are in it now."""
+    """Sums over all tensors of one kind of activity, in microseconds."""
 
     count: int = 0
-    total: float = 0.0
-    longest: float = 0.0
-    wall: float = 0.0
-    depth: int = 0
-    since: float = 0.0
+    total_us: float = 0.0
+    longest_us: float = 0.0
+    wall_us: float = 0.0
+    num_open: int = 0  # tensors that are in the activity now
+    open_since_us: float = 0.0
 
 
 @dataclasses.dataclass
 class _Tensor:
-    """One tensor: its open activities, its ranks' readiness, and microseconds by activity."""
+    """The activities of one tensor."""
 
     name: str
+    # Names and starts of the activities that have not ended, the innermost last.
     open: list[tuple[str, float]] = dataclasses.field(default_factory=list)
+    # Time and rank of each rank that became ready in this negotiation.
     ready: list[tuple[float, int]] = dataclasses.field(default_factory=list)
-    total: dict[str, float] = dataclasses.field(default_factory=dict)
-    operations: int = 0
+    total_us: dict[str, float] = dataclasses.field(default_factory=dict)
+    num_operations: int = 0
 
 
 @dataclasses.dataclass
 class _Rank:
-    """How often a rank was the last one ready, and how much later than the first one, in microseconds."""
+    """The negotiations of one rank."""
 
-    ticks: int = 0
-    last: int = 0
-    late: float = 0.0
+    num_ready: int = 0
+    num_last: int = 0
+    late_us: float = 0.0  # sum of the times behind the first rank
 
 
 class HorovodTimeline(LogFormat):
-    """The format; see `reading`."""
+    """The timeline of a run."""
 
-    name = FORMAT
+    name = "horovod_timeline"
 
     def detect(self, text: str) -> bool:
         """Return whether a text begins a list of events."""
@@ -92,21 +107,23 @@ class HorovodTimeline(LogFormat):
                 )
             else:
                 problems.add(e.line, str(e))
-        still_open = sum(bool(tensor.open) for tensor in trace.tensors.values())
-        if still_open:
+        num_open = sum(bool(tensor.open) for tensor in trace.tensors.values())
+        if num_open:
             notes.append(
-                f"{still_open} tensors were in an activity at the end of the file; it is "
+                f"{num_open} tensors were in an activity at the end of the file; it is "
                 "not counted."
             )
-        if trace.cycles:
+        if trace.num_cycles:
             notes.append(
-                f"{trace.cycles} cycles of Horovod's background thread were marked."
+                f"{trace.num_cycles} cycles of Horovod's background thread were marked."
             )
-        tables = []
-        if trace.by_activity:
-            tables = [trace.activities(), trace.per_tensor(), trace.ranks_table()]
-        nothing = "no activity that began and ended in this timeline"
-        return make_reading(FORMAT, problems, nothing, tables=tables, notes=notes)
+        return make_reading(
+            self.name,
+            problems,
+            "no activity that began and ended in this timeline",
+            tables=trace.tables() if trace.activities else [],
+            notes=notes,
+        )
 
 
 @dataclasses.dataclass
@@ -115,182 +132,160 @@ class _Trace:
 
     problems: Problems
     tensors: dict[int, _Tensor] = dataclasses.field(default_factory=dict)
-    by_activity: dict[str, _Activity] = dataclasses.field(default_factory=dict)
+    activities: dict[str, _Activity] = dataclasses.field(default_factory=dict)
     ranks: dict[int, _Rank] = dataclasses.field(default_factory=dict)
-    cycles: int = 0
-    first: float = math.inf
-    end: float = -math.inf
+    num_cycles: int = 0
+    first_us: float = math.inf
+    last_us: float = -math.inf
 
     def add(self, event: Any, line: int) -> None:
-        """Takes one event; what is no event is a problem."""
+        """Add one event, or report why it is not an event."""
         if not isinstance(event, dict) or "ph" not in event:
-            self.problems.add(
-                line,
-                f"expected an event with 'ph', got {str(event)[:40]!r}",
-                "no event",
-            )
+            reason = f"expected an event with 'ph', got {str(event)[:40]!r}"
+            self.problems.add(line, reason, "no event")
             return
-        phase, pid = event["ph"], event.get("pid")
+        phase = event["ph"]
         if phase == "M":
-            self._name(pid, event)
+            self._name_tensor(event)
             return
-        ts = finite_number(event.get("ts"))
-        if ts is None or ts < 0:
+        us = finite_number(event.get("ts"))
+        if us is None or us < 0:
             shown = repr(event.get("ts"))[:40]
-            self.problems.add(
-                line,
-                f"expected 'ts' in microseconds of 0 or more, got {shown}",
-                "bad ts",
-            )
+            reason = f"expected 'ts' in microseconds of 0 or more, got {shown}"
+            self.problems.add(line, reason, "bad ts")
             return
-        self.first, self.end = min(self.first, ts), max(self.end, ts)
-        if phase == "i":
-            self.cycles += event.get("name") == "CYCLE_START"
-        elif phase in ("B", "E", "X"):
-            tensor = self._tensor(pid, line)
-            if tensor is not None:
-                take = {"B": self._begin, "E": self._finish, "X": self._ready}[phase]
-                take(tensor, str(event.get("name", "")), ts, line)
 
-    def _name(self, pid: Any, event: Mapping[str, Any]) -> None:
+        self.first_us = min(self.first_us, us)
+        self.last_us = max(self.last_us, us)
+        name = str(event.get("name", ""))
+        if phase == "i":
+            self.num_cycles += name == "CYCLE_START"
+        if phase not in ("B", "E", "X"):
+            return
+        tensor = self._find_tensor(event.get("pid"), line)
+        if tensor is None:
+            return
+        if phase == "B":
+            self._begin(tensor, name, us, line)
+        elif phase == "E":
+            self._end(tensor, us, line)
+        # str.isdecimal, because int() refuses other digits such as superscripts.
+        elif name.isdecimal() and len(name) < 8:
+            tensor.ready.append((us, int(name)))
+
+    def _name_tensor(self, event: Mapping[str, Any]) -> None:
+        pid = event.get("pid")
         args = event.get("args")
         name = args.get("name") if isinstance(args, dict) else None
-        if (
-            isinstance(pid, int)
-            and isinstance(name, str)
-            and len(self.tensors) < MAX_TENSORS
-        ):
+        if not isinstance(pid, int) or not isinstance(name, str):
+            return
+        if len(self.tensors) < MAX_TENSORS:
             self.tensors[pid] = _Tensor(name)
 
-    def _tensor(self, pid: Any, line: int) -> _Tensor | None:
+    def _find_tensor(self, pid: Any, line: int) -> _Tensor | None:
         if not isinstance(pid, int):
             self.problems.add(line, f"expected a 'pid', got {pid!r}", "bad pid")
             return None
         if pid not in self.tensors:
             if len(self.tensors) >= MAX_TENSORS:
-                self.problems.add(
-                    line, f"more than {MAX_TENSORS} tensors; the rest is left out"
-                )
+                reason = f"more than {MAX_TENSORS} tensors; the rest is left out"
+                self.problems.add(line, reason)
                 return None
             self.tensors[pid] = _Tensor(f"pid {pid}")
         return self.tensors[pid]
 
-    def _begin(self, tensor: _Tensor, name: str, ts: float, line: int) -> None:
-        known = name in self.by_activity or len(self.by_activity) < 200
-        activity = self.by_activity.setdefault(name, _Activity()) if known else None
-        if activity is None or len(tensor.open) > 20:
-            self.problems.add(
-                line,
-                "more than 200 kinds of activities, or 20 within each other; left out",
+    def _begin(self, tensor: _Tensor, name: str, us: float, line: int) -> None:
+        is_new = name not in self.activities
+        has_room = not is_new or len(self.activities) < MAX_ACTIVITIES
+        if not has_room or len(tensor.open) > MAX_DEPTH:
+            reason = (
+                f"more than {MAX_ACTIVITIES} kinds of activities, or {MAX_DEPTH} within "
+                "each other; left out"
             )
+            self.problems.add(line, reason)
             return
-        if activity.depth == 0:
-            activity.since = ts
-        activity.depth += 1
-        tensor.open.append((name, ts))
+        activity = self.activities.setdefault(name, _Activity())
+        if activity.num_open == 0:
+            activity.open_since_us = us
+        activity.num_open += 1
+        tensor.open.append((name, us))
         if name.startswith("NEGOTIATE_"):
             tensor.ready = []
 
-    def _finish(self, tensor: _Tensor, _: str, ts: float, line: int) -> None:
+    def _end(self, tensor: _Tensor, us: float, line: int) -> None:
         if not tensor.open:
-            self.problems.add(
-                line,
-                f"{tensor.name}: an activity ends that did not begin",
-                "end without begin",
-            )
+            reason = f"{tensor.name}: an activity ends that did not begin"
+            self.problems.add(line, reason, "end without begin")
             return
-        name, began = tensor.open.pop()
-        activity, spent = self.by_activity[name], ts - began
-        activity.depth -= 1
-        if spent < 0:
-            self.problems.add(
-                line,
-                f"{tensor.name}: {name} ends {-spent:g} us before it began; left out",
-                "negative",
-            )
+        name, begin_us = tensor.open.pop()
+        activity = self.activities[name]
+        activity.num_open -= 1
+        took_us = us - begin_us
+        if took_us < 0:
+            early = f"ends {-took_us:g} us before it began"
+            reason = f"{tensor.name}: {name} {early}; left out"
+            self.problems.add(line, reason, "negative")
             return
-        if activity.depth == 0:
-            activity.wall += max(ts - activity.since, 0.0)
+
+        if activity.num_open == 0:
+            activity.wall_us += max(us - activity.open_since_us, 0.0)
         activity.count += 1
-        activity.total += spent
-        activity.longest = max(activity.longest, spent)
-        tensor.total[name] = tensor.total.get(name, 0.0) + spent
+        activity.total_us += took_us
+        activity.longest_us = max(activity.longest_us, took_us)
+        tensor.total_us[name] = tensor.total_us.get(name, 0.0) + took_us
         if name.startswith("NEGOTIATE_"):
-            self._lateness(tensor)
+            self._end_negotiation(tensor)
         elif not tensor.open:
-            tensor.operations += 1
+            tensor.num_operations += 1
 
-    def _ready(self, tensor: _Tensor, name: str, ts: float, line: int) -> None:
-        # isdecimal, because int() refuses other digits such as superscripts.
-        if name.isdecimal() and len(name) < 8:
-            tensor.ready.append((ts, int(name)))
-
-    def _lateness(self, tensor: _Tensor) -> None:
+    def _end_negotiation(self, tensor: _Tensor) -> None:
+        """Add the ranks that became ready to the sums of the ranks."""
         for _, rank in tensor.ready:
-            self.ranks.setdefault(rank, _Rank()).ticks += 1
+            self.ranks.setdefault(rank, _Rank()).num_ready += 1
         if len(tensor.ready) > 1:
-            (first, _), (last, rank) = min(tensor.ready), max(tensor.ready)
-            self.ranks[rank].last += 1
-            self.ranks[rank].late += last - first
+            first_us, _ = min(tensor.ready)
+            last_us, rank = max(tensor.ready)
+            self.ranks[rank].num_last += 1
+            self.ranks[rank].late_us += last_us - first_us
         tensor.ready = []
 
-    def activities(self) -> Table:
-        """Totals by activity, the largest wall time first."""
-        columns = (
-            "Activity",
-            "Count",
-            "Sum over tensors (ms)",
-            "Mean (us)",
-            "Longest (us)",
-            "Wall (ms)",
-            "Wall share",
-        )
-        span = self.end - self.first
-        ended = [(name, a) for name, a in self.by_activity.items() if a.count]
-        rows = [
-            (
+    def tables(self) -> list[Table]:
+        """Return the sums by activity, by tensor and by rank."""
+        span_us = self.last_us - self.first_us
+        ended = {name: each for name, each in self.activities.items() if each.count}
+        activity_rows = []
+        for name in sorted(ended, key=lambda name: -ended[name].wall_us):
+            activity = ended[name]
+            row = (
                 name,
-                a.count,
-                a.total / 1e3,
-                a.total / a.count,
-                a.longest,
-                a.wall / 1e3,
-                a.wall / span if span else None,
+                activity.count,
+                activity.total_us / 1e3,
+                activity.total_us / activity.count,
+                activity.longest_us,
+                activity.wall_us / 1e3,
+                activity.wall_us / span_us if span_us else None,
             )
-            for name, a in sorted(ended, key=lambda pair: -pair[1].wall)
-        ]
-        return Table(f"Activities in {span / 1e3:.3f} ms", columns, tuple(rows))
+            activity_rows.append(row)
 
-    def per_tensor(self) -> Table:
-        """Milliseconds by tensor and activity, the largest sum first."""
-        names = [name for name, activity in self.by_activity.items() if activity.count]
-        tensors = sorted(
-            (t for t in self.tensors.values() if t.total),
-            key=lambda t: -sum(t.total.values()),
-        )
-        rows = []
+        tensors = [tensor for tensor in self.tensors.values() if tensor.total_us]
+        tensors.sort(key=lambda tensor: -sum(tensor.total_us.values()))
+        tensor_rows = []
         for tensor in tensors:
-            times = (
-                tensor.total[name] / 1e3 if name in tensor.total else None
-                for name in names
-            )
-            rows.append((tensor.name, tensor.operations, *times))
-        return Table(
-            "Tensors",
-            ("Tensor", "Operations", *(f"{name} (ms)" for name in names)),
-            tuple(rows),
-        )
+            times = [_milliseconds(tensor.total_us.get(name)) for name in ended]
+            tensor_rows.append((tensor.name, tensor.num_operations, *times))
+        tensor_columns = ("Tensor", "Operations", *(f"{name} (ms)" for name in ended))
 
-    def ranks_table(self) -> Table:
-        """Which ranks the others waited for."""
-        rows = [
-            (rank, r.ticks, r.last, r.late / r.last if r.last else None)
-            for rank, r in sorted(self.ranks.items())
+        rank_rows = []
+        for number, rank in sorted(self.ranks.items()):
+            mean_us = rank.late_us / rank.num_last if rank.num_last else None
+            rank_rows.append((number, rank.num_ready, rank.num_last, mean_us))
+        title = f"Activities in {span_us / 1e3:.3f} ms"
+        return [
+            Table(title, _ACTIVITY_COLUMNS, tuple(activity_rows)),
+            Table("Tensors", tensor_columns, tuple(tensor_rows)),
+            Table("Ranks in negotiation", _RANK_COLUMNS, tuple(rank_rows)),
         ]
-        columns = (
-            "Rank",
-            "Times ready",
-            "Times the last one",
-            "Mean time behind the first one when last (us)",
-        )
-        return Table("Ranks in negotiation", columns, tuple(rows))
+
+
+def _milliseconds(us: float | None) -> float | None:
+    return None if us is None else us / 1e3

@@ -1,4 +1,4 @@
-"""Reads a JSON list value by value, so that what came before a truncation or a fault is kept."""
+"""Read a JSON list value by value, so that values before a fault are kept."""
 
 import json
 import re
@@ -7,41 +7,56 @@ from typing import Any
 
 _DECODER = json.JSONDecoder()
 _GAP = re.compile(r"[ \t\r\n,]*")
+_CUT_CHARACTERS = 16  # a number or word that the end of the text cuts is shorter
 
 
 class JsonFault(ValueError):
-    """Text that is no JSON, or ends too early; `between`: after a complete value."""
+    """Text that is not JSON, or ends too early.
+
+    Attributes:
+      line: Line of the fault.
+      between: Whether the text ends after a complete value.
+    """
 
     def __init__(self, line: int, reason: str, between: bool = False) -> None:
         super().__init__(reason)
-        self.line, self.between = line, between
+        self.line = line
+        self.between = between
 
 
 def items(text: str, start: int) -> Iterator[tuple[int, Any]]:
-    """The values of the list whose bracket ends at `start`, each with its line; JsonFault where it cannot go on."""
-    at, line = start, 1 + text.count("\n", 0, start)
+    """Yield the values of a list with their lines.
+
+    Args:
+      text: The text with the list.
+      start: Position behind the opening bracket of the list.
+
+    Raises:
+      JsonFault: If the list ends early or contains something else than JSON.
+    """
+    position = start
+    line = 1 + text.count("\n", 0, start)
     while True:
-        gap = _GAP.match(text, at)
-        begin = gap.end() if gap else at
-        line += text.count("\n", at, begin)
+        gap = _GAP.match(text, position)
+        begin = gap.end() if gap else position
+        line += text.count("\n", position, begin)
         if text[begin : begin + 1] == "]":
             return
         if begin >= len(text):
             raise JsonFault(line, "the file ends early, expected ']'", between=True)
+        num_commas = 0 if position == start else 1
         try:
-            if text.count(",", at, begin) != (at > start):
+            if text.count(",", position, begin) != num_commas:
                 raise json.JSONDecodeError("expected ']' or ','", text, begin)
-            value, at = _DECODER.raw_decode(text, begin)
+            value, position = _DECODER.raw_decode(text, begin)
         except json.JSONDecodeError as e:
-            # It fails where the text ends, or a number, string or word was cut there; anywhere else is a fault.
-            if e.pos >= len(text) - 16 or "Unterminated string" in e.msg:
+            is_cut = e.pos >= len(text) - _CUT_CHARACTERS
+            if is_cut or "Unterminated string" in e.msg:
                 raise JsonFault(line, "the file ends within a JSON value") from None
-            raise JsonFault(
-                line + text.count("\n", begin, e.pos), f"not JSON ({e.msg})"
-            ) from None
+            line += text.count("\n", begin, e.pos)
+            raise JsonFault(line, f"not JSON ({e.msg})") from None
         except (ValueError, RecursionError):
-            raise JsonFault(
-                line, "a JSON value too large or too deep to read"
-            ) from None
+            reason = "a JSON value too large or too deep to read"
+            raise JsonFault(line, reason) from None
         yield line, value
-        line += text.count("\n", begin, at)
+        line += text.count("\n", begin, position)

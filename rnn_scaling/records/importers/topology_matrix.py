@@ -1,11 +1,11 @@
-"""`nvidia-smi topo -m`: how each pair of GPUs (and network cards) is connected, and which CPUs are near.
+"""`nvidia-smi topo -m`: the links between GPUs and network cards, and their near CPUs.
 
-Format: nvidia-smi's manual, "topo"; the legend that the command prints below the matrix.
+Format: the manual of nvidia-smi, "topo", and the legend below the matrix.
 """
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rnn_scaling.records.importers.reading import (
     LogFormat,
@@ -31,7 +31,7 @@ class _Matrix:
 
 
 class TopologyMatrix(LogFormat):
-    """The format; see `reading`."""
+    """The matrix of a machine."""
 
     name = FORMAT
 
@@ -79,112 +79,91 @@ def _matrix_table(matrix: _Matrix) -> Table:
 
 
 def _add_row(
-    matrix: _Matrix, row: topology.MatrixRow, number: int, problems: Problems
+    matrix: _Matrix, row: topology.MatrixRow, line: int, problems: Problems
 ) -> None:
-    name, size = row.name, len(matrix.header.devices)
+    size = len(matrix.header.devices)
+    unknown = [cell for cell in row.links if not topology.RELATION.fullmatch(cell)]
     if len(row.links) < size:
-        problems.add(
-            number,
-            f"row {name} has {len(row.links)} of {size} cells; left out",
-            "short row",
-        )
-    elif name in matrix.rows:
-        problems.add(
-            number, f"row {name} stands here twice; the first counts", "row twice"
-        )
-    elif bad := [cell for cell in row.links if not topology.RELATION.fullmatch(cell)]:
-        problems.add(
-            number,
-            f"row {name}: expected X, NV#, PIX, PXB, PHB, NODE or SYS, got {bad[0]!r}",
-            "bad relation",
-        )
+        reason = f"row {row.name} has {len(row.links)} of {size} cells; left out"
+        problems.add(line, reason, "short row")
+    elif row.name in matrix.rows:
+        reason = f"row {row.name} stands here twice; the first counts"
+        problems.add(line, reason, "row twice")
+    elif unknown:
+        expected = "X, NV#, PIX, PXB, PHB, NODE or SYS"
+        reason = f"row {row.name}: expected {expected}, got {unknown[0]!r}"
+        problems.add(line, reason, "bad relation")
     else:
-        matrix.rows[name] = row
+        matrix.rows[row.name] = row
 
 
 def _check(matrix: _Matrix, legend: Mapping[str, str], problems: Problems) -> None:
-    missing = [name for name in matrix.header.devices if name not in matrix.rows]
+    """Report missing rows and contradictions between cells."""
+    devices = matrix.header.devices
+    missing = [name for name in devices if name not in matrix.rows]
     if missing:
-        problems.add(
-            matrix.line,
-            f"the matrix lacks the row of {', '.join(missing)}: the file is cut short",
-        )
+        names = ", ".join(missing)
+        reason = f"the matrix lacks the row of {names}: the file is cut short"
+        problems.add(matrix.line, reason)
     known = {*topology.LEVELS, *legend, "X", "N/A"}
-    for i, first in enumerate(matrix.header.devices):
-        for j, second in enumerate(matrix.header.devices):
-            if first not in matrix.rows:
-                continue
+    for i, first in enumerate(devices):
+        if first not in matrix.rows:
+            continue
+        for j, second in enumerate(devices):
             relation = matrix.rows[first].links[j]
+            pair = f"{first}-{second}"
             if topology.level_of(relation) not in known:
-                problems.add(
-                    matrix.line,
-                    f"{first}-{second}: {relation!r} is not in the legend",
-                    "unknown relation",
-                )
+                reason = f"{pair}: {relation!r} is not in the legend"
+                problems.add(matrix.line, reason, "unknown relation")
             if (relation == "X") != (i == j):
-                problems.add(
-                    matrix.line,
-                    f"{first}-{second}: {relation!r}, but X stands for a device with itself",
-                    "X",
-                )
-            elif (
-                i < j
-                and second in matrix.rows
-                and matrix.rows[second].links[i] != relation
-            ):
+                reason = f"{pair}: {relation!r}, but X stands for a device with itself"
+                problems.add(matrix.line, reason, "X")
+            elif i < j and second in matrix.rows:
                 back = matrix.rows[second].links[i]
-                problems.add(
-                    matrix.line,
-                    f"{first}-{second} is {relation}, but {second}-{first} is {back}",
-                    "uneven",
-                )
+                if back != relation:
+                    reason = f"{pair} is {relation}, but {second}-{first} is {back}"
+                    problems.add(matrix.line, reason, "uneven")
 
 
 def _groups_table(matrix: _Matrix) -> Table:
-    gpus = [
-        name
-        for name in matrix.header.devices
-        if name.startswith("GPU") and name in matrix.rows
-    ]
-    links = [
-        [matrix.rows[name].links[matrix.header.devices.index(peer)] for peer in gpus]
-        for name in gpus
-    ]
+    """Return the groups of GPUs that each kind of link, or a nearer one, connects."""
+    columns = {}
+    for column, name in enumerate(matrix.header.devices):
+        if name.startswith("GPU") and name in matrix.rows:
+            columns[name] = column
+    gpus = list(columns)
+    links = []
+    for name in gpus:
+        cells = matrix.rows[name].links
+        links.append([cells[column] for column in columns.values()])
     rows = []
     for level in topology.levels(links):
-        groups = topology.connected(links, level)
-        rows.append(
-            (
-                level,
-                " ".join(
-                    "{" + ", ".join(gpus[i][3:] for i in group) + "}"
-                    for group in groups
-                ),
-            )
-        )
-    return Table(
-        "GPUs connected by this kind of link or a nearer one",
-        ("Link", "Groups of GPUs"),
-        tuple(rows),
-    )
+        groups = []
+        for group in topology.connected(links, level):
+            numbers = ", ".join(gpus[index].removeprefix("GPU") for index in group)
+            groups.append(f"{{{numbers}}}")
+        rows.append((level, " ".join(groups)))
+    title = "GPUs connected by this kind of link or a nearer one"
+    return Table(title, ("Link", "Groups of GPUs"), tuple(rows))
 
 
-def _notes(matrices: list[_Matrix]) -> list[str]:
+def _notes(matrices: Sequence[_Matrix]) -> list[str]:
     notes = [
-        "The matrix names the farthest part of the way between two devices; it holds no bandwidth."
+        "The matrix names the farthest part of the way between two devices; it holds no "
+        "bandwidth."
     ]
-    cells = {
-        cell
-        for matrix in matrices
-        for row in matrix.rows.values()
-        for cell in row.links
-    }
+    cells: set[str] = set()
+    for matrix in matrices:
+        for row in matrix.rows.values():
+            cells.update(row.links)
     if "SOC" in cells:
         notes.append(
-            "SOC is the old name of SYS: the way crosses the link between two CPU sockets."
+            "SOC is the old name of SYS: the way crosses the link between two CPU "
+            "sockets."
         )
     if any(cell.startswith("NV") for cell in cells):
         notes.append(
-            "NV# hides what the PCIe way between the two GPUs would be; # is the number of bonded NVLinks."
+            "NV# hides what the PCIe way between the two GPUs would be; # is the number "
+            "of bonded NVLinks."
         )
     return notes

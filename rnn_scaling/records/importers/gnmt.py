@@ -29,13 +29,15 @@ from rnn_scaling.records.importers.reading import (
 )
 from rnn_scaling.records.parts import LogFinding, LogFindingKind
 from rnn_scaling.records.printed_number import Printed
-from rnn_scaling.system.files.markdown import Table
+from rnn_scaling.system.files.markdown import Table, Value
 
 NAME = "gnmt"
 UNIT = "tokens"
-WARMUP_STEPS = 50  # of a run; and the first step of each epoch, which waits for data
+# Steps of a run that are left out, like the first step of each epoch, which waits for
+# data.
+WARMUP_STEPS = 50
 MAX_RANKS = 1_000_000
-AGREE = 0.05  # relative difference up to which two totals are the same
+AGREE = 0.05  # largest relative difference of two totals that agree
 _TRAIN = re.compile(
     r"TRAIN \[(?P<epoch>\d{1,7})\]\[(?P<step>\d{1,9})/(?P<steps>\d{1,9})\]\s+"
     r"Time (?P<seconds>\S+) \((?P<mean_s>\S+?)\).{0,80}?"
@@ -68,7 +70,7 @@ class _Step(NamedTuple):
 
     epoch: int
     step: int
-    steps: int  # of the epoch
+    steps: int  # number of steps of the epoch
     seconds: float
     rate: float
     mean_s: str
@@ -76,13 +78,13 @@ class _Step(NamedTuple):
     line: int
 
     @property
-    def place(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, int]:
         return self.epoch, self.step
 
 
 @dataclasses.dataclass
 class _Run:
-    """The steps of each rank, and what the log says of all."""
+    """The steps of each rank, and the settings and totals of the run."""
 
     steps: dict[int | None, list[_Step]] = dataclasses.field(default_factory=dict)
     totals: dict[int, float] = dataclasses.field(default_factory=dict)  # by epoch
@@ -92,9 +94,14 @@ class _Run:
     def first(self) -> _Step:
         return next(iter(self.steps.values()))[0]
 
+    def size(self, name: str) -> int | None:
+        """Return a batch size from the settings; None if it is not a number above 0."""
+        text = self.settings.get(name, "")
+        return int(text) if re.fullmatch(r"0*[1-9]\d{0,12}", text) else None
+
 
 class Gnmt(LogFormat):
-    """The format; see `reading`."""
+    """The log of one or more trainings."""
 
     name = NAME
     has_rates = True
@@ -104,7 +111,7 @@ class Gnmt(LogFormat):
         return "TRAIN [" in text and _TRAIN.search(text) is not None
 
     def read(self, lines: Iterable[str], terms: Terms) -> Reading:
-        """Return all runs. With Ranks.FIRST a TRAIN line is the total of all ranks."""
+        """Return all runs. With Ranks.FIRST, a TRAIN line is the total of all ranks."""
         problems = Problems()
         runs = [_Run()]
         settings: dict[str, str] = {}
@@ -127,17 +134,22 @@ class Gnmt(LogFormat):
             if problems.is_over_limit(line.number, count, "TRAIN lines"):
                 break
             runs[-1].settings = dict(settings)
-        runs = [run for run in runs if run.steps]
-        imported = [_imported(run, problems, terms.ranks) for run in runs]
-        epochs = Table(
-            "GNMT epochs", COLUMNS, tuple(row for run in runs for row in _epochs(run))
-        )
+
+        rows: list[tuple[Value, ...]] = []
+        imported = []
+        for run in runs:
+            if not run.steps:
+                continue
+            rows += _epoch_rows(run)
+            record = _imported_run(run, problems, terms.ranks)
+            if record is not None:
+                imported.append(record)
         return make_reading(
             NAME,
             problems,
             "no TRAIN line of GNMT in this file",
-            runs=[run for run in imported if run is not None],
-            tables=[epochs],
+            runs=imported,
+            tables=[Table("GNMT epochs", COLUMNS, tuple(rows))],
             notes=NOTES,
         )
 
@@ -163,80 +175,95 @@ def _add_step(line: LogLine, runs: list[_Run]) -> None:
         line.number,
     )
     parse_positive(str(step.seconds * step.rate), "Tok/s of a step")
-    rank = _untagged_rank(runs[-1], step) if line.rank is None else line.rank
-    before = runs[-1].steps.get(rank)
-    if before and step.place <= before[-1].place:
+    rank = _guess_rank(runs[-1], step) if line.rank is None else line.rank
+    earlier = runs[-1].steps.get(rank)
+    if earlier and step.position <= earlier[-1].position:
         runs.append(_Run())
     runs[-1].steps.setdefault(rank, []).append(step)
 
 
-def _untagged_rank(run: _Run, step: _Step) -> int | None:
+def _guess_rank(run: _Run, step: _Step) -> int | None:
     """Return the rank of a line without a tag, in the order in which ranks print.
 
-    Ranks print the same steps, so a line continues the rank that is furthest of those
-    before this step. A line with the first step of the run is a further rank, as long as
+    Ranks print the same steps, so a line continues the rank that is furthest, of those
+    before this step. A line with the first step of the run is another rank, as long as
     no rank has printed more than two lines.
     """
-    before = [rank for rank, steps in run.steps.items() if steps[-1].place < step.place]
-    if before:
-        return max(before, key=lambda rank: run.steps[rank][-1].place)
-    all_steps = list(run.steps.values())
-    is_another = all(
-        steps[0].place == step.place and len(steps) <= 2 for steps in all_steps
-    )
-    return len(all_steps) if all_steps and is_another else None
+    behind = {}
+    for rank, steps in run.steps.items():
+        if steps[-1].position < step.position:
+            behind[rank] = steps[-1].position
+    if behind:
+        return max(behind, key=lambda rank: behind[rank])
+    for steps in run.steps.values():
+        if steps[0].position != step.position or len(steps) > 2:
+            return None
+    return len(run.steps) or None
 
 
-def _imported(run: _Run, problems: Problems, ranks: Ranks | None) -> ImportedRun | None:
+def _imported_run(
+    run: _Run, problems: Problems, ranks: Ranks | None
+) -> ImportedRun | None:
     """Return the run as a record.
 
-    The log's own total is the rate if the steps that the log shows say something else,
-    or nothing. None if the run has no total and ends within its warm-up.
+    If the steps of the log do not agree with its total, or are only warm-up, the total
+    is the rate.
+
+    Returns:
+      None if the run has no total and ends within its warm-up.
     """
-    kept = _kept(run)
+    counted = _without_warmup(run)
     total = next(reversed(run.totals.values()), None)
-    num_counted = sum(map(len, kept.values()))
-    num_shown = sum(map(len, run.steps.values()))
-    if not all(kept.values()):
+    num_counted = sum(map(len, counted.values()))
+    num_printed = sum(map(len, run.steps.values()))
+    if not all(counted.values()):
         if total is None:
-            text = f"the run ends within its warm-up ({WARMUP_STEPS} steps): no rate"
-            problems.add(run.first.line, text, "warm-up")
+            reason = f"the run ends within its warm-up ({WARMUP_STEPS} steps): no rate"
+            problems.add(run.first.line, reason, "warm-up")
             return None
         kind = LogFindingKind.LOG_TOTAL
-        found = [rates.make_finding(kind, num_counted, num_shown, total)]
-        return _record(run, total, None, found, {})
-    of_ranks = [_rate(steps) for steps in kept.values()]
-    devices = _devices(run, len(of_ranks))
-    rate = math.fsum(of_ranks) * (devices / len(of_ranks) if devices else 1)
+        finding = rates.make_finding(kind, num_counted, num_printed, total)
+        return _make_run(run, total, None, [finding], {})
+
+    rank_rates = [_mean_rate(steps) for steps in counted.values()]
+    num_ranks = len(rank_rates)
+    sum_of_ranks = math.fsum(rank_rates)
+    devices = _count_devices(run, num_ranks)
+    rate = sum_of_ranks * (devices / num_ranks if devices else 1)
     if ranks == Ranks.FIRST:
-        rate = of_ranks[0]
+        rate = rank_rates[0]
     elif devices is None and total is None:
-        text = "the log does not say how many ranks there were: the rate is one rank's"
-        problems.add(run.first.line, text, "ranks")
+        reason = (
+            "the log does not say how many ranks there were: the rate is one rank's"
+        )
+        problems.add(run.first.line, reason, "ranks")
+
     findings = []
-    if len(of_ranks) > 1:
-        sides = [math.fsum(of_ranks), of_ranks[0]]
+    if num_ranks > 1:
         kind = LogFindingKind.SUM_OF_RANKS
+        taken = sum_of_ranks
+        other = rank_rates[0]
         if ranks == Ranks.FIRST:
             kind = LogFindingKind.FIRST_RANK
-            sides.reverse()
-        findings.append(rates.make_finding(kind, len(of_ranks), len(of_ranks), *sides))
+            taken = rank_rates[0]
+            other = sum_of_ranks
+        findings.append(rates.make_finding(kind, num_ranks, num_ranks, taken, other))
     extra = {
         "steps shown": exact_number(num_counted),
-        "left out as warm-up": exact_number(num_shown - num_counted),
-        "tokens/s a rank": _rounded(math.fsum(of_ranks) / len(of_ranks)),
+        "left out as warm-up": exact_number(num_printed - num_counted),
+        "tokens/s a rank": _rounded(sum_of_ranks / num_ranks),
     }
     if total is not None:
         extra["tokens/s of all ranks as printed"] = _rounded(total)
     if total is None or abs(rate / total - 1) <= AGREE or ranks == Ranks.FIRST:
-        return _record(run, rate, devices, findings, extra)
+        return _make_run(run, rate, devices, findings, extra)
     kind = LogFindingKind.LOG_TOTAL
-    findings.append(rates.make_finding(kind, num_counted, num_shown, total, rate))
+    findings.append(rates.make_finding(kind, num_counted, num_printed, total, rate))
     extra["tokens/s of the steps shown"] = _rounded(rate)
-    return _record(run, total, devices, findings, extra)
+    return _make_run(run, total, devices, findings, extra)
 
 
-def _record(
+def _make_run(
     run: _Run,
     rate: float,
     devices: int | None,
@@ -246,77 +273,82 @@ def _record(
     options = {
         "math": run.settings.get("math"),
         "num_devices": devices,
-        "batch_size": _size(run, "train-batch-size"),
+        "batch_size": run.size("train-batch-size"),
     }
     if options["batch_size"] is None:
-        options["global_batch_size"] = _size(run, "train-global-batch-size")
-    rounded = _rounded(rate)
+        options["global_batch_size"] = run.size("train-global-batch-size")
     record = run_record(
         NAME, options, UNIT, rate, rounding=min(0.5 / rate, 0.5), findings=findings
     )
-    return ImportedRun(run.first.line, record, extra, rounded)
+    return ImportedRun(run.first.line, record, extra, _rounded(rate))
 
 
-def _kept(run: _Run) -> dict[int | None, list[_Step]]:
+def _without_warmup(run: _Run) -> dict[int | None, list[_Step]]:
     """Return the steps of each rank after the warm-up.
 
-    A rank without any is left out if others have some: a run that was started again
-    after a line or two looks like a rank.
+    A run that was started again after a line or two looks like a rank without such
+    steps, so that it is left out if others have some.
     """
-    kept = {}
+    counted = {}
     for rank, steps in run.steps.items():
         first = steps[0].epoch
-        kept[rank] = [
+        counted[rank] = [
             each
             for each in steps
             if each.step > 0
             and (each.epoch - first) * each.steps + each.step >= WARMUP_STEPS
         ]
-    with_steps = {rank: steps for rank, steps in kept.items() if steps}
-    return with_steps if None in kept and with_steps else kept
+    with_steps = {rank: steps for rank, steps in counted.items() if steps}
+    return with_steps if None in counted and with_steps else counted
 
 
-def _rate(steps: Sequence[_Step]) -> float:
+def _mean_rate(steps: Iterable[_Step]) -> float:
     """Return the tokens/s of one rank over the steps that its log shows."""
-    tokens = math.fsum(step.seconds * step.rate for step in steps)
-    return tokens / math.fsum(step.seconds for step in steps)
+    return rates.mean_rate(
+        rates.Stretch(step.seconds * step.rate, step.seconds, 0.0) for step in steps
+    )
 
 
-def _devices(run: _Run, num_printing: int) -> int | None:
-    """Return how many ranks there were.
+def _count_devices(run: _Run, num_printing: int) -> int | None:
+    """Return the number of ranks; None if it is not known.
 
-    They are those that print; else batch sizes, or the log's total by one rank's rate.
+    It is the number of ranks that print; or else follows from the batch sizes, or from
+    the total of the log and the rate of one rank.
     """
     if num_printing > 1:
         return num_printing
-    batch_size = _size(run, "train-batch-size")
-    total_size = _size(run, "train-global-batch-size")
+    batch_size = run.size("train-batch-size")
+    total_size = run.size("train-global-batch-size")
     if batch_size and total_size and total_size % batch_size == 0:
         return min(total_size // batch_size, MAX_RANKS)
     steps = next(iter(run.steps.values()))
     for epoch, total in reversed(run.totals.items()):
-        means = [_mean(step.mean_rate) for step in steps if step.epoch == epoch]
+        means = [_parse_mean(step.mean_rate) for step in steps if step.epoch == epoch]
         mean = means[-1] if means else None
-        if mean and total / mean <= MAX_RANKS:
-            ratio = total / mean
-            if round(ratio) >= 1 and abs(ratio - round(ratio)) <= AGREE * ratio:
-                return round(ratio)
+        if not mean or total / mean > MAX_RANKS:
+            continue
+        ratio = total / mean
+        if round(ratio) >= 1 and abs(ratio - round(ratio)) <= AGREE * ratio:
+            return round(ratio)
     return None
 
 
-def _epochs(run: _Run) -> list[tuple[int | float | None, ...]]:
-    rows: list[tuple[int | float | None, ...]] = []
+def _epoch_rows(run: _Run) -> list[tuple[Value, ...]]:
+    """Return a row of COLUMNS per rank and epoch."""
+    rows: list[tuple[Value, ...]] = []
     for rank, steps in run.steps.items():
         for epoch, group in itertools.groupby(steps, key=lambda step: step.epoch):
-            shown = list(group)
-            last = shown[-1]
-            means = (_mean(last.mean_s), _mean(last.mean_rate))
+            printed = list(group)
+            last = printed[-1]
+            mean_s = _parse_mean(last.mean_s)
+            mean_rate = _parse_mean(last.mean_rate)
             total = run.totals.get(epoch)
-            rows.append((epoch, rank, last.steps, len(shown), *means, total))
+            row = (epoch, rank, last.steps, len(printed), mean_s, mean_rate, total)
+            rows.append(row)
     return rows
 
 
-def _mean(text: str) -> float | None:
+def _parse_mean(text: str) -> float | None:
     """Return a printed mean; None if it is not a number above 0."""
     try:
         return parse_positive(text, "a mean")
@@ -324,11 +356,6 @@ def _mean(text: str) -> float | None:
         return None
 
 
-def _size(run: _Run, name: str) -> int | None:
-    text = run.settings.get(name, "")
-    return int(text) if re.fullmatch(r"0*[1-9]\d{0,12}", text) else None
-
-
 def _rounded(value: float) -> Printed:
-    """Return a mean of steps that were printed to about four digits."""
+    """Return a mean of steps that were printed with about four digits."""
     return Printed(value, 1.0, f"{value:.0f}")

@@ -1,7 +1,7 @@
-"""The table of all formats of logs: rows of patterns, and modules for all others.
+"""The table of all formats of logs: rows of patterns, and classes of other modules.
 
 A log that prints settings and one rate per run is a `TotalsFormat`; a progress bar is a
-`Bar`. Any other log of a training run is read by a pattern of the user (`regex_log`).
+`Bar`. All other logs of training runs are read by a pattern of the user (`regex_log`).
 """
 
 import re
@@ -28,7 +28,9 @@ from rnn_scaling.records.importers.totals import (
 from rnn_scaling.records.printed_number import Printed
 
 
-def _of_groups(header: Mapping[str, str], command: Mapping[str, str]) -> Description:
+def _describe_groups(
+    header: Mapping[str, str], command: Mapping[str, str]
+) -> Description:
     """Return the number of devices and the batch size of one device, as printed."""
     options = {}
     for name in ("num_devices", "batch_size"):
@@ -39,7 +41,9 @@ def _of_groups(header: Mapping[str, str], command: Mapping[str, str]) -> Descrip
     return Description(options)
 
 
-def _of_horovod(header: Mapping[str, str], command: Mapping[str, str]) -> Description:
+def _describe_horovod(
+    header: Mapping[str, str], command: Mapping[str, str]
+) -> Description:
     devices = header.get("num_devices", header.get("Number", "1"))
     size = header.get("Batch size", "")
     num_devices = int(parse_positive(devices, "a number of devices"))
@@ -52,18 +56,21 @@ def _of_horovod(header: Mapping[str, str], command: Mapping[str, str]) -> Descri
     return Description(options, workers=num_devices)
 
 
-def _faults_of_horovod(
-    said: Mapping[str, str], rate: Printed, devices: int
+def _find_horovod_faults(
+    settings: Mapping[str, str], rate: Printed, devices: int
 ) -> list[str]:
-    """Return contradictions: the total is the rate of rank 0 times the devices."""
+    """Return why the total is not the rate of rank 0 times the devices."""
     faults = []
-    each = printed_number.parse(said.get("Img/sec", ""))
-    if each and not devices * each.low <= rate.high >= rate.low <= devices * each.high:
-        faults.append(
-            f"the total {rate.text} is not {devices} * {each.text} = "
-            f"{devices * each.value:.1f}"
-        )
-    listed = said.get("Number", str(devices))
+    rank_rate = printed_number.parse(settings.get("Img/sec", ""))
+    if rank_rate:
+        is_low = rate.high < devices * rank_rate.low
+        is_high = rate.low > devices * rank_rate.high
+        if is_low or is_high:
+            faults.append(
+                f"the total {rate.text} is not {devices} * {rank_rate.text} = "
+                f"{devices * rank_rate.value:.1f}"
+            )
+    listed = settings.get("Number", str(devices))
     if listed != str(devices):
         faults.append(
             f"the total is for {devices} devices, but the settings say {listed}"
@@ -71,6 +78,10 @@ def _faults_of_horovod(
     return faults
 
 
+_TF_CNN_SETTINGS = frozenset((
+    "TensorFlow", "Model", "Dataset", "Mode", "Batch size", "Num batches", "Devices",
+    "Data format", "Variables", "AllReduce",
+))  # fmt: skip
 _FORMATS: tuple[LogFormat, ...] = (
     TotalsFormat(
         "tf_cnn_benchmarks",
@@ -83,18 +94,7 @@ _FORMATS: tuple[LogFormat, ...] = (
         settings=Settings(
             r"(?:(?P<name>[A-Za-z][\w ]{1,30}):\s+|\s*(?=\S+ per device\s*$))"
             r"(?P<value>\S.*?)(?: per device)?\s*$",
-            known=frozenset(
-                (
-                    *("TensorFlow", "Model", "Dataset", "Mode", "Batch size"),
-                    *(
-                        "Num batches",
-                        "Devices",
-                        "Data format",
-                        "Variables",
-                        "AllReduce",
-                    ),
-                )
-            ),
+            known=_TF_CNN_SETTINGS,
             begins=frozenset(("TensorFlow", "Model")),
             header_end=("==========", "Generating ", "Running warm up"),
             program="tf_cnn_benchmarks.py",
@@ -147,14 +147,14 @@ _FORMATS: tuple[LogFormat, ...] = (
             begins=frozenset(("Model",)),
         ),
         step=r"Iter #(?P<step>\d+): (?P<rate>\S+) img/sec per (?P<kind>\w+)",
-        describe=_of_horovod,
+        describe=_describe_horovod,
         columns={
             "spread": "1.96 std of iterations (images/s)",
             "Img/sec": "images/s of rank 0",
             "steps": "iterations",
         },
         cut_rate=mean_of_steps,
-        faults=_faults_of_horovod,
+        faults=_find_horovod_faults,
         notes=(
             "Total = number of ranks * rank 0's mean rate: rank 0's clock stands for all, "
             "slower ranks show only through the synchronous steps.",
@@ -187,7 +187,7 @@ _FORMATS: tuple[LogFormat, ...] = (
         ),
         rate_meaning="words/s",
         loss=r"Pass \d+, Batch (?P<step>\d+), Loss : (?P<loss>\S+)",
-        describe=_of_groups,
+        describe=_describe_groups,
         columns={"seconds": "seconds", "speedup": "speedup as printed"},
         notes=(
             "Batch size is per GPU. The clock starts after the first counted batch has "
@@ -204,7 +204,7 @@ _FORMATS: tuple[LogFormat, ...] = (
         detected=r"""['"]train_samples_per_second['"]: ['"]?[^'",}\s]+""",
         total=r""".*?['"]train_samples_per_second['"]: ['"]?(?P<rate>[^'",}\s]+).*""",
         rate_meaning="samples/s",
-        describe=_of_groups,
+        describe=_describe_groups,
         notes=(
             "The rate is samples of all devices over the whole of train(): its first "
             "step, evaluation and saving count.",

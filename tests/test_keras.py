@@ -75,7 +75,7 @@ def test_the_smaller_last_batch_counts_what_it_holds_and_no_epochs_end_is_timed(
         (1 - 4 * 0.02) ** 2,
         rtol=1e-3,
     )
-    assert run.throughput.items == 6 + 2 * 30 and run.batches.unwaited is None, (
+    assert run.throughput.items == 6 + 2 * 30 and run.batches.early_steps is None, (
         "no validation is a late wait"
     )
     np.testing.assert_allclose(history["items_per_second"], [600.0, 1000.0, 1000.0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 import sys
@@ -272,41 +273,58 @@ WAITED = {
     "slower by the half": [0.1] * 50 + [0.2] * 50,
 }
 UNWAITED = {
-    "the queue fills": ([0.001] * 20 + [0.1] * 80, 0.0, "the first 20 measured"),
-    "every tenth step waits": (([0.001] * 9 + [1.0]) * 10, 0.0, "10 of 100 steps"),
-    "the last step waits for all": ([0.001] * 99 + [9.0], 0.0, "the last step has"),
-    "what follows the loop waits": ([0.001] * 100, 9.0, "9 s passed after the last"),
+    "the queue fills": ([0.001] * 20 + [0.1] * 80, 0.0, "fast-start", 20, 0.02),
+    "every tenth step waits": (([0.001] * 9 + [1.0]) * 10, 0.0, "few-long", 10, 10.0),
+    "the last step waits": ([0.001] * 99 + [9.0], 0.0, "long-last", 1, 9.0),
+    "the code after the loop waits": ([0.001] * 100, 9.0, "long-end", 0, 9.0),
 }
 
 
 @pytest.mark.parametrize("step_s", WAITED.values(), ids=WAITED)
 def test_steps_that_waited_raise_no_alarm(step_s):
-    assert stalls.sentence(step_s, [1] * len(step_s), end_s=0.1) == ""
+    assert stalls.find_early_steps(step_s, [1] * len(step_s), end_s=0.1) is None
 
 
 def test_longer_batches_take_longer_and_raise_no_alarm():
     items = ([10] * 9 + [1000]) * 10
-    assert stalls.sentence([0.001 * n for n in items], items) == ""
+    assert stalls.find_early_steps([0.001 * n for n in items], items) is None
 
 
-@pytest.mark.parametrize("step_s, end_s, seen", UNWAITED.values(), ids=UNWAITED)
-def test_steps_that_were_told_too_soon_are_noticed_and_said(
-    tmp_path, capsys, step_s, end_s, seen
+@pytest.mark.parametrize(
+    "step_s, end_s, kind, steps, seconds", UNWAITED.values(), ids=UNWAITED
+)
+def test_steps_that_did_not_wait_are_recorded_and_reported(
+    tmp_path, capsys, step_s, end_s, kind, steps, seconds
 ):
     clock = Clock()
     with Recorder(
         tmp_path / "run.json", num_warmup_batches=0, trainer="mine", clock=clock
     ) as recorder:
-        for seconds in step_s:
-            clock.now += seconds
+        for time_s in step_s:
+            clock.now += time_s
             recorder.step(items=1)
         clock.now += end_s
-    said = record.read(tmp_path / "run.json").batches.unwaited
-    assert said.startswith(seen) and "before the devices had finished" in said
-    assert f"warning: {said}" in capsys.readouterr().err
+
+    found = record.read(tmp_path / "run.json").batches.early_steps
+    assert (found.kind, found.steps, found.total_steps) == (kind, steps, len(step_s))
+    assert found.seconds == pytest.approx(seconds)
+    assert f"warning: all {len(step_s)} steps" in capsys.readouterr().err
     (row,) = folder_rows.load(tmp_path)
     (remark,) = cluster.worker_statements(row, "mine")
-    assert remark.kind == "steps-not-waited-for" and remark.values["text"] == said
+    assert remark.kind == "steps-not-waited-for" and remark.values["text"]
+
+
+def test_the_sentence_of_an_older_record_is_still_reported(tmp_path):
+    path = tmp_path / "run.json"
+    with Recorder(path, num_warmup_batches=0, trainer="mine") as recorder:
+        recorder.step(items=1)
+    older = json.loads(path.read_text())
+    older["batches"]["unwaited"] = "the last step has 99% of the time"
+    path.write_text(json.dumps(older))
+    (row,) = folder_rows.load(tmp_path)
+    assert [
+        remark.values["text"] for remark in cluster.worker_statements(row, "mine")
+    ] == [older["batches"]["unwaited"]]
 
 
 def test_progress_is_told_where_it_is_asked_for_in_lines_that_a_sweep_reads(

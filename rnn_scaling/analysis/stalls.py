@@ -1,64 +1,84 @@
-"""Whether a program reported steps before the devices had finished them, judged by the steps' times. Pure.
+"""Detect steps that were reported before the devices had finished them.
 
-A program that goes on while its devices still work fills their queue in no time, and waits later: at every step, where
-it reads a number, or at the end. So some steps are many times shorter than others.
+A program that does not wait for its devices fills their queue in no time and waits
+later: at every step, at the steps where it reads a number, or at the end. Some of its
+steps are therefore many times shorter than others.
 """
 
 import math
 import statistics
 from collections.abc import Sequence
 
-LEAST = 5  # steps, fewer show nothing
-FAR = 8.0  # times as long: no step of a kind is that much longer than most of them
-REGULAR = 0.8  # of the gaps between such steps
-MOST = 0.5  # of the time that stands in few steps
-REMEDY = "Give step() the loss, which it waits for, or synchronise before it; resume() leaves a pause out."
+from rnn_scaling.records.parts import EarlySteps, EarlyStepsKind
+
+MIN_STEPS = 5  # fewer steps show nothing
+LONG_RATIO = 8.0  # steps that waited never differ by this ratio
+REGULAR_SHARE = 0.8  # of the gaps between long steps
+LONG_SHARE = 0.5  # of the time, in few steps
 
 
-def sentence(
+def find_early_steps(
     step_s: Sequence[float], step_items: Sequence[int], end_s: float = 0.0
-) -> str:
-    """What the times of a run's measured steps show; empty where nothing. `end_s`: from the last step to the end."""
-    if len(step_s) < LEAST:
-        return ""
+) -> EarlySteps | None:
+    """Judge the times of a run's measured steps.
+
+    Args:
+      step_s: Seconds of each step.
+      step_items: Items of each step.
+      end_s: Seconds from the last step to the end of the program's loop.
+
+    Returns:
+      The pattern that was found, or None.
+    """
+    if len(step_s) < MIN_STEPS:
+        return None
+    total_s = math.fsum(step_s)
+
+    def pattern(kind: EarlyStepsKind, steps: int, seconds: float) -> EarlySteps:
+        return EarlySteps(
+            kind=kind.value,
+            steps=steps,
+            seconds=seconds,
+            total_steps=len(step_s),
+            total_seconds=total_s,
+        )
+
     item_s = [seconds / items for seconds, items in zip(step_s, step_items)]
-    usual, whole = statistics.median(item_s), math.fsum(step_s)
-    later = statistics.median(item_s[len(item_s) // 2 :])
-    begin = next(
-        (number for number, time_s in enumerate(item_s) if time_s * FAR > later), 0
-    )
-    if begin >= LEAST:
-        return _caution(
-            f"the first {begin} measured steps are more than {FAR:g} times as fast as the later ones"
-        )
-    long = max(
-        FAR * usual, statistics.fmean(item_s)
-    )  # reporting alone takes microseconds, at times a few more
-    few = [number for number, time_s in enumerate(item_s) if time_s > long]
-    in_few = math.fsum(step_s[number] for number in few)
-    if in_few > MOST * whole and (few == [len(step_s) - 1] or _is_regular(few)):
-        which = (
-            "the last step has"
-            if len(few) == 1
-            else f"{len(few)} of {len(step_s)} steps have"
-        )
-        return _caution(
-            f"{which} {in_few / whole:.0%} of the time, and the others are {FAR:g} times as fast or more"
-        )
-    if end_s > MOST * whole and end_s > FAR * max(step_s):
-        return _caution(
-            f"{end_s:.3g} s passed after the last step, and all {len(step_s)} steps took {whole:.3g} s"
-        )
-    return ""
+    num_fast = _fast_steps_at_start(item_s)
+    if num_fast >= MIN_STEPS:
+        fast_s = math.fsum(step_s[:num_fast])
+        return pattern(EarlyStepsKind.FAST_START, num_fast, fast_s)
+
+    # Reporting alone takes microseconds, and sometimes a few more.
+    long_s = max(LONG_RATIO * statistics.median(item_s), statistics.fmean(item_s))
+    long_steps = [number for number, time_s in enumerate(item_s) if time_s > long_s]
+    in_long_s = math.fsum(step_s[number] for number in long_steps)
+    if in_long_s > LONG_SHARE * total_s:
+        if long_steps == [len(step_s) - 1]:
+            return pattern(EarlyStepsKind.LONG_LAST, 1, in_long_s)
+        if _is_regular(long_steps):
+            return pattern(EarlyStepsKind.FEW_LONG, len(long_steps), in_long_s)
+
+    if end_s > LONG_SHARE * total_s and end_s > LONG_RATIO * max(step_s):
+        return pattern(EarlyStepsKind.LONG_END, 0, end_s)
+    return None
 
 
-def _is_regular(few: Sequence[int]) -> bool:
-    """Whether steps follow each other as the lines of a log do, and not as the pauses of a busy machine."""
-    gaps = [after - before for before, after in zip(few, few[1:])]
-    return len(few) >= LEAST and gaps.count(statistics.mode(gaps)) >= REGULAR * len(
-        gaps
-    )
+def _fast_steps_at_start(item_s: Sequence[float]) -> int:
+    """Return the number of steps before the first one that is about as slow as most."""
+    later_s = statistics.median(item_s[len(item_s) // 2 :])
+    for number, time_s in enumerate(item_s):
+        if time_s * LONG_RATIO > later_s:
+            return number
+    return 0
 
 
-def _caution(seen: str) -> str:
-    return f"{seen}: was step() called before the devices had finished? {REMEDY}"
+def _is_regular(long_steps: Sequence[int]) -> bool:
+    """Return whether steps follow each other like the lines of a log.
+
+    The pauses of a busy machine do not.
+    """
+    gaps = [after - before for before, after in zip(long_steps, long_steps[1:])]
+    if len(long_steps) < MIN_STEPS:
+        return False
+    return gaps.count(statistics.mode(gaps)) >= REGULAR_SHARE * len(gaps)

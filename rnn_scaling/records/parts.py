@@ -49,6 +49,29 @@ class Resumption(Part):
     seconds: Seconds
 
 
+class EarlyStepsKind(str, enum.Enum):
+    """The pattern of step times that shows that steps were reported too early."""
+
+    FAST_START = "fast-start"  # the first steps are much faster than the later ones
+    FEW_LONG = "few-long"  # steps at regular distances take most of the time
+    LONG_LAST = "long-last"  # the last step takes most of the time
+    LONG_END = "long-end"  # most of the time passed after the last step
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EarlySteps(Part):
+    """A sign that a program reported steps before its devices had finished them.
+
+    The kind is the value of an `EarlyStepsKind`; newer versions may have more.
+    """
+
+    kind: Name
+    steps: Count  # the fast steps at the start, or the long ones
+    seconds: Seconds  # of these steps, or after the last step
+    total_steps: Count  # measured steps
+    total_seconds: Seconds  # of the measured steps
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Batches(Sparse):
     """Every batch from the first, warm-up included; tower_items and tower_positions of each batch have one a tower."""
@@ -69,8 +92,10 @@ class Batches(Sparse):
         None  # how many of these were predicted right; None: not counted
     )
     resumed: tuple[Resumption, ...] | None = None  # None: one process did all of them
-    # What shows that steps of a trainer that is not ours were told before the devices had finished them; None: nothing.
-    unwaited: str | None = None
+    # Of a `Recorder`; None if no sign of early steps was found.
+    early_steps: EarlySteps | None = None
+    # A sentence that older versions wrote instead of `early_steps`.
+    unwaited: str | None = dataclasses.field(default=None, metadata={"former": True})
     ended_by: str | None = None  # the option of our trainer that ended them
     skipped_updates: Count | None = (
         None  # since a gradient was not finite; None: the loss was not scaled

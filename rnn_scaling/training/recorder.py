@@ -19,7 +19,7 @@ from rnn_scaling.config.naming import TRAINER
 from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Resolved
-from rnn_scaling.records.parts import RunError
+from rnn_scaling.records.parts import EarlySteps, EarlyStepsKind, RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import (
     WINDOW,
@@ -171,7 +171,7 @@ class Recorder:
             )
         self._result: RunRecord | None = None
         self._is_written, self._items = False, 0
-        self._unwaited: str | None = None
+        self._early_steps: EarlySteps | None = None
         self._display: Progress | None = None
         if progress is None:
             progress = os.environ.get(PROGRESS, "0") not in ("", "0")
@@ -331,9 +331,8 @@ class Recorder:
             )
         workers, error = self._joined(error)
         if error is None:
-            self._unwaited = (
-                stalls.sentence(self.step_s[warmup:], self.step_items[warmup:], end_s)
-                or None
+            self._early_steps = stalls.find_early_steps(
+                self.step_s[warmup:], self.step_items[warmup:], end_s
             )
             return self._record("ok", workers=workers)
         is_interrupt = isinstance(error, KeyboardInterrupt)
@@ -384,7 +383,10 @@ class Recorder:
             or not self.step_s
         ):
             entry.warn(f"{self._path}: {error.message}")
-        cautions = [self._unwaited, self.recording.load_caution()]
+        cautions = [
+            _early_steps_caution(self._early_steps),
+            self.recording.load_caution(),
+        ]
         entry.warn(*(caution for caution in cautions if caution and error is None))
 
     def _record(
@@ -392,8 +394,27 @@ class Recorder:
     ) -> RunRecord:
         result = self.recording.record(status, error, workers)
         return dataclasses.replace(
-            result, batches=dataclasses.replace(result.batches, unwaited=self._unwaited)
+            result,
+            batches=dataclasses.replace(result.batches, early_steps=self._early_steps),
         )
+
+
+def _early_steps_caution(found: EarlySteps | None) -> str:
+    """Return a warning about steps that did not wait for the devices, or ""."""
+    if found is None:
+        return ""
+    total = f"all {found.total_steps} steps took {found.total_seconds:.3g} s"
+    if found.kind == EarlyStepsKind.LONG_END:
+        pattern = f"{found.seconds:.3g} s passed after the last step"
+    elif found.kind == EarlyStepsKind.FAST_START:
+        pattern = f"the first {found.steps} took {found.seconds:.3g} s"
+    else:
+        pattern = f"{found.steps} of them took {found.seconds:.3g} s"
+    return (
+        f"{total}, and {pattern}: was step() called before the devices had finished? "
+        "Give step() the loss, which it waits for, or synchronise before it; call "
+        "resume() after a pause."
+    )
 
 
 def _require_closed(path: Path) -> None:

@@ -34,7 +34,7 @@ def main() -> None:
     bind_to_cores(config.devices.num_devices * config.devices.cpu_cores_per_device)
 
     from rnn_scaling.training import benchmark
-    from rnn_scaling.training.cluster import Alone
+    from rnn_scaling.training.cluster import SingleProcess
     from rnn_scaling.training.engines import local
     from rnn_scaling.training.progress import ProgressLine
     from rnn_scaling.training.state import RunState
@@ -57,7 +57,7 @@ def main() -> None:
 
     def suite_s() -> float:
         state = RunState(config)
-        benchmark._train(config, step, state, Alone(), ProgressLine())
+        benchmark.run_batches(config, step, state, SingleProcess(), ProgressLine())
         return sum(state.timer.step_s[state.timer.warmup_steps :])
 
     def bare_s() -> float:

@@ -97,7 +97,7 @@ def write_arrays(npz: Path, config: object, engine: object, step: object) -> Non
     workload = workloads.load(config.model.model).build(
         config.model, engine.device_type
     )
-    feed = benchmark.feed_of(config, engine, workload)
+    feed = benchmark.build_feed(config, engine, workload)
     [batch] = (
         registry.load(registry.DATA_SOURCES, "constant")
         .build(feed)

@@ -117,7 +117,7 @@ def test_onednn_that_is_off_by_default_is_said(onednn, set_to, said, monkeypatch
         monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", set_to)
     config = configs.resolve({"encoder_type": "dynamic_rnn"}, num_gpus=0, num_cores=2)
     resolved = {"device_type": "CPU", "onednn": onednn, "all_reduce": []}
-    notices = benchmark._announcements(config, resolved)
+    notices = benchmark.announce_choices(config, resolved)
     assert [each.kind for each in notices] == ["run-without-onednn"] * said
 
 

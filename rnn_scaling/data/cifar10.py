@@ -23,7 +23,7 @@ def build(feed: Feed) -> Source:
     paths = image_files.files(options)
     num_images = image_files.check(paths)
 
-    @pipeline.as_written
+    @pipeline.without_rewriting
     def to_batch(records: tf.Tensor) -> ImageBatch:
         numbers = tf.io.decode_raw(
             records, tf.uint8, fixed_length=image_files.RECORD_BYTES
@@ -32,7 +32,7 @@ def build(feed: Feed) -> Source:
         images = tf.cast(layout.ordered(planes, "NCHW"), tf.float32) / 127.5 - 1.0
         return ImageBatch(images, tf.cast(numbers[:, 0], tf.int64))
 
-    with tf.device(pipeline.host_of(feed.devices[0])):
+    with tf.device(pipeline.host_device(feed.devices[0])):
         records = tf.data.FixedLengthRecordDataset(
             paths, image_files.RECORD_BYTES, buffer_size=_BUFFER_BYTES
         )
@@ -45,7 +45,7 @@ def build(feed: Feed) -> Source:
         dataset = records.repeat().batch(
             feed.pipeline_batch_sizes[0], drop_remainder=True
         )
-        dataset = pipeline.own_batches(dataset, feed).map(
+        dataset = pipeline.select_own_batches(dataset, feed).map(
             to_batch, num_parallel_calls=options.num_parallel_calls
         )
-    return pipeline.to_towers(dataset, feed, num_samples=num_images)
+    return pipeline.distribute(dataset, feed, num_samples=num_images)

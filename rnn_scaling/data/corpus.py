@@ -96,7 +96,7 @@ def _checked_side(data: DataOptions, side: Side) -> CheckedSide:
     return CheckedSide(words, eos_id, bos_id)
 
 
-def change(stamps: Mapping[str, list[int] | None]) -> str:
+def describe_changes(stamps: Mapping[str, list[int] | None]) -> str:
     """The error message for files that are no longer as `stamp` found them; "" if all are."""
     changed = [path for path, before in stamps.items() if stamp(path) != before]
     remedy = "changed while the run read it; run it again on files that stay"

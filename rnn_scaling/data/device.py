@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rnn_scaling.data.pipeline import on_each
+from rnn_scaling.data.pipeline import map_devices
 from rnn_scaling.data.source import Feed, Source
 from rnn_scaling.models.layout import TextLayout
 
@@ -34,7 +34,7 @@ def drawn(
     towers = range(len(feed.batch_sizes))[feed.own_towers]
 
     def next_batches(step: tf.Tensor) -> list[Any]:
-        return on_each(
+        return map_devices(
             feed.devices,
             functools.partial(batch_of, step),
             towers,

@@ -20,23 +20,23 @@ def build(feed: Feed) -> Source:
     # A global batch is drawn whole, by every worker, before it is split; of the others each draws its own alone.
     num_towers, first = (1, 0) if feed.split else (len(feed.devices), feed.first_tower)
 
-    @pipeline.as_written
+    @pipeline.without_rewriting
     def batch_of(index: tf.Tensor) -> Any:
         return device.draw(
             feed, index // num_towers, first + index % num_towers, batch_size
         )
 
-    with tf.device(pipeline.host_of(feed.devices[0])):
+    with tf.device(pipeline.host_device(feed.devices[0])):
         dataset = tf.data.Dataset.counter().map(
             batch_of, num_parallel_calls=feed.options.num_parallel_calls
         )
-    source = pipeline.to_towers(dataset, feed)
+    source = pipeline.distribute(dataset, feed)
     if feed.options.random_lengths:
         return source
     # What is known when tracing of the batches that `device` draws, such as full lengths.
     known = functools.partial(feed.layout.as_drawn, lengths=feed.max_lengths)
     return Source(
-        lambda step: pipeline.on_each(
+        lambda step: pipeline.map_devices(
             feed.devices, known, source.next_batches(step), feed.own_batch_sizes
         ),
         keep=source,

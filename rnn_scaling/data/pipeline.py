@@ -14,7 +14,7 @@ from rnn_scaling.data.source import Feed, Source
 from rnn_scaling.models.layout import Layout
 
 
-def as_written(function: Callable[..., Any]) -> Callable[..., Any]:
+def without_rewriting(function: Callable[..., Any]) -> Callable[..., Any]:
     """A pipeline's function that runs as it is written: neither AutoGraph nor XLA rewrites it.
 
     AutoGraph would read and compile each for loops over tensors, of which they have none: 0.2 to 0.4 s of a start.
@@ -43,19 +43,21 @@ def _synchronous(dataset: tf.data.Dataset, *, num_threads: int) -> tf.data.Datas
     return dataset.with_options(options)
 
 
-def own_batches(dataset: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
+def select_own_batches(dataset: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     """Of a pipeline's batches those of this worker's towers; all of them where a global batch is split later."""
     num_towers = len(feed.batch_sizes)
     if feed.split or len(feed.devices) == num_towers:
         return dataset
 
-    @as_written
+    @without_rewriting
     def is_own(index: tf.Tensor, batch: Any) -> tf.Tensor:
         tower = index % num_towers
         return (tower >= feed.own_towers.start) & (tower < feed.own_towers.stop)
 
     return (
-        dataset.enumerate().filter(is_own).map(as_written(lambda index, batch: batch))
+        dataset.enumerate()
+        .filter(is_own)
+        .map(without_rewriting(lambda index, batch: batch))
     )
 
 
@@ -68,7 +70,7 @@ def cut(batch: Any, sizes: Sequence[int], layout: Layout) -> list[Any]:
 def _split(dataset: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     """Cuts each global batch into the towers' pieces."""
 
-    @as_written
+    @without_rewriting
     def pieces(batch: Any) -> tf.data.Dataset:
         own = cut(batch, feed.batch_sizes, feed.layout)[feed.own_towers]
         batches = map(tf.data.Dataset.from_tensors, own)
@@ -77,7 +79,7 @@ def _split(dataset: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     return dataset.flat_map(pieces)
 
 
-def on_each(
+def map_devices(
     devices: Sequence[str], make: Callable[..., Any], *columns: Iterable[Any]
 ) -> list[Any]:
     """What `make` gives on each device, of that device's element of every column."""
@@ -88,7 +90,7 @@ def on_each(
     return made
 
 
-def host_of(device: str) -> str:
+def host_device(device: str) -> str:
     """The CPU:0 of the task that `device` belongs to."""
     return (
         tf.DeviceSpec.from_string(device)
@@ -107,7 +109,7 @@ def _prefetched(
         list(devices),
         max_buffer_size=buffer_size,
         prefetch_buffer_size=buffer_size,
-        source_device=host_of(devices[0]),
+        source_device=host_device(devices[0]),
     )
     return iterator.get_next
 
@@ -116,14 +118,14 @@ def _on_demand(
     dataset: tf.data.Dataset, devices: Sequence[str]
 ) -> Callable[[], list[Any]]:
     """The step itself takes the batches from the host's pipeline and copies them."""
-    host = host_of(devices[0])
+    host = host_device(devices[0])
     with tf.device(host):
         iterator = iter(dataset)
 
     def take() -> list[Any]:
         with tf.device(host):
             elements = [iterator.get_next() for _ in devices]
-        return on_each(
+        return map_devices(
             devices,
             lambda element: type(element)._make(map(tf.identity, element)),
             elements,
@@ -132,7 +134,7 @@ def _on_demand(
     return take
 
 
-def to_towers(
+def distribute(
     dataset: tf.data.Dataset,
     feed: Feed,
     keep: Any = None,
@@ -146,7 +148,7 @@ def to_towers(
       num_samples: of an epoch; None: not counted.
     """
     options = feed.options
-    with tf.device(host_of(feed.devices[0])):
+    with tf.device(host_device(feed.devices[0])):
         if feed.split:
             dataset = _split(dataset, feed)
         if feed.first_step:

@@ -40,11 +40,11 @@ def build(feed: Feed) -> Source:
     layout = feed.layout
     assert isinstance(layout, TextLayout)
     checked = corpus.check(feed.options, layout.sides)
-    with tf.device(pipeline.host_of(feed.devices[0])):
+    with tf.device(pipeline.host_device(feed.devices[0])):
         tables = [_table(side.words, feed.options.unk_id) for side in checked.sides]
         dataset = _full_batches(_lines(feed), feed)
 
-        @pipeline.as_written
+        @pipeline.without_rewriting
         def to_batch(*lines: tf.Tensor) -> Any:
             columns = zip(lines, layout.sides, feed.max_lengths, checked.sides, tables)
             parts = [_to_ids(*column, feed.options.pad_to) for column in columns]
@@ -55,10 +55,12 @@ def build(feed: Feed) -> Source:
                 ]
             return layout.batch(parts)
 
-        dataset = pipeline.own_batches(dataset, feed).map(
+        dataset = pipeline.select_own_batches(dataset, feed).map(
             to_batch, num_parallel_calls=feed.options.num_parallel_calls
         )
-    return pipeline.to_towers(dataset, feed, keep=tables, num_samples=checked.num_pairs)
+    return pipeline.distribute(
+        dataset, feed, keep=tables, num_samples=checked.num_pairs
+    )
 
 
 def _table(words: Sequence[bytes], unk_id: int) -> tf.lookup.StaticHashTable:
@@ -86,7 +88,7 @@ def _full_batches(lines: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     options, batch_size = feed.options, feed.pipeline_batch_sizes[0]
     width = bucket_width(feed.max_lengths, options.num_buckets)
 
-    @pipeline.as_written
+    @pipeline.without_rewriting
     def with_bucket(*columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
         num_words = [tf.strings.split(column).row_lengths() for column in columns]
         kept = functools.reduce(operator.and_, [words > 0 for words in num_words])
@@ -107,13 +109,13 @@ def _full_batches(lines: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     return (
         buckets.unbatch()
         .group_by_window(
-            key_func=pipeline.as_written(lambda *row: row[-1]),
-            reduce_func=pipeline.as_written(
+            key_func=pipeline.without_rewriting(lambda *row: row[-1]),
+            reduce_func=pipeline.without_rewriting(
                 lambda bucket, window: window.batch(batch_size, drop_remainder=True)
             ),
             window_size=batch_size,
         )
-        .map(pipeline.as_written(lambda *row: row[:-1]))
+        .map(pipeline.without_rewriting(lambda *row: row[:-1]))
     )
 
 

@@ -34,6 +34,8 @@ _FEATURES = {ENCODED: tf.string, LABEL: tf.int64}
 # An error of TensorFlow that quotes a record is a UnicodeDecodeError in Python, unless
 # the record happens to be UTF-8.
 PARSE_ERRORS = (tf.errors.OpError, UnicodeDecodeError)
+_PIPELINE_OPERATOR = "IteratorGetNext"
+_PARSE_FAULT = "Could not parse example input"
 # Of all files together. Lengths in larger sets are checked when a file is opened.
 _WALKED_BYTES = 1 << 30
 _LONGEST_BROKEN = 1 << 30  # bytes that TensorFlow can reserve on every machine
@@ -50,7 +52,7 @@ def build(feed: Feed) -> Source:
     paths = image_files.files(options)
     _check(paths, layout.num_classes)
 
-    @pipeline.as_written
+    @pipeline.without_rewriting
     def to_image(number: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         encoded, label = _parse(record, layout.num_classes)
         seed = device.seed_pair(feed.seed, number, 0)
@@ -61,22 +63,22 @@ def build(feed: Feed) -> Source:
 
     batch_size = feed.pipeline_batch_sizes[0]
     batches_a_step = 1 if feed.split else len(feed.devices)
-    with tf.device(pipeline.host_of(feed.devices[0])):
+    with tf.device(pipeline.host_device(feed.devices[0])):
         # In batches, as the records of other workers and of steps before a checkpoint are not decoded.
         batches = (
             _records(paths, feed).enumerate().batch(batch_size, drop_remainder=True)
         )
         records = (
-            pipeline.own_batches(batches, feed)
+            pipeline.select_own_batches(batches, feed)
             .skip(feed.first_step * batches_a_step)
             .unbatch()
         )
         images = records.map(to_image, num_parallel_calls=options.num_parallel_calls)
-        to_batch = pipeline.as_written(
+        to_batch = pipeline.without_rewriting(
             lambda images, labels: ImageBatch(layout.ordered(images, "NHWC"), labels)
         )
         dataset = images.batch(batch_size, drop_remainder=True).map(to_batch)
-    return pipeline.to_towers(dataset, dataclasses.replace(feed, first_step=0))
+    return pipeline.distribute(dataset, dataclasses.replace(feed, first_step=0))
 
 
 def _records(paths: Sequence[str], feed: Feed) -> tf.data.Dataset:
@@ -87,9 +89,9 @@ def _records(paths: Sequence[str], feed: Feed) -> tf.data.Dataset:
         names = names.shuffle(len(paths), seed=feed.seed)
         open_files = min(_OPEN_FILES, len(paths))
     if not _are_walked(paths):
-        names = names.map(pipeline.as_written(_checked_name))
+        names = names.map(pipeline.without_rewriting(_checked_name))
     records = names.interleave(
-        pipeline.as_written(
+        pipeline.without_rewriting(
             lambda name: tf.data.TFRecordDataset(name, buffer_size=_BUFFER_BYTES)
         ),
         cycle_length=open_files,
@@ -224,6 +226,19 @@ def _fault_of(record: tf.Tensor | bytes, num_classes: int) -> str:
     return ""
 
 
+def is_pipeline_error(error: Exception) -> bool:
+    """Return whether an error comes from the input pipeline.
+
+    TensorFlow names the operator that failed, but it quotes a record that is not an
+    Example: the message then ends at the first zero byte of the record, or Python
+    cannot read it because it is not UTF-8.
+    """
+    if isinstance(error, UnicodeDecodeError):
+        return True
+    message = str(error)
+    return _PIPELINE_OPERATOR in message or _PARSE_FAULT in message
+
+
 def find_fault(options: DataOptions, error: Exception) -> str:
     """Return the first file and record that an error of the pipeline may come from.
 
@@ -255,7 +270,7 @@ def _fault_of_file(path: str, is_cut: bool) -> str:
       OSError: If the file cannot be read.
     """
 
-    @pipeline.as_written
+    @pipeline.without_rewriting
     def decode(record: tf.Tensor) -> tf.Tensor:
         return tf.shape(_whole(_parse(record, NUM_CLASSES)[0]))
 

@@ -43,7 +43,7 @@ def on(
     """The work of a run whose reference is trained on these devices."""
     ours, devices = _reference_config(config), config.devices
     workload = workloads.load(config.model.model).build(ours.model, engine.device_type)
-    feed = benchmark.feed_of(ours, engine, workload)
+    feed = benchmark.build_feed(ours, engine, workload)
     source = registry.load(registry.DATA_SOURCES, ours.data.data_source).build(feed)
     batches = tuple(
         {

@@ -109,7 +109,7 @@ def slices(
     for tower, device in enumerate(engine.devices):
         if device == engine.host:
             continue
-        there, back = slicing.predicted(cut, tower) or (None, None)
+        there, back = slicing.predicted_bytes(cut, tower) or (None, None)
         for source, target, predicted in (
             (engine.host, device, there),
             (device, engine.host, back),

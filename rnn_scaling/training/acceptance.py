@@ -1,4 +1,4 @@
-"""What a Recorder accepts: what every reader of records accepts, by the same limits, and nothing else."""
+"""Checks that a Recorder's values can be in a record, by the limits of its readers."""
 
 import math
 from collections.abc import Mapping
@@ -11,22 +11,27 @@ from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system import entry
 
-UNREADABLE = "RecordError"  # the error of a run whose record no reader would accept
+# The error type of a run whose record no reader would accept.
+UNREADABLE = "RecordError"
 
 
 class NotFiniteError(ArithmeticError):
     """The loss of a batch is infinite or not a number."""
 
 
-def check(flat: Mapping[str, Any], **of_record: Any) -> None:
-    """Refuses, with a ValueError that names it, an option or another field of a record that no reader would accept."""
-    if faults := list(checks.config_faults(flat)):
+def check(options: Mapping[str, Any], **fields: Any) -> None:
+    """Check the options and other fields of a record.
+
+    Raises:
+      ValueError: If a reader would not accept one of them; the message names it.
+    """
+    if faults := list(checks.config_faults(options)):
         raise ValueError(f"options: {entry.plain(faults[0])}")
-    if fault := _fault(RunRecord("failed", None, Options(flat), **of_record)):
+    if fault := _record_fault(RunRecord("failed", None, Options(options), **fields)):
         raise ValueError(fault)
 
 
-def finite(name: str, value: Any, *, is_positive: bool = False) -> Any:
+def require_finite(name: str, value: Any, *, is_positive: bool = False) -> Any:
     """Return an argument that must be a finite number.
 
     Args:
@@ -37,48 +42,39 @@ def finite(name: str, value: Any, *, is_positive: bool = False) -> Any:
     Raises:
       ValueError: If `value` is not such a number.
     """
-    number = single(value)
+    number = python_value(value)
     is_number = type(number) in (int, float) and abs(number) <= LARGEST
     if not is_number or (is_positive and number <= 0):
         rule = "a finite number above 0" if is_positive else "a finite number"
-        shown = entry.plain(spelled(value))
-        raise ValueError(f"{name}={shown}; expected {rule}")
+        raise ValueError(f"{name}={_spell(value)}; expected {rule}")
     return number
 
 
-def whole(name: str, value: Any, *, minimum: int) -> int:
+def require_whole(name: str, value: Any, *, minimum: int) -> int:
     """Return an argument that must be a whole number.
 
     Raises:
       ValueError: If `value` is not a whole number of at least `minimum`.
     """
-    number = single(value)
+    number = python_value(value)
     if type(number) is not int or not minimum <= number <= LARGEST:
-        shown = entry.plain(spelled(value))
         raise ValueError(
-            f"{name}={shown}; expected a whole number of at least {minimum}"
+            f"{name}={_spell(value)}; expected a whole number of at least {minimum}"
         )
     return number
 
 
-def _fault(run: RunRecord) -> str:
-    """Why no reader would accept a record; empty where it would."""
-    try:
-        record.from_json(run.to_json(), "Recorder")
-    except (ValueError, TypeError) as e:
-        return in_a_line(e)
-    return ""
-
-
 def readable(run: RunRecord) -> RunRecord:
-    """The record, or a failed one of the same batches where no reader would accept it, as after a clock's fault."""
-    fault = _fault(run)
+    """Return the record, or a failed one if no reader would accept it.
+
+    The failed one has the same batches. A faulty clock can cause this.
+    """
+    fault = _record_fault(run)
     if not fault:
         return run
-    error = RunError(type=UNREADABLE, message=fault)
     return RunRecord(
         "failed",
-        error,
+        RunError(type=UNREADABLE, message=fault),
         run.options,
         run.resolved,
         batches=run.batches,
@@ -87,65 +83,91 @@ def readable(run: RunRecord) -> RunRecord:
     )
 
 
-def items(number: int, value: Any, unit: str, before: int) -> int:
-    """The items of a step; ValueError if it is no whole number above 0, or more than a record may have."""
-    count = value if type(value) is int else _number(number, "items", value)
-    if 1 <= count <= LARGEST and not count % 1 and int(count) + before <= LARGEST:
+def _record_fault(run: RunRecord) -> str:
+    """Return why no reader would accept a record, or ""."""
+    try:
+        record.from_json(run.to_json(), "Recorder")
+    except (ValueError, TypeError) as e:
+        return one_line(e)
+    return ""
+
+
+def read_items(number: int, value: Any, unit: str, earlier_items: int) -> int:
+    """Return the items of a step.
+
+    Args:
+      number: Number of the step, for the message.
+      value: The argument of `Recorder.step`.
+      unit: The unit of the items, for the message.
+      earlier_items: Items of all steps before it.
+
+    Raises:
+      ValueError: If `value` is not a whole number above 0, or if the items of all
+        steps are more than a record may contain.
+    """
+    count = value if type(value) is int else _read_number(number, "items", value)
+    # The first comparison is false for NaN.
+    if not count >= 1:
+        rule = "at least one"
+    elif count > LARGEST or int(count) + earlier_items > LARGEST:
+        rule = f"at most {LARGEST:g} in all"
+    elif count % 1:
+        rule = "a whole number"
+    else:
         return int(count)
-    rule = (
-        "at least one"
-        if not count >= 1
-        else "a whole number"
-        if count % 1
-        else f"at most {LARGEST:g} in all"
-    )
     raise ValueError(
-        f"step {number}: expected {rule} of the {unit}, got items={entry.plain(spelled(value))}"
+        f"step {number}: expected {rule} of the {unit}, got items={_spell(value)}"
     )
 
 
-def loss(number: int, value: Any) -> float:
-    """The loss of a step, read when the devices have it; infinite where a record has no number for it."""
-    result = value if type(value) is float else _number(number, "loss", value)
-    return math.copysign(math.inf, result) if abs(result) > LARGEST_SINGLE else result
+def read_loss(number: int, value: Any) -> float:
+    """Return the loss of a step, after the devices have computed it.
+
+    Returns:
+      The loss; infinite if it is beyond the numbers of a record.
+    """
+    loss = value if type(value) is float else _read_number(number, "loss", value)
+    if abs(loss) > LARGEST_SINGLE:
+        return math.copysign(math.inf, loss)
+    return loss
 
 
 def time_fault(seconds: float, count: int, unit: str) -> str:
-    """What is wrong with the time of a step; empty if nothing is."""
+    """Return why a record may not contain the time of a step, or ""."""
     if SMALLEST <= seconds <= LARGEST and count / seconds <= LARGEST:
         return ""
-    return f"{count:g} {unit} in {seconds:g} s; expected {SMALLEST:g} s or more and at most {LARGEST:g} {unit} a second"
+    return (
+        f"{count:g} {unit} in {seconds:g} s; expected {SMALLEST:g} s or more and at "
+        f"most {LARGEST:g} {unit} per second"
+    )
 
 
-def _number(number: int, name: str, value: Any) -> float:
-    """A number of a framework: reading it waits until the devices have it."""
-    try:
-        if value is not None and not isinstance(value, (str, bytes)):
-            return float(
-                value.item() if hasattr(value, "item") else value
-            )  # PyTorch warns of float(loss)
-    except (
-        TypeError,
-        ValueError,
-        RuntimeError,
-        OverflowError,
-    ):  # arrays of several, and what is no number
-        pass
-    shown = entry.plain(spelled(value))
-    raise ValueError(f"step {number}: {name} is {shown}; expected one number")
+def _read_number(number: int, name: str, value: Any) -> float:
+    """Return a framework's number; this waits until the devices have computed it."""
+    if value is not None and not isinstance(value, (str, bytes)):
+        # An array of several values, or something else that is not a number.
+        errors = (TypeError, ValueError, RuntimeError, OverflowError)
+        try:
+            # PyTorch warns about float(loss).
+            return float(value.item() if hasattr(value, "item") else value)
+        except errors:
+            pass
+    raise ValueError(f"step {number}: {name} is {_spell(value)}; expected one number")
 
 
-def in_a_line(error: BaseException) -> str:
-    """What an error says, in one line of at most 500 characters."""
+def _spell(value: Any) -> str:
+    return entry.plain(spelled(value))
+
+
+def one_line(error: BaseException) -> str:
+    """Return the message of an error in one line of at most 500 characters."""
     return entry.plain(str(error)[:500]) or type(error).__name__
 
 
-def single(value: Any) -> Any:
-    """An option of a framework's number type as Python's; anything else as it is."""
-    if (
-        type(value) in (str, int, float, bool)
-        or getattr(value, "ndim", None)
-        or not hasattr(value, "item")
-    ):
+def python_value(value: Any) -> Any:
+    """Return a framework's number as Python's; anything else unchanged."""
+    is_python = type(value) in (str, int, float, bool)
+    is_array = bool(getattr(value, "ndim", None))
+    if is_python or is_array or not hasattr(value, "item"):
         return value
     return value.item()

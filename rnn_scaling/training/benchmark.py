@@ -20,9 +20,9 @@ from rnn_scaling.models.workload import Workload, first_values
 from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training import optimizers
 from rnn_scaling.training.acceptance import NotFiniteError
-from rnn_scaling.training.checkpoints import Saver, trained_values
+from rnn_scaling.training.checkpoints import Saver, read_trained_values
 from rnn_scaling.training.clock import StepTimer
-from rnn_scaling.training.cluster import Alone
+from rnn_scaling.training.cluster import SingleProcess
 from rnn_scaling.training.ending import Ending
 from rnn_scaling.training.engines.local import (
     ONEDNN_VARIABLE,
@@ -46,7 +46,7 @@ from rnn_scaling.training.towers import TrainStep
 def run(
     config: RunConfig,
     state: RunState,
-    cluster: Alone,
+    cluster: SingleProcess,
     observer: Observer,
 ) -> TrainStep | None:
     """Run `config` from TensorFlow's set-up to the last batch.
@@ -78,9 +78,10 @@ def run(
     step = None
     if engine.devices:
         step = build(config, engine, state)
-        for statement in _announcements(config, state.resolved, engine.transport):
+        for statement in announce_choices(config, state.resolved, engine.transport):
             observer.notice(statement)
-        state.steps, step.num_lost = step.done, lambda: len(cluster.lost())
+        state.worker_steps = step.finished_steps
+        step.count_lost = lambda: len(cluster.lost_ranks())
         saver = Saver(
             config,
             state,
@@ -90,7 +91,7 @@ def run(
         )
         saver.agree()
         saver.resume(step)
-        _train(config, step, state, cluster, Observers([observer, saver]), engine)
+        run_batches(config, step, state, cluster, Observers([observer, saver]), engine)
         for statement in _surplus(step):
             observer.notice(statement)
         state.skipped_updates = step.skipped_updates()
@@ -109,7 +110,7 @@ def run(
     return step
 
 
-def _start(config: RunConfig, state: RunState, cluster: Alone) -> Engine:
+def _start(config: RunConfig, state: RunState, cluster: SingleProcess) -> Engine:
     """The engine of the run's update mode, once all processes have met."""
     if cluster.size > 1:
         state.enter("cluster")
@@ -129,12 +130,12 @@ def _surplus(step: TrainStep) -> Iterator[Statement]:
     """Let the last steps end; yield a warning if updates and steps do not match."""
     surplus = step.end()
     if surplus > 0:
-        steps = len(step.done)
+        steps = len(step.finished_steps)
         values = {"updates": steps + surplus, "steps": steps}
         yield Statement("warn-surplus-updates", values=values)
 
 
-def _announcements(
+def announce_choices(
     config: RunConfig, resolved: dict[str, Any], transport: str = ""
 ) -> Iterator[Statement]:
     """Yield what runs if the words of the flags do not say it."""
@@ -171,7 +172,7 @@ def build(
         model if trains else dataclasses.replace(model, dropout=0.0), engine.device_type
     )
     update = build_update(config, engine, workload, state.weights if state else None)
-    feed = feed_of(config, engine, workload, state.first_step if state else 0)
+    feed = build_feed(config, engine, workload, state.first_step if state else 0)
     # AutoGraph writes a file for each function that it converts, and none of the sources' has anything to convert.
     build_source = tf.autograph.experimental.do_not_convert(
         registry.load(registry.DATA_SOURCES, config.data.data_source).build
@@ -247,7 +248,7 @@ def build_update(
     """The workload's variables under the chosen update mode, with the values of the checkpoint `weights` if given."""
     training = config.training
     values = (
-        trained_values(weights, workload.variables)
+        read_trained_values(weights, workload.variables)
         if weights
         else first_values(workload.variables, training.seed)
     )
@@ -266,7 +267,7 @@ def build_update(
     return mode.build(Setup(workload.variables, values, engine, config.update, rule))
 
 
-def feed_of(
+def build_feed(
     config: RunConfig, engine: Engine, workload: Workload, first_step: int = 0
 ) -> Feed:
     batch_sizes, devices, split = (
@@ -296,11 +297,11 @@ def _check_loss(loss: float, batch: int, config: RunConfig) -> None:
         raise NotFiniteError(f"loss is {loss} at batch {batch}; {remedy}")
 
 
-def _train(
+def run_batches(
     config: RunConfig,
     step: TrainStep,
     state: RunState,
-    cluster: Alone,
+    cluster: SingleProcess,
     observer: Observer,
     engine: Engine | None = None,
 ) -> None:
@@ -357,5 +358,5 @@ def _train(
 
 def _resume(timer: StepTimer, step: TrainStep) -> None:
     """Start the clock again, unless the workers go on while it stands still."""
-    if not step.goes_on:
+    if not step.runs_between_calls:
         timer.resume()

@@ -120,7 +120,7 @@ def holder(directory: str) -> str:
     return ""
 
 
-def most_batches(measure: MeasureOptions) -> int:
+def max_batches(measure: MeasureOptions) -> int:
     """Batches of the whole run at most, warm-up included; of epochs, which the data decides, any number."""
     if measure.num_epochs:
         return sys.maxsize
@@ -132,7 +132,7 @@ def most_batches(measure: MeasureOptions) -> int:
 
 
 @contextlib.contextmanager
-def held(directory: str) -> Iterator[None]:
+def lock_folder(directory: str) -> Iterator[None]:
     """Keeps other runs out of a folder until this process ends in any way; the folder is made if missing.
 
     Raises CheckpointError if another run saves there, or nothing can be written there.
@@ -149,7 +149,7 @@ def held(directory: str) -> Iterator[None]:
         ) from None
 
 
-def newest(
+def read_newest(
     directory: str, config: RunConfig, files: Sequence[str] = (), rank: int = 0
 ) -> Checkpoint | None:
     """Return a rank's part of the last checkpoint of a folder, or None without one.
@@ -180,7 +180,7 @@ def newest(
     return Checkpoint(folder, batches, columns, part.resumed)
 
 
-def trained(directory: str, config: RunConfig) -> Path:
+def find_trained(directory: str, config: RunConfig) -> Path:
     """Return the last checkpoint of a folder, for a run that only uses its network.
 
     Nothing is written.
@@ -269,7 +269,7 @@ def _check_options(
 
 
 def _check_length(directory: str, batches: int, config: RunConfig) -> None:
-    if batches <= (most := most_batches(config.measure)):
+    if batches <= (most := max_batches(config.measure)):
         return
     name = "max_batches" if config.measure.until_steady else "num_batches"
     value = getattr(config.measure, name)

@@ -21,7 +21,7 @@ from rnn_scaling.records.decoding import encode
 from rnn_scaling.system import entry
 from rnn_scaling.training import checkpoint_folder
 from rnn_scaling.training.checkpoint_folder import CheckpointError
-from rnn_scaling.training.cluster import Alone
+from rnn_scaling.training.cluster import SingleProcess
 from rnn_scaling.training.observers import Batch, Observer, RunView
 from rnn_scaling.training.state import RunState
 from rnn_scaling.training.towers import TrainStep
@@ -34,7 +34,7 @@ _VALUES = re.compile(
 OWN = ("rnn_scaling.", "models.")  # packages whose objects are walked through
 
 
-def variables_of(step: TrainStep) -> dict[str, tf.Variable]:
+def find_variables(step: TrainStep) -> dict[str, tf.Variable]:
     """Every variable of a step by the way to it, such as "_update/updaters/0/_slots/projection/0"."""
     return dict(_reached(step, "", set()))
 
@@ -62,9 +62,9 @@ def _reached(
         yield from _reached(parts[name], f"{path}/{name}", seen)
 
 
-def forgotten(step: TrainStep) -> list[str]:
+def find_uncovered_variables(step: TrainStep) -> list[str]:
     """Variables that the traced step reads or changes and `variables_of` does not reach; by their graph's names."""
-    known = {id(variable.handle) for variable in variables_of(step).values()}
+    known = {id(variable.handle) for variable in find_variables(step).values()}
     captured = [
         inner.name
         for outer, inner in step.graph().captures
@@ -82,7 +82,7 @@ def _is_variable(captured: Any) -> bool:
     )
 
 
-def trained_values(
+def read_trained_values(
     folder: Path, specs: Sequence[VariableSpec]
 ) -> dict[str, np.ndarray]:
     """The values of a network's variables in a checkpoint of any update mode; where towers differ, the first one's.
@@ -126,13 +126,13 @@ class Saver(Observer):
         config: RunConfig,
         state: RunState,
         files: Sequence[str],
-        cluster: Alone | None = None,
+        cluster: SingleProcess | None = None,
         observer: Observer | None = None,
     ) -> None:
         self._config = config
         self._state = state
         self._files = files
-        self._cluster = cluster or Alone()
+        self._cluster = cluster or SingleProcess()
         self._observer = observer or Observer()
         self._step: Any = None
         self._directory = config.output.checkpoint_dir if config.model.trains else ""
@@ -158,7 +158,7 @@ class Saver(Observer):
         if not self._directory or done == self._tried:
             return
         self._tried = done
-        if lacking := forgotten(step):
+        if lacking := find_uncovered_variables(step):
             raise ValueError(f"the checkpoint would lack {', '.join(lacking)}")
         if problem := self._write(done, columns, step):
             kind = "warn-checkpoint" if self._saved else "warn-first-checkpoint"
@@ -227,13 +227,13 @@ class Saver(Observer):
         for _ in range(checkpoint.batches - state.first_step):
             step()
         try:
-            restored = tf.train.Checkpoint(variables=variables_of(step)).read(
+            restored = tf.train.Checkpoint(variables=find_variables(step)).read(
                 checkpoint_folder.variables_in(checkpoint.folder, self._cluster.rank)
             )
             restored.assert_consumed()
         except (tf.errors.OpError, AssertionError, ValueError) as e:
             raise checkpoint_folder.damaged(checkpoint.folder, e) from None
-        state.has_resumed(checkpoint.batches)
+        state.add_resumption(checkpoint.batches)
         values = {"batch": checkpoint.batches, "folder": str(checkpoint.folder)}
         self._observer.notice(Statement("run-resumed", values=values))
 
@@ -253,6 +253,6 @@ def _problem(do: Callable[..., None], *args: Any) -> str:
 
 def _write_variables(step: TrainStep, folder: Path, rank: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    tf.train.Checkpoint(variables=variables_of(step)).write(
+    tf.train.Checkpoint(variables=find_variables(step)).write(
         checkpoint_folder.variables_in(folder, rank)
     )

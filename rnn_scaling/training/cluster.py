@@ -80,7 +80,7 @@ class Place:
             ) from None
 
 
-class Alone:
+class SingleProcess:
     """A run of one process.
 
     Attributes:
@@ -126,12 +126,12 @@ class Alone:
         """What is known of all ranks; None: there is one process."""
         return None
 
-    def lost(self) -> Sequence[str]:
+    def lost_ranks(self) -> Sequence[str]:
         """A line for each rank whose loss the run survived."""
         return ()
 
 
-class Cluster(Alone):
+class Cluster(SingleProcess):
     """A run of several processes."""
 
     def __init__(self, launch: Launch, config: RunConfig) -> None:
@@ -246,7 +246,7 @@ class Cluster(Alone):
         workers = [peer.rank for peer in self._peers if peer.role == "worker"]
         for index, rank in enumerate(workers if state.staleness() else ()):
             reports.setdefault(rank, []).append(
-                {"batches": state.of_worker(index), "details": {}}
+                {"batches": state.worker_batches(index), "details": {}}
             )
         failure = self._refusal or self._member.failure
         known = Workers(
@@ -272,7 +272,7 @@ class Cluster(Alone):
             return None
         return self._passed[MEASURED] - self._passed[WARM]
 
-    def lost(self) -> Sequence[str]:
+    def lost_ranks(self) -> Sequence[str]:
         lost = self._member.lost
         for rank, _ in lost:
             if rank not in self._cut_off:
@@ -283,10 +283,10 @@ class Cluster(Alone):
         return [line for _, line in lost]
 
 
-def of(launch: Launch | None, config: RunConfig) -> Alone:
+def join_run(launch: Launch | None, config: RunConfig) -> SingleProcess:
     """The cluster of a run; `launch`: of this process, None where nothing has started several."""
     return (
-        Alone()
+        SingleProcess()
         if launch is None or config.num_processes == 1
         else Cluster(launch, config)
     )

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from rnn_scaling.training.all_reduce.collective import CollectiveGroup
-from rnn_scaling.training.gradients import Tensors, on_each
+from rnn_scaling.training.gradients import Tensors, map_devices
 
 HALVES = {"bfloat16": tf.bfloat16, "float16": tf.float16}
 GATHERED = "int8"  # no all-reduce adds these: every tower gets every other's
@@ -130,11 +130,11 @@ class Half(Compression):
             )
             return [change(*pair) for pair in zip(gradients, own_scales, strict=True)]
 
-        return on_each(self._devices, changed, grads, scales or [None] * len(grads))
+        return map_devices(self._devices, changed, grads, scales or [None] * len(grads))
 
     def _shared_scales(self, dense: TowerGrads) -> list[tf.Tensor]:
         """`[tower]`: a scale for each gradient, the same on all towers of all workers."""
-        largest = on_each(
+        largest = map_devices(
             self._devices,
             lambda grads: tf.stack(list(map(_largest_finite, grads))),
             dense,
@@ -142,8 +142,10 @@ class Half(Compression):
         if self._group is not None:
             of_all = self._group.reduce(largest, "Max")
         else:
-            of_all = on_each(self._devices, lambda: tf.reduce_max(tf.stack(largest), 0))
-        return on_each(self._devices, self._scale_of, of_all)
+            of_all = map_devices(
+                self._devices, lambda: tf.reduce_max(tf.stack(largest), 0)
+            )
+        return map_devices(self._devices, self._scale_of, of_all)
 
     def _scale_of(self, largest: tf.Tensor) -> tf.Tensor:
         """2^k with largest * 2^k < 2^top; k is bounded so that 2^-k is a normal number, too."""
@@ -175,7 +177,7 @@ class Quantised(Compression):
                 name: tf.Variable(zero, trainable=False) for name, zero in zeros.items()
             }
 
-        self._lost = on_each(self._devices, nothing)
+        self._lost = map_devices(self._devices, nothing)
 
     def sum(
         self, names: Sequence[str], dense: TowerGrads, reduce: Reduce
@@ -187,7 +189,7 @@ class Quantised(Compression):
                 [tower[index] for tower in dense],
                 [tower[name] for tower in self._lost],
             )
-            packed = on_each(self._devices, _pack, grads, lost)
+            packed = map_devices(self._devices, _pack, grads, lost)
             for tower, rows in enumerate(self._gather(packed)):
                 shape = dense[tower][index].shape
                 with tf.device(self._devices[tower]):
@@ -206,7 +208,7 @@ class Quantised(Compression):
     def _gather(self, packed: Tensors) -> list[tf.Tensor]:
         if self._group is not None:
             return self._group.gather(packed)
-        return on_each(self._devices, lambda: tf.concat(packed, axis=0))
+        return map_devices(self._devices, lambda: tf.concat(packed, axis=0))
 
 
 def pack_rows(rows: tf.Tensor) -> tf.Tensor:

@@ -12,7 +12,7 @@ from rnn_scaling.config.registry import TEXT_FILES
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.config.spelling import spell
 from rnn_scaling.data import corpus, image_files
-from rnn_scaling.training.checkpoint_folder import CheckpointError, most_batches
+from rnn_scaling.training.checkpoint_folder import CheckpointError, max_batches
 from rnn_scaling.training.state import RunState
 
 
@@ -35,7 +35,7 @@ class Ending:
             name: target for name, target in targets.items() if target.value
         }
         self._limit = "max_batches" if self._measure.until_steady else "num_batches"
-        self.max_batches = most_batches(self._measure)
+        self.max_batches = max_batches(self._measure)
         if self._measure.num_epochs:
             self._limit = "num_epochs"
             self.max_batches = _batches_of_epochs(config)
@@ -84,7 +84,7 @@ class Ending:
 
     def _is_reached(self, target: Target) -> bool:
         """Whether the mean over a window met the target, and has done so since for as many batches."""
-        sums, counts = self._state.learned(target.kind, 2 * WINDOW_BATCHES)
+        sums, counts = self._state.recent_sums(target.kind, 2 * WINDOW_BATCHES)
         if len(counts) < 2 * WINDOW_BATCHES:
             return False
         windows = [

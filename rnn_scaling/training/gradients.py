@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
-from rnn_scaling.data.pipeline import on_each
+from rnn_scaling.data.pipeline import map_devices
 
 Tensors: TypeAlias = "Sequence[tf.Tensor]"
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
@@ -21,7 +21,7 @@ Reduce = Callable[
 
 def place(tensors: Tensors, devices: Sequence[str]) -> list[tf.Tensor]:
     """Tensor i on device i; a tensor that is there already is not copied."""
-    return on_each(devices, tf.identity, tensors)
+    return map_devices(devices, tf.identity, tensors)
 
 
 def reduce_with(devices: Sequence[str], add: Reduce) -> Reduce:

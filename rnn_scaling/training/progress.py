@@ -1,4 +1,7 @@
-"""How far a run is, on stderr: a live bar on a terminal, a plain line every few seconds elsewhere."""
+"""The progress of a run on stderr.
+
+A terminal shows a bar; any other stream gets a plain line every few seconds.
+"""
 
 import time
 from collections.abc import Callable
@@ -12,7 +15,7 @@ LAYOUT = "{desc} |{bar}| {n_fmt}/{total_fmt} batches{postfix}, {remaining} left"
 
 
 class Progress:
-    """Told of every batch after the clock was read."""
+    """Shows each batch after the clock was read."""
 
     def __init__(
         self,
@@ -22,68 +25,88 @@ class Progress:
         unit: str,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
-        whose: str = "",
-        before: int = 0,
+        scope: str = "",
+        done: int = 0,
     ) -> None:
-        """total: batches of the run, warm-up included; 0: unknown, and a terminal has lines, too."""
-        first = "warm-up" if warmup else "measuring"
+        """Start the display.
+
+        Args:
+          enabled: Whether anything is written.
+          total: Batches of the run with the warm-up; 0 if unknown. Even a terminal then
+            gets lines.
+          warmup: Batches of the warm-up.
+          unit: The unit of the items.
+          stream: Where to write; None for stderr.
+          clock: Returns seconds.
+          scope: Follows the unit of the rate, as in " at rank 0".
+          done: Batches that were done before a checkpoint.
+        """
         self._board = Board(
             total,
             LAYOUT,
             enabled=enabled,
             stream=stream,
-            desc=first,
+            desc="warm-up" if warmup else "measuring",
             postfix="compiling",
             leave=False,
         )
-        self._total, self._warmup, self._rate_unit, self._clock = (
-            total,
-            warmup,
-            f"{unit}/s{whose}",
-            clock,
-        )
-        self._done, self._timed, self._seconds, self._last_line = (
-            before,
-            0,
-            0.0,
-            clock(),
-        )
+        self._total = total
+        self._warmup = warmup
+        self._rate_unit = f"{unit}/s{scope}"
+        self._clock = clock
+        self._done = done
+        self._num_timed = 0
+        self._timed_s = 0.0
+        self._last_line = clock()
 
     def batch(
         self, step_s: float, items: int, loss: float, accuracy: float | None = None
     ) -> None:
-        """A batch has ended. `accuracy`: share of its right predictions; None: not counted."""
+        """Show a batch that has ended.
+
+        Args:
+          step_s: Its seconds.
+          items: Its items.
+          loss: Its mean loss.
+          accuracy: Share of correct predictions, or None if they are not counted.
+        """
         self._done += 1
-        right = "" if accuracy is None else f", accuracy {100 * accuracy:.1f} %"
-        rate = (
-            f"{three_digits(items / step_s)} {self._rate_unit}, loss {loss:.4g}{right}"
-        )
+        rate = f"{three_digits(items / step_s)} {self._rate_unit}, loss {loss:.4g}"
+        if accuracy is not None:
+            rate += f", accuracy {100 * accuracy:.1f} %"
         if self._board.has_bar:
             phase = "measuring" if self._done == self._warmup else None
-            return self._board.move(self._done, phase, rate, redraw=False)
-        if self._done > 1:  # the first batch compiles; it says nothing about the others
-            self._seconds += step_s
-            self._timed += 1
+            self._board.move(self._done, phase, rate, redraw=False)
+            return
+        # The first batch compiles and does not show how long the others take.
+        if self._done > 1:
+            self._timed_s += step_s
+            self._num_timed += 1
         now = self._clock()
-        if now - self._last_line < PLAIN_INTERVAL_S and self._done != self._total:
-            return None
-        self._last_line = now
+        is_due = now - self._last_line >= PLAIN_INTERVAL_S
+        if is_due or self._done == self._total:
+            self._last_line = now
+            self._write_line(rate)
+
+    def _write_line(self, rate: str) -> None:
         phase = "warm-up" if self._done <= self._warmup else "measuring"
-        each_s = self._seconds / max(1, self._timed)
-        left = (
-            f", {(self._total - self._done) * each_s:.0f} s left"
-            if self._done > 1 and self._total
-            else ""
-        )
-        done = f"{self._done}/{self._total}" if self._total else f"{self._done}"
-        return self._board.line(f"{phase}: {done} batches, {rate}{left}")
+        done = str(self._done)
+        remaining = ""
+        if self._total:
+            done += f"/{self._total}"
+            if self._done > 1:
+                batch_s = self._timed_s / max(1, self._num_timed)
+                remaining_s = (self._total - self._done) * batch_s
+                remaining = f", {remaining_s:.0f} s left"
+        self._board.line(f"{phase}: {done} batches, {rate}{remaining}")
 
     def close(self) -> None:
+        """Remove the bar."""
         self._board.close()
 
 
 class ProgressLine(Observer):
-    """Shows how far a run is."""
+    """Shows the progress of a run."""
 
     def __init__(self) -> None:
         self._progress: Progress | None = None
@@ -94,8 +117,8 @@ class ProgressLine(Observer):
             run.max_batches,
             run.config.measure.num_warmup_batches,
             run.state.unit,
-            whose=" at rank 0" if run.state.clients > 1 else "",
-            before=len(run.state.timer.step_s),
+            scope=" at rank 0" if run.state.clients > 1 else "",
+            done=len(run.state.timer.step_s),
         )
 
     def batch(self, batch: Batch) -> bool:

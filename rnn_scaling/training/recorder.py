@@ -1,4 +1,4 @@
-"""Times the steps of any training loop and leaves a run record, which report, compare and audit read like our own."""
+"""Times the steps of any training loop and writes a run record."""
 
 import dataclasses
 import math
@@ -23,6 +23,7 @@ from rnn_scaling.records.parts import EarlySteps, EarlyStepsKind, RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import (
     WINDOW,
+    Rank,
     Workers,
     sharing_a_core,
     without_each_other,
@@ -35,32 +36,41 @@ from rnn_scaling.system.processes import alive
 from rnn_scaling.training import acceptance
 from rnn_scaling.training.progress import Progress
 from rnn_scaling.training.rank_meeting import RankMeeting
-from rnn_scaling.training.recording import Recording, killed
+from rnn_scaling.training.recording import Recording, killed_error
 
 # The Recorders of this process that have not written their record, by its path.
-_OPEN: weakref.WeakValueDictionary[str, "Recorder"] = weakref.WeakValueDictionary()
+_open_recorders: weakref.WeakValueDictionary[str, "Recorder"] = (
+    weakref.WeakValueDictionary()
+)
 
 
 class Recorder:
-    """The clock of a user's training loop; standard library alone.
+    """The clock and the record of a user's training loop.
+
+    It needs only the standard library.
 
         with Recorder("run.json", unit="images", num_devices=2) as recorder:
             for batch in batches:
                 loss = train_step(batch)
-                recorder.step(items=len(batch), loss=loss)  # reads the loss: the devices have then finished
+                recorder.step(items=len(batch), loss=loss)
 
-    A step's seconds run from the end of the step before it, the first one's from the beginning of the `with`. A step
-    has ended when the devices have finished it, and not when Python goes on. What waits for them:
+    The seconds of a step run from the end of the step before it, and those of the first
+    step from the start of the `with`. A step has ended when the devices have finished
+    it, which may be later than Python continues. These calls wait for the devices:
 
-        PyTorch      a loss that `step` reads as a number (`loss.item()`), or `torch.cuda.synchronize()`
-        JAX          the same, or `jax.block_until_ready(state)`; the loss alone may be there before the new weights
-        TensorFlow   the same (`loss.numpy()`), where the step is one `tf.function`
+        PyTorch      `step` with a loss, which it reads (`loss.item()`), or
+                     `torch.cuda.synchronize()`
+        JAX          `jax.block_until_ready(state)`; a loss may be ready before the
+                     new weights
+        TensorFlow   `step` with a loss, if the step is one `tf.function`
 
-    Of a program of several processes each has a Recorder with the same result file, and each tells its own items. They
-    begin the first step together, and the first one after the warm-up; rank 0 writes the record of all.
+    If a program has several processes, each has a Recorder with the same result file
+    and reports its own items. All begin the first step together, and the first step
+    after the warm-up. Rank 0 writes the record of all ranks.
 
-    The record is written at the end of the `with`, also by an exception; while it goes on, the file says that it has
-    not ended. A record has one Recorder at a time, and no step after its end.
+    The record is written at the end of the `with`, even after an exception. Until then
+    the file contains a record of a run that has not ended. A record has one Recorder
+    at a time and gets no step after its end.
     """
 
     def __init__(
@@ -87,102 +97,94 @@ class Recorder:
 
         Args:
           result_file: The record; no other Recorder may have it open.
-          unit: What is counted, in the plural: "images", "tokens".
+          unit: The unit of the items, in the plural: "images", "tokens".
           num_devices: Devices that this process uses.
           trainer: The program's name in reports; by default the name of its file.
           num_warmup_batches: Steps at the beginning that are not measured.
           device_type: "CPU" or "GPU".
-          options: What else distinguishes this run from others: single values by name.
-            A name of the suite's own options means the same as there.
-          rank: Number of this process among those of the run; None: as its launcher
-            says (torchrun, mpirun, srun).
-          num_ranks: How many processes record the run together; None: as the launcher
-            says, otherwise one.
+          options: Further options that distinguish this run: single values by name. A
+            name of one of the suite's options has the same meaning.
+          rank: Number of this process; None to read it from the variables of the
+            launcher (torchrun, mpirun, srun).
+          num_ranks: Number of processes that record the run together; None to read it
+            from the launcher, or 1 without one.
           timeout_s: Seconds for which ranks wait for each other at a barrier, and rank
             0 for the others at the end.
           flops_per_item: Floating-point operations of forward and backward per item;
             None if unknown.
-          progress: Whether to print the progress on stderr every few seconds; None: if
-            RNN_SCALING_PROGRESS=1 asks for it.
-          num_steps: Steps that there will be, warm-up included, for the progress; 0 if
-            unknown.
+          progress: Whether to print the progress on stderr every few seconds; None to
+            read the variable RNN_SCALING_PROGRESS.
+          num_steps: Number of steps with the warm-up, for the progress; 0 if unknown.
           config: All options of one of the suite's trainers, instead of trainer,
             num_devices, num_warmup_batches and options.
-          started: The clock's reading when the program started; None: now.
+          started: The clock's reading when the program started; None for now.
           clock: Returns seconds.
 
         Raises:
           ValueError: If an argument cannot be in a record, or if another Recorder has
             not closed `result_file` yet.
         """
-        timeout_s = acceptance.finite("timeout_s", timeout_s, is_positive=True)
-        num_steps = acceptance.whole("num_steps", num_steps, minimum=0)
+        timeout_s = acceptance.require_finite("timeout_s", timeout_s, is_positive=True)
+        num_steps = acceptance.require_whole("num_steps", num_steps, minimum=0)
         if started is not None:
-            started = acceptance.finite("started", started)
-        if rank is not None:
-            rank = acceptance.whole("rank", rank, minimum=0)
-        if num_ranks is not None:
-            num_ranks = acceptance.whole("num_ranks", num_ranks, minimum=1)
+            started = acceptance.require_finite("started", started)
         if flops_per_item is not None:
-            flops_per_item = acceptance.finite(
+            flops_per_item = acceptance.require_finite(
                 "flops_per_item", flops_per_item, is_positive=True
             )
         if not (isinstance(unit, str) and unit and unit.isprintable()):
-            raise ValueError(f"expected a unit as 'tokens', got {unit!r}")
-        flat = config or _flat(trainer, num_devices, num_warmup_batches, options or {})
+            raise ValueError(f"unit={unit!r}; expected a name like 'tokens'")
+        options = config or _flat_options(
+            trainer, num_devices, num_warmup_batches, options or {}
+        )
         resolved = {
             "device_type": device_type,
             "scaling": "weak",
             "cpu_affinity": available_cores(),
         }
         acceptance.check(
-            flat,
+            options,
             resolved=build(Resolved, resolved),
             unit=unit,
             flops_per_item=flops_per_item,
         )
-        self._path, self._unit, self._process = Path(result_file), unit, os.getpid()
-        # The unfinished record; our trainers fill its `resolved` and `parameters`.
-        self.recording = Recording(flat, unit, resolved, clock, started)
+        self._path = Path(result_file)
+        self._unit = unit
+        # The unfinished record. The suite's trainers fill its `resolved` and
+        # `parameters`.
+        self.recording = Recording(options, unit, resolved, clock, started)
         self.recording.flops_per_item = flops_per_item
-        if TRAINER in flat:
+        if TRAINER in options:
             self.recording.program_folder = _current_folder()
         self._timer = self.recording.timer
-        launched_rank, size, self._launcher = 0, 1, ""
-        if num_ranks != 1 and None in (rank, num_ranks):
-            launched_rank, size, self._launcher = launch.place(
-                os.environ, socket.gethostname()
-            )
-        self._rank, num_ranks = (
-            launched_rank if rank is None else rank,
-            size if num_ranks is None else num_ranks,
-        )
-        if not 0 <= self._rank < num_ranks:
-            raise ValueError(
-                f"expected rank from 0 to num_ranks - 1, got {self._rank} of {num_ranks}"
-            )
+
+        self._rank, num_ranks, self._launcher = _place_of_process(rank, num_ranks)
         self.recording.clients = num_ranks
         if self._rank == 0:
             _require_closed(self._path)
         self._ranks: RankMeeting | None = None
         if num_ranks > 1:
+            warmup = options["num_warmup_batches"]
             self._ranks = RankMeeting(
-                self._path, self._rank, num_ranks, timeout_s, flat["num_warmup_batches"]
+                self._path, self._rank, num_ranks, timeout_s, warmup
             )
-        self._result: RunRecord | None = None
-        self._is_written, self._items = False, 0
+
+        self._process = os.getpid()
+        self._num_items = 0
         self._early_steps: EarlySteps | None = None
+        self._result: RunRecord | None = None
+        self._is_written = False
         self._display: Progress | None = None
         if progress is None:
             progress = os.environ.get(PROGRESS, "0") not in ("", "0")
-        if self._rank == 0 and progress:
-            whose = " at rank 0" if num_ranks > 1 else ""
-            self._display = Progress(
-                True, num_steps, num_warmup_batches, unit, whose=whose
-            )
         if self._rank == 0:
-            record.write(self._unfinished(), self._path)
-            _OPEN[_place(self._path)] = self
+            if progress:
+                scope = " at rank 0" if num_ranks > 1 else ""
+                self._display = Progress(
+                    True, num_steps, num_warmup_batches, unit, scope=scope
+                )
+            record.write(self._unfinished_record(), self._path)
+            _open_recorders[os.path.realpath(self._path)] = self
 
     def __enter__(self) -> "Recorder":
         self.start()
@@ -197,16 +199,15 @@ class Recorder:
         self.close(error)
 
     def start(self) -> None:
-        """Read the clock before the first step; a `with` does it.
+        """Read the clock before the first step. A `with` calls this.
 
         Raises:
-          ClusterError: If another rank does not come.
+          ClusterError: If another rank does not join.
           RuntimeError: If the record is already written.
         """
         self._require_open("start")
-        self._process = (
-            os.getpid()
-        )  # which may be a child of the one that made this object
+        # The process may be a child of the one that created this object.
+        self._process = os.getpid()
         if self._ranks is not None:
             self.recording.enter("cluster")
             try:
@@ -221,10 +222,10 @@ class Recorder:
         self._timer.start()
 
     def resume(self) -> None:
-        """Leave out of the clock what the program did since the last step.
+        """Leave the time since the last step out of the clock.
 
-        This may be a validation or a checkpoint. If one rank calls it, all ranks must:
-        the others wait for that rank in their next step.
+        Call it after a validation or a checkpoint. If one rank calls it, all ranks
+        must, because the others wait for that rank in their next step.
 
         Raises:
           RuntimeError: If the record is already written.
@@ -251,13 +252,13 @@ class Recorder:
         self._require_open("step")
         timer = self._timer
         number = len(timer.step_s)
-        loss = acceptance.loss(number, loss)
-        count = acceptance.items(number, items, self._unit, self._items)
+        loss = acceptance.read_loss(number, loss)
+        count = acceptance.read_items(number, items, self._unit, self._num_items)
         seconds = timer.end_step(count, loss)
-        if wrong := acceptance.time_fault(seconds, count, self._unit):
-            timer.forget_last()
-            raise ValueError(f"step {number}: {wrong}")
-        self._items += count
+        if fault := acceptance.time_fault(seconds, count, self._unit):
+            timer.remove_last()
+            raise ValueError(f"step {number}: {fault}")
+        self._num_items += count
         if self._display is not None:
             self._display.batch(seconds, count, loss)
         if len(timer.step_s) == timer.warmup_steps:
@@ -278,29 +279,34 @@ class Recorder:
         return self._timer.step_items
 
     def close(self, error: BaseException | None = None) -> RunRecord:
-        """Writes the record and returns it; a `with` does it. Another rank than 0 returns what it knows, its own part.
+        """Write the record and return it. A `with` calls this.
 
         A process that was forked from the one that times the loop writes nothing.
 
         Args:
-          error: what ended the loop; None: it is done. What goes wrong here is then a warning.
+          error: The exception that ended the loop, or None. After an exception,
+            problems here are only warnings.
+
+        Returns:
+          The record. Ranks other than 0 return only their own part.
 
         Raises:
-          OSError: if the file can no longer be written; another call tries again.
+          OSError: If the file cannot be written; another call tries again.
         """
         if os.getpid() != self._process:
-            return self._unfinished()
+            return self._unfinished_record()
         try:
             if self._result is None:
-                result = self._finished(error)
+                result = self._finished_record(error)
                 self._result = result if self._rank else acceptance.readable(result)
             if self._rank == 0 and not self._is_written:
                 record.write(self._result, self._path)
                 self._is_written = True
-                _OPEN.pop(_place(self._path), None)
-                self._tell(self._result.error)
+                _open_recorders.pop(os.path.realpath(self._path), None)
+                self._print_warnings(self._result.error)
         except Exception as e:
-            reason = f"{getattr(e, 'strerror', None) or acceptance.in_a_line(e)}; the record was not written"
+            reason = getattr(e, "strerror", None) or acceptance.one_line(e)
+            reason = f"{reason}; the record was not written"
             if error is None and isinstance(e, OSError):
                 raise OSError(
                     e.errno, f"{reason}, close() tries again", str(self._path)
@@ -308,95 +314,138 @@ class Recorder:
             if error is None:
                 raise
             entry.warn(f"{self._path}: {reason}")
-        return self._result or self._unfinished()
+        return self._result or self._unfinished_record()
 
     def _require_open(self, method: str) -> None:
-        """Refuse a call after the end, whose step no record would contain."""
+        """Refuse a call after the end; no record would contain its step."""
         if self._result is not None:
             raise RuntimeError(
                 f"{method}() after the end: {self._path} is complete; "
                 "create another Recorder with its own result file"
             )
 
-    def _finished(self, error: BaseException | None) -> RunRecord:
-        recording, end_s = self.recording, self._timer.since_last()
+    def _finished_record(self, error: BaseException | None) -> RunRecord:
+        """Stop all meters and return the record of the whole run."""
+        recording = self.recording
+        end_s = self._timer.since_last()
         if self._display is not None:
             self._display.close()
         entry.warn(*recording.stop_watching())
         recording.keep_memory(None)
-        steps, warmup = len(self.step_s), self._timer.warmup_steps
-        if error is None and steps <= warmup:
+
+        num_steps = len(self.step_s)
+        warmup = self._timer.warmup_steps
+        if error is None and num_steps <= warmup:
             error = ValueError(
-                f"{steps} steps, and the first {warmup} are warm-up: lower num_warmup_batches"
+                f"{num_steps} steps, and the first {warmup} are warm-up: "
+                "lower num_warmup_batches"
             )
-        workers, error = self._joined(error)
+        workers = None
+        if self._ranks is not None:
+            workers, error = self._meet_at_end(self._ranks, error)
         if error is None:
             self._early_steps = stalls.find_early_steps(
                 self.step_s[warmup:], self.step_items[warmup:], end_s
             )
-            return self._record("ok", workers=workers)
-        is_interrupt = isinstance(error, KeyboardInterrupt)
-        status, kind = (
-            ("interrupted", "Interrupted")
-            if is_interrupt
-            else ("failed", type(error).__name__)
-        )
-        return self._record(
-            status, RunError(type=kind, message=acceptance.in_a_line(error)), workers
-        )
+            return self._make_record("ok", workers=workers)
+        status = "failed"
+        kind = type(error).__name__
+        if isinstance(error, KeyboardInterrupt):
+            status = "interrupted"
+            kind = "Interrupted"
+        run_error = RunError(type=kind, message=acceptance.one_line(error))
+        return self._make_record(status, run_error, workers)
 
-    def _unfinished(self) -> RunRecord:
-        return self._record("failed", killed())
+    def _unfinished_record(self) -> RunRecord:
+        return self._make_record("failed", killed_error())
 
-    def _joined(
-        self, error: BaseException | None
+    def _meet_at_end(
+        self, meeting: RankMeeting, error: BaseException | None
     ) -> tuple[Workers | None, BaseException | None]:
-        """All ranks, which rank 0 waits for if it ended well; and why the run has no result."""
-        if self._ranks is None:
-            return None, error
+        """Wait for the other ranks, unless this one has failed.
+
+        Returns:
+          At rank 0 all ranks; and the error that leaves the run without a result.
+        """
         report = {
             "batches": self.recording.batches_since(0),
             "details": self.recording.details(),
         }
-        ranks, failure = self._ranks.end(
-            report, acceptance.in_a_line(error) if error else ""
-        )
+        message = acceptance.one_line(error) if error else ""
+        ranks, failure = meeting.end(report, message)
         if self._rank or not ranks:
             return None, error
-        if not failure and (
-            differing := [
-                rank for rank in ranks if len(rank.seconds) != len(self.step_s)
-            ]
-        ):
-            taken = f"rank {differing[0].rank} took {len(differing[0].seconds)} steps, and rank 0 {len(self.step_s)}"
-            failure = f"{taken}: give every rank the same number"
-        error = error or (ClusterError(failure) if failure else None)
+        failure = failure or _different_steps(ranks, len(self.step_s))
+        if error is None and failure:
+            error = ClusterError(failure)
         workers = Workers(launcher=self._launcher or None, window=WINDOW, ranks=ranks)
         if 0 in sharing_a_core(workers):
-            self.recording.load = None  # it took the other ranks for load
+            # The meter counted the other ranks as other programs.
+            self.recording.load = None
         return without_each_other(workers), error
 
-    def _tell(self, error: RunError | None) -> None:
-        """What must be known about the run in addition to its record."""
-        if error and (
-            error.type in (ClusterError.__name__, acceptance.UNREADABLE)
-            or not self.step_s
-        ):
+    def _print_warnings(self, error: RunError | None) -> None:
+        """Warn about a run that may not be trusted."""
+        if error is None:
+            cautions = [
+                _early_steps_caution(self._early_steps),
+                self.recording.load_caution(),
+            ]
+            entry.warn(*filter(None, cautions))
+            return
+        is_unexpected = error.type in (ClusterError.__name__, acceptance.UNREADABLE)
+        if is_unexpected or not self.step_s:
             entry.warn(f"{self._path}: {error.message}")
-        cautions = [
-            _early_steps_caution(self._early_steps),
-            self.recording.load_caution(),
-        ]
-        entry.warn(*(caution for caution in cautions if caution and error is None))
 
-    def _record(
+    def _make_record(
         self, status: str, error: RunError | None = None, workers: Workers | None = None
     ) -> RunRecord:
         result = self.recording.record(status, error, workers)
-        return dataclasses.replace(
-            result,
-            batches=dataclasses.replace(result.batches, early_steps=self._early_steps),
+        batches = dataclasses.replace(result.batches, early_steps=self._early_steps)
+        return dataclasses.replace(result, batches=batches)
+
+
+def _place_of_process(rank: int | None, num_ranks: int | None) -> tuple[int, int, str]:
+    """Return this process's rank, the number of ranks and the launcher's name.
+
+    Args:
+      rank: The rank that the program gave, or None.
+      num_ranks: The number of ranks that it gave, or None.
+
+    Raises:
+      ValueError: If a number is not whole, or the rank is not below `num_ranks`.
+    """
+    if rank is not None:
+        rank = acceptance.require_whole("rank", rank, minimum=0)
+    if num_ranks is not None:
+        num_ranks = acceptance.require_whole("num_ranks", num_ranks, minimum=1)
+    launched_rank = 0
+    launched_size = 1
+    launcher = ""
+    if num_ranks != 1 and None in (rank, num_ranks):
+        launched_rank, launched_size, launcher = launch.place(
+            os.environ, socket.gethostname()
         )
+    if rank is None:
+        rank = launched_rank
+    if num_ranks is None:
+        num_ranks = launched_size
+    if not 0 <= rank < num_ranks:
+        raise ValueError(
+            f"expected rank from 0 to num_ranks - 1, got {rank} of {num_ranks}"
+        )
+    return rank, num_ranks, launcher
+
+
+def _different_steps(ranks: tuple[Rank, ...], num_steps: int) -> str:
+    """Return an error if a rank took another number of steps than rank 0, or ""."""
+    for rank in ranks:
+        if len(rank.seconds) != num_steps:
+            return (
+                f"rank {rank.rank} took {len(rank.seconds)} steps, and rank 0 "
+                f"{num_steps}: give every rank the same number"
+            )
+    return ""
 
 
 def _early_steps_caution(found: EarlySteps | None) -> str:
@@ -423,7 +472,7 @@ def _require_closed(path: Path) -> None:
     Raises:
       ValueError: If one has, in this process or in another one that still runs.
     """
-    if _place(path) in _OPEN:
+    if os.path.realpath(path) in _open_recorders:
         raise ValueError(
             f"result_file={path} is in use by another Recorder of this process; "
             "close() it first, or give each its own file"
@@ -447,24 +496,22 @@ def _is_open_elsewhere(path: Path) -> bool:
     return process != alive.this_process() and alive.is_alive(process)
 
 
-def _place(path: Path) -> str:
-    return os.path.realpath(path)
-
-
 def _current_folder() -> Path | None:
     try:
         return Path.cwd()
-    except OSError:  # it was removed
+    except OSError:  # the folder was removed
         return None
 
 
-def _flat(
+def _flat_options(
     trainer: str, num_devices: Any, num_warmup_batches: Any, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The options of another trainer's run, as a record holds them."""
-    return {
+    """Return the options of another trainer's run as a record contains them."""
+    flat = {
         TRAINER: trainer or Path(sys.argv[0] or "python").stem,
-        "num_devices": acceptance.single(num_devices),
-        "num_warmup_batches": acceptance.single(num_warmup_batches),
-        **{str(name): acceptance.single(value) for name, value in options.items()},
+        "num_devices": acceptance.python_value(num_devices),
+        "num_warmup_batches": acceptance.python_value(num_warmup_batches),
     }
+    for name, value in options.items():
+        flat[str(name)] = acceptance.python_value(value)
+    return flat

@@ -1,4 +1,4 @@
-"""What every timed run leaves, ours or a user's: its clock, its phases, what was watched, its record."""
+"""What every timed run measures: its clock, phases, load, clocks, energy and memory."""
 
 import dataclasses
 import math
@@ -39,11 +39,14 @@ from rnn_scaling.system.machine.system import peak_process_bytes
 from rnn_scaling.system.processes import alive
 from rnn_scaling.training.clock import StepTimer, steady_state, throughput
 
-MOST_DEVICES = 4096  # that are watched
+MAX_SAMPLED_DEVICES = 4096
 
 
-def killed() -> RunError:
-    """The error of a record that is written before the run ends; it stays if the process is killed."""
+def killed_error() -> RunError:
+    """Return the error of a record that is written before the run ends.
+
+    It stays in the record if the process is killed.
+    """
     return RunError(
         type="Killed",
         message="the process ended without a result",
@@ -52,7 +55,25 @@ def killed() -> RunError:
 
 
 class Recording:
-    """Fills while a run goes on. Its phases are entered in order, "start" by itself and "batches" in any case."""
+    """The measurements of one process, from which a record can be made at any time.
+
+    Its phases are entered in order. "start" is entered by the constructor, and every
+    run must enter "batches".
+
+    Attributes:
+      flat: The options by name.
+      unit: The unit of the items.
+      resolved: The fields of a `records.environment.Resolved`.
+      timer: The clock of the steps.
+      clients: Number of processes that run the step, each for its own devices.
+      flops_per_item: Operations of forward and backward, or None if unknown.
+      parameters: The fields of a `records.parts.Parameters`.
+      variables: Environment variables, as the user set them.
+      program_folder: The folder of a program that is not the suite's trainer, whose
+        commit is recorded; None to record no commit.
+      load: The load of other processes on the run's cores, or None if unknown.
+      energy: The energy meter. It is started after the warm-up.
+    """
 
     def __init__(
         self,
@@ -62,71 +83,76 @@ class Recording:
         clock: Callable[[], float] = time.perf_counter,
         started: float | None = None,
     ) -> None:
-        """started: the clock's reading when the program started; now when not given."""
-        self.flat, self.unit, self.resolved, self._clock = (
-            dict(config),
-            unit,
-            dict(resolved),
-            clock,
-        )
-        self._entered: list[tuple[str, float]] = [
-            ("start", clock() if started is None else started)
-        ]
+        """Start a recording.
+
+        Args:
+          config: The options by name.
+          unit: The unit of the items.
+          resolved: The fields of a `records.environment.Resolved` that are known.
+          clock: Returns seconds.
+          started: The clock's reading when the program started; None for now.
+        """
+        self.flat = dict(config)
+        self.unit = unit
+        self.resolved = dict(resolved)
+        self._clock = clock
+        if started is None:
+            started = clock()
+        self._phase_starts: list[tuple[str, float]] = [("start", started)]
         self.timer = StepTimer(config["num_warmup_batches"], clock)
-        self.clients = 1  # how many processes run the step, each for its own devices
-        self.flops_per_item: float | None = (
-            None  # of forward and backward, once that is known
-        )
-        self.parameters: dict[
-            str, int
-        ] = {}  # as the fields of a `records.parts.Parameters`
-        self._carried_s = 0.0  # of the batches that processes before this one did
-        self.variables: Mapping[str, str] = (
-            os.environ
-        )  # of the environment, as the user set them
-        self._environment: Environment | None = None
-        # Of another program than the suite's trainer; None if its commit is not asked.
+        self.clients = 1
+        self.flops_per_item: float | None = None
+        self.parameters: dict[str, int] = {}
+        # Seconds of the batches that earlier processes did.
+        self._carried_s = 0.0
+        self.variables: Mapping[str, str] = os.environ
         self.program_folder: Path | None = None
+        self._environment: Environment | None = None
         self._memory: Memory | None = None
-        self.load: Load | None = (
-            None  # of other processes on the run's cores; None if unknown
-        )
+        self.load: Load | None = None
         self._meter: LoadMeter | None = None
         self._sampler: ClockSampler | None = None
-        self.energy = (
-            EnergyMeter()
-        )  # to be started when the warm-up has ended, outside of the clock
+        self.energy = EnergyMeter()
 
     def enter(self, phase: str) -> None:
-        """Ends the present phase and begins `phase`."""
-        self._entered.append((phase, self._clock()))
+        """End the present phase and begin another one."""
+        self._phase_starts.append((phase, self._clock()))
 
     def watch_machine(
         self, with_clocks: bool = True, sample: Sample | None = None
     ) -> None:
-        """Watches the load of the cores and the clocks of the devices; to be called right before the first batch.
+        """Watch the load of the cores and the clocks of the devices.
 
-        `sample` reads the load, as in `machine.load.LoadMeter`; without it, all load of others counts.
+        It must be called right before the first batch.
+
+        Args:
+          with_clocks: Whether to sample the clocks.
+          sample: Reads the load, see `machine.load.LoadMeter`. With None, the load of
+            all other processes counts.
         """
         self._meter = LoadMeter(self.resolved.get("cpu_affinity", []), sample)
         if with_clocks:
-            devices = [""] * min(
-                self.flat["num_devices"], MOST_DEVICES
-            )  # unknown for a user's program
+            # The names of a user's devices are unknown.
+            devices = [""] * min(self.flat["num_devices"], MAX_SAMPLED_DEVICES)
             self._sampler = clock_sampler.start({"devices": devices, **self.resolved})
         self.find_counters()
 
     def find_counters(self) -> None:
-        """Finds the energy counters of this process's devices; of several processes, which divide GPUs, all it sees."""
+        """Find the energy counters of this process's devices.
+
+        If several processes share the GPUs of a machine, all visible ones count.
+        """
         gpus = gpu_ids() if self.resolved.get("device_type") == "GPU" else []
-        is_alone = max(self.clients, self.flat.get("num_workers") or 1) == 1
-        self.energy.find(gpus[: self.flat["num_devices"]] if is_alone else gpus)
+        num_processes = max(self.clients, self.flat.get("num_workers") or 1)
+        if num_processes == 1:
+            gpus = gpus[: self.flat["num_devices"]]
+        self.energy.find(gpus)
 
     def stop_watching(self) -> list[str]:
-        """End that.
+        """Stop watching the machine.
 
         Returns:
-          A line for each device that was slower than its equals, or held down.
+          A line for each device that was slower than the others, or throttled.
         """
         self.energy.stop()
         if self._meter is not None:
@@ -137,27 +163,39 @@ class Recording:
         return [caution.text for caution in clock_cautions(self._clocks())]
 
     def load_caution(self) -> str:
-        """What others did to the run's cores, where it matters; empty where not."""
-        load, cores = self.load, len(self.resolved.get("cpu_affinity", []))
-        if (
-            load is None
-            or of_one_device(load.others, cores, self.flat["num_devices"]) <= NOTICEABLE
-        ):
+        """Return a warning about other processes on the run's cores, or ""."""
+        if self.load is None:
             return ""
-        return f"other processes used {load.others:.0%} of this run's cores while it ran; {self.unit}/s may be low"
+        num_cores = len(self.resolved.get("cpu_affinity", []))
+        num_devices = self.flat["num_devices"]
+        if of_one_device(self.load.others, num_cores, num_devices) <= NOTICEABLE:
+            return ""
+        return (
+            f"other processes used {self.load.others:.0%} of this run's cores while it "
+            f"ran; {self.unit}/s may be low"
+        )
 
     def keep_memory(self, peak_device_bytes: Sequence[int] | None) -> None:
-        """Keeps the most memory that was in use so far; to be called after the last measured batch."""
+        """Keep the peak of the memory so far.
+
+        It must be called after the last measured batch.
+
+        Args:
+          peak_device_bytes: The peak of each device, or None if unknown.
+        """
         devices = None if peak_device_bytes is None else tuple(peak_device_bytes)
         self._memory = Memory(
             peak_process_bytes=peak_process_bytes(), peak_device_bytes=devices
         )
 
     def batches_since(self, first: int) -> dict[str, list[Any]]:
-        """This process's batches from number `first` on, as the fields of a `records.workers.Rank`."""
-        return self._timed(first, len(self.timer.step_loss))
+        """Return this process's batches from number `first`.
 
-    def _timed(self, first: int, stop: int) -> dict[str, list[Any]]:
+        They are the fields of a `records.workers.Rank`.
+        """
+        return self._timed_batches(first, len(self.timer.step_loss))
+
+    def _timed_batches(self, first: int, stop: int) -> dict[str, list[Any]]:
         timer = self.timer
         losses = [
             loss if math.isfinite(loss) else None
@@ -170,116 +208,131 @@ class Recording:
         }
 
     def details(self) -> dict[str, Any]:
-        """Further facts about this process, as the fields of a `records.workers.Rank`."""
+        """Return further facts about this process.
+
+        They are fields of a `records.workers.Rank`.
+        """
+        memory = self._memory
         return {
             "cpu_affinity": self.resolved.get("cpu_affinity"),
             "phases": encode(self._phases(self.timer.step_s)),
             "load_others": self.load.others if self.load else None,
-            "peak_process_bytes": self._memory.peak_process_bytes
-            if self._memory
-            else None,
+            "peak_process_bytes": memory.peak_process_bytes if memory else None,
             "energy": self.energy.read(),
         }
 
     def record(
         self, status: str, error: RunError | None = None, workers: Workers | None = None
     ) -> RunRecord:
-        """The record as of now: "ok", "failed" or "interrupted". `workers`: all processes of the run; None: one."""
-        if (
-            self._environment is None
-        ):  # once: it asks other programs, which an interrupted run has no time for
-            read = read_environment(self.variables)
-            if self.program_folder is not None:
-                read["program_commit"] = commit_of(self.program_folder)
-            self._environment = build(Environment, read)
-        batches, warmup = self._batches(workers), self.timer.warmup_steps
-        rate = (
-            throughput(batches.seconds, batches.items, warmup)
-            if status != "failed"
-            else None
-        )
+        """Return the record as of now.
+
+        Args:
+          status: "ok", "failed" or "interrupted".
+          error: Why the run ended early, or None.
+          workers: All processes of the run, or None if it has one.
+        """
+        environment = self._read_environment()
+        batches = self._batches(workers)
+        warmup = self.timer.warmup_steps
+        rate = None
+        steady = None
+        if status != "failed":
+            rate = throughput(batches.seconds, batches.items, warmup)
+        if rate is not None:
+            steady = steady_state(batches.seconds, batches.items, warmup)
+        # The driver answers after seconds, which an interrupted run does not have.
+        gpus_after = query_gpus() if environment.gpus and status == "ok" else []
+        load = None
+        if self.load is not None:
+            load = build(RecordedLoad, dataclasses.asdict(self.load))
+        resolved = {
+            **self.resolved,
+            "peak_flops_per_second": self._peak_flops(environment),
+        }
+        energy = self.energy.read()
         return RunRecord(
             status=status,
             error=error,
             options=Options(self.flat),
-            resolved=build(
-                Resolved,
-                {
-                    **self.resolved,
-                    "peak_flops_per_second": self._peak(self._environment),
-                },
-            ),
+            resolved=build(Resolved, resolved),
             parameters=build(Parameters, self.parameters) if self.parameters else None,
             batches=batches,
             throughput=rate,
             memory=self._memory,
-            steady_state=steady_state(batches.seconds, batches.items, warmup)
-            if rate
-            else None,
+            steady_state=steady,
             phases=self._phases(batches.seconds),
             environment=dataclasses.replace(
-                self._environment,
-                # Asking the driver takes seconds that an interrupted run does not have.
-                gpus_after=tuple(query_gpus())
-                if self._environment.gpus and status == "ok"
-                else (),
-                load=build(RecordedLoad, dataclasses.asdict(self.load))
-                if self.load
-                else None,
+                environment,
+                gpus_after=tuple(gpus_after),
+                load=load,
                 clocks=self._clocks(),
                 missing=frozenset(),
             ),
             unit=self.unit,
             flops_per_item=self.flops_per_item,
             workers=workers,
-            energy=build(Energy, used) if (used := self.energy.read()) else None,
+            energy=build(Energy, energy) if energy else None,
         )
+
+    def _read_environment(self) -> Environment:
+        """Return the environment, which is read once.
+
+        Reading it starts other programs, for which an interrupted run has no time.
+        """
+        if self._environment is None:
+            fields = read_environment(self.variables)
+            if self.program_folder is not None:
+                fields["program_commit"] = commit_of(self.program_folder)
+            self._environment = build(Environment, fields)
+        return self._environment
 
     def _batches(self, workers: Workers | None) -> Batches:
-        """Those of all ranks that run the step, or of this process if it runs the step for all."""
+        """Return the batches of all ranks that run the step.
+
+        If one process runs the step for all ranks, they are this process's batches.
+        """
+        timer = self.timer
         if workers is not None and self.clients > 1:
-            return join_batches(
-                [r for r in workers.ranks if r.role == WORKER], self.timer.warmup_steps
-            )
-        timer, warmup = self.timer, self.timer.warmup_steps
-        steps = min(
-            len(timer.step_s), len(timer.step_items), len(timer.step_loss)
-        )  # a step may be ending right now
-        lists: dict[str, Any] = {
-            name: tuple(values) for name, values in self._timed(0, steps).items()
+            ranks = [rank for rank in workers.ranks if rank.role == WORKER]
+            return join_batches(ranks, timer.warmup_steps)
+        # A step may be ending in another thread.
+        steps = min(len(timer.step_s), len(timer.step_items), len(timer.step_loss))
+        columns: dict[str, Any] = {
+            name: tuple(values)
+            for name, values in self._timed_batches(0, steps).items()
         }
-        measured = max(0, steps - warmup)
         return Batches(
-            warmup=min(steps, warmup),
-            measured=measured,
-            **lists,
-            **self._of_towers(steps),
+            warmup=min(steps, timer.warmup_steps),
+            measured=max(0, steps - timer.warmup_steps),
+            **columns,
+            **self._tower_columns(steps),
         )
 
-    def _of_towers(self, steps: int) -> dict[str, Any]:
-        """Further facts about the batches, as the fields of a `records.parts.Batches`."""
+    def _tower_columns(self, steps: int) -> dict[str, Any]:
+        """Return further fields of a `records.parts.Batches` for the first `steps`."""
         return {}
 
-    def _peak(self, environment: Environment) -> float | None:
-        cores, dtype = (
-            self.flat.get("cpu_cores_per_device"),
-            self.flat.get("compute_dtype"),
-        )
-        return (
-            peaks.of_run(encode(environment), self.resolved, cores, dtype)
-            if cores and dtype
-            else None
-        )
+    def _peak_flops(self, environment: Environment) -> float | None:
+        cores = self.flat.get("cpu_cores_per_device")
+        dtype = self.flat.get("compute_dtype")
+        if not cores or not dtype:
+            return None
+        return peaks.of_run(encode(environment), self.resolved, cores, dtype)
 
     def _clocks(self) -> Clocks | None:
         sampled = self._sampler.read() if self._sampler else None
         return build(Clocks, sampled) if sampled else None
 
     def _phases(self, step_s: Sequence[float]) -> Phases:
-        """Seconds of each phase; they sum to the total, and the batches' phases are sums of the batches' seconds."""
-        now, warmup = self._clock(), self.timer.warmup_steps
-        ends = [at for _, at in self._entered[1:]] + [now]
-        spent = {name: end - at for (name, at), end in zip(self._entered, ends)}
+        """Return the seconds of each phase, which add up to the total.
+
+        The phases of the batches are sums of their seconds.
+        """
+        now = self._clock()
+        warmup = self.timer.warmup_steps
+        starts = self._phase_starts
+        ends = [start for _, start in starts[1:]] + [now]
+        spent = {name: end - start for (name, start), end in zip(starts, ends)}
         phases = Phases(
             start=spent["start"],
             cluster=spent.get("cluster", 0.0),
@@ -289,8 +342,8 @@ class Recording:
             warmup=sum(step_s[1:warmup]),
             measured=sum(step_s[warmup:]),
         )
-        spent_s = sum(phases.parts.values())
-        total = max(
-            spent_s, now - self._entered[0][1] + self._carried_s
-        )  # batches may be by another rank's clock
-        return dataclasses.replace(phases, teardown=total - spent_s, total=total)
+        known_s = sum(phases.parts.values())
+        elapsed_s = now - starts[0][1] + self._carried_s
+        # The batches may have been timed by another rank's clock.
+        total = max(known_s, elapsed_s)
+        return dataclasses.replace(phases, teardown=total - known_s, total=total)

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from rnn_scaling.config.run_options import UpdateOptions
-from rnn_scaling.data.pipeline import host_of
+from rnn_scaling.data.pipeline import host_device
 from rnn_scaling.models.workload import VariableSpec
 from rnn_scaling.training import gradients, optimizers
 from rnn_scaling.training.engines.local import Engine
@@ -117,7 +117,7 @@ class VariableUpdate(abc.ABC):
 
     def run(self, tower: Callable[[int], T]) -> list[T]:
         """Builds every tower: calls `tower(index)` on the tower's device and returns the results in order."""
-        return gradients.on_each(self.devices, tower, range(len(self.devices)))
+        return gradients.map_devices(self.devices, tower, range(len(self.devices)))
 
     @abc.abstractmethod
     def weights(self, tower: int) -> dict[str, tf.Tensor]:
@@ -212,7 +212,7 @@ class Updater:
             name: self._optimizer.slots(v, v.device)
             for name, v in self._variables.items()
         }
-        with tf.device(host_of(device)):
+        with tf.device(host_device(device)):
             self._updates = tf.Variable(
                 0, dtype=tf.int64, trainable=False, name="updates"
             )

@@ -38,14 +38,14 @@ from rnn_scaling.training.checkpoint_folder import CheckpointError
 from rnn_scaling.training.native_log import NativeLog
 from rnn_scaling.training.observers import Observer, OutputError
 from rnn_scaling.training.preparation import loading, prepare_process
-from rnn_scaling.training.recording import killed
+from rnn_scaling.training.recording import killed_error
 from rnn_scaling.training.state import RunState
 
-# How often the main thread looks for an interruption or the failure of another rank.
+# How often the main thread checks for an interruption or a failed rank.
 TICK_S = 0.1
-# Error text of CPU operators that have no NCHW kernel (oneDNN's do).
+# TensorFlow's error for CPU operators without an NCHW kernel; oneDNN has such kernels.
 NHWC_ONLY_ERROR = re.compile("only supports (the )?NHWC")
-# TensorFlow's and Horovod's errors at a rank whose peer has gone.
+# Errors of TensorFlow and Horovod at a rank that has lost another one.
 PEER_ERROR_TYPES = (
     "ClusterError",
     "UnavailableError",
@@ -54,8 +54,15 @@ PEER_ERROR_TYPES = (
     "DeadlineExceededError",
 )
 PEER_ERROR_TEXTS = ("Collective ops is aborted", "Horovod has been shut down")
-# TensorFlow's error for a record of a TFRecord file that is not an Example.
-QUOTED_RECORD = "Could not parse example input"
+# Errors that their own message explains completely.
+EXPECTED_ERRORS = (
+    NotFiniteError,
+    DeviceError,
+    OSError,
+    ClusterError,
+    CheckpointError,
+    corpus.DataError,
+)
 
 
 class NotStartedError(Exception):
@@ -70,7 +77,7 @@ class RunResult:
       record: The measured batches, even if the run failed.
       failure: Why the run ended early, or None if it succeeded.
       is_saved: Whether all observers could save the record.
-      cautions: What made this machine slower than it is, one line each.
+      cautions: Why this machine was slower than usual, one line per reason.
     """
 
     record: RunRecord
@@ -126,7 +133,7 @@ class Run:
         self.state.files = _data_files(config)
         self._launch = launch
         self._observer = observer
-        self._cluster = clusters.of(launch, config)
+        self._cluster = clusters.join_run(launch, config)
         self._native_log: NativeLog | None = None
         # Size and time of each data file, to notice a file that changes meanwhile.
         self._stamps = {path: corpus.stamp(path) for path in self.state.files}
@@ -134,7 +141,7 @@ class Run:
         self._locks = contextlib.ExitStack()
         self._record: RunRecord | None = None
         self._failure: Failure | None = None
-        # Whether the record of the finished run is saved. It then stays a good one.
+        # Whether the record of the finished run is saved; no later error changes it.
         self._is_recorded = False
         self._another_rank_failed = False
         self._num_lost_ranks_reported = 0
@@ -154,7 +161,7 @@ class Run:
         try:
             self._find_checkpoint()
             # This record is kept if the process is killed.
-            self._record = self._make_record("failed", killed())
+            self._record = self._make_record("failed", killed_error())
             self._observer.save(self._record)
         except CheckpointError as e:
             raise NotStartedError(str(e)) from e
@@ -182,7 +189,7 @@ class Run:
             if not self._is_caused_by_another_rank(e):
                 self.fail(self._explained(e))
             return
-        if change := corpus.change(self._stamps):
+        if change := corpus.describe_changes(self._stamps):
             self._notice("warn-changed-data", text=change)
         self._is_recorded = self._save(self._make_record("ok"))
         if not self._inspect(step):
@@ -249,7 +256,7 @@ class Run:
             self._end_with(failure)
 
     def _warn_about_lost_ranks(self) -> None:
-        lines = self._cluster.lost()
+        lines = self._cluster.lost_ranks()
         for line in lines[self._num_lost_ranks_reported :]:
             self._notice("warn-lost-rank", text=line)
         self._num_lost_ranks_reported = len(lines)
@@ -275,11 +282,11 @@ class Run:
         if rank and self.config.mode.has_servers:
             return  # rank 0 runs all steps
         if not self.config.model.trains:
-            self.state.weights = checkpoint_folder.trained(directory, self.config)
+            self.state.weights = checkpoint_folder.find_trained(directory, self.config)
             return
         if rank == 0:
-            self._locks.enter_context(checkpoint_folder.held(directory))
-        checkpoint = checkpoint_folder.newest(
+            self._locks.enter_context(checkpoint_folder.lock_folder(directory))
+        checkpoint = checkpoint_folder.read_newest(
             directory, self.config, self.state.files, rank
         )
         if checkpoint is not None:
@@ -293,26 +300,18 @@ class Run:
 
     def _explained(self, error: Exception) -> Exception:
         """Return the error, or the fault of the data that caused it."""
-        reason = corpus.change(self._stamps) or self._data_fault(error)
+        reason = corpus.describe_changes(self._stamps) or self._data_fault(error)
         return corpus.DataError(reason) if reason else error
 
     def _data_fault(self, error: Exception) -> str:
-        """Return the fault of the data that ended the run, or "".
-
-        It is looked for if the error comes from the input pipeline of a source of
-        images.
-        """
+        """Return the fault of the data that ended the run, or ""."""
         data = self.config.data
         module = sys.modules.get(DATA_SOURCES[data.data_source].module)
-        find_fault = getattr(module, "find_fault", None)
-        message = str(error)
-        # TensorFlow quotes a record that is not an Example. It cuts the message at the
-        # first zero byte, and Python cannot read a message that is not UTF-8.
-        is_quoted = isinstance(error, UnicodeDecodeError) or QUOTED_RECORD in message
-        if find_fault is None or not (is_quoted or "IteratorGetNext" in message):
+        is_pipeline_error = getattr(module, "is_pipeline_error", None)
+        if is_pipeline_error is None or not is_pipeline_error(error):
             return ""
         self._notice("run-looks-for-record", folder=data.data_dir)
-        return str(find_fault(data, error))
+        return str(module.find_fault(data, error))  # type: ignore[union-attr]
 
     def _is_caused_by_another_rank(self, error: Exception) -> bool:
         """Return whether the end of another rank explains an error.
@@ -420,7 +419,7 @@ class Run:
         if ranks_that_share:
             self.state.resolved["oversubscribed"] = True
         if self._cluster.rank in ranks_that_share:
-            # The meter took the other ranks of this run for load of other programs.
+            # The meter counted the other ranks of this run as other programs.
             self.state.load = None
         return self.state.record(status, error, workers)
 
@@ -429,7 +428,7 @@ class Run:
         self._interrupted.set()
 
     def _interrupt(self) -> None:
-        """End the run; the caller exits at once: the thread cannot be stopped."""
+        """End the run; the caller must exit, because the thread cannot be stopped."""
         message = f"interrupted by {self._signal_name}"
         entry.note(f"\n{message}")
         if not self._is_recorded:  # else the finished record is kept
@@ -440,7 +439,7 @@ class Run:
         sys.stderr.flush()
 
     def _save(self, record: RunRecord) -> bool:
-        """Let observers save a record; report if one of them cannot."""
+        """Let the observers save a record; report an error of one of them."""
         self._record = record
         try:
             self._observer.save(record)
@@ -489,30 +488,28 @@ def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
         return kind, line, True
     is_memory = kind in ("ResourceExhaustedError", "MemoryError")
     if is_memory and "No space left" not in str(error):
-        return (
-            kind,
-            f"out of memory: {_memory_remedy(config)} ({first_line[:200]})",
-            True,
-        )
-    data_format = config.model.data_format
-    refusals = [
-        line for line in str(error).splitlines() if NHWC_ONLY_ERROR.search(line)
-    ]
-    if refusals and data_format != "NHWC":
-        remedy = "use --data_format=NHWC, or float32 with oneDNN on (TF_ENABLE_ONEDNN_OPTS=1)"
-        cause = refusals[0].strip()[:200].rstrip(".")
-        line = f"--data_format={data_format}: unsupported here ({cause}); {remedy}"
+        line = f"out of memory: {_memory_remedy(config)} ({first_line[:200]})"
         return kind, line, True
-    expected_types = (
-        NotFiniteError,
-        DeviceError,
-        OSError,
-        ClusterError,
-        CheckpointError,
-    )
-    if isinstance(error, expected_types) or kind == "DataError":
+    if line := _data_format_refusal(error, config.model.data_format):
+        return kind, line, True
+    if isinstance(error, EXPECTED_ERRORS):
         return kind, first_line, True
     return kind, f"{kind}: {first_line[:500]}", False
+
+
+def _data_format_refusal(error: Exception, data_format: str) -> str:
+    """Return a line about an operator without a kernel for `data_format`, or ""."""
+    if data_format == "NHWC":
+        return ""
+    for line in str(error).splitlines():
+        if NHWC_ONLY_ERROR.search(line):
+            cause = line.strip()[:200].rstrip(".")
+            return (
+                f"--data_format={data_format}: unsupported here ({cause}); use "
+                "--data_format=NHWC, or float32 with oneDNN on "
+                "(TF_ENABLE_ONEDNN_OPTS=1)"
+            )
+    return ""
 
 
 def _memory_remedy(config: RunConfig) -> str:

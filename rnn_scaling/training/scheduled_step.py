@@ -14,7 +14,7 @@ from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.data.source import Source
 from rnn_scaling.models.workload import Workload
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.state import Done
+from rnn_scaling.training.state import WorkerStep
 from rnn_scaling.training.towers import StepResult, TrainStep
 from rnn_scaling.training.variable_update.async_parameter_server import (
     AsyncParameterServer,
@@ -36,7 +36,7 @@ class ScheduledStep(TrainStep):
     Steps are begun without regard to these calls, so that no worker ever waits for another.
     """
 
-    goes_on = True
+    runs_between_calls = True
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ScheduledStep(TrainStep):
         config: RunConfig,
     ) -> None:
         super().__init__(workload, source, update, engine, config)
-        self.done: list[Done] = []  # in the order of their ends
+        self.finished_steps: list[WorkerStep] = []  # in the order of their ends
         self._async_update, self._num_workers = update, config.cluster.num_workers
         self._timeout_s = (
             config.cluster.cluster_timeout
@@ -60,7 +60,7 @@ class ScheduledStep(TrainStep):
             input_signature=[tf.TensorSpec([], tf.int64)],
             autograph=False,
         )
-        self._ended: queue.SimpleQueue[Done | BaseException] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[WorkerStep | BaseException] = queue.SimpleQueue()
         self._lanes: list[threading.Thread] = []
         self._lock, self._next, self._is_ending = threading.Lock(), 0, False
 
@@ -68,7 +68,7 @@ class ScheduledStep(TrainStep):
         if not self._lanes:
             self._begin()
         group = [self._wait() for _ in range(self._num_workers)]
-        self.done += group
+        self.finished_steps += group
         rows = [
             (step.loss_sum, step.loss_items, step.items, step.positions)
             for step in group
@@ -88,15 +88,15 @@ class ScheduledStep(TrainStep):
         begun = time.monotonic()
         while any(lane.is_alive() for lane in self._lanes):
             if time.monotonic() - begun > (
-                HANGING_S if self.num_lost() else self._timeout_s
+                HANGING_S if self.count_lost() else self._timeout_s
             ):
                 break
             time.sleep(TICK_S)
         while not self._ended.empty():
             late = self._ended.get()
-            if isinstance(late, Done):
-                self.done.append(late)
-        return self._async_update.num_updates - len(self.done)
+            if isinstance(late, WorkerStep):
+                self.finished_steps.append(late)
+        return self._async_update.num_updates - len(self.finished_steps)
 
     def _begin(self) -> None:
         for number in range(LANES_EACH * self._num_workers):
@@ -120,12 +120,12 @@ class ScheduledStep(TrainStep):
         except BaseException as e:  # raised where it is waited for
             self._ended.put(e)
 
-    def _wait(self) -> Done:
+    def _wait(self) -> WorkerStep:
         while True:
             try:
                 ended = self._ended.get(timeout=LOOK_S)
             except queue.Empty:
-                if self.num_lost() == self._num_workers:
+                if self.count_lost() == self._num_workers:
                     raise ClusterError("all workers were lost") from None
                 continue
             if isinstance(ended, BaseException):
@@ -158,10 +158,10 @@ def _fetched(step: Any, timeout_s: float) -> Sequence[float]:
             time.sleep(LOOK_S)
 
 
-def _done(number: int, row: Sequence[float]) -> Done:
+def _done(number: int, row: Sequence[float]) -> WorkerStep:
     worker, staleness, loss_sum, loss_items, items, positions, *correct = row
     counts = float(loss_sum), float(loss_items), int(items), int(positions)
-    return Done(
+    return WorkerStep(
         number,
         int(worker),
         int(staleness),

@@ -141,7 +141,7 @@ class SlicedStep(TrainStep):
 
         self.tower_gradients = tuple(self._update.run(backward))
         self._update.apply(self.tower_gradients)
-        self._keep_moving([output.moving for output in outputs])
+        self._assign_moving([output.moving for output in outputs])
         return [
             self._counts_of(*args)
             for args in zip(range(len(outputs)), sums, slices.on_host)

@@ -31,7 +31,7 @@ class Cut:
     batch_sizes: tuple[int, ...]
 
 
-def predicted(cut: Cut, tower: int) -> tuple[int, int] | None:
+def predicted_bytes(cut: Cut, tower: int) -> tuple[int, int] | None:
     """Bytes of the batch that the host sends to a tower's other device in a step, and that come back.
 
     None where the lengths of sentences vary, or rows are looked up on devices that are not the host.

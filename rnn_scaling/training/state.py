@@ -1,4 +1,4 @@
-"""What is known of a run of our trainer so far: its record can be made at any moment, also when it fails."""
+"""The measurements of a run of the suite's trainer, for its record at any time."""
 
 import collections
 import dataclasses
@@ -23,22 +23,28 @@ from rnn_scaling.system.processes import early_start
 from rnn_scaling.training.checkpoint_folder import Checkpoint
 from rnn_scaling.training.recording import Recording
 
-COLUMNS = (
-    "loss_items",
-    "tower_items",
-    "tower_positions",
-    "ready",
-    "correct",
-)  # of each batch, by its `StepResult`
+# Values of each batch that its `StepResult` contains.
+COLUMNS = ("loss_items", "tower_items", "tower_positions", "ready", "correct")
 
 
 @dataclasses.dataclass(frozen=True)
-class Done:
-    """One step of a worker that a coordinator handed it."""
+class WorkerStep:
+    """A step that a coordinator assigned to one worker.
+
+    Attributes:
+      number: Number of the step.
+      worker: Number of the worker among the workers.
+      staleness: Updates by other steps since the step began to read the variables.
+      loss_sum: Sum of the loss over `loss_items`.
+      loss_items: Predictions that the loss is a mean over.
+      items: Items without padding.
+      positions: Computed positions, with padding.
+      correct: Correct predictions, or None if not counted.
+    """
 
     number: int
-    worker: int  # its number among the workers
-    staleness: int  # updates by other steps since it began to read the variables
+    worker: int
+    staleness: int
     loss_sum: float
     loss_items: float
     items: int
@@ -47,8 +53,24 @@ class Done:
 
 
 class RunState(Recording):
-    """A recording of our trainer. `start`, `cluster` if there is one, `build`, `resume` where it goes on from a
-    checkpoint, `batches` and `teardown` are entered in this order.
+    """The recording of a run of the suite's trainer.
+
+    Its phases are `start`, `cluster` if there are several processes, `build`, `resume`
+    after a checkpoint, `batches` and `teardown`.
+
+    Attributes:
+      graph: The graph of the step, if the run was traced.
+      trace: The trace of the step, if the run was traced.
+      certificate: What a watch of this process found, or None without a watch.
+      checkpoint: The checkpoint from which the run continues, or None.
+      weights: The checkpoint whose network is used by a run that does not train.
+      resumed: How the run was resumed before.
+      files: The files that the run reads its data from.
+      worker_steps: The steps that a coordinator assigned, in the order of their ends.
+        Every batch has one per worker.
+      ended_by: The option that ended the batches, or "".
+      skipped_updates: Updates that were skipped because of loss scaling; known at the
+        end.
     """
 
     def __init__(
@@ -66,44 +88,50 @@ class RunState(Recording):
             clock,
             started,
         )
-        self._in_turn = False  # it was started before its turn, which has begun
+        # Whether the process was started before its turn, which has begun.
+        self._is_in_turn = False
         self.graph: Graph | None = None
         self.trace: Trace | None = None
-        self.certificate: Certificate | None = None  # what a watch of this process saw
-        # Of each batch, by the names of a `records.workers.Rank`; ready and correct stay empty unless they are needed.
+        self.certificate: Certificate | None = None
+        # The values of each batch, by the names of a `records.workers.Rank`. `ready`
+        # and `correct` are empty unless the run has them.
         self._columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-        self.checkpoint: Checkpoint | None = None  # that the run goes on from
-        self.weights: Path | None = (
-            None  # the checkpoint whose network a run uses that does not train
-        )
+        self.checkpoint: Checkpoint | None = None
+        self.weights: Path | None = None
         self.resumed: list[Resumption] = []
-        self.files: Sequence[str] = ()  # that the run reads its data from
-        self.steps: Sequence[
-            Done
-        ] = ()  # that a coordinator handed out, by their ends; as many for each batch
-        self.ended_by = ""  # the option that ended the batches
-        self.skipped_updates: int | None = None  # known at the end, with loss scaling
+        self.files: Sequence[str] = ()
+        self.worker_steps: Sequence[WorkerStep] = ()
+        self.ended_by = ""
+        self.skipped_updates: int | None = None
 
     def wait_for_turn(self) -> None:
-        """For a process that was started before its turn."""
-        self._leave_out(early_start.wait_for_turn)
-        self._in_turn = True
+        """Wait until it is the turn of this process, which was started before."""
+        self._wait_outside_phases(early_start.wait_for_turn)
+        self._is_in_turn = True
 
     def wait_for_following(self) -> None:
-        """Waits until the next process has loaded, if one may; the load of the run's cores is watched from then on."""
-        if self._in_turn:
-            self._leave_out(early_start.wait_for_following)
+        """Wait until the next process has loaded, if one may start early.
+
+        The load of the run's cores is measured from then on.
+        """
+        if self._is_in_turn:
+            self._wait_outside_phases(early_start.wait_for_following)
             self._meter = LoadMeter(self.resolved["cpu_affinity"])
 
-    def _leave_out(self, wait: Callable[[], None]) -> None:
-        """Waits; these seconds belong to no phase, as a run that is alone does not wait."""
-        began = self._clock()
+    def _wait_outside_phases(self, wait: Callable[[], None]) -> None:
+        """Wait without adding the seconds to a phase.
+
+        A run that starts alone does not wait.
+        """
+        start = self._clock()
         wait()
-        waited = self._clock() - began
-        self._entered = [(phase, at + waited) for phase, at in self._entered]
+        waited_s = self._clock() - start
+        self._phase_starts = [
+            (phase, entered + waited_s) for phase, entered in self._phase_starts
+        ]
 
     def end_batch(self, result: Any) -> None:
-        """Keeps what the towers did in the batch that has just ended; `result`: its `StepResult`."""
+        """Keep the `StepResult` of the batch that has just ended."""
         columns = self._columns
         columns["tower_positions"].append([int(n) for n in result.positions])
         columns["loss_items"].append(int(result.loss_items.sum()))
@@ -111,114 +139,122 @@ class RunState(Recording):
             columns["ready"].append(max(0.0, result.ready_s))
         if result.correct is not None:
             columns["correct"].append(int(result.correct.sum()))
-        columns["tower_items"].append(
-            [int(n) for n in result.items]
-        )  # last: where it is, the others are
+        # This column is the last one, so that its length is the number of batches that
+        # all columns contain.
+        columns["tower_items"].append([int(n) for n in result.items])
 
     def resume_from(self, checkpoint: Checkpoint) -> None:
-        """Take over the batches that were done before.
+        """Take over the batches that were done before a checkpoint.
 
         It must be called before the phase of the batches.
         """
         columns = checkpoint.columns
-        timer = self.timer
         self.checkpoint = checkpoint
         self.resumed = list(checkpoint.resumed)
-        timer.step_s = list(columns["seconds"])
-        timer.step_items = list(columns["items"])
-        timer.step_loss = [
+        self.timer.step_s = list(columns["seconds"])
+        self.timer.step_items = list(columns["items"])
+        self.timer.step_loss = [
             math.nan if loss is None else loss for loss in columns["loss"]
         ]
         self._columns = {name: list(columns.get(name, ())) for name in COLUMNS}
-        self._carried_s = math.fsum(timer.step_s)
+        self._carried_s = math.fsum(self.timer.step_s)
 
     @property
     def first_step(self) -> int:
-        """The number of the first step that this process runs: with a checkpoint the first of its own warm-up."""
+        """The number of the first step that this process runs.
+
+        After a checkpoint, the last steps before it are repeated as a warm-up.
+        """
         if self.checkpoint is None:
             return 0
         return max(0, self.checkpoint.batches - max(1, self.timer.warmup_steps))
 
-    def has_resumed(self, batches: int) -> None:
-        """Keeps how long it took until the batch after so many can begin; to be called then."""
-        self.resumed.append(
-            Resumption(batch=batches, seconds=self._clock() - self._entered[0][1])
-        )
+    def add_resumption(self, batches: int) -> None:
+        """Record that the batch after the first `batches` can begin now."""
+        seconds = self._clock() - self._phase_starts[0][1]
+        self.resumed.append(Resumption(batch=batches, seconds=seconds))
 
-    def learned(self, kind: str, most: int) -> tuple[Sequence[float], Sequence[int]]:
-        """(sums, what they are over) of the last batches: of their losses, or their right predictions ("accuracy")."""
-        counts = self._columns["loss_items"][-most:]
+    def recent_sums(
+        self, kind: str, num_batches: int
+    ) -> tuple[Sequence[float], Sequence[int]]:
+        """Return sums over the predictions of each of the last batches.
+
+        Args:
+          kind: ACCURACY for correct predictions; anything else for the loss.
+          num_batches: Number of batches; fewer if the run has fewer.
+
+        Returns:
+          The sum of each batch, and its number of predictions.
+        """
+        counts = self._columns["loss_items"][-num_batches:]
         if kind == ACCURACY:
-            return self._columns["correct"][-most:], counts
-        return [
-            loss * count for loss, count in zip(self.timer.step_loss[-most:], counts)
-        ], counts
+            return self._columns["correct"][-num_batches:], counts
+        losses = self.timer.step_loss[-num_batches:]
+        return [loss * count for loss, count in zip(losses, counts)], counts
 
     def accuracies(self) -> list[float]:
-        """The share of right predictions of each batch; empty if they are not counted."""
-        return [
-            correct / items
-            for correct, items in zip(
-                self._columns["correct"], self._columns["loss_items"]
-            )
-        ]
+        """Return the accuracy of each batch; empty if it is not counted."""
+        pairs = zip(self._columns["correct"], self._columns["loss_items"])
+        return [correct / items for correct, items in pairs]
 
     def batches_since(self, first: int) -> dict[str, list[Any]]:
-        """As of `Recording`, with what the towers did."""
+        """Return the batches like `Recording`, with the counts of the towers."""
         stop = min(len(self.timer.step_loss), len(self._columns["tower_items"]))
-        columns = {
-            name: values[first:stop]
-            for name, values in self._columns.items()
-            if values or name != "correct"
-        }
-        return {**self._timed(first, stop), **columns}
+        batches = self._timed_batches(first, stop)
+        for name, values in self._columns.items():
+            if values or name != "correct":
+                batches[name] = values[first:stop]
+        return batches
 
-    def of_worker(self, index: int) -> dict[str, Any]:
-        """What a coordinator knows of the steps of one worker, as the fields of a `records.workers.Rank`."""
-        steps = [step for step in self._of_batches(0) if step.worker == index]
+    def worker_batches(self, index: int) -> dict[str, Any]:
+        """Return the steps that a coordinator assigned to one worker.
+
+        They are fields of a `records.workers.Rank`.
+        """
+        steps = [step for step in self._batch_steps(0) if step.worker == index]
         losses = [step.loss_sum / step.loss_items for step in steps]
-        return {
+        batches = {
             "items": [step.items for step in steps],
             "loss": [loss if math.isfinite(loss) else None for loss in losses],
             "loss_items": [int(step.loss_items) for step in steps],
-            **(
-                {"correct": [step.correct for step in steps]}
-                if self._columns["correct"]
-                else {}
-            ),
         }
+        if self._columns["correct"]:
+            batches["correct"] = [step.correct for step in steps]
+        return batches
 
     def staleness(self) -> dict[str, int] | None:
-        """How many of the measured steps had which staleness, least first; None: no coordinator handed out steps."""
-        counts = collections.Counter(
-            step.staleness for step in self._of_batches(self.timer.warmup_steps)
-        )
+        """Return the number of measured steps with each staleness, the least first.
+
+        None if no coordinator assigned steps.
+        """
+        steps = self._batch_steps(self.timer.warmup_steps)
+        counts = collections.Counter(step.staleness for step in steps)
         return {
             str(staleness): counts[staleness] for staleness in sorted(counts)
         } or None
 
-    def _of_batches(self, first: int) -> Sequence[Done]:
-        """The steps of the batches from this number on; those that ended later belong to none."""
+    def _batch_steps(self, first: int) -> Sequence[WorkerStep]:
+        """Return the workers' steps of the batches from number `first`.
+
+        Steps that ended after the last batch belong to none.
+        """
         num_workers = self._config.cluster.num_workers
-        return self.steps[num_workers * first : num_workers * len(self.timer.step_s)]
+        start = num_workers * first
+        return self.worker_steps[start : num_workers * len(self.timer.step_s)]
 
     def details(self) -> dict[str, Any]:
-        """As of `Recording`, with what a watch saw."""
+        """Return the details like `Recording`, with the certificate."""
         return {**super().details(), "certificate": encode(self.certificate)}
 
     def record(
         self, status: str, error: RunError | None = None, workers: Workers | None = None
     ) -> RunRecord:
-        """As of `Recording`, with what was looked at inside the step; arguments as in `recording.Recording.record`."""
-        # Of all processes, this one first.
-        several = (
-            [rank.certificate for rank in workers.ranks]
-            if workers
-            else [self.certificate]
-        )
-        certificate = certificates.joined(
-            certificate for certificate in several if certificate
-        )
+        """Return the record like `Recording`, with the inspection of the step."""
+        # The certificates of all processes; this one's is the first.
+        by_rank = [self.certificate]
+        if workers:
+            by_rank = [rank.certificate for rank in workers.ranks]
+        certificate = certificates.joined(filter(None, by_rank))
         result = super().record(status, error, workers)
         return dataclasses.replace(
             result, graph=self.graph, trace=self.trace, certificate=certificate
@@ -232,18 +268,14 @@ class RunState(Recording):
             skipped_updates=self.skipped_updates,
         )
 
-    def _of_towers(self, steps: int) -> dict[str, Any]:
+    def _tower_columns(self, steps: int) -> dict[str, Any]:
         columns = {
             name: tuple(values[:steps]) for name, values in self._columns.items()
         }
-        counts = {
-            name: columns[name] if columns["correct"] else None
-            for name in ("loss_items", "correct")
-        }
+        has_correct = bool(columns["correct"])
         return {
-            **{
-                name: tuple(map(tuple, columns[name]))
-                for name in ("tower_items", "tower_positions")
-            },
-            **counts,
+            "tower_items": tuple(map(tuple, columns["tower_items"])),
+            "tower_positions": tuple(map(tuple, columns["tower_positions"])),
+            "loss_items": columns["loss_items"] if has_correct else None,
+            "correct": columns["correct"] if has_correct else None,
         }

@@ -38,7 +38,7 @@ class AsynchronousCertifier:
             entry.note(f"batch {len(self._losses) - 1}: loss {result.loss:.6f}")
 
     def end(self) -> Certificate:
-        done = sorted(self._step.done, key=lambda step: step.number)
+        done = sorted(self._step.finished_steps, key=lambda step: step.number)
         numbers, staleness = (
             [step.number for step in done],
             [step.staleness for step in done],

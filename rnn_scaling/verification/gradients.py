@@ -69,7 +69,7 @@ class SerialGradients:
         self._workload = workloads.load(config.model.model).build(
             config.model, engine.device_type
         )
-        feed = benchmark.feed_of(config, engine, self._workload)
+        feed = benchmark.build_feed(config, engine, self._workload)
         options = dataclasses.replace(feed.options, prefetch_data_to_device=False)
         devices = (self._device,) * len(feed.batch_sizes)
         feed = dataclasses.replace(

@@ -121,7 +121,7 @@ def _sums(
     @tf.function(autograph=False)
     def step() -> list[list[tf.Tensor]]:
         return [
-            reduce(gradients.on_each(devices, tf.constant, numbers))
+            reduce(gradients.map_devices(devices, tf.constant, numbers))
             for numbers in values
         ]
 

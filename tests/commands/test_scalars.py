@@ -102,7 +102,7 @@ def test_writing_between_two_batches_is_in_neithers_seconds(
 ):
     from rnn_scaling.commands.run_files import EventFiles
     from rnn_scaling.training import benchmark
-    from rnn_scaling.training.cluster import Alone
+    from rnn_scaling.training.cluster import SingleProcess
     from rnn_scaling.training.towers import StepResult, TrainStep
 
     given = {
@@ -131,7 +131,9 @@ def test_writing_between_two_batches_is_in_neithers_seconds(
             now[0] += 1.0
             return StepResult(*np.full([4, 1], 8.0))
 
-    benchmark._train(config, Step(), state, Alone(), EventFiles(str(tmp_path)))
+    benchmark.run_batches(
+        config, Step(), state, SingleProcess(), EventFiles(str(tmp_path))
+    )
     assert seen == [0, 1, 2, 3, 4], "each batch is on disk before the next one begins"
     assert state.timer.step_s == [1.0] * 5
     assert len(on_disk(tf, tmp_path)["batch/loss"]) == 5

@@ -267,6 +267,6 @@ def test_files_that_change_are_named(data):
     changes = (append, lambda: os.utime("a.src", (1, 1)), lambda: os.remove("a.src"))
     for change in changes:
         stamps = {path: corpus.stamp(path) for path in ("a.tgt", "a.src")}
-        assert corpus.change(stamps) == ""
+        assert corpus.describe_changes(stamps) == ""
         change()
-        assert corpus.change(stamps).startswith("a.src changed while ")
+        assert corpus.describe_changes(stamps).startswith("a.src changed while ")

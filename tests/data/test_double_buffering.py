@@ -118,7 +118,7 @@ def run(tf, devices, batch_sizes, prefetch):
     feed = Feed(
         options, TextLayout((), Batch, True), batch_sizes, is_split, 1, tuple(devices)
     )
-    source = pipeline.to_towers(dataset, feed)
+    source = pipeline.distribute(dataset, feed)
 
     @tf.function(autograph=False)
     def take(step):

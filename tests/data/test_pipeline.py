@@ -61,7 +61,7 @@ def stepper(tf, counted, devices, *, prefetch, buffer_size, threads=1):
         1,
         tuple(devices),
     )
-    source = pipeline.to_towers(counted.dataset, feed)
+    source = pipeline.distribute(counted.dataset, feed)
 
     @tf.function(autograph=False)
     def step_function(step):
@@ -162,10 +162,10 @@ def test_host_of_keeps_the_task():
     from rnn_scaling.data import pipeline
 
     assert (
-        pipeline.host_of("/job:worker/replica:0/task:3/device:GPU:2")
+        pipeline.host_device("/job:worker/replica:0/task:3/device:GPU:2")
         == "/job:worker/replica:0/task:3/device:CPU:0"
     )
-    assert pipeline.host_of("GPU:1") == "/device:CPU:0"
+    assert pipeline.host_device("GPU:1") == "/device:CPU:0"
 
 
 @pytest.mark.parametrize("prefetch", [True, False])

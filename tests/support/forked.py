@@ -134,7 +134,7 @@ class Trainer:
             dict(env),
             prepare or (),
         )
-        self._process = CONTEXT.Process(target=_train, args=arguments, daemon=True)
+        self._process = CONTEXT.Process(target=run_batches, args=arguments, daemon=True)
         self._process.start()
 
     def wait_for(self, *starts: str, timeout_s: float = 300) -> None:
@@ -187,7 +187,7 @@ def _opened(path: str) -> int:
     return writer
 
 
-def _train(
+def run_batches(
     words: list[str], out: str, err: str, env: dict[str, str], prepare: tuple[Any, ...]
 ) -> None:
     os.environ.clear()

@@ -137,14 +137,14 @@ def keep_weights(path: str, initial_range: float = 1.0) -> None:
     from tests.support.training import replicas
 
     workload.INITIAL_RANGE = initial_range
-    train = benchmark._train
+    train = benchmark.run_batches
 
     def train_and_keep(config: Any, step: Any, *rest: Any) -> None:
         train(config, step, *rest)
         for tower, replica in enumerate(replicas(step._update)):
             np.savez(f"{path}.{tower}.npz", **replica)
 
-    benchmark._train = train_and_keep
+    benchmark.run_batches = train_and_keep
 
 
 def weights(path: str | Path, tower: int = 0) -> dict[str, np.ndarray]:

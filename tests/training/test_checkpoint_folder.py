@@ -130,7 +130,7 @@ def test_a_folder_has_one_run_at_a_time_and_a_killed_one_leaves_it(tmp_path):
     folder = str(tmp_path / "saved")
     code = (
         "from rnn_scaling.training import checkpoint_folder\n"
-        f"with checkpoint_folder.held({folder!r}): print(flush=True), input()"
+        f"with checkpoint_folder.lock_folder({folder!r}): print(flush=True), input()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code],
@@ -139,17 +139,23 @@ def test_a_folder_has_one_run_at_a_time_and_a_killed_one_leaves_it(tmp_path):
         cwd=ROOT,
     ) as other:
         other.stdout.readline()
-        with pytest.raises(CheckpointError) as told, checkpoint_folder.held(folder):
+        with (
+            pytest.raises(CheckpointError) as told,
+            checkpoint_folder.lock_folder(folder),
+        ):
             pass
         other.kill()
     assert f"(pid {other.pid} on {socket.gethostname()})" in str(told.value)
-    with checkpoint_folder.held(folder):
+    with checkpoint_folder.lock_folder(folder):
         assert newest(folder, resolved()) is None
 
 
 def test_a_folder_that_cannot_be_held_is_named(tmp_path):
     (tmp_path / checkpoint_folder.LOCK).symlink_to(tmp_path / "nowhere")
-    with pytest.raises(CheckpointError) as told, checkpoint_folder.held(str(tmp_path)):
+    with (
+        pytest.raises(CheckpointError) as told,
+        checkpoint_folder.lock_folder(str(tmp_path)),
+    ):
         pass
     assert str(told.value).startswith(f"--checkpoint_dir={tmp_path}: a link")
 

@@ -113,7 +113,7 @@ def test_a_run_that_was_killed_goes_on_with_the_same_losses(tmp_path):
     )
 
     other = train(tmp_path / "other", *saving, "--seed=2")
-    with checkpoint_folder.held(f"{tmp_path}/saved"):
+    with checkpoint_folder.lock_folder(f"{tmp_path}/saved"):
         second = train(tmp_path / "other", *saving)
     for refused, reason in (
         (other, "of a run with --seed=1, this one has --seed=2"),
@@ -149,12 +149,12 @@ def test_no_variable_of_a_step_is_forgotten(tf, given):
     from rnn_scaling.training import checkpoints
 
     step, _ = build(given)
-    assert checkpoints.forgotten(step) == []
+    assert checkpoints.find_uncovered_variables(step) == []
     slots = [slot for each in step.variable_states() for slot in each.slots]
-    known = {id(variable) for variable in checkpoints.variables_of(step).values()}
+    known = {id(variable) for variable in checkpoints.find_variables(step).values()}
     assert slots and {id(slot) for slot in slots} <= known
-    assert list(checkpoints.variables_of(step)) == sorted(
-        checkpoints.variables_of(step), key=by_way
+    assert list(checkpoints.find_variables(step)) == sorted(
+        checkpoints.find_variables(step), key=by_way
     )
 
 
@@ -170,7 +170,7 @@ def test_a_variable_that_no_object_leads_to_is_missed(tf, tmp_path):
     step._function = tf.function(
         lambda: (hidden.assign_add(1.0), plain())[1], autograph=False
     )
-    assert len(checkpoints.forgotten(step)) == 1
+    assert len(checkpoints.find_uncovered_variables(step)) == 1
     state.timer.start()
     state.timer.end_step(1, 1.0)
     state.end_batch(one_item())
@@ -208,9 +208,9 @@ def test_a_disk_that_is_full_ends_no_run(tf, tmp_path, monkeypatch):
 def test_ranks_that_see_other_folders_do_not_go_on(tf, tmp_path, other):
     """Where each host has a folder of its own, or not the same checkpoint in it."""
     from rnn_scaling.training import checkpoints
-    from rnn_scaling.training.cluster import Alone
+    from rnn_scaling.training.cluster import SingleProcess
 
-    class Two(Alone):
+    class Two(SingleProcess):
         size, others = 2, other
 
         def gather(self, name, value):

@@ -134,7 +134,7 @@ def test_gathered_slices_are_the_sum_on_every_tower(tf, gradients, devices):
         _slices(tf, [[10, 20], [30, 40]], [3, 0], 5),
     ]
     gathered = tf.function(
-        lambda: gradients.on_each(devices[:2], lambda: gradients.add(slices)),
+        lambda: gradients.map_devices(devices[:2], lambda: gradients.add(slices)),
         autograph=False,
     )()
     assert len(gathered) == 2

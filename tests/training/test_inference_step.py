@@ -101,7 +101,7 @@ def test_the_values_of_a_checkpoint_of_any_mode_are_read(tf, tmp_path, mode):
     for number, state in enumerate(step.variable_states()):
         state.variable.assign_add(tf.fill(state.variable.shape, float(number)))
     checkpoints._write_variables(step, tmp_path, 0)
-    values = checkpoints.trained_values(tmp_path, step._workload.variables)
+    values = checkpoints.read_trained_values(tmp_path, step._workload.variables)
     replica = replicas(step._update)[0]
     assert values.keys() == replica.keys() and len(values) > 4
     for name, value in replica.items():
@@ -113,7 +113,7 @@ def test_the_values_of_a_checkpoint_of_any_mode_are_read(tf, tmp_path, mode):
     with pytest.raises(
         CheckpointError, match=r"embedding has the shape \(\d, 4\), expected \(\d, 1\)"
     ):
-        checkpoints.trained_values(tmp_path, narrow)
+        checkpoints.read_trained_values(tmp_path, narrow)
 
 
 def run(folder, *words):

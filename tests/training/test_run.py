@@ -20,14 +20,14 @@ from rnn_scaling.training import benchmark, recording
 from rnn_scaling.training import run as runs
 from rnn_scaling.training import state as states
 from rnn_scaling.training.checkpoints import Saver
-from rnn_scaling.training.cluster import Alone, Cluster
+from rnn_scaling.training.cluster import Cluster, SingleProcess
 from rnn_scaling.training.observers import Observer, Observers, OutputError
 from rnn_scaling.training.state import RunState
 from rnn_scaling.training.towers import StepResult, TrainStep
 from tests.support.records import make_record
 
 
-class Others(Alone):
+class Others(SingleProcess):
     """The other ranks of a run, of which one has failed or none."""
 
     def __init__(self, failure=None) -> None:
@@ -333,7 +333,9 @@ def test_a_run_in_its_turn_measures_when_the_next_process_has_loaded(tf, monkeyp
     state.resolved["cpu_affinity"] = [0]
     monkeypatch.setattr(early_start, "wait_for_turn", lambda: None)
     state.wait_for_turn()
-    benchmark._train(config, Step(), state, Alone(), Saver(config, state, ()))
+    benchmark.run_batches(
+        config, Step(), state, SingleProcess(), Saver(config, state, ())
+    )
     assert events == [
         "meter",
         "batch",

@@ -225,14 +225,16 @@ def _coordinate(addresses, victim):
     step = ScheduledStep(workload_of(SMALL), source, update, engine, config)
     losses = [step().loss for _ in range(GROUPS)]
     deadline = time.monotonic() + PATIENCE_S
-    while victim and not _took_turns(step.done) and time.monotonic() < deadline:
+    while (
+        victim and not _took_turns(step.finished_steps) and time.monotonic() < deadline
+    ):
         step()
     if victim:
         os.kill(victim, signal.SIGKILL)
         losses += [step().loss for _ in range(GROUPS)]
     surplus = step.end()
     return {
-        "done": step.done,
+        "done": step.finished_steps,
         "losses": losses,
         "surplus": surplus,
         "replicas": replicas(update),

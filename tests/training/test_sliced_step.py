@@ -156,7 +156,7 @@ def test_bytes_of_slices_in_closed_form():
 
     def bytes_of(on, parts):
         cut = slicing.Cut(on, tuple(parts), (3, 2, 1))
-        return [slicing.predicted(cut, tower) for tower in range(3)]
+        return [slicing.predicted_bytes(cut, tower) for tower in range(3)]
 
     assert bytes_of("host", images) == [
         (600, 0),

@@ -43,7 +43,7 @@ def source_of(config, engine, workload):
     from rnn_scaling.config import registry
     from rnn_scaling.training import benchmark
 
-    feed = benchmark.feed_of(config, engine, workload)
+    feed = benchmark.build_feed(config, engine, workload)
     return registry.load(registry.DATA_SOURCES, config.data.data_source).build(feed)
 
 

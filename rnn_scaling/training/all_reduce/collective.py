@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.gradients import Reduce, Tensors, on_each, place
+from rnn_scaling.training.gradients import Reduce, Tensors, map_devices, place
 
 # tf.distribute's strategies count both keys up from 1 and 100: start where they will not get to.
 _group_keys = itertools.count(1_000_000)
@@ -44,7 +44,7 @@ class CollectiveGroup:
                 input=tensor, ordering_token=order, **options
             )
 
-        return on_each(self.devices, reduced, tensors, self._orders())
+        return map_devices(self.devices, reduced, tensors, self._orders())
 
     def gather(
         self, tensors: Tensors, shape_key: tf.Tensor | None = None
@@ -66,7 +66,7 @@ class CollectiveGroup:
                 input=tensor, instance_key=key, ordering_token=order, **options
             )
 
-        return on_each(self.devices, gathered, tensors, self._orders())
+        return map_devices(self.devices, gathered, tensors, self._orders())
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -131,7 +131,7 @@ class WorkerReduce:
             values = tf.pad(rows.values, [[0, missing], [0, 0]])
             return values, tf.pad(tf.cast(rows.indices, tf.int64), [[0, missing]])
 
-        parts = zip(*on_each(self.towers.devices, padded, slices))
+        parts = zip(*map_devices(self.towers.devices, padded, slices))
         all_values, all_indices = (
             self.towers.gather(part, most_rows) for part in parts
         )

@@ -38,7 +38,7 @@ def reduce_dense(
             return gradients.repack(grads, repacking)
         return gradients.pack_small(grads, agg_max_bytes, agg_max_group)
 
-    packs, unpacks = zip(*gradients.on_each(devices, pack, tower_grads))
+    packs, unpacks = zip(*gradients.map_devices(devices, pack, tower_grads))
     spanning = [] if group is None else [group]
     reduces = {}
     for segment in segments:
@@ -54,6 +54,6 @@ def reduce_dense(
             reduces[segment.algorithm, segment.shards](tensors)
         ):
             summed[tower].insert(0, tensor)
-    return gradients.on_each(
+    return gradients.map_devices(
         devices, lambda unpack, packed: unpack(packed), unpacks, summed
     )

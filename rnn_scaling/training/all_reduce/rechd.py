@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from tensorflow.python.distribute.v1 import all_reduce as tf_all_reduce
 
-from rnn_scaling.training.gradients import Reduce, Tensors, on_each, reduce_with
+from rnn_scaling.training.gradients import Reduce, Tensors, map_devices, reduce_with
 
 
 def build(devices: Sequence[str], shards: int) -> Reduce:
@@ -16,13 +16,15 @@ def build(devices: Sequence[str], shards: int) -> Reduce:
 
     def add(placed: Tensors) -> list[tf.Tensor]:
         shape, size = placed[0].shape, placed[0].shape.num_elements()
-        flat = on_each(devices, lambda tensor: tf.reshape(tensor, [-1]), placed)
+        flat = map_devices(devices, lambda tensor: tf.reshape(tensor, [-1]), placed)
         if padding := -size % len(
             devices
         ):  # each of the log2(n) halvings must come out even
-            flat = on_each(devices, lambda tensor: tf.pad(tensor, [[0, padding]]), flat)
+            flat = map_devices(
+                devices, lambda tensor: tf.pad(tensor, [[0, padding]]), flat
+            )
         summed = tf_all_reduce.build_recursive_hd_all_reduce(flat, tf.add)
-        return on_each(
+        return map_devices(
             devices,
             lambda tensor: tf.reshape(tensor[:size] if padding else tensor, shape),
             summed,

@@ -64,7 +64,7 @@ class Replicated(Replicas):
         # Before the gradients, in whose order collective ops run: numbers of rows are known before the backward pass.
         most_rows = {} if workers is None else workers.most_rows(rows)
         names = [name for name in tower_gradients[0] if name not in gathered]
-        dense = gradients.on_each(
+        dense = gradients.map_devices(
             self.devices,
             lambda grads: [gradients.densify(grads[name]) for name in names],
             tower_gradients,
@@ -78,7 +78,7 @@ class Replicated(Replicas):
                 [tower[name] for tower in rows], self._compression.shrink
             )
             if workers is None:
-                summed = gradients.on_each(
+                summed = gradients.map_devices(
                     self.devices, functools.partial(gradients.add, slices)
                 )
             else:
@@ -108,7 +108,7 @@ class Replicated(Replicas):
         change: Callable[[tf.Tensor], tf.Tensor],
     ) -> list[tf.IndexedSlices]:
         """Sparse gradients, one a tower, with other rows."""
-        return gradients.on_each(
+        return gradients.map_devices(
             self.devices,
             lambda rows: tf.IndexedSlices(
                 change(rows.values), rows.indices, rows.dense_shape

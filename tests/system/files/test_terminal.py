@@ -147,7 +147,7 @@ def test_a_run_shows_its_rate_as_a_bar_or_as_a_line_every_few_seconds():
     clock = itertools.count(0.0, progress.PLAIN_INTERVAL_S / 2).__next__
     for enabled, stream in ((True, bar), (True, lines), (False, silent)):
         shown = progress.Progress(
-            enabled, 4, 2, "words", stream=stream, clock=clock, whose=" at rank 0"
+            enabled, 4, 2, "words", stream=stream, clock=clock, scope=" at rank 0"
         )
         for _ in range(4):
             shown.batch(0.5, 1000, 2.5)

@@ -290,7 +290,7 @@ def test_only_the_gpus_of_the_run_are_sampled(monkeypatch):
 def test_the_batches_of_a_run_are_sampled(tf, monkeypatch):
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.checkpoints import Saver
-    from rnn_scaling.training.cluster import Alone
+    from rnn_scaling.training.cluster import SingleProcess
     from rnn_scaling.training.towers import StepResult, TrainStep
 
     state, cards = state_of(monkeypatch, Cards()), []
@@ -310,6 +310,8 @@ def test_the_batches_of_a_run_are_sampled(tf, monkeypatch):
         num_gpus=0,
         num_cores=1,
     )
-    benchmark._train(config, Step(), state, Alone(), Saver(config, state, ()))
+    benchmark.run_batches(
+        config, Step(), state, SingleProcess(), Saver(config, state, ())
+    )
     assert len(cards) == 3 and not cards[0].is_alive()
     assert state.record("ok").environment.clocks.source == "NVML"

@@ -161,7 +161,7 @@ def test_a_recorder_without_counters_has_no_part(tmp_path, monkeypatch):
 def test_a_run_counts_its_measured_batches(tf, tmp_path, monkeypatch):
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.checkpoints import Saver
-    from rnn_scaling.training.cluster import Alone
+    from rnn_scaling.training.cluster import SingleProcess
     from rnn_scaling.training.towers import StepResult, TrainStep
 
     counter, steps = zone(tmp_path, "intel-rapl:0", "package-0", 0), iter(range(1, 9))
@@ -184,6 +184,8 @@ def test_a_run_counts_its_measured_batches(tf, tmp_path, monkeypatch):
         num_cores=1,
     )
     state = RunState(config)
-    benchmark._train(config, Step(), state, Alone(), Saves(config, state, ()))
+    benchmark.run_batches(
+        config, Step(), state, SingleProcess(), Saves(config, state, ())
+    )
     assert state.record("ok").energy.joules == pytest.approx({"package-0": 0.3})
     assert state.details()["energy"]["joules"] == pytest.approx({"package-0": 0.3})

@@ -16,7 +16,11 @@ from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.naming import HOW_RUN
 from rnn_scaling.records.parts import Resumption
 from rnn_scaling.training import checkpoint_folder
-from rnn_scaling.training.checkpoint_folder import CheckpointError, newest, trained
+from rnn_scaling.training.checkpoint_folder import (
+    CheckpointError,
+    find_trained,
+    read_newest,
+)
 from tests.support.mutations import Document
 from tests.support.paths import ROOT
 
@@ -51,9 +55,9 @@ def saved(folder, *batches, files=(), **given):
     return [path.name for path in sorted(folder.iterdir())]
 
 
-def refusal(folder, read=newest, rank=0, files=(), **given):
+def refusal(folder, read=read_newest, rank=0, files=(), **given):
     """The line that says why a run cannot go on."""
-    arguments = (files, rank) if read is newest else ()
+    arguments = (files, rank) if read is read_newest else ()
     with pytest.raises(CheckpointError) as refused:
         read(str(folder), resolved(**given), *arguments)
     line = str(refused.value)
@@ -62,13 +66,13 @@ def refusal(folder, read=newest, rank=0, files=(), **given):
 
 
 def test_the_newest_two_stay_and_the_last_is_read_whole(tmp_path):
-    assert newest(str(tmp_path / "none"), resolved()) is None
+    assert read_newest(str(tmp_path / "none"), resolved()) is None
     assert saved(tmp_path, 10, 20, 30) == ["batch_00000020", "batch_00000030"]
     (tmp_path / "batch_00000040").mkdir()
     save(
         tmp_path / "batch_00000040" / "variables"
     )  # a process was killed while it saved
-    found = newest(
+    found = read_newest(
         str(tmp_path), resolved(num_batches=70, progress=False, save_every=3)
     )
     assert found.batches == 30 and found.columns["items"] == [8] * 30
@@ -92,12 +96,12 @@ def test_weights_are_used_with_their_own_vocabulary_alone(tmp_path):
     saved(folder, 10, tgt_vocab_file=str(vocabulary))
     for file in ("", str(vocabulary), str(tmp_path / "none")):
         config = resolved(decode=True, tgt_vocab_file=file)
-        assert trained(str(folder), config).name == "batch_00000010"
+        assert find_trained(str(folder), config).name == "batch_00000010"
     given = {"decode": True, "tgt_vocab_file": str(other)}
-    assert f"--tgt_vocab_file={other}" in refusal(folder, trained, **given)
+    assert f"--tgt_vocab_file={other}" in refusal(folder, find_trained, **given)
     vocabulary.write_text("a\nc\n")
     given["tgt_vocab_file"] = str(vocabulary)
-    assert f"--tgt_vocab_file={vocabulary}" in refusal(folder, trained, **given)
+    assert f"--tgt_vocab_file={vocabulary}" in refusal(folder, find_trained, **given)
 
 
 def test_a_run_of_another_configuration_is_told_the_option_that_differs(tmp_path):
@@ -119,7 +123,7 @@ def test_other_data_is_no_data_to_go_on_with(tmp_path):
     first.write_bytes(b"1")
     second.write_bytes(b"2")
     saved(folder, 10, files=[str(first)])
-    assert newest(str(folder), resolved(), [str(first)]).batches == 10
+    assert read_newest(str(folder), resolved(), [str(first)]).batches == 10
     assert f"lacked {second};" in refusal(folder, files=[str(first), str(second)])
     assert f"read {first} before it was removed" in refusal(folder)
     os.utime(first, ns=(1, 1))
@@ -147,7 +151,7 @@ def test_a_folder_has_one_run_at_a_time_and_a_killed_one_leaves_it(tmp_path):
         other.kill()
     assert f"(pid {other.pid} on {socket.gethostname()})" in str(told.value)
     with checkpoint_folder.lock_folder(folder):
-        assert newest(folder, resolved()) is None
+        assert read_newest(folder, resolved()) is None
 
 
 def test_a_folder_that_cannot_be_held_is_named(tmp_path):
@@ -173,7 +177,7 @@ def test_a_folder_that_cannot_be_held_is_named(tmp_path):
 def test_a_run_that_would_end_before_the_checkpoint_is_refused(tmp_path, given, needed):
     saved(tmp_path, 30)
     assert needed in refusal(tmp_path, **given)
-    assert newest(str(tmp_path), resolved(num_batches=20)).batches == 30
+    assert read_newest(str(tmp_path), resolved(num_batches=20)).batches == 30
 
 
 DATA = "variables.data-00000-of-00001"
@@ -210,7 +214,7 @@ def test_a_damaged_checkpoint_is_refused_in_one_line_with_what_to_do(
     assert line.endswith(": batch_00000010 comes before it")
 
 
-@pytest.mark.parametrize("read", [newest, trained])
+@pytest.mark.parametrize("read", [read_newest, find_trained])
 @pytest.mark.parametrize(
     "fields, reason",
     [
@@ -260,7 +264,7 @@ def test_any_value_of_another_kind_is_used_or_refused_in_a_line(tmp_path):
     refused = 0
     for _ in range(300):
         path.write_text(document.mutated(rng), errors="replace")
-        for read in (newest, trained):
+        for read in (read_newest, find_trained):
             try:
                 read(str(tmp_path), resolved())
             except CheckpointError as e:
@@ -289,7 +293,7 @@ def test_a_rank_reads_what_it_had_done_itself(tmp_path):
     ]
     write(tmp_path, 1, *ranks)
     for rank in range(2):
-        found = newest(str(tmp_path), resolved(), rank=rank)
+        found = read_newest(str(tmp_path), resolved(), rank=rank)
         assert found.columns["seconds"] == [rank + 1]
     assert "no rank 2" in refusal(tmp_path, rank=2)
     (tmp_path / "batch_00000001" / "variables_1.index").unlink()

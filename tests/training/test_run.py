@@ -74,7 +74,7 @@ def test_a_rank_that_is_lost_just_before_the_end_is_reported(monkeypatch, capsys
     run = run_of(monkeypatch, others)
     lost = "rank 1 (host b, process 7) has ended: killed or crashed"
     monkeypatch.setattr(
-        others, "lost", lambda: [lost] if run._finished.is_set() else []
+        others, "lost_ranks", lambda: [lost] if run._finished.is_set() else []
     )
     run.run()
     assert capsys.readouterr().err.startswith(f"warning: {lost};")

@@ -64,7 +64,7 @@ class Member:
 
     @property
     def unit(self) -> str:
-        """What its rate counts, per second."""
+        """The unit of its rate."""
         return f"{self.run.record.unit or 'items'}/s"
 
     @property
@@ -74,7 +74,7 @@ class Member:
 
     @property
     def series(self) -> str:
-        """What the log says about the run, without its size."""
+        """The options of the run without its size."""
         words = []
         for name, value in self.run.options.items():
             if name in _SIZES:
@@ -91,7 +91,7 @@ class Member:
 
     @property
     def global_batch_size(self) -> int | None:
-        """Samples of all devices in a step."""
+        """Samples of all devices per step."""
         options = self.run.options
         if "batch_size" in options and "num_devices" in options:
             return int(options["batch_size"] * options["num_devices"])
@@ -113,7 +113,7 @@ class Member:
 
 @dataclasses.dataclass(frozen=True)
 class Imported:
-    """Everything that some logs say."""
+    """The content of several logs."""
 
     readings: Sequence[Reading]
     # By unit, in the order of the logs.
@@ -129,7 +129,7 @@ class Imported:
 
 
 def collect(readings: Sequence[Reading], is_audited: bool) -> Imported:
-    """Return the runs of all logs with what the analysis says about them."""
+    """Return the runs of all logs with their rows of the analysis."""
     runs = [(reading.source, run) for reading in readings for run in reading.runs]
     known = [
         run.record
@@ -167,7 +167,7 @@ def _rate(row: Row) -> float:
 
 
 def _work(row: Row) -> tuple[object, ...]:
-    """Return what rows must share for one to be the baseline of the other."""
+    """Return the facts that a row and its baseline must share."""
     options = {
         name: value
         for name, value in row.options.items()
@@ -178,7 +178,7 @@ def _work(row: Row) -> tuple[object, ...]:
 
 
 def statements(imported: Imported) -> list[Statement]:
-    """Return what stands out: in each log, in scores and in rates."""
+    """Return the outliers of each log, of the scores and of the rates."""
     found = []
     for reading in imported.readings:
         found += [
@@ -316,7 +316,7 @@ def _text(cell: Printed | None) -> str | None:
 
 
 def audit(members: Sequence[Member]) -> tuple[list[AuditFinding], int]:
-    """Return what the audit finds in the rates of one unit, and the comparisons made.
+    """Return the findings of the audit for one unit, and the number of comparisons.
 
     Runs are checked with those that have the same baseline, so that different work is
     never compared.
@@ -430,7 +430,7 @@ def render_csv(imported: Imported) -> str:
 
 
 def render_json(imported: Imported) -> str:
-    """Return every log by itself, and the rates of all together."""
+    """Return each log, and the rates of all logs together."""
     found = statements(imported)
     document: dict[str, Any] = {
         "schema": SCHEMA,
@@ -484,7 +484,7 @@ def _run_json(member: Member) -> dict[str, Any]:
 
 
 def _rates_json(imported: Imported) -> list[dict[str, Any]]:
-    """Return every rate with what the analysis says about its row."""
+    """Return every rate with the results of its row."""
     members = [each for group in imported.members.values() for each in group]
     places = {id(each.run.record): each.place for each in members}
     rates = []

@@ -1,7 +1,7 @@
-"""Progress bars: the steps of a loop, and the rate or the seconds of a step next to them.
+"""Progress bars: the steps of a loop, with the rate or the seconds of a step.
 
-If a log has several bars, such as training and validation, the one that grew on the most
-lines counts, because it took the most time.
+If a log has several bars, such as training and validation, the bar that grew on most
+lines counts, because it took most of the time.
 """
 
 import contextlib
@@ -32,14 +32,14 @@ from rnn_scaling.records.importers.reading import (
 from rnn_scaling.records.parts import LogFindingKind
 from rnn_scaling.records.printed_number import SLACK, Printed
 
-# As bars show it; short, so that no line takes long.
+# A number in a bar; it is short, so that no line takes long.
 NUMBER = r"(?<![\d.,])\d[\d.,]{0,15}(?:e[-+]\d\d)?[kMGT]?"
 LONGEST_BAR = 1000  # characters of a bar that are read
-MOST_LINES = 200_000  # of a bar that are kept
+MOST_LINES = 200_000  # lines of a bar that are kept
 ALONE = "-"  # the title of a bar that is a single line
-MOST_OFF = 0.1  # share of the time between two lines that their digits leave open
-LEAST_DIFFERENCE = 0.02  # between the rate of the lines and their average, to report
-_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}  # in front of the slash
+MOST_OFF = 0.1  # largest relative rounding error of the time between two lines
+LEAST_DIFFERENCE = 0.02  # smallest reported difference of a rate and the average
+_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}  # units before the slash
 _EPOCH = re.compile(r"(?i)\bepoch\D{0,3}(\d{1,9})")
 _HEADER = re.compile(r"\s*(?i:epoch) (\d{1,9})(?:/\d{1,9})?:?\s*")
 
@@ -69,7 +69,7 @@ class _Drawing(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """Steps that were timed together. off_s: by how much digits leave the time open."""
+    """Steps that were timed together; off_s is the rounding error of the seconds."""
 
     steps: float
     seconds: float
@@ -78,18 +78,18 @@ class _Stretch(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Bar(LogFormat):
-    """A kind of progress bar, a row of `formats.FORMATS`."""
+    """A kind of progress bar; each is a row of `formats.FORMATS`."""
 
     name: str
-    # Of a line from its beginning; groups step, total, bar (its title), rate, unit (of
-    # the rate), loss, and elapsed if the rate is the mean of all steps so far.
+    # Pattern of a line from its beginning, with the groups step, total, bar (its title),
+    # rate, unit (of the rate), loss, and elapsed if the rate is the mean of all steps.
     regex: re.Pattern[str]
-    needs: str  # a text that each line has
-    # Its last line has the mean rate of the whole bar; otherwise a validation follows
-    # its first line at the last step, and may count in the rates of those after it.
+    needs: str  # a text in each line
+    # Whether its last line has the mean rate of the whole bar. Otherwise a validation
+    # follows the first line of the last step, and may count in the rates after it.
     has_mean: bool
     note: str
-    validated: str = ""  # a text of the lines whose seconds contain a validation
+    validated: str = ""  # a text in lines whose seconds contain a validation
     own: str = (
         ""  # pattern of a text that only logs of this kind have; "" if any has it
     )
@@ -162,7 +162,7 @@ class Bar(LogFormat):
     def _of_arrivals(self, main: Sequence[_Drawing], terms: Terms) -> RankRate:
         """Return the rate of a bar by the arrival of its lines.
 
-        A line that came after a validation is left out, unless all lines did.
+        Lines after a validation are left out, unless all lines are.
         """
         timed = [drawing for drawing in main if not drawing.is_validated]
         return rates.measure_arrivals([each.shown for each in timed or main], terms)
@@ -233,7 +233,8 @@ class Bar(LogFormat):
     def _between_lines(self, bar: Sequence[_Drawing]) -> _Stretch | None:
         """Return the steps from the first drawing to the last.
 
-        None if rates are not averages, or if the digits do not say how long it was.
+        Returns:
+          None if rates are not averages, or if too few digits were printed.
         """
         last = self._last(bar)
         earlier = [drawing for drawing in bar if drawing.step <= last.step]
@@ -352,7 +353,7 @@ def _are_averages(drawings: Sequence[_Drawing]) -> bool:
 def _growing(drawings: Sequence[_Drawing]) -> int:
     """Return how many drawings have a larger step than the one before.
 
-    A bar of one step has none, however often it is drawn.
+    The result is 0 for a bar of one step, even if it is drawn several times.
     """
     pairs = itertools.pairwise(drawings)
     return sum(before.step < after.step for before, after in pairs)

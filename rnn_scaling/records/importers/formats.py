@@ -210,8 +210,8 @@ _FORMATS: tuple[LogFormat, ...] = (
             "step, evaluation and saving count.",
         ),
     ),
-    # keras-team/keras, keras/src/utils/progbar.py and, of Keras 2,
-    # keras/utils/generic_utils.py; verbose=2, too.
+    # keras-team/keras, keras/src/utils/progbar.py, and keras/utils/generic_utils.py of
+    # Keras 2; also the lines of verbose=2.
     Bar(
         "keras",
         re.compile(

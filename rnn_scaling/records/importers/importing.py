@@ -364,7 +364,7 @@ def _parse_groups(match: re.Match[str]) -> dict[str, float]:
 
 
 def _progress_searches(terms: Terms) -> list[Callable[[str], re.Match[str] | None]]:
-    """Return functions that find a step in a line: of bars, and of the pattern."""
+    """Return the searches for a step in a line, for bars and for the pattern."""
     formats, pattern = _split_formats(terms.formats)
     searches: list[Callable[[str], re.Match[str] | None]] = []
     for name in rate_formats() if AUTO in formats else formats:

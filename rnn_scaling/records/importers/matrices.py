@@ -345,10 +345,10 @@ def _all_slow_links(matrices: Sequence[_Matrix]) -> Iterator[Finding]:
 def slow_links(
     rates: Mapping[Link, float],
 ) -> list[tuple[FindingKind, str, float, float]]:
-    """Return each group of slow links: kind, devices, its rate and that of the others.
+    """Return kind, devices, rate and usual rate of each group of slow links.
 
     Machines have links of several kinds (NVLink, PCIe, another socket): one is slow if
-    its other direction is faster, or if it stands alone below links of one kind.
+    its other direction is faster, or if few links are slower than all others.
     """
     one_way = [
         (a, b)

@@ -52,8 +52,8 @@ _OPERATIONS = (
     "all_reduce", "reduce_scatter", "sendrecv", "reduce", "all_gather", "alltoall",
     "broadcast", "gather", "scatter",
 )  # fmt: skip
-# What each program prints in the columns redop and root; the others leave them empty
-# or print "none" and -1.
+# Programs that print the columns redop and root; the others leave them empty or print
+# "none" and -1.
 _HAS_REDOP = ("all_reduce", "reduce_scatter", "sendrecv", "reduce")
 _HAS_ROOT = ("reduce", "broadcast", "gather", "scatter")
 # Operations whose algbw is not size / time (alltoallv: the largest share; hypercube:
@@ -85,12 +85,12 @@ _RESULTS = re.compile(r'"results"\s*:\s*\[')
 
 
 @dataclasses.dataclass(frozen=True)
-class Measurement:
+class CollectiveTiming:
     """One operation of one size, out of place or in place."""
 
     line: int
-    operation: str  # "" if neither the log nor its numbers tell
-    ranks: int | None  # None if the log does not say
+    operation: str  # "" if not known
+    ranks: int | None  # None if not known
     place: str
     values: Mapping[str, Any]  # by the names of the text output
 
@@ -164,17 +164,17 @@ class Measurement:
 
 @dataclasses.dataclass
 class _Run:
-    """Everything that the lines so far say about the run of the next numbers."""
+    """The facts of the run to which the next numbers belong."""
 
     operation: str = ""
     groups: dict[int, int] = dataclasses.field(default_factory=dict)  # by rank
     has_repeated_ranks: bool = False
     leading: tuple[str, ...] = ()  # columns in front of the two halves
     half: tuple[str, ...] = ()  # columns out of place, and again in place
-    trailing: tuple[str, ...] = ()  # columns behind them: rccl-tests' algo, proto, ...
+    trailing: tuple[str, ...] = ()  # columns of rccl-tests behind the halves
     average: float | None = None
-    is_own: bool = False  # of the suite's own links, whose times are medians
-    rows: list[Measurement] = dataclasses.field(default_factory=list)
+    is_own: bool = False  # printed by `rnn_scaling.links`, whose times are medians
+    rows: list[CollectiveTiming] = dataclasses.field(default_factory=list)
 
     @property
     def ranks(self) -> int | None:
@@ -190,7 +190,7 @@ class _Run:
 
 
 class NcclText(LogFormat):
-    """The text output; see `reading`."""
+    """The text output."""
 
     name = "nccl_tests"
 
@@ -251,7 +251,7 @@ class NcclJson(LogFormat):
         operation = operation_of(program)
         config = members.get("config")
         ranks = num_ranks(config) if isinstance(config, dict) else None
-        rows: list[Measurement] = []
+        rows: list[CollectiveTiming] = []
 
         def add(line: int, result: Mapping[str, Any]) -> None:
             for key, place in (
@@ -284,7 +284,7 @@ class RcclJson(LogFormat):
     def read(self, lines: Iterable[str], terms: Terms) -> Reading:
         """Return the objects one by one; of a truncated file, the complete ones."""
         problems = Problems()
-        rows: list[Measurement] = []
+        rows: list[CollectiveTiming] = []
 
         def add(line: int, result: Mapping[str, Any]) -> None:
             _add(_of_object(line, result), rows, problems)
@@ -293,8 +293,10 @@ class RcclJson(LogFormat):
         return _finish(self.name, rows, _time_notes([]), problems)
 
 
-def _add(row: Measurement, rows: list[Measurement], problems: Problems) -> None:
-    """Add a row whose numbers can be, and note what is wrong with it."""
+def _add(
+    row: CollectiveTiming, rows: list[CollectiveTiming], problems: Problems
+) -> None:
+    """Add a row with possible numbers, and report its faults."""
     if not problems.is_over_limit(row.line, len(rows) + 1):
         assert row.row
         rows.append(row)
@@ -302,7 +304,10 @@ def _add(row: Measurement, rows: list[Measurement], problems: Problems) -> None:
 
 
 def _finish(
-    name: str, rows: Sequence[Measurement], notes: Sequence[str], problems: Problems
+    name: str,
+    rows: Sequence[CollectiveTiming],
+    notes: Sequence[str],
+    problems: Problems,
 ) -> Reading:
     has_errors = any(row.largest_error is not None for row in rows)
     columns = (*COLUMNS, LARGEST_ERROR) if has_errors else COLUMNS
@@ -314,8 +319,8 @@ def _finish(
 
 def _read_line(
     text: str, line: int, runs: list[_Run], problems: Problems
-) -> list[Measurement]:
-    """Return the measurements of a line, or take what else it says into the run."""
+) -> list[CollectiveTiming]:
+    """Return the timings of a line, or add its other content to the run."""
     run = runs[-1]
     is_head = _CONFIG.fullmatch(text) or _RANK.fullmatch(text)
     if is_head and run.leading:  # numbers came before: another program starts
@@ -369,7 +374,7 @@ def _read_header(words: Sequence[str], run: _Run) -> None:
     )
 
 
-def _read_row(text: str, line: int, run: _Run) -> list[Measurement]:
+def _read_row(text: str, line: int, run: _Run) -> list[CollectiveTiming]:
     """Return the out-of-place and the in-place half of one line of numbers."""
     words = _TIMESTAMP.sub("", text.rstrip()).split()
     named = _leading_cells(words, run.leading)
@@ -403,18 +408,18 @@ def _read_row(text: str, line: int, run: _Run) -> list[Measurement]:
 
 def _measurement(
     line: int, operation: str, ranks: int | None, place: str, values: Mapping[str, Any]
-) -> Measurement:
+) -> CollectiveTiming:
     named = {_SAME.get(name, name): value for name, value in values.items()}
     is_cpu_time = bool({"cputime", "cpu_time"} & values.keys())
     named["is_cpu_time"] = is_cpu_time
-    return Measurement(line, operation, ranks, place, named)
+    return CollectiveTiming(line, operation, ranks, place, named)
 
 
 def _leading_cells(words: Sequence[str], columns: Sequence[str]) -> dict[str, str]:
     """Return the cells in front of the halves by column.
 
     The columns redop and root may be blank: programs without a reduction or a root
-    print nothing there. A time of as few digits as a root has a decimal point.
+    print nothing there. A time with at most four digits has a decimal point.
     """
     cells = dict(zip(columns[:3], words[:3]))
     for name in columns[3:]:
@@ -424,7 +429,7 @@ def _leading_cells(words: Sequence[str], columns: Sequence[str]) -> dict[str, st
     return cells
 
 
-def _of_object(line: int, result: Mapping[str, Any]) -> Measurement:
+def _of_object(line: int, result: Mapping[str, Any]) -> CollectiveTiming:
     """Return the measurement of one object of rccl-tests' JSON."""
     name = str(result["name"])
     letters = re.sub(r"[^a-z]", "", name.lower()).removesuffix("perf")
@@ -466,7 +471,7 @@ def _add_objects(
     add: Callable[[int, Mapping[str, Any]], None],
     problems: Problems,
 ) -> None:
-    """Add each result; what is wrong with one leaves the others."""
+    """Add each result; a fault of one result does not affect the others."""
     try:
         for line, result in objects:
             try:
@@ -480,7 +485,7 @@ def _add_objects(
 
 
 def _read_members(members: Mapping[str, Any], problems: Problems) -> list[str]:
-    """Note the faults that a JSON file names, and return what else it says."""
+    """Report the faults that a JSON file names, and return its average as a note."""
     bounds = members.get("out_of_bounds")
     if isinstance(bounds, dict) and bounds.get("okay") == "false":
         problems.add(
@@ -528,8 +533,8 @@ def factor(operation: str, ranks: int) -> float | None:
     return 1.0 if is_known else None
 
 
-def _check(row: Measurement, problems: Problems) -> None:
-    """Note wrong results, and bandwidths that do not follow within rounding."""
+def _check(row: CollectiveTiming, problems: Problems) -> None:
+    """Report wrong results, and bandwidths that differ by more than their rounding."""
     place = f"{row.operation or 'operation'} of {row.size} B, {row.place}"
     if row.wrong:
         text = f"{place}: {row.wrong} wrong values; do not trust the operation"
@@ -555,20 +560,20 @@ def _check(row: Measurement, problems: Problems) -> None:
     problems.add(row.line, text, "busbw")
 
 
-def _by_time(row: Measurement) -> tuple[float, float]:
+def _by_time(row: CollectiveTiming) -> tuple[float, float]:
     """Return the bounds of size / time in GB/s."""
     return row.size / row.time.high / 1e3, row.size / row.time.low / 1e3
 
 
-def _fits(row: Measurement, expected: float, low: float, high: float) -> bool:
+def _fits(row: CollectiveTiming, expected: float, low: float, high: float) -> bool:
     return row.busbw.low <= high * expected and row.busbw.high >= low * expected
 
 
-def possible_operations(rows: Sequence[Measurement]) -> tuple[str, ...]:
+def possible_operations(rows: Sequence[CollectiveTiming]) -> tuple[str, ...]:
     """Return the operations whose factor and columns fit all rows of a run.
 
     Returns:
-      Names of operations, none if the number of ranks is unknown or 1.
+      Names of operations; empty if the number of ranks is unknown or 1.
     """
     ranks = rows[0].ranks
     if ranks is None or ranks < 2:
@@ -593,7 +598,11 @@ def possible_operations(rows: Sequence[Measurement]) -> tuple[str, ...]:
 
 
 def _named(run: _Run) -> list[str]:
-    """Name the operation of a run by its numbers if no line does; return notes."""
+    """Infer the operation of a run from its numbers if no line names it.
+
+    Returns:
+      Notes on the run.
+    """
     notes = []
     if run.leading and not run.groups:
         notes.append(

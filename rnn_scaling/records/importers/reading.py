@@ -32,7 +32,7 @@ from rnn_scaling.records.printed_number import Printed
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.files.markdown import Table
 
-AUTO = "auto"  # the format that stands for all formats that a file seems to contain
+AUTO = "auto"  # choice of all formats that a file seems to contain
 REGEX = "regex:"  # prefix of a pattern
 WALL = "wall"  # the format that reads only the duration of the program
 PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
@@ -184,7 +184,7 @@ class Terms:
     # Items of a step on all devices; None if the log prints items.
     items_per_step: float | None = None
     num_devices: int = 1
-    items: float | None = None  # of the whole run, for the wall time
+    items: float | None = None  # items of the whole run, for WALL
     unit: str = ""  # the value of --unit; "" if it is not set
     # Ranks that count if several print; None for the default of the format.
     ranks: Ranks | None = None

@@ -1,4 +1,4 @@
-"""What the settings of tf_cnn_benchmarks mean.
+"""Options of a run from the settings that tf_cnn_benchmarks prints.
 
 Format: tensorflow/benchmarks, scripts/tf_cnn_benchmarks/benchmark_cnn.py (print_info,
 get_perf_timing, benchmark_one_step). The header names no parameter device, precision or
@@ -14,7 +14,7 @@ from rnn_scaling.records.importers.reading import parse_positive
 from rnn_scaling.records.importers.totals import PER_DEVICE, Description
 
 MAX_DEVICES = 10_000_000
-# What says how large a run is, or where its files are.
+# Settings for the size of a run and for its files.
 _SIZE = {
     PER_DEVICE, "rate", "step", "error", "jitter", "batch_size", "num_batches", "num_epochs", "devices", "num_gpus",
     "num_warmup_batches", "display_every", "data_dir", "train_dir", "trace_file",
@@ -35,10 +35,10 @@ _DEFAULTS = {
 
 
 def describe(header: Mapping[str, str], command: Mapping[str, str]) -> Description:
-    """Return the options of a run, of which only those that differ from their defaults.
+    """Return the options of a run that differ from their defaults.
 
     Raises:
-      ValueError: If its batch sizes cannot be.
+      ValueError: If its batch sizes are impossible.
     """
     named = {_HEADER_NAMES.get(name, name): value for name, value in command.items()}
     for name, value in header.items():

@@ -1,7 +1,7 @@
-"""Logs that print settings, perhaps steps, and one rate of each run; every rank may.
+"""Logs that print settings, sometimes steps, and one rate per run, on one or all ranks.
 
-A format is a row of `formats.FORMATS`: what its lines look like, and what its settings
-mean.
+A format is a row of `formats.FORMATS` with the patterns of its lines and a function that
+translates its settings.
 """
 
 import dataclasses
@@ -40,10 +40,10 @@ _OPTION = re.compile(r"--?([A-Za-z]\w*)(?:=| +(?!-))?(\S*)")
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What the settings of a run say."""
+    """The options of a run according to its settings."""
 
-    options: Mapping[str, Any]  # of its record
-    workers: int = 1  # how many ranks print a total each
+    options: Mapping[str, Any]
+    workers: int = 1  # number of ranks that each print a total
 
 
 @dataclasses.dataclass
@@ -55,8 +55,8 @@ class Stream:
     in_header: bool = False
     # The groups of the lines of its steps.
     steps: list[dict[str, str]] = dataclasses.field(default_factory=list)
-    line: int = 0  # of the last step
-    is_done: bool = False  # its total was read
+    line: int = 0  # line of the last step
+    is_done: bool = False  # whether its total was read
 
     @property
     def last_step(self) -> dict[str, str]:
@@ -75,7 +75,7 @@ class _Total:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How the settings of a run are printed."""
+    """The form in which the settings of a run are printed."""
 
     pattern: str  # of a line from its beginning; groups name and value
     known: frozenset[str]  # names that are read wherever they are
@@ -107,11 +107,11 @@ class TotalsFormat(LogFormat):
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
     header: str = ""  # the only line that a total may follow
     loss: str = ""  # pattern of a printed loss; groups step and loss
-    # The rate of a run that was cut short, None if it has none, and its last step.
+    # Returns the rate of a run that was cut short, or None, and its last step.
     cut_rate: Callable[[Stream, Description], tuple[Printed | None, str]] | None = None
-    # Contradictions between a total and what else the log says.
+    # Returns contradictions between a total and the settings.
     faults: Callable[[Mapping[str, str], Printed, int], list[str]] | None = None
-    unread: str = ""  # a text of lines that have a rate, whatever is around it
+    unread: str = ""  # a text of lines with a rate; other forms of it are a problem
     separate: str = ""  # note if several runs have the same settings
     has_rates = True
 
@@ -161,7 +161,7 @@ class _Reader:
         self._num_runs = 0  # headings so far
         self._header_line = 0  # of a header whose numbers have not come yet
         self._command: dict[str, str] = {}
-        self._typed = ""  # a command line that goes on in the next line
+        self._typed = ""  # a command line that continues in the next line
 
     def take(self, line: LogLine) -> None:
         """Read one line."""

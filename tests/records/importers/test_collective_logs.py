@@ -50,7 +50,7 @@ def operations(text):
     for cells in log.tables[0].rows:
         values = dict(zip(names, cells[2:7]))
         values |= zip(("time", "algbw", "busbw"), map(str, cells[8:11]))
-        rows.append(nccl_tests.Measurement(0, "", cells[1], cells[7], values))
+        rows.append(nccl_tests.CollectiveTiming(0, "", cells[1], cells[7], values))
     return set(log.tables[0].column("Operation")), nccl_tests.possible_operations(rows)
 
 

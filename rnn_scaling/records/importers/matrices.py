@@ -161,17 +161,17 @@ class _Matrix:
 
     @property
     def kind(self) -> str:
-        """Everything in the title except whether peer-to-peer was on."""
+        """The title without the mode of peer-to-peer access."""
         return " ".join(_MODE.sub("", self.title).split())
 
     def cells(self) -> dict[Link, float]:
         """Return the number of each pair of different devices."""
-        return {
-            (int(row[0]), peer): value
-            for row in self.rows
-            for peer, value in zip(self.devices, row[1:])
-            if peer != row[0]
-        }
+        cells = {}
+        for device, *values in self.rows:
+            for peer, value in zip(self.devices, values):
+                if peer != device:
+                    cells[int(device), peer] = value
+        return cells
 
 
 class PeerToPeer(LogFormat):
@@ -374,7 +374,7 @@ def slow_links(
     if slow >= SLOWER * usual:
         return []
     shared = set.intersection(*(set(link) for link in slowest))
-    num_devices = len({device for link in rates for device in link})
+    num_devices = len(set().union(*rates))
     if len(shared) == 1 and len(slowest) == 2 * (num_devices - 1) and num_devices > 2:
         return [(FindingKind.SLOW_DEVICE, str(shared.pop()), slow, usual)]
     if len(slowest) > max(2, FEW_LINKS * len(rates)):

@@ -217,9 +217,12 @@ class NcclText(LogFormat):
                 "no line of the average bus bandwidth follows: the log is cut short"
             )
             problems.add(last_line, reason)
-        notes = [note for run in runs for note in _named(run)]
-        notes = [*_time_notes(runs), *dict.fromkeys(notes), *_averages(runs)]
-        rows = [row for run in runs for row in run.rows]
+        rows: list[CollectiveTiming] = []
+        run_notes: list[str] = []
+        for run in runs:
+            run_notes += _infer_operation(run)
+            rows += run.rows
+        notes = [*_time_notes(runs), *dict.fromkeys(run_notes), *_averages(runs)]
         return _finish(self.name, rows, notes, problems)
 
 
@@ -597,7 +600,7 @@ def possible_operations(rows: Sequence[CollectiveTiming]) -> tuple[str, ...]:
     return tuple(both or [name for name in by_columns if name in by_time] or by_factor)
 
 
-def _named(run: _Run) -> list[str]:
+def _infer_operation(run: _Run) -> list[str]:
     """Infer the operation of a run from its numbers if no line names it.
 
     Returns:

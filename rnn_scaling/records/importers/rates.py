@@ -305,7 +305,9 @@ def measure_arrivals(measurements: Sequence[Measurement], terms: Terms) -> RankR
     if is_buffered:
         # The last burst of an epoch was written with later output, or at the end.
         epochs = [bursts[:-1] for bursts in epochs]
-    pairs = [pair for bursts in epochs for pair in itertools.pairwise(bursts)]
+    pairs: list[tuple[Measurement, Measurement]] = []
+    for bursts in epochs:
+        pairs += itertools.pairwise(bursts)
     if not pairs:
         reason = "tell fewer than two steps"
         if num_new_steps:
@@ -323,7 +325,7 @@ def measure_arrivals(measurements: Sequence[Measurement], terms: Terms) -> RankR
     if is_buffered:
         error_s += math.fsum(seconds) / num_new_steps
     # Half a unit of the last digit at both ends of each epoch.
-    unit = max(each.numbers["step"].step for pair in pairs for each in pair)
+    unit = max(each.numbers["step"].step for each in itertools.chain(*pairs))
     num_epochs = sum(len(bursts) > 1 for bursts in epochs)
     error = num_epochs * (error_s / counted_s + unit / math.fsum(steps[start:]))
     if error > MOST_ERROR:

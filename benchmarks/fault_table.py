@@ -280,8 +280,8 @@ FAULTS = (
     Fault(
         "embedding row lost",
         f"{T}/towers.py",
-        "tf.IndexedSlices(rows, indices, tf",
-        "tf.IndexedSlices(tf.where(indices[:, None] == 7, 0.0, rows), indices, tf",
+        "tf.IndexedSlices(rows, indices, shape",
+        "tf.IndexedSlices(tf.where(indices[:, None] == 7, 0.0, rows), indices, shape",
         "row",
     ),
     Fault(
@@ -402,8 +402,8 @@ FAULTS = (
     Fault(
         "last micro-batch alone",
         f"{T}/towers.py",
-        "if summed else grads",
-        "if False else grads",
+        "if not summed: return grads",
+        "if True:\n        return grads",
         "unequal|part",
         REPEATED,
     ),
@@ -482,12 +482,12 @@ FAULTS = (
     Fault(
         "each tower clips its own gradient",
         f"{T}/towers.py",
-        "                grads = {name: _divide(gradient, inputs.loss_scale) for name, gradient in grads.items()}\n",
-        "                grads = {name: _divide(gradient, inputs.loss_scale) for name, gradient in grads.items()}\n"
+        "grads[name] = _divide(gradient, inputs.loss_scale)",
+        "grads[name] = _divide(gradient, inputs.loss_scale)\n"
         "            from rnn_scaling.training.gradients import squared_norm\n"
         "            norm = tf.sqrt(tf.add_n([squared_norm(gradient) for gradient in grads.values()]))\n"
         "            longer = tf.maximum(1.0, norm * self.engine.num_towers / 0.01)\n"
-        "            grads = {name: _divide(gradient, longer) for name, gradient in grads.items()}\n",
+        "            grads = {name: _divide(gradient, longer) for name, gradient in grads.items()}",
         "clip",
         CLIP,
     ),

@@ -1,4 +1,4 @@
-"""Steps that a coordinator hands to whichever worker is free, and what became of each."""
+"""Steps that a coordinator assigns to free workers."""
 
 import queue
 import threading
@@ -20,20 +20,27 @@ from rnn_scaling.training.variable_update.async_parameter_server import (
     AsyncParameterServer,
 )
 
-LANES_EACH = 2  # steps that run or wait, for each worker: one that is done finds the next in the queue
-HANGING_S = (
-    5.0  # for steps that still run where a worker was lost: one that hangs ends none
+# Steps per worker that run or wait. A worker that has finished one finds the next one
+# in the coordinator's queue.
+LANES_PER_WORKER = 2
+# How long the end waits for running steps after a worker was lost. A step that hangs on
+# a lost worker never ends.
+HANGING_S = 5.0
+END_TICK_S = 0.02
+# How often a waiting thread checks whether a worker is left.
+CHECK_S = 0.5
+# TensorFlow's errors while a step moves from a dead worker to another one.
+MOVING_ERRORS = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
 )
-TICK_S, LOOK_S = (
-    0.02,
-    0.5,
-)  # how often somebody who waits for a step looks whether there is a worker left
 
 
 class ScheduledStep(TrainStep):
-    """Callable: waits until one more step per worker is done, by any of the workers.
+    """Waits, per call, until any of the workers have finished one more step per worker.
 
-    Steps are begun without regard to these calls, so that no worker ever waits for another.
+    Steps begin independently of the calls, so that no worker waits for another.
     """
 
     runs_between_calls = True
@@ -47,27 +54,31 @@ class ScheduledStep(TrainStep):
         config: RunConfig,
     ) -> None:
         super().__init__(workload, source, update, engine, config)
-        self.finished_steps: list[WorkerStep] = []  # in the order of their ends
-        self._async_update, self._num_workers = update, config.cluster.num_workers
-        self._timeout_s = (
-            config.cluster.cluster_timeout
-        )  # how long a step may be without a worker
-        self._schedule = tf.distribute.coordinator.ClusterCoordinator(
-            engine.strategy
-        ).schedule
+        # In the order in which the steps ended.
+        self.finished_steps: list[WorkerStep] = []
+        self._async_update = update
+        self._num_workers = config.cluster.num_workers
+        # How long a step may be without a worker.
+        self._timeout_s = config.cluster.cluster_timeout
+        coordinator = tf.distribute.coordinator.ClusterCoordinator(engine.strategy)
+        self._schedule = coordinator.schedule
         self._function = tf.function(
-            self._build_one,
+            self._build_scheduled,
             input_signature=[tf.TensorSpec([], tf.int64)],
             autograph=False,
         )
-        self._ended: queue.SimpleQueue[WorkerStep | BaseException] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[WorkerStep | BaseException] = (
+            queue.SimpleQueue()
+        )
         self._lanes: list[threading.Thread] = []
-        self._lock, self._next, self._is_ending = threading.Lock(), 0, False
+        self._lock = threading.Lock()
+        self._next_number = 0
+        self._is_ending = False
 
     def __call__(self) -> StepResult:
         if not self._lanes:
-            self._begin()
-        group = [self._wait() for _ in range(self._num_workers)]
+            self._start_lanes()
+        group = [self._wait_for_step() for _ in range(self._num_workers)]
         self.finished_steps += group
         rows = [
             (step.loss_sum, step.loss_items, step.items, step.positions)
@@ -75,64 +86,77 @@ class ScheduledStep(TrainStep):
         ]
         loss_sum, loss_items, items, positions = np.array(rows, np.float64).T
         correct = [step.correct for step in group if step.correct is not None]
-        counted = np.array(correct, np.float64) if correct else None
-        return StepResult(loss_sum, loss_items, items, positions, correct=counted)
+        return StepResult(
+            loss_sum,
+            loss_items,
+            items,
+            positions,
+            correct=np.array(correct, np.float64) if correct else None,
+        )
 
     def end(self) -> int:
-        """Begins no further steps and waits for those that run; not for one that hangs on a lost worker.
+        """Begin no further step and wait for the running ones.
 
-        The surplus is of workers that died in a step which another ran.
+        It does not wait for a step that hangs on a lost worker.
+
+        Returns:
+          The number of updates by workers that died in a step which another worker ran
+          again.
         """
         with self._lock:
             self._is_ending = True
-        begun = time.monotonic()
+        start = time.monotonic()
         while any(lane.is_alive() for lane in self._lanes):
-            if time.monotonic() - begun > (
-                HANGING_S if self.count_lost() else self._timeout_s
-            ):
+            limit_s = HANGING_S if self.count_lost() else self._timeout_s
+            if time.monotonic() - start > limit_s:
                 break
-            time.sleep(TICK_S)
-        while not self._ended.empty():
-            late = self._ended.get()
-            if isinstance(late, WorkerStep):
-                self.finished_steps.append(late)
+            time.sleep(END_TICK_S)
+        while not self._results.empty():
+            result = self._results.get()
+            if isinstance(result, WorkerStep):
+                self.finished_steps.append(result)
         return self._async_update.num_updates - len(self.finished_steps)
 
-    def _begin(self) -> None:
-        for number in range(LANES_EACH * self._num_workers):
-            self._lanes.append(
-                threading.Thread(target=self._lane, name=f"lane {number}", daemon=True)
+    def _start_lanes(self) -> None:
+        for number in range(LANES_PER_WORKER * self._num_workers):
+            lane = threading.Thread(
+                target=self._run_lane, name=f"lane {number}", daemon=True
             )
-            self._lanes[-1].start()
+            self._lanes.append(lane)
+            lane.start()
 
-    def _lane(self) -> None:
-        """One step after another, from its place in the coordinator's queue to its end."""
+    def _run_lane(self) -> None:
+        """Schedule one step after another and wait for the end of each."""
         try:
             while True:
                 with self._lock:
                     if self._is_ending:
                         return
-                    number, self._next = self._next, self._next + 1
+                    number = self._next_number
+                    self._next_number += 1
                     step = self._schedule(
                         self._function, args=(tf.constant(number, tf.int64),)
                     )
-                self._ended.put(_done(number, _fetched(step, self._timeout_s)))
-        except BaseException as e:  # raised where it is waited for
-            self._ended.put(e)
+                row = _fetch(step, self._timeout_s)
+                self._results.put(_make_worker_step(number, row))
+        except BaseException as e:
+            # `_wait_for_step` raises it in the thread that calls the step.
+            self._results.put(e)
 
-    def _wait(self) -> WorkerStep:
+    def _wait_for_step(self) -> WorkerStep:
         while True:
             try:
-                ended = self._ended.get(timeout=LOOK_S)
+                result = self._results.get(timeout=CHECK_S)
             except queue.Empty:
                 if self.count_lost() == self._num_workers:
                     raise ClusterError("all workers were lost") from None
                 continue
-            if isinstance(ended, BaseException):
-                raise ended
-            return ended
+            if isinstance(result, BaseException):
+                raise result
+            return result
 
-    def _build_one(self, number: tf.Tensor) -> tf.Tensor:
+    def _build_scheduled(self, number: tf.Tensor) -> tf.Tensor:
+        """Trace a step; return its worker, its staleness and its counts."""
         (counts,), _ = self._build_step(number)
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
         head = [
@@ -142,31 +166,35 @@ class ScheduledStep(TrainStep):
         return tf.concat([tf.stack(head), counts], 0)
 
 
-def _fetched(step: Any, timeout_s: float) -> Sequence[float]:
-    """The result of a step, which another worker runs again if its own dies before the fetch; OpError if it fails."""
+def _fetch(step: Any, timeout_s: float) -> Sequence[float]:
+    """Return the result of a step.
+
+    If its worker dies before the fetch, another worker runs it again.
+
+    Raises:
+      tf.errors.OpError: If the step fails, or no worker runs it in time.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         try:
             return step.fetch()
-        except (
-            tf.errors.UnavailableError,
-            tf.errors.AbortedError,
-            tf.errors.CancelledError,
-        ):
+        except MOVING_ERRORS:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(LOOK_S)
+            time.sleep(CHECK_S)
 
 
-def _done(number: int, row: Sequence[float]) -> WorkerStep:
+def _make_worker_step(number: int, row: Sequence[float]) -> WorkerStep:
     worker, staleness, loss_sum, loss_items, items, positions, *correct = row
-    counts = float(loss_sum), float(loss_items), int(items), int(positions)
     return WorkerStep(
-        number,
-        int(worker),
-        int(staleness),
-        *counts,
-        int(correct[0]) if correct else None,
+        number=number,
+        worker=int(worker),
+        staleness=int(staleness),
+        loss_sum=float(loss_sum),
+        loss_items=float(loss_items),
+        items=int(items),
+        positions=int(positions),
+        correct=int(correct[0]) if correct else None,
     )
 
 
@@ -177,6 +205,6 @@ def build(
     engine: Engine,
     config: RunConfig,
 ) -> TrainStep:
-    """Steps for the workers of a coordinator; those of `towers.build` where one process does all."""
+    """Build the step of a coordinator, or a plain one if a single process does all."""
     kind = TrainStep if engine.strategy is None else ScheduledStep
     return kind(workload, source, update, engine, config)

@@ -1,4 +1,8 @@
-"""After which batch a run ends, and why: batches, passes over the data, a known rate, or a target."""
+"""Decides when a run ends.
+
+A run ends after a number of batches, after passes over the data, when its rate is known
+well enough, or when it has reached a target.
+"""
 
 import math
 from collections.abc import Callable, Iterator
@@ -20,13 +24,18 @@ class Ending:
     """Decides before each batch whether the run ends.
 
     Attributes:
-      max_batches: Batches of the run at most, with the warm-up.
+      max_batches: The largest number of batches of the run, with the warm-up.
     """
 
     def __init__(self, config: RunConfig, state: RunState) -> None:
-        """CheckpointError: more epochs were trained before than the run has, which is not known before it."""
-        self._measure, self._state = config.measure, state
-        self._known = UntilKnown(config.measure.target_ci)
+        """Read the limits and targets of a run.
+
+        Raises:
+          CheckpointError: If more batches were trained before than --num_epochs has.
+        """
+        self._measure = config.measure
+        self._state = state
+        self._known_rate = UntilKnown(config.measure.target_ci)
         targets = {
             "stop_at_loss": Target(LOSS, self._measure.stop_at_loss),
             "stop_at_accuracy": Target(ACCURACY, self._measure.stop_at_accuracy),
@@ -39,20 +48,24 @@ class Ending:
         if self._measure.num_epochs:
             self._limit = "num_epochs"
             self.max_batches = _batches_of_epochs(config)
-        if (done := len(state.timer.step_s)) > self.max_batches:
+        done = len(state.timer.step_s)
+        if done > self.max_batches:
+            limit = spell(self._limit, getattr(self._measure, self._limit))
             raise CheckpointError(
-                f"--checkpoint_dir={config.output.checkpoint_dir} holds batch {done}, and "
-                f"{spell(self._limit, getattr(self._measure, self._limit))} ends with batch {self.max_batches}; "
-                "raise it, or give another folder"
+                f"--checkpoint_dir={config.output.checkpoint_dir} holds batch {done}, "
+                f"and {limit} ends with batch {self.max_batches}; raise it, or give "
+                "another folder"
             )
 
     def reason(self, resume: Callable[[], None]) -> str:
-        """The option that ends the run now; empty: it goes on. `resume` ends a look at the times."""
-        measure, timer, done = (
-            self._measure,
-            self._state.timer,
-            len(self._state.timer.step_s),
-        )
+        """Return the option that ends the run now, or "" if the run continues.
+
+        Args:
+          resume: Starts the clock again; called after the times were analysed.
+        """
+        measure = self._measure
+        timer = self._state.timer
+        done = len(timer.step_s)
         for name, target in self._targets.items():
             if done > measure.num_warmup_batches and self._is_reached(target):
                 return name
@@ -61,9 +74,9 @@ class Ending:
         if (
             measure.until_steady
             and done >= measure.num_warmup_batches + measure.num_batches
-            and self._known.due(done)
+            and self._known_rate.due(done)
         ):
-            if self._known.reached(timer.step_s, timer.step_items):
+            if self._known_rate.reached(timer.step_s, timer.step_items):
                 return "until_steady"
             resume()
         return ""
@@ -83,39 +96,46 @@ class Ending:
             yield Statement(kind, values=values)
 
     def _is_reached(self, target: Target) -> bool:
-        """Whether the mean over a window met the target, and has done so since for as many batches."""
+        """Return whether the mean over each of the last windows met the target."""
         sums, counts = self._state.recent_sums(target.kind, 2 * WINDOW_BATCHES)
         if len(counts) < 2 * WINDOW_BATCHES:
             return False
-        windows = [
-            slice(start, start + WINDOW_BATCHES) for start in range(WINDOW_BATCHES + 1)
-        ]
-        return all(
-            target.is_met(math.fsum(sums[window]) / sum(counts[window]))
-            for window in windows
-        )
+        for start in range(WINDOW_BATCHES + 1):
+            window = slice(start, start + WINDOW_BATCHES)
+            if not target.is_met(math.fsum(sums[window]) / sum(counts[window])):
+                return False
+        return True
 
 
 def _batches_of_epochs(config: RunConfig) -> int:
-    """Batches, the last one full, of --num_epochs passes over the files; DataError if they end within the warm-up."""
-    measure, data = config.measure, config.data
-    if is_read(config, "data_dir"):
-        samples = image_files.count(image_files.files(data))
-    else:
-        texts = [
-            name
-            for name in TEXT_FILES
-            if name.endswith("_file_name") and is_read(config, name)
-        ]
-        samples = corpus.count_pairs({name: getattr(data, name) for name in texts})
-    together = (
-        sum(config.tower_batch_sizes()) * config.training.gradient_accumulation_steps
-    )
-    # As written: 1.1 times 50,000 is a little more than 55,000 in floating point, and would be a batch more.
-    batches = math.ceil(Fraction(str(measure.num_epochs)) * samples / together)
+    """Return the batches of --num_epochs passes over the files; the last one is full.
+
+    Raises:
+      DataError: If the passes end within the warm-up.
+    """
+    measure = config.measure
+    samples = _samples_of_epoch(config)
+    accumulated = config.training.gradient_accumulation_steps
+    global_batch = sum(config.tower_batch_sizes()) * accumulated
+    # The fraction of the flag's text is exact. In floating point, 1.1 * 50,000 is a
+    # little more than 55,000, which would be one batch more.
+    batches = math.ceil(Fraction(str(measure.num_epochs)) * samples / global_batch)
     if batches <= measure.num_warmup_batches:
         raise corpus.DataError(
-            f"--num_epochs={measure.num_epochs:g} of {samples:,} samples are {batches} batches of {together}, "
-            f"all in --num_warmup_batches={measure.num_warmup_batches}; raise the one or lower the other"
+            f"--num_epochs={measure.num_epochs:g} of {samples:,} samples are {batches} "
+            f"batches of {global_batch}, all in "
+            f"--num_warmup_batches={measure.num_warmup_batches}; raise the one or lower "
+            "the other"
         )
     return batches
+
+
+def _samples_of_epoch(config: RunConfig) -> int:
+    data = config.data
+    if is_read(config, "data_dir"):
+        return image_files.count(image_files.files(data))
+    texts = {}
+    for name in TEXT_FILES:
+        if name.endswith("_file_name") and is_read(config, name):
+            texts[name] = getattr(data, name)
+    return corpus.count_pairs(texts)

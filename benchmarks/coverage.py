@@ -20,7 +20,7 @@ from rnn_scaling.analysis import confidence, significance, steady_state
 from rnn_scaling.analysis.confidence import (
     Interval,
     combine,
-    over_processes,
+    interval_over_runs,
     ratio,
     shared_scatters,
     t_quantile,
@@ -93,7 +93,9 @@ def within_process(repetitions: int, seed: int) -> Iterator[list[str]]:
             hits = np.zeros(4)
             widths = []
             for step_s in batches(rng, (repetitions, n), correlation):
-                width = confidence.within_half_width(step_s, np.ones(n)) or math.inf
+                width = (
+                    confidence.half_width_over_batches(step_s, np.ones(n)) or math.inf
+                )
                 widths.append(width)
                 off = abs(math.log(step_s.mean()))
                 other = abs(math.log(step_s.mean()) + BETWEEN * rng.normal())
@@ -124,7 +126,7 @@ def rates(repetitions: int, seed: int) -> Iterator[list[str]]:
         for k in (2, 3, 5, 10):
             rng = np.random.default_rng([seed, k, int(1e4 * between), tails])
             intervals = [
-                over_processes(row)
+                interval_over_runs(row)
                 for row in process_rates(rng, repetitions, k, 1.0, between, tails)
             ]
             width = np.median([each.half_width for each in intervals])
@@ -187,10 +189,10 @@ def _report(
         for _ in range(2)
     ]
     ones, several = (
-        [over_processes(*each) for each in zip(side, shared_scatters(side))]
+        [interval_over_runs(*each) for each in zip(side, shared_scatters(side))]
         for side in sides
     )
-    own = [ratio(over_processes(b), over_processes(a)) for a, b in zip(*sides)]
+    own = [ratio(interval_over_runs(b), interval_over_runs(a)) for a, b in zip(*sides)]
     return [
         (one, ratio(many, one), alone) for one, many, alone in zip(ones, several, own)
     ]
@@ -207,7 +209,8 @@ def ratios(repetitions: int, seed: int) -> Iterator[list[str]]:
         ones = process_rates(rng, repetitions, k1)
         fours = process_rates(rng, repetitions, kn, 3.2, BETWEEN * spread)
         found = [
-            ratio(over_processes(b), over_processes(a)) for a, b in zip(ones, fours)
+            ratio(interval_over_runs(b), interval_over_runs(a))
+            for a, b in zip(ones, fours)
         ]
         efficiencies = [each.scaled(1 / 4) for each in found]
         fieller = np.mean(
@@ -268,7 +271,7 @@ def combinations(repetitions: int, seed: int) -> Iterator[list[str]]:
             # A rate over processes is their geometric mean; its truth is that of the processes' log rates.
             truth = function(*truths)
             for i in range(repetitions):
-                each = [over_processes(samples[i]) for samples in inputs]
+                each = [interval_over_runs(samples[i]) for samples in inputs]
                 intervals.append(combine(function, each))
                 if i < repetitions // 5:
                     with np.errstate(
@@ -435,7 +438,8 @@ def between_sittings(rates: np.ndarray, widened: bool) -> Interval:
         confidence.drifting_scatter(half) if widened else None for half in halves
     ]
     return ratio(
-        over_processes(halves[1], scatters[1]), over_processes(halves[0], scatters[0])
+        interval_over_runs(halves[1], scatters[1]),
+        interval_over_runs(halves[0], scatters[0]),
     )
 
 
@@ -455,7 +459,9 @@ def sittings(repetitions: int, seed: int) -> Iterator[list[str]]:
                         for rates in samples
                     ]
                     verdicts = [
-                        significance.judged(between_sittings(rates, widened)).verdict
+                        significance.judge_ratio(
+                            between_sittings(rates, widened)
+                        ).verdict
                         for rates in changed
                     ]
                     seen = [

@@ -84,7 +84,7 @@ def line(
             truth[name] >= truth[ranking.reference] for name in slower
         )
         counts["third"] += (
-            max(each.rate.processes[0] for each in ranking.standings.values()) == MOST
+            max(each.rate.run_counts[0] for each in ranking.standings.values()) == MOST
         )
     return [f"{100 * count / repetitions:.1f} %" for count in counts.values()]
 

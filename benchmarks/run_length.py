@@ -53,8 +53,8 @@ def answer(
     """(half-widths of efficiencies in points, half-widths of rates in %, rates) of a sweep."""
     table = [
         row
-        for group in machines.by_machine(records).values()
-        for row in rows.with_baselines(group)
+        for group in machines.group_by_machine(records).values()
+        for row in rows.build_rows(group)
     ]
     rates = [row.rate for row in table if row.rate]
     efficiencies = [

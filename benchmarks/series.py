@@ -43,11 +43,11 @@ class Series:
     @property
     def rounds(self) -> int:
         """Processes that every configuration has."""
-        return min(len(row.good) for row in self.rows)
+        return min(len(row.good_runs) for row in self.rows)
 
     def taken(self, rounds: Sequence[int]) -> list[Row]:
         """The rows of a sweep that had these rounds alone."""
-        return rows.with_baselines([row.good[i] for row in self.rows for i in rounds])
+        return rows.build_rows([row.good_runs[i] for row in self.rows for i in rounds])
 
 
 def series_of(records: Sequence[RunRecord]) -> Series:
@@ -56,7 +56,7 @@ def series_of(records: Sequence[RunRecord]) -> Series:
         (r for r in records if r.status == "ok" and r.throughput),
         key=lambda r: r.environment.started or "",
     )
-    return Series(tuple(rows.with_baselines(ordered)))
+    return Series(tuple(rows.build_rows(ordered)))
 
 
 Numbers = Callable[[Row], "Interval | None"]
@@ -116,12 +116,14 @@ def alarms(series: Series) -> Iterator[list[str]]:
     for k in (k for k in SIZES if 2 * k <= series.rounds):
         found = []
         for row in series.rows:
-            rates = rows.process_rates(row.good)
+            rates = rows.process_rates(row.good_runs)
             pairs = [
                 (rates[i : i + k], rates[i + k : i + 2 * k])
                 for i in range(len(rates) - 2 * k + 1)
             ]
-            found += [significance.judged(_between_sittings(*pair)) for pair in pairs]
+            found += [
+                significance.judge_ratio(_between_sittings(*pair)) for pair in pairs
+            ]
         different = _share([each.verdict != "no difference seen" for each in found])
         yield [
             str(k),
@@ -134,7 +136,7 @@ def alarms(series: Series) -> Iterator[list[str]]:
 def _between_sittings(before: Sequence[float], after: Sequence[float]) -> Interval:
     """after / before, as compare has it for runs that all came after the others."""
     sides = [
-        confidence.over_processes(each, confidence.drifting_scatter(each))
+        confidence.interval_over_runs(each, confidence.drifting_scatter(each))
         for each in (after, before)
     ]
     return confidence.ratio(*sides)
@@ -143,7 +145,7 @@ def _between_sittings(before: Sequence[float], after: Sequence[float]) -> Interv
 def drift(series: Series) -> Iterator[list[str]]:
     """How much neighbours in time are alike: 0 where processes are independent."""
     for row, title in zip(series.rows, _labels(series.rows)):
-        logs = np.log(rows.process_rates(row.good))
+        logs = np.log(rows.process_rates(row.good_runs))
         off = logs - logs.mean()
         correlation = float(off[1:] @ off[:-1] / (off @ off)) if off.any() else 0.0
         neighbours = math.sqrt(float(np.mean(np.diff(logs) ** 2)) / 2)

@@ -28,7 +28,7 @@ from rnn_scaling.analysis.prediction.curves import (
     Link,
     MeasuredPoint,
 )
-from rnn_scaling.analysis.rows import with_baselines
+from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.analysis.simulation.calibration import calibrated
 from rnn_scaling.analysis.simulation.simulating import System, simulate
 from rnn_scaling.records import folder
@@ -43,7 +43,7 @@ FEW, MANY = (1, 2, 4, 8), (64, 512)
 def netlab_curves(place: Path = NETLAB) -> Iterator[Curve]:
     """The series of rings and parameter servers, with what is known of their exchange."""
     series = from_rows.series(
-        with_baselines([file.record for file in folder.read(place).runs])
+        build_rows([file.record for file in folder.read(place).runs])
     )
     (alone,) = (
         found.curve for found in series if found.curve.knowledge.algorithm == "none"

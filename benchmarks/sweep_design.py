@@ -19,10 +19,10 @@ from absl import app, flags
 from benchmarks.coverage import batches
 from rnn_scaling.analysis.confidence import (
     Interval,
-    over_processes,
+    interval_over_batches,
+    interval_over_runs,
     ratio,
     shared_scatters,
-    within_interval,
 )
 from rnn_scaling.commands.sweep import ENOUGH, FEWEST, MOST
 from rnn_scaling.config import registry
@@ -69,7 +69,7 @@ def sweep(
         step_s = batches(rng, (BATCHES,), 0.5)
         own = between[run.flags["num_devices"] - 1] * rng.normal() + machine
         logs[run.name].append(own - math.log(step_s.mean()))
-        one[run.name] = within_interval(step_s * math.exp(-own), np.ones(BATCHES))
+        one[run.name] = interval_over_batches(step_s * math.exp(-own), np.ones(BATCHES))
         if not (place + 1) % len(runs) and (made := (place + 1) // len(runs)) >= (
             rounds or FEWEST
         ):
@@ -88,7 +88,9 @@ def _answer(
     for n in (1, 2):
         names = [name for name in logs if name.endswith(f"-{n}")]
         rates = [np.exp(logs[name]).tolist() for name in names]
-        pooled = [over_processes(*each) for each in zip(rates, shared_scatters(rates))]
+        pooled = [
+            interval_over_runs(*each) for each in zip(rates, shared_scatters(rates))
+        ]
         sides.append(pooled if rounds > 1 else [one[name] for name in names])
     return Answer(rounds, sides[0], [ratio(many, alone) for alone, many in zip(*sides)])
 

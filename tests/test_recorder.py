@@ -180,7 +180,7 @@ def test_runs_of_other_lengths_are_repeats_and_baselines(tmp_path):
     for name, devices, steps in (("1", 1, 30), ("1.r2", 1, 40), ("2", 2, 20)):
         recorded(tmp_path / f"{name}.json", devices, steps=steps)
     one, two = sorted(folder_rows.load(tmp_path), key=lambda row: row.num_devices)
-    assert len(one.good) == 2 and two.baseline is one
+    assert len(one.good_runs) == 2 and two.baseline is one
 
 
 def test_a_batch_size_that_was_not_told_is_not_made_up(tmp_path):

@@ -32,7 +32,7 @@ from rnn_scaling.analysis.confidence import Interval, combine, ratio, slope
 from rnn_scaling.analysis.keys import Key
 from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.rows import Row, measured_batches
-from rnn_scaling.analysis.significance import foreseen, more_repeats
+from rnn_scaling.analysis.significance import foreseen_effect, more_repeats
 from rnn_scaling.analysis.statements import Word
 from rnn_scaling.config import registry, scale
 from rnn_scaling.config.spelling import command
@@ -48,10 +48,10 @@ class Part(Word):
     EXCHANGE = "exchange"
     INPUT = "input"
     IMBALANCE = "imbalance"
-    REST = "the rest"
+    UNEXPLAINED = "the rest"
 
 
-OVERSUBSCRIPTION, FIXED, CONTENTION, EXCHANGE, INPUT, IMBALANCE, REST = Part
+OVERSUBSCRIPTION, FIXED, CONTENTION, EXCHANGE, INPUT, IMBALANCE, UNEXPLAINED = Part
 ALL = 100.0  # points of efficiency: more than that cannot be lost
 ROUNDING, LEAST = (
     1e-9,
@@ -109,7 +109,7 @@ class LossPart:
     value: Interval | None  # as a share of the ideal, in items/s
     points: Interval | None  # the same in percentage points of efficiency
     commands: tuple[str, ...] = ()  # that supply a missing run, if our trainer makes it
-    is_told: bool = False  # it can be told apart from 0
+    is_significant: bool = False  # it can be told apart from 0
     may_be_load: bool = (
         False  # its interval excludes 0, but other processes may have used that much
     )
@@ -128,44 +128,47 @@ class Attribution:
     residual: Interval
     loss_points: Interval  # in percentage points of efficiency, as residual_points
     residual_points: Interval
-    rest: LossPart  # what is left of the loss without the parts that are told
+    unexplained: LossPart  # what is left of the loss without the parts that are told
     rows: tuple[Row, ...]  # all whose rates the loss and its parts are made of
     # The efficiency that devices which share cores can reach; 1 if they do not share
     # any, or if a row of the table is known to have reached more than its own share.
-    most: float = 1.0
+    max_efficiency: float = 1.0
     is_bound: bool = False  # no row of the table is above what its cores allow
 
     @property
-    def told(self) -> tuple[LossPart, ...]:
+    def significant_parts(self) -> tuple[LossPart, ...]:
         """The parts that differ from 0, the largest loss first."""
         parts = [
             (part.points.value, part)
             for part in self.parts
-            if part.is_told and part.points
+            if part.is_significant and part.points
         ]
         return tuple(part for _, part in sorted(parts, key=lambda pair: -pair[0]))
 
     @property
-    def is_told(self) -> bool:
+    def is_significant(self) -> bool:
         """Whether there is anything to show: a table or a picture of the parts would else draw noise."""
-        return bool(self.told)
+        return bool(self.significant_parts)
 
     @property
     def is_split(self) -> bool:
         """Whether parts are named: what is named adds up to a loss that can be told from 0, or is all of it."""
-        ends, rest = self.loss_points.ends, self.rest.points
-        is_all = self.is_told and (
-            self.rest.is_told or rest is None or rest.ends == (0.0, 0.0)
+        ends, rest = self.loss_points.ends, self.unexplained.points
+        is_all = self.is_significant and (
+            self.unexplained.is_significant or rest is None or rest.ends == (0.0, 0.0)
         )
         return ends is not None and ends[1] >= 0 and (ends[0] > 0 or is_all)
 
     @property
-    def shown(self) -> tuple[LossPart, ...]:
+    def displayed_parts(self) -> tuple[LossPart, ...]:
         """What a table or a picture shows: the told parts, then the rest where there is one; empty without any."""
-        points = self.rest.points
+        points = self.unexplained.points
         return (
-            (*self.told, *([self.rest] if points and points.ends != (0.0, 0.0) else []))
-            if self.is_told
+            (
+                *self.significant_parts,
+                *([self.unexplained] if points and points.ends != (0.0, 0.0) else []),
+            )
+            if self.is_significant
             else ()
         )
 
@@ -188,9 +191,11 @@ class Attribution:
         ]
         if not errors:
             return repeats, None
-        effects = [foreseen(error, degrees, now, repeats) for error, degrees in errors]
+        effects = [
+            foreseen_effect(error, degrees, now, repeats) for error, degrees in errors
+        ]
         return repeats, min(
-            ALL, max(effects) + max(value.by_digits for value in values)
+            ALL, max(effects) + max(value.rounding_half_width for value in values)
         )
 
 
@@ -198,10 +203,10 @@ def attribute_all(
     wanted: Sequence[Row], rows: Sequence[Row]
 ) -> list[Attribution | None]:
     """Splits the loss of the wanted rows; None on one device, without a good run or without its baseline."""
-    with_baselines = [
+    build_rows = [
         row for scaled in wanted for row in (scaled.baseline, scaled) if row is not None
     ]
-    by_key = {row.key: row for row in (*rows, *with_baselines) if row.rate is not None}
+    by_key = {row.key: row for row in (*rows, *build_rows) if row.rate is not None}
     above_cores = [
         interval for row in by_key.values() if (interval := _above_cores(row))
     ]
@@ -225,7 +230,7 @@ def _above_cores(row: Row) -> Interval | None:
       A share of the ideal, negative below the bound; None if the row's devices do
       not share cores, or its efficiency is unknown.
     """
-    cores = disturbance.shared_cores(row.good)
+    cores = disturbance.shared_cores(row.good_runs)
     efficiency = row.metric(EFFICIENCY) if row.num_devices > 1 else None
     if not cores or efficiency is None:
         return None
@@ -270,7 +275,7 @@ class _Attributor:
         levels = self._levels(reached, most)
         parts = tuple(self._part(name, level) for name, level in levels.items())
         known = [level for level in levels.values() if not level.missing]
-        reported = [levels[part.name] for part in parts if part.is_told]
+        reported = [levels[part.name] for part in parts if part.is_significant]
         residual, rest = (
             functools.reduce(operator.sub, some, loss)
             if len(some) < len(levels)
@@ -286,13 +291,13 @@ class _Attributor:
             residual=self._items(residual_points),
             loss_points=loss_points,
             residual_points=residual_points,
-            rest=self._part(REST, rest),
+            unexplained=self._part(UNEXPLAINED, rest),
             rows=tuple(
                 row
                 for key, row in self._by_key.items()
                 if key in loss.keys.union(*[level.keys for level in known])
             ),
-            most=most,
+            max_efficiency=most,
             is_bound=self._is_bound and most < 1,
         )
 
@@ -313,7 +318,7 @@ class _Attributor:
             name,
             self._items(points),
             points,
-            is_told=not may_be_load,
+            is_significant=not may_be_load,
             may_be_load=may_be_load,
         )
 
@@ -323,7 +328,7 @@ class _Attributor:
         rates = [_rate(row).value for row in rows.values()]
         wrong = 0.0
         for i, row in enumerate(rows.values()):
-            taken = disturbance.most_taken(row.counted)
+            taken = disturbance.max_slowing(row.counted_runs)
             moved = (
                 ALL
                 * rates[i]
@@ -358,7 +363,7 @@ class _Attributor:
           1.0 if they do not share any, or if that bound is refuted by a row of the
           table or by one of these efficiencies.
         """
-        cores = disturbance.shared_cores(self._row.good)
+        cores = disturbance.shared_cores(self._row.good_runs)
         if not cores or self._is_refuted:
             return 1.0
         most = most_of_ideal(self._n, cores)
@@ -440,7 +445,7 @@ class _Attributor:
         return (
             dataclasses.replace(points, value=0.0, low=0.0, high=0.0)
             if is_nothing
-            else points.below(ALL)
+            else points.capped(ALL)
         )
 
     def _items(self, points: Interval) -> Interval:
@@ -460,7 +465,7 @@ def imbalance(row: Row) -> float:
     A step of t seconds, whose slowest tower decides, would have taken t x mean / max of the towers' positions.
     """
     seconds = balanced = 0.0
-    for record in row.good:
+    for record in row.good_runs:
         if not record.batches.tower_positions:
             return 0.0
         step_s, _ = measured_batches(record)
@@ -479,7 +484,7 @@ def imbalance(row: Row) -> float:
 def padding(row: Row) -> float | None:
     """Share of the computed positions that are padding; None where the record does not tell."""
     items = positions = 0
-    for record in row.good:
+    for record in row.good_runs:
         first = record.batches.warmup
         items += sum(sum(towers) for towers in record.batches.tower_items[first:])
         positions += sum(

@@ -1,6 +1,6 @@
 """Every number's uncertainty: intervals of rates, ratios and sums of them.
 
-rates of processes -> shared_scatters -> over_processes -> ratio (speedup, efficiency), combine (a sum's parts)
+rates of processes -> shared_scatters -> interval_over_runs -> ratio (speedup, efficiency), combine (a sum's parts)
 
 Rates vary by percentages, so intervals of rates and ratios are symmetric in the logarithm. docs/statistics.md has the
 formulas and the simulated coverage. n: batches, k: processes.
@@ -54,14 +54,14 @@ class Interval:
     kind: str = ""  # what it is over, or why there is none
     standard_error: float | None = None  # in the number's own unit; None without ends
     degrees: float = 0.0
-    processes: tuple[int, ...] = ()  # behind each input
+    run_counts: tuple[int, ...] = ()  # behind each input
     scatter: Scatter | None = (
         None  # what the interval shares with others; None where it stands for itself
     )
     # How far the ends reach further for the digits that logs printed, in the logarithm of a rate or a ratio, else in
     # the number's own unit.
     rounding: float = 0.0
-    by_digits: float = 0.0  # how much of half the interval's width that is, in the number's own unit: repeats leave it
+    rounding_half_width: float = 0.0  # of the interval, due to printed digits
     spread: float = 1.0  # how many times the runs of one configuration behind the number differ at most
     is_wide: bool = False  # the ends say less than that
 
@@ -87,7 +87,7 @@ class Interval:
         """The standard error as a share of the number."""
         return None if self.standard_error is None else self.standard_error / self.value
 
-    def printed(self, rounding: float) -> Interval:
+    def with_rounding(self, rounding: float) -> Interval:
         """The interval of a rate, or a ratio, that logs printed with few digits.
 
         What was rounded may have been anything between two bounds, the same in every run: it is added to both ends.
@@ -98,10 +98,15 @@ class Interval:
         if self.low is None or self.high is None:
             return dataclasses.replace(self, rounding=rounding)
         low, high = self.low * math.exp(-rounding), self.high * math.exp(rounding)
-        by_digits = ((high - low) - (self.high - self.low)) / 2
+        rounding_half_width = ((high - low) - (self.high - self.low)) / 2
         kind = f"{self.kind}; {PRINTED}"
         return dataclasses.replace(
-            self, low=low, high=high, kind=kind, rounding=rounding, by_digits=by_digits
+            self,
+            low=low,
+            high=high,
+            kind=kind,
+            rounding=rounding,
+            rounding_half_width=rounding_half_width,
         )
 
     def scaled(self, factor: float) -> Interval:
@@ -112,7 +117,7 @@ class Interval:
         return dataclasses.replace(
             self._moved(lambda number: number * factor),
             standard_error=None if error is None else error * factor,
-            by_digits=self.by_digits * factor,
+            rounding_half_width=self.rounding_half_width * factor,
         )
 
     def inverse(self, factor: float = 1.0) -> Interval:
@@ -134,7 +139,7 @@ class Interval:
         low, high = sorted(map(function, self.ends)) if self.ends else (None, None)
         return dataclasses.replace(self, value=function(self.value), low=low, high=high)
 
-    def below(self, most: float) -> Interval:
+    def capped(self, most: float) -> Interval:
         """The same with no end above `most`, which linear error propagation does not know; the number stays."""
         if self.high is None or self.high <= max(most, self.value):
             return self
@@ -154,21 +159,21 @@ def process_rate(step_s: Sequence[float], items: Sequence[float]) -> float:
     return math.fsum(items) / math.fsum(step_s)
 
 
-def within_interval(step_s: Sequence[float], items: Sequence[float]) -> Interval:
+def interval_over_batches(step_s: Sequence[float], items: Sequence[float]) -> Interval:
     """Items a second of one process with the interval over its batches, which says nothing about other processes."""
     value, n = process_rate(step_s, items), len(step_s)
-    error = within_process(step_s, items)
+    error = batch_standard_error(step_s, items)
     if error is None:
         return Interval(
             value,
             kind=f"fewer than {MIN_BATCHES} batches give no interval",
-            processes=(1,),
+            run_counts=(1,),
         )
     kind = "95 % CI over batches within one process; says nothing about other processes"
-    return _log_interval(math.log(value), error, cosines(n), (1,), kind)
+    return _log_interval(math.log(value), error, num_cosines(n), (1,), kind)
 
 
-def over_processes(
+def interval_over_runs(
     rates: Sequence[float], shared: Scatter | None = None, noun: str = "processes"
 ) -> Interval:
     """The geometric mean of rates, one a process, with Student's t interval of their logarithms.
@@ -179,7 +184,7 @@ def over_processes(
     k = len(logs)
     spread = math.exp(max(logs) - min(logs))
     if shared is None and k > 1:
-        shared = Scatter(scatter(logs), k - 1)
+        shared = Scatter(standard_deviation(logs), k - 1)
     mean = math.fsum(logs) / k
     if shared is None:
         return _log_interval(mean, None, 0.0, (k,), _no_interval((k,)))
@@ -196,7 +201,7 @@ def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
     first. A configuration whose own deviation is larger is judged by that, with the degrees of all. None where nothing
     is known, as for single processes throughout.
     """
-    deviations = [scatter(_logs(rates)) for rates in groups]
+    deviations = [standard_deviation(_logs(rates)) for rates in groups]
     degrees = [len(rates) - 1 for rates in groups]
     if not (free := sum(degrees)):
         return [None] * len(groups)
@@ -220,26 +225,26 @@ def drifting_scatter(rates: Sequence[float]) -> Scatter | None:
     larger. It is larger in half of all series without drift, too, so the note names the rule and no cause.
     """
     logs = _logs(rates)
-    k, deviation = len(logs), scatter(logs)
+    k, deviation = len(logs), standard_deviation(logs)
     if k < 2:
         return None
     if k < MIN_ORDERED:
         return Scatter(deviation, k - 1)
     slow = math.sqrt(long_run_variance(np.asarray(logs)))
     return (
-        Scatter(slow, cosines(k), ORDERED)
+        Scatter(slow, num_cosines(k), ORDERED)
         if slow > deviation
         else Scatter(deviation, k - 1, ORDERED)
     )
 
 
-def within_half_width(step_s: Numbers, items: Numbers) -> float | None:
+def half_width_over_batches(step_s: Numbers, items: Numbers) -> float | None:
     """Relative 95 % half-width of one process's rate from its own batches; None below MIN_BATCHES batches."""
-    error = within_process(step_s, items)
+    error = batch_standard_error(step_s, items)
     return (
         None
         if error is None
-        else t_quantile((1 + LEVEL) / 2, cosines(len(step_s))) * error
+        else t_quantile((1 + LEVEL) / 2, num_cosines(len(step_s))) * error
     )
 
 
@@ -247,25 +252,25 @@ def ratio(numerator: Interval, denominator: Interval) -> Interval:
     """numerator / denominator of two independent rates, with Welch's degrees of freedom or their shared scatter's."""
     value = numerator.value / denominator.value
     both = [numerator, denominator]
-    processes = numerator.processes + denominator.processes
+    processes = numerator.run_counts + denominator.run_counts
     errors = [rate.relative_error for rate in both if rate.relative_error is not None]
     rounding = numerator.rounding + denominator.rounding
     if len(errors) < 2:
         return Interval(
-            value, kind=_no_interval(processes), processes=processes, rounding=rounding
+            value, kind=_no_interval(processes), run_counts=processes, rounding=rounding
         )
     error, degrees = welch(errors, both)
     kind = _kind(processes, [rate.scatter for rate in both])
     spread = max(rate.spread for rate in both)
     return _log_interval(
         math.log(value), error, degrees, processes, kind, spread=spread
-    ).printed(rounding)
+    ).with_rounding(rounding)
 
 
 def paired_ratio(before: Sequence[float], after: Sequence[float]) -> Interval:
     """after / before for processes that ran in pairs (A B A B): t over the pairs; drift common to a pair cancels."""
     ratios = [b / a for a, b in zip(before, after, strict=True)]
-    return over_processes(ratios, noun="pairs of processes")
+    return interval_over_runs(ratios, noun="pairs of processes")
 
 
 def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Interval:
@@ -274,7 +279,7 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
     First-order error propagation with Welch-Satterthwaite degrees of freedom. A rate that occurs twice is one input.
     """
     values = [interval.value for interval in inputs]
-    processes = tuple(count for interval in inputs for count in interval.processes)
+    processes = tuple(count for interval in inputs for count in interval.run_counts)
     value = float(function(*values))
     slopes = [slope(function, values, i) for i in range(len(values))]
     used = [(by, interval) for by, interval in zip(slopes, inputs) if by]
@@ -285,9 +290,9 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
         for by, rate in used
         if rate.standard_error is not None
     ]
-    processes = tuple(count for _, rate in used for count in rate.processes)
+    processes = tuple(count for _, rate in used for count in rate.run_counts)
     if len(errors) < len(used):
-        return Interval(value, kind=_no_interval(processes), processes=processes)
+        return Interval(value, kind=_no_interval(processes), run_counts=processes)
     error, degrees = welch(errors, [rate for _, rate in used])
     rounding = (
         _by_rounding(function, inputs, slopes)
@@ -353,7 +358,7 @@ def slope(function: Callable[..., float], values: Sequence[float], i: int) -> fl
     )  # rounding of a function that ignores this input
 
 
-def scatter(values: Sequence[float]) -> float:
+def standard_deviation(values: Sequence[float]) -> float:
     """Standard deviation; 0.0 of a single value."""
     if len(values) < 2:
         return 0.0
@@ -397,7 +402,7 @@ def _log_interval(
 ) -> Interval:
     value = math.exp(log_value)
     if error is None:
-        return Interval(value, kind=kind, processes=processes)
+        return Interval(value, kind=kind, run_counts=processes)
     margin = t_quantile((1 + LEVEL) / 2, degrees) * error
     low, high = (
         math.exp(log_value - margin),
@@ -431,7 +436,7 @@ def _no_interval(processes: tuple[int, ...]) -> str:
     return ONE_RUN_EACH if 1 in processes else "no interval"
 
 
-def within_process(step_s: Numbers, items: Numbers) -> float | None:
+def batch_standard_error(step_s: Numbers, items: Numbers) -> float | None:
     """Relative standard error of one process's rate from its own batches, autocorrelation included.
 
     The rate is a ratio of sums, so its error is the long-run error of seconds - items/rate, to be used with Student's
@@ -455,11 +460,11 @@ def long_run_variance(values: np.ndarray) -> float:
     mirrored = np.fft.rfft(
         np.concatenate([centred, centred[::-1]])
     )  # a cosine transform is one of the mirrored series
-    order = np.arange(1, cosines(n) + 1)
+    order = np.arange(1, num_cosines(n) + 1)
     cosine = (mirrored[order] * np.exp(-0.5j * math.pi * order / n)).real / 2
     return float(np.mean(cosine**2) * 2 / n)
 
 
-def cosines(n: int) -> int:
+def num_cosines(n: int) -> int:
     """How many cosines the long-run variance of n values is made of: 0.4 n^(2/3), at least 3."""
     return max(3, round(0.4 * n ** (2 / 3)))

@@ -70,7 +70,7 @@ def share_of_device(record: RunRecord, share: float) -> float:
 
     All of the load may have been on one device, and a step waits for its slowest one.
     """
-    return of_one_device(share, len(cores_of(record)), record.options["num_devices"])
+    return of_one_device(share, len(bound_cores(record)), record.options["num_devices"])
 
 
 def had_more_load(loads: Sequence[float], others: Sequence[float]) -> bool:
@@ -93,7 +93,7 @@ def had_more_load(loads: Sequence[float], others: Sequence[float]) -> bool:
     return excess > max(NOTICEABLE, 2 * math.sqrt(sum(variances)))
 
 
-def most_taken(records: Sequence[RunRecord]) -> float:
+def max_slowing(records: Sequence[RunRecord]) -> float:
     """Return the largest share of the mean rate that load of others may have taken.
 
     A step waits for its slowest core. Load on all cores takes its share of each; load
@@ -112,7 +112,7 @@ def most_taken(records: Sequence[RunRecord]) -> float:
     return math.fsum(taken) / len(taken) if taken else 0.0
 
 
-def most_taken_beyond(
+def max_slowing_beyond(
     records: Sequence[RunRecord], reference: Sequence[RunRecord]
 ) -> float:
     """Return the share of the rate that load may have taken unlike in other runs.
@@ -122,13 +122,13 @@ def most_taken_beyond(
       reference: Runs of the configuration that they are compared with.
 
     Returns:
-      `most_taken`; 0.0 if the reference had about as much load, or more.
+      `max_slowing`; 0.0 if the reference had about as much load, or more.
     """
     loads = [_device_load(run) for run in records]
     reference_loads = [_device_load(run) for run in reference]
     if not loads or not reference_loads or not had_more_load(loads, reference_loads):
         return 0.0
-    return most_taken(records)
+    return max_slowing(records)
 
 
 def _device_load(record: RunRecord) -> float:
@@ -154,7 +154,7 @@ def _recorded_shares(record: RunRecord) -> list[tuple[float, int]]:
     """Return (share, cores) of the recording process and of each worker."""
     watched = record.environment.load
     total = watched.others + watched.steal if watched else 0.0
-    shares = [(total, len(cores_of(record)))]
+    shares = [(total, len(bound_cores(record)))]
     ranks = record.workers.workers if record.workers else ()
     for rank in ranks:
         if rank.load_others is not None:
@@ -162,7 +162,7 @@ def _recorded_shares(record: RunRecord) -> list[tuple[float, int]]:
     return shares
 
 
-def cores_of(record: RunRecord) -> tuple[int, ...]:
+def bound_cores(record: RunRecord) -> tuple[int, ...]:
     """Return the cores that the recording process was bound to; empty if unknown."""
     return record.resolved.cpu_affinity or ()
 
@@ -186,5 +186,5 @@ def shared_cores(records: Sequence[RunRecord]) -> int:
             for rank in workers.workers:
                 machine = workers.machine(rank)
                 cores.update((machine, core) for core in rank.cpu_affinity or ())
-        num_cores.append(len(cores) or len(cores_of(record)))
+        num_cores.append(len(cores) or len(bound_cores(record)))
     return max(num_cores, default=0)

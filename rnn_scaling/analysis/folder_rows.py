@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rnn_scaling.analysis.grouping import grouped
-from rnn_scaling.analysis.machines import by_machine
+from rnn_scaling.analysis.grouping import group_by
+from rnn_scaling.analysis.machines import group_by_machine
 from rnn_scaling.analysis.metrics import EFFICIENCY, METRICS
-from rnn_scaling.analysis.rows import Row, with_baselines
+from rnn_scaling.analysis.rows import Row, build_rows
 from rnn_scaling.analysis.series_titles import (
-    by_series,
+    group_by_series,
     option_names,
+    series_facts,
     titles,
-    told_facts,
 )
 from rnn_scaling.config import scale
 from rnn_scaling.config.conditions import NOT_COMPARED, NOT_COMPARED_THEIRS
@@ -85,10 +85,10 @@ class Rows(Sequence[Row]):
 
     def _titles(self) -> list[str]:
         """The title of each row's series, as in the report of its machine."""
-        rows_of = grouped(self.rows, self.machines)
+        rows_of = group_by(self.rows, self.machines)
         titled = [
             pair
-            for series in map(by_series, rows_of.values())
+            for series in map(group_by_series, rows_of.values())
             for pair in zip(series, titles(series))
         ]
         names = {id(row): title for members, title in titled for row in members}
@@ -97,8 +97,8 @@ class Rows(Sequence[Row]):
     def to_records(self) -> list[dict[str, Any]]:
         """A flat mapping a row: machine, differing facts, options, unit, runs, and metrics with their ends."""
         facts, options = (
-            told_facts([[row] for row in self.rows]),
-            told_options(self.rows),
+            series_facts([[row] for row in self.rows]),
+            identifying_options(self.rows),
         )
         rows = zip(self.machines, facts, self.rows)
         return [
@@ -133,9 +133,9 @@ def _record(row: Row, options: Sequence[str]) -> dict[str, Any]:
     }
     record |= {
         "unit": row.unit,
-        "runs_ok": len(row.good),
-        "runs_failed": len(row.records) - len(row.good),
-        "runs_disturbed": len(row.left_out),
+        "runs_ok": len(row.good_runs),
+        "runs_failed": len(row.records) - len(row.good_runs),
+        "runs_disturbed": len(row.disturbed_runs),
     }
     for metric in METRICS.values():
         value = row.metric(metric)
@@ -144,7 +144,7 @@ def _record(row: Row, options: Sequence[str]) -> dict[str, Any]:
     return record
 
 
-def told_options(rows: Sequence[Row]) -> list[str]:
+def identifying_options(rows: Sequence[Row]) -> list[str]:
     """The options that identify rows: those of `ALWAYS`, and those in which the rows differ.
 
     Where a row's mode has workers, `num_workers` is told; `num_devices` of a row are those of all its workers.
@@ -178,11 +178,9 @@ def load(path: str | Path) -> Rows:
                 ]
             )
         )
-    machines = by_machine([file.record for file in files.runs])
+    machines = group_by_machine([file.record for file in files.runs])
     named_rows = [
-        (row, name)
-        for name, records in machines.items()
-        for row in with_baselines(records)
+        (row, name) for name, records in machines.items() for row in build_rows(records)
     ]
     return Rows(
         tuple(row for row, _ in named_rows),

@@ -7,7 +7,7 @@ Item = TypeVar("Item")
 Common = TypeVar("Common", bound=Hashable)
 
 
-def grouped(items: Iterable[Item], keys: Iterable[Common]) -> dict[Common, list[Item]]:
+def group_by(items: Iterable[Item], keys: Iterable[Common]) -> dict[Common, list[Item]]:
     """The items of each key, in the order of the first one; `keys`: of each item."""
     groups: dict[Common, list[Item]] = {}
     for item, key in zip(items, keys):

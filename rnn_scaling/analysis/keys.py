@@ -14,7 +14,7 @@ Key = tuple[tuple[str, Any], ...]  # names with their values, sorted by name
 UNIT = "unit"  # in a key, besides the options: what is counted
 
 
-def key_of(options: Options, unit: str = "", /, **changes: Any) -> Key:
+def build_key(options: Options, unit: str = "", /, **changes: Any) -> Key:
     """Return the unit and the options that differ from the defaults.
 
     An option that nothing reads counts as its default.
@@ -25,7 +25,7 @@ def key_of(options: Options, unit: str = "", /, **changes: Any) -> Key:
       **changes: Options with other values than in the run.
     """
     options = options.changed(**changes)
-    names = options.keys() - left_out(options) - unread_options(options)
+    names = options.keys() - excluded_options(options) - unread_options(options)
     settings = [
         (name, options[name])
         for name in sorted(names)
@@ -34,7 +34,7 @@ def key_of(options: Options, unit: str = "", /, **changes: Any) -> Key:
     return ((UNIT, unit), *settings) if unit else tuple(settings)
 
 
-def left_out(options: Options) -> Collection[str]:
+def excluded_options(options: Options) -> Collection[str]:
     """Return the options that no key contains.
 
     With one global batch, the share of a tower follows from the total.
@@ -43,17 +43,17 @@ def left_out(options: Options) -> Collection[str]:
     return names | {"batch_size"} if options["global_batch_size"] else names
 
 
-def value_in(key: Key, options: Options, name: str) -> Any:
+def key_value(key: Key, options: Options, name: str) -> Any:
     """Return the value that a key has for an option.
 
     Returns:
       UNKNOWN if the key does not depend on the option, or the record lacks it.
     """
-    if name in left_out(options) or name not in options.known:
+    if name in excluded_options(options) or name not in options.known:
         return UNKNOWN
     return dict(key).get(name, DEFAULTS.get(name, UNKNOWN))
 
 
-def without(key: Key, names: Collection[str]) -> Key:
+def drop_options(key: Key, names: Collection[str]) -> Key:
     """Return a key without some options."""
     return tuple([item for item in key if item[0] not in names])

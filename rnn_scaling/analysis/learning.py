@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate
 
-from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
+from rnn_scaling.analysis.confidence import Interval, interval_over_runs, ratio
 from rnn_scaling.analysis.losses import OtherLosses, other_losses
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.config import registry
@@ -39,11 +39,11 @@ REMEDY = "a speed is measured all the same, but not of a training that works; tr
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What is to be reached: a share of right predictions, or a loss. is_given: by the user, else chosen here."""
+    """A share of right predictions, or a loss, that a training should reach."""
 
     kind: str
     value: float
-    is_given: bool = True
+    is_chosen_by_user: bool = True
 
     def is_met(self, value: float) -> bool:
         """Whether a smoothed value is as good."""
@@ -93,7 +93,7 @@ class Learning:
             None,
         )
 
-    def sooner(self, learned: Learned) -> Interval | None:
+    def time_speedup(self, learned: Learned) -> Interval | None:
         """The time to the target on one device / that of this run; None if one of them did not reach it."""
         baseline = self.baseline(learned)
         if baseline is None or baseline.seconds is None or learned.seconds is None:
@@ -149,7 +149,9 @@ def time_to_target(rows: Sequence[Row], target: Target | None) -> Learning | Non
     Without a target it is the highest of LEVELS that every run reaches; None where no run counted right predictions.
     """
     rows = [
-        row for row in rows if row.good and all(run.batches.items for run in row.good)
+        row
+        for row in rows
+        if row.good_runs and all(run.batches.items for run in row.good_runs)
     ]
     rows = [
         row
@@ -158,16 +160,18 @@ def time_to_target(rows: Sequence[Row], target: Target | None) -> Learning | Non
         or registry.mode_of(row.options["variable_update"]).trains_one_model
     ]
     if target is None:
-        rows = [row for row in rows if all(run.batches.correct for run in row.good)]
+        rows = [
+            row for row in rows if all(run.batches.correct for run in row.good_runs)
+        ]
     if not rows:
         return None
     windows, kind = _windows(rows), target.kind if target else ACCURACY
     curves = [
-        [curve(run.batches, kind, windows[row.unit]) for run in row.good]
+        [curve(run.batches, kind, windows[row.unit]) for run in row.good_runs]
         for row in rows
     ]
     if target is None:
-        levels = [Target(ACCURACY, level, is_given=False) for level in LEVELS]
+        levels = [Target(ACCURACY, level, is_chosen_by_user=False) for level in LEVELS]
         drawn = [curve for of_row in curves for curve in of_row]
         target = next(
             (
@@ -184,7 +188,7 @@ def time_to_target(rows: Sequence[Row], target: Target | None) -> Learning | Non
 def _windows(rows: Sequence[Row]) -> dict[str, float]:
     windows: dict[str, float] = {}
     for row in rows:
-        for run in row.good:
+        for run in row.good_runs:
             counts = weights(run.batches)
             window = WINDOW_BATCHES * sum(counts) / len(counts)
             windows[row.unit] = max(window, windows.get(row.unit, 0.0))
@@ -200,20 +204,24 @@ def _learned(row: Row, curves: Sequence[Curve], target: Target) -> Learned:
     known = [items for items in needed if items is not None]
     if len(known) < len(needed):
         return Learned(row, needed, None, None, best)
-    items = over_processes(known)
+    items = interval_over_runs(known)
     if (
         len(known) > 1 and len(set(known)) == 1
     ):  # on equal data, and no rounding of logarithms is an interval
         items = Interval(
-            float(known[0]), kind="the same in all runs", processes=items.processes
+            float(known[0]), kind="the same in all runs", run_counts=items.run_counts
         )
-    counted = {id(run) for run in row.counted}
+    counted = {id(run) for run in row.counted_runs}
     seconds = []
-    for items_needed, run in zip(known, row.good):
+    for items_needed, run in zip(known, row.good_runs):
         if id(run) in counted and run.throughput:
             seconds.append(items_needed / run.throughput.items_per_second)
     return Learned(
-        row, needed, items, over_processes(seconds).printed(row.rounding), best
+        row,
+        needed,
+        items,
+        interval_over_runs(seconds).with_rounding(row.rounding),
+        best,
     )
 
 

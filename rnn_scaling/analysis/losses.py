@@ -72,15 +72,15 @@ def _has_the_same_batches(row: Row) -> bool:
 
 
 def _compared(row: Row, reference: Row) -> OtherLosses | None:
-    losses = _deterministic_losses(row.good)
-    reference_losses = _deterministic_losses(reference.good)
+    losses = _deterministic_losses(row.good_runs)
+    reference_losses = _deterministic_losses(reference.good_runs)
     if losses is None or reference_losses is None:
         return None
-    items = _common_items([*row.good, *reference.good])
+    items = _common_items([*row.good_runs, *reference.good_runs])
     num_steps = min(len(losses), len(reference_losses), len(items))
     differing = []
     allowed = _tolerance([row, reference])
-    digits = _last_digit([*row.good, *reference.good])
+    digits = _last_digit([*row.good_runs, *reference.good_runs])
     for step in range(num_steps):
         loss, reference_loss = losses[step], reference_losses[step]
         if loss is None or reference_loss is None:
@@ -94,7 +94,7 @@ def _compared(row: Row, reference: Row) -> OtherLosses | None:
         return None
     loss, reference_loss = losses[first], reference_losses[first]
     assert loss is not None and reference_loss is not None
-    repeats = min(len(row.good), len(reference.good))
+    repeats = min(len(row.good_runs), len(reference.good_runs))
     return OtherLosses(row, reference, first + 1, loss, reference_loss, repeats)
 
 

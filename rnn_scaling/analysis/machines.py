@@ -48,7 +48,7 @@ def nodes(run: RunRecord) -> int:
     )
 
 
-def by_machine(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
+def group_by_machine(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     """The runs of each machine, by its name, in the order of the records.
 
     Runs without a machine belong to the only one there is; of several, to the first one if they measured nothing.

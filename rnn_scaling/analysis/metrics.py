@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
+from rnn_scaling.analysis.confidence import Interval, interval_over_runs, ratio
 from rnn_scaling.analysis.exchange import exchanged_bytes
 from rnn_scaling.analysis.machines import energy_per_item, nodes
 from rnn_scaling.analysis.prices import PricedMachine
@@ -61,7 +61,7 @@ class Metric:
     # What perfect scaling gives on n devices; such a metric needs runs on one device. None: there is no ideal.
     ideal: Callable[[int], float] | None = None
     always: bool = False  # has its column in every report; another one only where a row has a value
-    of_models: bool = False  # tells models apart, and not their speed; has its column where a report has many
+    compares_models: bool = False  # tells models apart, and not their speed; has its column where a report has many
     drawn: bool = True  # has a picture in a report
 
     @functools.lru_cache(maxsize=256)  # noqa: B019  # the few metrics live as long as the program
@@ -93,7 +93,7 @@ class Metric:
         unit = f"{self.unit} of ideal" if self.ideal and self.unit else self.unit
         return self.title if unit in ("", self.title) else f"{self.title}, {unit}"
 
-    def printed(self, value: Interval | None) -> Interval | None:
+    def in_printed_unit(self, value: Interval | None) -> Interval | None:
         """A computed number in the unit that is printed."""
         return value if value is None or self.factor == 1 else value.scaled(self.factor)
 
@@ -231,9 +231,9 @@ def _accuracy(measured: Measured) -> Interval | None:
     if min(shares) == 0:
         mean = math.fsum(shares) / len(shares)
         return Interval(
-            mean, kind="an accuracy of 0 gives no interval", processes=(len(shares),)
+            mean, kind="an accuracy of 0 gives no interval", run_counts=(len(shares),)
         )
-    return over_processes(shares)
+    return interval_over_runs(shares)
 
 
 def is_inference(runs: Iterable[RunRecord]) -> bool:
@@ -325,7 +325,7 @@ def _of_processes(values: Sequence[float | None]) -> Interval | None:
     known = [value for value in values if value]
     if not known or len(known) < len(values):
         return None
-    mean = over_processes(known)
+    mean = interval_over_runs(known)
     return (
         mean
         if mean.ends
@@ -432,7 +432,7 @@ METRICS = {
             1e-3,
             2,
             _flops_per_byte,
-            of_models=True,
+            compares_models=True,
         ),
         Metric(
             "flops_per_step",
@@ -441,7 +441,7 @@ METRICS = {
             1e-9,
             2,
             _flops_per_step,
-            of_models=True,
+            compares_models=True,
         ),
         Metric(
             "exchanged_bytes_per_step",
@@ -450,10 +450,16 @@ METRICS = {
             1e-6,
             2,
             _exchanged_bytes,
-            of_models=True,
+            compares_models=True,
         ),
         Metric(
-            "parameters", "parameters", "million", 1e-6, 2, _parameters, of_models=True
+            "parameters",
+            "parameters",
+            "million",
+            1e-6,
+            2,
+            _parameters,
+            compares_models=True,
         ),
     )
 }
@@ -464,7 +470,7 @@ COST, ENERGY = METRICS["money_per_billion_items"], METRICS["energy_per_item_j"]
 ACCURACY = METRICS["accuracy"]
 STEP_TIMES = tuple(metric for metric in METRICS.values() if STEP_TIME in metric.title)
 LATENCIES = {metric.name: _latency(metric) for metric in STEP_TIMES}
-OF_MODELS = tuple(metric for metric in METRICS.values() if metric.of_models)
+MODEL_METRICS = tuple(metric for metric in METRICS.values() if metric.compares_models)
 WORK_PER_EXCHANGE = METRICS["flops_per_exchanged_byte"]
 
 
@@ -474,6 +480,6 @@ def common_unit(units: Iterable[str]) -> str:
     return different.pop() if len(different) == 1 else ITEMS
 
 
-def one_of(unit: str) -> str:
+def with_article(unit: str) -> str:
     """ "a word" of "words", "an item" of "items"."""
     return f"{'an' if unit[0] in 'aeiou' else 'a'} {unit.removesuffix('s')}"

@@ -81,7 +81,7 @@ def rank(rates: Mapping[Name, Sequence[float]]) -> Ranking[Name]:
     """Ranks candidates by items/s of their processes against the fastest."""
     scatters = confidence.shared_scatters(list(rates.values()))
     intervals = {
-        name: confidence.over_processes(rates[name], scatter)
+        name: confidence.interval_over_runs(rates[name], scatter)
         for name, scatter in zip(rates, scatters)
     }
     reference = max(intervals, key=lambda name: intervals[name].value)
@@ -97,7 +97,7 @@ def _standing(
     rate: Interval, reference: Interval, count: int, is_reference: bool
 ) -> Standing:
     if is_reference:
-        return Standing(rate, Interval.exact(1.0, "itself", rate.processes), REFERENCE)
+        return Standing(rate, Interval.exact(1.0, "itself", rate.run_counts), REFERENCE)
     ratio = confidence.ratio(rate, reference)
     if ratio.relative_error is None:
         return Standing(rate, ratio, OPEN)

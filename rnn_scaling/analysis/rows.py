@@ -16,13 +16,13 @@ from rnn_scaling.analysis import confidence, disturbance
 from rnn_scaling.analysis.confidence import (
     Interval,
     Scatter,
-    over_processes,
+    interval_over_batches,
+    interval_over_runs,
     shared_scatters,
-    within_interval,
 )
 from rnn_scaling.analysis.facts import separation
-from rnn_scaling.analysis.grouping import grouped
-from rnn_scaling.analysis.keys import Key, key_of, without
+from rnn_scaling.analysis.grouping import group_by
+from rnn_scaling.analysis.keys import Key, build_key, drop_options
 from rnn_scaling.analysis.machines import machine
 from rnn_scaling.analysis.metrics import (
     LATENCIES,
@@ -70,7 +70,7 @@ class Row:
     @property
     def baseline(self) -> Row | None:
         """The same configuration on one device, which is its own baseline; None if that measured nothing."""
-        return self if self.num_devices == 1 and self.good else self.one_device
+        return self if self.num_devices == 1 and self.good_runs else self.one_device
 
     @functools.cached_property
     def options(self) -> Options:
@@ -82,7 +82,7 @@ class Row:
 
     def key_with(self, **changes: Any) -> Key:
         """Return the key of the row that differs from this one in these options."""
-        return key_of(self.options, self.unit, **changes) + self.facts
+        return build_key(self.options, self.unit, **changes) + self.facts
 
     @property
     def is_ours(self) -> bool:
@@ -110,20 +110,20 @@ class Row:
         return scale.axis(self.options) == "num_workers"
 
     @functools.cached_property
-    def good(self) -> tuple[RunRecord, ...]:
+    def good_runs(self) -> tuple[RunRecord, ...]:
         """The runs that measured something."""
         return tuple(r for r in self.records if r.status == "ok" and r.throughput)
 
     @functools.cached_property
-    def counted(self) -> tuple[RunRecord, ...]:
+    def counted_runs(self) -> tuple[RunRecord, ...]:
         """The good runs behind its numbers: without disturbed ones, if enough are quiet."""
-        return disturbance.select_quiet(self.good, disturbance.is_disturbed)
+        return disturbance.select_quiet(self.good_runs, disturbance.is_disturbed)
 
     @functools.cached_property
-    def left_out(self) -> tuple[RunRecord, ...]:
+    def disturbed_runs(self) -> tuple[RunRecord, ...]:
         """The good runs that do not count, because they were disturbed."""
-        counted = {id(record) for record in self.counted}
-        return tuple(record for record in self.good if id(record) not in counted)
+        counted = {id(record) for record in self.counted_runs}
+        return tuple(record for record in self.good_runs if id(record) not in counted)
 
     @functools.cached_property
     def rate(self) -> Interval | None:
@@ -131,10 +131,10 @@ class Row:
 
         The interval has no ends if no scatter is known. None without a good run.
         """
-        if not self.counted:
+        if not self.counted_runs:
             return None
-        rate = over_processes(process_rates(self.counted), self.scatter)
-        return rate.printed(self.rounding)
+        rate = interval_over_runs(process_rates(self.counted_runs), self.scatter)
+        return rate.with_rounding(self.rounding)
 
     @functools.cached_property
     def rounding(self) -> float:
@@ -142,7 +142,7 @@ class Row:
 
         0.0 if no rate comes from a log.
         """
-        shares = [run.log_rounding or 0.0 for run in self.counted]
+        shares = [run.log_rounding or 0.0 for run in self.counted_runs]
         return abs(math.log1p(-max(shares, default=0.0)))
 
     @functools.cached_property
@@ -151,10 +151,10 @@ class Row:
 
         None with several runs, or if the run has no batches.
         """
-        if len(self.counted) != 1 or not self.counted[0].batches.seconds:
+        if len(self.counted_runs) != 1 or not self.counted_runs[0].batches.seconds:
             return None
-        rate = within_interval(*measured_batches(self.counted[0]))
-        return rate.printed(self.rounding)
+        rate = interval_over_batches(*measured_batches(self.counted_runs[0]))
+        return rate.with_rounding(self.rounding)
 
     def reported(self, name: str) -> Any:
         """Return the value of an option; None if it is unknown, unread or replaced."""
@@ -206,7 +206,7 @@ class Row:
         if metric.compute not in self._computed:
             one_device = self.baseline.rate if self.baseline else None
             measured = Measured(
-                self.counted, self.num_devices, self.rate, one_device, self.priced
+                self.counted_runs, self.num_devices, self.rate, one_device, self.priced
             )
             self._computed[metric.compute] = metric.compute(measured)
         return self._computed[metric.compute]
@@ -216,13 +216,15 @@ class Row:
         return {}
 
 
-def shown(rows: Sequence[Row]) -> list[Metric]:
+def select_metrics(rows: Sequence[Row]) -> list[Metric]:
     """The metrics that a report of these rows has, named after their unit; in the order of the table."""
     unit = common_unit(row.unit for row in rows)
     renamed = LATENCIES if all(is_inference(row.records) for row in rows) else {}
     table = [renamed.get(name, metric) for name, metric in METRICS.items()]
     possible = [
-        metric for metric in table if not metric.of_models or has_many_models(rows)
+        metric
+        for metric in table
+        if not metric.compares_models or has_many_models(rows)
     ]
     known = [
         metric
@@ -269,17 +271,17 @@ def measured_seconds(record: RunRecord) -> float | None:
 
 def series_key(row: Row) -> Key:
     """Return what the rows of one series have in common."""
-    return without(row.key, {scale.axis(row.options)})
+    return drop_options(row.key, {scale.axis(row.options)})
 
 
-def with_baselines(
+def build_rows(
     records: Sequence[RunRecord], prices: PriceList = NO_PRICES
 ) -> list[Row]:
     """Return one row for each configuration, in the order of their first records."""
-    return of_sides([records], prices=prices, finds_totals=True)[0]
+    return build_compared_rows([records], prices=prices, finds_totals=True)[0]
 
 
-def of_sides(
+def build_compared_rows(
     sides: Sequence[Sequence[RunRecord]],
     changed: Collection[str] = (),
     *,
@@ -300,7 +302,7 @@ def of_sides(
     totals = [
         _fixed_totals(side) if finds_totals else [None] * len(side) for side in sides
     ]
-    keys = [keys_of(*parts) for parts in zip(sides, totals)]
+    keys = [build_keys(*parts) for parts in zip(sides, totals)]
     facts = separation.separating_facts(sides, keys, changed)
     return [
         _with_baselines(_rows(*parts, prices))
@@ -308,7 +310,7 @@ def of_sides(
     ]
 
 
-def keys_of(
+def build_keys(
     records: Sequence[RunRecord], totals: Sequence[int | None] = ()
 ) -> list[Key]:
     """Return the key of each run; `totals` as from `fixed_totals`."""
@@ -319,7 +321,7 @@ def keys_of(
         identity = (id(run.options), run.unit, total)
         if identity not in known:
             changes = {"global_batch_size": total} if total else {}
-            known[identity] = key_of(run.options, run.unit, **changes)
+            known[identity] = build_key(run.options, run.unit, **changes)
         keys.append(known[identity])
     return keys
 
@@ -333,7 +335,7 @@ def _rows(
 ) -> list[Row]:
     """Return rows without baselines, in the order of their first records."""
     rows = []
-    groups = grouped(range(len(records)), zip(keys, facts_of_runs))
+    groups = group_by(range(len(records)), zip(keys, facts_of_runs))
     for (key, facts), indices in groups.items():
         members = tuple([records[i] for i in indices])
         priced = filter(None, map(prices.match, members))
@@ -351,39 +353,39 @@ def _rows(
 
 
 def _with_baselines(rows: Sequence[Row]) -> list[Row]:
-    scatters = scatters_of(rows)
+    scatters = shared_scatters_by_key(rows)
     rows = [dataclasses.replace(row, scatter=scatters.get(row.key)) for row in rows]
     ones = [row for row in rows if row.baseline]
-    baselines = grouped(((row.facts, row) for row in ones), map(_work, ones))
+    baselines = group_by(((row.facts, row) for row in ones), map(_work, ones))
     completed = []
     for row in rows:
         if not row.baseline:
             candidates = baselines.get(_work(row), [])
-            baseline = separation.on_one_device(row.facts, candidates)
+            baseline = separation.find_baseline(row.facts, candidates)
             row = dataclasses.replace(row, one_device=baseline)
         completed.append(row)
     return completed
 
 
 def _work(row: Row) -> Key:
-    return without(row.key[: len(row.key) - len(row.facts)], scale.AXES)
+    return drop_options(row.key[: len(row.key) - len(row.facts)], scale.AXES)
 
 
-def scatters_of(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
+def shared_scatters_by_key(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
     """Return the scatter of the runs of each row, by the row's key.
 
     Rows with the same devices, workers and way of measuring share it, except that
     disturbed rows share none with quiet ones: they would widen their intervals.
     """
-    good = [row for row in rows if row.good]
+    good = [row for row in rows if row.good_runs]
     how = []
     for row in good:
-        methods = frozenset(map(_measured_how, row.counted))
-        is_disturbed = any(map(disturbance.is_disturbed, row.counted))
+        methods = frozenset(map(_measured_how, row.counted_runs))
+        is_disturbed = any(map(disturbance.is_disturbed, row.counted_runs))
         how.append((row.num_devices, row.num_workers, methods, is_disturbed))
     scatters: dict[Key, Scatter | None] = {}
-    for members in grouped(good, how).values():
-        rates = [process_rates(row.counted) for row in members]
+    for members in group_by(good, how).values():
+        rates = [process_rates(row.counted_runs) for row in members]
         scatters |= zip((row.key for row in members), shared_scatters(rates))
     return scatters
 
@@ -416,7 +418,7 @@ def _size(record: RunRecord) -> tuple[Key, DevicesAndSamples] | None:
     if options.is_ours or not total:
         return None
     changes = {**scale.ON_ONE_DEVICE, "batch_size": UNKNOWN, "global_batch_size": 0}
-    return key_of(options, record.unit, **changes), (devices, total)
+    return build_key(options, record.unit, **changes), (devices, total)
 
 
 def fixed_totals(

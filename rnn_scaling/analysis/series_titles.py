@@ -5,7 +5,7 @@ from typing import Any
 
 from rnn_scaling.analysis.comparison.differences import WORK_OPTIONS
 from rnn_scaling.analysis.facts import separation
-from rnn_scaling.analysis.grouping import grouped
+from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.rows import DECODER, Row, series_key
 from rnn_scaling.config import naming, scale
 from rnn_scaling.config.conditions import (
@@ -32,9 +32,9 @@ SIZES = (
 )  # judged by themselves
 
 
-def by_series(rows: Sequence[Row]) -> list[list[Row]]:
+def group_by_series(rows: Sequence[Row]) -> list[list[Row]]:
     """The rows of each series, by number of devices; series in the order of their first rows."""
-    series = grouped(rows, map(series_key, rows))
+    series = group_by(rows, map(series_key, rows))
     return [
         sorted(members, key=lambda row: row.num_devices) for members in series.values()
     ]
@@ -65,7 +65,7 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
         varied.append(DECODER)
     names = []
     for members, options, decoder, facts in zip(
-        series, read, decoders, told_facts(series)
+        series, read, decoders, series_facts(series)
     ):
         first = members[0]
         config = first.options
@@ -99,7 +99,7 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
     return _with_distinct_options(names, sized)
 
 
-def told_facts(series: Sequence[Sequence[Row]]) -> list[separation.Facts]:
+def series_facts(series: Sequence[Sequence[Row]]) -> list[separation.Facts]:
     """Of each series, what it says of the facts that tell any of them apart."""
     names = dict.fromkeys(what for members in series for what, _ in members[0].facts)
     return [tuple(_told_fact(what, members) for what in names) for members in series]
@@ -146,7 +146,7 @@ def kernel_on_cpus(rows: Sequence[Row]) -> str:
     parts = [
         record.resolved
         for row in rows
-        for record in row.good
+        for record in row.good_runs
         if record.resolved.device_type == "CPU"
     ]
     ran = {(resolved.encoder_kernel or "").partition(" + ")[0] for resolved in parts}
@@ -171,7 +171,7 @@ def _read_options(row: Row, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def compared_work(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+def describe_work(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """What tells the work of each row, in words: rows of several programs are ranked only if these words agree.
 
     Rows of one trainer are always ranked. Of several, the samples a step tell, and every option that all of these

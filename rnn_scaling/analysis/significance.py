@@ -13,7 +13,7 @@ import numpy as np
 from rnn_scaling.analysis.confidence import (
     LEVEL,
     Interval,
-    over_processes,
+    interval_over_runs,
     paired_ratio,
     ratio,
 )
@@ -39,7 +39,7 @@ class Verdict(Word):
     UNJUDGED = "cannot judge"
 
     @classmethod
-    def of(cls, change: Interval) -> "Verdict":
+    def from_ratio(cls, change: Interval) -> "Verdict":
         """Return the direction of a change that is not noise."""
         return cls.FASTER if change.value > 1 else cls.SLOWER
 
@@ -69,15 +69,15 @@ def compare(
     change = (
         paired_ratio(before, after)
         if paired
-        else ratio(over_processes(after), over_processes(before))
+        else ratio(interval_over_runs(after), interval_over_runs(before))
     )
-    return judged(change, paired)
+    return judge_ratio(change, paired)
 
 
-def judged(change: Interval, paired: bool = False) -> Comparison:
+def judge_ratio(change: Interval, paired: bool = False) -> Comparison:
     """Tests whether a ratio after / before is 1, at 5 % false alarms; UNJUDGED with a single process."""
     error = change.relative_error
-    if error is None or min(change.processes) < 2:
+    if error is None or min(change.run_counts) < 2:
         return Comparison(change, None, None, paired, Verdict.UNJUDGED)
     distance = max(0.0, abs(math.log(change.value)) - change.rounding)
     p_value = (
@@ -85,7 +85,7 @@ def judged(change: Interval, paired: bool = False) -> Comparison:
         if error
         else float(distance == 0)
     )
-    verdict = Verdict.SAME if p_value >= 1 - LEVEL else Verdict.of(change)
+    verdict = Verdict.SAME if p_value >= 1 - LEVEL else Verdict.from_ratio(change)
     least = detectable_effect(error, change.degrees) + change.rounding
     return Comparison(change, p_value, -math.expm1(-least), paired, verdict)
 
@@ -109,7 +109,7 @@ def is_above(a: Interval, b: Interval, among: int = 2) -> bool:
     return math.log(change.value) > margin + change.rounding
 
 
-def peak(rates: Sequence[Interval]) -> int | None:
+def find_peak(rates: Sequence[Interval]) -> int | None:
     """Which of these rates is above the last one, beyond noise, and the highest; None where the last one is."""
     k = max(range(len(rates)), key=lambda i: rates[i].value, default=None)
     if k is None or k == len(rates) - 1:
@@ -128,12 +128,12 @@ def pair_quantile(among: int) -> float:
 def more_repeats(values: Sequence[Interval]) -> tuple[int, int]:
     """(smallest number of processes of a value, useful number of repeats)."""
     now = max(
-        1, min((count for value in values for count in value.processes), default=1)
+        1, min((count for value in values for count in value.run_counts), default=1)
     )
     return now, next((count for count in REPEATS if count >= 2 * now), 2 * now)
 
 
-def foreseen(
+def foreseen_effect(
     error: float, degrees: float, now: int, repeats: int, among: int = 2
 ) -> float:
     """The true effect, in the unit of `error`, that `repeats` processes each most likely show (POWER).
@@ -181,7 +181,7 @@ def _ranks(values: Sequence[float]) -> np.ndarray:
     return (np.cumsum(counts) - (counts - 1) / 2)[groups]
 
 
-def follows(x: Sequence[float], y: Sequence[float]) -> Statement:
+def state_efficiency_trend(x: Sequence[float], y: Sequence[float]) -> Statement:
     """Whether the efficiency `y` of models follows their ratio `x` of work to exchanged data."""
     if len(x) < FEWEST_PAIRS:
         return Statement(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rnn_scaling.analysis import change_points
-from rnn_scaling.analysis.confidence import within_half_width
+from rnn_scaling.analysis.confidence import half_width_over_batches
 from rnn_scaling.analysis.statements import Statement
 
 SHORTEST = 30  # batches below which nothing is said
@@ -281,7 +281,7 @@ def _concluded(
         kind = "cyclic"
     rate = _rate(seconds[start:], work[start:])
     move = None if so_far.rate_default is None else rate / so_far.rate_default - 1
-    width = within_half_width(seconds[start:], work[start:])
+    width = half_width_over_batches(seconds[start:], work[start:])
     return dataclasses.replace(
         so_far, kind=kind, start=start, rate_steady=rate, move=move, half_width=width
     )

@@ -57,7 +57,7 @@ def predict(options: PredictionOptions) -> PredictionReport:
             found = series.predict(series.default_devices)
         priced = listed.chosen
         if series.rows:
-            priced = listed.match(series.rows[-1].good[0])
+            priced = listed.match(series.rows[-1].good_runs[0])
         per_machine = series.curve.knowledge.devices_per_machine
         if series.curve.counts_machines:
             per_machine = 1

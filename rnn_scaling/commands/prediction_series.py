@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.analysis.machines import by_machine
+from rnn_scaling.analysis.machines import group_by_machine
 from rnn_scaling.analysis.prediction import from_rows
 from rnn_scaling.analysis.prediction.costs import exchange_s
 from rnn_scaling.analysis.prediction.curves import (
     Link,
 )
 from rnn_scaling.analysis.prediction.from_rows import MeasuredSeries
-from rnn_scaling.analysis.rows import with_baselines
+from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.commands import prediction_tables
 from rnn_scaling.commands.prediction_options import PredictionOptions
 from rnn_scaling.config import registry
@@ -76,9 +76,9 @@ def _of_folder(folder: Path, options: PredictionOptions) -> list[MeasuredSeries]
     )
     content = folders.read(folder)
     entry.warn(*(f"{line}; left out" for line in content.not_used))
-    machines, made = by_machine([file.record for file in content.runs]), []
+    machines, made = group_by_machine([file.record for file in content.runs]), []
     for machine, records in machines.items():
-        for series in from_rows.series(with_baselines(records), links):
+        for series in from_rows.series(build_rows(records), links):
             name = (
                 f"{series.curve.name}, {machine}"
                 if len(machines) > 1

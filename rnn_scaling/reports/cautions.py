@@ -6,7 +6,7 @@ from typing import Any
 from rnn_scaling.analysis import learning, plausibility
 from rnn_scaling.analysis.comparison.differences import SHARES
 from rnn_scaling.analysis.facts.table import INCOMPARABLE
-from rnn_scaling.analysis.keys import Key, without
+from rnn_scaling.analysis.keys import Key, drop_options
 from rnn_scaling.analysis.plausibility import Doubt
 from rnn_scaling.analysis.rows import Row, process_rates
 from rnn_scaling.analysis.series_titles import kernel_on_cpus
@@ -89,7 +89,7 @@ def _terms(summary: Summary) -> list[Statement]:
         (series.unit, series.rows[0].row.items) for series in summary.series
     )
     made = [Statement("unit-meaning", unit, {"items": items}) for unit, items in units]
-    if any(len(row.good) > 1 for row in summary.rows):
+    if any(len(row.good_runs) > 1 for row in summary.rows):
         made.append(Statement("geometric-means"))
     rows_of_series = [[row.row for row in series.rows] for series in summary.series]
     ran = {
@@ -135,14 +135,14 @@ def _late_failures(summary: Summary) -> list[Statement]:
 
 def _logs(summary: Summary) -> list[Statement]:
     """What is unknown of runs whose rates are from logs."""
-    good = [run for row in summary.rows for run in row.good]
+    good = [run for row in summary.rows for run in row.good_runs]
     logs = [run for run in good if not run.batches.seconds]
     rounding = max((run.log_rounding or 0.0 for run in good), default=0.0)
     formats = list(dict.fromkeys(run.log_format for run in logs if run.log_format))
     of_logs = [
-        process_rates(row.good)
+        process_rates(row.good_runs)
         for row in summary.rows
-        if not any(run.batches.seconds for run in row.good)
+        if not any(run.batches.seconds for run in row.good_runs)
     ]
     are_alike = (
         logs
@@ -235,7 +235,7 @@ def hand_made_strong_scaling(summary: Summary) -> list[Statement]:
     for series in summary.series:
         row = series.rows[0].row
         if row.batch_size is not None:
-            key = without(row.key, (*scale.AXES, "batch_size"))
+            key = drop_options(row.key, (*scale.AXES, "batch_size"))
             groups.setdefault((series.machine, key), []).extend(
                 member.row for member in series.rows
             )

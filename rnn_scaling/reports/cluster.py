@@ -33,14 +33,14 @@ PHASES = {
 
 def worker_statements(row: Row, title: str) -> list[Statement]:
     """State how old gradients were, that workers were lost, that no step waited."""
-    found = _stale("stale-gradients", row.good, title)
-    values = {"runs": len(row.good), "devices": row.devices}
+    found = _stale("stale-gradients", row.good_runs, title)
+    values = {"runs": len(row.good_runs), "devices": row.devices}
     losing = runs_with_losses(row)
     if losing and losing[0].workers:
         first = _why_lost(losing[0].workers.lost[0])
         lost = {"lost": len(losing), "workers": row.num_workers, "first": first}
         found.append(Statement("workers-lost", title, values | lost))
-    patterns = [early_steps(run) for run in row.good]
+    patterns = [early_steps(run) for run in row.good_runs]
     patterns = [pattern for pattern in patterns if pattern]
     if patterns:
         steps = {"steps": len(patterns), "text": patterns[0]}
@@ -67,7 +67,7 @@ def early_steps(run: RunRecord) -> str:
 
 def runs_with_losses(row: Row) -> list[RunRecord]:
     """Return the good runs that continued without some of their workers."""
-    return [run for run in row.good if run.workers and run.workers.lost]
+    return [run for run in row.good_runs if run.workers and run.workers.lost]
 
 
 def _ranks(run: RunRecord) -> Sequence[Rank]:
@@ -106,15 +106,15 @@ def late_ranks(run: RunRecord) -> Lateness | None:
 
 def row_section(row: Row, title: str) -> Section | None:
     """Return the ranks of a row's first good run; None if there is nothing to show."""
-    if row.num_workers == 1 or not row.good:
+    if row.num_workers == 1 or not row.good_runs:
         return None
-    run, *others = row.good
+    run, *others = row.good_runs
     section = ranks_section(run, title)
     verdict = late_ranks(run)
     if verdict and others:
         repeats = [repeat.late for repeat in map(late_ranks, others) if repeat]
         values = {
-            "runs": len(row.good),
+            "runs": len(row.good_runs),
             "same": repeats.count(verdict.late),
             "others": len(others),
         }
@@ -245,7 +245,7 @@ def _late_data(run: RunRecord) -> dict[str, Any] | None:
 def row_data(row: Row) -> dict[str, Any]:
     """Return late ranks, lost ranks and staleness of each good run of a row."""
     runs = []
-    for run in row.good:
+    for run in row.good_runs:
         lost = [rank.rank for rank in run.workers.lost] if run.workers else []
         staleness = dict(run.workers.staleness or {}) if run.workers else {}
         late = _late_data(run)

@@ -24,7 +24,7 @@ from rnn_scaling.analysis.comparison.matching import (
 )
 from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.confidence import ORDERED, Interval
-from rnn_scaling.analysis.grouping import grouped
+from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.metrics import BATCHES_NEEDED, Metric
 from rnn_scaling.analysis.significance import Gate, Verdict
 from rnn_scaling.analysis.statements import Statement, interval_values
@@ -227,7 +227,7 @@ def _cells(result: Result, metric: Metric) -> list[str]:
         )
     runs = "+".join(map(str, result.runs))
     before, after = (
-        plus_minus(metric.printed(side), metric.digits)
+        plus_minus(metric.in_printed_unit(side), metric.digits)
         for side in (result.before, result.after)
     )
     return [result.label, runs, before, after, change, p_value]
@@ -480,7 +480,7 @@ def _of_scope(report: Report, scope: str) -> list[Statement]:
         return [
             Statement(f"machine-{only.kind.value}", SCOPES[scope], {**names, **ends})
         ]
-    groups = grouped(ratios, [ratio.kind for ratio in ratios])
+    groups = group_by(ratios, [ratio.kind for ratio in ratios])
     kinds = [kind for kind in MachineVerdict if kind in groups]
     values = {**names, "total": len(ratios)}
     return [

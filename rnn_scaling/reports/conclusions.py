@@ -13,7 +13,12 @@ from rnn_scaling.analysis import disturbance, significance
 from rnn_scaling.analysis.confidence import Interval, ratio
 from rnn_scaling.analysis.metrics import COST, WORK_PER_EXCHANGE
 from rnn_scaling.analysis.rows import Row
-from rnn_scaling.analysis.significance import REPEATS, foreseen, is_above, more_repeats
+from rnn_scaling.analysis.significance import (
+    REPEATS,
+    foreseen_effect,
+    is_above,
+    more_repeats,
+)
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.config import registry, scale
 from rnn_scaling.config.naming import program
@@ -61,7 +66,9 @@ def answer_statements(summary: Summary) -> list[Statement]:
         made += [*_title(summary, name), *_lead(series), *_cost(summary, series)]
     made += disturbed_left_out(summary)
     # The others do not count, so nothing depends on them.
-    if files := [name for name, row in few_disturbed_runs(summary) if not row.left_out]:
+    if files := [
+        name for name, row in few_disturbed_runs(summary) if not row.disturbed_runs
+    ]:
         made.append(Statement("loaded-runs", values={"files": files}))
     if summary.trainers_of_unknown_work:
         made.append(
@@ -123,7 +130,10 @@ def _of_models(
     _, most = max(
         pairs.items(), key=lambda pair: (len(pair[1]), pair[0]), default=(0, [])
     )
-    return [*made, significance.follows([x for x, _ in most], [y for _, y in most])]
+    return [
+        *made,
+        significance.state_efficiency_trend([x for x, _ in most], [y for _, y in most]),
+    ]
 
 
 def _lead(series: Sequence[SeriesSummary]) -> list[Statement]:
@@ -336,7 +346,7 @@ def few_disturbed_runs(summary: Summary) -> list[tuple[str, Row]]:
     num_good = 0
     disturbed = []
     for row in _all_rows(summary):
-        good = {id(run) for run in row.row.good}
+        good = {id(run) for run in row.row.good_runs}
         num_good += len(good)
         for name, run in zip(row.files, row.row.records):
             if id(run) in good and disturbance.is_disturbed(run):
@@ -351,8 +361,8 @@ def disturbed_left_out(summary: Summary) -> list[Statement]:
     loads = []
     num_good = 0
     for row in _all_rows(summary):
-        num_good += len(row.row.good)
-        left_out = {id(run) for run in row.row.left_out}
+        num_good += len(row.row.good_runs)
+        left_out = {id(run) for run in row.row.disturbed_runs}
         for name, run in zip(row.files, row.row.records):
             if id(run) in left_out:
                 files.append(name)
@@ -395,7 +405,7 @@ def interval_kinds(series: Sequence[SeriesSummary]) -> list[str]:
     """What "±" is in the sentences, each kind once, with the numbers that have it where kinds differ."""
     columns_of: dict[str, dict[str, None]] = {}
     for row in (member.largest_row for member in series if member.largest_row):
-        parts = [part.points for part in row.loss.shown] if row.loss else []
+        parts = [part.points for part in row.loss.displayed_parts] if row.loss else []
         name, main = "speedup and efficiency", row.efficiency
         if main is None or row.row.num_devices == 1:
             name, main = f"{row.row.unit}/s", row.row.rate
@@ -507,7 +517,9 @@ def _is_slower(
     best_row = best.row_on(count)
     if row is None or best_row is None or _lost(row):
         return False
-    taken = disturbance.most_taken_beyond(row.row.counted, best_row.row.counted)
+    taken = disturbance.max_slowing_beyond(
+        row.row.counted_runs, best_row.row.counted_runs
+    )
     if taken >= 1:
         return False
     undisturbed = _rate(series, count).scaled(1 / (1 - taken))
@@ -525,7 +537,7 @@ def _would_tell(rates: Sequence[Interval], among: int) -> Statement:
         for change in changes
     ]
     effects = [
-        foreseen(error, degrees, now, repeats, among) for error, degrees in known
+        foreseen_effect(error, degrees, now, repeats, among) for error, degrees in known
     ]
     rounding = max(change.rounding for change in changes)
     if not max(effects):  # of logs that print few digits
@@ -561,7 +573,7 @@ def conditions(
     workers = [
         statement for member in others for statement in _of_workers(member, count)
     ]
-    runs = {id(record): record for row in rows for record in row.row.counted}
+    runs = {id(record): record for row in rows for record in row.row.counted_runs}
     runs |= {
         id(record): record
         for record in (

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.analysis.keys import key_of
-from rnn_scaling.analysis.metrics import common_unit, one_of
+from rnn_scaling.analysis.keys import build_key
+from rnn_scaling.analysis.metrics import common_unit, with_article
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import counts, growth
 from rnn_scaling.analysis.steps.counts import CountGroup, Inspection, StepCounts
@@ -34,7 +34,7 @@ def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
     placed: dict[tuple, tuple[str, RunRecord]] = {}
     for label, run in records.items():
         if run.graph:
-            placed.setdefault(key_of(run.options), (label, run))
+            placed.setdefault(build_key(run.options), (label, run))
     widest = max(
         placed.values(), key=lambda labelled: labelled[1].options["num_devices"]
     )
@@ -189,7 +189,7 @@ def graphs_grid(group: CountGroup) -> Grid:
         "optimized",
         "in the partitions that run",
     ]
-    head += ["kernels per step", f"{unit} per step", f"kernels {one_of(unit)}"]
+    head += ["kernels per step", f"{unit} per step", f"kernels {with_article(unit)}"]
     optional = {"copies": "copies on GPUs", "dispatched": "operators launched on GPUs"}
     optional |= {"input_pipeline": "kernels of tf.data"}
     optional = {

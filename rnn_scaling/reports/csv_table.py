@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rnn_scaling.analysis.attribution import Part
 from rnn_scaling.analysis.confidence import POOLED, Interval
 from rnn_scaling.analysis.metrics import Metric
-from rnn_scaling.analysis.rows import Row, shown
+from rnn_scaling.analysis.rows import Row, select_metrics
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import certificates, learning
@@ -33,7 +33,7 @@ def render(summary: Summary) -> bytes:
 
     A column for each option, metric and part of the loss, so that no text needs to be taken apart.
     """
-    metrics, options = shown(summary.rows), further_options(summary)
+    metrics, options = select_metrics(summary.rows), further_options(summary)
     rows = [(series, row) for series in summary.series for row in series.rows]
     parts = list(
         dict.fromkeys(
@@ -86,7 +86,7 @@ def _column(option: str) -> str:
 
 def encoder_kernel(row: Row) -> str:
     """What really ran as the encoder, of all its runs; empty where their records do not tell."""
-    ran = {record.resolved.encoder_kernel for record in row.good}
+    ran = {record.resolved.encoder_kernel for record in row.good_runs}
     return str(next(iter(ran)) or "") if len(ran) == 1 else ""
 
 
@@ -98,9 +98,9 @@ def _line(
     metrics: Sequence[Metric],
 ) -> list[Cell]:
     row = member.row
-    good = len(row.good)
+    good = len(row.good_runs)
     taken = mean_seconds(row)
-    some_disturbed = any(other.left_out for other in summary.rows)
+    some_disturbed = any(other.disturbed_runs for other in summary.rows)
     cells: list[Cell] = [
         *zip(
             WHOSE,
@@ -119,7 +119,7 @@ def _line(
         ("global_batch_size", row.options["global_batch_size"] or ""),
         ("runs_ok", good),
         ("runs_failed", len(row.records) - good),
-        *([("runs_disturbed", len(row.left_out))] if some_disturbed else []),
+        *([("runs_disturbed", len(row.disturbed_runs))] if some_disturbed else []),
         ("seconds", "" if taken is None else rounded(taken)),
     ]
     for metric in metrics:

@@ -16,8 +16,8 @@ from rnn_scaling.analysis.audit import auditing
 from rnn_scaling.analysis.audit.finding import Finding as AuditFinding
 from rnn_scaling.analysis.confidence import Interval, ratio
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP, Metric
-from rnn_scaling.analysis.rows import Row, with_baselines
-from rnn_scaling.analysis.series_titles import by_series
+from rnn_scaling.analysis.rows import Row, build_rows
+from rnn_scaling.analysis.series_titles import group_by_series
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config.naming import TRAINER
 from rnn_scaling.records.importers import mlperf_scores, outliers
@@ -136,7 +136,7 @@ def collect(readings: Sequence[Reading], is_audited: bool) -> Imported:
         for _, run in runs
         if run.record.throughput and run.options.get("num_devices")
     ]
-    rows = _with_lent_baselines(with_baselines(known))
+    rows = _with_lent_baselines(build_rows(known))
     row_of = {id(record): row for row in rows for record in row.records}
     by_unit: dict[str, list[Member]] = {}
     for source, run in runs:
@@ -193,7 +193,7 @@ def statements(imported: Imported) -> list[Statement]:
     found += [_statement(source, finding) for source, finding in of_scores]
     for members in imported.members.values():
         found += _slow_repeats(members)
-    for series in by_series(imported.rows):
+    for series in group_by_series(imported.rows):
         found += _from_smallest(series)
     for row in imported.rows:
         if row.one_device and _is_lent(row):
@@ -399,7 +399,7 @@ def render_markdown(imported: Imported) -> str:
         if left > 0:
             part += f"\n{left} more rows; --output=csv prints them\n"
         parts.append(part)
-    for series in by_series(imported.rows):
+    for series in group_by_series(imported.rows):
         speedups = [row.metric(SPEEDUP) for row in series]
         if any(speedup and has_interval(speedup) for speedup in speedups):
             parts.append(f"### {_label(series[0])}\n\n{table.rates_table(series)}")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling.analysis.metrics import ITEMS, RATE, STEP_TIMES, Measured, Metric
-from rnn_scaling.analysis.rows import shown
+from rnn_scaling.analysis.rows import select_metrics
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import (
@@ -33,7 +33,7 @@ MOST_INDENTED = 1000  # rows up to which the text is for people too; indenting t
 
 
 def render(summary: Summary) -> bytes:
-    metrics, options = shown(summary.rows), further_options(summary)
+    metrics, options = select_metrics(summary.rows), further_options(summary)
     answer = [
         *conclusions.answer_statements(summary),
         *conclusions.overview_statements(summary),
@@ -119,9 +119,9 @@ def _row(
         "options": {name: row.reported(name) for name in options},
         "kernel": encoder_kernel(row),
         "files": list(summary.files),
-        "runs_ok": len(row.good),
-        "runs_failed": len(row.records) - len(row.good),
-        **({"runs_disturbed": len(row.left_out)} if row.left_out else {}),
+        "runs_ok": len(row.good_runs),
+        "runs_failed": len(row.records) - len(row.good_runs),
+        **({"runs_disturbed": len(row.disturbed_runs)} if row.disturbed_runs else {}),
         "command": repeat_command(row, {}),
         **{metric.name: interval_data(row.metric(metric)) for metric in metrics},
         "within_run": interval_data(row.rate_within_run),
@@ -129,7 +129,7 @@ def _row(
         "steady_state": [_steady(run) for run in summary.steady],
         "speedups": start_up.speedups(row),
         "padding": summary.padding,
-        "imbalance": summary.imbalance if row.good else None,
+        "imbalance": summary.imbalance if row.good_runs else None,
         **({"step": steps.as_json(summary.step_parts)} if summary.step_parts else {}),
         **({"workers": cluster.row_data(row)} if row.num_workers > 1 else {}),
         **(
@@ -155,7 +155,7 @@ def _attribution(summary: RowSummary, unit: str) -> dict[str, Any] | None:
             {
                 "name": part.name,
                 **numbers,
-                "told": part.is_told,
+                "told": part.is_significant,
                 "commands": list(part.commands),
             }
         )
@@ -166,7 +166,7 @@ def _attribution(summary: RowSummary, unit: str) -> dict[str, Any] | None:
         "residual": interval_data(loss.residual),
         "loss_points": interval_data(loss.loss_points),
         "residual_points": interval_data(loss.residual_points),
-        "rest_points": interval_data(loss.rest.points),
+        "rest_points": interval_data(loss.unexplained.points),
     }
 
 

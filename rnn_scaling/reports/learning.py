@@ -69,7 +69,7 @@ def statements(learning: Learning, titles: Titles) -> list[Statement]:
             found.append(_reached(learning.target, learned, title))
             continue
         found += _compared(learning, learned, title)
-        ratio = learning.sooner(learned)
+        ratio = learning.time_speedup(learned)
         has_single_runs |= ratio is not None and not ratio.ends
     if has_single_runs:
         found.append(Statement("target-single-runs"))
@@ -91,7 +91,7 @@ def _reached(target: Target, learned: Learned, title: str) -> Statement:
 def _compared(learning: Learning, learned: Learned, title: str) -> list[Statement]:
     """Compare a configuration that reached the target with one device."""
     baseline = learning.baseline(learned)
-    sooner = learning.sooner(learned)
+    sooner = learning.time_speedup(learned)
     reached = _reached(learning.target, learned, title)
     if baseline is None:
         return [reached, Statement("target-without-baseline", title)]
@@ -130,7 +130,7 @@ def notes(learning: Learning) -> list[Statement]:
     target = learning.target
     unit = common_unit(learning.windows)
     found = []
-    if not target.is_given:
+    if not target.is_chosen_by_user:
         is_missed = any(None in learned.needed for learned in learning.learned)
         kind = "target-lowest" if is_missed else "target-highest"
         found.append(Statement(kind, values={"target": target_text(target)}))
@@ -159,7 +159,7 @@ def section(learning: Learning, titles: Titles) -> Section:
         f"{unit}/s": lambda learned: plus_minus(learned.row.rate, 1),
         "Seconds": lambda learned: plus_minus(learned.seconds, 1),
         "Times as fast as one device": lambda learned: (
-            plus_minus(learning.sooner(learned), 2)
+            plus_minus(learning.time_speedup(learned), 2)
             if learned.row.num_devices > 1
             else ""
         ),
@@ -184,10 +184,14 @@ def as_json(learning: Learning, titles: Titles) -> dict[str, Any]:
                 "items": interval_data(learned.items),
                 "seconds": interval_data(learned.seconds),
                 "best": learned.best,
-                "times_as_soon": interval_data(learning.sooner(learned)),
+                "times_as_soon": interval_data(learning.time_speedup(learned)),
             }
         )
-    given = {"kind": target.kind, "value": target.value, "given": target.is_given}
+    given = {
+        "kind": target.kind,
+        "value": target.value,
+        "given": target.is_chosen_by_user,
+    }
     return {
         "target": given,
         "windows": dict(learning.windows),
@@ -202,7 +206,7 @@ def row_numbers(
     """Return (items to the target, seconds, times as soon as one device) of a row."""
     for learned in learning.learned:
         if learned.row is row:
-            sooner = learning.sooner(learned) if row.num_devices > 1 else None
+            sooner = learning.time_speedup(learned) if row.num_devices > 1 else None
             return learned.items, learned.seconds, sooner
     return None, None, None
 
@@ -212,7 +216,9 @@ def charts(learning: Learning, titles: Titles) -> dict[str, Chart]:
     from rnn_scaling.reports.pictures.charts import Chart
 
     has_accuracy = any(
-        run.batches.correct for learned in learning.learned for run in learned.row.good
+        run.batches.correct
+        for learned in learning.learned
+        for run in learned.row.good_runs
     )
     across = {
         ITEMS: common_unit(learning.windows),
@@ -251,7 +257,7 @@ def _curve(
     learned: Learned, learning: Learning, kind: str, over: str
 ) -> list[tuple[float, float]]:
     """Return the (place, value) pairs of the first run of a configuration."""
-    run = learned.row.good[0]
+    run = learned.row.good_runs[0]
     smooth = curve(run.batches, kind, learning.windows[learned.row.unit])
     rate = 1.0
     if over == SECONDS and run.throughput:

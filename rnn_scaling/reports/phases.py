@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rnn_scaling.analysis.comparison import differences
-from rnn_scaling.analysis.machines import by_machine
-from rnn_scaling.analysis.rows import Row, with_baselines
-from rnn_scaling.analysis.series_titles import by_series, titles
+from rnn_scaling.analysis.machines import group_by_machine
+from rnn_scaling.analysis.rows import Row, build_rows
+from rnn_scaling.analysis.series_titles import group_by_series, titles
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.analysis.steps.parts import StepParts
@@ -101,11 +101,11 @@ def text(runs: Sequence[TracedRun]) -> str:
 
 
 def _series(runs: Sequence[TracedRun]) -> list[list[Row]]:
-    machines = by_machine([run.record for run in runs])
+    machines = group_by_machine([run.record for run in runs])
     return [
         series
         for records in machines.values()
-        for series in by_series(with_baselines(records))
+        for series in group_by_series(build_rows(records))
     ]
 
 

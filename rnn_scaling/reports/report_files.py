@@ -234,7 +234,9 @@ def full_text(summary: Summary, folder: Path) -> str:
 
 
 def _footnote(summary: Summary) -> str:
-    counted = dict.fromkeys((row.unit, row.items) for row in summary.rows if row.good)
+    counted = dict.fromkeys(
+        (row.unit, row.items) for row in summary.rows if row.good_runs
+    )
     units = [
         Statement("unit-meaning", unit, {"items": items}) for unit, items in counted
     ]
@@ -242,7 +244,7 @@ def _footnote(summary: Summary) -> str:
         row.row.rate for series in summary.series for row in series.rows if row.row.rate
     ]
     processes = sorted(
-        {count for rate in intervals if has_interval(rate) for count in rate.processes}
+        {count for rate in intervals if has_interval(rate) for count in rate.run_counts}
     )
     if not processes:
         return sentences(units)

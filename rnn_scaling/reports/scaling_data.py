@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.analysis import metrics as table
-from rnn_scaling.analysis.attribution import REST, Part
+from rnn_scaling.analysis.attribution import UNEXPLAINED, Part
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.rows import Row, has_many_models, process_rates, shown
+from rnn_scaling.analysis.rows import (
+    Row,
+    has_many_models,
+    process_rates,
+    select_metrics,
+)
 from rnn_scaling.config.conditions import NOT_COMPARED
 from rnn_scaling.config.naming import network
 from rnn_scaling.config.spelling import command
@@ -89,7 +94,7 @@ def groups(summary: Summary) -> list[Group]:
     ]
     scalings = [(name, series) for name, series in scalings if series]
     axes = _option_axes(summary)
-    every = shown(summary.rows)
+    every = select_metrics(summary.rows)
     found = []
     for name, series in scalings:
         title = name if len(scalings) > 1 else ""
@@ -124,14 +129,14 @@ def _drawn(rows: Sequence[Row]) -> list[table.Metric]:
     rate = table.RATE.compute if has_many_models(rows) else None
     return [
         metric
-        for metric in shown(rows)
-        if metric.drawn and not metric.of_models and metric.compute != rate
+        for metric in select_metrics(rows)
+        if metric.drawn and not metric.compares_models and metric.compute != rate
     ]
 
 
 def explorer(summary: Summary, found: Sequence[Group]) -> Explorer:
     """Return the page's data; efficiency comes first if it is known."""
-    metrics = shown(summary.rows)
+    metrics = select_metrics(summary.rows)
     scaled = any(
         row.num_devices > 1 and row.metric(table.EFFICIENCY) for row in summary.rows
     )
@@ -139,7 +144,9 @@ def explorer(summary: Summary, found: Sequence[Group]) -> Explorer:
     metrics.sort(key=lambda metric: metric.name != first)
     lines = [line for group in found for line in group.lines]
     known = {name for line in lines for point in line.points for name in point.values}
-    titles = {name: f"lost to {name}" for name in Part} | {REST: "rest of the loss"}
+    titles = {name: f"lost to {name}" for name in Part} | {
+        UNEXPLAINED: "rest of the loss"
+    }
     parts = [Metric(name, titles[name], "points", 1) for name in PARTS if name in known]
     numbers = list(map(Metric.of, metrics))
     axes = [Axis(name, name.replace("_", " ")) for name in _option_axes(summary)]
@@ -180,8 +187,11 @@ def _point(
 ) -> Point:
     x = {DEVICES.name: row.row.num_devices}
     x |= {name: row.row.reported(name) for name in axes}
-    values = {metric.name: metric.printed(row.row.metric(metric)) for metric in metrics}
-    for part in row.loss.shown if row.loss else ():
+    values = {
+        metric.name: metric.in_printed_unit(row.row.metric(metric))
+        for metric in metrics
+    }
+    for part in row.loss.displayed_parts if row.loss else ():
         values[part.name] = part.points
     return Point(_known(x), _known(values), runs, row.devices)
 
@@ -229,15 +239,16 @@ def _values(
     row: Row, record: RunRecord, metrics: Sequence[table.Metric]
 ) -> dict[str, float]:
     """Return the metrics of a run, in the printed unit."""
-    if record not in row.good:
+    if record not in row.good_runs:
         return {}
     rate = Interval(process_rates([record])[0])
     base = row.baseline.rate if row.baseline else None
     measured = table.Measured((record,), row.num_devices, rate, base, row.priced)
     values = {
-        metric.name: metric.printed(metric.compute(measured)) for metric in metrics
+        metric.name: metric.in_printed_unit(metric.compute(measured))
+        for metric in metrics
     }
-    if row.rate and len(row.good) > 1:
+    if row.rate and len(row.good_runs) > 1:
         values[APART.name] = Interval(100 * (rate.value / row.rate.value - 1))
     numbers = {name: short(value.value) for name, value in values.items() if value}
     return {name: number for name, number in numbers.items() if number is not None}

@@ -7,7 +7,7 @@ from typing import Any
 from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.attribution import (
     OVERSUBSCRIPTION,
-    REST,
+    UNEXPLAINED,
     Attribution,
     LossPart,
 )
@@ -44,7 +44,7 @@ def statements(series: SeriesSummary) -> list[Statement]:
         *cluster.worker_statements(row.row, series.title),
         *load,
     ]
-    runs = sum(len(row.row.good) for row in series.rows)
+    runs = sum(len(row.row.good_runs) for row in series.rows)
     values = {"diverged": series.num_diverged, "runs": runs}
     diverged = (
         [Statement("diverged", series.title, values)] if series.num_diverged else []
@@ -90,7 +90,9 @@ def _scaling(series: SeriesSummary) -> list[Statement]:
         again = Statement("repeats-would-show-spread", values={"repeats": REPEATS[0]})
         return [Statement("reaches-about", title, _reached(row)), _basis(row), again]
     if is_too_wide(row.efficiency):
-        few_digits = row.efficiency.by_digits > (row.efficiency.half_width or 0.0) / 2
+        few_digits = (
+            row.efficiency.rounding_half_width > (row.efficiency.half_width or 0.0) / 2
+        )
         kind = (
             "efficiency-unknown-spread"
             if row.efficiency.is_wide
@@ -120,7 +122,9 @@ def _basis(row: RowSummary) -> Statement:
     """Which side of a ratio is a single process."""
     base = row.row.baseline
     single = [
-        side for side in (base, row.row) if side is not None and len(side.counted) == 1
+        side
+        for side in (base, row.row)
+        if side is not None and len(side.counted_runs) == 1
     ]
     if len(single) == 2 and base is not row.row:
         return Statement("single-runs")
@@ -153,15 +157,19 @@ def other_load_statements(records: Sequence[RunRecord]) -> list[Statement]:
 def shared_core_statements(row: RowSummary) -> list[Statement]:
     """Return that devices shared cores, and their bound if no row of the table is above its own."""
     base = row.row.baseline
-    cores = disturbance.shared_cores(row.row.good)
+    cores = disturbance.shared_cores(row.row.good_runs)
     if base is None or row.loss is None or not cores:
         return []
-    alone = max((len(disturbance.cores_of(record)) for record in base.good), default=0)
+    alone = max(
+        (len(disturbance.bound_cores(record)) for record in base.good_runs), default=0
+    )
     kind = "shared-cores-alone" if alone > 1 else "shared-cores"
     values = {"devices": row.devices, "cores": cores, "alone": alone}
     made = [Statement(kind, values=values)]
     if row.loss.is_bound:
-        made.append(Statement("shared-cores-bound", values={"share": row.loss.most}))
+        made.append(
+            Statement("shared-cores-bound", values={"share": row.loss.max_efficiency})
+        )
     return made
 
 
@@ -179,7 +187,7 @@ def records_behind(row: RowSummary) -> list[RunRecord]:
         rows += [
             needed for needed in loss.rows if all(needed is not known for known in rows)
         ]
-    return [record for needed in rows for record in needed.counted]
+    return [record for needed in rows for record in needed.counted_runs]
 
 
 def _where(loss: Attribution | None) -> list[Statement]:
@@ -187,7 +195,9 @@ def _where(loss: Attribution | None) -> list[Statement]:
     if loss is None:
         return []
     if loss.is_split:
-        return part_statements(loss) if loss.is_told else unsplit_statements(loss)
+        return (
+            part_statements(loss) if loss.is_significant else unsplit_statements(loss)
+        )
     ends = loss.loss_points.ends
     if ends is None or not ends[0] <= 0 <= ends[1]:
         return [Statement("above-ideal")]
@@ -221,7 +231,7 @@ def failure_statements(series: SeriesSummary) -> list[Statement]:
 
 def unsplit_statements(loss: Attribution) -> list[Statement]:
     """Why no part is shown, and what would show it; empty where a part is."""
-    if loss.is_told:
+    if loss.is_significant:
         return []
     known = [
         part.name
@@ -244,18 +254,20 @@ def unsplit_statements(loss: Attribution) -> list[Statement]:
 
 def part_statements(loss: Attribution) -> list[Statement]:
     """Each measured part, and what is left."""
-    told = [part for part in loss.told if _value(part)]
+    told = [part for part in loss.significant_parts if _value(part)]
     made = [_part(part) for part in told]
     if any(part.name == OVERSUBSCRIPTION for part in told):
         made.append(Statement("part-computed", OVERSUBSCRIPTION))
-    rest = loss.rest.points
+    rest = loss.unexplained.points
     if rest is None or rest.ends == (0.0, 0.0):
         return made
     if any(part.points is None for part in loss.parts):
         return [*made, _not_split(loss, rest), *_missing(loss), *_hidden_by_load(loss)]
-    names = [part.name for part in loss.parts if not part.is_told and _value(part)]
-    values = {"parts": names or [REST], "points": interval_values(rest)}
-    if loss.rest.is_told:
+    names = [
+        part.name for part in loss.parts if not part.is_significant and _value(part)
+    ]
+    values = {"parts": names or [UNEXPLAINED], "points": interval_values(rest)}
+    if loss.unexplained.is_significant:
         return [
             *made,
             Statement("rest-not-separated", values=values),
@@ -311,7 +323,7 @@ def _hidden(loss: Attribution) -> list[str]:
 
 
 def _may_be_load(loss: Attribution) -> bool:
-    return bool(_hidden(loss)) or loss.rest.may_be_load
+    return bool(_hidden(loss)) or loss.unexplained.may_be_load
 
 
 def _hidden_by_load(loss: Attribution) -> list[Statement]:
@@ -319,7 +331,7 @@ def _hidden_by_load(loss: Attribution) -> list[Statement]:
         return []
     loads: list[float] = []
     for row in loss.rows:
-        loads.extend(disturbance.load(record) for record in row.counted)
+        loads.extend(disturbance.load(record) for record in row.counted_runs)
     most = max(loads)
     return [Statement("parts-hidden-by-load", values={"parts": hidden, "share": most})]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rnn_scaling.analysis.metrics import EFFICIENCY, OF_MODELS, SPEEDUP, common_unit
+from rnn_scaling.analysis.metrics import EFFICIENCY, MODEL_METRICS, SPEEDUP, common_unit
 from rnn_scaling.reports import certificates
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.sections import Grid, Section
@@ -36,11 +36,11 @@ def _heads(
 ) -> dict[str, str]:
     """Name of a cell -> title of its column."""
     rows = [member.largest_row for member in series if member.largest_row]
-    is_scaled, of_models = (
+    is_scaled, compares_models = (
         any(row.row.num_devices > 1 for row in rows),
         summary.has_many_models,
     )
-    name, first = ("model", "Model") if of_models else ("title", "Series")
+    name, first = ("model", "Model") if compares_models else ("title", "Series")
     on = _common_place(rows)
     heads = {name: first} if on else {name: first, "devices": "Devices"}
     if is_brief:
@@ -50,10 +50,10 @@ def _heads(
         {"rate": f"{unit}/s{on}"},
         {"speedup": f"Speedup{on}", "efficiency": f"Efficiency{on} (%)"},
     )
-    if of_models:
+    if compares_models:
         heads |= {
             "efficiency": scaled["efficiency"],
-            **{metric.name: metric.column for metric in OF_MODELS},
+            **{metric.name: metric.column for metric in MODEL_METRICS},
         }
     elif is_brief:
         heads |= {**rate, **(scaled if is_scaled else {})}
@@ -93,7 +93,9 @@ def _cells(series: SeriesSummary) -> dict[str, str]:
         }
     base = row.row.baseline
     good = dict.fromkeys(
-        len(measured.counted) for measured in (base, row.row) if measured is not None
+        len(measured.counted_runs)
+        for measured in (base, row.row)
+        if measured is not None
     )
     return {
         **names,
@@ -107,8 +109,8 @@ def _cells(series: SeriesSummary) -> dict[str, str]:
         "certificate": certificate,
         **{
             metric.name: plus_minus(
-                metric.printed(row.row.metric(metric)), metric.digits
+                metric.in_printed_unit(row.row.metric(metric)), metric.digits
             )
-            for metric in OF_MODELS
+            for metric in MODEL_METRICS
         },
     }

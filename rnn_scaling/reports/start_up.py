@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
+from rnn_scaling.analysis.confidence import Interval, interval_over_runs, ratio
 from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, interval_values
@@ -82,20 +82,22 @@ def start_ups(rows: Sequence[Row]) -> list[StartUp]:
 def _start_up(row: Row, base: Row) -> StartUp:
     """The seconds of a measured row for the items of its baseline."""
     assert row.rate
-    spent = [record.phases.parts for record in row.counted]
+    spent = [record.phases.parts for record in row.counted_runs]
     names = [name for name in spent[0] if name != "cluster" or row.is_distributed]
     phases = {
         name: sum(parts.get(name, 0.0) for parts in spent) / len(spent)
         for name in names
     }
-    items_of_runs = [sum(run.batches.items[1:]) for run in base.counted]
+    items_of_runs = [sum(run.batches.items[1:]) for run in base.counted_runs]
     items = sum(items_of_runs) / len(items_of_runs)
     return StartUp(row, phases, items / row.rate.value)
 
 
 def _is_timed(row: Row) -> bool:
     """Whether all good runs of a row say how long their phases took."""
-    return all(min(record.phases.total, _train_s(record)) > 0 for record in row.good)
+    return all(
+        min(record.phases.total, _train_s(record)) > 0 for record in row.good_runs
+    )
 
 
 def _train_s(record: RunRecord) -> float:
@@ -107,12 +109,12 @@ def _against(row: Row, base: Row, seconds: Callable[[RunRecord], float]) -> Inte
     if row.num_devices == 1:
         return Interval(1.0, 1.0, 1.0, "by definition", 0.0, float("inf"), ())
     rates = [
-        [sum(record.batches.items) / seconds(record) for record in side.counted]
+        [sum(record.batches.items) / seconds(record) for record in side.counted_runs]
         for side in (row, base)
     ]
     return ratio(
         *(
-            over_processes(values).printed(side.rounding)
+            interval_over_runs(values).with_rounding(side.rounding)
             for side, values in zip((row, base), rates)
         )
     )

@@ -9,11 +9,11 @@ from rnn_scaling.analysis import learning, significance
 from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.facts import separation
-from rnn_scaling.analysis.folder_rows import told_options
+from rnn_scaling.analysis.folder_rows import identifying_options
 from rnn_scaling.analysis.learning import Learning
 from rnn_scaling.analysis.metrics import EFFICIENCY, WORK_PER_EXCHANGE, common_unit
 from rnn_scaling.analysis.rows import Row, has_many_models, measured_seconds
-from rnn_scaling.analysis.series_titles import compared_work
+from rnn_scaling.analysis.series_titles import describe_work
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps.parts import StepParts
@@ -56,7 +56,7 @@ class RowSummary:
     @functools.cached_property
     def efficiency(self) -> Interval | None:
         """In per cent."""
-        return EFFICIENCY.printed(self.row.metric(EFFICIENCY))
+        return EFFICIENCY.in_printed_unit(self.row.metric(EFFICIENCY))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ class SeriesSummary:
     def faster_on_fewer_devices(self) -> RowSummary | None:
         """The row on fewer devices than the most that is faster, beyond noise; None: there is none."""
         rated = [(row, row.row.rate) for row in self.rows if row.row.rate is not None]
-        k = significance.peak([rate for _, rate in rated])
+        k = significance.find_peak([rate for _, rate in rated])
         return None if k is None else rated[k][0]
 
     @functools.cached_property
@@ -119,7 +119,9 @@ class SeriesSummary:
     @functools.cached_property
     def num_diverged(self) -> int:
         """How many of its good runs diverged: a series with such runs is never called the fastest."""
-        return sum(learning.is_lost(run) for row in self.rows for run in row.row.good)
+        return sum(
+            learning.is_lost(run) for row in self.rows for run in row.row.good_runs
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +169,7 @@ class Summary:
 
     @functools.cached_property
     def options(self) -> list[str]:
-        return told_options(self.rows) if self.rows else []
+        return identifying_options(self.rows) if self.rows else []
 
     @functools.cached_property
     def is_certified(self) -> bool:
@@ -201,7 +203,9 @@ class Summary:
             model = str(
                 row.options["model"] or f"{network(row.options)}, model not told"
             )
-            facts = tuple(separation.in_words(separation.unconditional(member.facts)))
+            facts = tuple(
+                separation.in_words(separation.drop_decided_by_options(member.facts))
+            )
             kinds.setdefault(
                 (member.is_strong_scaling, member.unit, model, member.machine, facts),
                 [],
@@ -217,7 +221,7 @@ class Summary:
             workload = [model] if several_models else [unit] if len(units) > 1 else []
             by_work: dict[tuple[str, ...], list[SeriesSummary]] = {}
             for work, member in zip(
-                compared_work([member.rows[0].row for member in series]), series
+                describe_work([member.rows[0].row for member in series]), series
             ):
                 by_work.setdefault(work, []).append(member)
             for work, members in by_work.items():
@@ -247,7 +251,9 @@ class Summary:
         kinds: dict[str, dict[str, SeriesSummary]] = {}
         for name, series in self.scalings:
             for member in series:
-                facts = separation.in_words(separation.unconditional(member.facts))
+                facts = separation.in_words(
+                    separation.drop_decided_by_options(member.facts)
+                )
                 words = [name.partition(",")[0], member.mode, member.machine, *facts]
                 of_kind = kinds.setdefault(", ".join(filter(None, words)), {})
                 of_kind[member.model] = max(
@@ -308,7 +314,7 @@ def mean_seconds(row: Row) -> float | None:
 
     items/s are a geometric mean too, so seconds x items/s = the items of a run.
     """
-    measured = [measured_seconds(record) for record in row.counted]
+    measured = [measured_seconds(record) for record in row.counted_runs]
     logs = [math.log(taken) for taken in measured if taken is not None]
     return (
         math.exp(math.fsum(logs) / len(logs))

@@ -7,10 +7,10 @@ from rnn_scaling.analysis import attribution, learning, steady_state
 from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.learning import Target
-from rnn_scaling.analysis.machines import by_machine
+from rnn_scaling.analysis.machines import group_by_machine
 from rnn_scaling.analysis.prices import NO_PRICES, PriceList
-from rnn_scaling.analysis.rows import Row, with_baselines
-from rnn_scaling.analysis.series_titles import by_series, titles, told_facts
+from rnn_scaling.analysis.rows import Row, build_rows
+from rnn_scaling.analysis.series_titles import group_by_series, series_facts, titles
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.config import scale
 from rnn_scaling.config.naming import network
@@ -42,11 +42,11 @@ def summarise(
     records = [run.record for run in runs]
     names = {id(run.record): run.name for run in runs}
     rows_of = {
-        machine: with_baselines(members, prices)
-        for machine, members in by_machine(records).items()
+        machine: build_rows(members, prices)
+        for machine, members in group_by_machine(records).items()
     }
     rows = [row for machine_rows in rows_of.values() for row in machine_rows]
-    good = [record for row in rows for record in row.good]
+    good = [record for row in rows for record in row.good_runs]
     steady = _steady(rows, names)
     series = _series(list(rows_of.values()), names, steady)
     grown = tuple(
@@ -94,7 +94,7 @@ def _series(
     placed = [
         (number, members)
         for number, group in enumerate(machines, 1)
-        for members in by_series(group)
+        for members in group_by_series(group)
     ]
     all_series = [members for _, members in placed]
     return tuple(
@@ -106,7 +106,7 @@ def _series(
         )
         # Together: what the series of one machine have in common may be what tells them from another's.
         for title, facts, (number, members) in zip(
-            titles(all_series), told_facts(all_series), placed
+            titles(all_series), series_facts(all_series), placed
         )
     )
 
@@ -142,7 +142,7 @@ def _row(
         steady=tuple(steady.get(row, ())),
         padding=attribution.padding(row),
         imbalance=attribution.imbalance(row),
-        step_parts=step_parts.split_steps(row.good),
+        step_parts=step_parts.split_steps(row.good_runs),
     )
 
 
@@ -151,13 +151,13 @@ def _steady(
 ) -> dict[Row, list[RunSteadyState]]:
     """What the batch times of each row's runs say: the first runs of all rows, then the second ones, up to MOST."""
     judged: dict[Row, list[RunSteadyState]] = {}
-    waves = range(max((len(row.good) for row in rows), default=0))
+    waves = range(max((len(row.good_runs) for row in rows), default=0))
     ordered = sorted(rows, key=lambda row: -row.num_devices)
     timed = [
-        (row, row.good[i])
+        (row, row.good_runs[i])
         for i in waves
         for row in ordered
-        if i < len(row.good) and row.good[i].batches.seconds
+        if i < len(row.good_runs) and row.good_runs[i].batches.seconds
     ]
     for row, record in timed[:MOST]:
         batches = record.batches
@@ -172,7 +172,7 @@ def _failures(
     series: Sequence[SeriesSummary], names: Mapping[int, str]
 ) -> tuple[Failure, ...]:
     rows = [(member.title, summary.row) for member in series for summary in member.rows]
-    good = {id(record) for _, row in rows for record in row.good}
+    good = {id(record) for _, row in rows for record in row.good_runs}
     failed = [
         (record, title, row)
         for title, row in rows

@@ -3,9 +3,9 @@
 import functools
 from collections.abc import Iterable, Sequence
 
-from rnn_scaling.analysis.attribution import REST
+from rnn_scaling.analysis.attribution import UNEXPLAINED
 from rnn_scaling.analysis.metrics import EFFICIENCY, ENERGY, Metric
-from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselines
+from rnn_scaling.analysis.rows import Row, build_rows, measured_batches, select_metrics
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
@@ -68,7 +68,7 @@ def series_rates(series: SeriesSummary) -> Section:
 
 def rates_section(rows: Sequence[Row], title: str = "") -> Section:
     """Rows in the form of the seed's tables, and the metrics for which those have no column."""
-    metrics = shown(rows)
+    metrics = select_metrics(rows)
     # A single run has nothing to be compared with, and no interval: the seed's own columns.
     is_plain = (
         len(rows) == 1
@@ -115,23 +115,32 @@ def parts_section(series: SeriesSummary) -> Section:
     losses = [
         (row.row.num_devices, row.loss)
         for row in series.rows
-        if row.loss is not None and row.loss.is_told
+        if row.loss is not None and row.loss.is_significant
     ]
     names = list(
         dict.fromkeys(
-            part.name for _, loss in losses for part in loss.parts if part.is_told
+            part.name
+            for _, loss in losses
+            for part in loss.parts
+            if part.is_significant
         )
     )
     lines = []
     for count, loss in losses:
-        printed = {part.name: plus_minus(part.points, 1) for part in loss.told}
+        printed = {
+            part.name: plus_minus(part.points, 1) for part in loss.significant_parts
+        }
         known = {part.name for part in loss.parts if part.points}
         cells = [
             printed.get(name, IN_THE_REST if name in known else "n/a") for name in names
         ]
-        rest = plus_minus(loss.rest.points, 1) if loss.rest in loss.shown else "0"
+        rest = (
+            plus_minus(loss.unexplained.points, 1)
+            if loss.unexplained in loss.displayed_parts
+            else "0"
+        )
         lines.append([str(count), plus_minus(loss.loss_points, 1), *cells, rest])
-    head = ["Devices", "Whole loss", *names, REST.capitalize()]
+    head = ["Devices", "Whole loss", *names, UNEXPLAINED.capitalize()]
     grids = (
         (Grid("Points of efficiency lost, and to what", head, lines),) if lines else ()
     )
@@ -166,7 +175,7 @@ def padding_section(summary: Summary) -> Section | None:
 
 def render_runs(records: Sequence[RunRecord]) -> str:
     """The table for the terminal, and what it counts."""
-    rows = with_baselines(records)
+    rows = build_rows(records)
     counted = dict.fromkeys(f"\n{row.unit}: {row.items}.\n" for row in rows)
     skipped = [f"\n{sentence(statement)}\n" for statement in skipped_updates(records)]
     return rates_table(rows) + "".join([*counted, *skipped])
@@ -219,19 +228,24 @@ def _marks(wide: Iterable[bool]) -> str:
 def _parts_notes(series: SeriesSummary) -> list[str]:
     """What ± is in the parts, what the rest is, and where nothing can be told."""
     rows = [row for row in series.rows if row.loss is not None]
-    split_losses = [loss for row in rows if (loss := row.loss) and loss.is_told]
+    split_losses = [loss for row in rows if (loss := row.loss) and loss.is_significant]
     kinds: dict[str, list[bool]] = {}
     for value in (
         points
         for loss in split_losses
-        for points in (loss.loss_points, *(part.points for part in loss.shown))
+        for points in (
+            loss.loss_points,
+            *(part.points for part in loss.displayed_parts),
+        )
     ):
         if value is not None and has_interval(value):
             kinds.setdefault(value.kind, []).append(has_ends(value))
     lines = [f"{_marks(wide)} points: {kind}." for kind, wide in kinds.items()]
-    if with_rest := [loss for loss in split_losses if loss.rest in loss.shown]:
+    if with_rest := [
+        loss for loss in split_losses if loss.unexplained in loss.displayed_parts
+    ]:
         lines.append(
-            f"{REST}: parts within {noise_text(with_rest)}, and parts whose runs are missing."
+            f"{UNEXPLAINED}: parts within {noise_text(with_rest)}, and parts whose runs are missing."
         )
     causes = [(row.devices, unsplit_statements(row.loss)) for row in rows if row.loss]
     return [
@@ -276,11 +290,13 @@ def _grids(
 
 def _batches(rows: Sequence[Row]) -> str:
     """ " to process 20 batches"; empty where no run tells how many it had."""
-    good = {len(measured_batches(run)[0]) for row in rows for run in row.good} - {0}
+    good = {len(measured_batches(run)[0]) for row in rows for run in row.good_runs} - {
+        0
+    }
     counts = good or {
         row.options["num_batches"]
         for row in rows
-        if row.options["num_batches"] and not row.good
+        if row.options["num_batches"] and not row.good_runs
     }
     if not counts:
         return ""
@@ -299,10 +315,10 @@ def _batch_size(row: Row) -> str:
 
 def _runs(row: Row) -> str:
     """Return the cell with the numbers of runs that count and that do not."""
-    failed = len(row.records) - len(row.good)
-    parts = [str(len(row.counted))]
-    if row.left_out:
-        parts.append(f"{len(row.left_out)} disturbed")
+    failed = len(row.records) - len(row.good_runs)
+    parts = [str(len(row.counted_runs))]
+    if row.disturbed_runs:
+        parts.append(f"{len(row.disturbed_runs)} disturbed")
     if failed:
         parts.append(f"{failed} failed")
     return ", ".join(parts)
@@ -310,7 +326,7 @@ def _runs(row: Row) -> str:
 
 def _seconds(row: Row) -> str:
     taken = mean_seconds(row)
-    unknown = "n/a" if row.good else row.records[-1].status
+    unknown = "n/a" if row.good_runs else row.records[-1].status
     return unknown if taken is None else plain(taken, SEEDS_DIGITS)
 
 
@@ -323,7 +339,7 @@ def _numbers(metrics: Sequence[Metric], is_plain: bool) -> Columns:
 
 def _number(metric: Metric, is_plain: bool, row: Row) -> str:
     """A metric; in the seed's own form without an interval, and without a speedup over itself."""
-    value = metric.printed(row.metric(metric))
+    value = metric.in_printed_unit(row.metric(metric))
     if is_plain and value is not None:
         return "n/a" if metric.ideal else plain(value.value, metric.digits)
     return plus_minus(value, metric.digits)

@@ -123,7 +123,7 @@ class _Kit(string.Formatter):
             return _part_of(value, int(total), noun)
         if word == "interval":
             interval = Interval(
-                kind="", standard_error=None, degrees=math.inf, processes=(), **value
+                kind="", standard_error=None, degrees=math.inf, run_counts=(), **value
             )
             return numbers.plus_minus(interval, int(rest) if rest else None)
         if word == "rates":

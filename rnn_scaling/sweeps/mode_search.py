@@ -173,7 +173,7 @@ class ModeSearch:
         for name, standing in standings.items():
             rate = standing.rate
             ratio = standing.ratio.scaled(100)
-            rows.append([name, rate.processes[0], rate, ratio, standing.verdict])
+            rows.append([name, rate.run_counts[0], rate, ratio, standing.verdict])
         rows.sort(key=lambda row: -row[2].value)
         command = ""
         if best:
@@ -298,7 +298,7 @@ def _tie(names: list[str], within: Sequence[float | None]) -> Statement:
 def _data(name: str, standing: Standing) -> dict[str, Any]:
     return {
         "name": name,
-        "runs": standing.rate.processes[0],
+        "runs": standing.rate.run_counts[0],
         "rate": _ends(standing.rate),
         "of_reference": _ends(standing.ratio),
         "verdict": standing.verdict,

@@ -218,8 +218,8 @@ def _precision(records: Iterable[RunRecord]) -> float:
 
     efficiencies = []
     rates = []
-    for group in machines.by_machine(list(records)).values():
-        for row in rows.with_baselines(group):
+    for group in machines.group_by_machine(list(records)).values():
+        for row in rows.build_rows(group):
             value = row.metric(metrics.EFFICIENCY)
             if row.num_devices > 1 and value:
                 efficiencies.append(value)

@@ -25,7 +25,7 @@ def split(row, table):
 
 def attribute(records):
     """The attribution of the last record."""
-    table = rows.with_baselines(records)
+    table = rows.build_rows(records)
     return split(next(row for row in table if records[-1] in row.records), table)
 
 
@@ -137,7 +137,7 @@ def test_parts_and_residual_always_sum_to_the_loss():
     seen = 0
     for _ in range(60):
         runs = random.sample(everything, random.randint(2, len(everything)))
-        table = rows.with_baselines(runs)
+        table = rows.build_rows(runs)
         for row in table:
             result = split(row, table)
             if result is None:
@@ -190,13 +190,13 @@ def test_the_named_command_makes_exactly_the_missing_run():
 
 
 def test_no_attribution_without_a_baseline_or_on_one_device():
-    (one,) = rows.with_baselines([resolved(100)])
-    (two,) = rows.with_baselines([resolved(180, 2)])
+    (one,) = rows.build_rows([resolved(100)])
+    (two,) = rows.build_rows([resolved(180, 2)])
     assert split(one, [one]) is None and split(two, [two]) is None
 
 
 def test_padding_is_the_share_of_positions_without_a_word():
-    (row,) = rows.with_baselines([resolved(100, 2, positions=[10, 10])])
+    (row,) = rows.build_rows([resolved(100, 2, positions=[10, 10])])
     assert attribution.padding(row) == pytest.approx(0.1)
 
 
@@ -242,7 +242,7 @@ def test_no_number_of_a_row_contradicts_another_or_is_more_than_there_is():
             for mode in ("independent", "replicated")
             for _ in range(random.randint(1, 4))
         ]
-        table = rows.with_baselines(runs)
+        table = rows.build_rows(runs)
         for row in table:
             result = split(row, table)
             if result is None:
@@ -255,15 +255,18 @@ def test_no_number_of_a_row_contradicts_another_or_is_more_than_there_is():
                 assert loss.ends == pytest.approx(
                     (100 - 100 * efficiency.high, 100 - 100 * efficiency.low)
                 )
-            for part in (*result.parts, result.rest):
+            for part in (*result.parts, result.unexplained):
                 if part.points and part.points.ends:
                     ends = [end * result.ideal.value / 100 for end in part.points.ends]
                     assert part.value.ends == pytest.approx(ends, abs=1e-6)
                     assert part.points.high <= max(100, part.points.value)
                     assert not (
-                        part.is_told and part.points.low <= 0 <= part.points.high
+                        part.is_significant and part.points.low <= 0 <= part.points.high
                     )
-            total = sum(part.points.value for part in (*result.told, result.rest))
+            total = sum(
+                part.points.value
+                for part in (*result.significant_parts, result.unexplained)
+            )
             assert total == pytest.approx(loss.value, abs=1e-6)
             names = {
                 part.name
@@ -302,11 +305,17 @@ def test_devices_beyond_the_cores_are_a_part_of_their_own_that_is_known_exactly(
     shares = {part.name: part.points for part in result.parts}
     assert shares["oversubscription"].ends == (50.0, 50.0)
     assert shares["contention"].value == pytest.approx(5, abs=0.01)
-    assert [part.name for part in result.told] == ["oversubscription", "contention"]
+    assert [part.name for part in result.significant_parts] == [
+        "oversubscription",
+        "contention",
+    ]
     noise = [changed(resolved(180 * scale, 4), **crowded(4)) for scale in (0.5, 2.0)]
     noisy = attribute([*one, *noise])
-    assert [part.name for part in noisy.shown] == ["oversubscription", "the rest"]
-    assert noisy.rest.points.ends == pytest.approx(
+    assert [part.name for part in noisy.displayed_parts] == [
+        "oversubscription",
+        "the rest",
+    ]
+    assert noisy.unexplained.points.ends == pytest.approx(
         [end - 50 for end in noisy.loss_points.ends]
     )
     enough = attribute([*one, *repeated([(4, 180)], **crowded(4, cores=4))])
@@ -315,18 +324,18 @@ def test_devices_beyond_the_cores_are_a_part_of_their_own_that_is_known_exactly(
 
 def test_what_other_processes_may_have_taken_is_no_part():
     quiet = repeated([(1, 100), (2, 160)], **crowded(2))
-    assert attribute(quiet).is_told
+    assert attribute(quiet).is_significant
     loaded = {"environment": {"load": {"others": 0.58, "steal": 0.0, "seconds": 9.0}}}
     one_busy = [*quiet[:-1], changed(quiet[-1], **crowded(2), **loaded)]
-    assert attribute(one_busy).is_told  # the disturbed run does not count
+    assert attribute(one_busy).is_significant  # the disturbed run does not count
     on_two = [run.config["num_devices"] == 2 for run in quiet]
     busy = []
     for run, is_loaded in zip(quiet, on_two):
         busy.append(changed(run, **crowded(2), **loaded) if is_loaded else run)
     result = attribute(busy)
-    assert not result.is_told
+    assert not result.is_significant
     assert result.parts[0].points.low > 0
-    assert not result.shown
+    assert not result.displayed_parts
 
 
 @pytest.mark.parametrize("others, is_told", [(0.02, True), (0.045, False)])
@@ -334,7 +343,10 @@ def test_load_is_judged_by_the_cores_of_one_device(others, is_told):
     """4.5 % of two cores may be 9 % of one: what a step that waits for both lost may be that; 2 % is not noticed."""
     load = {"environment": {"load": {"others": others, "steal": 0.0, "seconds": 9.0}}}
     busy = [changed(each, **load) for each in repeated([(2, 185)], **crowded(2))]
-    assert attribute([*repeated([(1, 100)], **crowded(1)), *busy]).is_told is is_told
+    assert (
+        attribute([*repeated([(1, 100)], **crowded(1)), *busy]).is_significant
+        is is_told
+    )
 
 
 @pytest.mark.parametrize(
@@ -355,7 +367,9 @@ def test_load_on_any_row_behind_a_part_is_allowed_for(shares):
                 changed(resolved(rate * scale, n, mode), **crowded(n), environment=load)
             )
     result = attribute(runs)
-    assert {part.name: (part.is_told, part.may_be_load) for part in result.parts} == {
+    assert {
+        part.name: (part.is_significant, part.may_be_load) for part in result.parts
+    } == {
         "contention": (False, True),
         "exchange": (False, True),
     }
@@ -372,9 +386,9 @@ def test_parts_that_cannot_be_told_from_nothing_are_not_shown():
     ]
     result = attribute(noisy)
     assert (
-        not result.is_told
-        and result.shown == ()
-        and result.rest.points == result.loss_points
+        not result.is_significant
+        and result.displayed_parts == ()
+        and result.unexplained.points == result.loss_points
     )
     repeats, points = result.would_show()
     assert repeats == 5 and 0 < points < result.loss_points.half_width
@@ -386,7 +400,7 @@ def test_parts_that_cannot_be_told_from_nothing_are_not_shown():
         for n, base in ((1, 100), (2, 190))
         for rate in (base * 0.9, base * 1.1) * 20
     ]
-    assert attribute(many).is_told
+    assert attribute(many).is_significant
 
 
 def test_rounding_of_floating_point_is_no_part():
@@ -409,18 +423,18 @@ def test_rounding_of_floating_point_is_no_part():
             for kind in kinds
             for _ in range(2)
         ]
-        table = rows.with_baselines(runs)
+        table = rows.build_rows(runs)
         for loss in filter(None, attribution.attribute_all(table, table)):
             assert (
-                not loss.told
-                and not loss.rest.is_told
-                and set(loss.rest.points.ends) == {0.0}
+                not loss.significant_parts
+                and not loss.unexplained.is_significant
+                and set(loss.unexplained.points.ends) == {0.0}
             )
-    uneven = rows.with_baselines([resolved(100, 2, positions=[9, 10])])
+    uneven = rows.build_rows([resolved(100, 2, positions=[9, 10])])
     assert attribution.imbalance(uneven[0]) == pytest.approx(1 / 19)
     hardly = [
         resolved(rate * c, c, positions=[100000, 100001][:c])
         for c in (1, 2)
         for rate in (100, 100)
     ]
-    assert not attribute(hardly).told  # it would print as 0.000
+    assert not attribute(hardly).significant_parts  # it would print as 0.000

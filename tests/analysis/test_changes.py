@@ -29,7 +29,7 @@ from rnn_scaling.analysis.prediction.curves import (
     PredictedPoint,
     Prediction,
 )
-from rnn_scaling.analysis.rows import with_baselines
+from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.records import folder
 from tests.support.paths import ROOT
 
@@ -165,7 +165,7 @@ SUMMED, GATHERED = (
 
 @functools.cache
 def netlab():
-    rows = with_baselines(
+    rows = build_rows(
         [file.record for file in folder.read(ROOT / "docs" / "results" / "netlab").runs]
     )
     names = [

@@ -59,11 +59,13 @@ def test_rate_is_all_words_over_all_seconds():
 
 def test_words_in_proportion_to_seconds_leave_no_error():
     words = np.array([10, 20, 30, 40, 50] * 4)
-    assert confidence.within_process(words / 1000, words) == pytest.approx(0, abs=1e-12)
+    assert confidence.batch_standard_error(words / 1000, words) == pytest.approx(
+        0, abs=1e-12
+    )
 
 
 def test_several_processes_by_hand():
-    interval = confidence.over_processes([99, 100, 101])
+    interval = confidence.interval_over_runs([99, 100, 101])
     logs = np.log([99, 100, 101])
     margin = 4.30265272975 * logs.std(ddof=1) / math.sqrt(3)
     assert interval.value == pytest.approx(math.exp(logs.mean()))
@@ -75,42 +77,48 @@ def test_several_processes_by_hand():
 
 def test_what_logs_print_with_few_digits_is_never_surer_than_its_digits():
     off = -math.log1p(-0.25)  # of 2, which is 1.5 to 2.5
-    two, three = (confidence.over_processes([rate] * 3) for rate in (2.0, 3.0))
+    two, three = (confidence.interval_over_runs([rate] * 3) for rate in (2.0, 3.0))
     assert two.half_width == 0.0
-    two, three = two.printed(off), three.printed(-math.log1p(-0.5 / 3))
+    two, three = two.with_rounding(off), three.with_rounding(-math.log1p(-0.5 / 3))
     assert (
         two.low == pytest.approx(1.5)
         and two.high >= 2.5
         and two.kind.endswith("last digits that logs printed")
     )
-    faster = significance.judged(confidence.ratio(three, two))
+    faster = significance.judge_ratio(confidence.ratio(three, two))
     assert (
         faster.ratio.low == pytest.approx(3 / 2 * 0.75 * 2.5 / 3)
         and faster.ratio.high >= 3.5 / 1.5
     )
     assert faster.verdict == "no difference seen" and faster.detectable > 0.3
     assert (
-        significance.judged(confidence.ratio(three.scaled(2), two)).verdict == "faster"
+        significance.judge_ratio(confidence.ratio(three.scaled(2), two)).verdict
+        == "faster"
     )
     loss = confidence.combine(lambda a, b: 2 * a - b, [two, three])
     assert (
         loss.low <= 2 * 1.5 - 3.5
         and loss.high >= 2 * 2.5 - 2.5
-        and loss.by_digits == loss.half_width
+        and loss.rounding_half_width == loss.half_width
     )
     coarse, fine = (
-        confidence.over_processes([2.0] * 3).printed(-math.log1p(-share))
+        confidence.interval_over_runs([2.0] * 3).with_rounding(-math.log1p(-share))
         for share in (0.4, 0.1)
     )
     assert confidence.combine(lambda a, b: a / b, [fine, coarse]).high >= 2.2 / 1.2
-    spread = confidence.over_processes([99, 100, 101])
-    assert spread.printed(off).by_digits > 25 > 0.0 == spread.by_digits
-    scattered = confidence.over_processes([5, 20, 80]).printed(
+    spread = confidence.interval_over_runs([99, 100, 101])
+    assert (
+        spread.with_rounding(off).rounding_half_width
+        > 25
+        > 0.0
+        == spread.rounding_half_width
+    )
+    scattered = confidence.interval_over_runs([5, 20, 80]).with_rounding(
         1e-3
     )  # its width is by runs, whatever the digits
-    assert 0 < scattered.by_digits < 0.01 * scattered.half_width
-    assert scattered.scaled(2).by_digits == 2 * scattered.by_digits
-    assert confidence.over_processes([2.0]).printed(off).ends is None, (
+    assert 0 < scattered.rounding_half_width < 0.01 * scattered.half_width
+    assert scattered.scaled(2).rounding_half_width == 2 * scattered.rounding_half_width
+    assert confidence.interval_over_runs([2.0]).with_rounding(off).ends is None, (
         "one run has no interval, whatever it printed"
     )
 
@@ -129,7 +137,7 @@ def test_what_more_repeats_are_said_to_show_they_show_in_80_of_100_cases(
         groups = np.exp(0.02 * random_.normal(size=(series, repeats)))
         groups[0] *= math.exp(apart)
         return [
-            confidence.over_processes(*each)
+            confidence.interval_over_runs(*each)
             for each in zip(groups, confidence.shared_scatters(groups))
         ]
 
@@ -140,7 +148,7 @@ def test_what_more_repeats_are_said_to_show_they_show_in_80_of_100_cases(
             continue
         had, repeats = significance.more_repeats(pilot)
         change = confidence.ratio(pilot[0], pilot[1])
-        least = significance.foreseen(
+        least = significance.foreseen_effect(
             change.standard_error / change.value, change.degrees, had, repeats, series
         )
         new = rates(repeats, least)
@@ -150,13 +158,13 @@ def test_what_more_repeats_are_said_to_show_they_show_in_80_of_100_cases(
 
 def test_one_process_says_what_it_is_not():
     step_s = np.random.default_rng(1).lognormal(0, 0.05, 20)
-    interval = confidence.within_interval(step_s, [1920] * 20)
+    interval = confidence.interval_over_batches(step_s, [1920] * 20)
     assert interval.low < interval.value < interval.high
     assert "within one process; says nothing" in interval.kind
 
 
 def test_few_batches_of_one_process_have_no_interval():
-    interval = confidence.within_interval([1.0] * 9, [1920] * 9)
+    interval = confidence.interval_over_batches([1.0] * 9, [1920] * 9)
     assert interval.value == pytest.approx(1920)
     assert (
         interval.low,
@@ -168,17 +176,20 @@ def test_few_batches_of_one_process_have_no_interval():
 
 
 def test_a_single_process_has_no_interval_of_its_own():
-    interval = confidence.over_processes([1920])
+    interval = confidence.interval_over_runs([1920])
     assert (interval.value, interval.ends) == (pytest.approx(1920), None)
     assert "--repeats" in interval.kind
-    assert confidence.ratio(interval, confidence.over_processes([1.0, 2.0])).low is None
+    assert (
+        confidence.ratio(interval, confidence.interval_over_runs([1.0, 2.0])).low
+        is None
+    )
     assert confidence.combine(lambda x: 2 * x, [interval]).low is None
 
 
 def test_ratio_is_welch_on_logarithms():
     fast, slow = [4.0, 4.2, 4.1, 3.9], [1.0, 1.02, 0.98]
     found = confidence.ratio(
-        confidence.over_processes(fast), confidence.over_processes(slow)
+        confidence.interval_over_runs(fast), confidence.interval_over_runs(slow)
     )
     a, b = np.log(fast), np.log(slow)
     va, vb = a.var(ddof=1) / 4, b.var(ddof=1) / 3
@@ -206,7 +217,8 @@ def test_configurations_that_are_measured_alike_share_one_scatter():
         each.degrees for each in scatters
     } == {3}
     pair, triple, single = (
-        confidence.over_processes(rates, each) for rates, each in zip(groups, scatters)
+        confidence.interval_over_runs(rates, each)
+        for rates, each in zip(groups, scatters)
     )
     t = 3.18244630528  # of three degrees
     assert math.log(single.high / single.value) == pytest.approx(t * pooled)
@@ -225,7 +237,8 @@ def test_configurations_that_are_measured_alike_share_one_scatter():
     assert confidence.shared_scatters([[1.0], [2.0]]) == [None, None]
     (alone,) = confidence.shared_scatters([[100, 104]])
     assert (
-        confidence.over_processes([100, 104], alone).kind == "95 % CI over 2 processes"
+        confidence.interval_over_runs([100, 104], alone).kind
+        == "95 % CI over 2 processes"
     )
 
 
@@ -243,8 +256,8 @@ def test_a_configuration_that_scatters_more_than_all_together_is_judged_by_its_o
     )
     # Own and pooled are one estimate: a ratio of both, and a sum, have its degrees once.
     steady, noisy = (
-        confidence.over_processes(groups[0], others[0]),
-        confidence.over_processes(groups[3], wild),
+        confidence.interval_over_runs(groups[0], others[0]),
+        confidence.interval_over_runs(groups[3], wild),
     )
     assert (
         confidence.ratio(noisy, steady).degrees == pytest.approx(8)
@@ -259,7 +272,8 @@ def test_a_configuration_that_scatters_more_than_all_together_is_judged_by_its_o
 
 def test_efficiency_scales_the_speedup():
     speedup = confidence.ratio(
-        confidence.over_processes([3.1, 3.3]), confidence.over_processes([1.0, 1.01])
+        confidence.interval_over_runs([3.1, 3.3]),
+        confidence.interval_over_runs([1.0, 1.01]),
     )
     efficiency = speedup.scaled(1 / 4)
     assert (efficiency.value, efficiency.low) == pytest.approx(
@@ -270,23 +284,23 @@ def test_efficiency_scales_the_speedup():
 
 def test_combine_agrees_with_the_exact_error_of_a_sum():
     one, four = (
-        confidence.over_processes([1.0, 1.1, 0.9]),
-        confidence.over_processes([2.5, 2.6, 2.7]),
+        confidence.interval_over_runs([1.0, 1.1, 0.9]),
+        confidence.interval_over_runs([2.5, 2.6, 2.7]),
     )
     loss = confidence.combine(lambda x1, xn: 4 * x1 - xn, [one, four])
     assert loss.value == pytest.approx(4 * one.value - four.value)
     assert loss.standard_error == pytest.approx(
         math.hypot(4 * one.standard_error, four.standard_error)
     )
-    assert confidence.combine(lambda x1, xn: xn, [one, four]).processes == (
+    assert confidence.combine(lambda x1, xn: xn, [one, four]).run_counts == (
         3,
     )  # an unused input brings no error
 
 
 def test_parts_of_a_sum_may_share_a_rate():
     one, other = (
-        confidence.over_processes([1.0, 1.1, 0.9]),
-        confidence.over_processes([2.5, 2.6, 2.7]),
+        confidence.interval_over_runs([1.0, 1.1, 0.9]),
+        confidence.interval_over_runs([2.5, 2.6, 2.7]),
     )
     nothing = confidence.combine(lambda a, b: (a - b) + (b - a), [one, other])
     assert (nothing.value, nothing.low, nothing.high) == (0.0, 0.0, 0.0)
@@ -366,11 +380,11 @@ def test_simulated_coverage():
     rng = np.random.default_rng(1)
     for k in (3, 5, 10):
         ones = [
-            confidence.over_processes(row)
+            confidence.interval_over_runs(row)
             for row in coverage.process_rates(rng, 500, k)
         ]
         fours = [
-            confidence.over_processes(row)
+            confidence.interval_over_runs(row)
             for row in coverage.process_rates(rng, 500, k, 3.2, 0.06)
         ]
         speedups = [confidence.ratio(four, one) for four, one in zip(fours, ones)]
@@ -390,7 +404,7 @@ def test_simulated_coverage():
 @pytest.mark.parametrize(("correlation", "n"), [(0.0, 20), (0.0, 200), (0.5, 200)])
 def test_simulated_coverage_of_one_process(correlation, n):
     step_s = coverage.batches(np.random.default_rng(1), (500, n), correlation)
-    widths = [confidence.within_half_width(row, np.ones(n)) for row in step_s]
+    widths = [confidence.half_width_over_batches(row, np.ones(n)) for row in step_s]
     share = np.mean(np.abs(np.log(step_s.mean(axis=1))) <= widths)
     assert 0.915 <= share <= 0.985
 
@@ -425,7 +439,7 @@ def test_simulated_false_alarms_of_two_sittings():
         rates = coverage.drifting_rates(rng, 16, 0.8)
         alarms.append(
             [
-                significance.judged(coverage.between_sittings(rates, each)).verdict
+                significance.judge_ratio(coverage.between_sittings(rates, each)).verdict
                 for each in (False, True)
             ]
         )

@@ -117,17 +117,17 @@ def test_throttle_reasons_are_named():
 ON_ONE_PROCESS = [
     f
     for f in FACTS
-    if not f.gpu_only and not f.unless and f not in (*CLUSTER, *TRAINING)
+    if not f.is_gpu_only and not f.implied_by and f not in (*CLUSTER, *TRAINING)
 ]
 
 
-@pytest.mark.parametrize("fact", ON_ONE_PROCESS, ids=lambda fact: fact.what)
+@pytest.mark.parametrize("fact", ON_ONE_PROCESS, ids=lambda fact: fact.name)
 def test_what_a_record_does_not_hold_is_unknown_and_never_equal(fact):
     bare = changed(run(), environment={}, resolved={})
     for pair in ((run(), bare), (bare, run()), (bare, bare)):
-        difference = found(*pair)[fact.what]
+        difference = found(*pair)[fact.name]
         assert "unknown" in (difference.first, difference.second)
-        assert difference.severity == (INCOMPARABLE if fact.vital else CAUTION)
+        assert difference.severity == (INCOMPARABLE if fact.is_vital else CAUTION)
 
 
 def test_an_older_record_of_gpus_is_unknown_where_it_lacks_a_field():

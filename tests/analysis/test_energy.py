@@ -7,7 +7,7 @@ import pytest
 from rnn_scaling.analysis.machines import energy_per_item
 from rnn_scaling.analysis.metrics import ENERGY
 from rnn_scaling.analysis.prices import PricedMachine, PriceList
-from rnn_scaling.analysis.rows import with_baselines
+from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.reports import table
 from tests.support.records import changed
 from tests.support.scaling_runs import of, run
@@ -81,21 +81,21 @@ def test_each_machine_counts_once(ranks, joules):
 def test_measured_energy_wins_over_the_stated_power():
     runs = [used(PACKAGE), used({**PACKAGE, "joules": {"package-0": 44.0}})]
     prices = PriceList(chosen=PricedMachine(name="m", power_w=250.0))
-    [row] = with_baselines(runs, prices)
+    [row] = build_rows(runs, prices)
     value = row.metric(ENERGY)
     assert (
         value.value == pytest.approx((0.020 * 0.022) ** 0.5)
         and value.low < 0.020
         and "measured: package" in value.kind
     )
-    [row] = with_baselines([runs[0], used({})], prices)
+    [row] = build_rows([runs[0], used({})], prices)
     value = row.metric(ENERGY)
     assert value.value == pytest.approx(250 / row.rate.value) and "250 W" in value.kind
     assert value.ends == pytest.approx((250 / row.rate.high, 250 / row.rate.low))
     gpu = used({"joules": {"GPU 0": 40.0}, "seconds": 2.0})
-    [row] = with_baselines([runs[0], gpu], prices)
+    [row] = build_rows([runs[0], gpu], prices)
     assert row.metric(ENERGY).value == pytest.approx(250 / row.rate.value)
-    [row] = with_baselines([used({})])
+    [row] = build_rows([used({})])
     assert row.metric(ENERGY) is None
 
 
@@ -110,7 +110,5 @@ def test_the_table_says_what_was_measured_also_of_a_single_run():
 
 def test_of_several_nodes_each_has_the_stated_power():
     two = used({}, workers={"ranks": [rank(0, "a", None), rank(1, "b", None)]})
-    [row] = with_baselines(
-        [two], PriceList(chosen=PricedMachine(name="m", power_w=250.0))
-    )
+    [row] = build_rows([two], PriceList(chosen=PricedMachine(name="m", power_w=250.0)))
     assert row.metric(ENERGY).value == pytest.approx(500 / row.rate.value)

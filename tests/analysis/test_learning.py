@@ -8,7 +8,7 @@ import pytest
 
 from rnn_scaling.analysis import learning
 from rnn_scaling.analysis.learning import ACCURACY, LOSS, Curve, Target, curve, items_to
-from rnn_scaling.analysis.rows import with_baselines
+from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.parts import Batches
 from tests.support.records import make_record
@@ -87,7 +87,7 @@ def run(devices, rate, until, best=9, count=60, **config):
 
 
 def learned(records, target=None):
-    found = learning.time_to_target(with_baselines(records), target)
+    found = learning.time_to_target(build_rows(records), target)
     return found, {each.row.num_devices: each for each in found.learned}
 
 
@@ -105,9 +105,10 @@ def test_the_time_is_the_items_over_the_speed_and_is_compared_with_one_device():
         pytest.approx(2000 / 150),
     )
     assert (
-        found.sooner(two).value == pytest.approx(1.5) and found.sooner(two).ends is None
+        found.time_speedup(two).value == pytest.approx(1.5)
+        and found.time_speedup(two).ends is None
     )
-    assert found.baseline(one) is None and found.sooner(one) is None
+    assert found.baseline(one) is None and found.time_speedup(one) is None
 
 
 def test_repeats_give_an_interval_and_a_run_that_missed_it_none():
@@ -116,21 +117,21 @@ def test_repeats_give_an_interval_and_a_run_that_missed_it_none():
         for n, rate in ((1, 100.0), (1, 102.0), (2, 150.0), (2, 149.0))
     ]
     found, by_devices = learned(records, Target(ACCURACY, 0.9))
-    low, high = found.sooner(by_devices[2]).ends
+    low, high = found.time_speedup(by_devices[2]).ends
     assert low < 1.48 < high
     assert by_devices[2].items.value == 2000 and by_devices[2].items.ends is None
     found, by_devices = learned(
         [*records, run(2, 150.0, 10, best=7, seed=1)], Target(ACCURACY, 0.9)
     )
     assert by_devices[2].needed == (2000, 2000, None)
-    assert by_devices[2].seconds is None and found.sooner(by_devices[2]) is None
+    assert by_devices[2].seconds is None and found.time_speedup(by_devices[2]) is None
     assert by_devices[2].best == pytest.approx(0.9)
 
 
 def test_without_a_target_it_is_the_highest_that_all_reach():
     found, _ = learned([run(1, 100.0, 10), run(2, 150.0, 20, best=8)])
-    assert found.target == Target(ACCURACY, 0.8, is_given=False)
-    assert learning.time_to_target(with_baselines([make_record()]), None) is None, (
+    assert found.target == Target(ACCURACY, 0.8, is_chosen_by_user=False)
+    assert learning.time_to_target(build_rows([make_record()]), None) is None, (
         "nothing was counted"
     )
     assert learned([make_record()], Target(ACCURACY, 0.5))[1][1].best is None

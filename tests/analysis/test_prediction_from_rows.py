@@ -18,7 +18,7 @@ from rnn_scaling.analysis.prediction.curves import (
     Link,
 )
 from rnn_scaling.analysis.prediction.from_rows import Links
-from rnn_scaling.analysis.rows import with_baselines
+from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.commands.prediction_series import read_links
 from rnn_scaling.config import registry
 from rnn_scaling.records.decoding import encode
@@ -37,7 +37,7 @@ LINKS = ROOT / "docs" / "results" / "links" / "links.json"
 
 
 def curves(records, links=from_rows.NO_LINKS):
-    return [series.curve for series in from_rows.series(with_baselines(records), links)]
+    return [series.curve for series in from_rows.series(build_rows(records), links)]
 
 
 def replicated(n, **config):
@@ -90,7 +90,7 @@ def test_bytes_are_split_as_they_are_counted(options):
 
 
 def test_a_stated_link_needs_the_bytes():
-    rows = with_baselines(attributed())
+    rows = build_rows(attributed())
     assert [series.refusal for series in from_rows.series(rows)] == [None, None]
     none, unknown = from_rows.series(rows, Links(stated=Link(0.0, 1e9)))
     assert none.refusal is None and unknown.refusal.kind == "predict-unknown-bytes"

@@ -6,7 +6,7 @@ import pytest
 
 from rnn_scaling.analysis import prices
 from rnn_scaling.analysis.metrics import METRICS
-from rnn_scaling.analysis.rows import shown, with_baselines
+from rnn_scaling.analysis.rows import build_rows, select_metrics
 from rnn_scaling.system import entry
 from tests.support.records import changed
 from tests.support.scaling_runs import run
@@ -117,8 +117,8 @@ def test_two_that_match_equally_well_are_refused_unless_one_is_chosen(read):
 
 def test_cost_by_hand(read):
     """1,000 words/s and 0.72 USD an hour: 5 million words for a dollar, 200 dollars for a billion."""
-    rows = with_baselines([made_on(XEON)], read()[0])
-    named = {metric.name: metric for metric in shown(rows)}
+    rows = build_rows([made_on(XEON)], read()[0])
+    named = {metric.name: metric for metric in select_metrics(rows)}
     assert {
         "words_per_usd",
         "usd_per_billion_words",
@@ -130,7 +130,7 @@ def test_cost_by_hand(read):
     )
     assert rows[0].metric(METRICS["energy_per_item_j"]).value == pytest.approx(0.25)
     assert named["usd_per_billion_words"].column == "Cost of a billion words (USD)"
-    [row] = with_baselines([made_on(XEON, hosts=("a", "b"))], read()[0])
+    [row] = build_rows([made_on(XEON, hosts=("a", "b"))], read()[0])
     assert row.metric(METRICS["money_per_billion_items"]).value == pytest.approx(
         2e9 / 3600 / 1000
     )
@@ -141,7 +141,7 @@ def test_ends_of_a_cost_are_those_of_the_rate(read):
         changed(made_on(XEON), **{}),
         changed(run(1, 1100.0), environment={"cpu": XEON}),
     ]
-    [row] = with_baselines(runs, read()[0])
+    [row] = build_rows(runs, read()[0])
     cost = row.metric(METRICS["money_per_billion_items"])
     assert cost.ends == pytest.approx(
         (0.72e9 / 3600 / row.rate.high, 0.72e9 / 3600 / row.rate.low)

@@ -8,7 +8,11 @@ import math
 import numpy as np
 import pytest
 
-from rnn_scaling.analysis.significance import FEWEST_PAIRS, follows, rank_correlation
+from rnn_scaling.analysis.significance import (
+    FEWEST_PAIRS,
+    rank_correlation,
+    state_efficiency_trend,
+)
 
 # The example of ci.spear in the R package statpsych, by an author of the interval.
 Y = [21, 4, 9, 12, 35, 18, 10, 22, 24, 1, 6, 8, 13, 16, 19]
@@ -52,7 +56,7 @@ def test_ties_have_their_mean_rank_and_equal_numbers_tell_nothing():
     ],
 )
 def test_what_follows(order, kind):
-    made = follows(
+    made = state_efficiency_trend(
         [10.0**k for k in range(len(order))], [float(place) for place in order]
     )
     assert (made.kind, made.values["models"]) == (kind, len(order))

@@ -8,7 +8,7 @@ import pytest
 
 from rnn_scaling.analysis import folder_rows, rows, series_titles
 from rnn_scaling.analysis.attribution import imbalance
-from rnn_scaling.analysis.keys import key_of
+from rnn_scaling.analysis.keys import build_key
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
 from rnn_scaling.records.options import Options
 from tests.support.records import changed, make_record
@@ -17,7 +17,7 @@ from tests.support.scaling_runs import resolved, run, series, timed
 
 def titles(*records):
     return series_titles.titles(
-        series_titles.by_series(rows.with_baselines(list(records)))
+        series_titles.group_by_series(rows.build_rows(list(records)))
     )
 
 
@@ -86,7 +86,7 @@ def value(row, metric):
 
 
 def test_speedup_and_efficiency_are_ratios_to_the_same_run_on_one_device():
-    table = rows.with_baselines(series())
+    table = rows.build_rows(series())
     both = pytest.approx(
         (770 * 780) ** 0.5 / 500
     )  # repeats are one row, at their geometric mean
@@ -102,28 +102,28 @@ def test_speedup_and_efficiency_are_ratios_to_the_same_run_on_one_device():
 
 
 def test_the_global_batch_is_that_of_an_update():
-    (row,) = rows.with_baselines(
+    (row,) = rows.build_rows(
         [run(2, 1000.0, batch_size=16, gradient_accumulation_steps=4)]
     )
     assert (row.batch_size, row.global_batch_size) == (16, 128)
 
 
 def test_without_a_baseline_there_is_no_speedup():
-    (row,) = rows.with_baselines([run(2, 1900.0)])
+    (row,) = rows.build_rows([run(2, 1900.0)])
     assert row.metric(SPEEDUP) is None and row.metric(EFFICIENCY) is None
 
 
 def test_runs_that_differ_in_more_than_devices_are_not_compared():
-    one, two = rows.with_baselines(
+    one, two = rows.build_rows(
         [run(1, 1000.0, batch_size=16), run(2, 1900.0, batch_size=32)]
     )
     assert two.metric(SPEEDUP) is None
-    failed_baseline = rows.with_baselines([run(1, 0.0, "failed"), run(2, 1900.0)])[1]
+    failed_baseline = rows.build_rows([run(1, 0.0, "failed"), run(2, 1900.0)])[1]
     assert failed_baseline.metric(SPEEDUP) is None
 
 
 def test_options_that_a_mode_does_not_read_do_not_part_its_runs():
-    one, two = rows.with_baselines(
+    one, two = rows.build_rows(
         [run(1, 1000.0, all_reduce_spec="xring"), run(2, 1900.0)]
     )
     assert value(two, SPEEDUP) == pytest.approx(1.9)
@@ -137,9 +137,9 @@ def test_a_key_holds_what_is_not_as_by_default():
         "num_devices": 2,
         "optimizer": "sgd",
     }
-    assert key_of(options, "words") == (("unit", "words"), *given.items())
+    assert build_key(options, "words") == (("unit", "words"), *given.items())
     # Another program reads the options that it records.
-    theirs = key_of(options, "words", trainer="theirs")
+    theirs = build_key(options, "words", trainer="theirs")
     assert {("all_reduce_spec", "xring"), ("trainer", "theirs")} <= {*theirs}
 
 
@@ -149,14 +149,14 @@ def test_weak_and_strong_scaling_are_never_one_series():
         run(1, 1000.0, batch_size=64, global_batch_size=64),
         run(2, 1500.0, batch_size=32, global_batch_size=64),
     ]
-    table = rows.with_baselines([*weak, *strong])
+    table = rows.build_rows([*weak, *strong])
     assert [value(row, SPEEDUP) for row in table] == [
         1.0,
         pytest.approx(1.9),
         1.0,
         pytest.approx(1.5),
     ]
-    first, second = series_titles.titles(series_titles.by_series(table))
+    first, second = series_titles.titles(series_titles.group_by_series(table))
     assert first == "cudnn_lstm, independent" and second.startswith(
         f"{first}, strong scaling, 64 "
     )
@@ -165,7 +165,7 @@ def test_weak_and_strong_scaling_are_never_one_series():
 def test_a_record_that_is_older_than_an_option_has_its_default():
     new = run(1, 1000.0)
     config = {n: v for n, v in new.config.items() if n != "global_batch_size"}
-    assert len(rows.with_baselines([changed(new, config=config), new])) == 1
+    assert len(rows.build_rows([changed(new, config=config), new])) == 1
 
 
 def test_rows_on_as_many_devices_of_one_machine_share_the_scatter_of_processes():
@@ -180,7 +180,7 @@ def test_rows_on_as_many_devices_of_one_machine_share_the_scatter_of_processes()
         for (mode, n), each in rates.items()
         for r in each
     ]
-    one, other, two, fourth = rows.with_baselines(runs)
+    one, other, two, fourth = rows.build_rows(runs)
     assert (
         one.scatter is other.scatter
         and two.scatter is fourth.scatter
@@ -188,12 +188,12 @@ def test_rows_on_as_many_devices_of_one_machine_share_the_scatter_of_processes()
     )
     assert (
         other.rate.ends
-        and other.rate.processes == (1,)
+        and other.rate.run_counts == (1,)
         and "share one variance" in other.rate.kind
     )
     elsewhere = run(1, 5000.0, variable_update="mirrored")
     elsewhere = changed(elsewhere, environment={"cpu": "another"})
-    assert rows.with_baselines([*runs, elsewhere])[-1].rate.ends is None
+    assert rows.build_rows([*runs, elsewhere])[-1].rate.ends is None
     like = {
         "variable_update": "mirrored"
     }  # measured in another way: on a GPU, over other batches, or until steady
@@ -202,15 +202,15 @@ def test_rows_on_as_many_devices_of_one_machine_share_the_scatter_of_processes()
         timed(1, 5000.0, **like),
         run(1, 5000.0, until_steady=True, **like),
     ):
-        assert rows.with_baselines([*runs, unlike])[-1].rate.ends is None
+        assert rows.build_rows([*runs, unlike])[-1].rate.ends is None
     steady = [timed(1, 100.0 + n, batches=40 + n, until_steady=True) for n in range(2)]
-    assert rows.with_baselines([*steady, timed(1, 90.0, until_steady=True, **like)])[
+    assert rows.build_rows([*steady, timed(1, 90.0, until_steady=True, **like)])[
         -1
     ].rate.ends
 
 
 def test_one_run_of_each_has_no_interval_over_processes_and_keeps_the_one_over_its_batches():
-    one, two = rows.with_baselines([timed(1, 100), timed(2, 140)])
+    one, two = rows.build_rows([timed(1, 100), timed(2, 140)])
     assert (one.rate.ends, two.rate.ends, two.metric(SPEEDUP).ends) == (
         None,
         None,
@@ -218,9 +218,7 @@ def test_one_run_of_each_has_no_interval_over_processes_and_keeps_the_one_over_i
     )
     assert two.rate.kind.startswith("one run of each: --repeats=3")
     assert two.rate_within_run.low < two.rate.value < two.rate_within_run.high
-    assert (
-        rows.with_baselines([timed(2, 140), timed(2, 141)])[0].rate_within_run is None
-    )
+    assert rows.build_rows([timed(2, 140), timed(2, 141)])[0].rate_within_run is None
 
 
 def test_even_towers_lose_nothing_however_seconds_round():
@@ -230,7 +228,7 @@ def test_even_towers_lose_nothing_however_seconds_round():
             "tower_items": [[share] * 3] * 59,
             "tower_positions": [[share] * 3] * 59,
         }
-        (row,) = rows.with_baselines(
+        (row,) = rows.build_rows(
             [make_record(seconds=seconds, items=[3 * share] * 59, batches=even)]
         )
         assert 0 <= imbalance(row) < 1e-12
@@ -257,4 +255,4 @@ def test_options_differ_by_what_rows_say(name, is_ours, values, differ):
         for config in ([*configs, {}] if is_ours else configs)
     ]
     differs = differ and not (is_ours and None in values)
-    assert (name in folder_rows.told_options(rows_of)) == differs
+    assert (name in folder_rows.identifying_options(rows_of)) == differs

@@ -9,7 +9,7 @@ import pytest
 from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.facts.separation import SEPARATING
 from rnn_scaling.analysis.facts.table import FACTS, INCOMPARABLE
-from rnn_scaling.analysis.rows import with_baselines
+from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.records.folder import Folder, RunFile
 from rnn_scaling.reports import csv_table, report_files, table
 from rnn_scaling.reports.differences import describe
@@ -141,9 +141,9 @@ VARIANTS = {
     ),
     "launcher": (CLUSTERS, lambda rate: cluster(rate, launcher="slurm")),
     **{
-        fact.what: (CPU, of_environment(variables={fact.what.split()[1]: "x"}))
+        fact.name: (CPU, of_environment(variables={fact.name.split()[1]: "x"}))
         for fact in SEPARATING[False]
-        if fact.what.startswith("variable ")
+        if fact.name.startswith("variable ")
     },
 }
 RIGHT = {"verdict": "equal", "holds": True, "sentence": "equal", "compared": "weights"}
@@ -160,10 +160,10 @@ def summary_of(*records):
 
 def test_every_fact_of_the_table_is_tried():
     assert {
-        fact.what for fact in (*FACTS, *SEPARATING[False], *SEPARATING[True])
+        fact.name for fact in (*FACTS, *SEPARATING[False], *SEPARATING[True])
     } == VARIANTS.keys()
     assert not [
-        fact.what
+        fact.name
         for fact in SEPARATING[False] + SEPARATING[True]
         if fact.tolerance is not None
     ]
@@ -215,15 +215,15 @@ def test_repeats_whose_network_was_only_measured_anew_are_one_row():
     again = cluster(
         900.0, link="1000 Mbit/s asked; 938 Mbit/s to 953 Mbit/s of payload measured"
     )
-    [row] = with_baselines([cluster(), again])
-    assert len(row.good) == 2 and row.facts == ()
+    [row] = build_rows([cluster(), again])
+    assert len(row.good_runs) == 2 and row.facts == ()
 
 
 def test_series_have_their_own_baselines():
     """Two governors on one and two devices; the cores that a run is bound to follow from the number of devices."""
     two = {"num_devices": 2, "resolved": {"cpu_affinity": [0, 1]}}
     slow = {"environment": {"cpu_governor": "powersave"}}
-    rows = with_baselines(
+    rows = build_rows(
         [run(1000), run(1900, **two), run(400, **slow), run(600, **two, **slow)]
     )
     assert [(row.num_devices, row.baseline.rate.value) for row in rows] == [
@@ -232,15 +232,13 @@ def test_series_have_their_own_baselines():
         (1, pytest.approx(400)),
         (2, pytest.approx(400)),
     ]
-    [_, lonely, _] = with_baselines(
-        [run(1000), run(600, **two, **slow), run(1900, **two)]
-    )
+    [_, lonely, _] = build_rows([run(1000), run(600, **two, **slow), run(1900, **two)])
     assert lonely.baseline is None
 
 
 def test_networks_share_the_baseline_of_one_worker():
     one = run(500, variable_update="collective_all_reduce", num_workers=1)
-    rows = with_baselines(
+    rows = build_rows(
         [one, cluster(900), cluster(100, link="50 Mbit/s asked; 47 Mbit/s measured")]
     )
     assert [row.baseline.rate.value for row in rows] == pytest.approx([500, 500, 500])
@@ -248,9 +246,9 @@ def test_networks_share_the_baseline_of_one_worker():
 
 def test_failed_runs_that_tell_nothing_belong_to_the_others():
     failed = changed(run(status="failed"), environment={}, resolved={})
-    [row] = with_baselines([run(), failed])
+    [row] = build_rows([run(), failed])
     assert len(row.records) == 2
     unknown = changed(dataclasses.replace(run(), error=None), environment={})
     assert (
-        len(with_baselines([run(), unknown])) == 2
+        len(build_rows([run(), unknown])) == 2
     )  # nobody knows the processor, which compare calls incomparable

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import series
-from rnn_scaling.analysis.confidence import over_processes
+from rnn_scaling.analysis.confidence import interval_over_runs
 from tests.support.records import changed
 from tests.support.scaling_runs import run
 
@@ -38,16 +38,20 @@ def test_a_part_is_judged_as_if_the_whole_did_not_hold_it():
     rng, hits = np.random.default_rng(1), []
     for _ in range(2000):
         rates = np.exp(0.03 * rng.normal(size=8))
-        hits.append(series.holds(over_processes(rates[:4]), over_processes(rates), 0.5))
+        hits.append(
+            series.holds(interval_over_runs(rates[:4]), interval_over_runs(rates), 0.5)
+        )
     assert np.mean(hits) == pytest.approx(0.95, abs=0.015)
-    assert not series.holds(over_processes([1.0]), over_processes([1.0, 1.1]), 0.5)
+    assert not series.holds(
+        interval_over_runs([1.0]), interval_over_runs([1.0, 1.1]), 0.5
+    )
 
 
 def test_runs_count_in_the_order_of_their_start_and_drift_is_seen():
     found = series.series_of(recorded(drift=0.01)[::-1])
     first = found.rows[0]
-    assert [r.environment.started for r in first.good] == sorted(
-        r.environment.started for r in first.good
+    assert [r.environment.started for r in first.good_runs] == sorted(
+        r.environment.started for r in first.good_runs
     )
     assert found.rounds == 12
     assert all(float(line[-1]) > 0.5 for line in series.drift(found))

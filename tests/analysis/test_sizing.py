@@ -16,7 +16,7 @@ from rnn_scaling.analysis.prediction.curves import (
 )
 from rnn_scaling.analysis.prediction.sizing import fixed_share, memory_gib, sizes
 from rnn_scaling.analysis.prices import PricedMachine
-from rnn_scaling.analysis.rows import with_baselines
+from rnn_scaling.analysis.rows import build_rows
 from tests.support.records import make_record
 
 MIB, GIB = 2**20, 2**30
@@ -48,7 +48,7 @@ def rows_of(peaks, seconds=lambda batch: 0.1, mode="replicated"):
         for (devices, batch), values in peaks.items()
         for peak in values
     ]
-    return {(row.num_devices, row.batch_size): row for row in with_baselines(runs)}
+    return {(row.num_devices, row.batch_size): row for row in build_rows(runs)}
 
 
 def test_a_line_goes_through_devices_and_samples():
@@ -101,7 +101,7 @@ def test_a_gpu_holds_only_its_own_samples():
         for n, b in ((1, 16), (2, 16), (2, 32))
         for _ in range(2)
     ]
-    rows = with_baselines(runs)
+    rows = build_rows(runs)
     assert memory_gib(rows[0], rows, 64, 4.0).value == pytest.approx(
         (200 + 3 * 64) / 1024
     )

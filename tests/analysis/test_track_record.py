@@ -9,14 +9,14 @@ from rnn_scaling.analysis.prediction import track_record
 from rnn_scaling.analysis.prediction.curves import PredictedPoint, Prediction
 from rnn_scaling.analysis.prediction.from_rows import series
 from rnn_scaling.analysis.prediction.track_record import Case
-from rnn_scaling.analysis.rows import with_baselines
+from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.records.predictions import Predicted
 from tests.support.scaling_runs import run
 
 
 def rows_of(rates):
     """The rows of a series of single runs, by devices."""
-    [made] = series(with_baselines([run(n, rate) for n, rate in rates.items()]))
+    [made] = series(build_rows([run(n, rate) for n, rate in rates.items()]))
     return made
 
 
@@ -91,13 +91,13 @@ def test_a_hit_is_inside_the_interval(times, is_hit):
 
 def test_all_runs_of_the_rows_count_as_fitted_and_more_runs_keep_the_case():
     runs = [run(1, 1000.0), run(2, 1900.0), run(2, 1910.0), run(4, 1.0, "failed")]
-    [made] = series(with_baselines(runs))
+    [made] = series(build_rows(runs))
     kept = predicted(made, 4)
     assert [(fitted.devices, len(fitted.rates)) for fitted in kept.fitted] == [
         (1, 1),
         (2, 2),
     ]
-    [again] = series(with_baselines([*runs, run(2, 1920.0), run(4, 3700.0)]))
+    [again] = series(build_rows([*runs, run(2, 1920.0), run(4, 3700.0)]))
     assert len(judged([kept], again)) == 1
     assert len(track_record.judge([kept], [again.rows[1:]])) == 1, (
         "the baseline of its rows counts, too"

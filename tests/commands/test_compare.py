@@ -459,7 +459,7 @@ def test_efficiency_counts_another_number_of_devices(go, tmp_path):
         )
     sides = [matching.read(tmp_path / side) for side in ("before", "after")]
     names = {**sides[0].names, **sides[1].names}
-    scaled = [rows.with_baselines(side.records)[1] for side in sides]
+    scaled = [rows.build_rows(side.records)[1] for side in sides]
     configuration = matching.Configuration("2 to 4", *scaled, names)
     assert verdicts.measure(
         configuration, SPEEDUP, False

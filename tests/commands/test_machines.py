@@ -65,7 +65,7 @@ def rate(folder, num_devices) -> float:
     runs: list[RunRecord] = [
         record.read(path) for path in folder.glob(f"run-{num_devices}.*json")
     ]
-    return confidence.over_processes(
+    return confidence.interval_over_runs(
         [run.throughput.items_per_second for run in runs]
     ).value
 

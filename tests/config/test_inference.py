@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rnn_scaling.analysis.metrics import METRICS
-from rnn_scaling.analysis.rows import shown, with_baselines
+from rnn_scaling.analysis.rows import build_rows, select_metrics
 from rnn_scaling.config import conflicts, flags
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.flags import FlagErrors
@@ -85,22 +85,22 @@ def test_latencies_and_sentences_of_a_run_that_does_not_train():
         unit="tokens",
         resolved={"tower_batch_sizes": [4, 4]},
     )
-    (row,) = with_baselines([run])
+    (row,) = build_rows([run])
     values = {name: row.metric(METRICS[name]) for name in METRICS}
     assert values["sentences_per_second"].value == pytest.approx(
         8 * 40 / sum(seconds[1:])
     )
     assert values["step_p50_s"].value == pytest.approx(0.0205)
-    assert {metric.name for metric in shown([row])} >= {
+    assert {metric.name for metric in select_metrics([row])} >= {
         "latency_p50_s",
         "latency_p95_s",
         "latency_max_s",
     }
-    (trained,) = with_baselines(
+    (trained,) = build_rows(
         [make_record(seconds=seconds, warmup=1, resolved={"tower_batch_sizes": [4]})]
     )
     assert trained.metric(METRICS["sentences_per_second"]) is None
-    assert {metric.name for metric in shown([row, trained])} >= {
+    assert {metric.name for metric in select_metrics([row, trained])} >= {
         "step_p50_s",
         "step_max_s",
     }

@@ -15,8 +15,8 @@ from rnn_scaling.analysis.audit.auditing import audit
 from rnn_scaling.analysis.comparison import judgement
 from rnn_scaling.analysis.comparison.judgement import Question
 from rnn_scaling.analysis.metrics import METRICS
-from rnn_scaling.analysis.rows import with_baselines
-from rnn_scaling.analysis.series_titles import by_series
+from rnn_scaling.analysis.rows import build_rows
+from rnn_scaling.analysis.series_titles import group_by_series
 from rnn_scaling.reports import (
     cautions,
     cluster,
@@ -70,8 +70,8 @@ def test_workers_are_the_axis_and_their_devices_the_number():
         *(run(n, 990 * n) for n in (1, 2, 4)),
         *(run(n, 1800 * n, devices=2) for n in (1, 2)),
     ]
-    one_each, two_each = by_series(
-        with_baselines([*runs, timed(2, 1900, variable_update="replicated")])
+    one_each, two_each = group_by_series(
+        build_rows([*runs, timed(2, 1900, variable_update="replicated")])
     )[:2]
     assert [(row.num_workers, row.num_devices) for row in one_each] == [
         (1, 1),
@@ -92,7 +92,7 @@ def test_workers_are_the_axis_and_their_devices_the_number():
 
 
 def test_a_mode_of_one_process_reads_no_workers():
-    rows = with_baselines(
+    rows = build_rows(
         [timed(2, 1900, num_workers=7), timed(2, 1900, 2), timed(1, 1000)]
     )
     assert [(row.num_devices, len(row.records)) for row in rows] == [(2, 2), (1, 1)]
@@ -104,7 +104,7 @@ def test_a_mode_of_one_process_reads_no_workers():
 def test_the_loss_is_split_against_workers_that_exchange_nothing():
     made = of(folder())
     loss = made.series[0].largest_row.loss
-    assert {part.name for part in loss.told} == {"contention", EXCHANGE}
+    assert {part.name for part in loss.significant_parts} == {"contention", EXCHANGE}
     assert (
         f"{next(part for part in loss.parts if part.name == EXCHANGE).points.value:.0f}"
         == "10"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling.analysis import metrics, rows
-from rnn_scaling.analysis.confidence import over_processes
+from rnn_scaling.analysis.confidence import interval_over_runs
 from rnn_scaling.analysis.metrics import METRICS, Metric
 from rnn_scaling.reports import conclusions, csv_table, curves, json_report, table
 from rnn_scaling.reports.page import scaling
@@ -24,7 +24,9 @@ from tests.support.scaling_runs import drawn_metrics, of, run, series
 
 def on_several(measured: metrics.Measured):
     return (
-        over_processes([3.25e9]) if measured.rate and measured.num_devices > 1 else None
+        interval_over_runs([3.25e9])
+        if measured.rate and measured.num_devices > 1
+        else None
     )
 
 
@@ -79,7 +81,7 @@ def told(num_devices, rate, gib=2.0, **parts):
 
 
 def values(records):
-    (row,) = rows.with_baselines(records)
+    (row,) = rows.build_rows(records)
     return {metric.name: row.metric(metric) for metric in METRICS.values()}
 
 
@@ -127,7 +129,7 @@ def test_what_one_of_the_runs_does_not_tell_is_not_known(part, missing):
     unknown = {
         name
         for name, value in found.items()
-        if value is None and not METRICS[name].of_models
+        if value is None and not METRICS[name].compares_models
     }
     of_machines = {"items_per_money", "money_per_billion_items", "energy_per_item_j"}
     assert unknown == missing | of_machines | {

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from rnn_scaling.analysis.metrics import OF_MODELS
+from rnn_scaling.analysis.metrics import MODEL_METRICS
 from rnn_scaling.reports import (
     conclusions,
     csv_table,
@@ -108,7 +108,7 @@ def test_csv_and_json_have_the_numbers_of_each_row():
     (row,) = [
         row for row in rows if (row["model"], row["num_devices"]) == ("resnet110", "2")
     ]
-    values = {metric.name: float(row[metric.name]) for metric in OF_MODELS}
+    values = {metric.name: float(row[metric.name]) for metric in MODEL_METRICS}
     known = {
         "parameters": 250_000,
         "exchanged_bytes_per_step": 2e6,
@@ -136,7 +136,7 @@ def test_csv_and_json_have_the_numbers_of_each_row():
 def test_two_models_are_reported_as_before():
     made = of(runs_of(first(2)))
     assert not any(
-        metric.name in csv_table.render(made).decode() for metric in OF_MODELS
+        metric.name in csv_table.render(made).decode() for metric in MODEL_METRICS
     )
     assert made.tables == made.scalings and [
         len(series) for _, series in made.tables

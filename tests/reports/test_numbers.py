@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
+from rnn_scaling.analysis.confidence import Interval, interval_over_runs, ratio
 from rnn_scaling.reports import numbers, series_statements
 
 
@@ -43,7 +43,7 @@ def test_a_number_without_an_interval_has_four_digits():
         "100.0",
     ]
     assert (
-        numbers.plus_minus(over_processes([13831.26]), 1) == "13,830"
+        numbers.plus_minus(interval_over_runs([13831.26]), 1) == "13,830"
         and numbers.plus_minus(None, 1) == "n/a"
     )
 
@@ -67,7 +67,7 @@ def test_every_printed_ratio_holds_within_the_printed_rounding():
         )
         k = random_.randint(1, 4)
         one, many = (
-            over_processes(
+            interval_over_runs(
                 [mean * grown * 10 ** random_.gauss(0, scatter / 4) for _ in range(k)]
             )
             for grown in (1, n * random_.uniform(0.4, 1.1))
@@ -93,8 +93,8 @@ def test_every_printed_ratio_holds_within_the_printed_rounding():
 
 def test_runs_that_differ_by_a_factor_get_that_factor_and_no_interval_that_says_nothing():
     one, many = (
-        over_processes([14342 * 1.9, 14342 / 1.9]),
-        over_processes([16656 * 2.3, 16656 / 2.3]),
+        interval_over_runs([14342 * 1.9, 14342 / 1.9]),
+        interval_over_runs([16656 * 2.3, 16656 / 2.3]),
     )
     cells = [
         numbers.plus_minus(value, digits)
@@ -107,8 +107,8 @@ def test_runs_that_differ_by_a_factor_get_that_factor_and_no_interval_that_says_
         "5.29",
     ]
     assert many.high > 1e8  # as data the interval stays
-    assert "[" in numbers.plus_minus(over_processes([100, 130]), 1)
-    shared = ratio(one, over_processes([10.0, 10.0])).scaled(50)
+    assert "[" in numbers.plus_minus(interval_over_runs([100, 130]), 1)
+    shared = ratio(one, interval_over_runs([10.0, 10.0])).scaled(50)
     assert shared.is_wide and shared.spread == pytest.approx(3.61)
 
 

@@ -182,8 +182,8 @@ def is_busy(made):
 
 def counted(row):
     """Return the quiet runs if there are two, and a third of all; else all good ones."""
-    quiet = [made for made in row.good if not is_busy(made)]
-    return quiet if len(quiet) >= max(2, len(row.good) / 3) else row.good
+    quiet = [made for made in row.good_runs if not is_busy(made)]
+    return quiet if len(quiet) >= max(2, len(row.good_runs) / 3) else row.good_runs
 
 
 def taken(row, best):
@@ -250,7 +250,7 @@ def judge_lead(made, lines):
     lost = {
         title
         for title, row in rows.items()
-        if any(run.workers and run.workers.lost for run in row.good)
+        if any(run.workers and run.workers.lost for run in row.good_runs)
     }
     raised = {}
     for title in rates:
@@ -396,10 +396,10 @@ def judge_conditions(said, series):
         ".0 %", " %"
     )
     crowded = base is not None and any(
-        record.resolved.oversubscribed for record in row.row.good
+        record.resolved.oversubscribed for record in row.row.good_runs
     )
     assert (f"{row.devices} share 2 cores" in said) == crowded
-    workers = [run.workers for run in row.row.good if run.workers]
+    workers = [run.workers for run in row.row.good_runs if run.workers]
     assert ("lost workers" in said) == any(each.lost for each in workers)
     assert ("updates old" in said) == any(
         int(age) for each in workers for age in each.staleness or {}

@@ -12,7 +12,7 @@ import pytest
 
 from rnn_scaling.analysis import folder_rows, rows
 from rnn_scaling.analysis.comparison import judgement, matching
-from rnn_scaling.analysis.rows import shown as metrics_of
+from rnn_scaling.analysis.rows import select_metrics as metrics_of
 from rnn_scaling.config.naming import THEIRS
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.folder import Originals, RunFile
@@ -389,7 +389,7 @@ def test_copies_of_runs_that_were_read_from_logs_are_on_both_sides():
         runs = [
             changed(of_log(100.0), phases={"total": seconds}) for seconds in process_s
         ]
-        return rows.with_baselines(runs)[0]
+        return rows.build_rows(runs)[0]
 
     assert matching.count_shared_runs(side(9.1, 9.2), side(9.2, 9.3)) == 1
     assert matching.count_shared_runs(side(9.1), side(9.2)) == 0, (
@@ -402,7 +402,7 @@ def test_copies_of_runs_that_were_read_from_logs_are_on_both_sides():
         changed(theirs(100), phases={"total": 900.0 + k}, log_format="regex:x")
         for k in range(2)
     ]
-    sides = [rows.with_baselines([run])[0] for run in printed]
+    sides = [rows.build_rows([run])[0] for run in printed]
     assert matching.count_shared_runs(*sides) == 0, "and milliseconds of few digits"
     originals = Originals()
     assert [

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from rnn_scaling.analysis.confidence import over_processes
+from rnn_scaling.analysis.confidence import interval_over_runs
 from rnn_scaling.config import registry
 from rnn_scaling.records.own_files import is_own
 from rnn_scaling.reports import (
@@ -94,7 +94,7 @@ def test_repeats_of_one_row_show_their_interval_and_a_single_run_keeps_the_seeds
     ],
 )
 def test_an_interval_that_lies_unevenly_is_given_by_its_ends(rates, text):
-    assert table.plus_minus(over_processes(rates), 1) == text
+    assert table.plus_minus(interval_over_runs(rates), 1) == text
 
 
 def test_parts_of_every_number_of_devices_are_shown_where_they_can_be_told():

@@ -104,11 +104,11 @@ def test_a_kind_without_a_template_is_an_error():
 
 
 NAMES_OF_EFFECTS = {
-    *(fact.effect or fact.what for fact in FACTS),
+    *(fact.effect or fact.name for fact in FACTS),
     *(variable_fact(start).effect for start in VARIABLES),
     *differences.WORK_OPTIONS.values(),
     *differences.MEASURING_OPTIONS.values(),
-    *(part.value for part in Part if part is not Part.REST),
+    *(part.value for part in Part if part is not Part.UNEXPLAINED),
 }
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from rnn_scaling.analysis import disturbance
-from rnn_scaling.analysis.rows import with_baselines
+from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.records.workers import (
     Rank,
     Workers,
@@ -43,5 +43,5 @@ def test_nodes_of_a_network_that_was_made_for_the_run_are_one_machine(
     assert (sharing_a_core(told), cluster.shared_cores(told)) == (sharing, line)
     crowded = {"resolved": {"cpu_affinity": [0], "oversubscribed": True}}
     run = dataclasses.replace(changed(make_record(), **crowded), workers=told)
-    (row,) = with_baselines([run])
-    assert disturbance.shared_cores(row.good) == num_cores
+    (row,) = build_rows([run])
+    assert disturbance.shared_cores(row.good_runs) == num_cores

@@ -47,7 +47,7 @@ def of_sides(
             continue
         rates = (result.before, result.after)
         for side, row, rate, listed in zip(sides, configuration.sides, rates, prices):
-            run = row.good[0]
+            run = row.good_runs[0]
             priced = listed.match(run)
             count = nodes(run)
             if rate and priced and priced.price_per_hour:

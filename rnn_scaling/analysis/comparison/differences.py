@@ -19,8 +19,8 @@ from rnn_scaling.analysis.facts.table import (
     Fact,
     Severity,
 )
-from rnn_scaling.analysis.grouping import grouped
-from rnn_scaling.analysis.keys import key_of, left_out
+from rnn_scaling.analysis.grouping import group_by
+from rnn_scaling.analysis.keys import build_key, excluded_options
 from rnn_scaling.analysis.metrics import common_unit
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config import scale
@@ -174,11 +174,11 @@ def differences(
     )
     unordered = _options(a, b) + _programs(a, b) + _variables(a, b) + _loads(a, b)
     for fact in FACTS:
-        common = {run.options(fact.follows) for run in a} & {
-            run.options(fact.follows) for run in b
+        common = {run.options(fact.deciding_options) for run in a} & {
+            run.options(fact.deciding_options) for run in b
         }
         like_for_like = [
-            [run for run in side if run.options(fact.follows) in common]
+            [run for run in side if run.options(fact.deciding_options) in common]
             for side in (a, b)
         ]
         unordered += _compare_fact(fact, *like_for_like)
@@ -194,17 +194,17 @@ def within(records: Sequence[RunRecord]) -> list[Difference]:
     unordered = _loads_within(runs)
     is_any_on_gpu = any(run.on_gpu for run in runs)
     groups = {
-        names: grouped(runs, [run.options(names) for run in runs])
-        for names in {fact.follows for fact in FACTS}
+        names: group_by(runs, [run.options(names) for run in runs])
+        for names in {fact.deciding_options for fact in FACTS}
     }
     for fact in FACTS:
-        if is_any_on_gpu or not fact.gpu_only:
-            for group in groups[fact.follows].values():
+        if is_any_on_gpu or not fact.is_gpu_only:
+            for group in groups[fact.deciding_options].values():
                 unordered += _compare_fact(fact, *_usual_and_others(fact, group))
     settings = [frozenset(run.variables.items()) for run in runs]
     if len(set(settings)) > 1:
         usual = statistics.mode(settings)
-        parts = grouped(runs, [setting == usual for setting in settings])
+        parts = group_by(runs, [setting == usual for setting in settings])
         unordered += _variables(parts[True], parts[False])
     return _in_order(unordered, runs)
 
@@ -233,7 +233,7 @@ Side = Sequence[_RunFacts]
 def _in_order(unordered: Sequence[Difference], runs: Side) -> list[Difference]:
     """Each once, the grave first; effects speak of what the runs count."""
     names = {difference.what for difference in unordered}
-    implied = {fact.what for fact in FACTS if fact.unless in names}
+    implied = {fact.name for fact in FACTS if fact.implied_by in names}
     unit = common_unit(run.record.unit for run in runs)
     once: list[Difference] = []
     for difference in unordered:
@@ -245,18 +245,18 @@ def _in_order(unordered: Sequence[Difference], runs: Side) -> list[Difference]:
 
 def _compare_fact(fact: Fact, a: Side, b: Side) -> list[Difference]:
     runs = [*a, *b]
-    if not a or not b or (fact.gpu_only and not all(run.on_gpu for run in runs)):
+    if not a or not b or (fact.is_gpu_only and not all(run.on_gpu for run in runs)):
         return []
     values_a, values_b = ([fact.read(run.record) for run in side] for side in (a, b))
-    effect = fact.effect or fact.what
+    effect = fact.effect or fact.name
     severity = fact.severity_on(any(run.on_gpu for run in runs))
     if None in values_a or None in values_b:
         effect = NOT_RECORDED
-        severity = INCOMPARABLE if fact.vital else CAUTION
+        severity = INCOMPARABLE if fact.is_vital else CAUTION
     elif not _differ(fact, values_a, values_b):
         return []
     shown_a, shown_b = (_shown(fact, values) for values in (values_a, values_b))
-    return [Difference(fact.what, shown_a, shown_b, effect, severity)]
+    return [Difference(fact.name, shown_a, shown_b, effect, severity)]
 
 
 def _differ(fact: Fact, a: list[Any], b: list[Any]) -> bool:
@@ -283,7 +283,7 @@ def _usual_and_others(fact: Fact, runs: Side) -> tuple[Side, Side]:
         usual = statistics.mode(known)
     elif numbers:
         usual = statistics.median(numbers)
-    parts = grouped(
+    parts = group_by(
         runs,
         [value is not None and not _differ(fact, [value], [usual]) for value in values],
     )
@@ -327,8 +327,8 @@ def _values_of_options(side: Side) -> dict[str, dict[Any, None]]:
     values: dict[str, dict[Any, None]] = {}
     different = {id(run.record.options): run.record.options for run in side}
     for options in different.values():
-        settings = dict(key_of(options))
-        for name in sorted(options.known.keys() - left_out(options)):
+        settings = dict(build_key(options))
+        for name in sorted(options.known.keys() - excluded_options(options)):
             value = settings.get(name, DEFAULTS.get(name))
             values.setdefault(name, {})[value] = None
     return values

@@ -203,7 +203,7 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
         found=tuple(labelled),
         accepted=tuple([found.difference.what for found in accepted]),
         within=tuple(
-            [(when, tuple(differences.within(side.good))) for when, side in sides]
+            [(when, tuple(differences.within(side.good_runs))) for when, side in sides]
         ),
         only_after=tuple([c.label for c in configurations if c.before is None]),
         exit_status=exit_status_of(results, bool(stopping)),
@@ -298,7 +298,7 @@ def of_machine(difference: Difference) -> bool:
 
 
 def _machine_of(side: Row) -> str:
-    return machine(side.good[0]).name
+    return machine(side.good_runs[0]).name
 
 
 def _machine_ratios(
@@ -324,7 +324,7 @@ def _differences(configurations: Sequence[Configuration]) -> list[LabelledDiffer
     """Each difference once, with the configurations that have it; without options that leave the work the same."""
     merged: dict[tuple[str, str, Severity], tuple[Difference, list[str]]] = {}
     for configuration in configurations:
-        before, after = [side.good for side in configuration.sides]
+        before, after = [side.good_runs for side in configuration.sides]
         if not before or not after:
             continue
         for difference in differences.differences(before, after):

@@ -14,8 +14,8 @@ from typing import Any
 from rnn_scaling.analysis import disturbance, rows
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.facts.table import OF_MACHINES
-from rnn_scaling.analysis.grouping import grouped
-from rnn_scaling.analysis.keys import UNIT, Key, value_in, without
+from rnn_scaling.analysis.grouping import group_by
+from rnn_scaling.analysis.keys import UNIT, Key, drop_options, key_value
 from rnn_scaling.analysis.rows import DECODER, Row
 from rnn_scaling.config import registry, scale
 from rnn_scaling.config.conditions import CONDITIONS
@@ -60,7 +60,7 @@ class ComparedRuns:
         return [file.record for file in self.runs]
 
     @property
-    def good(self) -> list[RunRecord]:
+    def good_runs(self) -> list[RunRecord]:
         """The runs that measured something."""
         return [run for run in self.records if run.status == "ok" and run.throughput]
 
@@ -139,7 +139,7 @@ def read(path: Path) -> ComparedRuns:
 def match(before: ComparedRuns, after: ComparedRuns) -> Matched:
     """Return the changes, and the configurations that are the same except for them."""
     changed, sides = _rows_of(before, after)
-    by_key = [{without(row.key, changed): row for row in side} for side in sides]
+    by_key = [{drop_options(row.key, changed): row for row in side} for side in sides]
     keys = list(dict.fromkeys([*by_key[0], *by_key[1]]))
     names = {**before.names, **after.names}
     configurations = [
@@ -162,9 +162,11 @@ def match_machines(before: ComparedRuns, after: ComparedRuns) -> Matched:
                 )
         for row in side_rows:
             varied = {*changed, scale.axis(row.options), *OF_MACHINES}
-            series.setdefault(without(row.key, varied), ([], []))[number].append(row)
+            series.setdefault(drop_options(row.key, varied), ([], []))[number].append(
+                row
+            )
     varied = {*changed, *scale.AXES}
-    labels = labels_of([without(key, varied) for key in series], varied)
+    labels = labels_of([drop_options(key, varied) for key in series], varied)
     names = {**before.names, **after.names}
     configurations: list[Configuration] = []
     for label, pair in zip(labels, series.values()):
@@ -178,7 +180,7 @@ def _rows_of(
 ) -> tuple[set[str], list[list[Row]]]:
     """Return the changed options, and the rows of each side, those of one work together."""
     records = [before.records, after.records]
-    keys = [[dict(key) for key in set(rows.keys_of(side))] for side in records]
+    keys = [[dict(key) for key in set(rows.build_keys(side))] for side in records]
     changed = set()
     for name in {name for side in keys for key in side for name in key}:
         default = DEFAULTS.get(name, UNKNOWN)
@@ -186,8 +188,10 @@ def _rows_of(
         if len(values[0]) == len(values[1]) == 1 and values[0] != values[1]:
             changed.add(name)
     ordered = []
-    for side in rows.of_sides(records, changed):
-        works = grouped(side, [without(row.key, separation.VARIED) for row in side])
+    for side in rows.build_compared_rows(records, changed):
+        works = group_by(
+            side, [drop_options(row.key, separation.VARIED) for row in side]
+        )
         ordered.append([row for members in works.values() for row in members])
     return changed, ordered
 
@@ -202,7 +206,7 @@ def _changes(
         # What only follows, because the other mode does not read an option, is no change.
         if values[0].isdisjoint(values[1]):
             before, after = (
-                value_in(side[0].key, side[0].options, name) for side in sides
+                key_value(side[0].key, side[0].options, name) for side in sides
             )
             changes.append(Change(name, before, after, is_recorded))
     return tuple(changes)
@@ -211,8 +215,8 @@ def _changes(
 def _on_machines(
     label: str, before: Sequence[Row], after: Sequence[Row], names: Mapping[int, str]
 ) -> Iterator[Configuration]:
-    good_before = {row.num_devices: row for row in before if row.good}
-    good_after = {row.num_devices: row for row in after if row.good}
+    good_before = {row.num_devices: row for row in before if row.good_runs}
+    good_after = {row.num_devices: row for row in after if row.good_runs}
     if not good_before or not good_after:
         yield Configuration(
             label, next(iter(before), None), next(iter(after), None), names
@@ -260,7 +264,7 @@ def without_disturbed(
                 runs = [r for r in row.records if configuration.repeat(r) in left_out]
                 gone.append(runs)
             else:
-                gone.append(list(row.left_out))
+                gone.append(list(row.disturbed_runs))
         shown = [run for runs in gone[: 1 + is_relative] for run in runs]
         disturbed = filter(disturbance.is_disturbed, shown)
         names.append(tuple([configuration.names[id(run)] for run in disturbed]))
@@ -272,10 +276,10 @@ def without_disturbed(
 
 def _disturbed_repeats(configuration: Configuration, is_relative: bool) -> set[int]:
     """Return the repeat numbers of the pairs that do not count."""
-    good = [side.good for side in configuration.sides]
+    good = [side.good_runs for side in configuration.sides]
     runs = [run for side in good for run in side]
     for side in configuration.sides if is_relative else ():
-        runs += side.one_device.good if side.one_device else ()
+        runs += side.one_device.good_runs if side.one_device else ()
     disturbed = set(map(configuration.repeat, filter(disturbance.is_disturbed, runs)))
     before, after = (set(map(configuration.repeat, side)) for side in good)
     pairs = sorted(before & after)
@@ -298,7 +302,8 @@ def _without(row: Row, gone: Collection[int]) -> Row:
 def two_sittings(before: ComparedRuns, after: ComparedRuns) -> bool:
     """Whether all good runs of one side started before those of the other; False where the records do not tell."""
     starts = [
-        [run.environment.started or "" for run in side.good] for side in (before, after)
+        [run.environment.started or "" for run in side.good_runs]
+        for side in (before, after)
     ]
     if not all(starts) or "" in starts[0] + starts[1]:
         return False
@@ -310,7 +315,7 @@ def count_shared_runs(before: Row, after: Row) -> int:
 
     Equal step times mean the same process.
     """
-    seconds = [set(map(_own_seconds, row.good)) for row in (before, after)]
+    seconds = [set(map(_own_seconds, row.good_runs)) for row in (before, after)]
     return sum(len(set(times)) > 1 for times in seconds[0] & seconds[1])
 
 

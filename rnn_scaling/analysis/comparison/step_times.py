@@ -45,7 +45,7 @@ class StepTimeChange:
     @property
     def p_value(self) -> float | None:
         """p-value of this percentile, not corrected."""
-        return significance.judged(self.ratio).p_value if self.ratio else None
+        return significance.judge_ratio(self.ratio).p_value if self.ratio else None
 
 
 def of_configuration(
@@ -57,7 +57,7 @@ def of_configuration(
       paired: compare pairs of runs with the same repeat number.
       drifting: the sides were measured one after the other, as `confidence.drifting_scatter` allows for.
     """
-    sides = [list(side.good) for side in configuration.sides]
+    sides = [list(side.good_runs) for side in configuration.sides]
     if paired:
         numbered = [{configuration.repeat(run): run for run in side} for side in sides]
         both = sorted(numbered[0].keys() & numbered[1].keys())
@@ -110,13 +110,15 @@ def changes(
 def _over_processes(logs: np.ndarray, within: float, drifting: bool) -> Interval:
     """The geometric mean over processes `[k]`; within: the variance within a process, a lower bound."""
     values, k = np.exp(logs).tolist(), len(logs)
-    between = Scatter(confidence.scatter(logs.tolist()), k - 1) if k > 1 else None
+    between = (
+        Scatter(confidence.standard_deviation(logs.tolist()), k - 1) if k > 1 else None
+    )
     if drifting:
         between = confidence.drifting_scatter(values)
     scatter = between and dataclasses.replace(
         between, deviation=max(between.deviation, math.sqrt(within))
     )
-    return confidence.over_processes(values, scatter)
+    return confidence.interval_over_runs(values, scatter)
 
 
 def _log_percentiles(seconds: np.ndarray, percentiles: Sequence[int]) -> Any:

@@ -73,7 +73,7 @@ def measure(
     """Compares one configuration, by itself: `conclude` judges them together."""
     before = configuration.before
     after = configuration.after
-    counts = [len(side.good) if side else 0 for side in (before, after)]
+    counts = [len(side.good_runs) if side else 0 for side in (before, after)]
     result = Result(
         configuration.label,
         tuple(counts),
@@ -96,7 +96,7 @@ def measure(
     if tested[0] is None or tested[1] is None:
         side = "before" if tested[0] is None else "after"
         return _because(result, "metric-unknown", side=side, metric=metric.title)
-    comparison = significance.judged(confidence.ratio(tested[1], tested[0]))
+    comparison = significance.judge_ratio(confidence.ratio(tested[1], tested[0]))
     result = dataclasses.replace(result, comparison=comparison)
     unjudged = comparison.verdict is Verdict.UNJUDGED
     return _because(result, TOO_FEW) if unjudged else result
@@ -111,9 +111,9 @@ def _unusable(side: Row | None, when: str, metric: Metric) -> Statement | None:
     values: dict[str, object] = {"side": when, "metric": metric.title}
     if side is None:
         return Statement("no-run", values=values)
-    if side.good and (metric.ideal is None or side.baseline):
+    if side.good_runs and (metric.ideal is None or side.baseline):
         return None
-    if side.good:
+    if side.good_runs:
         return Statement("no-run-on-one-device", values=values)
     if len(side.records) > 1:
         return Statement("no-good-run", values={**values, "runs": len(side.records)})
@@ -129,8 +129,8 @@ def _tested(row: Row, drifting: bool = False) -> Row:
     """
     base = row.one_device and _tested(row.one_device, drifting)
     scatter = None
-    if drifting and row.good:
-        runs = sorted(row.counted, key=_started)
+    if drifting and row.good_runs:
+        runs = sorted(row.counted_runs, key=_started)
         scatter = confidence.drifting_scatter(process_rates(runs))
     return dataclasses.replace(row, one_device=base, scatter=scatter)
 
@@ -193,7 +193,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def runs_needed(comparison: Comparison, target: float) -> int | None:
     """Runs per side until a slow-down of `target` is detectable, by their spread; None if more than MOST_RUNS."""
-    change, fewest = comparison.ratio, min(comparison.ratio.processes, default=0)
+    change, fewest = comparison.ratio, min(comparison.ratio.run_counts, default=0)
     if change.relative_error is None or fewest < 2:
         return None
     spread = change.relative_error * math.sqrt(fewest)
@@ -231,7 +231,7 @@ def _conclude(
     if p_adjusted is None or comparison is None:
         return result
     is_real = p_adjusted < ALPHA
-    verdict = Verdict.of(comparison.ratio) if is_real else Verdict.SAME
+    verdict = Verdict.from_ratio(comparison.ratio) if is_real else Verdict.SAME
     gate = significance.gate(comparison, max_regression)
     if gate is Gate.REGRESSION and not is_real:
         gate = Gate.UNJUDGED
@@ -271,11 +271,11 @@ def _in_pairs(result: Result, configuration: Configuration, metric: Metric) -> R
     if len(both) > 1:
         digits = [max(value.rounding for value in side) for side in (before, after)]
         rates = [[value.value for value in side] for side in (before, after)]
-        ratio = confidence.paired_ratio(*rates).printed(sum(digits))
+        ratio = confidence.paired_ratio(*rates).with_rounding(sum(digits))
     else:
         ratio = confidence.ratio(after[0], before[0])
         result = _because(result, TOO_FEW)
-    judged = significance.judged(ratio, paired=True)
+    judged = significance.judge_ratio(ratio, paired=True)
     return dataclasses.replace(result, comparison=judged)
 
 
@@ -285,13 +285,13 @@ def _by_repeat(
     """The metric of each repeat; a speedup is relative to the run on one device of the same repeat."""
     base = side.one_device
     values: dict[int, list[Interval]] = collections.defaultdict(list)
-    for run in side.good:
+    for run in side.good_runs:
         number = configuration.repeat(run)
         bases: list[Row | None] = [None]
         if metric.ideal and base:
             bases = [
                 _of_run(base, one)
-                for one in base.good
+                for one in base.good_runs
                 if configuration.repeat(one) == number
             ]
         for one_device in bases:
@@ -312,7 +312,7 @@ def _bad_runs(configuration: Configuration) -> Iterable[Statement]:
     ):
         if side is None:
             continue
-        good = {id(run) for run in side.good}
+        good = {id(run) for run in side.good_runs}
         bad = [run for run in side.records if id(run) not in good]
         if not bad:
             continue

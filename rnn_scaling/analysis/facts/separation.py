@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from rnn_scaling.analysis.facts.readers import variable
 from rnn_scaling.analysis.facts.table import CAUTION, FACTS, INCOMPARABLE, Fact
-from rnn_scaling.analysis.grouping import grouped
-from rnn_scaling.analysis.keys import Key, without
+from rnn_scaling.analysis.grouping import group_by
+from rnn_scaling.analysis.keys import Key, drop_options
 from rnn_scaling.config import scale
 from rnn_scaling.records.record import RunRecord
 
@@ -66,7 +66,7 @@ _FACTS = (*FACTS, *map(variable_fact, VARIABLES))
 
 def _separates(fact: Fact, on_gpu: bool) -> bool:
     """Return whether runs on GPUs, or on CPUs, must agree in a fact."""
-    if fact.gpu_only and not on_gpu:
+    if fact.is_gpu_only and not on_gpu:
         return False
     return fact.severity_on(on_gpu) == INCOMPARABLE
 
@@ -76,7 +76,7 @@ SEPARATING = {
     for on_gpu in (False, True)
 }
 _ALL = {*SEPARATING[True], *SEPARATING[False]}
-NAMED = {fact.what: fact for fact in _FACTS if fact in _ALL}
+NAMED = {fact.name: fact for fact in _FACTS if fact in _ALL}
 # Parts of a key in which runs of one work may differ.
 VARIED = {*NAMED, *scale.AXES}
 
@@ -97,7 +97,7 @@ def separating_facts(
     works: dict[Key, list[list[int]]] = {}
     for number, side_keys in enumerate(keys):
         for index, key in enumerate(side_keys):
-            work = without(key, {*changed, *scale.AXES})
+            work = drop_options(key, {*changed, *scale.AXES})
             members = works.setdefault(work, [[] for _ in sides])
             members[number].append(index)
     facts: list[list[Facts]] = [[()] * len(side) for side in sides]
@@ -114,7 +114,7 @@ def separating_facts(
             if any(_is_apart(group, sides[number]) for number, group in values):
                 for number, group in values:
                     for index, value in group:
-                        facts[number][index] += ((fact.what, value),)
+                        facts[number][index] += ((fact.name, value),)
     return facts
 
 
@@ -132,12 +132,12 @@ def _settled(
     belongs to the only value that there is. If there are several, or if the fact is
     vital, it stands for itself, unless it measured nothing.
     """
-    same = [keys[i] if fact.is_by_count else () for i in indices]
-    for members in grouped(indices, same).values():
+    same = [keys[i] if fact.depends_on_device_count else () for i in indices]
+    for members in group_by(indices, same).values():
         read = {i: fact.read(runs[i]) for i in members}
         known = [str(value) for value in read.values() if value is not None]
         distinct = list(dict.fromkeys(known)) or [UNKNOWN]
-        unknown = distinct[0] if len(distinct) == 1 and not fact.vital else UNKNOWN
+        unknown = distinct[0] if len(distinct) == 1 and not fact.is_vital else UNKNOWN
         settled = []
         for i, value in read.items():
             if value is not None:
@@ -147,7 +147,7 @@ def _settled(
         yield settled
 
 
-def on_one_device(facts: Facts, candidates: Sequence[tuple[Facts, T]]) -> T | None:
+def find_baseline(facts: Facts, candidates: Sequence[tuple[Facts, T]]) -> T | None:
     """The baseline of runs with these facts, among those of the same options on one device."""
     # It agrees in all that does not follow from the number of devices, and in that too where there are several.
     agreeing = [pair for pair in candidates if _fixed(pair[0]) == _fixed(facts)]
@@ -158,12 +158,12 @@ def on_one_device(facts: Facts, candidates: Sequence[tuple[Facts, T]]) -> T | No
 
 
 def _fixed(facts: Facts) -> Facts:
-    return tuple(pair for pair in facts if not NAMED[pair[0]].is_by_count)
+    return tuple(pair for pair in facts if not NAMED[pair[0]].depends_on_device_count)
 
 
-def unconditional(facts: Facts) -> Facts:
+def drop_decided_by_options(facts: Facts) -> Facts:
     """Those which no option decides: runs that differ in one are incomparable whatever their options are."""
-    return tuple(pair for pair in facts if not NAMED[pair[0]].follows)
+    return tuple(pair for pair in facts if not NAMED[pair[0]].deciding_options)
 
 
 def in_words(facts: Facts) -> list[str]:

@@ -39,25 +39,25 @@ POOLS = (*TRAINED_BY, *DEVICES, "variable_update", *POOL_SIZES, "data_source")
 class Fact:
     """One thing that a rate depends on."""
 
-    what: str  # its name in a report, and of the effect of a difference
+    name: str  # its name in a report, and of the effect of a difference
     # Record -> a value that can be compared; None if the record does not hold it.
     read: readers.Read
     severity: Severity = CAUTION  # of a difference
     # Options that decide the value too: compared only between runs that have these in common.
-    follows: tuple[str, ...] = ()
-    gpu_only: bool = False  # says something only about runs on GPUs
+    deciding_options: tuple[str, ...] = ()
+    is_gpu_only: bool = False  # says something only about runs on GPUs
     tolerance: float | None = (
         None  # relative difference of numbers that is none; None: values are the same or not
     )
-    vital: bool = False  # not knowing it is as grave as a difference
-    unless: str = (
+    is_vital: bool = False  # not knowing it is as grave as a difference
+    implied_by: str = (
         ""  # the fact that, when it differs already, makes this one follow from it
     )
     unit: str = ""
-    scales: bool = (
+    varies_along_series: bool = (
         False  # may change along a series, because the number of devices does
     )
-    machine: bool = False  # describes the machine, so that it is what `compare --across=machine` compares
+    describes_machine: bool = False  # describes the machine, so that it is what `compare --across=machine` compares
     effect: str = ""  # name of the effect, if it is not `what`
 
     def severity_on(self, gpu: bool) -> Severity:
@@ -67,31 +67,37 @@ class Fact:
         return self.severity
 
     @property
-    def is_by_count(self) -> bool:
+    def depends_on_device_count(self) -> bool:
         """Whether runs on other numbers of devices may differ in it and still be one series."""
-        return self.scales or not {"num_devices", "num_workers"}.isdisjoint(
-            self.follows
-        )
+        return self.varies_along_series or not {
+            "num_devices",
+            "num_workers",
+        }.isdisjoint(self.deciding_options)
 
 
 TRAINING = [
     Fact("certificate", readers.certificate),
-    Fact("training", readers.training, INCOMPARABLE, scales=True),
+    Fact("training", readers.training, INCOMPARABLE, varies_along_series=True),
 ]
 
 PROCESSOR = [
-    Fact("CPU model", environment("cpu"), GRAVE_ON_CPUS, vital=True),
+    Fact("CPU model", environment("cpu"), GRAVE_ON_CPUS, is_vital=True),
     Fact(
         "CPU vector units",
         readers.cpu_vector_units,
         GRAVE_ON_CPUS,
-        unless="CPU model",
+        implied_by="CPU model",
     ),
     Fact("CPU cores", environment("cpu_cores"), GRAVE_ON_CPUS),
     Fact("CPU topology", readers.cpu_topology, GRAVE_ON_CPUS),
     Fact("CPU limit of control groups", readers.cpu_limit, INCOMPARABLE),
     Fact("cores bound to", readers.cores, INCOMPARABLE, DEVICES),
-    Fact("which cores", readers.core_numbers, follows=DEVICES, unless="cores bound to"),
+    Fact(
+        "which cores",
+        readers.core_numbers,
+        deciding_options=DEVICES,
+        implied_by="cores bound to",
+    ),
     Fact("oversubscribed", readers.oversubscribed, INCOMPARABLE, DEVICES),
     Fact("CPU governor", environment("cpu_governor"), GRAVE_ON_CPUS),
     Fact("CPU turbo", readers.turbo, GRAVE_ON_CPUS),
@@ -101,16 +107,21 @@ PROCESSOR = [
 ]
 
 GPU = [
-    Fact("GPUs", readers.gpus(["name"]), INCOMPARABLE, vital=True),
-    Fact("which GPUs", readers.gpus(["uuid"]), unless="GPUs"),
+    Fact("GPUs", readers.gpus(["name"]), INCOMPARABLE, is_vital=True),
+    Fact("which GPUs", readers.gpus(["uuid"]), implied_by="GPUs"),
     Fact("GPU driver", readers.gpus(["driver_version"])),
     Fact(
         "highest GPU clocks (SM and memory)",
         readers.gpus(["clocks.max.sm", "clocks.max.mem"]),
         INCOMPARABLE,
-        unless="GPUs",
+        implied_by="GPUs",
     ),
-    Fact("GPU power limit", readers.gpus(["power.limit"]), INCOMPARABLE, unless="GPUs"),
+    Fact(
+        "GPU power limit",
+        readers.gpus(["power.limit"]),
+        INCOMPARABLE,
+        implied_by="GPUs",
+    ),
     *(
         Fact(
             f"GPU {title}",
@@ -137,7 +148,7 @@ GPU_STATE = [
         "GPU clocks slowed down by",
         readers.held_down(readers.SLOWED),
         INCOMPARABLE,
-        scales=True,
+        varies_along_series=True,
     ),
     Fact("GPU clocks limited by", readers.held_down(readers.LIMITED)),
 ]
@@ -149,8 +160,13 @@ CLUSTER = [
         INCOMPARABLE,
         ("variable_update", "num_workers"),
     ),
-    Fact("network between the workers", readers.link, INCOMPARABLE, scales=True),
-    Fact("launcher", readers.launcher, follows=("variable_update",)),
+    Fact(
+        "network between the workers",
+        readers.link,
+        INCOMPARABLE,
+        varies_along_series=True,
+    ),
+    Fact("launcher", readers.launcher, deciding_options=("variable_update",)),
 ]
 
 PACKAGES = {
@@ -167,23 +183,23 @@ SOFTWARE = [
         "oneDNN",
         readers.resolved("onednn"),
         GRAVE_ON_CPUS,
-        unless="variable TF_ENABLE_ONEDNN_OPTS",
+        implied_by="variable TF_ENABLE_ONEDNN_OPTS",
     ),
     Fact("CPU operators", readers.operators, GRAVE_ON_CPUS),
     *(
-        Fact(name, readers.package(names), follows=TRAINED_BY)
+        Fact(name, readers.package(names), deciding_options=TRAINED_BY)
         for name, names in PACKAGES.items()
     ),
     Fact("Python", environment("python")),
-    Fact("kernel and C library", environment("platform"), machine=True),
-    *(Fact(name, readers.cuda(part), gpu_only=True) for name, part in CUDA.items()),
+    Fact("kernel and C library", environment("platform"), describes_machine=True),
+    *(Fact(name, readers.cuda(part), is_gpu_only=True) for name, part in CUDA.items()),
     *(
         Fact(
             f"{pool}-op threads",
             readers.resolved(option),
             severity,
             POOLS,
-            machine=True,
+            describes_machine=True,
         )
         for pool, option, severity in (
             ("inter", POOL_SIZES[0], INCOMPARABLE),
@@ -209,10 +225,13 @@ SOFTWARE = [
 
 FACTS: tuple[Fact, ...] = (
     *TRAINING,
-    *(dataclasses.replace(fact, machine=True) for fact in PROCESSOR),
-    *(dataclasses.replace(fact, gpu_only=True, machine=True) for fact in GPU),
-    *(dataclasses.replace(fact, gpu_only=True) for fact in GPU_STATE),
+    *(dataclasses.replace(fact, describes_machine=True) for fact in PROCESSOR),
+    *(
+        dataclasses.replace(fact, is_gpu_only=True, describes_machine=True)
+        for fact in GPU
+    ),
+    *(dataclasses.replace(fact, is_gpu_only=True) for fact in GPU_STATE),
     *SOFTWARE,
     *CLUSTER,
 )
-OF_MACHINES = tuple(fact.what for fact in FACTS if fact.machine)
+OF_MACHINES = tuple(fact.name for fact in FACTS if fact.describes_machine)

@@ -17,11 +17,11 @@ from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.confidence import (
     Interval,
     Scatter,
-    over_processes,
+    interval_over_runs,
     shared_scatters,
 )
 from rnn_scaling.analysis.history.steps import Levels, levels
-from rnn_scaling.analysis.keys import key_of
+from rnn_scaling.analysis.keys import build_key
 from rnn_scaling.analysis.metrics import RATE, common_unit
 from rnn_scaling.analysis.statements import Statement, Word
 from rnn_scaling.analysis.student import t_cdf
@@ -58,7 +58,7 @@ class Point:
         if not known or len(known) < len(values):
             return None
         return (
-            over_processes(known).value
+            interval_over_runs(known).value
             if min(known) > 0
             else math.fsum(known) / len(known)
         )
@@ -158,7 +158,7 @@ def timeline(entries: Sequence[Entry]) -> Timeline:
             options = Options(configuration.options)
             key, host = (
                 (
-                    key_of(options, configuration.unit),
+                    build_key(options, configuration.unit),
                     tuple(sorted(configuration.facts.items())),
                 ),
                 entry.machine,
@@ -231,7 +231,8 @@ def _curve(
         (scatter.pool or scatter for scatter in scatters if scatter), Scatter(0.0, 0)
     )
     means = [
-        over_processes(of_entry, scatter) for of_entry, scatter in zip(rates, scatters)
+        interval_over_runs(of_entry, scatter)
+        for of_entry, scatter in zip(rates, scatters)
     ]
     points = [
         Point(place, entries[place], of_entry, mean)

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from rnn_scaling.analysis.comparison.compared_metrics import CHOICES
 from rnn_scaling.analysis.keys import UNIT
-from rnn_scaling.analysis.machines import by_machine, machine
+from rnn_scaling.analysis.machines import group_by_machine, machine
 from rnn_scaling.analysis.metrics import METRICS, Measured
-from rnn_scaling.analysis.rows import Row, process_rates, with_baselines
+from rnn_scaling.analysis.rows import Row, build_rows, process_rates
 from rnn_scaling.records import environment, history
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.history import HASH, Configuration, Entry
@@ -46,8 +46,8 @@ def disturbed_files(folders: Sequence[Folder], commit: str | None = None) -> lis
     for folder in folders:
         left_out: set[int] = set()
         for runs in _by_source([file.record for file in folder.runs], commit):
-            for row in with_baselines(runs):
-                left_out.update(id(run) for run in row.left_out)
+            for row in build_rows(runs):
+                left_out.update(id(run) for run in row.disturbed_runs)
         names += [file.name for file in folder.runs if id(file.record) in left_out]
     return names
 
@@ -58,7 +58,7 @@ def _by_source(
     """Return the good runs of each machine and commit; `commit` replaces the recorded ones."""
     groups: dict[tuple, list[RunRecord]] = {}
     good = [run for run in records if run.status == "ok" and run.throughput]
-    for name, of_machine in by_machine(good).items():
+    for name, of_machine in group_by_machine(good).items():
         for run in of_machine:
             recorded = _recorded(run)
             source = (recorded.hash, recorded.diff) if recorded else None
@@ -103,7 +103,7 @@ def _entry(
             name=of_run.name, cpu=of_run.cpu, cores=of_run.cores, gpus=of_run.gpus
         ),
         versions={**({"python": first.python} if first.python else {}), **versions},
-        configurations=tuple(_configuration(row) for row in with_baselines(runs)),
+        configurations=tuple(_configuration(row) for row in build_rows(runs)),
     )
 
 
@@ -134,10 +134,10 @@ def _configuration(row: Row) -> Configuration:
     }
     metrics = {}
     for metric in METRICS.values():
-        if metric.name not in CHOICES and not metric.of_models:
+        if metric.name not in CHOICES and not metric.compares_models:
             values = [
                 metric.compute(Measured((run,), row.num_devices, None, None))
-                for run in row.counted
+                for run in row.counted_runs
             ]
             metrics[metric.name] = tuple(
                 value.value if value else None for value in values
@@ -147,6 +147,6 @@ def _configuration(row: Row) -> Configuration:
         facts=facts,
         unit=row.unit,
         num_devices=row.num_devices,
-        rates=tuple(process_rates(row.counted)),
+        rates=tuple(process_rates(row.counted_runs)),
         metrics={name: values for name, values in metrics.items() if any(values)},
     )

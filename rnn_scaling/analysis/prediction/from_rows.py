@@ -19,7 +19,7 @@ from rnn_scaling.analysis.prediction.curves import (
     Prediction,
 )
 from rnn_scaling.analysis.rows import Row, measured_batches
-from rnn_scaling.analysis.series_titles import by_series, titles
+from rnn_scaling.analysis.series_titles import group_by_series, titles
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import split_steps
 from rnn_scaling.config import registry
@@ -112,7 +112,7 @@ class MeasuredSeries:
         known = self.curve.knowledge
         if known.devices_per_machine or not self.rows:
             return self
-        measured = nodes(self.rows[-1].good[-1])
+        measured = nodes(self.rows[-1].good_runs[-1])
         per_machine = math.ceil(self.curve.points[-1].devices / measured)
         links = known.links
         if not links:
@@ -150,7 +150,7 @@ def series(rows: Sequence[Row], links: Links = NO_LINKS) -> list[MeasuredSeries]
     by_key = {row.key: row for row in rows if row.rate}
     kept = [
         good
-        for members in by_series(rows)
+        for members in group_by_series(rows)
         if (good := [row for row in members if row.rate])
     ]
     made = []
@@ -192,7 +192,7 @@ def _knowledge(
     members: Sequence[Row], by_key: Mapping[tuple, Row], links: Links
 ) -> Knowledge:
     largest, base = members[-1], members[0].baseline
-    runs = [run for run in (base.counted if base else ()) if run.batches.seconds]
+    runs = [run for run in (base.counted_runs if base else ()) if run.batches.seconds]
     steps = [measured_batches(run)[0] for run in runs]
     summed, gathered = _exchanged(largest)
     alone = (
@@ -224,7 +224,7 @@ def _knowledge(
 
 def _exchanged(row: Row) -> tuple[float | None, float | None]:
     """(bytes that are summed, bytes that every other device gets): twice the first, and n times the second, cross."""
-    two, three = (exchanged_bytes(row.good[-1], devices) for devices in (2, 3))
+    two, three = (exchanged_bytes(row.good_runs[-1], devices) for devices in (2, 3))
     return (
         (None, None)
         if two is None or three is None
@@ -245,7 +245,7 @@ def _algorithm(row: Row) -> str:
 
 def _all_reduce(row: Row) -> str:
     """The all-reduce of a row's largest tensors, as its runs resolved it, else its mode."""
-    ran = row.good[-1].resolved.all_reduce
+    ran = row.good_runs[-1].resolved.all_reduce
     return ran[-1].algorithm if ran else str(row.options["variable_update"])
 
 
@@ -258,7 +258,7 @@ def _alone(row: Row) -> tuple:
 def _hidden(members: Sequence[Row]) -> float | None:
     """Share of the exchange that overlaps with computation, on the most devices that were traced."""
     for row in reversed(members):
-        traced = split_steps(row.good) if row.num_devices > 1 else None
+        traced = split_steps(row.good_runs) if row.num_devices > 1 else None
         if (
             traced
             and traced.synchronous
@@ -273,7 +273,7 @@ def _gradients_s(row: Row) -> float | None:
     """Mean seconds until the gradients of a worker are computed; None of one worker and where it is not recorded."""
     workers = [
         (run.batches.warmup, rank)
-        for run in row.good
+        for run in row.good_runs
         if run.workers
         for rank in run.workers.workers
     ]
@@ -285,17 +285,17 @@ def _cores(row: Row) -> int | None:
     """The cores of the machine whose CPU is the devices of all workers; None where they share none."""
     counts = {
         run.environment.cpu_cores
-        for run in row.good
+        for run in row.good_runs
         if run.resolved.device_type == "CPU" and nodes(run) == 1
     }
-    return disturbance.shared_cores(row.good) or (
+    return disturbance.shared_cores(row.good_runs) or (
         counts.pop() if len(counts) == 1 else None
     )
 
 
 def _joined_devices(row: Row) -> int | None:
     """The GPUs that messages reach without the link between sockets, or without leaving the machine; None: unknown."""
-    run = row.good[-1]
+    run = row.good_runs[-1]
     if run.resolved.device_type != "GPU":
         return None
     try:
@@ -308,7 +308,7 @@ def _joined_devices(row: Row) -> int | None:
 
 def _made_link(row: Row) -> Link | None:
     """The measured link between workers whose network was made for the run."""
-    workers = row.good[-1].workers
+    workers = row.good_runs[-1].workers
     if not (found := _MADE.search((workers and workers.link) or "")):
         return None
     low, high, round_trip_ms = (

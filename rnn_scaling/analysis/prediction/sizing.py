@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rnn_scaling.analysis.confidence import Interval, combine
-from rnn_scaling.analysis.keys import without
+from rnn_scaling.analysis.keys import drop_options
 from rnn_scaling.analysis.largest_batch import peak
 from rnn_scaling.analysis.metrics import GIB
 from rnn_scaling.analysis.prediction.curves import STRONG, Prediction
@@ -48,9 +48,9 @@ def _alike(row: Row, rows: Sequence[Row]) -> list[Row]:
 
     def work(row: Row) -> tuple:
         key = row.key[: len(row.key) - len(row.facts)]
-        return bool(row.options["global_batch_size"]), without(key, ignored)
+        return bool(row.options["global_batch_size"]), drop_options(key, ignored)
 
-    return [other for other in rows if other.good and work(other) == work(row)]
+    return [other for other in rows if other.good_runs and work(other) == work(row)]
 
 
 def samples(row: Row) -> float:
@@ -66,7 +66,7 @@ def fixed_share(row: Row, rows: Sequence[Row]) -> Interval | None:
     """
     steps = {}
     for other in _alike(row, rows):
-        run = other.good[0]
+        run = other.good_runs[0]
         if other.num_devices == 1 and other.rate and run.batches.items:
             items = float(np.mean(measured_batches(run)[1]))
             steps[samples(other)] = other.rate.inverse(items)
@@ -104,7 +104,7 @@ def memory_gib(
     Returns:
       None if the runs do not determine it.
     """
-    on_gpus = row.good[0].resolved.device_type == "GPU"
+    on_gpus = row.good_runs[0].resolved.device_type == "GPU"
 
     def terms(own: int, each: float) -> tuple[float, float, float]:
         # The devices of a CPU share its memory.
@@ -113,7 +113,7 @@ def memory_gib(
     x_rows = []
     peaks = []
     for other in _alike(row, rows):
-        for run in other.good:
+        for run in other.good_runs:
             most = peak(run)
             if most:
                 x_rows.append(terms(other.options["num_devices"], samples(other)))
@@ -151,7 +151,7 @@ def memory_gib(
 
 def _bounds(now: Interval, row: Row, batch_factor: float) -> Interval:
     """Return the memory of another batch size, between no growth and growth of all activations."""
-    parameters = row.good[0].parameters
+    parameters = row.good_runs[0].parameters
     fixed = 0.0
     if parameters:
         gradients = 2 * parameters.bytes

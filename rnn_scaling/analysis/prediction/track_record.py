@@ -51,7 +51,7 @@ class Case:
 def fitted_runs(rows: Sequence[Row]) -> tuple[Fitted, ...]:
     """The runs of the rows of a series, by rising number of devices."""
     return tuple(
-        Fitted(devices=row.num_devices, rates=tuple(process_rates(row.counted)))
+        Fitted(devices=row.num_devices, rates=tuple(process_rates(row.counted_runs)))
         for row in rows
     )
 
@@ -114,12 +114,12 @@ def judge(
         rows = {
             row.num_devices: row
             for row in (series[0].one_device, *series)
-            if row and row.good
+            if row and row.good_runs
         }
         # All good runs: a fitted one may have been left out since, beside quieter ones.
         runs: frozenset[object] = frozenset()
         for devices, row in rows.items():
-            rates = tuple(process_rates(row.good))
+            rates = tuple(process_rates(row.good_runs))
             runs |= Fitted(devices=devices, rates=rates).keys
         for prediction in made:
             machines = _stated_machines(prediction)
@@ -127,7 +127,7 @@ def judge(
                 measured = rows.get(point.devices)
                 if measured is None or measured.rate is None:
                     continue
-                if machines and nodes(measured.good[-1]) != machines:
+                if machines and nodes(measured.good_runs[-1]) != machines:
                     continue
                 key = prediction.runs, point.devices, f"{point.low:.9g}"
                 cases.setdefault(key, Case(prediction, point, measured.rate))

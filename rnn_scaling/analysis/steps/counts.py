@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.analysis.keys import key_of, without
+from rnn_scaling.analysis.keys import build_key, drop_options
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config import registry
 from rnn_scaling.config import run_config as configs
@@ -125,7 +125,7 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
             left_out.append(f"{name}: {reason}")
             continue
         options = record.options
-        key = own_decoder(options), without(key_of(options), ALONG_A_GROUP)
+        key = own_decoder(options), drop_options(build_key(options), ALONG_A_GROUP)
         counts = _counts(record, record.graph, record.trace, options)
         findings[False] += _contradictions(name, counts)
         findings[varies(options)] += _unlike_steps(name, record.trace.kernels.steps)

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis import disturbance
-from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
-from rnn_scaling.analysis.keys import key_of
-from rnn_scaling.analysis.machines import by_machine
-from rnn_scaling.analysis.rows import Row, process_rates, with_baselines
+from rnn_scaling.analysis.confidence import Interval, interval_over_runs, ratio
+from rnn_scaling.analysis.keys import build_key
+from rnn_scaling.analysis.machines import group_by_machine
+from rnn_scaling.analysis.rows import Row, build_rows, process_rates
 from rnn_scaling.analysis.series_titles import titles
 from rnn_scaling.analysis.significance import Comparison, compare
 from rnn_scaling.analysis.statements import Statement, interval_values
@@ -82,7 +82,7 @@ class Probe:
 
 def probes(records: Sequence[RunRecord], defaults: Mapping[int, int]) -> list[Probe]:
     """An answer for each configuration, machine and number of devices; `defaults`: the trainer's threads on each."""
-    machines = by_machine(records)
+    machines = group_by_machine(records)
     return [
         dataclasses.replace(probe, title=f"{probe.title}, {machine}")
         if len(machines) > 1
@@ -96,9 +96,9 @@ def _of_one_machine(
     records: Sequence[RunRecord], defaults: Mapping[int, int]
 ) -> list[Probe]:
     groups: dict[tuple, dict[int, list[Row]]] = {}
-    for row in with_baselines(records):
+    for row in build_rows(records):
         left_out = {"num_devices": 1, OPTION: 0}
-        groups.setdefault(key_of(row.options, **left_out), {}).setdefault(
+        groups.setdefault(build_key(row.options, **left_out), {}).setdefault(
             row.num_devices, []
         ).append(row)
     series = [
@@ -138,7 +138,7 @@ def _probe(title: str, num_devices: int, default: int, rows: Sequence[Row]) -> P
         if judged and len(measured) > 1
         else None
     )
-    runs = tuple(record for row in measured for record in row.good)
+    runs = tuple(record for row in measured for record in row.good_runs)
     return Probe(
         title, rows[0].unit, num_devices, default, settings, fastest, enough, runs
     )
@@ -149,10 +149,12 @@ def _setting(row: Row, best: Row | None) -> Setting:
     if (
         best is not None
         and row is not best
-        and len(row.counted) > 1
-        and len(best.counted) > 1
+        and len(row.counted_runs) > 1
+        and len(best.counted_runs) > 1
     ):
-        compared = compare(process_rates(best.counted), process_rates(row.counted))
+        compared = compare(
+            process_rates(best.counted_runs), process_rates(row.counted_runs)
+        )
     of_best = (
         ratio(row.rate, best.rate)
         if row.rate and best and best.rate and row is not best
@@ -160,13 +162,13 @@ def _setting(row: Row, best: Row | None) -> Setting:
     )
     return Setting(
         threads=row.options[OPTION],
-        runs=len(row.good),
-        failed=len(row.records) - len(row.good),
+        runs=len(row.good_runs),
+        failed=len(row.records) - len(row.good_runs),
         rate=row.rate,
         of_best=of_best,
         against_best=compared,
-        concurrency=_concurrency(row.good),
-        concurrency_over_runs=_concurrency_over_runs(row.good),
+        concurrency=_concurrency(row.good_runs),
+        concurrency_over_runs=_concurrency_over_runs(row.good_runs),
     )
 
 
@@ -194,7 +196,7 @@ def _concurrency_over_runs(records: Sequence[RunRecord]) -> Interval | None:
     known = [
         median for record in alone if (median := _concurrency([record])) is not None
     ]
-    return over_processes(known) if len(known) > 1 else None
+    return interval_over_runs(known) if len(known) > 1 else None
 
 
 def statements(probe: Probe) -> list[Statement]:
@@ -308,7 +310,7 @@ def _default(probe: Probe) -> Statement:
 def _disturbances(probe: Probe) -> list[Statement]:
     """What else is in the rates: devices that share cores, and other processes."""
     shared = [
-        len(disturbance.cores_of(record))
+        len(disturbance.bound_cores(record))
         for record in probe.runs
         if record.resolved.oversubscribed
     ]

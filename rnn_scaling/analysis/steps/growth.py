@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Sequence
 from fractions import Fraction
 
-from rnn_scaling.analysis.keys import key_of, without
+from rnn_scaling.analysis.keys import build_key, drop_options
 from rnn_scaling.analysis.steps.counts import (
     HOW_MEASURED,
     CountGroup,
@@ -93,7 +93,9 @@ def lines(groups: Sequence[CountGroup]) -> list[Line]:
 def _family(options: Options, option: str) -> tuple:
     """What groups that differ in this length alone have in common."""
     changes = {"encoder_type": "", "decoder_type": "", "num_devices": 1, option: 0}
-    return own_decoder(options), without(key_of(options, **changes), HOW_MEASURED)
+    return own_decoder(options), drop_options(
+        build_key(options, **changes), HOW_MEASURED
+    )
 
 
 def _number(value: Fraction) -> str:

@@ -5,7 +5,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 
-from rnn_scaling.analysis.confidence import over_processes, scatter
+from rnn_scaling.analysis.confidence import interval_over_runs, standard_deviation
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.straggler import name_straggler
 from rnn_scaling.config import registry
@@ -110,10 +110,10 @@ class StepParts:
     @functools.cached_property
     def cost(self) -> Cost:
         costs = [run.cost for run in self.runs]
-        timed = over_processes(
+        timed = interval_over_runs(
             [s / cost.untraced_s for cost in costs for s in cost.timed_s]
         )
-        counted = over_processes(
+        counted = interval_over_runs(
             [s / cost.untraced_s for cost in costs for s in cost.counted_s]
         )
         start_s, stop_s = (
@@ -124,7 +124,7 @@ class StepParts:
             timed.value,
             timed.low,
             timed.high,
-            sum(timed.processes),
+            sum(timed.run_counts),
             counted.value,
             start_s,
             stop_s,
@@ -205,4 +205,4 @@ def split_steps(records: Sequence[RunRecord]) -> StepParts | None:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    return Spread(math.fsum(values) / len(values), scatter(values))
+    return Spread(math.fsum(values) / len(values), standard_deviation(values))

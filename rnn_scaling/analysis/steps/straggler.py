@@ -8,9 +8,9 @@ import numpy as np
 
 from rnn_scaling.analysis.confidence import (
     MIN_BATCHES,
-    cosines,
     long_run_variance,
-    scatter,
+    num_cosines,
+    standard_deviation,
 )
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.student import t_quantile
@@ -58,7 +58,7 @@ def name_straggler(
         "straggler-held-up": _lower_end(compute) <= 0,
         "straggler-negligible": late_share < LEAST_SHARE,
         # With many steps a mean can be certain and still far below the variation between steps, which matters more.
-        "straggler-scatters": mean_late <= scatter(late),
+        "straggler-scatters": mean_late <= standard_deviation(late),
     }
     for kind, holds in objections.items():
         if holds:
@@ -128,14 +128,14 @@ def _arrival(tower: TowerStep) -> float:
 def _lower_end(values: Sequence[float]) -> float:
     """Lower end of the one-sided 95 % interval of their mean."""
     mean = math.fsum(values) / len(values)
-    return mean - t_quantile(LEVEL, len(values) - 1) * scatter(values) / math.sqrt(
-        len(values)
-    )
+    return mean - t_quantile(LEVEL, len(values) - 1) * standard_deviation(
+        values
+    ) / math.sqrt(len(values))
 
 
 def in_ms(values: Sequence[float]) -> str:
     """ "12.34 (sd 0.12)": mean and standard deviation of seconds, in milliseconds."""
-    return f"{1000 * math.fsum(values) / len(values):.2f} (sd {1000 * scatter(values):.2f})"
+    return f"{1000 * math.fsum(values) / len(values):.2f} (sd {1000 * standard_deviation(values):.2f})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,7 +228,7 @@ def _named(
 
 def _is_late(behind: list[float], whole: float) -> bool:
     mean, count = math.fsum(behind) / len(behind), len(behind)
-    low = mean - t_quantile(RANK_LEVEL, cosines(count)) * math.sqrt(
+    low = mean - t_quantile(RANK_LEVEL, num_cosines(count)) * math.sqrt(
         long_run_variance(np.asarray(behind)) / count
     )
-    return low > 0 and mean >= LEAST_SHARE * whole and mean > scatter(behind)
+    return low > 0 and mean >= LEAST_SHARE * whole and mean > standard_deviation(behind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rnn_scaling.analysis.attribution import REST, Attribution, Part
+from rnn_scaling.analysis.attribution import UNEXPLAINED, Attribution, Part
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import statements
 from rnn_scaling.records.step_parts import PARTS
@@ -33,7 +33,10 @@ from rnn_scaling.reports.wording import sentence
 WIDTH = 7.2  # inches of the bars
 BESIDE = 3  # names of a legend beside each other
 LOSSES = "Points of efficiency lost, by part"
-COLOURS: dict[str, str] = {**dict(zip(Part, figures.COLOURS)), REST: figures.REST}
+COLOURS: dict[str, str] = {
+    **dict(zip(Part, figures.COLOURS)),
+    UNEXPLAINED: figures.REST,
+}
 
 
 def picture(chart: Chart, name: str, title: str = "") -> Figure:
@@ -84,7 +87,9 @@ def losses(split: Sequence[tuple[str, Attribution]]) -> list[Block]:
     few = split[: figures.MOST_LINES]
     lines = []
     for title, loss in few:
-        parts = [f"{part.name} {plus_minus(part.points, 1)}" for part in loss.shown]
+        parts = [
+            f"{part.name} {plus_minus(part.points, 1)}" for part in loss.displayed_parts
+        ]
         whole = plus_minus(loss.loss_points, 1)
         lines.append(f"{title}: {whole} ({', '.join(parts)}).")
     about = f"A bar for each series. {' '.join(lines)}"
@@ -96,7 +101,11 @@ def losses_svg(split: Sequence[tuple[str, Attribution]]) -> str:
     """Return a bar for each loss; gains are left of 0."""
     drawn = []
     for title, loss in split:
-        known = [(part.name, part.points.value) for part in loss.shown if part.points]
+        known = [
+            (part.name, part.points.value)
+            for part in loss.displayed_parts
+            if part.points
+        ]
         drawn.append(bars.Bar(title, known, loss.loss_points))
     used = {name for bar in drawn for name, _ in bar.parts}
     rows = math.ceil(len(used) / BESIDE)
@@ -106,8 +115,8 @@ def losses_svg(split: Sequence[tuple[str, Attribution]]) -> str:
         axes.set_xlabel("points of efficiency lost")
         keys = bars.legend(axes)
         names = [name for name in COLOURS if name in used]
-        rest = f"{REST}: within {noise_text([loss for _, loss in split])}"
-        titles = [rest if name == REST else name for name in names]
+        rest = f"{UNEXPLAINED}: within {noise_text([loss for _, loss in split])}"
+        titles = [rest if name == UNEXPLAINED else name for name in names]
         place = {"loc": "lower left", "ncols": BESIDE, **figures.LEGEND}
         figure.legend([keys[name] for name in names], titles, **place)
         return figures.as_svg(figure, "losses")

@@ -135,7 +135,7 @@ def _losses(measured: Sequence[SeriesSummary]) -> list[Block]:
     for series in measured:
         if series.largest_row and series.largest_row.loss:
             known.append((series, series.largest_row.loss))
-    split = [(series, loss) for series, loss in known if loss.is_told]
+    split = [(series, loss) for series, loss in known if loss.is_significant]
     if not split:
         return _untold(known)
     noise = series_statements.noise_text([loss for _, loss in split])
@@ -147,7 +147,7 @@ def _losses(measured: Sequence[SeriesSummary]) -> list[Block]:
             titled = dataclasses.replace(parts, title=series.title)
             bodies.append(Body(titled, series.title, True))
     points = "Points of efficiency lost, by number of devices"
-    told = {part.name for _, loss in split for part in loss.told}
+    told = {part.name for _, loss in split for part in loss.significant_parts}
     unit = split[0][0].unit
     keys = [
         Key(name.value, phrase(Statement(name.value, values={"unit": unit})))

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 
-from rnn_scaling.analysis.rows import with_baselines
+from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.config import scale
 from rnn_scaling.config.naming import network
 from rnn_scaling.config.spelling import command
@@ -18,7 +18,7 @@ def markdown(run: RunRecord) -> str:
     config = run.options
     places = scale.in_words(scale.num_workers(config), config["num_devices"])
     result = (
-        table.rates_section(with_baselines([run]))
+        table.rates_section(build_rows([run]))
         if run.throughput
         else Section("", notes=("No batch was measured.",))
     )

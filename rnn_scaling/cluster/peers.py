@@ -52,7 +52,8 @@ class Peer:
 
 
 def ranks_text(ranks: Sequence[int]) -> str:
-    """
+    """Return the words for some ranks, at most the first few by number.
+
     >>> ranks_text([2]), ranks_text([2, 3]), ranks_text(range(1, 9))
     ('rank 2', 'ranks 2 and 3', 'ranks 1, 2, 3, 4 and 4 others')
     """

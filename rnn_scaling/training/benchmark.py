@@ -231,12 +231,10 @@ def _parameters(workload: Workload, states: Sequence[VariableState]) -> dict[str
     )
     tables = [spec.shape for spec in workload.variables if spec.kind == "embedding"]
     return {
-        **{
-            "trainable": trainable,
-            "bytes": trainable * tf.float32.size,
-            "moving": moving,
-            "optimizer": slots,
-        },
+        "trainable": trainable,
+        "bytes": trainable * tf.float32.size,
+        "moving": moving,
+        "optimizer": slots,
         "embedding_bytes": sum(map(math.prod, tables)) * tf.float32.size,
         "row_bytes": max((shape[1] for shape in tables), default=0) * tf.float32.size,
     }

@@ -105,8 +105,11 @@ def uneven_towers(num_devices: int, num_gpus: int) -> str:
 
 
 def query_gpus() -> list[dict[str, str]]:
-    """Each visible GPU, in the order of TensorFlow's numbers, with its driver, memory, clocks and the reasons why its
-    clocks are held down, now (throttling.FIELD, whatever the driver calls it); `index` is nvidia-smi's."""
+    """Return the fields of each visible GPU, in the order of TensorFlow's numbers.
+
+    The fields are driver, memory, clocks and the reasons why the clocks are held down
+    (throttling.FIELD, whatever the driver calls it). `index` is nvidia-smi's number.
+    """
     old, new = throttling.FIELD, throttling.NEW_FIELD
     for query in (GPU_QUERY, GPU_QUERY.replace(old, new), GPU_QUERY_OF_ANY_DRIVER):
         rows = _visible_gpu_rows(query)

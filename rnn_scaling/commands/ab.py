@@ -56,7 +56,7 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
         Question,
         Report,
     )  # loads numpy: not for wrong flags
-    from rnn_scaling.reports import comparison, wording
+    from rnn_scaling.reports import comparison, comparison_statements, wording
 
     question = Question(paired=True, max_regression=options.max_regression)
     settings = "\n".join(
@@ -66,9 +66,11 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
 
     def answer(report: Report) -> str:
         answers = [
-            *comparison.ab_statements(report),
-            *comparison.disturbed_statements(report, ("A", "B")),
-            *comparison.step_time_statements(report),
+            *comparison_statements.ab_statements(report),
+            *comparison_statements.disturbed_statements(
+                report, comparison_statements.A_AND_B
+            ),
+            *comparison_statements.step_time_statements(report),
         ]
         return f"{wording.sentences(answers)}\n{settings}"
 

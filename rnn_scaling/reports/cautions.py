@@ -1,4 +1,4 @@
-"""What a reader must know before trusting a report's numbers, and what its words mean, as statements."""
+"""Statements that a reader needs before trusting the numbers of a report."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,176 +15,170 @@ from rnn_scaling.config import scale
 from rnn_scaling.config.naming import network
 from rnn_scaling.records.importers.program_warnings import mask_numbers
 from rnn_scaling.records.parts import PrintedOutput
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment, log_findings
 from rnn_scaling.reports.differences import DifferenceTexts
 from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.wording import sentence, sentences
 from rnn_scaling.system.files.terminal import counted
 
-LOADS = {*SHARES.values()}
+LOADS = set(SHARES.values())
 DOUBTS = {
     Doubt.LINES_AT_ONCE: "log-lines-at-once",
     Doubt.LONGER_THAN_PROCESS: "log-longer-than-process",
     Doubt.SPREAD: "log-spread",
     Doubt.OTHER_RATE: "log-other-rate",
 }
-LEAST_ROUNDING = (
-    0.005  # share of a rate from which on rounding of printed digits is a caution
-)
+LEAST_ROUNDING = 0.005  # share of a rate; less rounding of printed digits is no caution
 
 
 def caution_texts(summary: Summary) -> list[str]:
-    return [sentence(statement) for statement in statements(summary)]
+    """Return the cautions in English."""
+    return list(map(sentence, statements(summary)))
 
 
 def statements(summary: Summary) -> list[Statement]:
-    """Grave differences, load, throttled clocks, losses, programs that failed late, rates from logs."""
-    records = [record for row in summary.rows for record in row.records]
-    grave = [
-        d for d in summary.differences if d.severity == INCOMPARABLE or d.name in LOADS
-    ]
-    late = [
-        *_late_failures(summary),
-        *_logs(summary),
-        *log_findings.summary_statements(summary),
-        *program_output_statements(summary),
-    ]
+    """Return cautions about machines, differences, losses, programs and logs."""
+    records: list[RunRecord] = []
+    for row in summary.rows:
+        records += row.records
+    differences = []
+    for difference in summary.differences:
+        if difference.severity == INCOMPARABLE or difference.name in LOADS:
+            differences.append(_difference_statement(difference))
     return [
         *environment.statements(records),
-        *map(_difference, grave),
+        *differences,
         *hand_made_strong_scaling(summary),
         *loss_statements(summary),
-        *late,
+        *_program_statements(summary),
+    ]
+
+
+def _program_statements(summary: Summary) -> list[Statement]:
+    """Return cautions about programs, their logs and their output."""
+    return [
+        *_late_failures(summary),
+        *_log_statements(summary),
+        *log_findings.summary_statements(summary),
+        *program_output_statements(summary),
     ]
 
 
 def opening_paragraphs(summary: Summary) -> list[str]:
-    """The paragraphs above all tables: machines, unfinished runs, rates from logs, the meaning of units and means."""
-    notices = [
-        *_late_failures(summary),
-        *_logs(summary),
-        *log_findings.summary_statements(summary),
-        *program_output_statements(summary),
-    ]
-    if summary.files_in_progress:
-        notices.insert(
-            0,
-            Statement(
-                "runs-going-on", values={"files": list(summary.files_in_progress)}
-            ),
-        )
+    """Return the paragraphs above all tables.
+
+    They are about machines, unfinished runs, logs, and the meaning of units and means.
+    """
+    found = []
     if len(summary.machines) > 1:
-        named = [(name, counted(runs, "run")) for name, runs in summary.machines]
-        machines = [
-            f"machine {k} is {name} ({runs})" for k, (name, runs) in enumerate(named, 1)
-        ]
-        notices.insert(0, Statement("several-machines", values={"machines": machines}))
-    paragraphs = [*map(sentence, notices), sentences(_terms(summary))]
-    return [paragraph for paragraph in paragraphs if paragraph]
+        machines = []
+        for k, (name, num_runs) in enumerate(summary.machines, 1):
+            machines.append(f"machine {k} is {name} ({counted(num_runs, 'run')})")
+        found.append(Statement("several-machines", values={"machines": machines}))
+    if summary.files_in_progress:
+        values = {"files": list(summary.files_in_progress)}
+        found.append(Statement("runs-going-on", values=values))
+    found += _program_statements(summary)
+    paragraphs = [*map(sentence, found), sentences(_terms(summary))]
+    return list(filter(None, paragraphs))
 
 
 def _terms(summary: Summary) -> list[Statement]:
-    """The meaning of units and means, and what ran on CPUs instead of a kernel for GPUs."""
-    units = dict.fromkeys(
-        (series.unit, series.rows[0].row.items) for series in summary.series
-    )
-    made = [Statement("unit-meaning", unit, {"items": items}) for unit, items in units]
+    """Return the meaning of units and means, and which kernel ran on CPUs."""
+    units: dict[tuple[str, str], None] = {}
+    kernels = set()
+    for series in summary.series:
+        rows = [row.row for row in series.rows]
+        units[series.unit, rows[0].items] = None
+        if kernel := kernel_on_cpus(rows):
+            kernels.add((rows[0].options["encoder_type"], kernel))
+
+    found = [Statement("unit-meaning", unit, {"items": items}) for unit, items in units]
     if any(len(row.good_runs) > 1 for row in summary.rows):
-        made.append(Statement("geometric-means"))
-    rows_of_series = [[row.row for row in series.rows] for series in summary.series]
-    ran = {
-        (rows[0].options["encoder_type"], kernel)
-        for rows in rows_of_series
-        if (kernel := kernel_on_cpus(rows))
+        found.append(Statement("geometric-means"))
+    for encoder, kernel in sorted(kernels):
+        found.append(Statement("kernel-on-cpus", encoder, {"kernel": kernel}))
+    return found
+
+
+def _difference_statement(difference: DifferenceTexts) -> Statement:
+    name = difference.name
+    values = {
+        "first": difference.first,
+        "second": difference.second,
+        "effect": difference.effect,
     }
-    return [
-        *made,
-        *(
-            Statement("kernel-on-cpus", encoder, {"kernel": kernel})
-            for encoder, kernel in sorted(ran)
-        ),
-    ]
-
-
-def _difference(difference: DifferenceTexts) -> Statement:
-    subject, values = (
-        difference.name,
-        {
-            "first": difference.first,
-            "second": difference.second,
-            "effect": difference.effect,
-        },
-    )
     if difference.first == difference.second:
-        return Statement("condition-of-runs", subject[:1].upper() + subject[1:], values)
-    return Statement("condition-differs", subject, values)
+        return Statement("condition-of-runs", name[:1].upper() + name[1:], values)
+    return Statement("condition-differs", name, values)
+
+
+def _finished_runs(summary: Summary) -> list[tuple[str, RunRecord]]:
+    """Return (file, record) of all runs with status "ok"."""
+    runs = []
+    for series in summary.series:
+        for row in series.rows:
+            for name, run in zip(row.files, row.row.records):
+                if run.status == "ok":
+                    runs.append((name, run))
+    return runs
 
 
 def _late_failures(summary: Summary) -> list[Statement]:
-    """Programs that failed after they wrote their record."""
-    rows = [row for series in summary.series for row in series.rows]
-    runs = [
-        pair
-        for row in rows
-        for pair in zip(row.files, row.row.records)
-        if pair[1].status == "ok"
-    ]
+    """Return which programs failed after they had written their records."""
+    runs = _finished_runs(summary)
     failed = [f"{name} ({run.ended})" for name, run in runs if run.ended]
     return [Statement("failed-late", values={"files": failed})] if failed else []
 
 
-def _logs(summary: Summary) -> list[Statement]:
-    """What is unknown of runs whose rates are from logs."""
-    good = [run for row in summary.rows for run in row.good_runs]
+def _log_statements(summary: Summary) -> list[Statement]:
+    """Return what is unknown about runs whose rates are from logs."""
+    good: list[RunRecord] = []
+    for row in summary.rows:
+        good += row.good_runs
     logs = [run for run in good if not run.batches.seconds]
-    rounding = max((run.log_rounding or 0.0 for run in good), default=0.0)
     formats = list(dict.fromkeys(run.log_format for run in logs if run.log_format))
-    of_logs = [
-        process_rates(row.good_runs)
-        for row in summary.rows
-        if not any(run.batches.seconds for run in row.good_runs)
-    ]
-    are_alike = (
-        logs
-        and not rounding
-        and any(len(rates) > 1 and len(set(rates)) == 1 for rates in of_logs)
-    )
-    known = [
-        (
-            logs,
-            Statement("rates-from-logs", values={"logs": len(logs), "runs": len(good)}),
-        ),
-        (formats, Statement("log-formats", values={"formats": formats})),
-        (are_alike, Statement("log-rates-alike")),
-        (
-            rounding >= LEAST_ROUNDING,
-            Statement("log-digits", values={"rounding": rounding}),
-        ),
-    ]
-    return [statement for is_held, statement in known if is_held]
+    rounding = max((run.log_rounding or 0.0 for run in good), default=0.0)
+
+    found = []
+    if logs:
+        values = {"logs": len(logs), "runs": len(good)}
+        found.append(Statement("rates-from-logs", values=values))
+    if formats:
+        found.append(Statement("log-formats", values={"formats": formats}))
+    if logs and not rounding and any(map(_has_equal_log_rates, summary.rows)):
+        found.append(Statement("log-rates-alike"))
+    if rounding >= LEAST_ROUNDING:
+        found.append(Statement("log-digits", values={"rounding": rounding}))
+    return found
+
+
+def _has_equal_log_rates(row: Row) -> bool:
+    """Return whether the logs of several runs have exactly the same rate."""
+    if any(run.batches.seconds for run in row.good_runs):
+        return False
+    return len(row.good_runs) > 1 and len(set(process_rates(row.good_runs))) == 1
 
 
 def program_output_statements(summary: Summary) -> list[Statement]:
     """Return why printed rates are doubtful, and the warnings of other programs."""
-    named = []
-    for series in summary.series:
-        for row in series.rows:
-            for name, run in zip(row.files, row.row.records):
-                if run.status == "ok" and run.output is not None:
-                    named.append((name, run))
-    made = []
+    runs = []
+    for name, run in _finished_runs(summary):
+        if run.output is not None:
+            runs.append((name, run, run.output))
+    found = []
     for doubt, kind in DOUBTS.items():
-        doubtful = [pair for pair in named if doubt in plausibility.doubts(pair[1])]
+        doubtful = [run for run in runs if doubt in plausibility.doubts(run[1])]
         if doubtful:
-            files = [name for name, _ in doubtful]
-            values = {"files": files, **_doubt_values(doubtful[0][1].output)}
-            made.append(Statement(kind, values=values))
-    return [*made, *_warnings([(name, run.output) for name, run in named])]
+            files = [name for name, *_ in doubtful]
+            values = {"files": files, **_doubt_values(doubtful[0][2])}
+            found.append(Statement(kind, values=values))
+    return [*found, *_warnings([(name, output) for name, _, output in runs])]
 
 
-def _doubt_values(output: PrintedOutput | None) -> dict[str, Any]:
-    """Return the numbers of the first run of which something is doubtful."""
-    output = output or PrintedOutput()
+def _doubt_values(output: PrintedOutput) -> dict[str, Any]:
+    """Return the numbers of a run whose output is doubtful."""
     ratio = output.other_rate_ratio or 1.0
     return {
         "lines": output.lines,
@@ -196,15 +190,14 @@ def _doubt_values(output: PrintedOutput | None) -> dict[str, Any]:
     }
 
 
-def _warnings(named: Sequence[tuple[str, PrintedOutput | None]]) -> list[Statement]:
-    """Return each warning of the programs once, whatever numbers are in it."""
+def _warnings(outputs: Sequence[tuple[str, PrintedOutput]]) -> list[Statement]:
+    """Return the warnings of programs; those that differ only in numbers count once."""
     lines: dict[str, str] = {}
     files = []
-    for name, output in named:
-        warnings = output.warnings if output else None
-        if warnings:
+    for name, output in outputs:
+        if output.warnings:
             files.append(name)
-        for line in warnings or ():
+        for line in output.warnings or ():
             plain = line.replace("`", "'")
             lines.setdefault(mask_numbers(plain), f"`{plain}`")
     if not lines:
@@ -214,54 +207,55 @@ def _warnings(named: Sequence[tuple[str, PrintedOutput | None]]) -> list[Stateme
 
 
 def loss_statements(summary: Summary) -> list[Statement]:
-    """Runs whose loss grew manifold, or beyond all numbers."""
-    made = []
-    values = {
-        "remedy": learning.REMEDY,
-        "files": list(summary.diverged_files),
-        "times": learning.MANIFOLD,
-    }
+    """Return which runs have a loss that grew many times, or that is not finite."""
+    found = []
     if summary.diverged_files:
-        made.append(Statement("loss-grew", values=values))
+        values = {
+            "remedy": learning.REMEDY,
+            "files": list(summary.diverged_files),
+            "times": learning.MANIFOLD,
+        }
+        found.append(Statement("loss-grew", values=values))
     if summary.files_without_loss:
-        values = {"remedy": learning.REMEDY, "files": list(summary.files_without_loss)}
-        made.append(Statement("loss-not-finite", values=values))
-    return made
+        values = {
+            "remedy": learning.REMEDY,
+            "files": list(summary.files_without_loss),
+        }
+        found.append(Statement("loss-not-finite", values=values))
+    return found
 
 
 def hand_made_strong_scaling(summary: Summary) -> list[Statement]:
-    """Strong scaling that was put together from batch sizes: no run of it has a baseline."""
+    """Return series that together have a constant total work, by their batch sizes.
+
+    Their runs have no common baseline; --global_batch_size would make them one series.
+    """
     groups: dict[tuple[str, Key], list[Row]] = {}
     for series in summary.series:
         row = series.rows[0].row
         if row.batch_size is not None:
             key = drop_options(row.key, (*scale.AXES, "batch_size"))
-            groups.setdefault((series.machine, key), []).extend(
-                member.row for member in series.rows
-            )
-    same = [
-        rows
-        for rows in groups.values()
-        if len({row.global_batch_size for row in rows}) == 1
-    ]
-    return [
-        _hand_made(rows) for rows in same if len({row.batch_size for row in rows}) > 1
-    ]
+            group = groups.setdefault((series.machine, key), [])
+            group.extend(member.row for member in series.rows)
+    found = []
+    for rows in groups.values():
+        has_one_total = len({row.global_batch_size for row in rows}) == 1
+        if has_one_total and len({row.batch_size for row in rows}) > 1:
+            found.append(_hand_made_statement(rows))
+    return found
 
 
-def _hand_made(rows: Sequence[Row]) -> Statement:
+def _hand_made_statement(rows: Sequence[Row]) -> Statement:
     ordered = sorted(rows, key=lambda row: row.num_devices)
     first = ordered[0]
-    title = ", ".join(
-        filter(None, [network(first.options), first.options["variable_update"]])
-    )
-    sizes = [
-        f"--batch_size={row.batch_size} on {counted(row.num_devices, 'device')}"
-        for row in ordered
-    ]
+    names = (network(first.options), first.options["variable_update"])
+    sizes = []
+    for row in ordered:
+        devices = counted(row.num_devices, "device")
+        sizes.append(f"--batch_size={row.batch_size} on {devices}")
     values = {
         "sizes": sizes,
         "total": first.global_batch_size,
         "samples": first.samples,
     }
-    return Statement("strong-scaling-by-hand", title, values)
+    return Statement("strong-scaling-by-hand", ", ".join(filter(None, names)), values)

@@ -1,25 +1,26 @@
-"""The processes of a distributed run in words: lost workers, staleness, late ranks, and where its time went by rank."""
+"""The ranks of a distributed run: lost workers, staleness, late ranks, seconds by rank."""
 
 import dataclasses
+import operator
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import spread
 from rnn_scaling.analysis.steps.straggler import Lateness, judge_ranks
 from rnn_scaling.config import registry
-from rnn_scaling.records.parts import EarlyStepsKind, Phases
+from rnn_scaling.records.parts import Phases
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import Rank
 from rnn_scaling.reports.numbers import share, unit_heading
 from rnn_scaling.reports.sections import Columns, Grid, Section
 from rnn_scaling.reports.steps import milliseconds
-from rnn_scaling.reports.wording import phrase
 from rnn_scaling.system.files.terminal import three_digits
 
-MOST_RANKS = 16  # in a table; of more it has the slowest, the median and the fastest
+# Ranks of a table; of more ranks, it has the slowest, the median and the fastest.
+MOST_RANKS = 16
 PHASES = {
     "start": "Start",
     "cluster": "Cluster",
@@ -29,40 +30,23 @@ PHASES = {
     "measured": "Measured",
     "teardown": "End",
 }
+Member = TypeVar("Member")
 
 
 def worker_statements(row: Row, title: str) -> list[Statement]:
     """State how old gradients were, that workers were lost, that no step waited."""
-    found = _stale("stale-gradients", row.good_runs, title)
+    statements = _staleness("stale-gradients", row.good_runs, title)
     values = {"runs": len(row.good_runs), "devices": row.devices}
     losing = runs_with_losses(row)
     if losing and losing[0].workers:
-        first = _why_lost(losing[0].workers.lost[0])
+        first = _failure_text(losing[0].workers.lost[0])
         lost = {"lost": len(losing), "workers": row.num_workers, "first": first}
-        found.append(Statement("workers-lost", title, values | lost))
-    patterns = [early_steps(run) for run in row.good_runs]
-    patterns = [pattern for pattern in patterns if pattern]
-    if patterns:
-        steps = {"steps": len(patterns), "text": patterns[0]}
-        found.append(Statement("steps-not-waited-for", title, values | steps))
-    return found
-
-
-def early_steps(run: RunRecord) -> str:
-    """Return the sign that steps did not wait for the devices, or an empty text."""
-    pattern = run.batches.early_steps
-    if pattern is None:
-        return run.batches.unwaited or ""
-    if pattern.kind not in {kind.value for kind in EarlyStepsKind}:
-        return phrase(Statement("early-steps-other"))
-    values = {
-        "steps": pattern.steps,
-        "total": pattern.total_steps,
-        "seconds": pattern.seconds,
-        "share": pattern.seconds / max(pattern.total_seconds, 1e-9),
-        "total_seconds": pattern.total_seconds,
-    }
-    return phrase(Statement(f"early-steps-{pattern.kind}", values=values))
+        statements.append(Statement("workers-lost", title, values | lost))
+    unwaited = [run.batches.unwaited for run in row.good_runs if run.batches.unwaited]
+    if unwaited:
+        steps = {"steps": len(unwaited), "text": unwaited[0]}
+        statements.append(Statement("steps-not-waited-for", title, values | steps))
+    return statements
 
 
 def runs_with_losses(row: Row) -> list[RunRecord]:
@@ -74,16 +58,19 @@ def _ranks(run: RunRecord) -> Sequence[Rank]:
     return run.workers.ranks if run.workers else ()
 
 
-def _why_lost(rank: Rank) -> str:
-    """Return "rank 2 on b: killed by signal 9", or an error that names the rank."""
-    error = (rank.error or "").rstrip(".")
-    if error.startswith(f"rank {rank.rank} "):
-        return error
-    where = f" on {rank.host}" if rank.host else ""
-    return f"rank {rank.rank}{where}{f': {error}' if error else ''}"
+def _failure_text(rank: Rank) -> str:
+    """Return why a rank ended, or its name and host if its record has no error.
+
+    The error names the rank (`cluster.failure.Failure`).
+    """
+    if rank.error:
+        return rank.error.rstrip(".")
+    return f"rank {rank.rank} on {rank.host}" if rank.host else f"rank {rank.rank}"
 
 
-def _stale(kind: str, runs: Sequence[RunRecord], title: str = "") -> list[Statement]:
+def _staleness(
+    kind: str, runs: Sequence[RunRecord], title: str = ""
+) -> list[Statement]:
     """State how many updates old the gradients were; nothing if all were new."""
     counts: Counter[int] = Counter()
     for run in runs:
@@ -97,7 +84,7 @@ def _stale(kind: str, runs: Sequence[RunRecord], title: str = "") -> list[Statem
 
 
 def late_ranks(run: RunRecord) -> Lateness | None:
-    """Which ranks of a run the others wait for; None where it does not have several with batches of their own."""
+    """Return for which ranks the others wait; None unless several timed their batches."""
     if run.workers is None:
         return None
     exchanges = registry.mode_of(run.options["variable_update"]).trains_one_model
@@ -108,15 +95,15 @@ def row_section(row: Row, title: str) -> Section | None:
     """Return the ranks of a row's first good run; None if there is nothing to show."""
     if row.num_workers == 1 or not row.good_runs:
         return None
-    run, *others = row.good_runs
+    run, *repeats = row.good_runs
     section = ranks_section(run, title)
-    verdict = late_ranks(run)
-    if verdict and others:
-        repeats = [repeat.late for repeat in map(late_ranks, others) if repeat]
+    lateness = late_ranks(run)
+    if lateness and repeats:
+        verdicts = [verdict.late for verdict in map(late_ranks, repeats) if verdict]
         values = {
             "runs": len(row.good_runs),
-            "same": repeats.count(verdict.late),
-            "others": len(others),
+            "same": verdicts.count(lateness.late),
+            "others": len(repeats),
         }
         note = Statement("ranks-of-first-run", values=values)
         section = dataclasses.replace(section, notes=(*section.notes, note))
@@ -125,74 +112,77 @@ def row_section(row: Row, title: str) -> Section | None:
 
 def ranks_section(run: RunRecord, title: str) -> Section:
     """Return the ranks of a run; no table if they timed no batches of their own."""
-    verdict = late_ranks(run)
-    grid = ranks_grid(verdict, run.unit) if verdict else steps_grid(run)
-    why = (verdict.why,) if verdict else ()
-    return Section(title, (grid,) if grid else (), (*why, *ranks_notes(run, verdict)))
+    lateness = late_ranks(run)
+    grid = ranks_grid(lateness, run.unit) if lateness else steps_grid(run)
+    notes = [lateness.why] if lateness else []
+    notes += ranks_notes(run, lateness)
+    return Section(title, (grid,) if grid else (), tuple(notes))
 
 
 def steps_grid(run: RunRecord) -> Grid | None:
     """Return how many steps each worker did for a coordinator; None of other runs."""
-    every = run.workers.workers if run.workers else ()
-    workers = [rank for rank in every if rank.items and not rank.seconds]
+    everyone = run.workers.workers if run.workers else ()
+    workers = [rank for rank in everyone if rank.items and not rank.seconds]
     if not workers:
         return None
-    steps = sum(len(rank.items) for rank in workers)
-    items = sum(sum(rank.items) for rank in workers)
+    num_steps = sum(len(rank.items) for rank in workers)
+    num_items = sum(sum(rank.items) for rank in workers)
     fewest_first = sorted(workers, key=lambda rank: len(rank.items))
     lines = []
-    for rank, remark in _folded(workers, fewest_first):
-        share_of_items = f"{100 * sum(rank.items) / items:.1f}"
+    for rank, remark in _select_ranks(workers, fewest_first):
+        share_of_items = f"{100 * sum(rank.items) / num_items:.1f}"
         name = f"{rank.rank}{remark}"
         lines.append([name, rank.host or "n/a", f"{len(rank.items):,}", share_of_items])
-    head = ["Rank", "Host", f"Steps (of {steps:,})", f"{unit_heading(run.unit)} (%)"]
+    steps_heading = f"Steps (of {num_steps:,})"
+    head = ["Rank", "Host", steps_heading, f"{unit_heading(run.unit)} (%)"]
     return Grid("By rank", head, lines, text_columns=(1,))
 
 
-def ranks_grid(verdict: Lateness, unit: str) -> Grid:
-    """A line for each rank that timed its batches; of many the slowest, the median and the fastest."""
+def ranks_grid(lateness: Lateness, unit: str) -> Grid:
+    """Return a line for each rank that timed its batches."""
     columns: Columns = {
         "Host": lambda timed: timed.rank.host or "n/a",
         f"{unit_heading(unit)}/s": lambda timed: three_digits(timed.items_per_second),
         "Batch (ms)": lambda timed: milliseconds(spread(timed.seconds)),
     }
-    if verdict.by_ready:
+    if lateness.by_ready:
         columns["Gradients ready after (ms)"] = lambda timed: milliseconds(
             spread(timed.ready)
         )
     columns["Last in batches"] = lambda timed: str(timed.last)
-    if any(timed.rank.load_others is not None for timed in verdict.ranks):
-        columns["Load of others"] = lambda timed: (
-            "n/a" if (load := timed.rank.load_others) is None else share(load)
-        )
+    if any(timed.rank.load_others is not None for timed in lateness.ranks):
+        columns["Load of others"] = lambda timed: _load_text(timed.rank)
+
+    compared_times = operator.attrgetter("ready" if lateness.by_ready else "seconds")
     slowest_first = sorted(
-        verdict.ranks,
-        key=lambda timed: (
-            -spread(timed.ready if verdict.by_ready else timed.seconds).mean
-        ),
+        lateness.ranks, key=lambda timed: -spread(compared_times(timed)).mean
     )
-    lines = [
-        [f"{timed.rank.rank}{remark}", *(cell(timed) for cell in columns.values())]
-        for timed, remark in _folded(list(verdict.ranks), slowest_first)
-    ]
+    lines = []
+    for timed, remark in _select_ranks(lateness.ranks, slowest_first):
+        cells = [cell(timed) for cell in columns.values()]
+        lines.append([f"{timed.rank.rank}{remark}", *cells])
     return Grid("By rank", ["Rank", *columns], lines, text_columns=(1,))
 
 
-def ranks_notes(run: RunRecord, verdict: Lateness | None) -> list[Statement]:
+def _load_text(rank: Rank) -> str:
+    return "n/a" if rank.load_others is None else share(rank.load_others)
+
+
+def ranks_notes(run: RunRecord, lateness: Lateness | None) -> list[Statement]:
     """State what sd is, which ranks were lost or failed, and how the window was made."""
-    notes = _stale("gradients-age", [run])
-    if verdict:
-        batches = len(verdict.ranks[0].seconds)
+    notes = _staleness("gradients-age", [run])
+    if lateness:
+        batches = len(lateness.ranks[0].seconds)
         notes.append(Statement("ranks-scatter", values={"batches": batches}))
-        if len(verdict.ranks) > MOST_RANKS:
-            count = len(verdict.ranks)
+        if len(lateness.ranks) > MOST_RANKS:
+            count = len(lateness.ranks)
             notes.append(Statement("ranks-folded", values={"ranks": count}))
     if run.workers:
         failed = [rank for rank in run.workers.ranks if rank.error]
-        named = {"rank-lost": run.workers.lost, "rank-failed": failed}
-        for kind, ranks in named.items():
-            few = list(ranks)[:MOST_RANKS]
-            notes += [Statement(kind, _why_lost(rank)) for rank in few]
+        for rank in run.workers.lost[:MOST_RANKS]:
+            notes.append(Statement("rank-lost", _failure_text(rank)))
+        for rank in failed[:MOST_RANKS]:
+            notes.append(Statement("rank-failed", _failure_text(rank)))
         if run.workers.window:
             notes.append(Statement("common-window", run.workers.window))
     return notes
@@ -201,31 +191,34 @@ def ranks_notes(run: RunRecord, verdict: Lateness | None) -> list[Statement]:
 def phases_grid(run: RunRecord) -> Grid:
     """Return the seconds of each phase, by rank if they are recorded, and of the run."""
     names = [name for name in PHASES if name != "cluster" or run.workers]
+    timed = [(rank, rank.phases) for rank in _ranks(run) if rank.phases]
+    slowest_first = sorted(timed, key=lambda pair: -_seconds_before_training(pair[1]))
 
-    def line(title: str, phases: Phases) -> list[str]:
-        seconds = [phases.parts.get(name, 0.0) for name in names]
-        return [title, *(f"{second:.2f}" for second in (*seconds, phases.total))]
-
-    ranks = [(rank, rank.phases) for rank in _ranks(run) if rank.phases]
-    slowest_first = sorted(
-        ranks, key=lambda rank: -(rank[1].start + rank[1].cluster + rank[1].build)
-    )
-    lines = [
-        line(f"{rank.rank} ({rank.role}){remark}", phases)
-        for (rank, phases), remark in _folded(ranks, slowest_first)
-    ]
-    head = ["Rank" if ranks else "Seconds", *(f"{PHASES[name]} (s)" for name in names)]
-    lines.append(line("the run", run.phases))
+    lines = []
+    for (rank, phases), remark in _select_ranks(timed, slowest_first):
+        name = f"{rank.rank} ({rank.role}){remark}"
+        lines.append([name, *_phase_cells(phases, names)])
+    lines.append(["the run", *_phase_cells(run.phases, names)])
+    head = ["Rank" if timed else "Seconds", *(f"{PHASES[name]} (s)" for name in names)]
     return Grid("Seconds of the run", [*head, "Total (s)"], lines)
+
+
+def _seconds_before_training(phases: Phases) -> float:
+    return phases.start + phases.cluster + phases.build
+
+
+def _phase_cells(phases: Phases, names: Sequence[str]) -> list[str]:
+    seconds = [phases.parts.get(name, 0.0) for name in names]
+    return [f"{second:.2f}" for second in (*seconds, phases.total)]
 
 
 def run_data(run: RunRecord) -> dict[str, Any]:
     """Return the phases of the run and its ranks in seconds, and which are late."""
-    ranks = [
-        {"rank": rank.rank, "role": rank.role, "phases_s": _phases_data(rank.phases)}
-        for rank in _ranks(run)
-        if rank.phases
-    ]
+    ranks = []
+    for rank in _ranks(run):
+        if rank.phases:
+            phases = _phases_data(rank.phases)
+            ranks.append({"rank": rank.rank, "role": rank.role, "phases_s": phases})
     return {
         "phases_s": _phases_data(run.phases),
         "ranks": ranks,
@@ -238,8 +231,8 @@ def _phases_data(phases: Phases) -> dict[str, float]:
 
 
 def _late_data(run: RunRecord) -> dict[str, Any] | None:
-    verdict = late_ranks(run)
-    return {"ranks": list(verdict.late), **verdict.why.data()} if verdict else None
+    lateness = late_ranks(run)
+    return {"ranks": list(lateness.late), **lateness.why.data()} if lateness else None
 
 
 def row_data(row: Row) -> dict[str, Any]:
@@ -253,9 +246,17 @@ def row_data(row: Row) -> dict[str, Any]:
     return {"runs": runs}
 
 
-def _folded(in_order: list[Any], slowest_first: list[Any]) -> list[tuple[Any, str]]:
-    """All, or of many the slowest, the median and the fastest, with a remark that says which it is."""
+def _select_ranks(
+    in_order: Sequence[Member], slowest_first: Sequence[Member]
+) -> list[tuple[Member, str]]:
+    """Return the ranks of a table, each with a remark.
+
+    Of more than MOST_RANKS ranks, they are the slowest, the median and the fastest.
+    """
     if len(in_order) <= MOST_RANKS:
         return [(member, "") for member in in_order]
-    ends = (slowest_first[0], slowest_first[len(slowest_first) // 2], slowest_first[-1])
-    return list(zip(ends, (", slowest", ", median", ", fastest")))
+    return [
+        (slowest_first[0], ", slowest"),
+        (slowest_first[len(slowest_first) // 2], ", median"),
+        (slowest_first[-1], ", fastest"),
+    ]

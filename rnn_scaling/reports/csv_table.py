@@ -1,159 +1,169 @@
-"""Every row as CSV (RFC 4180): numbers to 12 digits, intervals as low and high, empty where not known."""
+"""Every row of a report as CSV (RFC 4180).
+
+Numbers have 12 digits, and intervals have columns for low and high. A cell is empty if
+its value is unknown.
+"""
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from rnn_scaling.analysis.attribution import Part
 from rnn_scaling.analysis.confidence import POOLED, Interval
-from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.analysis.rows import Row, select_metrics
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports import certificates, learning
-from rnn_scaling.reports.numbers import rounded
-from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, mean_seconds
+from rnn_scaling.reports import certificates, columns, learning
+from rnn_scaling.reports.columns import Column, CsvCell, csv_line
+from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary
 from rnn_scaling.system.files.markdown import csv_cell
 
-WORK = (
-    "num_devices",
-    "batch_size",
-    "global_batch_size",
-    "runs_ok",
-    "runs_failed",
-    "seconds",
-)
-WHOSE = ("schema", "series", "scaling", "unit")
-LEARNED = ("items_to_target", "seconds_to_target", "times_as_soon_as_one_device")
-Cell = tuple[str, object]  # the name of its column, and its value
+SCHEMA: Column[SeriesSummary] = Column("schema", "Schema", lambda _: REPORT_SCHEMA)
+SERIES = (SCHEMA, columns.TITLE, columns.SCALING, columns.UNIT)
+# Columns that an option of the same name does not repeat.
+ROW_NAMES = {
+    column.name
+    for column in (
+        *columns.WORK,
+        columns.RUNS_OK,
+        columns.RUNS_FAILED,
+        columns.SECONDS,
+    )
+}
+SERIES_NAMES = {column.csv_name or column.name for column in SERIES}
 
 
 def render(summary: Summary) -> bytes:
-    """One line a row, under a header; rates of several units are items/s, and the column `unit` says of what.
+    """Return a header and one line per row.
 
-    A column for each option, metric and part of the loss, so that no text needs to be taken apart.
+    Options, metrics and parts of the efficiency loss have columns of their own, so that
+    a program need not parse texts. Rates of several units are items/s; the column
+    `unit` contains the unit of each row.
     """
-    metrics, options = select_metrics(summary.rows), further_options(summary)
-    rows = [(series, row) for series in summary.series for row in series.rows]
-    parts = list(
-        dict.fromkeys(
-            part.name for _, row in rows if row.loss for part in row.loss.parts
-        )
-    )
-    lines = [
-        _line(summary, series, row, options, metrics) + _points(row, parts)
-        for series, row in rows
-    ]
-    for line, (_, row) in zip(lines, rows):
-        if summary.is_certified:
-            certificate = certificates.row_certificate(row.row)
-            words = (
-                certificates.verdict_text([row.row]),
-                certificates.certificate_text(certificate) if certificate else "",
-            )
-            line += zip(("certificate", "certificate_sentence"), words)
-        if summary.learning:
-            for name, value in zip(
-                LEARNED, learning.row_numbers(summary.learning, row.row)
-            ):
-                line += _interval(name, value)
+    series_columns = list(SERIES)
+    if len(summary.machines) > 1:
+        series_columns.append(columns.MACHINE)
+    row_columns = _row_columns(summary)
+    part_columns = _part_columns(summary)
+
+    lines = []
+    for series in summary.series:
+        for row in series.rows:
+            line = csv_line(series_columns, series)
+            line += csv_line(row_columns, row.row)
+            # Its own value would repeat the rate.
+            line += columns.WITHIN_RUN.csv_cells(row.row)[1:]
+            line += csv_line(part_columns, row)
+            if summary.is_certified:
+                line += csv_line((columns.CERTIFICATE, CERTIFICATE_TEXT), row.row)
+            if summary.learning:
+                line += learning.csv_cells(summary.learning, row.row)
+            lines.append(line)
+    return _text(lines).encode()
+
+
+def _text(lines: list[list[CsvCell]]) -> str:
+    header = [column.csv_name or column.name for column in SERIES]
+    if lines:
+        header = [name for name, _ in lines[0]]
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow([name for name, _ in lines[0]] if lines else WHOSE)
-    writer.writerows([[csv_cell(value) for _, value in line] for line in lines])
-    return text.getvalue().encode()
+    writer.writerow(header)
+    for line in lines:
+        writer.writerow([csv_cell(value) for _, value in line])
+    return text.getvalue()
 
 
 def further_options(summary: Summary) -> list[str]:
-    """The options that tell the rows apart, without those of the work, which have columns of their own."""
+    """Return the options in which rows differ, except those with columns of their own."""
     return [
         name
         for name in summary.options
-        if name not in WORK or name not in configs.OPTIONS
+        if name not in ROW_NAMES or name not in configs.OPTIONS
     ]
 
 
-def _column(option: str) -> str:
-    """The name of an option's column; another program may have an option of the same name."""
-    is_taken = option not in configs.OPTIONS and option in (
-        *WHOSE,
-        "machine",
-        "kernel",
-        *WORK,
-    )
-    return f"option_{option}" if is_taken else option
+def _row_columns(summary: Summary) -> list[Column[Row]]:
+    row_columns = [_option_column(name) for name in further_options(summary)]
+    row_columns += [columns.KERNEL, *columns.WORK]
+    row_columns += [columns.RUNS_OK, columns.RUNS_FAILED]
+    if any(row.disturbed_runs for row in summary.rows):
+        row_columns.append(columns.RUNS_DISTURBED)
+    row_columns.append(columns.SECONDS)
+    row_columns += map(columns.metric_column, select_metrics(summary.rows))
+    return [*row_columns, INTERVAL_OVER, INTERVAL_KIND]
 
 
-def encoder_kernel(row: Row) -> str:
-    """What really ran as the encoder, of all its runs; empty where their records do not tell."""
-    ran = {record.resolved.encoder_kernel for record in row.good_runs}
-    return str(next(iter(ran)) or "") if len(ran) == 1 else ""
+def _option_column(name: str) -> Column[Row]:
+    """Return the column of an option.
+
+    Another program may have an option with the name of one of our columns.
+    """
+    taken = {*SERIES_NAMES, *ROW_NAMES, columns.MACHINE.name, columns.KERNEL.name}
+    is_taken = name not in configs.OPTIONS and name in taken
+    column_name = f"option_{name}" if is_taken else name
+    return Column(column_name, name, lambda row: row.reported(name))
 
 
-def _line(
-    summary: Summary,
-    series: SeriesSummary,
-    member: RowSummary,
-    options: Sequence[str],
-    metrics: Sequence[Metric],
-) -> list[Cell]:
-    row = member.row
-    good = len(row.good_runs)
-    taken = mean_seconds(row)
-    some_disturbed = any(other.disturbed_runs for other in summary.rows)
-    cells: list[Cell] = [
-        *zip(
-            WHOSE,
-            (
-                REPORT_SCHEMA,
-                series.title,
-                "strong" if series.is_strong_scaling else "weak",
-                series.unit,
-            ),
-        ),
-        *([("machine", series.machine)] if len(summary.machines) > 1 else []),
-        *((_column(name), row.reported(name)) for name in options),
-        ("kernel", encoder_kernel(row)),
-        ("num_devices", row.num_devices),
-        ("batch_size", row.batch_size or ""),
-        ("global_batch_size", row.options["global_batch_size"] or ""),
-        ("runs_ok", good),
-        ("runs_failed", len(row.records) - good),
-        *([("runs_disturbed", len(row.disturbed_runs))] if some_disturbed else []),
-        ("seconds", "" if taken is None else rounded(taken)),
-    ]
-    for metric in metrics:
-        cells += _interval(metric.name, row.metric(metric))
+def _interval_over(row: Row) -> str:
+    if row.rate is None or row.rate.ends is None:
+        return ""
     is_pooled = row.scatter is not None and row.scatter.note == POOLED
-    over = (
-        ""
-        if row.rate is None or row.rate.ends is None
-        else "pooled processes"
-        if is_pooled
-        else "processes"
-    )
-    cells += [("interval_over", over), ("interval", row.rate.kind if row.rate else "")]
-    return [
-        *cells,
-        *_interval("within_run", row.rate_within_run)[1:],
-    ]  # over the batches of the only run
+    return "pooled processes" if is_pooled else "processes"
 
 
-def _points(row: RowSummary, names: Sequence[Part]) -> list[Cell]:
-    """Points of efficiency of each part, of what is not split, and of the whole loss; nothing without parts."""
-    points = {part.name: part.points for part in row.loss.parts} if row.loss else {}
-    values = {name.replace(" ", "_"): points.get(name) for name in names}
-    if names:
-        values["not_split"] = row.loss.residual_points if row.loss else None
-        values["loss"] = row.loss.loss_points if row.loss else None
+def _certificate_text(row: Row) -> str:
+    certificate = certificates.row_certificate(row)
+    return certificates.certificate_text(certificate) if certificate else ""
+
+
+INTERVAL_OVER: Column[Row] = Column("interval_over", "Interval over", _interval_over)
+INTERVAL_KIND: Column[Row] = Column(
+    "interval", "Interval", lambda row: row.rate.kind if row.rate else ""
+)
+CERTIFICATE_TEXT: Column[Row] = Column(
+    "certificate_sentence", "Certificate", _certificate_text
+)
+
+
+def _part_columns(summary: Summary) -> list[Column[RowSummary]]:
+    """Return the columns of points of efficiency: parts, what is not split, the whole."""
+    parts: dict[Part, None] = {}
+    for series in summary.series:
+        for row in series.rows:
+            if row.loss:
+                parts.update(dict.fromkeys(part.name for part in row.loss.parts))
+    if not parts:
+        return []
+    part_columns = [
+        _points_column(part.replace(" ", "_"), _part_points(part)) for part in parts
+    ]
     return [
-        cell
-        for name, value in values.items()
-        for cell in _interval(f"{name}_points", value)
+        *part_columns,
+        _points_column("not_split", _residual_points),
+        _points_column("loss", _loss_points),
     ]
 
 
-def _interval(name: str, value: Interval | None) -> list[Cell]:
-    numbers = (value.value, value.low, value.high) if value else (None, None, None)
-    cells = ["" if number is None else rounded(number) for number in numbers]
-    return list(zip((name, f"{name}_low", f"{name}_high"), cells))
+def _residual_points(row: RowSummary) -> Interval | None:
+    return row.loss.residual_points if row.loss else None
+
+
+def _loss_points(row: RowSummary) -> Interval | None:
+    return row.loss.loss_points if row.loss else None
+
+
+def _points_column(
+    name: str, value: Callable[[RowSummary], Interval | None]
+) -> Column[RowSummary]:
+    return Column(f"{name}_points", name, value, has_interval=True)
+
+
+def _part_points(name: Part) -> Callable[[RowSummary], Interval | None]:
+    def points(row: RowSummary) -> Interval | None:
+        for part in row.loss.parts if row.loss else ():
+            if part.name == name:
+                return part.points
+        return None
+
+    return points

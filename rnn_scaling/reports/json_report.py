@@ -1,23 +1,26 @@
-"""The whole report as JSON, schema "rnn_scaling.report/1" (docs/report.md): numbers with their intervals."""
+"""The whole report as JSON, schema "rnn_scaling.report/1" (docs/report.md)."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling.analysis.metrics import ITEMS, RATE, STEP_TIMES, Measured, Metric
-from rnn_scaling.analysis.rows import select_metrics
+from rnn_scaling.analysis.metrics import ITEMS, RATE, STEP_TIMES, Measured
+from rnn_scaling.analysis.rows import Row, select_metrics
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import (
     cautions,
     certificates,
     cluster,
+    columns,
     conclusions,
     counts_report,
     learning,
     start_up,
     steps,
 )
-from rnn_scaling.reports.csv_table import encoder_kernel, further_options
+from rnn_scaling.reports.columns import Column, json_fields
+from rnn_scaling.reports.csv_table import further_options
+from rnn_scaling.reports.environment import EnvironmentFact
 from rnn_scaling.reports.numbers import interval_data, rounded
 from rnn_scaling.reports.repeat_commands import repeat_command
 from rnn_scaling.reports.series_statements import series_text, statements
@@ -29,136 +32,122 @@ from rnn_scaling.reports.summary import (
 )
 from rnn_scaling.system.files import input_files
 
-MOST_INDENTED = 1000  # rows up to which the text is for people too; indenting takes several times as long
+# Rows up to which the text is also for people; indenting takes several times as long.
+MOST_INDENTED = 1000
 
 
 def render(summary: Summary) -> bytes:
-    metrics, options = select_metrics(summary.rows), further_options(summary)
+    """Return the report as JSON."""
     answer = [
         *conclusions.answer_statements(summary),
         *conclusions.overview_statements(summary),
+        *cautions.statements(summary),
     ]
-    fields = {
+    metrics = [columns.metric_column(metric) for metric in select_metrics(summary.rows)]
+    options = further_options(summary)
+    fields: dict[str, Any] = {
         "schema": REPORT_SCHEMA,
         "answer": conclusions.answer_text(summary),
         "overview": conclusions.overview_text(summary),
-        "statements": [
-            statement.data() for statement in (*answer, *cautions.statements(summary))
-        ],
+        "statements": [statement.data() for statement in answer],
         "cautions": cautions.caution_texts(summary),
         "runs": summary.num_runs,
         "opening": cautions.opening_paragraphs(summary),
         "left_out": list(summary.left_out),
         "running": list(summary.files_in_progress),
         "series": [
-            _series(member, summary, metrics, options) for member in summary.series
+            _series_data(series, summary, metrics, options) for series in summary.series
         ],
         "failures": [vars(failure) for failure in summary.failures],
-        "environment": [
-            {
-                "name": fact.name,
-                "values": [
-                    {"value": value, "runs": runs} for value, runs in fact.values
-                ],
-            }
-            for fact in summary.facts
-        ],
+        "environment": [_fact_data(fact) for fact in summary.facts],
         "differences": [difference.data() for difference in summary.differences],
     }
     if summary.learning:
         fields["learning"] = learning.as_json(summary.learning, summary.row_titles)
     if inspection := counts_report.inspect_summary(summary):
         counts = counts_report.content(inspection)
-        fields["counts"] = {
-            name: counts[name] for name in ("groups", "growth", "differences")
-        }
+        names = ("groups", "growth", "differences")
+        fields["counts"] = {name: counts[name] for name in names}
     indent = 1 if len(summary.rows) <= MOST_INDENTED else None
     return input_files.json_text(fields, indent).encode()
 
 
-def _series(
+def _fact_data(fact: EnvironmentFact) -> dict[str, Any]:
+    values = [{"value": value, "runs": runs} for value, runs in fact.values]
+    return {"name": fact.name, "values": values}
+
+
+def _series_data(
     series: SeriesSummary,
     summary: Summary,
-    metrics: Sequence[Metric],
+    metrics: Sequence[Column[Row]],
     options: Sequence[str],
 ) -> dict[str, Any]:
-    return {
-        "title": series.title,
-        "scaling": "strong" if series.is_strong_scaling else "weak",
-        **({"unit": series.unit} if summary.unit == ITEMS else {}),
-        "sentence": series_text(series),
-        "statements": [statement.data() for statement in statements(series)],
-        "missing": [
-            summary.command_for_folder(command)
-            for command in conclusions.missing_run_commands(series)
-        ],
-        **({"machine": series.machine} if series.machine else {}),
-        **({"facts": dict(series.facts)} if series.facts else {}),
-        **start_up.as_json([row.row for row in series.rows]),
-        **(
-            {"fastest_on": series.faster_on_fewer_devices.row.num_devices}
-            if series.faster_on_fewer_devices
-            else {}
-        ),
-        **({"runs_diverged": series.num_diverged} if series.num_diverged else {}),
-        "rows": [_row(row, metrics, options, summary) for row in series.rows],
-    }
+    commands = conclusions.missing_run_commands(series)
+    fastest = series.faster_on_fewer_devices
+
+    fields = json_fields((columns.TITLE, columns.SCALING), series)
+    if summary.unit == ITEMS:
+        fields |= json_fields((columns.UNIT,), series)
+    fields["sentence"] = series_text(series)
+    fields["statements"] = [statement.data() for statement in statements(series)]
+    fields["missing"] = [summary.command_for_folder(command) for command in commands]
+    if series.machine:
+        fields |= json_fields((columns.MACHINE,), series)
+    if series.facts:
+        fields["facts"] = dict(series.facts)
+    fields |= start_up.as_json([row.row for row in series.rows])
+    if fastest:
+        fields["fastest_on"] = fastest.row.num_devices
+    if series.num_diverged:
+        fields["runs_diverged"] = series.num_diverged
+    fields["rows"] = [_row_data(row, metrics, options, summary) for row in series.rows]
+    return fields
 
 
-def _row(
-    summary: RowSummary,
-    metrics: Sequence[Metric],
+def _row_data(
+    row: RowSummary,
+    metrics: Sequence[Column[Row]],
     options: Sequence[str],
-    whole: Summary,
+    summary: Summary,
 ) -> dict[str, Any]:
-    row = summary.row
-    return {
-        "num_devices": row.num_devices,
-        "batch_size": row.batch_size,
-        "global_batch_size": row.options["global_batch_size"] or None,
-        "options": {name: row.reported(name) for name in options},
-        "kernel": encoder_kernel(row),
-        "files": list(summary.files),
-        "runs_ok": len(row.good_runs),
-        "runs_failed": len(row.records) - len(row.good_runs),
-        **({"runs_disturbed": len(row.disturbed_runs)} if row.disturbed_runs else {}),
-        "command": repeat_command(row, {}),
-        **{metric.name: interval_data(row.metric(metric)) for metric in metrics},
-        "within_run": interval_data(row.rate_within_run),
-        "attribution": _attribution(summary, whole.unit),
-        "steady_state": [_steady(run) for run in summary.steady],
-        "speedups": start_up.speedups(row),
-        "padding": summary.padding,
-        "imbalance": summary.imbalance if row.good_runs else None,
-        **({"step": steps.as_json(summary.step_parts)} if summary.step_parts else {}),
-        **({"workers": cluster.row_data(row)} if row.num_workers > 1 else {}),
-        **(
-            {"certificate": encode(certificates.row_certificate(row))}
-            if whole.is_certified
-            else {}
-        ),
-    }
+    fields = json_fields(columns.WORK, row.row)
+    fields["options"] = {name: row.row.reported(name) for name in options}
+    fields |= json_fields((columns.KERNEL,), row.row)
+    fields["files"] = list(row.files)
+    fields |= json_fields((columns.RUNS_OK, columns.RUNS_FAILED), row.row)
+    if row.row.disturbed_runs:
+        fields |= json_fields((columns.RUNS_DISTURBED,), row.row)
+    fields["command"] = repeat_command(row.row, {})
+    fields |= json_fields((*metrics, columns.WITHIN_RUN), row.row)
+    fields["attribution"] = _attribution_data(row, summary.unit)
+    fields["steady_state"] = [_steady_state_data(run) for run in row.steady]
+    fields["speedups"] = start_up.speedups(row.row)
+    fields |= json_fields((columns.PADDING, columns.IMBALANCE), row)
+    if row.step_parts:
+        fields["step"] = steps.as_json(row.step_parts)
+    if row.row.num_workers > 1:
+        fields["workers"] = cluster.row_data(row.row)
+    if summary.is_certified:
+        fields["certificate"] = encode(certificates.row_certificate(row.row))
+    return fields
 
 
-def _attribution(summary: RowSummary, unit: str) -> dict[str, Any] | None:
-    loss = summary.loss
+def _attribution_data(row: RowSummary, unit: str) -> dict[str, Any] | None:
+    loss = row.loss
     if loss is None:
         return None
-    name = RATE.named_after(unit).name
+    rate = RATE.named_after(unit).name
     parts = []
     for part in loss.parts:
-        numbers = {
-            name: interval_data(part.value),
+        fields = {
+            "name": part.name,
+            rate: interval_data(part.value),
             "points": interval_data(part.points),
+            "told": part.is_significant,
+            "commands": list(part.commands),
         }
-        parts.append(
-            {
-                "name": part.name,
-                **numbers,
-                "told": part.is_significant,
-                "commands": list(part.commands),
-            }
-        )
+        parts.append(fields)
     return {
         "ideal": interval_data(loss.ideal),
         "loss": interval_data(loss.loss),
@@ -170,11 +159,16 @@ def _attribution(summary: RowSummary, unit: str) -> dict[str, Any] | None:
     }
 
 
-def _steady(run: RunSteadyState) -> dict[str, Any]:
-    fields = ("kind", "start", "rate_default", "rate_steady", "move")
-    found = {name: getattr(run.state, name) for name in fields}
-    found["text"] = run.text
-    alone = Measured((run.record,), 0, None, None)
-    values = {metric.name: metric.compute(alone) for metric in STEP_TIMES}
-    times = {name: value and rounded(value.value) for name, value in values.items()}
-    return {"file": run.file, "warmup": run.record.batches.warmup, **found, **times}
+def _steady_state_data(run: RunSteadyState) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "file": run.file,
+        "warmup": run.record.batches.warmup,
+    }
+    for name in ("kind", "start", "rate_default", "rate_steady", "move"):
+        fields[name] = getattr(run.state, name)
+    fields["text"] = run.text
+    measured = Measured((run.record,), 0, None, None)
+    for metric in STEP_TIMES:
+        value = metric.compute(measured)
+        fields[metric.name] = value and rounded(value.value)
+    return fields

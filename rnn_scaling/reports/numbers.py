@@ -1,8 +1,9 @@
-"""A number for a person, with the digits that its interval allows. CSV and JSON keep all.
+"""A number for a person, with the digits that its interval allows.
 
-13,800 ± 1,500 where the interval reaches about as far up as down, 110 [20, 600] where it does not, and how many times
-the runs differ where its ends say nothing. A number without an interval has four digits. Ratios of printed numbers hold
-within their rounding, so a number beside a wide interval keeps at least three digits.
+Examples are 13,800 ± 1,500; 110 [20, 600] if the interval reaches much further to one
+side; and how many times the runs differ if its ends say nothing. A number without an
+interval has four digits. A number with a wide interval keeps at least three digits, so
+that ratios of printed numbers hold within their rounding. CSV and JSON keep all digits.
 """
 
 import math
@@ -12,43 +13,50 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.system.files.terminal import three_digits
 
 WITHOUT_INTERVAL = 4  # significant digits
-OF_INTERVAL = 2  # significant digits of what stands after ±
-LEAST = 3  # significant digits of a number beside a wide interval
-UNEVEN = 0.15  # share of the longer side by which the other one is shorter, from which on both ends are printed
-FURTHER = 2  # decimals beyond a metric's own, for an interval that is that narrow
+OF_INTERVAL = 2  # significant digits of the number after ±
+LEAST = 3  # significant digits of a number with a wide interval
+# Both ends are printed if the shorter side is shorter by this share of the longer side.
+UNEVEN = 0.15
+FURTHER = 2  # decimals beyond a metric's own, for a narrow interval
 
 
 def plus_minus(interval: Interval | None, digits: int | None) -> str:
-    """The number with its 95 % interval, else with so many decimals at most (None: one, or two digits); or "n/a"."""
+    """Return a number with its 95 % interval, or "n/a" for None.
+
+    Args:
+      interval: The number.
+      digits: The most decimals of a number without an interval; None: one decimal, or
+        two significant digits if these are more.
+    """
     if interval is None:
         return "n/a"
-    digits = max(1, 1 - _magnitude(interval.value)) if digits is None else digits
+    value = interval.value
+    if digits is None:
+        digits = max(1, 1 - _magnitude(value))
     if not interval.half_width or interval.ends is None:
-        return plain(interval.value, digits)
+        return plain(value, digits)
     if interval.is_wide:
-        decimals = max(
-            0, min(digits, WITHOUT_INTERVAL - 1 - _magnitude(interval.value))
-        )
-        return f"{_rounded(interval.value, decimals)} ({spread_text(interval)})"
-    down, up = interval.value - interval.ends[0], interval.ends[1] - interval.value
-    first = -_magnitude(
-        max(down, up)
-    )  # the decimal of the first digit of what stands after ±
-    decimals = min(first + OF_INTERVAL - 1, max(digits, first), digits + FURTHER)
+        known = WITHOUT_INTERVAL - 1 - _magnitude(value)
+        decimals = max(0, min(digits, known))
+        return f"{_rounded(value, decimals)} ({spread_text(interval)})"
+
+    low, high = interval.ends
+    half_width = max(value - low, high - value)
+    first_decimal = -_magnitude(half_width)
+    decimals = min(
+        first_decimal + OF_INTERVAL - 1,
+        max(digits, first_decimal),
+        digits + FURTHER,
+    )
     if not has_ends(interval):
-        return f"{_rounded(interval.value, decimals)} ± {_rounded(max(down, up), decimals)}"
-    # A first digit of the shorter side is seen.
-    decimals = max(
-        decimals,
-        min(
-            digits,
-            max(LEAST - 1 - _magnitude(interval.value), -_magnitude(min(down, up))),
-        ),
-    )
-    value, low, high = (
-        _rounded(number, decimals) for number in (interval.value, *interval.ends)
-    )
-    return f"{value} [{low}, {high}]"
+        return f"{_rounded(value, decimals)} ± {_rounded(half_width, decimals)}"
+
+    # The first digit of the shorter side is shown too.
+    shorter_side = min(value - low, high - value)
+    needed = max(LEAST - 1 - _magnitude(value), -_magnitude(shorter_side))
+    decimals = max(decimals, min(digits, needed))
+    ends = f"[{_rounded(low, decimals)}, {_rounded(high, decimals)}]"
+    return f"{_rounded(value, decimals)} {ends}"
 
 
 def unit_heading(unit: str) -> str:
@@ -61,64 +69,76 @@ def unit_heading(unit: str) -> str:
 
 
 def spread_text(interval: Interval) -> str:
-    """ "runs differ 3.7 times": what is said in the place of an interval whose ends say nothing."""
+    """Return "runs differ 3.7 times", which replaces an interval that is too wide."""
     return f"runs differ {three_digits(interval.spread)} times"
 
 
 def has_interval(interval: Interval | None) -> bool:
-    """Whether an interval is printed beside the number."""
+    """Return whether an interval is printed with the number."""
     return interval is not None and bool(interval.half_width) and not interval.is_wide
 
 
 def has_ends(interval: Interval) -> bool:
-    """Whether both ends are printed, since ± would mislead: the interval reaches further to one side."""
+    """Return whether both ends are printed, because the sides differ too much for ±."""
     if not has_interval(interval) or interval.ends is None:
         return False
-    sides = sorted(
-        (interval.value - interval.ends[0], interval.ends[1] - interval.value)
-    )
-    return sides[0] < (1 - UNEVEN) * sides[1]
+    low, high = interval.ends
+    shorter, longer = sorted((interval.value - low, high - interval.value))
+    return shorter < (1 - UNEVEN) * longer
 
 
 def plain(value: float, digits: int) -> str:
-    """A number of which nothing is known: four significant digits, and `digits` decimals at most."""
+    """Return a number without an interval: four significant digits, few decimals.
+
+    Args:
+      value: The number.
+      digits: The most decimals.
+    """
     return _rounded(value, min(digits, WITHOUT_INTERVAL - 1 - _magnitude(value)))
 
 
 def digits(value: float, significant: int) -> str:
-    """Return a number with at least its whole part and so many significant digits."""
+    """Return a number with its whole part and at least the significant digits."""
     decimals = significant - 1 - _magnitude(value) if value else 0
     return f"{value:,.{max(0, decimals)}f}"
 
 
 def share(value: float) -> str:
-    """A share as a whole per cent; with a decimal below ten: "58 %", "5.2 %"."""
-    return f"{100 * value:.{0 if value >= 0.0995 else 1}f} %"
+    """Return a share in per cent, with a decimal below ten: "58 %", "5.2 %"."""
+    decimals = 0 if value >= 0.0995 else 1
+    return f"{100 * value:.{decimals}f} %"
 
 
 def rounded(value: float) -> float:
-    """To 12 digits, for files: what follows depends on the platform's exp and log."""
+    """Return a number with 12 digits for files.
+
+    Further digits depend on the platform's exp and log.
+    """
     return float(f"{value:.12g}")
 
 
 def interval_data(interval: Interval | None) -> dict[str, Any] | None:
-    """For JSON; `low` and `high` are null where there is no interval, and `kind` says why."""
+    """Return an interval for JSON.
+
+    Without an interval, `low` and `high` are None, and `kind` is the reason.
+    """
     if interval is None:
         return None
-    numbers = {"value": interval.value, "low": interval.low, "high": interval.high}
-    return {
-        **{name: None if n is None else rounded(n) for name, n in numbers.items()},
-        "kind": interval.kind,
-    }
+    data: dict[str, Any] = {}
+    for name in ("value", "low", "high"):
+        number = getattr(interval, name)
+        data[name] = None if number is None else rounded(number)
+    data["kind"] = interval.kind
+    return data
 
 
 def _magnitude(value: float) -> int:
-    """Power of ten of the first digit."""
+    """Return the power of ten of the first digit; 0 for 0."""
     return math.floor(math.log10(abs(value))) if value else 0
 
 
 def _rounded(value: float, decimals: int) -> str:
+    """Return a rounded number, without the sign of a zero."""
     text = f"{round(value, decimals):,.{max(0, decimals)}f}"
-    return (
-        text[1:] if text.startswith("-") and not float(text.replace(",", "")) else text
-    )
+    is_zero = not float(text.replace(",", ""))
+    return text.removeprefix("-") if is_zero else text

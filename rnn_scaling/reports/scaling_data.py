@@ -42,7 +42,7 @@ MOST_STEPS = 200_000  # step times of all runs together
 LEAST_STEPS = 100  # step times of a run
 MOST_LOG = 8000  # characters of a run's log, from its end
 PARTS = tuple(Part)
-APART = Metric("apart", "difference from mean of repeats", "%", 1)
+DEVIATION = Metric("apart", "difference from mean of repeats", "%", 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +65,8 @@ class Group:
     def efficiency(self) -> Chart | None:
         """The efficiency of series on several devices; None without any."""
         chart = self.chart(Metric.of(table.EFFICIENCY))
-        known = [line for line in self.lines if chart.points(line)]
-        chart = dataclasses.replace(chart, lines=known)
+        lines = [line for line in self.lines if chart.points(line)]
+        chart = dataclasses.replace(chart, lines=lines)
         return chart if max(chart.places, default=1) > 1 else None
 
     @property
@@ -75,57 +75,62 @@ class Group:
         work = table.WORK_PER_EXCHANGE
         axis = Axis(work.name, f"{work.unit} per exchanged MB", "metric")
         chart = Chart(Metric.of(table.EFFICIENCY), axis, self.lines)
-        last = []
+        last_points = []
         for line in self.lines:
             points = [point for *_, point in chart.points(line)]
-            last.append(dataclasses.replace(line, points=points[-1:]))
-        chart = dataclasses.replace(chart, lines=last)
+            last_points.append(dataclasses.replace(line, points=points[-1:]))
+        chart = dataclasses.replace(chart, lines=last_points)
         return chart if chart.places else None
 
 
 def groups(summary: Summary) -> list[Group]:
     """Return the groups that measured something; a picture never has two of them."""
-    places: dict[RowSummary, list[int]] = {}
-    for k, (_, row, *_) in enumerate(_runs(summary)):
-        places.setdefault(row, []).append(k)
-    scalings = [
-        (name, [member for member in series if member.largest_row])
-        for name, series in summary.tables
-    ]
-    scalings = [(name, series) for name, series in scalings if series]
+    run_indices: dict[RowSummary, list[int]] = {}
+    for k, run in enumerate(_runs(summary)):
+        run_indices.setdefault(run.row, []).append(k)
     axes = _option_axes(summary)
-    every = select_metrics(summary.rows)
+    report_metrics = select_metrics(summary.rows)
+
+    measured = []
+    for name, series in summary.tables:
+        if members := [member for member in series if member.largest_row]:
+            measured.append((name, members))
     found = []
-    for name, series in scalings:
-        title = name if len(scalings) > 1 else ""
-        drawn = _drawn([row.row for member in series for row in member.rows])
+    for name, members in measured:
+        title = name if len(measured) > 1 else ""
+        rows: list[Row] = []
+        for member in members:
+            rows += [row.row for row in member.rows]
+        drawn = _drawn_metrics(rows)
         # A group that counts words has other names than a report that counts items.
-        metrics = dict.fromkeys((*every, *drawn))
+        metrics = dict.fromkeys((*report_metrics, *drawn))
         lines = []
-        for member, look in zip(series, _looks(series)):
-            points = [_point(row, metrics, axes, places[row]) for row in member.rows]
-            lines.append(Line(member.title, points, title, *look))
+        for member, style in zip(members, _line_styles(members)):
+            points = [
+                _point(row, metrics, axes, run_indices[row]) for row in member.rows
+            ]
+            lines.append(Line(member.title, points, title, *style))
         found.append(Group(name, title, lines, list(map(Metric.of, drawn))))
     return found
 
 
-def _looks(series: Sequence[SeriesSummary]) -> list[tuple[int, int]]:
+def _line_styles(series: Sequence[SeriesSummary]) -> list[tuple[int, int]]:
     """Return the numbers of colour and shape of each series.
 
-    Colours tell update modes apart and shapes encoders, if these are enough.
+    Colours distinguish update modes and shapes encoders, if these are enough.
     """
     pairs = []
     for member in series:
-        config = member.rows[0].row.options
-        pairs.append((config["variable_update"], network(config)))
+        options = member.rows[0].row.options
+        pairs.append((options["variable_update"], network(options)))
     modes, encoders = [list(dict.fromkeys(names)) for names in zip(*pairs)]
     if len(set(pairs)) < len(pairs) or len(encoders) > len(figures.MARKERS):
         return [(k, k // len(figures.COLOURS)) for k in range(len(pairs))]
     return [(modes.index(mode), encoders.index(encoder)) for mode, encoder in pairs]
 
 
-def _drawn(rows: Sequence[Row]) -> list[table.Metric]:
-    """Return the metrics with a picture; of many models, none that has one model's unit."""
+def _drawn_metrics(rows: Sequence[Row]) -> list[table.Metric]:
+    """Return the metrics with a picture; for many models, without one model's unit."""
     rate = table.RATE.compute if has_many_models(rows) else None
     return [
         metric
@@ -137,21 +142,26 @@ def _drawn(rows: Sequence[Row]) -> list[table.Metric]:
 def explorer(summary: Summary, found: Sequence[Group]) -> Explorer:
     """Return the page's data; efficiency comes first if it is known."""
     metrics = select_metrics(summary.rows)
-    scaled = any(
-        row.num_devices > 1 and row.metric(table.EFFICIENCY) for row in summary.rows
-    )
-    first = table.EFFICIENCY.name if scaled else metrics[0].name
-    metrics.sort(key=lambda metric: metric.name != first)
-    lines = [line for group in found for line in group.lines]
-    known = {name for line in lines for point in line.points for name in point.values}
+    if any(map(_has_efficiency, summary.rows)):
+        # The sort is stable, so the other metrics stay in order.
+        metrics.sort(key=lambda metric: metric.name != table.EFFICIENCY.name)
+    numbers = list(map(Metric.of, metrics))
+
+    lines: list[Line] = []
+    known_names: set[str] = set()
+    for group in found:
+        lines += group.lines
+        for line in group.lines:
+            known_names.update(*(point.values for point in line.points))
     titles = {name: f"lost to {name}" for name in Part} | {
         UNEXPLAINED: "rest of the loss"
     }
-    parts = [Metric(name, titles[name], "points", 1) for name in PARTS if name in known]
-    numbers = list(map(Metric.of, metrics))
+    parts = [
+        Metric(name, titles[name], "points", 1) for name in PARTS if name in known_names
+    ]
     axes = [Axis(name, name.replace("_", " ")) for name in _option_axes(summary)]
     return Explorer(
-        [*numbers[:2], APART, *numbers[2:], *parts],
+        [*numbers[:2], DEVIATION, *numbers[2:], *parts],
         [DEVICES, *axes],
         lines,
         list(_run_data(summary, metrics)),
@@ -159,13 +169,25 @@ def explorer(summary: Summary, found: Sequence[Group]) -> Explorer:
     )
 
 
-def _runs(
-    summary: Summary,
-) -> Iterator[tuple[SeriesSummary, RowSummary, RunRecord, str]]:
+def _has_efficiency(row: Row) -> bool:
+    return row.num_devices > 1 and row.metric(table.EFFICIENCY) is not None
+
+
+@dataclasses.dataclass(frozen=True)
+class _SummaryRun:
+    """A run with its row and its series."""
+
+    series: SeriesSummary
+    row: RowSummary
+    record: RunRecord
+    file: str
+
+
+def _runs(summary: Summary) -> Iterator[_SummaryRun]:
     for series in summary.series:
         for row in series.rows:
             for record, file in zip(row.row.records, row.files):
-                yield series, row, record, file
+                yield _SummaryRun(series, row, record, file)
 
 
 def _option_axes(summary: Summary) -> list[str]:
@@ -193,45 +215,46 @@ def _point(
     }
     for part in row.loss.displayed_parts if row.loss else ():
         values[part.name] = part.points
-    return Point(_known(x), _known(values), runs, row.devices)
+    return Point(_drop_unknown(x), _drop_unknown(values), runs, row.devices)
 
 
-def _known(values: dict[str, Any]) -> dict[str, Any]:
+def _drop_unknown(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values that are neither None nor empty."""
     return {name: value for name, value in values.items() if value not in (None, "")}
 
 
 def _run_data(summary: Summary, metrics: Sequence[table.Metric]) -> Iterator[Run]:
-    most = max(LEAST_STEPS, MOST_STEPS // max(1, summary.num_runs))
-    for series, row, record, file in _runs(summary):
-        found = [run for run in row.steady if run.record is record]
-        steady = found[0] if found else None
-        step_ms, bucket = _thinned(record.batches.seconds, most)
+    most_steps = max(LEAST_STEPS, MOST_STEPS // max(1, summary.num_runs))
+    for run in _runs(summary):
+        record = run.record
+        row = run.row.row
+        states = [state for state in run.row.steady if state.record is record]
+        steady = states[0] if states else None
+        step_ms, bucket = _thin_out(record.batches.seconds, most_steps)
+
         facts = {**environment.run_facts(record), "Started": record.environment.started}
         facts["Batch times"] = steady.text if steady else None
-        error = f"{record.error.type}: {record.error.message}" if record.error else ""
-        log = [entry.printable(error, lines=True), _log(summary, file)]
-        options = _known(dict(row.row.options.known))
+        options = {}
+        for name, value in _drop_unknown(dict(row.options.known)).items():
+            if name not in NOT_COMPARED:
+                options[name] = str(value)
         phases = {name: short(value, 4) for name, value in record.phases.parts.items()}
-        trainer = str(record.config.get("trainer_command") or "")
+        trainer_command = str(record.config.get("trainer_command") or "")
         yield Run(
-            name=file,
-            title=f"{series.title}, {row.devices}",
-            options={
-                name: str(value)
-                for name, value in options.items()
-                if name not in NOT_COMPARED
-            },
+            name=run.file,
+            title=f"{run.series.title}, {run.row.devices}",
+            options=options,
             status=record.status,
-            values=_values(row.row, record, metrics),
+            values=_values(row, record, metrics),
             step_ms=step_ms,
             steps=len(record.batches.seconds),
             bucket=bucket,
             warmup=record.batches.warmup,
             steady=steady.state.start if steady else None,
             phases={name: seconds for name, seconds in phases.items() if seconds},
-            facts={name: str(value) for name, value in _known(facts).items()},
-            log="\n".join(filter(None, log)),
-            command=command(record.config) if row.row.is_ours else trainer,
+            facts={name: str(value) for name, value in _drop_unknown(facts).items()},
+            log=_log(summary, run),
+            command=command(record.config) if row.is_ours else trainer_command,
         )
 
 
@@ -249,22 +272,21 @@ def _values(
         for metric in metrics
     }
     if row.rate and len(row.good_runs) > 1:
-        values[APART.name] = Interval(100 * (rate.value / row.rate.value - 1))
+        values[DEVIATION.name] = Interval(100 * (rate.value / row.rate.value - 1))
     numbers = {name: short(value.value) for name, value in values.items() if value}
     return {name: number for name, number in numbers.items() if number is not None}
 
 
-def _thinned(seconds: Sequence[float], most: int) -> tuple[list[Any], int]:
+def _thin_out(seconds: Sequence[float], most: int) -> tuple[list[Any], int]:
     """Return milliseconds, and the size of the buckets.
 
     If there are more than `most`, the milliseconds are the minimum and the maximum of
-    each bucket. The size is 0 if every step is there.
+    each bucket. The size is 0 if there is a number for every step.
     """
-    is_thinned = len(seconds) > most
-    times: list[Any] = [
-        short(1000 * value, 4 if is_thinned else 6) for value in seconds
-    ]
-    if not is_thinned:
+    has_buckets = len(seconds) > most
+    digits = 4 if has_buckets else 6
+    times: list[Any] = [short(1000 * value, digits) for value in seconds]
+    if not has_buckets:
         return times, 0
     size = math.ceil(2 * len(times) / most)
     ends = []
@@ -274,7 +296,15 @@ def _thinned(seconds: Sequence[float], most: int) -> tuple[list[Any], int]:
     return ends, size
 
 
-def _log(summary: Summary, file: str) -> str:
+def _log(summary: Summary, run: _SummaryRun) -> str:
+    """Return the error of a run, and the end of its program's output."""
+    error = run.record.error
+    error_text = f"{error.type}: {error.message}" if error else ""
+    texts = [entry.printable(error_text, lines=True), _program_log(summary, run.file)]
+    return "\n".join(filter(None, texts))
+
+
+def _program_log(summary: Summary, file: str) -> str:
     """Return the end of another program's output, which a sweep stores with the record."""
     path = Path(summary.name) / f"{Path(file).stem}.log.txt"
     try:

@@ -1,4 +1,4 @@
-"""A part of a report as data: tables and statements. Markdown is made here, HTML in `page`."""
+"""A part of a report as data: tables and statements. HTML is made in `page`."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
@@ -8,30 +8,30 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.reports.wording import sentence
 from rnn_scaling.system.files.markdown import markdown_table
 
-Columns = dict[str, Callable[[Any], str]]  # title -> the cell of an item
+Columns = dict[str, Callable[[Any], str]]  # heading -> the cell of an item
 
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """A table; the first cell of a line is its header, and `text_columns` are aligned to the left."""
+    """A table; the first cell of a line is its header."""
 
     caption: str
     head: Sequence[str]
     lines: Sequence[Sequence[str]]
-    text_columns: tuple[int, ...] = ()
+    text_columns: tuple[int, ...] = ()  # aligned to the left
 
 
 def make_grid(caption: str, columns: Columns, items: Iterable[Any]) -> Grid:
-    return Grid(
-        caption,
-        [*columns],
-        [[cell(item) for cell in columns.values()] for item in items],
-    )
+    """Return a table with a line for each item."""
+    lines = []
+    for item in items:
+        lines.append([cell(item) for cell in columns.values()])
+    return Grid(caption, [*columns], lines)
 
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """Tables and what they show, as statements or finished sentences."""
+    """Tables, and statements or finished sentences about them."""
 
     title: str
     grids: tuple[Grid, ...] = ()
@@ -45,17 +45,22 @@ class Section:
 
 
 def markdown(sections: Sequence[Section], level: int = 2) -> str:
-    """The sections below headings of this level; 0: a title is a line that ends in a colon."""
+    """Return the sections as Markdown.
+
+    Args:
+      sections: The sections.
+      level: The level of the headings; 0: a title is a line that ends in a colon.
+    """
     parts = []
     for section in sections:
-        heading = f"{'#' * level} {section.title}\n" if level else f"{section.title}:\n"
-        parts += [heading] if section.title else []
+        if section.title and level:
+            parts.append(f"{'#' * level} {section.title}\n")
+        elif section.title:
+            parts.append(f"{section.title}:\n")
         for grid in section.grids:
-            parts += [f"{grid.caption}:\n"] if grid.caption else []
+            if grid.caption:
+                parts.append(f"{grid.caption}:\n")
             parts.append(markdown_table(grid.head, grid.lines))
-        parts += (
-            ["".join(f"- {line}\n" for line in section.sentences)]
-            if section.notes
-            else []
-        )
+        if section.notes:
+            parts.append("".join(f"- {line}\n" for line in section.sentences))
     return "\n".join(parts)

@@ -1,4 +1,4 @@
-"""One series as statements: how far it scales, where the rest goes, and what else slowed its runs."""
+"""Statements about one series: how far it scales, and what slowed its runs."""
 
 import math
 from collections.abc import Sequence
@@ -20,95 +20,100 @@ from rnn_scaling.reports import cluster
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary
 from rnn_scaling.reports.wording import sentences
 
-TOO_WIDE = (
-    0.5  # half an interval over its number, from which on the number says nothing
-)
-NOISE, NOISE_OR_LOAD = "the noise", "the noise or the load of other processes"
+TOO_WIDE = 0.5  # half an interval / its number, above which the number says nothing
+NOISE = "the noise"
+NOISE_OR_LOAD = "the noise or the load of other processes"
 
 
 def series_text(series: SeriesSummary) -> str:
-    """All that holds of one series, in English."""
+    """Return the statements about a series in English."""
     return sentences(statements(series))
 
 
 def statements(series: SeriesSummary) -> list[Statement]:
-    """One series on its most devices: its efficiency, what the lost points are, and what else slowed its runs."""
+    """Return how a series scales on its most devices, and what slowed its runs."""
     row = series.largest_row
     if row is None:
         return [Statement("series-failed", series.title)]
-    first, *others = scaling_statements(series)
-    load = other_load_statements(records_behind(row))
-    further = [
+    first, *further = scaling_statements(series)
+    found = [
+        first,
         *shared_core_statements(row),
-        *others,
+        *further,
         *cluster.worker_statements(row.row, series.title),
-        *load,
+        *other_load_statements(records_behind(row)),
+        *failure_statements(series),
     ]
-    runs = sum(len(row.row.good_runs) for row in series.rows)
-    values = {"diverged": series.num_diverged, "runs": runs}
-    diverged = (
-        [Statement("diverged", series.title, values)] if series.num_diverged else []
-    )
-    return [first, *further, *failure_statements(series), *diverged]
+    if series.num_diverged:
+        runs = sum(len(row.row.good_runs) for row in series.rows)
+        values = {"diverged": series.num_diverged, "runs": runs}
+        found.append(Statement("diverged", series.title, values))
+    return found
 
 
 def scaling_statements(series: SeriesSummary) -> list[Statement]:
-    """How far a measured series scales and what the lost points are; first, if not there, where it is fastest."""
-    made, peak = _scaling(series), series.faster_on_fewer_devices
-    if peak is None or peak.row.rate is None:
-        return made
+    """Return where a series is fastest, if not on its most devices, and how it scales."""
+    scaling = _largest_row_statements(series)
+    fastest = series.faster_on_fewer_devices
+    if fastest is None or fastest.row.rate is None:
+        return scaling
+
     values = {
-        "devices": peak.devices,
-        "rate": interval_values(peak.row.rate),
+        "devices": fastest.devices,
+        "rate": interval_values(fastest.row.rate),
         "unit": series.unit,
     }
-    single = [] if is_known(peak.row.rate) else [Statement("single-runs")]
-    speedup = peak.row.metric(SPEEDUP)
-    if speedup is None or peak.row.num_devices == 1:
-        return [Statement("fastest-on-fewer", series.title, values), *single, *made]
-    values["speedup"] = interval_values(speedup)
-    return [Statement("fastest-on-fewer-scaled", series.title, values), *single, *made]
+    kind = "fastest-on-fewer"
+    speedup = fastest.row.metric(SPEEDUP)
+    if speedup is not None and fastest.row.num_devices > 1:
+        kind = "fastest-on-fewer-scaled"
+        values["speedup"] = interval_values(speedup)
+    found = [Statement(kind, series.title, values)]
+    if not is_known(fastest.row.rate):
+        found.append(Statement("single-runs"))
+    return [*found, *scaling]
 
 
-def _scaling(series: SeriesSummary) -> list[Statement]:
-    row, title = series.largest_row, series.title
+def _largest_row_statements(series: SeriesSummary) -> list[Statement]:
+    """Return how a measured series scales, and what the lost points are."""
+    row = series.largest_row
     assert row and row.row.rate
-    values = {
+    title = series.title
+    rate_values = {
         "rate": interval_values(row.row.rate),
         "unit": series.unit,
         "devices": row.devices,
     }
-    measured = Statement("rate", title, values)
+    rate = Statement("rate", title, rate_values)
     if row.row.num_devices == 1:
+        if series.failed_above:
+            return [rate]
+        return [rate, Statement("not-run-on-more-devices")]
+
+    efficiency = row.efficiency
+    if efficiency is None:
+        return [rate, Statement("needs-run-on-one-device")]
+    if not is_known(efficiency):
         return [
-            measured,
-            *([] if series.failed_above else [Statement("not-run-on-more-devices")]),
+            Statement("reaches-about", title, _efficiency_values(row)),
+            _single_run_statement(row),
+            Statement("repeats-would-show-spread", values={"repeats": REPEATS[0]}),
         ]
-    if row.efficiency is None:
-        return [measured, Statement("needs-run-on-one-device")]
-    if not is_known(row.efficiency):
-        again = Statement("repeats-would-show-spread", values={"repeats": REPEATS[0]})
-        return [Statement("reaches-about", title, _reached(row)), _basis(row), again]
-    if is_too_wide(row.efficiency):
-        few_digits = (
-            row.efficiency.rounding_half_width > (row.efficiency.half_width or 0.0) / 2
-        )
-        kind = (
-            "efficiency-unknown-spread"
-            if row.efficiency.is_wide
-            else "efficiency-unknown"
-        )
-        why = Statement("few-digits" if few_digits else "runs-vary")
-        return [
-            Statement(
-                kind, title, {"devices": row.devices, **interval_values(row.efficiency)}
-            ),
-            why,
-        ]
-    return [Statement("reaches", title, _reached(row)), *_where(row.loss)]
+    if is_too_wide(efficiency):
+        values = {"devices": row.devices, **interval_values(efficiency)}
+        kind = "efficiency-unknown"
+        if efficiency.is_wide:
+            kind = "efficiency-unknown-spread"
+        few_digits = efficiency.rounding_half_width > (efficiency.half_width or 0.0) / 2
+        reason = Statement("few-digits" if few_digits else "runs-vary")
+        return [Statement(kind, title, values), reason]
+    return [
+        Statement("reaches", title, _efficiency_values(row)),
+        *_loss_statements(row.loss),
+    ]
 
 
-def _reached(row: RowSummary) -> dict[str, Any]:
+def _efficiency_values(row: RowSummary) -> dict[str, Any]:
     speedup = row.row.metric(SPEEDUP)
     assert row.efficiency and speedup
     return {
@@ -118,15 +123,12 @@ def _reached(row: RowSummary) -> dict[str, Any]:
     }
 
 
-def _basis(row: RowSummary) -> Statement:
-    """Which side of a ratio is a single process."""
-    base = row.row.baseline
-    single = [
-        side
-        for side in (base, row.row)
-        if side is not None and len(side.counted_runs) == 1
-    ]
-    if len(single) == 2 and base is not row.row:
+def _single_run_statement(row: RowSummary) -> Statement:
+    """Return which side of a speedup is a single run."""
+    baseline = row.row.baseline
+    sides = [side for side in (baseline, row.row) if side is not None]
+    single = [side for side in sides if len(side.counted_runs) == 1]
+    if len(single) == 2 and baseline is not row.row:
         return Statement("single-runs")
     if single:
         return Statement("single-run-on", values={"devices": single[0].devices})
@@ -134,64 +136,69 @@ def _basis(row: RowSummary) -> Statement:
 
 
 def is_known(value: Interval) -> bool:
-    """Whether an interval over processes is known; one over the batches of a process says nothing about others."""
+    """Return whether the interval over processes is known.
+
+    An interval over the batches of one process says nothing about other processes.
+    """
     return value.ends is not None
 
 
 def is_too_wide(value: Interval) -> bool:
-    """Whether the interval is so wide that the number says nothing."""
+    """Return whether the interval is so wide that the number says nothing."""
     return value.half_width is not None and value.half_width > TOO_WIDE * value.value
 
 
 def other_load_statements(records: Sequence[RunRecord]) -> list[Statement]:
-    """What other processes used of the cores during these runs; empty where that was not noticed."""
-    loads = [load for record in records if (load := disturbance.load(record))]
-    values = {
-        "share": max(loads, default=0.0),
-        "loaded": len(loads),
-        "runs": len(records),
-    }
-    return [Statement("other-load", values=values)] if loads else []
+    """Return what other processes used of the cores during runs; [] if nothing."""
+    loads = [load for load in map(disturbance.load, records) if load]
+    if not loads:
+        return []
+    values = {"share": max(loads), "loaded": len(loads), "runs": len(records)}
+    return [Statement("other-load", values=values)]
 
 
 def shared_core_statements(row: RowSummary) -> list[Statement]:
-    """Return that devices shared cores, and their bound if no row of the table is above its own."""
-    base = row.row.baseline
+    """Return that devices shared cores, and the bound that follows.
+
+    The bound is left out if a row of the table is above its own bound.
+    """
+    baseline = row.row.baseline
     cores = disturbance.shared_cores(row.row.good_runs)
-    if base is None or row.loss is None or not cores:
+    if baseline is None or row.loss is None or not cores:
         return []
-    alone = max(
-        (len(disturbance.bound_cores(record)) for record in base.good_runs), default=0
+    baseline_cores = max(
+        (len(disturbance.bound_cores(record)) for record in baseline.good_runs),
+        default=0,
     )
-    kind = "shared-cores-alone" if alone > 1 else "shared-cores"
-    values = {"devices": row.devices, "cores": cores, "alone": alone}
-    made = [Statement(kind, values=values)]
+    kind = "shared-cores-alone" if baseline_cores > 1 else "shared-cores"
+    values = {"devices": row.devices, "cores": cores, "alone": baseline_cores}
+    found = [Statement(kind, values=values)]
     if row.loss.is_bound:
-        made.append(
-            Statement("shared-cores-bound", values={"share": row.loss.max_efficiency})
-        )
-    return made
+        bound = {"share": row.loss.max_efficiency}
+        found.append(Statement("shared-cores-bound", values=bound))
+    return found
 
 
 def records_behind(row: RowSummary) -> list[RunRecord]:
-    """The runs behind the numbers of a row: its own, its baseline's, and those that its parts need."""
-    base, loss = row.row.baseline, row.loss
-    rows = [row.row, *([base] if base and base is not row.row else [])]
-    if (
-        loss
-        and row.efficiency
-        and is_known(row.efficiency)
-        and not is_too_wide(row.efficiency)
-        and loss.is_split
-    ):
-        rows += [
-            needed for needed in loss.rows if all(needed is not known for known in rows)
-        ]
-    return [record for needed in rows for record in needed.counted_runs]
+    """Return the runs of a row, of its baseline, and of the parts of its loss."""
+    rows = [row.row]
+    baseline = row.row.baseline
+    if baseline and baseline is not row.row:
+        rows.append(baseline)
+    is_judged = (
+        row.efficiency and is_known(row.efficiency) and not is_too_wide(row.efficiency)
+    )
+    if row.loss and is_judged and row.loss.is_split:
+        known = {id(member) for member in rows}
+        rows += [member for member in row.loss.rows if id(member) not in known]
+    records: list[RunRecord] = []
+    for member in rows:
+        records += member.counted_runs
+    return records
 
 
-def _where(loss: Attribution | None) -> list[Statement]:
-    """What the lost points are, for a loss with an interval."""
+def _loss_statements(loss: Attribution | None) -> list[Statement]:
+    """Return what the lost points are, for a loss with an interval."""
     if loss is None:
         return []
     if loss.is_split:
@@ -201,142 +208,136 @@ def _where(loss: Attribution | None) -> list[Statement]:
     ends = loss.loss_points.ends
     if ends is None or not ends[0] <= 0 <= ends[1]:
         return [Statement("above-ideal")]
+    found = [Statement("near-ideal")]
     repeats, points = loss.would_show()
-    if not points:
-        return [Statement("near-ideal")]
-    values = {"repeats": repeats, "points": round_up(points)}
-    return [
-        Statement("near-ideal"),
-        Statement("repeats-would-show-loss", values=values),
-    ]
+    if points:
+        values = {"repeats": repeats, "points": round_up(points)}
+        found.append(Statement("repeats-would-show-loss", values=values))
+    return found
 
 
 def failure_statements(series: SeriesSummary) -> list[Statement]:
-    """That no run succeeded on more devices than the most that were measured; empty where none was tried."""
-    above = series.failed_above
-    counts = [
-        str(row.num_workers if row.is_distributed else row.num_devices)
-        for row in above[:-1]
-    ]
-    return (
-        [
-            Statement(
-                "failed-above", series.title, {"devices": [*counts, above[-1].devices]}
-            )
-        ]
-        if above
-        else []
-    )
+    """Return that no run on more devices succeeded; [] if none was tried."""
+    if not series.failed_above:
+        return []
+    *failed, last = series.failed_above
+    counts = []
+    for row in failed:
+        counts.append(str(row.num_workers if row.is_distributed else row.num_devices))
+    values = {"devices": [*counts, last.devices]}
+    return [Statement("failed-above", series.title, values)]
 
 
 def unsplit_statements(loss: Attribution) -> list[Statement]:
-    """Why no part is shown, and what would show it; empty where a part is."""
+    """Return why no part is shown, and what would show it; [] if a part is shown."""
     if loss.is_significant:
         return []
-    known = [
-        part.name
-        for part in loss.parts
-        if part.points and part.points.ends != (0.0, 0.0)
-    ]
+    known = []
+    for part in loss.parts:
+        if part.points and part.points.ends != (0.0, 0.0):
+            known.append(part.name)
     if not known:
-        return [_not_split(loss), *_missing(loss)] if loss.missing else []
-    hidden = _hidden(loss)
-    made = _hidden_by_load(loss)
-    if within_noise := [name for name in known if name not in hidden]:
-        made += [
-            Statement("parts-within-noise", values={"parts": within_noise}),
-            _remedy(loss),
-        ]
+        missing = _missing_parts(loss)
+        return [_unsplit_points(loss.loss_points), *missing] if missing else []
+
+    found = _parts_hidden_by_load(loss)
+    hidden = _names_hidden_by_load(loss)
+    within_noise = [name for name in known if name not in hidden]
+    if within_noise:
+        values = {"parts": within_noise}
+        found.append(Statement("parts-within-noise", values=values))
+        found.append(_remedy_for_noise(loss))
     if hidden:
-        made.append(Statement("quiet-machine"))
-    return [*made, *_missing(loss)]
+        found.append(Statement("quiet-machine"))
+    return [*found, *_missing_parts(loss)]
 
 
 def part_statements(loss: Attribution) -> list[Statement]:
-    """Each measured part, and what is left."""
-    told = [part for part in loss.significant_parts if _value(part)]
-    made = [_part(part) for part in told]
-    if any(part.name == OVERSUBSCRIPTION for part in told):
-        made.append(Statement("part-computed", OVERSUBSCRIPTION))
+    """Return each measured part, and the rest."""
+    significant = [part for part in loss.significant_parts if _value(part)]
+    found = [_part_statement(part) for part in significant]
+    if any(part.name == OVERSUBSCRIPTION for part in significant):
+        found.append(Statement("part-computed", OVERSUBSCRIPTION))
+
     rest = loss.unexplained.points
     if rest is None or rest.ends == (0.0, 0.0):
-        return made
+        return found
+    hidden_by_load = _parts_hidden_by_load(loss)
     if any(part.points is None for part in loss.parts):
-        return [*made, _not_split(loss, rest), *_missing(loss), *_hidden_by_load(loss)]
+        return [
+            *found,
+            _unsplit_points(rest),
+            *_missing_parts(loss),
+            *hidden_by_load,
+        ]
     names = [
         part.name for part in loss.parts if not part.is_significant and _value(part)
     ]
     values = {"parts": names or [UNEXPLAINED], "points": interval_values(rest)}
     if loss.unexplained.is_significant:
-        return [
-            *made,
-            Statement("rest-not-separated", values=values),
-            *_hidden_by_load(loss),
-        ]
+        return [*found, Statement("rest-not-separated", values=values), *hidden_by_load]
     kind = "rest-within-noise-or-load" if _may_be_load(loss) else "rest-within-noise"
-    return [*made, Statement(kind, values=values)]
+    return [*found, Statement(kind, values=values)]
 
 
 def noise_text(losses: Sequence[Attribution]) -> str:
-    """What hides the parts in the rest of these losses: the noise, or load of other processes too."""
-    return NOISE_OR_LOAD if any(_may_be_load(loss) for loss in losses) else NOISE
+    """Return what hides the parts in the rest of losses: noise, or load as well."""
+    return NOISE_OR_LOAD if any(map(_may_be_load, losses)) else NOISE
 
 
 def round_up(points: float) -> str:
-    """Points with few digits, never less than they are: "3", "0.4"."""
-    place = 10.0 ** min(0, math.floor(math.log10(points))) if points else 1.0
-    return f"{math.ceil(round(points / place, 9)) * place:.{max(0, round(-math.log10(place)))}f}"
+    """Return points with one significant digit and never less: "3", "0.4"."""
+    exponent = min(0, math.floor(math.log10(points))) if points else 0
+    place = 10.0**exponent
+    decimals = max(0, round(-math.log10(place)))
+    return f"{math.ceil(round(points / place, 9)) * place:.{decimals}f}"
 
 
-def _part(part: LossPart) -> Statement:
-    assert part.points
-    if part.points.value > 0:
-        return Statement("part", part.name, {"points": interval_values(part.points)})
-    gained = part.points.subtracted_from(0.0)
-    return Statement(
-        "part-gains", part.name, {"points": interval_values(gained or part.points)}
-    )
+def _part_statement(part: LossPart) -> Statement:
+    points = part.points
+    assert points
+    if points.value > 0:
+        return Statement("part", part.name, {"points": interval_values(points)})
+    gained = points.subtracted_from(0.0) or points
+    return Statement("part-gains", part.name, {"points": interval_values(gained)})
 
 
-def _not_split(loss: Attribution, points: Interval | None = None) -> Statement:
-    return Statement(
-        "points-not-split",
-        values={"points": interval_values(points or loss.loss_points)},
-    )
+def _unsplit_points(points: Interval) -> Statement:
+    return Statement("points-not-split", values={"points": interval_values(points)})
 
 
-def _remedy(loss: Attribution) -> Statement:
+def _remedy_for_noise(loss: Attribution) -> Statement:
+    """Return what would show the parts that are within the noise."""
     known = [part.points for part in loss.parts if part.points]
     repeats, points = loss.would_show()
     if points is None and all(value.rounding and value.ends for value in known):
         return Statement("few-digits")
     if points is None or any(value.ends is None for value in known):
         return Statement("repeats-would-show-spread", values={"repeats": repeats})
-    return Statement(
-        "repeats-would-show-parts",
-        values={"repeats": repeats, "points": round_up(points)},
-    )
+    values = {"repeats": repeats, "points": round_up(points)}
+    return Statement("repeats-would-show-parts", values=values)
 
 
-def _hidden(loss: Attribution) -> list[str]:
+def _names_hidden_by_load(loss: Attribution) -> list[str]:
     return [part.name for part in loss.parts if part.may_be_load]
 
 
 def _may_be_load(loss: Attribution) -> bool:
-    return bool(_hidden(loss)) or loss.unexplained.may_be_load
+    return bool(_names_hidden_by_load(loss)) or loss.unexplained.may_be_load
 
 
-def _hidden_by_load(loss: Attribution) -> list[Statement]:
-    if not (hidden := _hidden(loss)):
+def _parts_hidden_by_load(loss: Attribution) -> list[Statement]:
+    hidden = _names_hidden_by_load(loss)
+    if not hidden:
         return []
     loads: list[float] = []
     for row in loss.rows:
         loads.extend(disturbance.load(record) for record in row.counted_runs)
-    most = max(loads)
-    return [Statement("parts-hidden-by-load", values={"parts": hidden, "share": most})]
+    values = {"parts": hidden, "share": max(loads)}
+    return [Statement("parts-hidden-by-load", values=values)]
 
 
-def _missing(loss: Attribution) -> list[Statement]:
+def _missing_parts(loss: Attribution) -> list[Statement]:
     names = [part.name for part in loss.missing]
     return [Statement("parts-need-runs", values={"parts": names})] if names else []
 

@@ -1,116 +1,128 @@
-"""All series in one table, each on its most devices: terminal, table.md and page begin with it."""
+"""All series in one table, each on its most devices; terminal, table.md and page begin with it."""
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 
 from rnn_scaling.analysis.metrics import EFFICIENCY, MODEL_METRICS, SPEEDUP, common_unit
+from rnn_scaling.analysis.rows import Row
 from rnn_scaling.reports import certificates
+from rnn_scaling.reports.columns import NUM_DEVICES, Column, metric_column
 from rnn_scaling.reports.numbers import plus_minus
-from rnn_scaling.reports.sections import Grid, Section
+from rnn_scaling.reports.sections import Columns, Section, make_grid
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary
 from rnn_scaling.system.files.terminal import counted
 
+UNKNOWN = "n/a"
+SPEEDUP_COLUMN = metric_column(SPEEDUP)
+EFFICIENCY_COLUMN = metric_column(EFFICIENCY)
+
 
 def sections(summary: Summary, is_brief: bool = False) -> list[Section]:
-    """Each of the summary's tables: its series beside the rates on one device, or models beside what they exchange.
+    """Return the summary's tables: series with their rates, or models with what they exchange.
 
-    A single one has no title. The speedup, or the efficiency, comes first, so that a phone shows it. If brief, for a
-    terminal, there are fewer columns.
+    A single table has no title. The speedup, or the efficiency, comes first, so that a
+    phone shows it.
+
+    Args:
+      summary: The summary.
+      is_brief: Whether the table is for a terminal and has fewer columns.
     """
-    made = []
+    tables = []
     for title, series in summary.tables:
-        heads = _heads(summary, series if is_brief else summary.series, is_brief)
-        lines = [
-            [cells.get(name, "n/a") for name in heads] for cells in map(_cells, series)
-        ]
-        made.append(
-            Section(
-                title if len(summary.tables) > 1 else "",
-                (Grid("", [*heads.values()], lines),),
-            )
-        )
-    return made
+        heading_series = series if is_brief else summary.series
+        columns = _columns(summary, heading_series, is_brief)
+        section_title = title if len(summary.tables) > 1 else ""
+        tables.append(Section(section_title, (make_grid("", columns, series),)))
+    return tables
 
 
-def _heads(
+def _columns(
     summary: Summary, series: Sequence[SeriesSummary], is_brief: bool
-) -> dict[str, str]:
-    """Name of a cell -> title of its column."""
+) -> Columns:
+    """Return the columns; the headings name the number of devices that all series share."""
     rows = [member.largest_row for member in series if member.largest_row]
-    is_scaled, compares_models = (
-        any(row.row.num_devices > 1 for row in rows),
-        summary.has_many_models,
-    )
-    name, first = ("model", "Model") if compares_models else ("title", "Series")
-    on = _common_place(rows)
-    heads = {name: first} if on else {name: first, "devices": "Devices"}
-    if is_brief:
-        heads[name], on = on.strip().capitalize() if is_scaled and on else first, ""
+    is_scaled = any(row.row.num_devices > 1 for row in rows)
+    compares_models = summary.has_many_models
+    place = _common_place(rows)
     unit = common_unit(member.unit for member in series).capitalize()
-    rate, scaled = (
-        {"rate": f"{unit}/s{on}"},
-        {"speedup": f"Speedup{on}", "efficiency": f"Efficiency{on} (%)"},
-    )
-    if compares_models:
-        heads |= {
-            "efficiency": scaled["efficiency"],
-            **{metric.name: metric.column for metric in MODEL_METRICS},
-        }
-    elif is_brief:
-        heads |= {**rate, **(scaled if is_scaled else {})}
-    else:
-        heads |= {
-            **(scaled | rate if is_scaled else {}),
-            "base_rate": f"{unit}/s on 1 device",
-        }
-    heads |= {} if is_brief else {"runs": "Runs"}
-    return {
-        **heads,
-        **({"certificate": certificates.COLUMN_TITLE} if summary.is_certified else {}),
+
+    name_heading = "Model" if compares_models else "Series"
+    name = operator.attrgetter("model" if compares_models else "title")
+    has_devices_column = not place
+    if is_brief:
+        if is_scaled and place:
+            name_heading = place.strip().capitalize()
+        place = ""
+
+    columns: Columns = {name_heading: name}
+    if has_devices_column:
+        columns[NUM_DEVICES.header] = _largest_row_cell(NUM_DEVICES)
+    rates: Columns = {f"{unit}/s{place}": _rate_cell}
+    speedup: Columns = {f"Speedup{place}": _largest_row_cell(SPEEDUP_COLUMN)}
+    efficiency: Columns = {
+        f"Efficiency{place} (%)": _largest_row_cell(EFFICIENCY_COLUMN)
     }
+    if compares_models:
+        columns |= efficiency
+        for metric in MODEL_METRICS:
+            columns[metric.column] = _largest_row_cell(metric_column(metric))
+    elif is_brief:
+        columns |= rates
+        if is_scaled:
+            columns |= {**speedup, **efficiency}
+    else:
+        if is_scaled:
+            columns |= {**speedup, **efficiency, **rates}
+        columns[f"{unit}/s on 1 device"] = _base_rate_cell
+    if not is_brief:
+        columns["Runs"] = _runs_cell
+    if summary.is_certified:
+        columns[certificates.COLUMN_TITLE] = _certificate_cell
+    return columns
 
 
 def _common_place(rows: Sequence[RowSummary]) -> str:
-    """ " on 2 devices", " on 4 workers", if all rows have the same number of devices; else empty."""
+    """Return " on 2 devices" or " on 4 workers"; "" if rows differ in their devices."""
     if len({row.row.num_devices for row in rows}) != 1:
         return ""
     places = {row.devices.removesuffix(" of one device each") for row in rows}
-    return f" on {places.pop() if len(places) == 1 else counted(rows[0].row.num_devices, 'device')}"
+    if len(places) == 1:
+        return f" on {places.pop()}"
+    return f" on {counted(rows[0].row.num_devices, 'device')}"
 
 
-def _cells(series: SeriesSummary) -> dict[str, str]:
-    """Cells by name; what is not known is left out."""
-    row, certificate = (
-        series.largest_row,
-        certificates.verdict_text([row.row for row in series.rows]),
-    )
-    names = {"title": series.title, "model": series.model}
+def _largest_row_cell(column: Column[Row]) -> Callable[[SeriesSummary], str]:
+    """Return a function that returns the column's cell on the most devices of a series."""
+
+    def cell(series: SeriesSummary) -> str:
+        row = series.largest_row
+        return column.cell(row.row) if row else UNKNOWN
+
+    return cell
+
+
+def _rate_cell(series: SeriesSummary) -> str:
+    row = series.largest_row
+    return plus_minus(row.row.rate, 1) if row else "failed"
+
+
+def _base_rate_cell(series: SeriesSummary) -> str:
+    row = series.largest_row
+    baseline = row.row.baseline if row else None
+    return plus_minus(baseline.rate, 1) if baseline else UNKNOWN
+
+
+def _runs_cell(series: SeriesSummary) -> str:
+    """Return the numbers of runs that count on one device and on the most devices."""
+    row = series.largest_row
     if row is None:
-        return {
-            **names,
-            "rate": "failed",
-            "runs": "none succeeded",
-            "certificate": certificate,
-        }
-    base = row.row.baseline
-    good = dict.fromkeys(
-        len(measured.counted_runs)
-        for measured in (base, row.row)
-        if measured is not None
-    )
-    return {
-        **names,
-        "devices": str(row.row.num_devices),
-        "speedup": plus_minus(row.row.metric(SPEEDUP), SPEEDUP.digits),
-        "efficiency": plus_minus(row.efficiency, EFFICIENCY.digits),
-        "rate": plus_minus(row.row.rate, 1),
-        "base_rate": plus_minus(base.rate if base else None, 1),
-        "runs": " and ".join(map(str, good))
-        + (", diverged" if series.num_diverged else ""),
-        "certificate": certificate,
-        **{
-            metric.name: plus_minus(
-                metric.in_printed_unit(row.row.metric(metric)), metric.digits
-            )
-            for metric in MODEL_METRICS
-        },
-    }
+        return "none succeeded"
+    counts = [len(row.row.counted_runs)]
+    if row.row.baseline:
+        counts.insert(0, len(row.row.baseline.counted_runs))
+    text = " and ".join(map(str, dict.fromkeys(counts)))
+    return f"{text}, diverged" if series.num_diverged else text
+
+
+def _certificate_cell(series: SeriesSummary) -> str:
+    return certificates.verdict_text([row.row for row in series.rows])

@@ -1,9 +1,13 @@
-"""Everything that a report says: table.md, CSV, JSON and the page are views of one Summary of summary_builder.py."""
+"""All content of a report: table.md, CSV, JSON and the page are views of one Summary.
+
+`summary_builder.py` makes it.
+"""
 
 import dataclasses
 import functools
 import math
 import shlex
+from collections.abc import Sequence
 
 from rnn_scaling.analysis import learning, significance
 from rnn_scaling.analysis.attribution import Attribution
@@ -27,7 +31,7 @@ OUR_TRAINER = "rnn_scaling.train"
 
 @dataclasses.dataclass(frozen=True)
 class RunSteadyState:
-    """One run and what its batch times say; `move`: by how much the headline rate would move (None: cannot be said)."""
+    """One run with the steady state of its batch times."""
 
     file: str
     record: RunRecord
@@ -41,13 +45,15 @@ class RunSteadyState:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RowSummary:
+    """One row with its files, its efficiency loss and its traced steps."""
+
     row: Row
-    files: tuple[str, ...]
+    files: tuple[str, ...]  # of all its runs
     loss: Attribution | None
     steady: tuple[RunSteadyState, ...]
-    padding: float | None
+    padding: float | None  # share of the positions
     imbalance: float
-    step_parts: StepParts | None = None  # where its traced steps went
+    step_parts: StepParts | None = None  # of its traced steps
 
     @property
     def devices(self) -> str:
@@ -55,22 +61,22 @@ class RowSummary:
 
     @functools.cached_property
     def efficiency(self) -> Interval | None:
-        """In per cent."""
+        """The efficiency in per cent."""
         return EFFICIENCY.in_printed_unit(self.row.metric(EFFICIENCY))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SeriesSummary:
-    """Rows that differ in the number of devices alone, or of workers."""
+    """Rows that differ only in the number of devices, or of workers."""
 
     title: str
     rows: tuple[RowSummary, ...]
-    machine: str = ""  # "machine 1" where the folder holds runs of several
-    facts: separation.Facts = ()  # that make its runs incomparable with those of other series
+    machine: str = ""  # "machine 1" if the folder has runs of several machines
+    facts: separation.Facts = ()  # facts that make it incomparable with other series
 
     @property
     def is_strong_scaling(self) -> bool:
-        """Total work constant; otherwise work a device."""
+        """Whether the total work is constant, and not the work per device."""
         return bool(self.rows[0].row.options["global_batch_size"])
 
     @property
@@ -84,103 +90,105 @@ class SeriesSummary:
 
     @property
     def mode(self) -> str:
+        """The update mode; "" if it is unknown."""
         return str(self.rows[0].row.options["variable_update"] or "")
 
-    def row_on(self, count: int) -> RowSummary | None:
-        return next(
-            (
-                row
-                for row in self.rows
-                if row.row.num_devices == count and row.row.rate is not None
-            ),
-            None,
-        )
+    def row_on(self, num_devices: int) -> RowSummary | None:
+        """Return the row on a number of devices; None if it was not measured."""
+        for row in self.rows:
+            if row.row.num_devices == num_devices and row.row.rate is not None:
+                return row
+        return None
 
     @functools.cached_property
     def largest_row(self) -> RowSummary | None:
-        """The row on the most devices that was measured; None when every run failed."""
-        return next(
-            (row for row in reversed(self.rows) if row.row.rate is not None), None
-        )
+        """The measured row on the most devices; None if all runs failed."""
+        for row in reversed(self.rows):
+            if row.row.rate is not None:
+                return row
+        return None
 
     @functools.cached_property
     def faster_on_fewer_devices(self) -> RowSummary | None:
-        """The row on fewer devices than the most that is faster, beyond noise; None: there is none."""
+        """The row on fewer devices that is faster than the largest one, beyond noise."""
         rated = [(row, row.row.rate) for row in self.rows if row.row.rate is not None]
-        k = significance.find_peak([rate for _, rate in rated])
-        return None if k is None else rated[k][0]
+        index = significance.find_peak([rate for _, rate in rated])
+        return None if index is None else rated[index][0]
 
     @functools.cached_property
     def failed_above(self) -> tuple[Row, ...]:
-        """The rows without a good run on more devices than the most that were measured."""
+        """The rows without a good run on more devices than the largest row."""
         most = self.largest_row.row.num_devices if self.largest_row else 0
         return tuple(row.row for row in self.rows if row.row.num_devices > most)
 
     @functools.cached_property
     def num_diverged(self) -> int:
-        """How many of its good runs diverged: a series with such runs is never called the fastest."""
-        return sum(
-            learning.is_lost(run) for row in self.rows for run in row.row.good_runs
-        )
+        """The number of good runs that diverged; with any, it is not ranked."""
+        return sum(sum(map(learning.is_lost, row.row.good_runs)) for row in self.rows)
 
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
+    """A failed run."""
+
     file: str
-    title: str
+    title: str  # of its series
     num_devices: int
     reason: str
 
 
+Scaling = tuple[str, tuple[SeriesSummary, ...]]  # title, series
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Summary:
-    """A folder's report. `name`: the folder as the user wrote it."""
+    """The report of a folder."""
 
-    name: str
+    name: str  # the folder as the user wrote it
     series: tuple[SeriesSummary, ...]
     failures: tuple[Failure, ...]
-    left_out: tuple[str, ...]
+    left_out: tuple[str, ...]  # a line for each file that is not a good record
     facts: tuple[environment.EnvironmentFact, ...]
     differences: tuple[DifferenceTexts, ...]
-    num_unjudged: int  # runs whose steady state was not looked for, and rows without attribution, beyond MOST
+    num_unjudged: int  # runs with batch times whose steady state was not analysed
     num_runs: int
-    machines: tuple[tuple[str, int], ...] = ()  # name, runs
-    files_in_progress: tuple[
-        str, ...
-    ] = ()  # files of runs that still go on; they are in no row
-    diverged_files: tuple[str, ...] = ()  # files of runs whose loss grew manifold
-    files_without_loss: tuple[
-        str, ...
-    ] = ()  # files of runs whose loss was finite at first alone
-    checked_predictions: tuple[
-        Statement, ...
-    ] = ()  # earlier predictions that were measured since
-    learning: Learning | None = (
-        None  # where a target was given, or runs counted right predictions
-    )
+    machines: tuple[tuple[str, int], ...] = ()  # name, number of runs
+    files_in_progress: tuple[str, ...] = ()  # runs that have not ended have no row
+    diverged_files: tuple[str, ...] = ()  # runs whose loss grew many times
+    files_without_loss: tuple[str, ...] = ()  # runs whose loss was only finite at first
+    # Earlier predictions that have been measured since.
+    checked_predictions: tuple[Statement, ...] = ()
+    # None without a target, if no run counted right predictions.
+    learning: Learning | None = None
 
     @property
     def measured(self) -> tuple[SeriesSummary, ...]:
-        return tuple(member for member in self.series if member.largest_row)
+        return tuple(series for series in self.series if series.largest_row)
 
     @functools.cached_property
     def rows(self) -> list[Row]:
-        return [member.row for series in self.series for member in series.rows]
+        return list(self.row_titles)
 
     @functools.cached_property
     def options(self) -> list[str]:
+        """The options in which rows differ."""
         return identifying_options(self.rows) if self.rows else []
 
     @functools.cached_property
     def is_certified(self) -> bool:
-        """Whether any row has a certificate; a report of rows without does not speak of it."""
-        return any(record.certificate for row in self.rows for record in row.records)
+        """Whether any run has a certificate; otherwise no report mentions them."""
+        return any(
+            any(record.certificate for record in row.records) for row in self.rows
+        )
 
     @functools.cached_property
     def row_titles(self) -> dict[Row, str]:
-        return {
-            member.row: series.title for series in self.series for member in series.rows
-        }
+        """The title of the series of each row."""
+        titles = {}
+        for series in self.series:
+            for row in series.rows:
+                titles[row.row] = series.title
+        return titles
 
     @functools.cached_property
     def positions(self) -> dict[SeriesSummary, int]:
@@ -189,135 +197,153 @@ class Summary:
 
     @functools.cached_property
     def unit(self) -> str:
-        """What the runs count: their unit; "items" where they differ in it."""
-        return common_unit(member.unit for member in self.series)
+        """The unit of the runs; "items" if they have several."""
+        return common_unit(series.unit for series in self.series)
 
     @functools.cached_property
-    def scalings(self) -> list[tuple[str, tuple[SeriesSummary, ...]]]:
-        """(what it is, its series) of weak and strong scaling and each work: never compared with each other."""
-        kinds: dict[
-            tuple[bool, str, str, str, tuple[str, ...]], list[SeriesSummary]
-        ] = {}
-        for member in self.series:
-            row = member.rows[0].row
-            model = str(
-                row.options["model"] or f"{network(row.options)}, model not told"
-            )
-            facts = tuple(
-                separation.in_words(separation.drop_decided_by_options(member.facts))
-            )
-            kinds.setdefault(
-                (member.is_strong_scaling, member.unit, model, member.machine, facts),
-                [],
-            ).append(member)
-        units = {unit for _, unit, *_ in kinds}
-        several_models = len({(unit, model) for _, unit, model, *_ in kinds}) > len(
-            units
-        )
-        named = []
-        for (strong, unit, model, machine, facts), series in sorted(
-            kinds.items(), key=lambda kind: kind[0][0]
-        ):
-            workload = [model] if several_models else [unit] if len(units) > 1 else []
-            by_work: dict[tuple[str, ...], list[SeriesSummary]] = {}
-            for work, member in zip(
-                describe_work([member.rows[0].row for member in series]), series
-            ):
-                by_work.setdefault(work, []).append(member)
-            for work, members in by_work.items():
+    def scalings(self) -> list[Scaling]:
+        """The series that are compared with each other, with a title.
+
+        Weak scaling, strong scaling, and different amounts of work are never compared.
+        """
+        groups: dict[_Workload, list[SeriesSummary]] = {}
+        for series in self.series:
+            groups.setdefault(_Workload.of_series(series), []).append(series)
+        units = {workload.unit for workload in groups}
+        models = {(workload.unit, workload.model) for workload in groups}
+
+        scalings = []
+        for workload in sorted(groups, key=lambda workload: workload.is_strong_scaling):
+            names: list[str] = []
+            if len(models) > len(units):
+                names = [workload.model]
+            elif len(units) > 1:
+                names = [workload.unit]
+            kind = "Strong" if workload.is_strong_scaling else "Weak"
+            for work, members in _split_by_work(groups[workload]).items():
                 words = [
-                    f"{'Strong' if strong else 'Weak'} scaling",
-                    *workload,
+                    f"{kind} scaling",
+                    *names,
                     *work,
-                    machine,
-                    *facts,
+                    workload.machine,
+                    *workload.facts,
                 ]
-                named.append((", ".join(filter(None, words)), tuple(members)))
-        return named
+                scalings.append((", ".join(filter(None, words)), tuple(members)))
+        return scalings
 
     @functools.cached_property
     def has_many_models(self) -> bool:
-        """Whether the report compares models: in each update mode, whatever they count."""
+        """Whether the report compares models, in each update mode and with any unit."""
         return has_many_models(self.rows)
 
     @functools.cached_property
-    def tables(self) -> list[tuple[str, tuple[SeriesSummary, ...]]]:
-        """(what it is, its series) of each table and picture: the scalings, or many models in each update mode.
+    def tables(self) -> list[Scaling]:
+        """The series of each table and picture, with a title.
 
-        A model has one series there, its fastest; the models are in the order of their work per exchanged MB.
+        They are the scalings, or many models in each update mode. A model has only its
+        fastest series; models are in the order of their work per exchanged MB.
         """
         if not self.has_many_models:
             return self.scalings
-        kinds: dict[str, dict[str, SeriesSummary]] = {}
-        for name, series in self.scalings:
-            for member in series:
-                facts = separation.in_words(
-                    separation.drop_decided_by_options(member.facts)
-                )
-                words = [name.partition(",")[0], member.mode, member.machine, *facts]
-                of_kind = kinds.setdefault(", ".join(filter(None, words)), {})
-                of_kind[member.model] = max(
-                    of_kind.get(member.model, member), member, key=_standing
-                )
+        tables: dict[str, dict[str, SeriesSummary]] = {}
+        for name, members in self.scalings:
+            for series in members:
+                scaling = name.partition(",")[0]
+                words = [scaling, series.mode, series.machine, *_fact_texts(series)]
+                models = tables.setdefault(", ".join(filter(None, words)), {})
+                other = models.get(series.model, series)
+                models[series.model] = max(other, series, key=_representative_order)
         return [
-            (
-                name,
-                tuple(
-                    sorted(
-                        models.values(), key=lambda member: -_work_per_exchange(member)
-                    )
-                ),
-            )
-            for name, models in kinds.items()
+            (name, tuple(sorted(models.values(), key=_work_per_exchange, reverse=True)))
+            for name, models in tables.items()
         ]
 
     @functools.cached_property
     def trainers_of_unknown_work(self) -> list[str]:
-        """Trainers whose work may differ from that of the others in the report."""
-        rows_of: dict[str, list[Row]] = {}
-        for member in self.measured:
-            row = member.rows[0].row
-            rows_of.setdefault(
-                OUR_TRAINER if row.is_ours else network(row.options), []
-            ).append(row)
-        is_unknown = any(
-            told_work(row.options) is None for rows in rows_of.values() for row in rows
-        )
-        return list(rows_of) if len(rows_of) > 1 and is_unknown else []
+        """The trainers, if there are several and the work of one is unknown."""
+        trainers: dict[str, None] = {}
+        is_work_unknown = False
+        for series in self.measured:
+            row = series.rows[0].row
+            trainers[OUR_TRAINER if row.is_ours else network(row.options)] = None
+            is_work_unknown |= told_work(row.options) is None
+        return list(trainers) if len(trainers) > 1 and is_work_unknown else []
 
     def command_for_folder(self, command: str) -> str:
-        """A command that adds missing runs to this folder."""
+        """Return a command that adds missing runs to this folder."""
         return f"{command} --out={shlex.quote(self.name)}"
 
 
-def _standing(series: SeriesSummary) -> tuple[bool, int, float]:
-    """By which the series that stands for its model is chosen."""
-    row = series.largest_row.row if series.largest_row else None
-    return (
-        not series.num_diverged,
-        row.num_devices if row else 0,
-        row.rate.value if row and row.rate else 0.0,
-    )
+@dataclasses.dataclass(frozen=True)
+class _Workload:
+    """What series have in common if they can be compared."""
+
+    is_strong_scaling: bool
+    unit: str
+    model: str
+    machine: str
+    facts: tuple[str, ...]
+
+    @classmethod
+    def of_series(cls, series: SeriesSummary) -> "_Workload":
+        options = series.rows[0].row.options
+        model = str(options["model"] or f"{network(options)}, model not told")
+        return cls(
+            series.is_strong_scaling,
+            series.unit,
+            model,
+            series.machine,
+            tuple(_fact_texts(series)),
+        )
+
+
+def _fact_texts(series: SeriesSummary) -> list[str]:
+    """Return the facts that always separate a series from others, in words."""
+    return separation.in_words(separation.drop_decided_by_options(series.facts))
+
+
+def _split_by_work(
+    members: Sequence[SeriesSummary],
+) -> dict[tuple[str, ...], list[SeriesSummary]]:
+    """Return the series by the words that describe their amount of work."""
+    works = describe_work([series.rows[0].row for series in members])
+    by_work: dict[tuple[str, ...], list[SeriesSummary]] = {}
+    for work, series in zip(works, members):
+        by_work.setdefault(work, []).append(series)
+    return by_work
+
+
+def _representative_order(series: SeriesSummary) -> tuple[bool, int, float]:
+    """Return the order by which the series that represents its model is chosen."""
+    if series.largest_row is None:
+        return (not series.num_diverged, 0, 0.0)
+    row = series.largest_row.row
+    rate = row.rate.value if row.rate else 0.0
+    return (not series.num_diverged, row.num_devices, rate)
 
 
 def _work_per_exchange(series: SeriesSummary) -> float:
-    value = (
-        series.largest_row.row.metric(WORK_PER_EXCHANGE) if series.largest_row else None
-    )
+    if series.largest_row is None:
+        return 0.0
+    value = series.largest_row.row.metric(WORK_PER_EXCHANGE)
     return value.value if value else 0.0
 
 
 def mean_seconds(row: Row) -> float | None:
-    """Seconds of the measured batches, the geometric mean over the runs that count.
+    """Return the seconds of the measured batches: the geometric mean over runs.
 
-    None without such a run, or if the log of one does not contain them.
+    Rates are geometric means too, so that seconds x items/s are the items of a run.
 
-    items/s are a geometric mean too, so seconds x items/s = the items of a run.
+    Returns:
+      The mean over the runs that count; None without any, or if the log of one does not
+      contain its seconds.
     """
-    measured = [measured_seconds(record) for record in row.counted_runs]
-    logs = [math.log(taken) for taken in measured if taken is not None]
-    return (
-        math.exp(math.fsum(logs) / len(logs))
-        if logs and len(logs) == len(measured)
-        else None
-    )
+    logarithms = []
+    for record in row.counted_runs:
+        seconds = measured_seconds(record)
+        if seconds is None:
+            return None
+        logarithms.append(math.log(seconds))
+    if not logarithms:
+        return None
+    return math.exp(math.fsum(logarithms) / len(logarithms))

@@ -1,4 +1,4 @@
-"""A folder's runs -> the Summary that all reports are views of."""
+"""Turn a folder's runs into the Summary that all reports are views of."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,8 +27,12 @@ from rnn_scaling.reports.summary import (
 )
 from rnn_scaling.system import entry
 
-# Rows that are attributed, and runs whose steady state is judged; the largest numbers of devices come first.
+# Rows whose efficiency loss is split, and runs whose steady state is analysed; those on
+# the most devices come first.
 MOST = 1000
+
+SteadyStates = Mapping[Row, Sequence[RunSteadyState]]
+FileNames = Mapping[int, str]  # id of a record -> its file
 
 
 def summarise(
@@ -37,21 +41,39 @@ def summarise(
     target: Target | None = None,
     prices: PriceList = NO_PRICES,
 ) -> Summary:
-    """The results of a folder's runs. Without a target, one is found if runs counted right predictions."""
-    runs = sorted(folder.runs, key=lambda run: _order(run.record.options))
+    """Return the results of a folder's runs.
+
+    Args:
+      folder: The runs.
+      name: The folder as the user wrote it.
+      target: What runs should learn. If it is None and runs counted right predictions,
+        a target is found.
+      prices: The prices of machines.
+    """
+    runs = sorted(folder.runs, key=lambda run: _sort_key(run.record.options))
     records = [run.record for run in runs]
     names = {id(run.record): run.name for run in runs}
-    rows_of = {
+    machines = {
         machine: build_rows(members, prices)
         for machine, members in group_by_machine(records).items()
     }
-    rows = [row for machine_rows in rows_of.values() for row in machine_rows]
-    good = [record for row in rows for record in row.good_runs]
-    steady = _steady(rows, names)
-    series = _series(list(rows_of.values()), names, steady)
-    grown = tuple(
-        run.name for run in runs if learning.loss_growth(run.record.batches.loss)
-    )
+    rows: list[Row] = []
+    for machine_rows in machines.values():
+        rows += machine_rows
+    good: list[RunRecord] = []
+    for row in rows:
+        good += row.good_runs
+
+    steady = _steady_states(rows, names)
+    num_timed = sum(bool(record.batches.seconds) for record in good)
+    series = _all_series(list(machines.values()), names, steady)
+    diverged_files = []
+    files_without_loss = []
+    for run in runs:
+        if learning.loss_growth(run.record.batches.loss):
+            diverged_files.append(run.name)
+        elif learning.is_lost(run.record):
+            files_without_loss.append(run.name)
     return Summary(
         name=entry.plain(name),
         series=series,
@@ -59,59 +81,23 @@ def summarise(
         left_out=folder.left_out,
         facts=environment.facts(records),
         differences=tuple(map(describe, differences.within(good))),
-        num_unjudged=sum(bool(record.batches.seconds) for record in good)
-        - sum(map(len, steady.values())),
+        num_unjudged=num_timed - sum(map(len, steady.values())),
         num_runs=len(runs),
         machines=tuple(
-            (machine, sum(len(row.records) for row in group))
-            for machine, group in rows_of.items()
+            (machine, _num_records(members)) for machine, members in machines.items()
         ),
         files_in_progress=tuple(entry.plain(path.name) for path in folder.running),
         learning=learning.time_to_target(rows, target),
-        diverged_files=grown,
-        files_without_loss=tuple(
-            run.name
-            for run in runs
-            if learning.is_lost(run.record) and run.name not in grown
-        ),
+        diverged_files=tuple(diverged_files),
+        files_without_loss=tuple(files_without_loss),
     )
 
 
-def _series(
-    machines: Sequence[Sequence[Row]],
-    names: Mapping[int, str],
-    steady: Mapping[Row, list[RunSteadyState]],
-) -> tuple[SeriesSummary, ...]:
-    rows, several = (
-        [row for machine_rows in machines for row in machine_rows],
-        len(machines) > 1,
-    )
-    losses = {
-        name: loss
-        for machine_rows in machines
-        for name, loss in _losses(machine_rows, rows).items()
-    }
-    placed = [
-        (number, members)
-        for number, group in enumerate(machines, 1)
-        for members in group_by_series(group)
-    ]
-    all_series = [members for _, members in placed]
-    return tuple(
-        SeriesSummary(
-            title=f"{title}, machine {number}" if several else title,
-            rows=tuple(_row(row, names, losses.get(row), steady) for row in members),
-            machine=f"machine {number}" if several else "",
-            facts=facts,
-        )
-        # Together: what the series of one machine have in common may be what tells them from another's.
-        for title, facts, (number, members) in zip(
-            titles(all_series), series_facts(all_series), placed
-        )
-    )
+def _num_records(rows: Sequence[Row]) -> int:
+    return sum(len(row.records) for row in rows)
 
 
-def _order(config: Mapping[str, Any]) -> tuple[str, str, int, int]:
+def _sort_key(config: Mapping[str, Any]) -> tuple[str, str, int, int]:
     return (
         network(config),
         str(config.get("variable_update", "")),
@@ -120,20 +106,57 @@ def _order(config: Mapping[str, Any]) -> tuple[str, str, int, int]:
     )
 
 
-def _losses(
-    machine_rows: Sequence[Row], rows: Sequence[Row]
-) -> dict[Row, Attribution | None]:
-    """The losses of one machine's rows, among the first MOST of all."""
-    first = set(sorted(rows, key=lambda row: -row.num_devices)[:MOST])
-    wanted = [row for row in machine_rows if row in first]
-    return dict(zip(wanted, attribution.attribute_all(wanted, machine_rows)))
+def _all_series(
+    machines: Sequence[Sequence[Row]], names: FileNames, steady: SteadyStates
+) -> tuple[SeriesSummary, ...]:
+    """Return the series of all machines.
+
+    Their titles are made together, because facts that the series of one machine have in
+    common may distinguish them from those of another machine.
+    """
+    losses = _losses(machines)
+    numbers = []
+    members = []
+    for number, machine_rows in enumerate(machines, 1):
+        for series_rows in group_by_series(machine_rows):
+            numbers.append(number)
+            members.append(series_rows)
+
+    has_several_machines = len(machines) > 1
+    found = []
+    for number, series_rows, title, facts in zip(
+        numbers, members, titles(members), series_facts(members)
+    ):
+        machine = f"machine {number}" if has_several_machines else ""
+        rows = [
+            _summarise_row(row, names, losses.get(row), steady) for row in series_rows
+        ]
+        found.append(
+            SeriesSummary(
+                title=", ".join(filter(None, (title, machine))),
+                rows=tuple(rows),
+                machine=machine,
+                facts=facts,
+            )
+        )
+    return tuple(found)
 
 
-def _row(
-    row: Row,
-    names: Mapping[int, str],
-    loss: Attribution | None,
-    steady: Mapping[Row, list[RunSteadyState]],
+def _losses(machines: Sequence[Sequence[Row]]) -> dict[Row, Attribution | None]:
+    """Return the efficiency losses of the MOST rows on the most devices."""
+    rows: list[Row] = []
+    for machine_rows in machines:
+        rows += machine_rows
+    split_rows = set(sorted(rows, key=lambda row: -row.num_devices)[:MOST])
+    losses: dict[Row, Attribution | None] = {}
+    for machine_rows in machines:
+        members = [row for row in machine_rows if row in split_rows]
+        losses |= zip(members, attribution.attribute_all(members, machine_rows))
+    return losses
+
+
+def _summarise_row(
+    row: Row, names: FileNames, loss: Attribution | None, steady: SteadyStates
 ) -> RowSummary:
     return RowSummary(
         row=row,
@@ -146,43 +169,43 @@ def _row(
     )
 
 
-def _steady(
-    rows: Sequence[Row], names: Mapping[int, str]
+def _steady_states(
+    rows: Sequence[Row], names: FileNames
 ) -> dict[Row, list[RunSteadyState]]:
-    """What the batch times of each row's runs say: the first runs of all rows, then the second ones, up to MOST."""
-    judged: dict[Row, list[RunSteadyState]] = {}
-    waves = range(max((len(row.good_runs) for row in rows), default=0))
-    ordered = sorted(rows, key=lambda row: -row.num_devices)
-    timed = [
-        (row, row.good_runs[i])
-        for i in waves
-        for row in ordered
-        if i < len(row.good_runs) and row.good_runs[i].batches.seconds
-    ]
+    """Return the steady states of up to MOST runs.
+
+    The first runs of all rows come first, then the second ones, so that every row has
+    some.
+    """
+    most_runs = max((len(row.good_runs) for row in rows), default=0)
+    largest_first = sorted(rows, key=lambda row: -row.num_devices)
+    timed = []
+    for k in range(most_runs):
+        for row in largest_first:
+            if k < len(row.good_runs) and row.good_runs[k].batches.seconds:
+                timed.append((row, row.good_runs[k]))
+
+    found: dict[Row, list[RunSteadyState]] = {}
     for row, record in timed[:MOST]:
         batches = record.batches
         state = steady_state.analyse(batches.seconds, batches.items, batches.warmup)
-        judged.setdefault(row, []).append(
+        found.setdefault(row, []).append(
             RunSteadyState(names[id(record)], record, state)
         )
-    return judged
+    return found
 
 
-def _failures(
-    series: Sequence[SeriesSummary], names: Mapping[int, str]
-) -> tuple[Failure, ...]:
-    rows = [(member.title, summary.row) for member in series for summary in member.rows]
-    good = {id(record) for _, row in rows for record in row.good_runs}
-    failed = [
-        (record, title, row)
-        for title, row in rows
-        for record in row.records
-        if id(record) not in good
-    ]
-    return tuple(
-        Failure(names[id(run)], title, row.num_devices, _reason(run))
-        for run, title, row in failed
-    )
+def _failures(series: Sequence[SeriesSummary], names: FileNames) -> tuple[Failure, ...]:
+    found = []
+    for member in series:
+        for row in member.rows:
+            good = {id(record) for record in row.row.good_runs}
+            for record in row.row.records:
+                if id(record) not in good:
+                    file = names[id(record)]
+                    devices = row.row.num_devices
+                    found.append(Failure(file, member.title, devices, _reason(record)))
+    return tuple(found)
 
 
 def _reason(record: RunRecord) -> str:

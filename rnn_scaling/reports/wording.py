@@ -1,27 +1,31 @@
-"""The sentence of each statement: one template per kind, filled in by one kit for lists, plurals and numbers.
+"""The sentence of each statement: one template per kind, with lists, plurals and numbers.
 
-A template is a line of a file of `templates`, "kind: template": a format string over the statement's values and
-`subject`:
+A template is a line of a file of `templates`, "kind: template": a format string over
+the statement's values and `subject`:
 
-    {names:list}        "A", "A and B", "A, B and C"; after five names "A, B, C, D, E and 4 more"
+    {names:list}        "A", "A and B", "A, B and C"; after five names
+                        "A, B, C, D, E and 4 more"
     {names:List}        the same at the start of a sentence
-    {n:count run}       "1 run", "3 runs"; `{n:count process|processes}` gives an irregular plural
-    {n:of {all} run}    "2 of 6 runs", "all 6 runs" or "both runs"; "the run" of one
-    {n:is|are}          the first word for one, the second otherwise; n is a number or a list
-    {rate:interval 1}   "120.3 ± 1.5", with one decimal at most where there is no interval
-    {rate:interval}     the same, with more decimals where it would be 0.0
-    {rate:number}       20,125, 24.72, 0.0123: four significant digits, and all whole ones
+    {n:count run}       "1 run", "3 runs"; `{n:count process|processes}` has an
+                        irregular plural
+    {n:of {all} run}    "2 of 6 runs", "all 6 runs", "both runs", or "the run" of one
+    {n:is|are}          the first word for one, else the second; n is a number or a list
+    {rate:interval 1}   "120.3 ± 1.5"; without an interval, at most one decimal
+    {rate:interval}     the same, with more decimals if it would be 0.0
+    {rate:number}       20,125, 24.72, 0.0123: four significant digits, and the whole
+                        part
     {rate:number 3}     the same with three significant digits
     {part:share}        0.052 as "5.2 %"
-    {tied:rates}        a list of {"name", "rate", "unit"}: "A (120.3 ± 1.5 words/s) and B (119 ± 2 words/s)"
-    {rate:,.1f}         anything else is Python's own format
+    {tied:rates}        a list of {"name", "rate", "unit"}:
+                        "A (120.3 ± 1.5 words/s) and B (119 ± 2 words/s)"
+    {rate:,.1f}         all others are Python's own formats
 """
 
 import dataclasses
 import functools
 import math
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,30 +34,31 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.reports import numbers
 from rnn_scaling.system.files.terminal import counted
 
-MOST_NAMES = 5  # names of a list; the rest is counted
+MOST_NAMES = 5  # names of a list; the others are counted
 
 
 def sentence(statement: Statement) -> str:
-    return _KIT.format(
-        all_templates()[statement.kind], subject=statement.subject, **statement.values
-    )
+    """Return the sentence of a statement."""
+    template = all_templates()[statement.kind]
+    return _KIT.format(template, subject=statement.subject, **statement.values)
 
 
 def sentences(statements: Iterable[Statement]) -> str:
-    """Several statements as one paragraph; the second of two about one subject begins with "It"."""
-    made, subject = [], ""
+    """Return a paragraph.
+
+    The second of two sentences about the same subject begins with "It".
+    """
+    texts = []
+    subject = ""
     for statement in statements:
-        begins = all_templates()[statement.kind].startswith("{subject} ")  # as a noun
-        is_repeated = bool(subject) and statement.subject == subject and begins
-        made.append(
-            sentence(
-                dataclasses.replace(statement, subject="It")
-                if is_repeated
-                else statement
-            )
-        )
+        template = all_templates()[statement.kind]
+        starts_with_subject = template.startswith("{subject} ")
+        if subject and statement.subject == subject and starts_with_subject:
+            texts.append(sentence(dataclasses.replace(statement, subject="It")))
+        else:
+            texts.append(sentence(statement))
         subject = statement.subject or subject
-    return " ".join(made)
+    return " ".join(texts)
 
 
 def phrase(statement: Statement) -> str:
@@ -72,73 +77,98 @@ def all_templates() -> Mapping[str, str]:
 
 @functools.cache
 def _templates(folder: str) -> Mapping[str, str]:
-    """Template by kind, of every file of a folder in `templates`. Raises ValueError if a kind has several."""
+    """Return template by kind, from all files of a folder in `templates`.
+
+    Raises:
+      ValueError: If a kind has several templates.
+    """
     files = sorted(Path(__file__).with_name("templates").joinpath(folder).glob("*.txt"))
     templates: dict[str, str] = {}
     for file in files:
         for line in file.read_text("utf-8").splitlines():
-            if line and line[0] != "#":
-                kind, template = line.split(": ", 1)
-                if kind in templates:
-                    raise ValueError(f"several templates of a kind: {kind}")
-                templates[kind] = template
+            if not line or line.startswith("#"):
+                continue
+            kind, template = line.split(": ", 1)
+            if kind in templates:
+                raise ValueError(f"several templates of a kind: {kind}")
+            templates[kind] = template
     return templates
 
 
 def join_names(values: Sequence[str | int], most: int = MOST_NAMES) -> str:
-    """ "A", "A and B", "A, B and C"; beyond `most` names "A, B and 4 more"."""
+    """Return "A", "A and B", "A, B and C" or "A, B and 4 more"; "none" without names.
+
+    Args:
+      values: Names, or numbers.
+      most: How many names are listed.
+    """
+    if not values:
+        return "none"
     names = [f"{value:,}" if isinstance(value, int) else value for value in values]
     if len(names) > most:
         return f"{', '.join(names[:most])} and {len(names) - most} more"
-    return (
-        " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-        if names
-        else "none"
-    )
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _part_of(count: int, total: int, noun: str) -> str:
+def _share_of_all(count: int, total: int, noun: str) -> str:
     """Return "2 of 6 runs", "all 6 runs", "both runs", or "the run" of a single one."""
+    nouns = counted(total, noun)
     if total == 1:
         return f"the {noun}"
     if count == total == 2:
-        return f"both {counted(total, noun).removeprefix('2 ')}"
+        return f"both {nouns.removeprefix('2 ')}"
     if count == total:
-        return f"all {counted(total, noun)}"
-    return f"{count:,} of {counted(total, noun)}"
+        return f"all {nouns}"
+    return f"{count:,} of {nouns}"
+
+
+def _interval_text(value: Mapping[str, Any], digits: str) -> str:
+    interval = Interval(
+        kind="", standard_error=None, degrees=math.inf, run_counts=(), **value
+    )
+    return numbers.plus_minus(interval, int(digits) if digits else None)
+
+
+def _list_text(names: Sequence[str | int]) -> str:
+    text = join_names(names)
+    return text[:1].upper() + text[1:]
+
+
+def _rates_text(rates: Iterable[Mapping[str, Any]]) -> str:
+    template = "{name} ({rate:interval 1} {unit}/s)"
+    return join_names([_KIT.format(template, **rate) for rate in rates])
+
+
+def _of_text(count: int, total_and_noun: str) -> str:
+    total, _, noun = total_and_noun.partition(" ")
+    return _share_of_all(count, int(total), noun)
+
+
+# First word of a format -> function of the value and the other words.
+_FORMATS: Mapping[str, Callable[[Any, str], str]] = {
+    "list": lambda value, _: join_names(value),
+    "List": lambda value, _: _list_text(value),
+    "count": lambda value, noun: counted(_size(value), noun),
+    "of": _of_text,
+    "interval": _interval_text,
+    "rates": lambda value, _: _rates_text(value),
+    "number": lambda value, digits: numbers.digits(value, int(digits or 4)),
+    "share": lambda value, _: numbers.share(value),
+}
 
 
 class _Kit(string.Formatter):
-    """Python's format strings with the specifications that the head of this file lists."""
+    """Python's format strings, with the formats that the head of this file lists."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        word, _, rest = format_spec.partition(" ")
-        if word in ("list", "List"):
-            text = join_names(value)
-            return text[:1].upper() + text[1:] if word == "List" else text
-        if word == "count":
-            return counted(_size(value), rest)
-        if word == "of":
-            total, _, noun = rest.partition(" ")
-            return _part_of(value, int(total), noun)
-        if word == "interval":
-            interval = Interval(
-                kind="", standard_error=None, degrees=math.inf, run_counts=(), **value
-            )
-            return numbers.plus_minus(interval, int(rest) if rest else None)
-        if word == "rates":
-            return join_names(
-                [
-                    self.format("{name} ({rate:interval 1} {unit}/s)", **series)
-                    for series in value
-                ]
-            )
-        if word == "number":
-            return numbers.digits(value, int(rest) if rest else 4)
-        if word == "share":
-            return numbers.share(value)
+        word, _, argument = format_spec.partition(" ")
+        if word in _FORMATS:
+            return _FORMATS[word](value, argument)
         if "|" in format_spec:
-            return format_spec.split("|")[_size(value) != 1]
+            singular, plural = format_spec.split("|")
+            return singular if _size(value) == 1 else plural
         return str(super().format_field(value, format_spec))
 
 

@@ -10,7 +10,7 @@ import pytest
 from rnn_scaling.analysis.comparison import step_times
 from rnn_scaling.commands import compare
 from rnn_scaling.records import record
-from rnn_scaling.reports import comparison
+from rnn_scaling.reports import comparison_statements
 from tests.support.compared import run
 from tests.support.records import changed, throughput
 
@@ -134,4 +134,4 @@ def test_without_a_change_nothing_is_stated(tmp_path):
         95,
         99,
     ]
-    assert comparison.step_time_statements(report) == []
+    assert comparison_statements.step_time_statements(report) == []

@@ -11,7 +11,7 @@ from rnn_scaling.analysis.comparison.differences import Difference
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.facts.table import CAUTION, INCOMPARABLE
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.reports.comparison import ab_statements
+from rnn_scaling.reports.comparison_statements import ab_statements
 from rnn_scaling.reports.wording import phrase, sentence
 
 

@@ -19,6 +19,7 @@ from rnn_scaling.records.folder import Originals, RunFile
 from rnn_scaling.reports import (
     cautions,
     comparison,
+    comparison_statements,
     conclusions,
     csv_table,
     json_report,
@@ -301,7 +302,7 @@ def test_a_comparison_of_two_trainers_asks_whether_they_do_the_same_work():
             repeated(100, **options), repeated(120, trainer="yours", **options)
         )
         return comparison.render_text(report), sentences(
-            comparison.ab_statements(report)
+            comparison_statements.ab_statements(report)
         )
 
     text, which = said()

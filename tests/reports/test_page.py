@@ -139,9 +139,9 @@ def test_the_script_gets_the_numbers_of_the_report_and_every_run():
 
 def test_long_runs_are_thinned_to_the_least_and_the_most_of_each_bucket():
     times = [1.0 + 0.001 * k for k in range(1000)]
-    thinned, size = scaling_data._thinned(times, 100)
+    thinned, size = scaling_data._thin_out(times, 100)
     assert size == 20 and thinned[:2] == [1000.0, 1019.0] and len(thinned) == 100
-    assert scaling_data._thinned(times, 1000)[1] == 0
+    assert scaling_data._thin_out(times, 1000)[1] == 0
 
 
 def test_a_thinned_run_has_its_number_of_steps_and_another_one_its_exact_times(

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from absl import app, flags
 
 from rnn_scaling.analysis.ranking import SLOWER, Ranking, rank, worth_a_round
-from rnn_scaling.sweeps.mode_search import FEWEST, MOST
+from rnn_scaling.sweeps.mode_search import MAX_ROUNDS, MIN_ROUNDS
 from rnn_scaling.system.files.markdown import markdown_table
 
 FLAGS = flags.FLAGS
@@ -42,13 +42,13 @@ def simulated(
       drift: of a round's.
       rng: where chance comes from.
     """
-    rounds = [rng.gauss(0, drift) for _ in range(MOST)]
+    rounds = [rng.gauss(0, drift) for _ in range(MAX_ROUNDS)]
     draw = lambda name, k: truth[name] * math.exp(rng.gauss(0, scatter) + rounds[k])  # noqa: E731
-    rates = {name: [draw(name, k) for k in range(FEWEST)] for name in truth}
+    rates = {name: [draw(name, k) for k in range(MIN_ROUNDS)] for name in truth}
     ranking = rank(rates)
     if further := worth_a_round(ranking, ranking.contenders):
         for name in dict.fromkeys([ranking.reference, *further]):
-            rates[name].append(draw(name, FEWEST))
+            rates[name].append(draw(name, MIN_ROUNDS))
     return rank(rates)
 
 
@@ -84,7 +84,8 @@ def line(
             truth[name] >= truth[ranking.reference] for name in slower
         )
         counts["third"] += (
-            max(each.rate.run_counts[0] for each in ranking.standings.values()) == MOST
+            max(each.rate.run_counts[0] for each in ranking.standings.values())
+            == MAX_ROUNDS
         )
     return [f"{100 * count / repetitions:.1f} %" for count in counts.values()]
 

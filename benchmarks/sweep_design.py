@@ -24,10 +24,10 @@ from rnn_scaling.analysis.confidence import (
     ratio,
     shared_scatters,
 )
-from rnn_scaling.commands.sweep import ENOUGH, FEWEST, MOST
 from rnn_scaling.config import registry
 from rnn_scaling.models import kernels
 from rnn_scaling.sweeps import plan
+from rnn_scaling.sweeps.sweep import MAX_ROUNDS, MIN_ROUNDS, PRECISION_GOAL
 from rnn_scaling.system.files.markdown import markdown_table
 
 FLAGS = flags.FLAGS
@@ -57,7 +57,7 @@ def sweep(
 ) -> Answer:
     """A sweep of so many rounds; 0: as many as the command makes."""
     runs = plan.plan({}, num_gpus=0, num_cores=2)
-    most = rounds or MOST
+    most = rounds or MAX_ROUNDS
     ordered = plan.interleave(runs, most)
     machine = drift[0] * rng.normal()
     logs: dict[str, list[float]] = {run.name: [] for run in runs}
@@ -71,11 +71,11 @@ def sweep(
         logs[run.name].append(own - math.log(step_s.mean()))
         one[run.name] = interval_over_batches(step_s * math.exp(-own), np.ones(BATCHES))
         if not (place + 1) % len(runs) and (made := (place + 1) // len(runs)) >= (
-            rounds or FEWEST
+            rounds or MIN_ROUNDS
         ):
             answer = _answer(logs, one, made)
             widest = max(100 * (each.half_width or 0.0) for each in answer.efficiencies)
-            if rounds or widest <= ENOUGH:
+            if rounds or widest <= PRECISION_GOAL:
                 break
     return answer
 
@@ -128,7 +128,7 @@ def judge(
     return [
         between,
         drift,
-        str(rounds) if rounds else f"{FEWEST} to {MOST}",
+        str(rounds) if rounds else f"{MIN_ROUNDS} to {MAX_ROUNDS}",
         made,
         *cells,
     ]

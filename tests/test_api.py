@@ -115,12 +115,12 @@ def test_a_sweep_goes_on_where_it_was_and_names_what_failed(tmp_path):
     with pytest.raises(
         invocations.RunFailed, match="cudnn_lstm-independent-2: "
     ) as caught:
-        invocations.sweep(tmp_path / "out", ONE_AND_TWO, program=words)
+        invocations.run_sweep(tmp_path / "out", ONE_AND_TWO, program=words)
     assert len(caught.value.records) == 1
-    invocations.sweep(
+    invocations.run_sweep(
         tmp_path / "more", {**ONE_AND_TWO, "num_devices": 1}, program=words
     )
-    invocations.sweep(
+    invocations.run_sweep(
         tmp_path / "more", {**ONE_AND_TWO, "num_devices": 1}, program=words
     )
     assert (
@@ -277,7 +277,7 @@ def test_the_example_of_the_document_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setitem(
-        invocations.sweep.__kwdefaults__,
+        invocations.run_sweep.__kwdefaults__,
         "program",
         [sys.executable, "-m", "tests.support.fake_tracer"],
     )

@@ -6,9 +6,9 @@ from typing import Any
 
 from rnn_scaling.config import flags
 from rnn_scaling.sweeps import pairs, sweep
-from rnn_scaling.sweeps.command_trainer import CommandTrainer
-from rnn_scaling.sweeps.conduct import conduct
-from rnn_scaling.sweeps.ranks import TRAINER
+from rnn_scaling.sweeps.command_lines import TRAINER
+from rnn_scaling.sweeps.conduct import Conductor
+from rnn_scaling.sweeps.program_trainer import ProgramTrainer
 from rnn_scaling.sweeps.runs import Trainer
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 from rnn_scaling.system import entry
@@ -34,24 +34,20 @@ when the flags conflict or the folder cannot be used, 130 interrupted."""
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     flags.answer(words, USAGE, pairs.GROUPS, "ab")
-    options, how, sides = pairs.split_sides(words)
-    a, b = pairs.runs(sides)
+    options, conduct_options, sides = pairs.split_sides(words)
+    a, b = pairs.plan_runs(sides)
     out = Path(options.out)
-    jobs = pairs.counterbalanced(a, b, options.repeats, out)
-    runner: Trainer[Any] = SuiteTrainer(trainer, how.launch)
-    if sides[0].theirs.trainer:
-        sweep.require_no_suite_options(how)
-        runner = CommandTrainer()
-    done = conduct(jobs, out, how, again=["ab", *words], trainer=runner)
-    if done.exit_status is not None:
-        # 1 would say that b is slower
-        return (
-            entry.EXIT_USAGE
-            if done.exit_status == entry.EXIT_FAILED
-            else done.exit_status
-        )
-    done.print_failures()
-    entry.note(*runner.notes)
+    pair_trainer: Trainer[Any] = SuiteTrainer(trainer, conduct_options.launch)
+    if sides[0].has_program:
+        sweep.require_no_suite_options(conduct_options)
+        pair_trainer = ProgramTrainer()
+    conductor = Conductor(out, conduct_options, pair_trainer, ["ab", *words])
+    if not conductor.run(pairs.counterbalance(a, b, options.repeats, out)):
+        status = conductor.outcome.exit_status or entry.EXIT_OK
+        # EXIT_FAILED would mean that b is slower.
+        return entry.EXIT_USAGE if status == entry.EXIT_FAILED else status
+    conductor.outcome.print_failures()
+    entry.note(*pair_trainer.notes)
     from rnn_scaling.analysis.comparison.judgement import (
         Question,
         Report,

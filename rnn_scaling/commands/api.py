@@ -73,7 +73,7 @@ def sweep(
         "launch": launch or None,
         "trainer": trainer or None,
     }
-    invocations.sweep(out, given, repeats=repeats, axes=axes)
+    invocations.run_sweep(out, given, repeats=repeats, axes=axes)
     return load(out)
 
 

@@ -11,9 +11,9 @@ from rnn_scaling.config import flags
 from rnn_scaling.config.flags import option
 from rnn_scaling.config.registry import kernels
 from rnn_scaling.config.run_config import OPTIONS
-from rnn_scaling.sweeps.conduct import ConductOptions, conduct_sweep
+from rnn_scaling.sweeps.command_lines import TRAINER
+from rnn_scaling.sweeps.conduct import ConductOptions, Conductor
 from rnn_scaling.sweeps.plan import plan, split
-from rnn_scaling.sweeps.ranks import TRAINER
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
@@ -96,21 +96,22 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     ]
     if wrong:
         raise flags.FlagErrors(wrong)
-    (options, how), lists = split(words, groups)
+    (options, conduct_options), lists = split(words, groups)
     runs = plan({**DEFAULTS, **lists}, **machine_size())
     out = Path(options.out)
-    runner = SuiteTrainer(trainer, how.launch)
-    done = conduct_sweep(
-        runs, options.repeats, out, how, again=["inspect", *words], trainer=runner
-    )
-    if done.exit_status is not None:
-        return done.exit_status
+    suite_trainer = SuiteTrainer(trainer, conduct_options.launch)
+    conductor = Conductor(out, conduct_options, suite_trainer, ["inspect", *words])
+    outcome = conductor.run_repeats(runs, options.repeats)
+    if outcome.exit_status is not None:
+        return outcome.exit_status
     # Imported here, because it loads numpy, which a wrong flag need not wait for.
     from rnn_scaling.reports import counts_report
 
-    failed = done.print_failures()
-    whole = counts_report.report(out, done.records)
-    return entry.EXIT_OK if whole and not failed else entry.EXIT_FAILED
+    has_failures = outcome.print_failures()
+    is_complete = counts_report.report(out, outcome.records)
+    if has_failures or not is_complete:
+        return entry.EXIT_FAILED
+    return entry.EXIT_OK
 
 
 def _read(words: Sequence[str], named: Collection[str]) -> int:

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from rnn_scaling.config import flags, registry
-from rnn_scaling.sweeps import ranks
+from rnn_scaling.sweeps import cluster_options, ranks
+from rnn_scaling.sweeps.command_lines import LOCAL_CLUSTER, TRAINER
 from rnn_scaling.sweeps.limited_links import run as limited_links
 from rnn_scaling.system import entry
 
@@ -15,7 +16,7 @@ communicate over a loopback interface that no other machine reaches, nor any oth
 network. The trainer's flags (./run.sh train --help) follow --. They are the same for all processes and are checked
 before any starts.
 
-    ./run.sh local-cluster -- --num_devices=1                       two workers, {ranks.DEFAULT_MODE}
+    ./run.sh local-cluster -- --num_devices=1                       two workers, {cluster_options.DEFAULT_MODE}
     ./run.sh local-cluster --workers=3 -- --result_file=run.json
     ./run.sh local-cluster --workers=2 --ps=1 -- --variable_update=distributed_parameter_server
     ./run.sh local-cluster --workers=3 --link_mbit=200 -- --result_file=run.json
@@ -34,15 +35,16 @@ record contains the result. Nothing is left on the machine, even after kill -9.
 Exit status: 0 done, 1 a process failed or the links could not be measured, 2 the flags conflict or this machine lacks
 a tool, 130 interrupted."""
 
-GROUPS = (ranks.ProcessCounts, limited_links.LinkOptions)
+GROUPS = (cluster_options.ProcessCounts, limited_links.LinkOptions)
 
 
 @entry.command
-def main(words: Sequence[str], trainer: Sequence[str] = ranks.TRAINER) -> int:
+def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     """Run the command; return its exit status."""
-    flags.answer(ranks.split(words)[0], USAGE, GROUPS, ranks.COMMAND)
-    (_, link_options), flags_of_all, config = ranks.read(words, GROUPS)
+    own_words, _ = cluster_options.split(words)
+    flags.answer(own_words, USAGE, GROUPS, LOCAL_CLUSTER)
+    (_, link_options), rank_flags, config = cluster_options.read(words, GROUPS)
     link = link_options.link()
     if link is None:
-        return ranks.Starter(trainer).answer(config, flags_of_all)
-    return limited_links.answer(link, trainer, flags_of_all, config)
+        return ranks.Starter(trainer).run_here(config, rank_flags)
+    return limited_links.run_ranks(link, trainer, rank_flags, config)

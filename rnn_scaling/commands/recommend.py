@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rnn_scaling.config import flags
 from rnn_scaling.sweeps import recommend
-from rnn_scaling.sweeps.ranks import TRAINER
+from rnn_scaling.sweeps.command_lines import TRAINER
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import tell
 

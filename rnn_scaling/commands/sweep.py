@@ -8,8 +8,8 @@ from rnn_scaling.config import flags, registry
 from rnn_scaling.config.registry import kernels
 from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.sweeps import certificates, sweep
-from rnn_scaling.sweeps.ranks import TRAINER
-from rnn_scaling.sweeps.sweep import ENOUGH, FEWEST, MOST
+from rnn_scaling.sweeps.command_lines import TRAINER
+from rnn_scaling.sweeps.sweep import MAX_ROUNDS, MIN_ROUNDS, PRECISION_GOAL
 from rnn_scaling.system import entry
 
 _ENCODERS = kernels.swept(str(OPTIONS["unit_type"].default))
@@ -32,10 +32,11 @@ A flag that applies to some runs only is passed to those. The records and the re
     ./run.sh sweep --num_devices=1,2,4 --repeats=3 --out=results/mine --dry_run    what would run?
 
 Every run is a process. A run that crashes, is killed, runs out of memory or exceeds --run_timeout becomes a failed row
-with its reason; the others continue. All runs are made {FEWEST} times in a random order and back, and up to {MOST}
-times until each efficiency (else each rate) is known to ±{ENOUGH} %; --repeats=N makes exactly N. After Ctrl-C the
-same command continues. More values or repeats with the same --out add runs (docs/sweeps.md). --certify first compares
-each configuration with serial training (./run.sh verify --help) and marks a mode that trains wrong.
+with its reason; the others continue. All runs are made {MIN_ROUNDS} times in a random order and back,
+and up to {MAX_ROUNDS} times until each efficiency (else each rate) is known to ±{PRECISION_GOAL} %;
+--repeats=N makes exactly N. After Ctrl-C the same command continues. More values or repeats with the same --out add
+runs (docs/sweeps.md). --certify first compares each configuration with serial training (./run.sh verify --help) and
+marks a mode that trains wrong.
 
 A trainer of your own, in any framework (docs/any_trainer.md): --trainer="COMMAND" with {{num_devices}} and other values
 in braces. Its numbers come from the record of a Recorder at {{result_file}}, or from its output.
@@ -55,23 +56,27 @@ def main(
     verifier: Sequence[str] = certificates.VERIFIER,
 ) -> int:
     flags.answer(words, USAGE, sweep.GROUPS, "sweep")
-    made = sweep.make(words, trainer, verifier)
-    return _report(made) if made.exit_status is None else made.exit_status
+    """Run the command; return its exit status."""
+    result = sweep.run_sweep(words, trainer, verifier)
+    if result.exit_status is not None:
+        return result.exit_status
+    return _report(result)
 
 
-def _report(made: sweep.Made) -> int:
+def _report(result: sweep.SweepResult) -> int:
+    """Write the report and print what failed; return the exit status."""
     from rnn_scaling.reports import report_files
 
     try:
-        made.attach_certificates()
-        report_files.report(made.out, made.out)
-        if made.history:
-            history.add([made.out], made.history)
+        result.attach_certificates()
+        report_files.report(result.out, result.out)
+        if result.history:
+            history.add([result.out], result.history)
     except entry.Refusal as refusal:
         entry.fail(*refusal.lines)
-        made.print_failures()
+        result.print_failures()
         return entry.EXIT_FAILED
     except KeyboardInterrupt:
-        print(f"\ninterrupted; the records are in {made.out}", file=sys.stderr)
+        print(f"\ninterrupted; the records are in {result.out}", file=sys.stderr)
         return entry.EXIT_INTERRUPTED
-    return entry.EXIT_FAILED if made.print_failures() else entry.EXIT_OK
+    return entry.EXIT_FAILED if result.print_failures() else entry.EXIT_OK

@@ -14,8 +14,12 @@ from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.flags import option
 from rnn_scaling.config.spelling import spell
 from rnn_scaling.sweeps import ranks
-from rnn_scaling.sweeps.certificates import TIMING, VERIFIER, defaults_of
-from rnn_scaling.sweeps.plan import OF_ONE_RUN
+from rnn_scaling.sweeps.certificates import (
+    TIMING,
+    VERIFIER,
+    verification_defaults,
+)
+from rnn_scaling.sweeps.plan import SINGLE_RUN_OPTIONS
 from rnn_scaling.system import entry
 
 USAGE = """\
@@ -41,7 +45,7 @@ Exit status: 0 the mode does what it promises, 1 it does not, or a process faile
 
 REFUSED = (
     "log_dir",
-    *OF_ONE_RUN,
+    *SINGLE_RUN_OPTIONS,
     *TIMING,
 )  # nothing is timed or traced, and every batch is compared
 
@@ -68,7 +72,7 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
         launch = launches.of(
             os.environ, given.get("coordinator_address", ""), socket.gethostname()
         )
-        defaults = defaults_of(given, has_launcher=launch is not None)
+        defaults = verification_defaults(given, has_launcher=launch is not None)
         if launch is None:
             given, config = conflicts.checked(words, wrong, defaults)
             if options.machine and config.num_processes > 1:
@@ -76,7 +80,7 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
                     f"--machine checks the devices of one process, got {config.num_processes}"
                 )
             if config.num_processes > 1:
-                return ranks.Starter(verifier).answer(
+                return ranks.Starter(verifier).run_here(
                     config, [spell(name, value) for name, value in given.items()]
                 )
         else:

@@ -1,4 +1,4 @@
-"""The runs of a search for the largest batch, each within its memory."""
+"""Search the largest batch that fits in memory."""
 
 import dataclasses
 import sys
@@ -14,9 +14,9 @@ from rnn_scaling.config.conditions import is_read
 from rnn_scaling.config.naming import NAMED
 from rnn_scaling.config.registry import WORKLOADS
 from rnn_scaling.config.spelling import spell
+from rnn_scaling.sweeps.command_lines import flag_words, suite_command
 from rnn_scaling.sweeps.conduct import Records, Rounds
-from rnn_scaling.sweeps.plan import Run, default_preset, name_of
-from rnn_scaling.sweeps.ranks import Starter, spelled
+from rnn_scaling.sweeps.plan import Run, default_preset, run_name
 from rnn_scaling.system.machine import system
 from rnn_scaling.system.machine.gpus import machine_size
 from rnn_scaling.system.processes import tether
@@ -38,66 +38,68 @@ class BatchSearch:
         """Plan a search.
 
         Args:
-          lists: The values of each flag of the trainer, one each.
-          memory_gib: Memory for all processes of a run, on CPUs; 0: a share.
-          memory_share: This share of the free memory.
+          lists: The value of each flag of the trainer, as a list.
+          memory_gib: Memory for all processes of a run on CPUs; 0 for a share of the
+            free memory.
+          memory_share: Share of the free memory, from 0 to 1.
           trainer: The command of a process.
 
         Raises:
           FlagErrors: If the flags conflict.
         """
-        wrong = []
+        mistakes = []
         for name, values in lists.items():
             if len(values) > 1:
                 text = spell(name, ",".join(map(str, values)))
-                wrong.append(f"{text} must be one value")
+                mistakes.append(f"{text} must be one value")
         self._machine = machine_size()
         num_gpus = self._machine["num_gpus"]
-        first = {name: values[0] for name, values in lists.items()}
-        given = {"num_devices": 0, **first}
-        given.setdefault("preset", default_preset(lists, num_gpus))
-        self.config = configs.resolve(given, **self._machine)
-        given["num_devices"] = self.config.devices.num_devices
-        self._flags = {**FEW_BATCHES, **given}
+        options: dict[str, Any] = {"num_devices": 0}
+        options |= {name: values[0] for name, values in lists.items()}
+        options.setdefault("preset", default_preset(lists, num_gpus))
+        self.config = configs.resolve(options, **self._machine)
+        options["num_devices"] = self.config.devices.num_devices
+        self._flags = {**FEW_BATCHES, **options}
         self._user_flags = frozenset(lists)
-        if "global_batch_size" in given:
-            wrong.append(
-                f"--global_batch_size={given['global_batch_size']} conflicts with --largest_batch, which searches "
-                "per device; give --batch_size to choose the first size"
-            )
         on_gpus = self.config.devices.device == "gpu"
+        free_bytes = system.available_memory_bytes() or 0
+        if "global_batch_size" in options:
+            mistakes.append(
+                f"--global_batch_size={options['global_batch_size']} conflicts with "
+                "--largest_batch, which searches per device; give --batch_size to choose "
+                "the first size"
+            )
         if on_gpus and memory_gib:
-            wrong.append(
+            mistakes.append(
                 f"--memory_gib={memory_gib:g} is for CPUs; on GPUs leave it out"
             )
-        free = system.available_memory_bytes() or 0
-        if memory_gib and 0 < free < memory_gib * system.GIB:
-            wrong.append(
-                f"--memory_gib={memory_gib:g} must be at most the free memory, {free / system.GIB:.3g} GiB"
+        if 0 < free_bytes < memory_gib * system.GIB:
+            mistakes.append(
+                f"--memory_gib={memory_gib:g} must be at most the free memory, "
+                f"{free_bytes / system.GIB:.3g} GiB"
             )
-        wrong += conflicts.problems(self.config, given, num_gpus=num_gpus)
-        if wrong:
-            raise flags.FlagErrors(wrong)
+        mistakes += conflicts.problems(self.config, options, num_gpus=num_gpus)
+        if mistakes:
+            raise flags.FlagErrors(mistakes)
         self.start = self.config.training.batch_size
         self.trainer = list(trainer)
         self.limit_bytes = None  # of each process
-        if not on_gpus and (memory_gib or free):
+        if not on_gpus and (memory_gib or free_bytes):
             # All processes count as on this machine.
-            whole = memory_gib * system.GIB or memory_share * free
-            self.limit_bytes = int(whole / self.config.num_processes)
-            limit = f"{tether.BYTES}{self.limit_bytes}"
+            run_bytes = memory_gib * system.GIB or memory_share * free_bytes
+            self.limit_bytes = int(run_bytes / self.config.num_processes)
             self.trainer = [
                 sys.executable,
                 "-I",
                 tether.__file__,
                 "0",
-                limit,
+                f"{tether.BYTES}{self.limit_bytes}",
                 *trainer,
             ]
 
     @property
-    def limit_words(self) -> str:
-        """The memory of a process, as "17.9 GiB"."""
+    def limit_text(self) -> str:
+        """The memory of a process, such as "17.9 GiB"."""
         if self.limit_bytes:
             return f"{self.limit_bytes / system.GIB:.3g} GiB"
         return "the memory of its devices"
@@ -108,13 +110,14 @@ class BatchSearch:
 
     def run(self, batch_size: int) -> Run:
         """Return the run with this batch."""
-        given = {**self._flags, "batch_size": batch_size}
-        config = configs.resolve(given, **self._machine)
-        read = [name for name in (*NAMED, "batch_size") if is_read(config, name)]
-        return Run(name_of({**config.flat(), **given}, read), given, config)
+        values = {**self._flags, "batch_size": batch_size}
+        config = configs.resolve(values, **self._machine)
+        shown = [name for name in (*NAMED, "batch_size") if is_read(config, name)]
+        name = run_name({**config.flat(), **values}, shown)
+        return Run(name, values, config)
 
     def tries(self, records: Records) -> list[Try]:
-        """Return what each run showed."""
+        """Return the outcome of each run."""
         return [
             largest_batch.outcome(record, self.limit_bytes)
             for record in records.values()
@@ -131,7 +134,7 @@ class BatchSearch:
     def advice(self, records: Records, launch: str) -> Advice:
         """Return the largest batch that fits, with its command and all tries."""
         tries = self.tries(records)
-        found = largest_batch.bounds(tries)
+        bounds = largest_batch.bounds(tries)
         is_finished = largest_batch.next_batch(self.start, tries) is None
         workload = WORKLOADS[self.config.model.model]
         statements = largest_batch.statements(
@@ -143,8 +146,8 @@ class BatchSearch:
             gib = None if peak is None else peak / system.GIB
             rows.append([attempt.batch_size, attempt.outcome, gib, attempt.rate])
         command = ""
-        if found.largest is not None:
-            command = self._command(found.largest, launch)
+        if bounds.largest is not None:
+            command = self._command(bounds.largest, launch)
         return Advice(
             name="largest_batch",
             schema="rnn_scaling.largest_batch/2",
@@ -159,7 +162,7 @@ class BatchSearch:
             rows=rows,
             data={
                 "limit_bytes": self.limit_bytes,
-                **dataclasses.asdict(found),
+                **dataclasses.asdict(bounds),
                 "is_whole": is_finished,
                 "tries": [dataclasses.asdict(attempt) for attempt in tries],
             },
@@ -167,6 +170,8 @@ class BatchSearch:
 
     def _command(self, batch_size: int, launch: str) -> str:
         run = self.run(batch_size)
-        hidden = {*FEW_BATCHES} - self._user_flags
-        shown = {name: value for name, value in run.flags.items() if name not in hidden}
-        return Starter(launch=launch).shown(run.config, spelled(shown))
+        options = dict(run.flags)
+        for name in FEW_BATCHES:
+            if name not in self._user_flags:
+                del options[name]
+        return suite_command(run.config, flag_words(options), launch=launch).text

@@ -1,4 +1,4 @@
-"""The progress of a sweep on stderr: a live bar on a terminal, elsewhere a line per run."""
+"""The progress of a sweep on stderr: a live bar on a terminal, or else a line per run."""
 
 import math
 from collections.abc import Sequence
@@ -15,17 +15,21 @@ BAR = 22  # characters of the bar and around it, without the two numbers of runs
 
 
 class SweepDisplay:
-    """Shows runs and their output. `left_s`: seconds for all runs that are not done; NaN: unknown."""
+    """Shows the runs of a sweep and their output.
+
+    Everywhere `left_s` is the estimate for all runs that are not done, in seconds; NaN if
+    it is unknown.
+    """
 
     def __init__(
         self, total: int, done: int, stream: TextIO | None = None, begun: int = 0
     ) -> None:
-        """Show the runs that are there already.
+        """Show the runs that are finished already.
 
         Args:
           total: Runs of all rounds so far.
           done: Runs of this round that were finished before.
-          stream: sys.stderr if None.
+          stream: Where to show them; None for stderr.
           begun: Runs of earlier rounds.
         """
         layout = "|{bar:10}| {n_fmt}/{total_fmt} runs{postfix}"
@@ -58,7 +62,7 @@ class SweepDisplay:
         self._share = 0.0
 
     def output(self, line: str | None) -> None:
-        """Show a line that the run has written; None: only time has passed."""
+        """Show a line that the run has written, or None if only time has passed."""
         match = PROGRESS.match(line) if line else None
         if match:
             rate = RATE.search(match.string)
@@ -69,8 +73,8 @@ class SweepDisplay:
                 self._progress += f", {rate[1]}"
             if total:
                 share = int(step) / max(1, int(total))
-                goes_on = self._share is not None and share >= self._share
-                self._share = share if goes_on else None
+                is_growing = self._share is not None and share >= self._share
+                self._share = share if is_growing else None
         if self.board.elapsed_s - self._shown_s >= REDRAW_S:
             self._show()
 
@@ -78,15 +82,15 @@ class SweepDisplay:
         """Show the result of a run."""
         self._done += 1
         is_ok = result.status == "ok"
-        self._last = outcome(result) if is_ok else result.status
+        self._last = describe(result) if is_ok else result.status
         self._restart(left_s)
         if not self.board.has_bar:
-            line = f"{self._done}/{self._total} {label}: {outcome(result)}"
+            line = f"{self._done}/{self._total} {label}: {describe(result)}"
             if self._done < self._total and not math.isnan(left_s):
                 line += f", about {duration(left_s)} left"
             self.board.line(line)
         elif not is_ok:
-            self.board.line(f"{label}: {outcome(result)}")
+            self.board.line(f"{label}: {describe(result)}")
         self._show()
 
     def close(self) -> None:
@@ -107,14 +111,14 @@ class SweepDisplay:
         if self._last:
             texts.append(f"last {self._last}")
         room = self.board.columns - BAR - 2 * len(str(self._total))
-        self.board.move(self._done, postfix=fitting(texts, room))
+        self.board.move(self._done, postfix=fit(texts, room))
 
 
-def fitting(texts: Sequence[str], room: int) -> str:
-    """Join the texts that find room by commas, the first ones first.
+def fit(texts: Sequence[str], room: int) -> str:
+    """Join the first texts that fit into `room` letters by commas.
 
-    The second may lose letters from its middle: the end of a run's name says on how
-    many devices it runs.
+    The second may lose letters from its middle, because the end of a run's name is its
+    number of devices.
     """
     shown = [text for text in texts if text]
     while len(shown) > 2 and len(", ".join(shown)) > room:
@@ -129,7 +133,7 @@ def fitting(texts: Sequence[str], room: int) -> str:
     return ", ".join(shown)
 
 
-def outcome(result: RunRecord) -> str:
+def describe(result: RunRecord) -> str:
     """Return the result of a run: its rate or its failure."""
     if result.status == "ok" and result.throughput:
         return f"{three_digits(result.throughput.items_per_second)} {result.unit}/s"

@@ -1,6 +1,8 @@
-"""How long runs will take: from finished runs of the same options, else scaled by a rough count of operations.
+"""Estimate how long runs will take, and choose their time limits.
 
-And their limits: a trainer that hangs must not cost an hour, and one that is only slow must not be killed.
+Estimates come from finished runs of the same options, or else from a rough count of
+operations. A trainer that hangs must not cost an hour, and a slow one must not be
+killed.
 """
 
 import dataclasses
@@ -14,25 +16,26 @@ from rnn_scaling.config.registry import WORKLOADS
 from rnn_scaling.config.run_config import from_flat
 from rnn_scaling.records.record import RunRecord
 
-# Seconds, measured on small models: TensorFlow loads; a tower is built and runs its
-# first batch; the profile of a traced batch of a tower is read.
-START_S = 3.0
-TOWER_S = 1.0
-TRACED_S = 0.8
-# Orders of magnitude of a core and of a GPU, good until a run has ended.
+# Measured on small models.
+START_S = 3.0  # TensorFlow loads
+TOWER_S = 1.0  # a tower is built and runs its first batch
+TRACED_S = 0.8  # the profile of one traced batch of one tower is read
+# Orders of magnitude, which suffice until a run has ended.
 CPU_FLOP_PER_S = 150e9
 GPU_FLOP_PER_S = 5e12
-TIMES = 10.0  # of the expected duration
+# A time limit is this multiple of the expected duration.
+TIMES = 10.0
 # A machine may be busy, and the first run of a day reads TensorFlow from a cold disk.
 LEAST_S = 300.0
-SILENT_S = 1800.0  # without output, for runs whose duration is unknown
+# Limit of the time without output, for runs whose duration is unknown.
+SILENT_S = 1800.0
 REMEDY = "--run_timeout=SECONDS sets another limit"
 Identity = tuple[tuple[str, Any], ...]
-Rough = Callable[[Mapping[str, Any]], float]
+RoughEstimate = Callable[[Mapping[str, Any]], float]
 
 
 class Basis(enum.Enum):
-    """What an estimate comes from: how a listing says it, and how a limit says it."""
+    """The source of an estimate, in the words of a listing and of a time limit."""
 
     SAME = (
         "from finished runs of the same flags",
@@ -53,12 +56,12 @@ class Basis(enum.Enum):
 class Estimator:
     """Seconds of runs, learned from those that have finished."""
 
-    def __init__(self, rough: Rough | None = None) -> None:
+    def __init__(self, rough: RoughEstimate | None = None) -> None:
         """Make an estimator that has learned nothing.
 
         Args:
-          rough: Seconds of a run by its options; None: all runs count as equally long,
-            which is unknown at first.
+          rough: Returns the seconds of a run by its options. If None, all runs count as
+            equally long, and their duration is unknown until one has ended.
         """
         self._rough = rough
         self._seconds: dict[Identity, list[float]] = {}
@@ -77,7 +80,7 @@ class Estimator:
             self._ratios.setdefault(key, []).append(seconds / self._rough_s(options))
 
     def seconds(self, options: Identity) -> float:
-        """Return the seconds that a run with these options will take; NaN: unknown."""
+        """Return the seconds that a run will take; NaN if unknown."""
         same = self._seconds.get(options)
         if same:
             return statistics.fmean(same)
@@ -91,7 +94,7 @@ class Estimator:
         return self._rough(dict(options)) if self._rough else 1.0
 
     def total_s(self, options: Sequence[Identity]) -> float:
-        """Return the seconds of runs in turn; NaN: unknown."""
+        """Return the seconds of several runs in turn; NaN if unknown."""
         return math.fsum(map(self.seconds, options))
 
     def basis(self, options: Sequence[Identity]) -> Basis:
@@ -101,8 +104,8 @@ class Estimator:
         is_known = all(option in self._seconds for option in options)
         return Basis.SAME if is_known else Basis.SCALED
 
-    def in_words(self, options: Sequence[Identity]) -> str:
-        """Return how long runs will take, and where the estimate comes from."""
+    def describe(self, options: Sequence[Identity]) -> str:
+        """Return how long runs will take, and the source of the estimate."""
         basis = self.basis(options)
         source = basis.value[0]
         if basis == Basis.UNKNOWN:
@@ -113,12 +116,12 @@ class Estimator:
 def rough_s(
     options: Mapping[str, Any], num_cores: int, workers_share: bool = True
 ) -> float:
-    """Return the seconds of one run from its matrix products, its towers and its trace.
+    """Estimate the seconds of one run from its matrix products, towers and trace.
 
     Args:
       options: All options of the run.
       num_cores: Cores that the CPU devices of a run share.
-      workers_share: Whether all workers share them; else each worker has as many.
+      workers_share: Whether all workers share these cores; if not, each has as many.
     """
     if not workers_share:
         num_cores *= options["num_workers"]
@@ -129,18 +132,20 @@ def rough_s(
     batches *= options.get("gradient_accumulation_steps", 1)
     samples = batches * options["batch_size"]
     flop = samples * WORKLOADS[options["model"]].flops_a_sample(options)
-    towers = options["num_devices"]  # of a worker
-    shared = sharing(options, num_cores)
+    worker_towers = options["num_devices"]
+    shared = oversubscription(options, num_cores)
     start_s = START_S * max(1.0, from_flat(options).num_processes / max(num_cores, 1))
-    building = towers * shared * (TOWER_S + TRACED_S * options["trace_batches"])
+    tower_s = TOWER_S + TRACED_S * options["trace_batches"]
+    building_s = worker_towers * shared * tower_s
     # Towers that share a core also wait for each other, and with fewer threads than
     # towers they take turns.
-    threads = options["inter_op_parallelism_threads"] or towers
-    return start_s + building + flop / rate * max(shared**2, towers / threads)
+    threads = options["inter_op_parallelism_threads"] or worker_towers
+    slowdown = max(shared**2, worker_towers / threads)
+    return start_s + building_s + flop / rate * slowdown
 
 
-def sharing(options: Mapping[str, Any], num_cores: int) -> float:
-    """Return the cores that a run's CPU devices need over those that exist, at least 1."""
+def oversubscription(options: Mapping[str, Any], num_cores: int) -> float:
+    """Return needed cores / existing cores of a run on CPUs, at least 1."""
     if options["device"] == "gpu":
         return 1.0
     needed = _towers(options) * options["cpu_cores_per_device"]
@@ -166,28 +171,38 @@ def duration(seconds: float) -> str:
 class Limit:
     """The time limit of a run."""
 
-    seconds: float  # 0: none
-    words: str  # the message when it is reached
-    # The limit starts anew with each sign of progress: no finished run is its basis.
+    seconds: float  # 0 if there is no limit
+    words: str  # the message if the limit is reached
+    # No finished run is its basis, so each sign of progress restarts it.
     is_rough: bool = False
 
 
-def given_limit(seconds: float) -> Limit:
-    """Return the limit that the user set."""
+def user_limit(seconds: float) -> Limit:
+    """Return the limit that the user sets."""
     return Limit(seconds, f"killed after {seconds:g} s, the limit of --run_timeout")
 
 
-def limit_of(options: Identity, estimator: Estimator, timeout_s: float | None) -> Limit:
-    """Return the limit of a run; `timeout_s` is that of the user, None if not set."""
+def choose_limit(
+    options: Identity, estimator: Estimator, timeout_s: float | None
+) -> Limit:
+    """Return the limit of a run.
+
+    Args:
+      options: The options of the run.
+      estimator: Estimates its duration.
+      timeout_s: The limit that the user sets, or None.
+    """
     if timeout_s is not None:
-        return given_limit(timeout_s)
+        return user_limit(timeout_s)
     basis = estimator.basis([options])
     if basis == Basis.UNKNOWN:
         words = f"killed after {SILENT_S:g} s without output; {REMEDY}"
         return Limit(SILENT_S, words, is_rough=True)
     expected = estimator.seconds(options)
     seconds = max(LEAST_S, round(TIMES * expected))
-    times = f"{TIMES:g} times" if seconds > LEAST_S else f"more than {TIMES:g} times"
+    times = f"{TIMES:g} times"
+    if seconds <= LEAST_S:
+        times = f"more than {times}"
     words = (
         f"killed after {seconds:g} s, {times} {basis.value[1]} "
         f"({duration(expected)}); {REMEDY}"

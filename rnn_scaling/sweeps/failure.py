@@ -10,30 +10,30 @@ from rnn_scaling.records.importers.reading import RunProgress
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.sweeps.estimate import Limit
 
-PLACEHOLDER = (
-    "Killed"  # error type of the record that is there while a run is in progress
-)
+# Error type of the record that exists while a run is in progress.
+PLACEHOLDER = "Killed"
 REMEDIES = {
     "SIGKILL": "often the kernel's out-of-memory killer; see dmesg",
     "SIGXCPU": "it exceeded the limit of CPU time (ulimit -t)",
     "SIGBUS": "often a full disk or a full /dev/shm",
     "SIGILL": "this CPU lacks an instruction; often the program was built for another CPU",
 }
-# The progress lines of this suite's trainers, and of `progress` below. Any program can
+# The progress lines of this suite's trainers, and of `progress_line`. Any program can
 # print such a line: the digits are bounded because Python converts no more than 4,300.
 PROGRESS = re.compile(r"^(warm-up|measuring): (\d{1,20})(?:/(\d{1,20}))? batches")
 RATE = re.compile(r"batches, ([\d.,]+ \S+/s)")
 LONGEST_MESSAGE = 500
+LONGEST_QUOTE = 150  # letters of a quoted line
 INTERRUPTED_STATUSES = (130, 143)
-MOST_LETTERS = 150  # of a quoted line
-MOST_ERRORS = (
-    100  # lines that are kept, so that those of the failed rank are among them
-)
+# Enough that the errors of the rank that failed first are among them.
+MAX_ERRORS = 100
 _PREFIX = re.compile(r"\[.{1,40}?\](?:<std\w+>)?:? *")
 _RAISED = re.compile(r"[\w.]*(?:Error|Exception)\b|error:|fatal:", re.IGNORECASE)
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?$")
-_LAUNCHER = re.compile(  # the summary of torchrun and accelerate
-    r"ChildFailedError|CalledProcessError: Command|torch[/.]distributed[/.].*(?:failed \(exitcode|Sending process)"
+# The summary of torchrun and accelerate.
+_LAUNCHER = re.compile(
+    r"ChildFailedError|CalledProcessError: Command"
+    r"|torch[/.]distributed[/.].*(?:failed \(exitcode|Sending process)"
 )
 _RANK = re.compile(r"Root Cause.*?\brank\s*: (\d+)", re.DOTALL)
 _KILLED = re.compile(
@@ -41,102 +41,111 @@ _KILLED = re.compile(
 )
 
 
-def reason(
+def explain_end(
     returncode: int, timed_out: bool, lines: Sequence[str], limit: Limit
 ) -> RunError:
-    last_output = _last_output(lines)
+    """Return why a process left no result.
+
+    Args:
+      returncode: Exit status, or the negative number of a signal.
+      timed_out: Whether the time limit ended it.
+      lines: Its last lines of output.
+      limit: Its time limit.
+    """
+    last_output = _find_last_output(lines)
     if timed_out:
-        at = next(
-            (match[0] for match in map(PROGRESS.match, reversed(lines)) if match),
-            last_output,
-        )
-        return _error(
-            "Timeout", f"{limit.words} (last output: {at})" if at else limit.words
-        )
+        return _error("Timeout", limit.words, _find_last_progress(lines) or last_output)
     if returncode in INTERRUPTED_STATUSES:
-        return _error(
-            "Interrupted", "interrupted from outside the sweep (SIGINT or SIGTERM)"
-        )
+        message = "interrupted from outside the sweep (SIGINT or SIGTERM)"
+        return _error("Interrupted", message)
     if returncode < 0:
-        message = killed(-returncode)
-        return _error(
-            "Signal",
-            f"{message} (last output: {last_output})" if last_output else message,
-        )
+        return _error("Signal", describe_signal(-returncode), last_output)
     error = last_output.removeprefix("error: ") or "nothing on stderr"
     return _error(
         "NoRecord", f"ended with exit status {returncode} and no result: {error}"
     )
 
 
-def progress(seen: RunProgress, unit: str) -> str:
-    """The progress of a user's command, as a line that PROGRESS matches."""
-    rate = (
-        ""
-        if seen.rate is None
-        else f", {seen.rate:,.{max(0, 2 - math.floor(math.log10(seen.rate)))}f} {unit}/s"
-    )
-    return (
-        f"measuring: {seen.step}{f'/{seen.total}' if seen.total else ''} batches{rate}"
-    )
+def progress_line(seen: RunProgress, unit: str) -> str:
+    """Return the progress of a user's program as a line that PROGRESS matches."""
+    line = f"measuring: {seen.step}"
+    if seen.total:
+        line += f"/{seen.total}"
+    line += " batches"
+    if seen.rate is not None:
+        decimals = max(0, 2 - math.floor(math.log10(seen.rate)))
+        line += f", {seen.rate:,.{decimals}f} {unit}/s"
+    return line
 
 
-def killed(number: int) -> str:
-    """ "killed by SIGKILL: often ...", of a signal's number."""
+def describe_signal(number: int) -> str:
+    """Return that a signal killed a process, and what that often means."""
     try:
         name = signal.Signals(number).name
     except ValueError:  # the real-time signals have no names
         name = f"signal {number}"
-    return (
-        f"killed by {name}: {REMEDIES[name]}"
-        if name in REMEDIES
-        else f"killed by {name}"
-    )
+    if name in REMEDIES:
+        return f"killed by {name}: {REMEDIES[name]}"
+    return f"killed by {name}"
 
 
-def unwritten(lines: Sequence[str]) -> str | None:
-    """The message of a trainer that could not write its record, as on a full disk; None: there is none."""
-    error = next(
-        (line for line in reversed(lines) if line.startswith("error: --result_file=")),
-        None,
-    )
-    return error and error.removeprefix("error: ")
+def find_write_error(lines: Sequence[str]) -> str | None:
+    """Return the message of a trainer that could not write its record, or None."""
+    for line in reversed(lines):
+        if line.startswith("error: --result_file="):
+            return line.removeprefix("error: ")
+    return None
 
 
-def _error(kind: str, message: str) -> RunError:
+def _error(kind: str, message: str, last_output: str = "") -> RunError:
+    if last_output:
+        message += f" (last output: {last_output})"
     return RunError(type=kind, message=message[:LONGEST_MESSAGE])
 
 
-def _last_output(lines: Sequence[str]) -> str:
-    """The last line of an error, else the last line that is not progress."""
+def _find_last_progress(lines: Sequence[str]) -> str:
+    for line in reversed(lines):
+        match = PROGRESS.match(line)
+        if match:
+            return match[0]
+    return ""
+
+
+def _find_last_output(lines: Sequence[str]) -> str:
+    """Return the last line of an error, or else the last line that is not progress."""
     for line in reversed(lines):
         if line.startswith(("error: ", "Fatal Python error")):
             return line
-    return next((line for line in reversed(lines) if not PROGRESS.match(line)), "")
+    for line in reversed(lines):
+        if not PROGRESS.match(line):
+            return line
+    return ""
 
 
 class ErrorOutput:
     """Collects the lines of a run that name an error."""
 
     def __init__(self) -> None:
-        self._errors: collections.deque[str] = collections.deque(maxlen=MOST_ERRORS)
-        self._is_over = self._in_traceback = self._after_file = (
-            False  # over: the summary has begun
-        )
+        self._errors: collections.deque[str] = collections.deque(maxlen=MAX_ERRORS)
+        self._in_summary = False  # of a launcher, which follows all errors
+        self._in_traceback = False
+        self._after_file = False
 
-    def see(self, line: str) -> None:
-        """Keeps a line that names an error: the end of a Python traceback, or a line that begins with an error type."""
-        self._is_over = self._is_over or bool(_LAUNCHER.search(line))
+    def read(self, line: str) -> None:
+        """Keep a line that names an error.
+
+        It is the end of a Python traceback, or begins with the type of an error.
+        """
+        if _LAUNCHER.search(line):
+            self._in_summary = True
         text = _PREFIX.sub("", line, count=1)
         if text.startswith("Traceback (most recent call last)"):
             self._in_traceback = True
-        elif not self._is_over:
-            is_end = (
-                self._in_traceback
-                and not self._after_file
-                and bool(_EXCEPTION.match(text))
-            )
-            self._in_traceback = self._in_traceback and not is_end
+        elif not self._in_summary:
+            is_code = self._after_file
+            is_end = self._in_traceback and not is_code and bool(_EXCEPTION.match(text))
+            if is_end:
+                self._in_traceback = False
             if is_end or _RAISED.match(text):
                 self._errors.append(line)
         self._after_file = text.startswith('File "')
@@ -146,19 +155,33 @@ class ErrorOutput:
         """Whether any line named an error."""
         return bool(self._errors)
 
-    def text(self, lines: Sequence[str]) -> str:
-        """The last error, with a launcher that of the rank that failed first, and the last lines with words."""
-        end = next(
-            (k for k, line in enumerate(lines) if _LAUNCHER.search(line)), len(lines)
-        )
+    def summarize(self, lines: Sequence[str]) -> str:
+        """Return the last error and the last lines with words.
+
+        If a launcher names the rank that failed first, the error is from this rank.
+        """
+        end = len(lines)
+        for index, line in enumerate(lines):
+            if _LAUNCHER.search(line):
+                end = index
+                break
         summary = "\n".join(lines[end:])
-        rank, killed = _RANK.search(summary), _KILLED.search(summary)
-        of_rank = [
-            line
-            for line in self._errors
-            if rank and line.startswith(f"[rank{rank[1]}]")
-        ]
-        errors = [killed[1]] if killed else [*(of_rank or self._errors)][-1:]
-        worded = [line for line in lines[:end] if re.search(r"\w\w", line)]
-        shown = dict.fromkeys([*errors, *([] if errors and summary else worded[-2:])])
-        return " | ".join(line[:MOST_LETTERS] for line in shown) or "nothing"
+        errors = self._select_errors(summary)
+        quotes = dict.fromkeys(errors)
+        if not errors or not summary:
+            worded = [line for line in lines[:end] if re.search(r"\w\w", line)]
+            quotes |= dict.fromkeys(worded[-2:])
+        return " | ".join(line[:LONGEST_QUOTE] for line in quotes) or "nothing"
+
+    def _select_errors(self, summary: str) -> list[str]:
+        """Return the error that matters, or nothing."""
+        signal_match = _KILLED.search(summary)
+        if signal_match:
+            return [signal_match[1]]
+        rank_match = _RANK.search(summary)
+        if rank_match:
+            prefix = f"[rank{rank_match[1]}]"
+            rank_errors = [line for line in self._errors if line.startswith(prefix)]
+            if rank_errors:
+                return rank_errors[-1:]
+        return list(self._errors)[-1:]

@@ -1,4 +1,4 @@
-"""A folder of records: its lock, and which runs of a plan it already holds."""
+"""A folder of records: its lock, and which runs of a plan it already contains."""
 
 import dataclasses
 import os
@@ -17,12 +17,14 @@ from rnn_scaling.sweeps.estimate import Identity
 from rnn_scaling.sweeps.failure import PLACEHOLDER
 from rnn_scaling.sweeps.runs import AnyRun
 
-# Files that killed processes leave: a temporary file of record.write, and the files that ranks of a Recorder exchange.
+# Files that killed processes leave: a temporary file of record.write, and the files
+# that ranks of a Recorder exchange.
 LEFTOVER = re.compile(r"\.(.+\.json)\.(?:[^.]+\.tmp|rank\d+)")
+SHOWN_DIFFERENCES = 3
 
 
 class GoneError(RuntimeError):
-    """A folder was removed, or another one put in its place, while a sweep worked in it."""
+    """A folder was removed or replaced while a sweep worked in it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Job:
 
     run: AnyRun
     folder: Path
-    prefix: str = ""  # of the label, where several folders have runs of the same name
+    # Distinguishes the labels of runs with the same name in several folders.
+    prefix: str = ""
 
     @property
     def label(self) -> str:
@@ -40,76 +43,93 @@ class Job:
 
     @property
     def path(self) -> Path:
-        """The record."""
+        """The file of the record."""
         return self.folder / f"{self.run.label}.json"
 
 
 @dataclasses.dataclass
 class Survey:
-    """What a folder holds of some jobs."""
+    """The state of some jobs in their folders."""
 
-    finished: dict[str, RunRecord] = dataclasses.field(
-        default_factory=dict
-    )  # jobs that need not run, by label
+    # Jobs that need not run, by label.
+    finished: dict[str, RunRecord] = dataclasses.field(default_factory=dict)
     pending: list[Job] = dataclasses.field(default_factory=list)
-    # A line for each record of other flags in a job's place.
+    # A line per job whose file has a record of other flags.
     conflicts: list[str] = dataclasses.field(default_factory=list)
-    # Path and reason of what is in a job's place but is no record, or is a copy of another.
+    # Path and reason of a file that is not a record, or is the copy of another record.
     unreadable: list[tuple[Path, str]] = dataclasses.field(default_factory=list)
 
 
 def lock(folder: Path) -> AbstractContextManager[Hold]:
-    """Holds a folder, which is made if it is missing."""
+    """Hold a folder, which is made if it is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     return hold(folder, SWEEP_LOCK, "sweep", "choose another --out")
 
 
 def survey(
-    jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequence[Job] = ()
+    jobs: Sequence[Job],
+    *,
+    retry_failed: bool,
+    force: bool,
+    earlier_jobs: Sequence[Job] = (),
 ) -> Survey:
-    """Sorts jobs into finished and pending; changes nothing.
+    """Sort jobs into finished and pending ones; change nothing.
 
-    A job is finished when its file, or a file of the folder that is no job's, holds a finished record of its flags:
-    a sweep that names its runs otherwise, since more flags vary in it, does not repeat them.
+    A job is finished if its file has a finished record of its flags, or another file of
+    the folder that belongs to no job. A sweep in which more flags vary names its runs
+    differently, and so does not repeat them.
+
+    Args:
+      jobs: The jobs to sort.
+      retry_failed: Whether failed runs are pending.
+      force: Whether records of other flags may be overwritten.
+      earlier_jobs: Jobs of the same command, whose files are not used for `jobs`.
     """
     result = Survey()
-    others = _Others([*before, *jobs])
+    spare_records = _SpareRecords([*earlier_jobs, *jobs])
     originals = Originals()
     repeated = ("interrupted", "failed") if retry_failed else ("interrupted",)
     for job in jobs:
         in_place = _read(job, result.unreadable)
-        there, differences = _best(job, in_place, others)
-        if there is None or is_placeholder(there):
+        found, differences = _find_record(job, in_place, spare_records)
+        if found is None or is_placeholder(found):
             result.pending.append(job)
             continue
-        original = "" if differences else originals.of(job.path.name, there)
-        if original and there is in_place:
+        original = "" if differences else originals.of(job.path.name, found)
+        if original and found is in_place:
             result.unreadable.append((job.path, f"{job.path}: a copy of {original}"))
-        if differences and not force and _has_numbers(there):
-            remedy = "choose another --out, or --force overwrites it"
+        if differences and not force and _has_numbers(found):
             result.conflicts.append(
-                f"{job.path} has other flags ({differences}); {remedy}"
+                f"{job.path} has other flags ({differences}); choose another --out, or "
+                "--force overwrites it"
             )
-        elif differences or original or there.status in repeated:
+        elif differences or original or found.status in repeated:
             result.pending.append(job)
         else:
-            result.finished[job.label] = there
+            result.finished[job.label] = found
     return result
 
 
-def _best(
-    job: Job, in_place: RunRecord | None, others: "_Others"
+def _find_record(
+    job: Job, in_place: RunRecord | None, spare_records: "_SpareRecords"
 ) -> tuple[RunRecord | None, str]:
-    """(the record in a job's place, or one of the same flags elsewhere in the folder; the flags that differ)."""
+    """Return the record of a job, and the flags in which it differs.
+
+    It is the record in the job's file, or one of the same flags in another file of the
+    folder.
+    """
     if in_place is not None and is_placeholder(in_place):
         return in_place, ""
-    differences = _differences(in_place.config, job.run) if in_place else ""
-    elsewhere = others.take(job) if in_place is None or differences else None
-    return (elsewhere, "") if elsewhere else (in_place, differences)
+    differences = _describe_differences(in_place.config, job.run) if in_place else ""
+    if in_place is None or differences:
+        spare = spare_records.take(job)
+        if spare:
+            return spare, ""
+    return in_place, differences
 
 
 def _read(job: Job, unreadable: list[tuple[Path, str]]) -> RunRecord | None:
-    """The record in a job's place; what cannot be read there is added to `unreadable`."""
+    """Return the record in a job's file; add an unreadable file to the list."""
     try:
         return record.read(job.path)
     except (OSError, record.RecordError) as e:
@@ -123,17 +143,23 @@ def _read(job: Job, unreadable: list[tuple[Path, str]]) -> RunRecord | None:
 
 
 def remove_leftovers(jobs: Sequence[Job]) -> None:
-    """Removes the files that killed processes left next to the records of these jobs, none of which runs."""
+    """Remove the files of killed processes next to the records of these jobs.
+
+    None of the jobs may be running.
+    """
     paths = {job.path for job in jobs}
-    for place in {job.folder for job in jobs}:
-        for path in place.glob(".*"):
+    for folder in {job.folder for job in jobs}:
+        for path in folder.glob(".*"):
             match = LEFTOVER.fullmatch(path.name)
-            if match and place / match[1] in paths and path.is_file():
+            if match and folder / match[1] in paths and path.is_file():
                 path.unlink(missing_ok=True)
 
 
 def is_placeholder(run: RunRecord) -> bool:
-    """Whether a record was written at a run's start and never replaced, because sweep and trainer died together."""
+    """Return whether a record was written at the start of a run and never replaced.
+
+    This happens if sweep and trainer end together.
+    """
     return (
         run.status == "failed"
         and run.error is not None
@@ -142,69 +168,78 @@ def is_placeholder(run: RunRecord) -> bool:
 
 
 def is_result(run: RunRecord | None) -> TypeGuard[RunRecord]:
-    """Whether a record is the result of a run: not its placeholder, and not of an interrupted run."""
-    return run is not None and (
-        run.status == "ok" or (run.status == "failed" and not is_placeholder(run))
-    )
+    """Return whether a record is the result of a run.
+
+    A placeholder and the record of an interrupted run are not.
+    """
+    if run is None:
+        return False
+    return run.status == "ok" or (run.status == "failed" and not is_placeholder(run))
 
 
 def set_aside(path: Path) -> Path:
-    """Renames a file that is not a record, so that it is not lost; returns its new path."""
-    numbered = (
-        path.with_name(f"{path.name}.unreadable{suffix}")
-        for suffix in ["", *range(2, 10_000)]
-    )
-    target = next(name for name in numbered if not os.path.lexists(name))
+    """Rename a file that is not a record, so that it is not lost; return its new path."""
+    target = path.with_name(f"{path.name}.unreadable")
+    number = 2
+    while os.path.lexists(target):
+        target = path.with_name(f"{path.name}.unreadable{number}")
+        number += 1
     path.rename(target)
     return target
 
 
 def _has_numbers(run: RunRecord) -> bool:
-    """Whether a record of other flags must be kept; a failed attempt without numbers may be overwritten."""
-    is_of_others = run.error is not None and run.error.type == "Contradiction"
-    return (
-        run.status != "failed"
-        or run.throughput is not None
-        or bool(run.batches.seconds and not is_of_others)
-    )
+    """Return whether a record of other flags must be kept.
+
+    A failed attempt without numbers may be overwritten.
+    """
+    if run.status != "failed" or run.throughput is not None:
+        return True
+    is_contradiction = run.error is not None and run.error.type == "Contradiction"
+    return bool(run.batches.seconds) and not is_contradiction
 
 
-class _Others:
-    """Finished records in files that belong to no job; each is taken once. Read when first asked."""
+class _SpareRecords:
+    """Finished records in files that belong to no job; each is taken once."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self._paths = {job.path for job in jobs}
         self._records: dict[Path, dict[Identity, list[RunRecord]]] = {}
 
     def take(self, job: Job) -> RunRecord | None:
+        """Return a record of the same flags in the folder of a job, or None."""
         if job.folder not in self._records:
-            self._records[job.folder] = self._read(
-                job.folder, job.run
-            )  # the same options identify all jobs
-        same = self._records[job.folder].get(job.run.identity)
-        return same.pop(0) if same else None
+            # The same options identify all jobs.
+            self._records[job.folder] = self._read(job.folder, job.run)
+        matches = self._records[job.folder].get(job.run.identity)
+        return matches.pop(0) if matches else None
 
-    def _read(self, folder: Path, like: AnyRun) -> dict[Identity, list[RunRecord]]:
+    def _read(self, folder: Path, run: AnyRun) -> dict[Identity, list[RunRecord]]:
         records: dict[Identity, list[RunRecord]] = {}
         for path in sorted(folder.glob("*.json")):
-            # The report names what is no record, which is in the place of no job.
-            if path not in self._paths and is_result(run := record.find(path)):
-                records.setdefault(like.identity_of(run.config), []).append(run)
+            if path in self._paths:
+                continue
+            found = record.find(path)
+            # The report names files that are not records.
+            if is_result(found):
+                records.setdefault(run.identify(found.config), []).append(found)
         return records
 
 
-def _differences(there: Mapping[str, Any], here: AnyRun) -> str:
-    """The flags in which a record's options differ from a run's, as text; empty when they are the same."""
-    old, new = dict(here.identity_of(there)), dict(here.identity)
-    differing = [name for name in {**new, **old} if old.get(name) != new.get(name)]
-    shown = [
-        f"{_spelled(name, old)} there, {_spelled(name, new)} here"
-        for name in differing[:3]
-    ]
-    return "; ".join(
-        [*shown, f"{len(differing) - 3} more"] if len(differing) > 3 else shown
-    )
+def _describe_differences(config: Mapping[str, Any], run: AnyRun) -> str:
+    """Return the flags in which a record differs from a run; empty if none does."""
+    recorded = dict(run.identify(config))
+    planned = dict(run.identity)
+    parts = []
+    for name in {**planned, **recorded}:
+        if recorded.get(name) != planned.get(name):
+            there = _spell(name, recorded)
+            parts.append(f"{there} there, {_spell(name, planned)} here")
+    num_hidden = len(parts) - SHOWN_DIFFERENCES
+    if num_hidden > 0:
+        parts[SHOWN_DIFFERENCES:] = [f"{num_hidden} more"]
+    return "; ".join(parts)
 
 
-def _spelled(name: str, options: Mapping[str, Any]) -> str:
+def _spell(name: str, options: Mapping[str, Any]) -> str:
     return spell(name, options[name]) if name in options else f"no --{name}"

@@ -7,21 +7,20 @@ from typing import Any
 
 from rnn_scaling.config import conflicts
 from rnn_scaling.config.flags import FlagErrors
-from rnn_scaling.config.spelling import spell
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.sweeps import certificates, conduct, estimate, ranks
-from rnn_scaling.sweeps import sweep as sweeps
+from rnn_scaling.sweeps import certificates, conduct, estimate, ranks, sweep
+from rnn_scaling.sweeps.command_lines import TRAINER, flag_words
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import OUTPUTS, Run
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 from rnn_scaling.system import entry
 
-# These functions set them, or they are what the command does with a finished sweep.
+# The functions set these options, or only the command uses them.
 RESERVED = {*OUTPUTS} - {"log_dir"} | {"history", "certify", "dry_run"}
 
 
 class RunFailed(RuntimeError):
-    """A run, or runs of a sweep, failed; `records` holds their records."""
+    """A run, or runs of a sweep, failed; `records` contains their records."""
 
     def __init__(self, message: str, records: Sequence[RunRecord]) -> None:
         super().__init__(message)
@@ -33,63 +32,65 @@ def run(
     *,
     timeout_s: float = 0.0,
     launch: str = "",
-    program: Sequence[str] = ranks.TRAINER,
+    program: Sequence[str] = TRAINER,
 ) -> RunRecord:
+    """Make one run for `rnn_scaling.run`."""
     try:
-        trainer = SuiteTrainer(program, ranks.launcher(launch))
+        trainer = SuiteTrainer(program, ranks.check_launcher(launch))
     except ValueError as e:
         raise FlagErrors([f"launch={launch} must be {e}"]) from None
-    given, config = conflicts.checked(_words(options))
-    with tempfile.TemporaryDirectory(prefix="rnn_scaling.") as place:
-        job = Job(Run("run", given, config), Path(place))
-        record = conduct.run_job(job, estimate.given_limit(timeout_s), trainer)
+    flags, config = conflicts.checked(_words(options))
+    with tempfile.TemporaryDirectory(prefix="rnn_scaling.") as folder:
+        job = Job(Run("run", flags, config), Path(folder))
+        record = conduct.run_job(job, estimate.user_limit(timeout_s), trainer)
     if record.status != "ok":
-        raise RunFailed(f"the run: {conduct.reason_of(record)}", [record])
+        raise RunFailed(f"the run: {conduct.failure_message(record)}", [record])
     return record
 
 
-def sweep(
+def run_sweep(
     out: str | Path,
     options: Mapping[str, Any],
     *,
     repeats: int = 1,
     axes: Mapping[str, Any] | None = None,
-    program: Sequence[str] = ranks.TRAINER,
+    program: Sequence[str] = TRAINER,
 ) -> None:
-    """`rnn_scaling.sweep` without the rows; `options` are the flags of the command, `axes` those of --axis."""
+    """Make the runs of `rnn_scaling.sweep`.
+
+    Args:
+      out: The folder of the records.
+      options: The flags of the command.
+      repeats: Runs of each combination.
+      axes: The values of each --axis.
+      program: The command of one rank of the trainer.
+    """
     if repeats < 1:
         raise FlagErrors([f"repeats={repeats} must be at least 1"])
-    given = {"out": out, "repeats": repeats, **options}
-    words = _words(
-        {**given, **{f"axis:{name}": values for name, values in (axes or {}).items()}}
-    )
-    made = sweeps.make(words, program, certificates.VERIFIER)
-    failures = {
-        label: record
-        for label, record in made.outcome.records.items()
-        if record.status != "ok"
-    }
+    values = {"out": out, "repeats": repeats, **options}
+    for name, axis_values in (axes or {}).items():
+        values[f"axis:{name}"] = axis_values
+    result = sweep.run_sweep(_words(values), program, certificates.VERIFIER)
+    failures = result.outcome.failures()
     if failures:
-        lines = [
-            f"{label}: {conduct.reason_of(record)}"
-            for label, record in failures.items()
-        ]
-        raise RunFailed("\n".join(lines), list(failures.values()))
-    if made.exit_status == entry.EXIT_INTERRUPTED:
+        lines = [f"{label}: {message}" for label, message in failures.items()]
+        records = [result.outcome.records[label] for label in failures]
+        raise RunFailed("\n".join(lines), records)
+    if result.exit_status == entry.EXIT_INTERRUPTED:
         raise KeyboardInterrupt
-    if made.exit_status:
-        raise RunFailed(
-            f"{out}: the sweep ended with status {made.exit_status}; stderr has the reason",
-            [],
-        )
+    if result.exit_status:
+        message = f"{out}: the sweep ended with status {result.exit_status}; stderr has the reason"
+        raise RunFailed(message, [])
 
 
 def _words(options: Mapping[str, Any]) -> list[str]:
-    """The options as a command line, so that Python and the shell share a parser."""
-    if taken := sorted(options.keys() & RESERVED):
-        raise FlagErrors([f"{name} is reserved; leave it out" for name in taken])
-    given = {name: value for name, value in options.items() if value is not None}
-    return [
-        spell(n, ",".join(map(str, v)) if isinstance(v, (list, tuple)) else v)
-        for n, v in given.items()
-    ]
+    """Return the options as a command line, which Python and the shell parse alike."""
+    if reserved := sorted(options.keys() & RESERVED):
+        raise FlagErrors([f"{name} is reserved; leave it out" for name in reserved])
+    values = {}
+    for name, value in options.items():
+        if isinstance(value, (list, tuple)):
+            value = ",".join(map(str, value))
+        if value is not None:
+            values[name] = value
+    return flag_words(values)

@@ -1,4 +1,7 @@
-"""Which update mode is fastest: all that fit, in interleaved rounds; a third round where it could decide."""
+"""Search the fastest update mode: all that fit in the time, in interleaved rounds.
+
+A third round follows if it could decide.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -22,23 +25,24 @@ from rnn_scaling.config.conditions import is_read
 from rnn_scaling.config.naming import NAMED
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.sweeps.command_lines import flag_words, suite_command
 from rnn_scaling.sweeps.conduct import Records, Rounds
 from rnn_scaling.sweeps.plan import (
     Run,
     default_preset,
     distinct_runs,
-    name_of,
-    repeated,
+    repeat_runs,
+    run_name,
     with_distinct_names,
 )
-from rnn_scaling.sweeps.ranks import Starter, spelled
 from rnn_scaling.system.machine.load import NOTICEABLE
 
-FEWEST = 2  # rounds
-MOST = 3
-# Devices from which on a sum in two levels differs from a sum in one.
-HIERARCHICAL_FROM = 4
-TOO_NOISY = 0.5  # a possible difference of this share is no answer
+MIN_ROUNDS = 2
+MAX_ROUNDS = 3
+# On fewer devices a sum in two levels equals a sum in one.
+HIERARCHICAL_DEVICES = 4
+# If two candidates may differ by this share, the runs do not compare them.
+TOO_NOISY = 0.5
 MODE_OPTIONS = ("variable_update", "all_reduce_spec", "param_server_device")
 
 
@@ -53,23 +57,23 @@ def candidates(
       FlagErrors: If no combination can run, or one cannot that the user asked for.
     """
     lists = {"preset": [default_preset(lists, num_gpus)], "num_devices": [0], **lists}
-    given = {name: values[0] for name, values in lists.items()}
-    first = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
+    first_values = {name: values[0] for name, values in lists.items()}
+    first = configs.resolve(first_values, num_gpus=num_gpus, num_cores=num_cores)
     if lists["num_devices"] == [0]:
         lists["num_devices"] = [first.devices.num_devices]
-    chosen = _defaults(first, lists)
-    several = [name for name, values in lists.items() if len(values) > 1]
-    varied = dict.fromkeys([*NAMED, *chosen, *several])
+    defaults = _defaults(first, lists)
+    listed = [name for name, values in lists.items() if len(values) > 1]
+    varied = dict.fromkeys([*NAMED, *defaults, *listed])
 
-    def name(given: Mapping[str, Any], config: RunConfig) -> str:
+    def make_name(values: Mapping[str, Any], config: RunConfig) -> str:
         shown = [option for option in varied if is_read(config, option)]
-        return name_of({**config.flat(), **given}, shown)
+        return run_name({**config.flat(), **values}, shown)
 
     runs, problems, unused = distinct_runs(
-        {**lists, **chosen}, name, asked=lists, num_gpus=num_gpus, num_cores=num_cores
+        {**lists, **defaults}, make_name, lists, num_gpus=num_gpus, num_cores=num_cores
     )
-    is_asked = any(option in lists for option in MODE_OPTIONS)
-    if unused or not runs or (problems and is_asked):
+    has_mode_options = any(option in lists for option in MODE_OPTIONS)
+    if unused or not runs or (problems and has_mode_options):
         raise flags.FlagErrors([*problems, *unused])
     return with_distinct_names(runs)
 
@@ -77,7 +81,7 @@ def candidates(
 def _defaults(
     first: RunConfig, lists: Mapping[str, Sequence[Any]]
 ) -> dict[str, list[Any]]:
-    """Return what is compared of the options that the user does not give."""
+    """Return the values to compare of options that the user does not give."""
     if first.num_towers == 1:
         return {}
     swept = registry.swept_modes(first.cluster.num_workers > 1)
@@ -86,54 +90,63 @@ def _defaults(
     readers = registry.readers(registry.VARIABLE_UPDATES)
     devices = first.devices.num_devices
     values = {"variable_update": modes}
-    reduces = not set(modes).isdisjoint(readers["all_reduce_spec"])
-    # Over several workers auto is collective.
-    if reduces and first.cluster.num_workers == 1 and devices > 1:
+    has_all_reduce = not set(modes).isdisjoint(readers["all_reduce_spec"])
+    # With several workers auto is collective.
+    if has_all_reduce and first.cluster.num_workers == 1 and devices > 1:
         default = configs.OPTIONS["all_reduce_spec"].default
         values["all_reduce_spec"] = [default, "collective"]
-        if devices >= HIERARCHICAL_FROM:
+        if devices >= HIERARCHICAL_DEVICES:
             values["all_reduce_spec"].append("hierarchical")
     has_servers = not set(modes).isdisjoint(readers["param_server_device"])
     if has_servers and first.devices.device == "gpu":
         values["param_server_device"] = ["gpu", "cpu"]
-    return {name: found for name, found in values.items() if name not in lists}
+    return {name: options for name, options in values.items() if name not in lists}
 
 
 class ModeSearch:
     """Chooses the runs of each round, and ranks what was measured."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        self.runs = list(runs)  # if time is short, the first of them are measured
-        self._measured: list[Run] = []  # candidates that found time
+        """Make a search among runs; if time is short, it measures the first ones."""
+        self.runs = list(runs)
+        self._measured: list[Run] = []  # the candidates for which there is time
 
     def planned(self) -> list[Run]:
-        """Return the runs that are made in any case, if there is time."""
-        return repeated(self.runs, FEWEST)
+        """Return the runs of the rounds that every candidate needs."""
+        return repeat_runs(self.runs, MIN_ROUNDS)
 
     def choose(self, rounds: Rounds) -> list[Run]:
-        """Return the runs of the next round; none if nothing more could help in time."""
+        """Return the runs of the next round; none if no further run helps in time."""
         records = rounds.records
         if not self._measured:
-            for run in self.runs:
-                more = [*self._measured, run]
-                if len(more) <= 2 or rounds.has_time_for(repeated(more, FEWEST)):
-                    self._measured = more
-        for number in range(1, FEWEST + 1):
+            self._choose_measured(rounds)
+        for number in range(1, MIN_ROUNDS + 1):
             runs = self._missing(self._measured, number, records)
             if runs:
-                is_free = number == 1 or rounds.has_time_for(runs)
-                return runs if is_free else []
+                is_affordable = number == 1 or rounds.has_time_for(runs)
+                return runs if is_affordable else []
         ranking = self.ranking(records)
         if ranking is None or len(self.runs) == 1:
             return []
-        further = worth_a_round(ranking, ranking.contenders)
-        titles = {ranking.reference, *further} if further else set()
-        again = [run for run in self._measured if self.title(run) in titles]
-        runs = self._missing(again, MOST, records)
+        unclear = worth_a_round(ranking, ranking.contenders)
+        titles = {ranking.reference, *unclear} if unclear else set()
+        candidates = [run for run in self._measured if self.title(run) in titles]
+        runs = self._missing(candidates, MAX_ROUNDS, records)
         return runs if rounds.has_time_for(runs) else []
 
+    def _choose_measured(self, rounds: Rounds) -> None:
+        """Choose the candidates for which there is time, at least two."""
+        for run in self.runs:
+            longer = [*self._measured, run]
+            is_short = len(longer) <= 2
+            if is_short or rounds.has_time_for(repeat_runs(longer, MIN_ROUNDS)):
+                self._measured = longer
+
     def title(self, run: Run) -> str:
-        """Return the flags in which a candidate differs: "replicated, all_reduce_spec=auto"."""
+        """Return the flags that distinguish a candidate.
+
+        For example "replicated, all_reduce_spec=auto".
+        """
         words = [run.config.update.variable_update]
         for name, value in run.flags.items():
             values = {str(candidate.flags.get(name)) for candidate in self.runs}
@@ -142,7 +155,7 @@ class ModeSearch:
         return ", ".join(words)
 
     def ranking(self, records: Records) -> Ranking[str] | None:
-        """Rank the candidates by title; None if no run measured anything."""
+        """Return the candidates by title, ranked; None if no run measured anything."""
         measured = {}
         for run in self.runs:
             rates = self._rates(run, records)
@@ -151,7 +164,7 @@ class ModeSearch:
         return rank(measured) if measured else None
 
     def advice(self, records: Records, launch: str) -> Advice:
-        """Return the fastest candidate, with its command and the others."""
+        """Return the fastest candidate, its command, and the alternatives."""
         ranking = self.ranking(records)
         unit = self.runs[0].unit
         standings = ranking.standings if ranking else {}
@@ -177,14 +190,14 @@ class ModeSearch:
         rows.sort(key=lambda row: -row[2].value)
         command = ""
         if best:
-            command = Starter(launch=launch).shown(best.config, spelled(best.flags))
-        found = statements(
-            ranking, unit, failed, left_out, list(records.values()), num_disturbed
-        )
+            words = flag_words(best.flags)
+            command = suite_command(best.config, words, launch=launch).text
         return Advice(
             name="recommend",
             schema="rnn_scaling.recommend/2",
-            statements=found,
+            statements=statements(
+                ranking, unit, failed, left_out, list(records.values()), num_disturbed
+            ),
             command=command,
             columns={
                 "Mode": 0,
@@ -208,25 +221,28 @@ class ModeSearch:
     def _missing(self, runs: Sequence[Run], number: int, records: Records) -> list[Run]:
         """Return the runs of a round that were not made.
 
-        A candidate whose first run failed has no other.
+        A candidate whose first run failed is not repeated.
         """
         missing = []
         for run in runs:
-            again = dataclasses.replace(run, repeat=number)
+            repeated = dataclasses.replace(run, repeat=number)
             has_rate = number == 1 or self._rates(run, records)
-            if has_rate and again.label not in records:
-                missing.append(again)
+            if has_rate and repeated.label not in records:
+                missing.append(repeated)
         return missing
 
     def _rates(self, run: Run, records: Records) -> list[float]:
-        """Return items per second of the candidate's good runs that count."""
+        """Return items/s of the candidate's good runs without a disturbance.
+
+        If too few of them were quiet, all count.
+        """
         good = self._good(run, records)
         return process_rates(disturbance.select_quiet(good, disturbance.is_disturbed))
 
     def _good(self, run: Run, records: Records) -> list[RunRecord]:
         good = []
-        for again in repeated([run], MOST):
-            record = records.get(again.label)
+        for repeated in repeat_runs([run], MAX_ROUNDS):
+            record = records.get(repeated.label)
             if record is not None and record.status == "ok":
                 good.append(record)
         return good
@@ -240,15 +256,15 @@ def statements(
     records: Sequence[RunRecord],
     num_disturbed: int = 0,
 ) -> list[Statement]:
-    """Return the statements on the candidates.
+    """Return the statements about the candidates.
 
     Args:
       ranking: The candidates with rates; None if no run measured anything.
-      unit: What the runs count.
+      unit: The unit of their items, in the plural.
       failed: Titles of candidates without a good run.
       left_out: Titles of candidates without a run.
       records: All runs.
-      num_disturbed: Number of good runs that do not count, because they were disturbed.
+      num_disturbed: Number of good runs that a disturbance excludes.
     """
     if ranking is None:
         return [Statement("recommend-nothing")]
@@ -282,7 +298,12 @@ def statements(
 
 
 def _tie(names: list[str], within: Sequence[float | None]) -> Statement:
-    """Return by how much others may differ from the fastest, which is not faster for sure."""
+    """Return how much the fastest candidate may differ from those that tie with it.
+
+    Args:
+      names: The candidates that tie with the fastest one.
+      within: The largest possible difference of each; None after one round.
+    """
     shares = [share for share in within if share is not None]
     if len(shares) < len(within):
         return Statement("recommend-one-round", values={"names": names})

@@ -1,4 +1,4 @@
-"""Two sets of flags -> their runs, in alternating order."""
+"""Turn two sets of flags into runs in alternating order."""
 
 import dataclasses
 import shlex
@@ -11,11 +11,13 @@ from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.flags import option
 from rnn_scaling.config.naming import NAMED, network
 from rnn_scaling.config.spelling import spell
-from rnn_scaling.sweeps import command_plan
-from rnn_scaling.sweeps.command_plan import AXIS, CommandRun, TrainerOptions
+from rnn_scaling.sweeps import program_plan
+from rnn_scaling.sweeps.axes import AXIS, split_axes
 from rnn_scaling.sweeps.conduct import ConductOptions
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import OUTPUTS, Run
+from rnn_scaling.sweeps.program_options import TrainerOptions, check_without_program
+from rnn_scaling.sweeps.program_plan import ProgramRun
 from rnn_scaling.sweeps.runs import AnyRun
 from rnn_scaling.system.machine.gpus import machine_size
 
@@ -40,117 +42,153 @@ GROUPS = (AbOptions, ConductOptions, TrainerOptions)
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One side: flags of this suite's trainer, of a command of the user's, and values of its axes."""
+    """The flags of one side, or those that both sides have in common."""
 
-    flags: dict[str, Any]
-    theirs: TrainerOptions
+    flags: dict[str, Any]  # of this suite
+    program: dict[str, Any]  # options of the user's program
     axes: dict[str, list[str]]
+
+    @property
+    def has_program(self) -> bool:
+        """Whether a program of the user makes the runs."""
+        return bool(self.program.get("trainer"))
 
 
 def split_sides(
     words: Sequence[str],
 ) -> tuple[AbOptions, ConductOptions, list[Setting]]:
-    """Command line -> (options of ab, how runs are made, sides a and b)."""
-    own_fields, of_trainer = flags.fields(GROUPS[:2]), flags.fields([TrainerOptions])
-    common_axes, words = command_plan.split_axes(words)
-    common, lines = flags.parsed(words, {**own_fields, **of_trainer, **configs.OPTIONS})
-    single = {name: common.pop(name) for name in own_fields if name in common}
-    sides: list[Setting] = []
+    """Return the options of ab, the options of its runs, and the sides a and b.
+
+    Raises:
+      FlagErrors: If anything is wrong; it names everything.
+    """
+    own_fields = flags.fields(GROUPS[:2])
+    program_fields = flags.fields([TrainerOptions])
+    axes, words = split_axes(words)
+    values, lines = flags.parsed(
+        words, {**own_fields, **program_fields, **configs.OPTIONS}
+    )
+    own_values = {name: values.pop(name) for name in own_fields if name in values}
+    common = _make_setting(values, axes)
+    sides = []
     for side in ("a", "b"):
-        if side not in single:
+        if side not in own_values:
             lines.append(f'--{side}="..." is missing; "" uses only the common flags')
             continue
         try:
-            axes, other_words = command_plan.split_axes(shlex.split(single[side]))
-            given = flags.parse(other_words, {**of_trainer, **configs.OPTIONS})
+            sides.append(_read_side(own_values[side], common))
         except flags.FlagErrors as e:
             lines += [f"--{side}: {line}" for line in e.lines]
-            continue
         except ValueError as e:
-            lines.append(f"--{side}={single[side]!r}: {e}")
-            continue
-        lines += [
-            f"--{side}: {spell(name, given[name])} and the common {spell(name, common[name])}; give one"
-            for name in given.keys() & common.keys()
-        ]
-        lines += [
-            f"--{side}: {AXIS}{name} is also common; give one"
-            for name in axes.keys() & common_axes.keys()
-        ]
-        both = {**common, **given}
-        try:
-            (theirs,) = flags.build(
-                [TrainerOptions],
-                {name: both.pop(name) for name in of_trainer if name in both},
-            )
-        except flags.FlagErrors as e:
-            lines += [f"--{side}: {line}" for line in e.lines]
-            continue
-        sides.append(Setting(both, theirs, {**common_axes, **axes}))
-    reserved = [name for name in OUTPUTS if any(name in side.flags for side in sides)]
-    lines += [f"--{name} is set by ab; leave it out" for name in reserved]
-    options, how = flags.build(GROUPS[:2], single, lines)
-    return options, how, sides
+            lines.append(f"--{side}={own_values[side]!r}: {e}")
+    for name in OUTPUTS:
+        if any(name in side.flags for side in sides):
+            lines.append(f"--{name} is set by ab; leave it out")
+    options, conduct_options = flags.build(GROUPS[:2], own_values, lines)
+    return options, conduct_options, sides
 
 
-def counterbalanced(a: AnyRun, b: AnyRun, pairs: int, out: Path) -> list[Job]:
-    """A B B A A B B A ..., to folders a and b: each is first equally often, and a drift cancels in every four runs."""
+def _make_setting(values: dict[str, Any], axes: dict[str, list[str]]) -> Setting:
+    """Return a setting whose program options are taken out of `values`."""
+    program_fields = flags.fields([TrainerOptions])
+    program = {name: values.pop(name) for name in program_fields if name in values}
+    return Setting(values, program, axes)
+
+
+def _read_side(text: str, common: Setting) -> Setting:
+    """Return one side.
+
+    Args:
+      text: Its flags in quotation marks.
+      common: The flags outside of the quotation marks.
+
+    Raises:
+      FlagErrors: If they are wrong, or a flag is also common.
+      ValueError: If a quotation mark is missing.
+    """
+    axes, words = split_axes(shlex.split(text))
+    known = {**flags.fields([TrainerOptions]), **configs.OPTIONS}
+    own = _make_setting(flags.parse(words, known), axes)
+    common_values = {**common.flags, **common.program}
+    lines = []
+    for name, value in {**own.flags, **own.program}.items():
+        if name in common_values:
+            common_flag = spell(name, common_values[name])
+            lines.append(f"{spell(name, value)} and the common {common_flag}; give one")
+    for name in own.axes:
+        if name in common.axes:
+            lines.append(f"{AXIS}{name} is also common; give one")
+    side = Setting(
+        {**common.flags, **own.flags},
+        {**common.program, **own.program},
+        {**common.axes, **own.axes},
+    )
+    flags.build([TrainerOptions], side.program, lines)
+    return side
+
+
+def counterbalance(a: AnyRun, b: AnyRun, num_pairs: int, out: Path) -> list[Job]:
+    """Return the runs in the order A B B A A B B A ..., to the folders a and b.
+
+    Each side is first equally often, and a drift cancels in every four runs.
+    """
     jobs = []
-    for pair in range(1, pairs + 1):
-        sides = [("a", a), ("b", b)] if pair % 2 else [("b", b), ("a", a)]
+    for pair in range(1, num_pairs + 1):
+        sides = [("a", a), ("b", b)]
+        if pair % 2 == 0:
+            sides.reverse()
         for side, run in sides:
-            run = dataclasses.replace(run, repeat=pair)
-            jobs.append(Job(run, out / side, f"{side}/"))
+            repeated = dataclasses.replace(run, repeat=pair)
+            jobs.append(Job(repeated, out / side, f"{side}/"))
     return jobs
 
 
-def runs(sides: Sequence[Setting]) -> list[AnyRun]:
-    """The run of each side, both of this suite's trainer or both of a user's command."""
-    made: list[AnyRun] = []
+def plan_runs(sides: Sequence[Setting]) -> list[AnyRun]:
+    """Return the run of each side.
+
+    Raises:
+      FlagErrors: If anything is wrong, or only one side has a program of the user.
+    """
+    runs: list[AnyRun] = []
     lines: list[str] = []
-    if len({bool(side.theirs.trainer) for side in sides}) > 1:
+    if len({side.has_program for side in sides}) > 1:
         lines.append(
-            "--trainer is only on one side; give it to both, outside the quotation marks or in each"
+            "--trainer is only on one side; give it to both, outside the quotation marks "
+            "or in each"
         )
     for name, side in zip("ab", sides):
         try:
-            made.append(_theirs(side) if side.theirs.trainer else _ours(side))
+            make_run = _program_run if side.has_program else _suite_run
+            runs.append(make_run(side))
         except flags.FlagErrors as e:
             lines += [f"--{name}: {line}" for line in e.lines]
     if lines:
         raise flags.FlagErrors(lines)
-    return made
+    return runs
 
 
-def _ours(side: Setting) -> Run:
-    machine, given = machine_size(), side.flags
-    config = configs.resolve(given, **machine)
-    lines = command_plan.missing_trainer(side.theirs, side.axes)
-    if lines := [
-        *lines,
-        *conflicts.problems(config, given, num_gpus=machine["num_gpus"]),
-    ]:
+def _suite_run(side: Setting) -> Run:
+    machine = machine_size()
+    config = configs.resolve(side.flags, **machine)
+    (options,) = flags.build([TrainerOptions], side.program)
+    lines = check_without_program(options, side.axes)
+    lines += conflicts.problems(config, side.flags, num_gpus=machine["num_gpus"])
+    if lines:
         raise flags.FlagErrors(lines)
     flat = config.flat()
-    return Run(
-        "-".join([network(flat), *(str(flat[name]) for name in NAMED[1:])]),
-        given,
-        config,
-    )
+    name_parts = [network(flat), *(str(flat[name]) for name in NAMED[1:])]
+    return Run("-".join(name_parts), side.flags, config)
 
 
-def _theirs(side: Setting) -> CommandRun:
-    lists = {
-        "num_devices": [1],
-        **{name: [value] for name, value in side.flags.items()},
-    }
-    planned = command_plan.plan(side.theirs, side.axes, lists, **machine_size())
-    if len(planned) > 1:
-        several = [name for name, values in side.axes.items() if len(values) > 1]
-        raise flags.FlagErrors(
-            [
-                f"{AXIS}{name}={','.join(side.axes[name])} must be one value"
-                for name in several
-            ]
-        )
-    return planned[0]
+def _program_run(side: Setting) -> ProgramRun:
+    lists = {"num_devices": [1]}
+    lists |= {name: [value] for name, value in side.flags.items()}
+    (options,) = flags.build([TrainerOptions], side.program)
+    runs = program_plan.plan(options, side.axes, lists, **machine_size())
+    if len(runs) == 1:
+        return runs[0]
+    lines = []
+    for name, values in side.axes.items():
+        if len(values) > 1:
+            lines.append(f"{AXIS}{name}={','.join(values)} must be one value")
+    raise flags.FlagErrors(lines)

@@ -1,4 +1,4 @@
-"""Lists of values -> the runs of a sweep, each with its name. Pure."""
+"""Turn lists of values into the runs of a sweep, each with its name. Pure."""
 
 import dataclasses
 import hashlib
@@ -16,25 +16,24 @@ from rnn_scaling.config.naming import FRAMEWORK, NAMED, OURS, TRAINER
 from rnn_scaling.config.registry import WORKLOADS, kernels, workloads
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.config.spelling import spell
+from rnn_scaling.sweeps.command_lines import flag_words
 from rnn_scaling.sweeps.estimate import Identity
 from rnn_scaling.sweeps.runs import AnyRun
 
-OUTPUTS = (
-    "result_file",
-    "log_dir",
-    "progress",
-)  # these do not change the work of a run, and a sweep sets them
-OF_ONE_RUN = ("checkpoint_dir", "save_every", "mlperf_log")
+# A sweep sets these; they do not change the work of a run.
+OUTPUTS = ("result_file", "log_dir", "progress")
+SINGLE_RUN_OPTIONS = ("checkpoint_dir", "save_every", "mlperf_log")
 TRACE = "trace_batches"
 MAX_NAME_BYTES = 180  # file systems allow 255, and suffixes such as ".r10.json" follow
+MAX_LISTED_DEVICES = 8  # beyond this a sweep takes only the powers of two
 R = TypeVar("R", bound=AnyRun)
 
 
 @dataclasses.dataclass(frozen=True)
 class Run(AnyRun):
-    """A run of this suite's trainer: the flags that were given, and everything resolved."""
+    """A run of this suite's trainer."""
 
-    flags: Mapping[str, Any]
+    flags: Mapping[str, Any]  # as the user gave them, and those of the sweep
     config: RunConfig
 
     @property
@@ -45,86 +44,101 @@ class Run(AnyRun):
     def unit(self) -> str:
         return workloads.unit_of(vars(self.config.model))
 
-    def identity_of(self, config: Mapping[str, Any]) -> Identity:
-        return identity(config)
+    def identify(self, config: Mapping[str, Any]) -> Identity:
+        return identify(config)
 
     def arguments(self, result_file: str | Path) -> list[str]:
-        """The trainer's arguments; the lines of --progress feed the sweep's bar."""
-        words = [spell(name, value) for name, value in self.flags.items()]
+        """Return the flags of the trainer; its progress lines feed the sweep's bar."""
+        words = flag_words(self.flags)
         return [*words, f"--result_file={result_file}", "--progress=true"]
 
 
-def identity(config: Mapping[str, Any]) -> Identity:
-    """The values that make two runs the same: all options except outputs."""
+def identify(config: Mapping[str, Any]) -> Identity:
+    """Return the values that make two runs the same: all options except outputs."""
     if TRAINER in config:
         return ((TRAINER, config[TRAINER]),)
-    return tuple(
-        (n, config.get(n, field.default))
-        for n, field in configs.OPTIONS.items()
-        if n not in OUTPUTS
-    )
+    pairs = []
+    for name, field in configs.OPTIONS.items():
+        if name not in OUTPUTS:
+            pairs.append((name, config.get(name, field.default)))
+    return tuple(pairs)
 
 
 def split(
     words: Sequence[str], groups: Sequence[type]
 ) -> tuple[list[Any], dict[str, list[Any]]]:
-    """Command line -> (an instance of each option group, values of each trainer flag that was given or has to be).
+    """Split a command line into the options of the command and lists for the trainer.
 
-    Where one of the command's groups has the field `trace_batches`, every run is traced. A FlagErrors names every
-    unknown flag, malformed value and contradiction.
+    If one of the groups has the field `trace_batches`, every run is traced.
+
+    Args:
+      words: The command line.
+      groups: The option groups of the command.
+
+    Returns:
+      An instance of each group, and the values of each flag of the trainer that the
+      user or the command gives.
+
+    Raises:
+      FlagErrors: If anything is wrong; it names everything.
     """
     own_fields = flags.fields(groups)
-    given, lines = flags.parsed(words, {**configs.OPTIONS, **own_fields}, lists=True)
-    lines += [
-        f"--{name} is set by this command; leave it out"
-        for name in OUTPUTS
-        if name in given
-    ]
-    # Runs that only read a checkpoint may share one.
-    only_reads = any(
-        all(given.get(name, [False])) for name in ("decode", "forward_only")
-    )
-    lines += [
-        f"--{name} applies to one run, but this command makes several; leave it out"
-        for name in OF_ONE_RUN
-        if name in given and not (name == "checkpoint_dir" and only_reads)
-    ]
-    single = {}
-    for name in own_fields.keys() & given.keys():
-        values = given.pop(name)
-        single[name] = values[0]
+    lists, lines = flags.parsed(words, {**configs.OPTIONS, **own_fields}, lists=True)
+    for name in OUTPUTS:
+        if name in lists:
+            lines.append(f"--{name} is set by this command; leave it out")
+    for name in SINGLE_RUN_OPTIONS:
+        # Runs that only read a checkpoint may share one.
+        is_shared = name == "checkpoint_dir" and _only_reads_checkpoint(lists)
+        if name in lists and not is_shared:
+            lines.append(
+                f"--{name} applies to one run, but this command makes several; "
+                "leave it out"
+            )
+    own_values = {}
+    for name in own_fields.keys() & lists.keys():
+        values = lists.pop(name)
+        own_values[name] = values[0]
         if len(values) > 1:
             lines.append(f"--{name}={','.join(map(str, values))} must be one value")
-    built = flags.build(groups, single, lines)
-    traced = [getattr(group, TRACE) for group in built if hasattr(group, TRACE)]
-    return built, {**given, **({TRACE: traced} if traced else {})}
+    options = flags.build(groups, own_values, lines)
+    traced = [getattr(group, TRACE) for group in options if hasattr(group, TRACE)]
+    if traced:
+        lists[TRACE] = traced
+    return options, lists
+
+
+def _only_reads_checkpoint(lists: Mapping[str, Sequence[Any]]) -> bool:
+    return any(all(lists.get(name, [False])) for name in ("decode", "forward_only"))
 
 
 def plan(
     lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int
 ) -> list[Run]:
-    """The configurations of a sweep, in order. Raises FlagErrors naming every conflict of any combination, once."""
-    asked_for = lists.keys()
+    """Return the configurations of a sweep, in order.
+
+    Raises:
+      FlagErrors: If any combination has a conflict; it names each conflict once.
+    """
+    user_flags = lists.keys()
     assumed = {name: [value] for name, value in configs.assumed(lists).items()}
     lists = {**_defaults(lists, num_gpus, num_cores), **assumed, **lists}
-    # From the lists alone, because a sweep resumes by the names of its files; reports use the resolved options.
-    varied = [
-        name
-        for name, values in lists.items()
-        if len(values) > 1 or name in (FRAMEWORK, *NAMED)
-    ]
+    # Derived from the lists alone, because a sweep resumes by the names of its files;
+    # reports use the resolved options.
+    varied = []
+    for name, values in lists.items():
+        if len(values) > 1 or name in (FRAMEWORK, *NAMED):
+            varied.append(name)
 
-    def name(given: Mapping[str, Any], config: RunConfig) -> str | None:
+    def make_name(values: Mapping[str, Any], config: RunConfig) -> str | None:
         encoders = kernels.of_cell(config.model.unit_type)
-        if (
-            "encoder_type" not in asked_for
-            and config.model.encoder_type not in encoders
-        ):
-            return None  # a default encoder that does not compute these cells
-        return name_of(given, varied)
+        is_default = "encoder_type" not in user_flags
+        if is_default and config.model.encoder_type not in encoders:
+            return None  # this encoder does not compute these cells
+        return run_name(values, varied)
 
     runs, problems, unused = distinct_runs(
-        lists, name, asked_for, num_gpus=num_gpus, num_cores=num_cores
+        lists, make_name, user_flags, num_gpus=num_gpus, num_cores=num_cores
     )
     if problems or unused:
         raise flags.FlagErrors([*problems, *unused])
@@ -133,8 +147,8 @@ def plan(
 
 def distinct_runs(
     lists: Mapping[str, Sequence[Any]],
-    name: Callable[[Mapping[str, Any], RunConfig], str | None],
-    asked: Collection[str],
+    make_name: Callable[[Mapping[str, Any], RunConfig], str | None],
+    user_flags: Collection[str],
     *,
     num_gpus: int,
     num_cores: int,
@@ -145,34 +159,34 @@ def distinct_runs(
 
     Args:
       lists: The values of each flag.
-      name: Names a run by the flags that it reads; None leaves it out.
-      asked: The flags that the user gave.
+      make_name: Names a run by the flags that it reads; None leaves it out.
+      user_flags: The flags that the user gave.
       num_gpus: GPUs of this machine.
       num_cores: Cores of this machine.
 
     Returns:
-      The runs, what is wrong with other combinations, and a line for each flag of the
+      The runs, the conflicts of other combinations, and a line for each flag of the
       user that no run reads.
     """
     runs: dict[tuple, Run] = {}
     problems: dict[str, None] = {}
     read: set[str] = set()
-    for values in itertools.product(*lists.values()):
-        given = dict(zip(lists, values))
-        config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
-        ignored = unread(config, given)
-        given = {flag: value for flag, value in given.items() if flag not in ignored}
-        config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
-        run_name = name(given, config)
-        if run_name is None:
+    for combination in itertools.product(*lists.values()):
+        values = dict(zip(lists, combination))
+        config = configs.resolve(values, num_gpus=num_gpus, num_cores=num_cores)
+        for unused_flag in unread(config, values):
+            del values[unused_flag]
+        config = configs.resolve(values, num_gpus=num_gpus, num_cores=num_cores)
+        name = make_name(values, config)
+        if name is None:
             continue
-        read |= given.keys()
-        found = conflicts.problems(config, given, num_gpus=num_gpus)
+        read |= values.keys()
+        found = conflicts.problems(config, values, num_gpus=num_gpus)
         problems |= dict.fromkeys(found)
         if not found:
-            runs.setdefault(identity(config.flat()), Run(run_name, given, config))
+            runs.setdefault(identify(config.flat()), Run(name, values, config))
     unused = []
-    for flag in asked:
+    for flag in user_flags:
         if flag not in read:
             value = ",".join(map(str, lists[flag]))
             unused.append(
@@ -181,19 +195,20 @@ def distinct_runs(
     return list(runs.values()), list(problems), unused
 
 
-def repeated(runs: Sequence[R], repeats: int) -> list[R]:
-    """Return the runs of each round, without a change of order."""
-    every = []
+def repeat_runs(runs: Sequence[R], repeats: int) -> list[R]:
+    """Return the runs of each round, always in the same order."""
+    repeated: list[R] = []
     for repeat in range(1, repeats + 1):
-        every += [dataclasses.replace(run, repeat=repeat) for run in runs]
-    return every
+        repeated += [dataclasses.replace(run, repeat=repeat) for run in runs]
+    return repeated
 
 
 def interleave(runs: Sequence[R], repeats: int) -> list[R]:
-    """B C A A C B ...: rounds in a random order and back; the order depends only on the number of runs.
+    """Return rounds in a random order and back: B C A A C B ....
 
-    A change of the machine then affects all configurations alike: a steady drift cancels in two rounds, and anything
-    else falls on them at random. A single round keeps the order.
+    A change of the machine then affects all configurations equally: a steady drift
+    cancels in two rounds, and anything else affects them at random. A single round keeps
+    the order. The order depends only on the number of runs.
     """
     ordered: list[R] = []
     for repeat in range(1, repeats + 1):
@@ -203,45 +218,54 @@ def interleave(runs: Sequence[R], repeats: int) -> list[R]:
 
 
 def round_order(runs: Sequence[R], repeat: int) -> list[R]:
-    """The runs of one round in a random order, in even rounds the reverse of the round before."""
-    order = random.Random(repeat - 1 + repeat % 2).sample(runs, len(runs))
-    return order if repeat % 2 else order[::-1]
+    """Return the runs of one round in a random order.
+
+    An even round has the reverse order of the round before.
+    """
+    is_odd = repeat % 2 == 1
+    seed = repeat if is_odd else repeat - 1
+    order = random.Random(seed).sample(runs, len(runs))
+    return order if is_odd else order[::-1]
 
 
-def device_counts(most: int) -> list[int]:
-    """1 to `most` devices; above 8 the powers of two and `most`, to save runs."""
-    if most <= 8:
-        return list(range(1, most + 1)) or [1]
-    powers = [2**k for k in range(most.bit_length()) if 2**k < most]
-    return [*powers, most]
+def device_counts(num_devices: int) -> list[int]:
+    """Return the numbers of devices of a sweep, at most `num_devices`.
+
+    Above MAX_LISTED_DEVICES they are the powers of two and the largest number.
+    """
+    if num_devices <= MAX_LISTED_DEVICES:
+        return list(range(1, num_devices + 1)) or [1]
+    counts = []
+    count = 1
+    while count < num_devices:
+        counts.append(count)
+        count *= 2
+    return [*counts, num_devices]
 
 
 def _defaults(
     lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int
-) -> dict[str, list[Any]]:
-    on_gpus = _is_on_gpus(lists, num_gpus)
+) -> dict[str, Sequence[Any]]:
+    """Return the values of the flags that a sweep varies by default."""
     cores_per_device = max(1, lists.get("cpu_cores_per_device", [1])[0])
-    has_workers = any(number > 1 for number in lists.get("num_workers", []))
-    most = num_gpus if on_gpus else num_cores // cores_per_device
-    defaults: dict[str, list[Any]] = {
+    num_devices = num_cores // cores_per_device
+    if _is_on_gpus(lists, num_gpus):
+        num_devices = num_gpus
+    has_workers = any(count > 1 for count in lists.get("num_workers", []))
+    if has_workers:
+        num_devices = 1
+    defaults: dict[str, Sequence[Any]] = {
         "encoder_type": _swept_encoders(lists),
         "variable_update": registry.swept_modes(has_workers),
-        "num_devices": device_counts(1 if has_workers else most),
+        "num_devices": device_counts(num_devices),
         "preset": [default_preset(lists, num_gpus)],
     }
-    if set(lists.get(FRAMEWORK, [OURS])) != {
-        OURS
-    }:  # all frameworks train the same work, this suite with one kernel
-        ours = {
-            "encoder_type": [kernels.of_cell("lstm")[0]],
-            "variable_update": ["independent", "replicated"],
-        }
-        defaults = {
-            FRAMEWORK: list(lists[FRAMEWORK]),
-            **defaults,
-            **ours,
-            "data_source": ["constant"],
-        }
+    # All frameworks train the same work, this suite with one encoder.
+    if set(lists.get(FRAMEWORK, [OURS])) != {OURS}:
+        defaults = {FRAMEWORK: lists[FRAMEWORK], **defaults}
+        defaults["encoder_type"] = [kernels.of_cell("lstm")[0]]
+        defaults["variable_update"] = ["independent", "replicated"]
+        defaults["data_source"] = ["constant"]
     return {name: values for name, values in defaults.items() if is_read(name, lists)}
 
 
@@ -250,7 +274,7 @@ def _is_on_gpus(lists: Mapping[str, Sequence[Any]], num_gpus: int) -> bool:
 
 
 def default_preset(lists: Mapping[str, Sequence[Any]], num_gpus: int) -> str:
-    """Return the sizes of the published benchmark on GPUs, else small ones."""
+    """Return the preset of the published benchmark on GPUs, or else a small one."""
     return "seed" if _is_on_gpus(lists, num_gpus) else "small"
 
 
@@ -264,35 +288,36 @@ def _swept_encoders(lists: Mapping[str, Sequence[Any]]) -> list[str]:
 
 
 def is_read(option: str, lists: Mapping[str, Sequence[Any]]) -> bool:
-    """Whether any of a sweep's workloads reads an option."""
-    workloads = lists.get("model", [configs.OPTIONS["model"].default])
+    """Return whether any of a sweep's workloads reads an option."""
+    models = lists.get("model", [configs.OPTIONS["model"].default])
     readers = registry.readers(WORKLOADS).get(option)
-    return readers is None or not set(workloads).isdisjoint(readers)
+    return readers is None or not set(models).isdisjoint(readers)
 
 
-def name_of(given: Mapping[str, Any], varied: Sequence[str]) -> str:
-    """A run's name: framework, encoder, mode and devices by value, other options that vary as flag=value."""
-    return "-".join(word(given[name], name) for name in varied if name in given)
+def run_name(values: Mapping[str, Any], varied: Sequence[str]) -> str:
+    """Return the name of a run.
+
+    Framework, encoder, mode and devices are in it by value, other options that vary as
+    flag=value.
+    """
+    return "-".join(name_part(values[name], name) for name in varied if name in values)
 
 
-def word(value: Any, name: str) -> str:
-    """An option in the name of a run, and of a file."""
-    text = (
-        str(value).lower()
-        if name in (FRAMEWORK, *NAMED)
-        else f"{name}={str(value).lower()}"
-    )
+def name_part(value: Any, option: str) -> str:
+    """Return an option as a part of a run's name, which is also the name of a file."""
+    text = str(value).lower()
+    if option not in (FRAMEWORK, *NAMED):
+        text = f"{option}={text}"
     return re.sub(r"[^A-Za-z0-9_.=#:]+", "_", text)
 
 
 def with_distinct_names(runs: Sequence[R]) -> list[R]:
-    """Adds a hash of the options to names that two runs share or that are too long for a file."""
+    """Add a hash of the options to names that are too long or that two runs share."""
     named: dict[str, R] = {}
     for run in runs:
         if run.name in named or len(run.name) > MAX_NAME_BYTES:
             digest = hashlib.sha256(repr(run.identity).encode()).hexdigest()[:12]
-            run = dataclasses.replace(
-                run, name=f"{run.name[: MAX_NAME_BYTES - 13]}-{digest}"
-            )
+            name = f"{run.name[: MAX_NAME_BYTES - 13]}-{digest}"
+            run = dataclasses.replace(run, name=name)
         named[run.name] = run
     return list(named.values())

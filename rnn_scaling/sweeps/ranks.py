@@ -1,233 +1,208 @@
-"""The processes of a run: how they start, on this machine or by a launcher, and which of them failed."""
+"""The ranks of a run: how they start, here or by a launcher, and which of them failed."""
 
 import contextlib
 import dataclasses
 import functools
-import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from rnn_scaling.cluster import fence, ports, tokens
-from rnn_scaling.config import conflicts, flags, naming, registry
-from rnn_scaling.config.flags import option
-from rnn_scaling.config.run_config import OPTIONS, RunConfig
-from rnn_scaling.config.spelling import spell
+from rnn_scaling.config import naming
+from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.records.parts import RunError
-from rnn_scaling.sweeps import failure, template
+from rnn_scaling.sweeps import command_lines, failure, placeholders
+from rnn_scaling.sweeps.command_lines import LOCAL_CLUSTER, TRAINER, CommandLine
 from rnn_scaling.sweeps.estimate import Limit
 from rnn_scaling.system import entry
 from rnn_scaling.system.processes import process
 from rnn_scaling.system.processes.process import Ended, IsAlive, OnLine, Task
 
-TRAINER = process.our_module("rnn_scaling.train")
-COMMAND = "local-cluster"
-DEFAULT_MODE, DEFAULT_WORKERS = "collective_all_reduce", 2
-
-
-@dataclasses.dataclass(frozen=True)
-class ProcessCounts:
-    """Processes."""
-
-    workers: int | None = option(
-        None,
-        f"worker processes (default: --num_workers, else {DEFAULT_WORKERS})",
-        minimum=1,
-        maximum=1_024,
-    )
-    ps: int | None = option(
-        None,
-        "processes that hold the variables, in modes that have them (default: --num_ps, else 1)",
-        minimum=1,
-        maximum=1_024,
-    )
-
 
 @dataclasses.dataclass(frozen=True)
 class Starter:
-    trainer: Sequence[str] = TRAINER  # the command of one process, without its flags
-    launch: str = ""  # a launcher with its flags, which places the processes; empty: they start on this machine
+    """Starts runs of this suite's trainer."""
+
+    trainer: Sequence[str] = TRAINER  # the command of one rank, without its flags
+    # A launcher with its flags; empty if the ranks start on this machine.
+    launch: str = ""
+
+    def command(self, config: RunConfig, flags: Sequence[str]) -> CommandLine:
+        """Return the command line of a run, or of each of its ranks."""
+        return command_lines.suite_command(config, flags, self.trainer, self.launch)
 
     def run(
         self,
         config: RunConfig,
-        words: Sequence[str],
+        flags: Sequence[str],
         timeout_s: float,
         on_line: OnLine = lambda line: None,
         is_alive: IsAlive | None = None,
     ) -> Ended:
-        """Runs all processes to their ends; errors as in `process.run_together`.
+        """Run all ranks to their ends.
 
-        `is_alive` says whether a line of output restarts the time limit; without it, none does.
+        Args:
+          config: The configuration of the run.
+          flags: Its flags.
+          timeout_s: Time limit in seconds; 0 for no limit.
+          on_line: Called with each line of output, and with None if only time has
+            passed.
+          is_alive: Returns whether a line of output restarts the time limit; None if
+            no line does.
         """
         if self.launch or config.num_processes == 1:
-            task = Task([*self._launcher(config), *self.trainer, *words])
+            task = self.command(config, flags).task()
             return process.run_together([task], timeout_s, on_line, is_alive)
-        with fenced(config, self.tasks(config, words)) as tasks:
+        with private_network(config, self.tasks(config, flags)) as tasks:
             return process.run_together(tasks, timeout_s, on_line, is_alive)
 
-    def early_command(
-        self, config: RunConfig, words: Sequence[str]
-    ) -> list[str] | None:
-        """The command of a run whose process can start before its turn; None: it is not ours, or has several."""
-        is_ours = (
+    def can_start_early(self, config: RunConfig) -> bool:
+        """Return whether the process of a run can start before its turn.
+
+        Only this suite's own training waits until it may begin, and only one process.
+        """
+        return (
             tuple(self.trainer) == TRAINER
             and config.frameworks.framework == naming.OURS
-        )
-        return (
-            [*TRAINER, *words]
-            if is_ours and not self.launch and config.num_processes == 1
-            else None
+            and not self.launch
+            and config.num_processes == 1
         )
 
-    def answer(self, config: RunConfig, words: Sequence[str]) -> int:
-        """Runs all processes here, with the streams of this process; returns the exit status."""
+    def run_here(self, config: RunConfig, flags: Sequence[str]) -> int:
+        """Run all ranks with the streams of this process; return the exit status."""
         try:
-            with fenced(config, self.tasks(config, words, has_streams=True)) as tasks:
-                ended = process.run_together(tasks, timeout_s=0.0, on_line=relay)
+            tasks = self.tasks(config, flags, has_streams=True)
+            with private_network(config, tasks) as private_tasks:
+                ended = process.run_together(private_tasks, 0.0, print_line)
         except OSError as e:
             return entry.fail(f"the cluster did not start: {e.strerror or e}")
-        return answer(ended, config)
+        return report_end(ended, config)
 
     def tasks(
-        self, config: RunConfig, words: Sequence[str], has_streams: bool = False
+        self, config: RunConfig, flags: Sequence[str], has_streams: bool = False
     ) -> list[Task]:
-        environments = _on_loopback(config.num_processes)
-        command = [*self.trainer, *words]
-        return each_rank(
-            config, [command] * len(environments), environments, has_streams
-        )
-
-    def shown(self, config: RunConfig, words: Sequence[str]) -> str:
-        """The command that a person would type for a run; arguments as in `run`."""
-        program, flags_of_all = shlex.join(self.trainer), shlex.join(words)
-        if tuple(self.trainer) == TRAINER:
-            is_local = config.num_processes > 1 and not self.launch
-            program = f"{entry.program()} {_counted(config) if is_local else 'train'}"
-        return " ".join(
-            [*filter(None, [shlex.join(self._launcher(config))]), program, flags_of_all]
-        )
-
-    def _launcher(self, config: RunConfig) -> list[str]:
-        return (
-            [*shlex.split(self.launch), "-n", str(config.num_processes)]
-            if self.launch
-            else []
-        )
+        """Return a task for each rank on this machine."""
+        words = self.command(config, flags).words
+        address = ports.joined(ports.LOOPBACK, ports.free(ports.MEETING_PORTS))
+        commands = []
+        for rank in range(config.num_processes):
+            variables = {
+                "RNN_SCALING_LAUNCHER": LOCAL_CLUSTER,
+                "RNN_SCALING_SIZE": str(config.num_processes),
+                "RNN_SCALING_MEETING": address,
+                "RNN_SCALING_RANK": str(rank),
+            }
+            commands.append(CommandLine(words, variables))
+        return rank_tasks(config, commands, has_streams)
 
 
-def _counted(config: RunConfig) -> str:
-    """The command of a run on this machine, up to its flags."""
-    servers = f" --ps={config.cluster.num_ps}" if config.mode.has_servers else ""
-    return f"{COMMAND} --workers={config.cluster.num_workers}{servers} --"
-
-
-def launcher(text: str) -> str:
-    """The value of --launch. Raises ValueError, saying what the text must be."""
-    if words := template.words_of(text):
-        template.require_here(words[0])
+def check_launcher(text: str) -> str:
+    """Return the value of --launch; a ValueError says what it must be."""
+    if words := placeholders.split_words(text):
+        placeholders.require_program(words[0])
     return text
 
 
-def names(config: RunConfig) -> list[str]:
-    """Names of the processes of a run, by rank: coordinator, workers, parameter servers."""
+def rank_names(config: RunConfig) -> list[str]:
+    """Return the names of a run's ranks: coordinator, workers, parameter servers."""
     roles = config.roles()
-    return [
-        role if role == "coordinator" else f"{role} {roles[:rank].count(role)}"
-        for rank, role in enumerate(roles)
-    ]
-
-
-def _on_loopback(count: int) -> list[dict[str, str]]:
-    """The environment variables with which `count` ranks of this machine find each other."""
-    meeting = ports.joined(ports.LOOPBACK, ports.free(ports.MEETING_PORTS))
-    common = {
-        "RNN_SCALING_LAUNCHER": COMMAND,
-        "RNN_SCALING_SIZE": str(count),
-        "RNN_SCALING_MEETING": meeting,
-    }
-    return [{**common, "RNN_SCALING_RANK": str(rank)} for rank in range(count)]
+    names = []
+    for rank, role in enumerate(roles):
+        number = roles[:rank].count(role)
+        names.append(role if role == "coordinator" else f"{role} {number}")
+    return names
 
 
 @contextlib.contextmanager
-def fenced(config: RunConfig, tasks: Sequence[Task]) -> Iterator[list[Task]]:
-    """The tasks of a run, in a private network if the system allows one."""
-    exchanges = config.mode.trains_one_model
+def private_network(config: RunConfig, tasks: Sequence[Task]) -> Iterator[list[Task]]:
+    """Yield the tasks of a run, in a private network if the system allows one."""
     with fence.network() as network:
-        if exchanges and not network.enter:
-            _warn_of_open_ports(network.reason)
-        yield [
-            dataclasses.replace(task, command=[*network.enter, *task.command])
-            for task in tasks
-        ]
+        if config.mode.trains_one_model and not network.enter:
+            _warn_about_open_ports(network.reason)
+        private_tasks = []
+        for task in tasks:
+            command = [*network.enter, *task.command]
+            private_tasks.append(dataclasses.replace(task, command=command))
+        yield private_tasks
 
 
 @functools.cache
-def _warn_of_open_ports(reason: str) -> None:
-    """Once per process."""
-    rule = "other machines may reach the open ports of this run, because it has no private network"
-    entry.warn(f"{rule} ({reason}); docs/cluster.md describes how to fence them")
+def _warn_about_open_ports(reason: str) -> None:
+    """Warn once per process."""
+    entry.warn(
+        "other machines may reach the open ports of this run, because it has no private "
+        f"network ({reason}); docs/cluster.md describes how to fence them"
+    )
 
 
-def each_rank(
-    config: RunConfig,
-    commands: Sequence[Sequence[str]],
-    environments: Sequence[Mapping[str, str]],
-    has_streams: bool,
+def rank_tasks(
+    config: RunConfig, commands: Sequence[CommandLine], has_streams: bool
 ) -> list[Task]:
-    """A task for each rank of a run, all with the same new token."""
-    # A coordinator continues when a worker dies; in all other modes the run ends.
-    survives = config.mode.has_coordinator
+    """Return a task for each rank of a run, all with the same new token.
+
+    Args:
+      config: The configuration of the run.
+      commands: The command line of each rank.
+      has_streams: Whether rank 0 has the streams of this process.
+    """
     token = {tokens.VARIABLE: tokens.generate()}
-    return [
-        Task(
-            commands[rank],
-            {**environments[rank], **token},
-            prefix=_prefix(name) if rank else "",
-            may_fail=survives and name.startswith("worker"),
+    tasks = []
+    for rank, name in enumerate(rank_names(config)):
+        command = commands[rank]
+        task = Task(
+            command.words,
+            {**command.variables, **token},
+            prefix=_line_prefix(name) if rank else "",
+            # A coordinator continues if a worker dies; in all other modes the run ends.
+            may_fail=config.mode.has_coordinator and name.startswith("worker"),
             has_streams=has_streams and rank == 0,
         )
-        for rank, name in enumerate(names(config))
-    ]
+        tasks.append(task)
+    return tasks
 
 
-def _prefix(name: str) -> str:
+def _line_prefix(name: str) -> str:
     return f"[{name}] "
 
 
-def reason(ended: Ended, config: RunConfig, limit: Limit) -> RunError:
+def explain(ended: Ended, config: RunConfig, limit: Limit) -> RunError:
+    """Return why a run has no result, and which rank failed if it was not rank 0."""
+    lines = ended.lines
+    if ended.task:
+        lines = _rank_lines(ended, config)
+    error = failure.explain_end(ended.returncode, ended.timed_out, lines, limit)
     if not ended.task:
-        return failure.reason(ended.returncode, ended.timed_out, ended.lines, limit)
-    name = names(config)[ended.task]
-    error = failure.reason(
-        ended.returncode, ended.timed_out, _lines_of(name, ended.lines), limit
-    )
-    return dataclasses.replace(
-        error, message=f"{_who(config, ended.task)}: {error.message}"
-    )
+        return error
+    message = f"{_rank_title(ended, config)}: {error.message}"
+    return dataclasses.replace(error, message=message)
 
 
-def killed(ended: Ended, config: RunConfig) -> str:
-    """The rank that was killed, which the other ranks cannot know; empty: none was."""
+def describe_killed_rank(ended: Ended, config: RunConfig) -> str:
+    """Return which rank was killed, or an empty text.
+
+    The other ranks cannot know this.
+    """
     if ended.returncode >= 0 or ended.timed_out or len(ended.returncodes) < 2:
         return ""
-    return f"{_who(config, ended.task)} was {failure.killed(-ended.returncode)}"
+    cause = failure.describe_signal(-ended.returncode)
+    return f"{_rank_title(ended, config)} was {cause}"
 
 
-def _who(config: RunConfig, rank: int) -> str:
-    return f"{names(config)[rank]} (rank {rank})"
+def _rank_title(ended: Ended, config: RunConfig) -> str:
+    return f"{rank_names(config)[ended.task]} (rank {ended.task})"
 
 
-def answer(ended: Ended, config: RunConfig) -> int:
-    """Prints which rank failed and why, unless rank 0 has printed it; returns the exit status."""
+def report_end(ended: Ended, config: RunConfig) -> int:
+    """Print which rank failed and why; return the exit status.
+
+    An error that rank 0 has printed is not repeated.
+    """
     if not ended.returncode:
         return entry.EXIT_OK
     has_printed = ended.returncodes[0] > 0
-    line = killed(ended, config)
+    line = describe_killed_rank(ended, config)
     if not line and not has_printed:
-        line = (
-            _named_cause(ended, config) or reason(ended, config, Limit(0.0, "")).message
-        )
+        line = _find_lost_rank(ended, config)
+        line = line or explain(ended, config, Limit(0.0, "")).message
     if has_printed and line:
         print(line, file=sys.stderr)
     elif line:
@@ -235,91 +210,22 @@ def answer(ended: Ended, config: RunConfig) -> int:
     return ended.returncode if ended.returncode > 0 else entry.EXIT_FAILED
 
 
-def _named_cause(ended: Ended, config: RunConfig) -> str:
-    """The error of the failed rank about a rank that it lost; empty: there is none."""
-    lines = _lines_of(names(config)[ended.task], ended.lines)
-    return next(
-        (
-            line.removeprefix("error: ")
-            for line in reversed(lines)
-            if line.startswith("error: rank ")
-        ),
-        "",
-    )
+def _find_lost_rank(ended: Ended, config: RunConfig) -> str:
+    """Return the error of the failed rank about a rank that it lost, or an empty text."""
+    for line in reversed(_rank_lines(ended, config)):
+        if line.startswith("error: rank "):
+            return line.removeprefix("error: ")
+    return ""
 
 
-def _lines_of(name: str, lines: Sequence[str]) -> list[str]:
-    prefix = _prefix(name)
-    return [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
+def _rank_lines(ended: Ended, config: RunConfig) -> list[str]:
+    """Return the lines that the failed rank printed."""
+    prefix = _line_prefix(rank_names(config)[ended.task])
+    lines = [line for line in ended.lines if line.startswith(prefix)]
+    return [line.removeprefix(prefix) for line in lines]
 
 
-def relay(line: str | None) -> None:
+def print_line(line: str | None) -> None:
+    """Print a line of output on stderr."""
     if line:
         print(line, file=sys.stderr, flush=True)
-
-
-def spelled(given: Mapping[str, Any]) -> list[str]:
-    """Options by name as words of a command line."""
-    return [spell(name, value) for name, value in given.items()]
-
-
-def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(the command's own flags, those of the trainer behind --)."""
-    end = list(words).index("--") if "--" in words else len(words)
-    return list(words[:end]), list(words[end + 1 :])
-
-
-def read(
-    words: Sequence[str], groups: Sequence[type]
-) -> tuple[list[Any], list[str], RunConfig]:
-    """Command line -> (the command's own options, the trainer's flags of every rank, what runs with them).
-
-    The first of the groups is ProcessCounts. Raises FlagErrors naming everything that is wrong.
-    """
-    own_words, trainer_words = split(words)
-    fields = flags.fields(groups)
-    given, lines = flags.parsed(own_words, {**OPTIONS, **fields})
-    strays = [name for name in given if name not in fields]
-    lines += [
-        f"{spell(name, given.pop(name))} is a flag of the trainer; put it behind --"
-        for name in strays
-    ]
-    try:
-        options, lines = flags.build(groups, given, lines), []
-    except flags.FlagErrors as e:
-        options, lines = [group() for group in groups], e.lines
-    flags_of_all, config = checked(trainer_words, dataclasses.asdict(options[0]), lines)
-    if error := conflicts.keeps_trace(config):
-        raise flags.FlagErrors([error])
-    return options, flags_of_all, config
-
-
-def checked(
-    words: Sequence[str], counts: Mapping[str, int | None], lines: Sequence[str] = ()
-) -> tuple[list[str], RunConfig]:
-    """The flags of the trainer, the same for every rank, and what runs with them.
-
-    `counts` are the command's --workers and --ps, if given. Raises FlagErrors for `lines` and every mistake.
-    """
-    wrong = list(lines)
-    given, _ = flags.parsed(words, OPTIONS)  # `conflicts.checked` reports what is wrong
-    mode = given.get("variable_update", DEFAULT_MODE)
-    defaults: dict[str, Any] = {"variable_update": mode}
-    if mode in registry.VARIABLE_UPDATES and not registry.mode_of(mode).is_distributed:
-        several = registry.either(registry.distributed_modes())
-        wrong.append(
-            f"--variable_update={mode} runs in one process; use {several}, or the command train"
-        )
-    else:
-        set_counts = {
-            f"num_{name}": value for name, value in counts.items() if value is not None
-        }
-        for name, value in set_counts.items():
-            if given.get(name, value) != value:
-                flag = spell(name.removeprefix("num_"), value)
-                wrong.append(
-                    f"{flag} and {spell(name, given[name])} contradict each other; leave one out"
-                )
-        defaults |= {"num_workers": DEFAULT_WORKERS, **set_counts}
-    given, config = conflicts.checked(words, wrong, defaults)
-    return spelled(given), config

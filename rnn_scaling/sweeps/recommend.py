@@ -1,6 +1,7 @@
-"""recommend: compares update modes, the largest batch, or numbers of threads."""
+"""The runs of `recommend`: update modes, the largest batch, or numbers of threads."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,6 @@ from rnn_scaling.sweeps.conduct import (
     ConductOptions,
     Conductor,
     SweepOutcome,
-    conduct_sweep,
-    reason_of,
 )
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import split
@@ -25,9 +24,8 @@ from rnn_scaling.system.machine.gpus import machine_size
 if TYPE_CHECKING:  # It loads numpy, and a wrong flag is reported sooner without it.
     from rnn_scaling.analysis.statements import Advice
 
-MEMORY_SHARE = (
-    0.8  # of the free memory, for all processes of a run: the machine needs some, too
-)
+# Share of the free memory for all processes of a run: the machine needs some, too.
+MEMORY_SHARE = 0.8
 THREADS_FOLDER = "results/threads"
 THREADS_REPEATS = 3
 THREADS_TRACED_BATCHES = 5
@@ -56,7 +54,8 @@ class RecommendOptions:
     )
     memory_gib: float = option(
         0.0,
-        f"largest_batch, on CPUs: memory limit of a whole run (0: {MEMORY_SHARE:.0%} of the free memory)",
+        "largest_batch, on CPUs: memory limit of a whole run (0: "
+        f"{MEMORY_SHARE:.0%} of the free memory)",
         minimum=0.0,
     )
     threads: bool = option(
@@ -74,7 +73,7 @@ class RecommendOptions:
 
 @dataclasses.dataclass(frozen=True)
 class ThreadsOptions(RecommendOptions):
-    """The options with --threads: another folder, and every run is traced."""
+    """The options with --threads, which has another folder and traces every run."""
 
     out: str = option(THREADS_FOLDER, "folder of the records")
     trace_batches: int = option(
@@ -91,7 +90,7 @@ THREADS_GROUPS = (ThreadsOptions, ConductOptions)
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What the command line asks for."""
+    """The command line of `recommend`."""
 
     words: Sequence[str]
     options: RecommendOptions
@@ -104,17 +103,18 @@ class Request:
         return Path(self.options.out)
 
     @property
-    def command(self) -> list[str]:
+    def resume_words(self) -> list[str]:
         """The words that continue an interrupted command."""
         return ["recommend", *self.words]
 
 
 def read(words: Sequence[str]) -> Request:
-    """Read a command line. Raises FlagErrors."""
+    """Read a command line; raise FlagErrors if anything is wrong."""
     known = {**OPTIONS, **flags.fields(THREADS_GROUPS)}
-    given, _ = flags.parsed(words, known, lists=True)  # `split` reports mistakes
-    with_threads = given.get("threads", [False])[-1]
-    (options, how), lists = split(words, THREADS_GROUPS if with_threads else GROUPS)
+    values, _ = flags.parsed(words, known, lists=True)  # `split` reports mistakes
+    has_threads = values.get("threads", [False])[-1]
+    groups = THREADS_GROUPS if has_threads else GROUPS
+    (options, conduct_options), lists = split(words, groups)
     lines = []
     if options.memory_gib and not options.largest_batch:
         lines.append(
@@ -129,14 +129,14 @@ def read(words: Sequence[str]) -> Request:
         lines.append(
             "--threads and --largest_batch answer different questions; give one of them"
         )
-    if options.threads and "minutes" in given:
+    if options.threads and "minutes" in values:
         lines.append(
             f"--minutes={options.minutes:g} would be ignored, because --threads has no "
             "time limit; leave it out"
         )
     if lines:
         raise flags.FlagErrors(lines)
-    return Request(words, options, how, lists)
+    return Request(words, options, conduct_options, lists)
 
 
 def measure_threads(
@@ -151,15 +151,17 @@ def measure_threads(
       FlagErrors: If the trainer refuses a flag.
     """
     runs, defaults = thread_search.plan_threads(request.lists)
-    outcome = conduct_sweep(
-        runs,
-        request.options.repeats or THREADS_REPEATS,
-        request.out,
-        request.conduct,
-        again=request.command,
-        trainer=SuiteTrainer(trainer, request.conduct.launch),
-    )
-    return outcome, defaults
+    conductor = _make_conductor(request, trainer)
+    repeats = request.options.repeats or THREADS_REPEATS
+    return conductor.run_repeats(runs, repeats), defaults
+
+
+def _make_conductor(
+    request: Request, trainer: Sequence[str], minutes: float = math.inf
+) -> Conductor:
+    options = request.conduct
+    suite_trainer = SuiteTrainer(trainer, options.launch)
+    return Conductor(request.out, options, suite_trainer, request.resume_words, minutes)
 
 
 def find(
@@ -168,8 +170,8 @@ def find(
     """Search the fastest settings or the largest batch.
 
     Returns:
-      The advice and the outcome of the runs. Without an advice, the outcome's exit
-      status says why.
+      The advice and the outcome of the runs. Without an advice, the outcome has the exit
+      status of the command.
 
     Raises:
       FlagErrors: If the trainer refuses a flag.
@@ -179,35 +181,33 @@ def find(
     from rnn_scaling.sweeps.mode_search import ModeSearch, candidates
 
     options = request.options
-    how = request.conduct
     limit = f"time limit --minutes={options.minutes:g}"
     search: ModeSearch | BatchSearch
     if options.largest_batch:
         search = BatchSearch(request.lists, options.memory_gib, MEMORY_SHARE, trainer)
-        runner = SuiteTrainer(search.trainer, how.launch)
+        trainer = search.trainer
         entry.note(
-            f"memory limit of a process: {search.limit_words}; {limit}; the batch doubles until it does not fit"
+            f"memory limit of a process: {search.limit_text}; {limit}; the batch doubles "
+            "until it does not fit"
         )
     else:
         search = ModeSearch(candidates(request.lists, **machine_size()))
-        runner = SuiteTrainer(trainer, how.launch)
         planned = [run.identity for run in search.planned()]
-        about = runner.estimator().in_words(planned)
+        estimator = SuiteTrainer(trainer, request.conduct.launch).estimator()
         entry.note(
-            f"{len(search.runs)} configurations, 2 or 3 runs each: {about}; {limit}"
+            f"{len(search.runs)} configurations, 2 or 3 runs each: "
+            f"{estimator.describe(planned)}; {limit}"
         )
-    conductor = Conductor(
-        request.out, how, runner, request.command, minutes=options.minutes
-    )
-    if how.dry_run:
-        conductor.make([Job(run, request.out) for run in search.planned()])
+    conductor = _make_conductor(request, trainer, options.minutes)
+    if request.conduct.dry_run:
+        conductor.run([Job(run, request.out) for run in search.planned()])
         return None, conductor.outcome
-    conductor.make_rounds(search.choose)
+    conductor.run_rounds(search.choose)
     outcome = conductor.outcome
     if outcome.exit_status not in (None, entry.EXIT_INTERRUPTED):
         return None, outcome
-    for label, record in outcome.records.items():
-        # A batch that does not fit fails as intended.
-        if record.status != "ok" and not options.largest_batch:
-            entry.warn(f"{label}: {reason_of(record)}")
-    return search.advice(outcome.records, how.launch), outcome
+    # A batch that does not fit fails as intended.
+    if not options.largest_batch:
+        for label, message in outcome.failures().items():
+            entry.warn(f"{label}: {message}")
+    return search.advice(outcome.records, request.conduct.launch), outcome

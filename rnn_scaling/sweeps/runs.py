@@ -1,4 +1,4 @@
-"""What a sweep needs of a run, and of the program that makes it: this suite's trainer or a command of the user's."""
+"""One run of a sweep, and the interface of the trainers that make runs."""
 
 import abc
 import dataclasses
@@ -8,51 +8,60 @@ from typing import Any, Generic, TypeVar
 
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.sweeps.command_lines import CommandLine
 from rnn_scaling.sweeps.estimate import Estimator, Identity, Limit
 from rnn_scaling.system.processes.process import Ended, OnLine
 
 
 @dataclasses.dataclass(frozen=True)
 class AnyRun(abc.ABC):
-    """One run of one configuration, and which repeat it is."""
+    """One run of one configuration."""
 
     name: str
     repeat: int = dataclasses.field(default=1, kw_only=True)
 
     @property
     def label(self) -> str:
-        """Name of the run and of its file without ".json"; the first repeat has the plain name."""
-        return self.name if self.repeat == 1 else f"{self.name}.r{self.repeat}"
+        """The name of the run and of its file, which also ends with ".json".
+
+        The first repeat has the plain name, so that more repeats rename nothing.
+        """
+        if self.repeat == 1:
+            return self.name
+        return f"{self.name}.r{self.repeat}"
 
     @property
     @abc.abstractmethod
     def options(self) -> dict[str, Any]:
-        """Option name -> value, as the `config` of its record holds them."""
+        """The options by name, with the values that the record holds."""
 
     @property
     @abc.abstractmethod
     def unit(self) -> str:
-        """Unit of its items, in the plural."""
+        """The unit of its items, in the plural."""
 
     @abc.abstractmethod
-    def identity_of(self, config: Mapping[str, Any]) -> Identity:
-        """The options of a record that distinguish such runs."""
+    def identify(self, config: Mapping[str, Any]) -> Identity:
+        """Return the options of a record that distinguish runs of this kind."""
 
     @property
     def identity(self) -> Identity:
-        """What the `config` of its record must say."""
-        return self.identity_of(self.options)
+        """The options that the record of this run must have."""
+        return self.identify(self.options)
 
 
 R = TypeVar("R", bound=AnyRun)
 
 
 class Trainer(abc.ABC, Generic[R]):
-    """Starts the processes of a sweep's runs and judges what they leave."""
+    """Starts the processes of a sweep's runs and judges their results."""
 
-    notes: Sequence[
-        str
-    ] = ()  # what a reader of the results should know, a sentence each
+    # Sentences that a reader of the results needs.
+    notes: Sequence[str] = ()
+
+    @abc.abstractmethod
+    def command(self, run: R, result_file: Path) -> CommandLine:
+        """Return the command line of a run."""
 
     @abc.abstractmethod
     def run(
@@ -63,29 +72,44 @@ class Trainer(abc.ABC, Generic[R]):
         on_line: OnLine,
         following: tuple[R, Path] | None = None,
     ) -> Ended:
-        """Makes a run; errors as in `process.run_together`. following: the next run; its process may start now."""
+        """Make a run.
+
+        Args:
+          run: The run.
+          result_file: The file of its record.
+          limit: Its time limit.
+          on_line: Called with each line of output, and with None if only time has
+            passed.
+          following: The next run and its file; its process may start now.
+        """
 
     def close(self) -> None:  # noqa: B027
-        """Ends a process that has started and whose run is not made."""
+        """End a process that has started early and whose run is not made."""
 
     @abc.abstractmethod
-    def shown(self, run: R, result_file: Path) -> str:
-        """The command that a person would type for a run."""
-
-    @abc.abstractmethod
-    def result(
+    def judge(
         self, run: R, result_file: Path, written: RunRecord | None, ended: Ended
     ) -> RunRecord | None:
-        """The result of a run that wrote a record, or none that can be read; None: `reason` gives why."""
+        """Return the result of a run.
+
+        Args:
+          run: The run.
+          result_file: The file of its record.
+          written: The record in this file; None if it cannot be read.
+          ended: How its processes ended.
+
+        Returns:
+          The record; None if there is none, and then `explain` has the reason.
+        """
 
     @abc.abstractmethod
-    def reason(self, run: R, ended: Ended, limit: Limit) -> RunError:
-        """Why a run has no result."""
+    def explain(self, run: R, ended: Ended, limit: Limit) -> RunError:
+        """Return why a run has no result."""
 
     @abc.abstractmethod
     def estimator(self) -> Estimator:
-        """Estimates how long runs take, before any has ended."""
+        """Return an estimator of durations that has not learned from any run."""
 
     @abc.abstractmethod
     def warnings(self, runs: Sequence[R], dry_run: bool) -> list[str]:
-        """Warnings before the runs start."""
+        """Return the warnings to print before these runs start."""

@@ -1,4 +1,4 @@
-"""This suite's trainer in a sweep: `ranks.Starter` starts its processes, and it writes its own record."""
+"""This suite's trainer in a sweep, which writes its own records."""
 
 import dataclasses
 import functools
@@ -9,23 +9,35 @@ from pathlib import Path
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import early_checks, failure, folder, ranks
+from rnn_scaling.sweeps.command_lines import TRAINER, CommandLine
 from rnn_scaling.sweeps.estimate import TIMES, Estimator, Limit, rough_s
 from rnn_scaling.sweeps.plan import Run
-from rnn_scaling.sweeps.ranks import TRAINER, Starter
+from rnn_scaling.sweeps.ranks import Starter
 from rnn_scaling.sweeps.runs import Trainer
 from rnn_scaling.system.machine.cores import available_cores
 from rnn_scaling.system.processes import process
 from rnn_scaling.system.processes.early_start import EarlyProcess
 from rnn_scaling.system.processes.process import Ended, OnLine
 
-MOST_LOADING_S = 60.0  # that a process which starts early may load before it is ended, and started in its turn
+# A process that starts early and loads for longer is ended, and starts in its turn.
+MAX_LOADING_S = 60.0
 
 
 class SuiteTrainer(Trainer[Run]):
+    """Makes runs of this suite's trainer; the next process loads during a run."""
+
     def __init__(self, command: Sequence[str] = TRAINER, launch: str = "") -> None:
-        """launch: a launcher with its flags, which starts the processes; empty: they start on this machine."""
+        """Make a trainer.
+
+        Args:
+          command: The command of one rank, without its flags.
+          launch: A launcher with its flags; empty if the ranks start on this machine.
+        """
         self._starter = Starter(command, launch)
-        self._next: EarlyProcess | None = None  # the process of the next run
+        self._next_process: EarlyProcess | None = None
+
+    def command(self, run: Run, result_file: Path) -> CommandLine:
+        return self._starter.command(run.config, run.arguments(result_file))
 
     def run(
         self,
@@ -36,59 +48,61 @@ class SuiteTrainer(Trainer[Run]):
         following: tuple[Run, Path] | None = None,
     ) -> Ended:
         is_alive = failure.PROGRESS.match if limit.is_rough else None
-        present, self._next = self._next, None
-        command, next_command = (
-            self._command(run, result_file),
-            following and self._command(*following),
-        )
-        if present is None and command and next_command:
-            present = EarlyProcess(command)
+        words = self._early_words(run, result_file)
+        next_words = self._early_words(*following) if following else None
+        present = self._next_process
+        self._next_process = None
+        if present is None and words and next_words:
+            present = EarlyProcess(words)
         if present is None:
+            flags = run.arguments(result_file)
             return self._starter.run(
-                run.config, run.arguments(result_file), limit.seconds, on_line, is_alive
+                run.config, flags, limit.seconds, on_line, is_alive
             )
-        self._next = present.begin(next_command)
-        latest = time.monotonic() + min(
-            MOST_LOADING_S, limit.seconds / TIMES or MOST_LOADING_S
-        )
+
+        self._next_process = present.begin(next_words)
+        loading_s = min(MAX_LOADING_S, limit.seconds / TIMES or MAX_LOADING_S)
+        latest_s = time.monotonic() + loading_s
 
         def watch(line: str | None) -> None:
-            if (
-                self._next is not None
-                and time.monotonic() > latest
-                and self._next.is_loading()
-            ):
-                self.close()  # it hangs, and this run would wait for it
+            next_process = self._next_process
+            is_late = time.monotonic() > latest_s
+            # If it hangs, this run would wait for it.
+            if next_process is not None and is_late and next_process.is_loading():
+                self.close()
             on_line(line)
 
         return process.run_together([present.child], limit.seconds, watch, is_alive)
 
-    def _command(self, run: Run, result_file: Path) -> list[str] | None:
-        return self._starter.early_command(run.config, run.arguments(result_file))
+    def _early_words(self, run: Run, result_file: Path) -> list[str] | None:
+        """Return the command of a run whose process can start early, or None."""
+        if not self._starter.can_start_early(run.config):
+            return None
+        return list(self.command(run, result_file).words)
 
     def close(self) -> None:
-        if self._next is not None:
-            self._next.close()
-            self._next = None
+        if self._next_process is not None:
+            self._next_process.close()
+            self._next_process = None
 
-    def shown(self, run: Run, result_file: Path) -> str:
-        return self._starter.shown(run.config, run.arguments(result_file))
-
-    def result(
+    def judge(
         self, run: Run, result_file: Path, written: RunRecord | None, ended: Ended
     ) -> RunRecord | None:
-        """The record; that of a failed run with several ranks also names the rank that was killed."""
+        """Return the record that the trainer has written.
+
+        If the run failed because a rank was killed, the record also names this rank.
+        """
         if not folder.is_result(written):
             return None
-        if written.error and (cause := ranks.killed(ended, run.config)):
-            error = dataclasses.replace(
-                written.error, message=f"{written.error.message} ({cause})"
-            )
-            return dataclasses.replace(written, error=error)
-        return written
+        cause = ranks.describe_killed_rank(ended, run.config)
+        if not written.error or not cause:
+            return written
+        message = f"{written.error.message} ({cause})"
+        error = dataclasses.replace(written.error, message=message)
+        return dataclasses.replace(written, error=error)
 
-    def reason(self, run: Run, ended: Ended, limit: Limit) -> RunError:
-        return ranks.reason(ended, run.config, limit)
+    def explain(self, run: Run, ended: Ended, limit: Limit) -> RunError:
+        return ranks.explain(ended, run.config, limit)
 
     def estimator(self) -> Estimator:
         rough = functools.partial(
@@ -102,5 +116,7 @@ class SuiteTrainer(Trainer[Run]):
         if self._starter.launch:  # the runs are on other machines
             return []
         configs = [run.config for run in runs]
-        crowding = early_checks.crowding(configs, len(available_cores()))
-        return [*crowding, *([] if dry_run else early_checks.load_now())]
+        lines = early_checks.check_cores(configs, len(available_cores()))
+        if not dry_run:
+            lines += early_checks.check_load()
+        return lines

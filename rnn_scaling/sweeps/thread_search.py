@@ -10,11 +10,11 @@ from rnn_scaling.sweeps.plan import Run, is_read, plan
 from rnn_scaling.system.machine.gpus import machine_size
 
 THREADS = "inter_op_parallelism_threads"
-# dynamic_rnn has more operators to dispatch, and without an exchange, towers do not
-# wait for each other for any other reason.
+# dynamic_rnn has more operators to dispatch. Without an exchange, towers wait for each
+# other only if they have too few threads.
 DEFAULTS = {"encoder_type": ["dynamic_rnn"], "variable_update": ["independent"]}
-MOST_COUNTS = 8
-MOST_DEVICES_WITH_ALL_COUNTS = 4
+MAX_COUNTS = 8
+MAX_DEVICES_WITH_ALL_COUNTS = 4
 
 
 def plan_threads(
@@ -23,7 +23,7 @@ def plan_threads(
     """Plan one run per configuration and number of threads.
 
     Args:
-      lists: The values of each flag of the trainer that the user gave.
+      lists: The user's values of each flag of the trainer.
 
     Returns:
       The runs of one round, and the trainer's own number of threads by number of
@@ -33,25 +33,28 @@ def plan_threads(
       FlagErrors: For every value that the trainer refuses, and every number of threads
         that cannot be compared.
     """
-    given_counts = list(lists.get(THREADS, []))
-    most = OPTIONS[THREADS].metadata["maximum"]
-    wrong = [
-        f"--{THREADS}={count} must be 1 to {most} to compare numbers of threads"
-        for count in given_counts
-        if not 1 <= count <= most
-    ]
+    user_counts = list(lists.get(THREADS, []))
+    max_count = OPTIONS[THREADS].metadata["maximum"]
+    mistakes = []
+    for count in user_counts:
+        if not 1 <= count <= max_count:
+            mistakes.append(
+                f"--{THREADS}={count} must be 1 to {max_count} to compare numbers of "
+                "threads"
+            )
     values: dict[str, Sequence[Any]] = {}
     for name, default_values in DEFAULTS.items():
         if is_read(name, lists):
             values[name] = default_values
-    values |= {name: given for name, given in lists.items() if name != THREADS}
+    values |= lists
+    values.pop(THREADS, None)
     machine = machine_size()
     try:
         bases = plan(values, **machine)
     except flags.FlagErrors as e:
-        raise flags.FlagErrors([*wrong, *e.lines]) from None
-    if wrong:
-        raise flags.FlagErrors(wrong)
+        raise flags.FlagErrors([*mistakes, *e.lines]) from None
+    if mistakes:
+        raise flags.FlagErrors(mistakes)
 
     runs = []
     defaults = {}
@@ -59,7 +62,7 @@ def plan_threads(
         num_devices = base.config.devices.num_devices
         default = pool_sizes(base.config, machine["num_cores"])[0]
         defaults[num_devices] = default
-        counts = given_counts or thread_counts(num_devices, default)
+        counts = user_counts or thread_counts(num_devices, default)
         runs += [_with_threads(base, count) for count in dict.fromkeys(counts)]
     return runs, defaults
 
@@ -81,7 +84,7 @@ def thread_counts(num_devices: int, default: int) -> list[int]:
 
     They are close to the number of devices, and include the trainer's default.
     """
-    wanted = [
+    counts = [
         1,
         num_devices,
         num_devices + 1,
@@ -89,9 +92,9 @@ def thread_counts(num_devices: int, default: int) -> list[int]:
         2 * num_devices,
         num_devices + 2,
     ]
-    if num_devices <= MOST_DEVICES_WITH_ALL_COUNTS:
-        wanted += range(2, num_devices)
+    if num_devices <= MAX_DEVICES_WITH_ALL_COUNTS:
+        counts += range(2, num_devices)
     else:
-        wanted += [num_devices // 2, num_devices // 4, num_devices // 8]
-    distinct = list(dict.fromkeys(count for count in wanted if count >= 1))
-    return sorted(distinct[:MOST_COUNTS])
+        counts += [num_devices // 2, num_devices // 4, num_devices // 8]
+    distinct = list(dict.fromkeys(count for count in counts if count >= 1))
+    return sorted(distinct[:MAX_COUNTS])

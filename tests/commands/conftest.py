@@ -10,5 +10,5 @@ from rnn_scaling.sweeps import early_checks
 @pytest.fixture(autouse=True)
 def a_machine_with_room(monkeypatch):
     """Warnings about this machine would differ from one machine to the next."""
-    monkeypatch.setattr(early_checks, "crowding", lambda configs, num_cores: [])
-    monkeypatch.setattr(early_checks, "load_now", lambda: [])
+    monkeypatch.setattr(early_checks, "check_cores", lambda configs, num_cores: [])
+    monkeypatch.setattr(early_checks, "check_load", lambda: [])

@@ -12,7 +12,7 @@ import pytest
 
 from rnn_scaling.commands import local_cluster
 from rnn_scaling.records import record
-from rnn_scaling.sweeps import ranks
+from rnn_scaling.sweeps import cluster_options
 from rnn_scaling.sweeps.limited_links import network
 from tests.support.faults import wait_until
 from tests.support.forked import TINY
@@ -142,7 +142,7 @@ def test_a_mode_of_one_process_needs_no_network(capsys):
 
 
 def test_flags_of_the_run_are_those_of_every_rank():
-    (_, options), words, config = ranks.read(
+    (_, options), words, config = cluster_options.read(
         ["--workers=3", "--link_mbit=50", "--", MODE, "--seed=4"],
         local_cluster.GROUPS,
     )

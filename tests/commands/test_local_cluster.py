@@ -90,11 +90,11 @@ def test_ports_that_others_reach_are_told_of_once(
     no = tmp_path / "no.py"
     no.write_text("import sys; sys.exit('unshare: Operation not permitted')")
     monkeypatch.setattr("rnn_scaling.cluster.fence.__file__", str(no))
-    ranks._warn_of_open_ports.cache_clear()
+    ranks._warn_about_open_ports.cache_clear()
     for _ in range(2):
         assert local_cluster.main(["--", "--seed=4"], trainer=trainer) == 0
     assert capfd.readouterr().err.count("(unshare: Operation not permitted)") == 1
-    ranks._warn_of_open_ports.cache_clear()
+    ranks._warn_about_open_ports.cache_clear()
     assert (
         local_cluster.main(
             ["--", "--variable_update=distributed_independent"], trainer=trainer

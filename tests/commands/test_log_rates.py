@@ -71,7 +71,7 @@ RATE = "regex:rate {number}"
     ],
 )
 def test_a_log_in_a_sweep(tmp_path, capsys, monkeypatch, name, words, rate, kinds):
-    monkeypatch.setattr(early_checks, "load_now", lambda: [])
+    monkeypatch.setattr(early_checks, "check_load", lambda: [])
     log = shlex.quote(str(GOLDEN / f"rates/{name}.log"))
     # The training steps of evaluation_between.log take 0.2 s.
     trainer = shlex.join(["sh", "-c", f"cat {log}; sleep 0.3"])

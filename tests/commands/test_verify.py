@@ -12,7 +12,7 @@ from rnn_scaling.commands import verify
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.records import record
 from rnn_scaling.reports.certificates import certificate_text
-from rnn_scaling.sweeps.certificates import defaults_of
+from rnn_scaling.sweeps.certificates import verification_defaults
 from rnn_scaling.verification import certificates, rule
 from tests.support import forked
 
@@ -38,18 +38,18 @@ def test_bad_flags(words, line, capsys):
 
 
 def test_what_is_not_given():
-    alone = defaults_of({})
+    alone = verification_defaults({})
     assert (alone["variable_update"], alone["num_devices"], alone["optimizer"]) == (
         "replicated",
         2,
         "sgd",
     )
-    several = defaults_of({"num_workers": 3})
+    several = verification_defaults({"num_workers": 3})
     assert (several["variable_update"], several["num_devices"]) == (
         "collective_all_reduce",
         1,
     )
-    started = defaults_of({}, has_launcher=True)
+    started = verification_defaults({}, has_launcher=True)
     assert (
         started["variable_update"] == "collective_all_reduce"
         and "num_workers" not in started
@@ -66,9 +66,11 @@ def test_what_is_not_given():
             0.0001: {"model": "vgg16", "optimizer": "adam"},
         },
     }
-    rates = [defaults_of(given)["learning_rate"] for given in of_given.values()]
+    rates = [
+        verification_defaults(given)["learning_rate"] for given in of_given.values()
+    ]
     assert rates == pytest.approx(list(of_given))
-    assert "learning_rate" not in defaults_of({"optimizer": "none"})
+    assert "learning_rate" not in verification_defaults({"optimizer": "none"})
 
 
 def test_a_mode_that_does_not_keep_its_promise_ends_with_1_and_its_record_says_why(

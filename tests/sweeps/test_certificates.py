@@ -77,7 +77,7 @@ def test_a_sweep_is_certified_afterwards_and_a_verification_that_fails_leaves_no
 
 def test_the_learning_rate_grows_where_clipping_would_hide_the_steps():
     def rate(**given):
-        return certificates.defaults_of(given)["learning_rate"]
+        return certificates.verification_defaults(given)["learning_rate"]
 
     assert rate(max_gradient_norm=0.002) == pytest.approx(10 * rate())
     assert rate(max_gradient_norm=1.0) == rate()
@@ -102,7 +102,7 @@ def test_a_verification_has_the_flags_of_the_run_but_those_of_measuring(tmp_path
             num_gpus=0,
             num_cores=2,
         )
-        (job,) = certificates.jobs([run], tmp_path)
+        (job,) = certificates.plan_jobs([run], tmp_path)
         assert job.path == tmp_path / "certificates" / f"{run.label}.json"
         config = job.run.config
         assert (config.training.optimizer, config.training.learning_rate) == (
@@ -114,7 +114,7 @@ def test_a_verification_has_the_flags_of_the_run_but_those_of_measuring(tmp_path
             config.measure.until_steady,
             config.output.trace_batches,
         ) == (11, False, 0)
-        given = {**certificates.defaults_of(job.run.flags), **job.run.flags}
+        given = {**certificates.verification_defaults(job.run.flags), **job.run.flags}
         assert (
             configs.resolve(given, num_gpus=0, num_cores=2).flat() | {"progress": True}
             == config.flat()

@@ -42,7 +42,7 @@ WORKERS = {
     ],
 )
 def test_runs_that_need_more_cores_than_there_are_give_one_warning(given, start, key):
-    (line,) = early_checks.crowding([resolved(**given)] * 2, num_cores=2)
+    (line,) = early_checks.check_cores([resolved(**given)] * 2, num_cores=2)
     assert line.startswith(start) and key in line
 
 
@@ -51,7 +51,7 @@ def test_runs_with_enough_cores_and_runs_on_gpus_give_none():
         resolved(num_devices=2),
         configs.resolve({"device": "gpu", "num_devices": 4}, num_gpus=4, num_cores=2),
     ]
-    assert early_checks.crowding(fitting, num_cores=2) == []
+    assert early_checks.check_cores(fitting, num_cores=2) == []
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_load_of_other_processes_gives_a_warning(load, warns):
             return load
 
     slept = []
-    lines = early_checks.load_now([0, 1], slept.append, Meter)
+    lines = early_checks.check_load([0, 1], slept.append, Meter)
     assert slept == [early_checks.WATCHED_S] and len(lines) == warns
     assert not warns or "58% of the 2 cores" in lines[0]
 
@@ -76,7 +76,7 @@ def test_warnings_come_before_the_runs_unless_a_launcher_starts_them_elsewhere(
     monkeypatch, capsys, tmp_path
 ):
     monkeypatch.setattr(suite_trainer, "available_cores", lambda: [0, 1])
-    monkeypatch.setattr(early_checks, "load_now", lambda: ["busy"])
+    monkeypatch.setattr(early_checks, "check_load", lambda: ["busy"])
     words = [
         f"--out={tmp_path}/out",
         "--device=cpu",

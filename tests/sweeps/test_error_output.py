@@ -18,8 +18,8 @@ def said(text: str) -> str:
         [line.strip() for line in text.splitlines() if line.strip()],
     )
     for line in lines:
-        words.see(line)
-    return words.text(lines[-200:])
+        words.read(line)
+    return words.summarize(lines[-200:])
 
 
 @pytest.mark.parametrize(

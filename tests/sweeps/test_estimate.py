@@ -11,13 +11,13 @@ from rnn_scaling.sweeps.estimate import (
     SILENT_S,
     Basis,
     Estimator,
+    choose_limit,
     duration,
-    given_limit,
-    limit_of,
+    oversubscription,
     rough_s,
-    sharing,
+    user_limit,
 )
-from rnn_scaling.sweeps.plan import identity, plan
+from rnn_scaling.sweeps.plan import identify, plan
 from rnn_scaling.sweeps.thread_search import plan_threads
 
 ONE_KERNEL = {
@@ -30,7 +30,7 @@ ONE_KERNEL = {
 def options(**given):
     lists = {**ONE_KERNEL, **{name: [value] for name, value in given.items()}}
     (run,) = plan(lists, num_gpus=0, num_cores=2)
-    return identity(run.config.flat())
+    return identify(run.config.flat())
 
 
 def on_cores(num_cores, **sharing):
@@ -70,7 +70,7 @@ def test_others_are_scaled_by_what_is_known():
 def test_devices_that_share_cores_are_slower_in_the_estimate():
     """`recommend --threads --num_devices=4` on two cores was foretold 4 minutes and would have taken 46."""
     runs, _ = plan_threads({"num_devices": [4], "trace_batches": [5]})
-    planned = [identity(run.config.flat()) for run in runs] * 3
+    planned = [identify(run.config.flat()) for run in runs] * 3
     assert len(planned) == 21
     scarce, plenty = (on_cores(n).total_s(planned) for n in (2, 4))
     assert 20 * 60 < scarce < 90 * 60
@@ -80,7 +80,7 @@ def test_devices_that_share_cores_are_slower_in_the_estimate():
         for n in (1, 4)
     )
     assert one > four  # they take turns
-    assert sharing({**dict(options(num_devices=4)), "device": "gpu"}, 2) == 1.0
+    assert oversubscription({**dict(options(num_devices=4)), "device": "gpu"}, 2) == 1.0
 
 
 def test_workers_share_the_cores_unless_a_launcher_finds_them_others():
@@ -122,10 +122,10 @@ def test_the_limit_of_a_run_follows_what_is_known(took_s, batch_size, seconds):
     estimator = on_cores(2)
     for each in took_s:
         estimator.add(options(), each)
-    found = limit_of(options(batch_size=batch_size), estimator, None)
+    found = choose_limit(options(batch_size=batch_size), estimator, None)
     assert (found.seconds, found.is_rough) == (seconds, not took_s)
-    assert limit_of(options(), estimator, 7.0) == given_limit(7.0)
-    unknown = limit_of(options(), Estimator(), None)
+    assert choose_limit(options(), estimator, 7.0) == user_limit(7.0)
+    unknown = choose_limit(options(), Estimator(), None)
     assert (unknown.seconds, unknown.is_rough) == (SILENT_S, True)
 
 

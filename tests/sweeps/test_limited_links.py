@@ -81,12 +81,12 @@ def test_what_iperf3_says_is_read():
 
 def test_the_measured_rate_stands_beside_the_one_that_was_asked_for():
     found = network.Calibration((1.91e8, 1.9e8), 0.0003)
-    line = network.description(LINK, found)
+    line = network.describe(LINK, found)
     assert line.startswith("200 Mbit/s asked; 190 Mbit/s to 191") and line.endswith(
         "0.3 ms"
     )
     same = network.Calibration((1.9e8, 1.9e8), 0.0003)
-    assert " 190 Mbit/s of payload" in network.description(LINK, same)
+    assert " 190 Mbit/s of payload" in network.describe(LINK, same)
     assert network.warnings(LINK, found) == []
     (slow,) = network.warnings(LINK, network.Calibration((1.91e8, 1.2e8), 0.0))
     assert slow.startswith("--link_mbit=200: a link carries 120 Mbit/s; ")

@@ -230,12 +230,12 @@ def test_identity_is_every_option_but_the_outputs():
         encoder_type=["cudnn_lstm"], variable_update=["independent"], num_devices=[1]
     )
     flat = run.config.flat()
-    assert plans.identity(
+    assert plans.identify(
         {**flat, "result_file": "x", "progress": False}
-    ) == plans.identity(flat)
-    assert plans.identity({**flat, "seed": 7}) != plans.identity(flat)
+    ) == plans.identify(flat)
+    assert plans.identify({**flat, "seed": 7}) != plans.identify(flat)
     without = {name: value for name, value in flat.items() if name != "staged_vars"}
-    assert plans.identity(without) == plans.identity(flat)
+    assert plans.identify(without) == plans.identify(flat)
 
 
 def test_runs_of_a_sweep_may_be_traced():

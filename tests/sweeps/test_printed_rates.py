@@ -22,7 +22,7 @@ CASES = GOLDEN / "printed_rates"
 def quick(monkeypatch):
     """Leave out the pictures, and the look at this machine's load."""
     monkeypatch.setattr(report_files, "report", lambda source, target: None)
-    monkeypatch.setattr(early_checks, "load_now", lambda: [])
+    monkeypatch.setattr(early_checks, "check_load", lambda: [])
 
 
 def report_of(folder):

@@ -9,8 +9,8 @@ import pytest
 from rnn_scaling.config import registry
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.flags import FlagErrors
-from rnn_scaling.sweeps import ranks
-from rnn_scaling.sweeps.estimate import given_limit
+from rnn_scaling.sweeps import cluster_options, ranks
+from rnn_scaling.sweeps.estimate import user_limit
 from rnn_scaling.system.processes.process import Ended
 
 MODE = registry.UpdateMode("no.module", engine="collective")
@@ -30,9 +30,9 @@ def resolved(**given):
 
 def test_ranks_are_the_coordinator_the_workers_and_the_servers(with_servers):
     config = resolved(variable_update="of_servers", num_workers=2, num_ps=1)
-    assert ranks.names(config) == ["coordinator", "worker 0", "worker 1", "ps 0"]
-    assert len(ranks.names(config)) == config.num_processes
-    assert ranks.names(resolved(**SEVERAL)) == ["worker 0", "worker 1", "worker 2"]
+    assert ranks.rank_names(config) == ["coordinator", "worker 0", "worker 1", "ps 0"]
+    assert len(ranks.rank_names(config)) == config.num_processes
+    assert ranks.rank_names(resolved(**SEVERAL)) == ["worker 0", "worker 1", "worker 2"]
 
 
 def test_each_rank_is_told_its_number_and_where_all_meet(with_servers):
@@ -86,36 +86,39 @@ def test_the_ranks_of_a_run_have_one_token_in_their_environments_and_not_on_thei
     ],
 )
 def test_a_dry_run_shows_what_a_person_would_type(launch, given, shown):
-    assert ranks.Starter(launch=launch).shown(resolved(**given), ["--seed=2"]) == shown
+    command = ranks.Starter(launch=launch).command(resolved(**given), ["--seed=2"])
+    assert command.text == shown
 
 
 def test_a_dry_run_shows_the_servers(with_servers):
     config = resolved(variable_update="of_servers", num_workers=2, num_ps=3)
-    assert " local-cluster --workers=2 --ps=3 -- --a=1" in ranks.Starter().shown(
-        config, ["--a=1"]
-    )
+    command = ranks.Starter().command(config, ["--a=1"])
+    assert " local-cluster --workers=2 --ps=3 -- --a=1" in command.text
 
 
 def test_a_launcher_is_a_command_that_is_here():
-    assert ranks.launcher(f"{sys.executable} -x 'a b'") and ranks.launcher("") == ""
+    assert (
+        ranks.check_launcher(f"{sys.executable} -x 'a b'")
+        and ranks.check_launcher("") == ""
+    )
     for wrong, why in (
         ("no_such_launcher -K", "no_such_launcher was not found"),
         ('srun "', "No closing quotation"),
     ):
         with pytest.raises(ValueError, match=why):
-            ranks.launcher(wrong)
+            ranks.check_launcher(wrong)
 
 
 def test_a_rank_that_was_killed_is_named_beside_what_the_others_say(capsys):
     config = resolved(**SEVERAL)
     remedy = "killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg"
-    assert ranks.killed(LOST, config) == f"worker 2 (rank 2) was {remedy}"
-    assert ranks.answer(LOST, config) == 1
+    assert ranks.describe_killed_rank(LOST, config) == f"worker 2 (rank 2) was {remedy}"
+    assert ranks.report_end(LOST, config) == 1
     assert capsys.readouterr().err == f"worker 2 (rank 2) was {remedy}\n"
-    assert ranks.answer(Ended(-9, False, [], 0, (-9, 1, 1)), config) == 1
+    assert ranks.report_end(Ended(-9, False, [], 0, (-9, 1, 1)), config) == 1
     assert capsys.readouterr().err == f"error: worker 0 (rank 0) was {remedy}\n"
     assert (
-        ranks.reason(LOST, config, given_limit(0)).message
+        ranks.explain(LOST, config, user_limit(0)).message
         == f"worker 2 (rank 2): {remedy} (last output: x)"
     )
 
@@ -127,37 +130,40 @@ def test_a_rank_that_failed_is_told_with_its_own_words_unless_rank_0_has_told(ca
         "[worker 1] error: no such device",
         "[worker 2] error: else",
     ]
-    assert ranks.answer(Ended(3, False, said, 1, (-9, 3, 1)), config) == 3
+    assert ranks.report_end(Ended(3, False, said, 1, (-9, 3, 1)), config) == 3
     line = "worker 1 (rank 1): ended with exit status 3 and no result: no such device"
     assert capsys.readouterr().err == f"error: {line}\n"
-    assert ranks.answer(Ended(3, False, said, 1, (1, 3, 1)), config) == 3
-    assert ranks.answer(Ended(0, False, said, 0, (0, 0, 0)), config) == 0
+    assert ranks.report_end(Ended(3, False, said, 1, (1, 3, 1)), config) == 3
+    assert ranks.report_end(Ended(0, False, said, 0, (0, 0, 0)), config) == 0
     assert capsys.readouterr().err == ""
     said = ["[worker 1] error: rank 0 (host a) is frozen"]
-    assert ranks.answer(Ended(1, False, said, 1, (-9, 1, 1)), config) == 1
+    assert ranks.report_end(Ended(1, False, said, 1, (-9, 1, 1)), config) == 1
     assert capsys.readouterr().err == "error: rank 0 (host a) is frozen\n"
 
 
 def test_the_flags_of_all_ranks_are_checked_at_once():
-    words, config = ranks.checked(["--seed=2"], {"workers": 3, "ps": None})
+    words, config = cluster_options.check(["--seed=2"], {"workers": 3, "ps": None})
     assert (config.cluster.num_workers, config.update.variable_update) == (
         3,
-        ranks.DEFAULT_MODE,
+        cluster_options.DEFAULT_MODE,
     )
     assert set(words) == {
         "--seed=2",
         "--num_workers=3",
-        f"--variable_update={ranks.DEFAULT_MODE}",
+        f"--variable_update={cluster_options.DEFAULT_MODE}",
     }
     assert (
-        ranks.checked([], {"workers": None})[1].cluster.num_workers
-        == ranks.DEFAULT_WORKERS
+        cluster_options.check([], {"workers": None})[1].cluster.num_workers
+        == cluster_options.DEFAULT_WORKERS
     )
     assert (
-        ranks.checked(["--num_workers=4"], {"workers": 4})[1].cluster.num_workers == 4
+        cluster_options.check(["--num_workers=4"], {"workers": 4})[
+            1
+        ].cluster.num_workers
+        == 4
     )
     with pytest.raises(FlagErrors) as error:
-        ranks.checked(
+        cluster_options.check(
             ["--num_workers=4", "--num_units=0", "--no=1"],
             {"workers": 3, "ps": 2},
             ["first"],
@@ -174,4 +180,4 @@ def test_the_flags_of_all_ranks_are_checked_at_once():
         FlagErrors,
         match="--variable_update=replicated runs in one process; use .*collective_all_redu",
     ):
-        ranks.checked(["--variable_update=replicated"], {"workers": 2})
+        cluster_options.check(["--variable_update=replicated"], {"workers": 2})

@@ -46,7 +46,7 @@ COMMAND = (sys.executable, "-c", TRAINER)
 @pytest.fixture(autouse=True)
 def with_that_trainer(monkeypatch):
     monkeypatch.setattr(ranks, "TRAINER", COMMAND)
-    monkeypatch.setattr(early_checks, "load_now", lambda: [])
+    monkeypatch.setattr(early_checks, "check_load", lambda: [])
 
 
 def sweep(folder, *names, command=COMMAND, run_timeout=None, **given):
@@ -57,10 +57,9 @@ def sweep(folder, *names, command=COMMAND, run_timeout=None, **given):
     ]
     trainer = SuiteTrainer(command)
     options = conduct.ConductOptions(run_timeout=run_timeout)
-    outcome = conduct.conduct_sweep(
-        runs, 1, folder, options, again=["sweep"], trainer=trainer
-    )
-    assert trainer._next is None
+    conductor = conduct.Conductor(folder, options, trainer, ["sweep"])
+    outcome = conductor.run_repeats(runs, 1)
+    assert trainer._next_process is None
     return outcome
 
 
@@ -155,4 +154,4 @@ def test_runs_of_several_processes_of_launchers_and_of_other_frameworks_wait_for
     given, launch
 ):
     config = configs.resolve({"device": "cpu", **given}, num_gpus=0, num_cores=2)
-    assert ranks.Starter(COMMAND, launch).early_command(config, []) is None
+    assert ranks.Starter(COMMAND, launch).can_start_early(config) is False

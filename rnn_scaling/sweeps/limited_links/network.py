@@ -1,13 +1,19 @@
-"""Network namespaces around one switch, each behind a limited link; all of it is gone when the block ends.
+"""Network namespaces around one switch, each behind a limited link.
 
-    node's eth0 -- rate limit -- port -- bridge            with a delay, between the bridges of any two nodes:
-    bridge -- tap | vde_switch | wirefilter: half the delay | vde_switch in the middle | ... | bridge
+    node's eth0 -- rate limit -- port -- bridge
 
-Every interface lives in a namespace of this run, so the host's own network gets no new name, address or route. The
-namespaces have no names: the kernel removes each with its last process, and all of them end with this one. Few kernels
-delay frames (netem), so vde's programs do.
+With a delay, between the bridges of any two nodes:
 
-What the links really carry says iperf3 from every node to the next one, all at once, as a ring of gradients goes.
+    bridge -- tap | vde_switch | wirefilter (half the delay) | vde_switch in the middle
+    | wirefilter | vde_switch | tap -- bridge
+
+Every interface lives in a namespace of this run, so the host's own network gets no new
+name, address or route. The namespaces have no names: the kernel removes each with its
+last process, and all processes end with this one. Few kernels can delay frames (netem),
+so the programs of vde do.
+
+iperf3 measures what the links really carry, from every node to the next one and all at
+once, like a ring of gradients.
 """
 
 import contextlib
@@ -27,7 +33,7 @@ from rnn_scaling.cluster import fence
 from rnn_scaling.system import entry
 from rnn_scaling.system.processes.process import TETHER
 
-# program -> package of Debian and Ubuntu
+# The package of each program, in Debian and Ubuntu.
 PACKAGES = {
     "ip": "iproute2",
     "tc": "iproute2",
@@ -37,80 +43,84 @@ PACKAGES = {
 }
 DELAY_PACKAGES = {"vde_switch": "vde2", "wirefilter": "vde2"}
 CALL_TIMEOUT_S = 30
-TRIES = 200  # until something has started or ended
+# Maximum number of pauses until something has started or ended.
+TRIES = 200
 PAUSE_S = 0.05
 DEVICE = "eth0"
-# Of namespaces that reach nothing else, so no network outside can collide.
+# No outside network can collide, because the namespaces reach nothing else.
 SUBNET = "10.200.0"
 SPARE_PORTS = 8  # of the switch in the middle
-# What may pass at once: at 1 Gbit/s less than 1 MB loses rate to the clock that refills
-# the bucket, and one packet of 64 KiB, as TCP hands them to the kernel, must fit.
+# Data that may pass at once. At 1 Gbit/s a bucket below 1 MB loses rate to the clock that
+# refills it, and one packet of 64 KiB, as TCP hands them to the kernel, must fit.
 BURST_S = 0.008
-LEAST_BURST_BYTES = 66_000
-QUEUE_S = 0.05  # of data that waits before packets are lost: the buffer of a switch
-PORT = 5201  # of iperf3
+MIN_BURST_BYTES = 66_000
+# Data that may wait before packets are lost, like the buffer of a switch.
+QUEUE_S = 0.05
+IPERF3_PORT = 5201
 # Two seconds are measured, after a second for slow start and a full bucket.
 FULL = ("-t", "2", "-O", "1")
 # Ten packets, none of which waits for another.
 IDLE = ("-t", "1", "-b", "80k", "-l", "1k")
-SHORTFALL = 0.1  # share of the requested rate that may be missing: headers are 4.4 %
-NEED = "--link_mbit and --link_latency_ms need"  # how each refusal begins
+# Share of the requested rate that may be missing; headers are 4.4 %.
+SHORTFALL = 0.1
+NEED = "--link_mbit and --link_latency_ms need"  # the beginning of each refusal
 
 
 @dataclasses.dataclass(frozen=True)
 class NetworkLink:
-    """Every node's link to the switch, the same in both directions."""
+    """The link of every node to the switch, the same in both directions."""
 
-    bits_per_s: (
-        float  # that the token bucket lets through, headers of Ethernet included
-    )
+    bits_per_s: float  # including the headers of Ethernet
     delay_s: float = 0.0  # one way, between any two nodes
 
     @property
     def burst_bytes(self) -> int:
-        return max(LEAST_BURST_BYTES, round(self.bits_per_s / 8 * BURST_S))
+        """The size of the token bucket."""
+        return max(MIN_BURST_BYTES, round(self.bits_per_s / 8 * BURST_S))
 
     @property
     def queue_bytes(self) -> int:
-        """What waits in front of the bucket at most."""
+        """The largest amount of data that waits in front of the bucket."""
         return self.burst_bytes + round(self.bits_per_s / 8 * QUEUE_S)
 
 
 @dataclasses.dataclass(frozen=True)
 class Namespace:
-    """A network of its own, which lasts as long as the processes that are in it."""
+    """A separate network, which lasts as long as the processes in it."""
 
     holder: int  # the process that keeps it until the block ends
-    identity: str  # what /proc says of each process in it
+    identity: str  # the target of /proc/PID/ns/net for each process in it
 
     def command(self, words: Sequence[str]) -> list[str]:
-        """The command that runs `words` in it; `nsenter` becomes it, so the process number is the same."""
+        """Return the command that runs `words` in it.
+
+        `nsenter` becomes this program, so the process number is the same.
+        """
         return ["nsenter", f"--net=/proc/{self.holder}/ns/net", *words]
 
     def call(self, command: str) -> None:
-        """Run a program in it, as `call` does."""
+        """Run a program in it, like the function `call`."""
         call(*self.command(command.split()))
 
     def need(self, feature: str, module: str, command: str) -> None:
-        """Ask the kernel for something in it, as `_need` does."""
+        """Ask the kernel for a feature in it, like the function `_need`."""
         _need(feature, module, *self.command(command.split()))
 
     def processes(self) -> list[int]:
-        """Numbers of the processes in it."""
-        found = []
+        """Return the numbers of the processes in it."""
+        numbers = []
         for path in Path("/proc").glob("[0-9]*/ns/net"):
-            with contextlib.suppress(OSError):  # it has ended
-                found += (
-                    [int(path.parts[2])] if os.readlink(path) == self.identity else []
-                )
-        return found
+            with contextlib.suppress(OSError):  # the process has ended
+                if os.readlink(path) == self.identity:
+                    numbers.append(int(path.parts[2]))
+        return numbers
 
 
 @dataclasses.dataclass(frozen=True)
 class NetworkNode(Namespace):
-    """One rank's machine: its name ("worker0") and its address."""
+    """The machine of one rank."""
 
-    name: str
+    name: str  # such as "worker0"
     address: str
 
 
@@ -118,20 +128,20 @@ class NetworkNode(Namespace):
 def network(
     names: Sequence[str], link: NetworkLink
 ) -> Iterator[tuple[NetworkNode, ...]]:
-    """The nodes of a network, in rank order; after the block no process is left in one.
+    """Yield the nodes of a network, in rank order; then end all processes in them.
 
-    Raises Refusal naming what the kernel lacks or this process may not do.
+    Raises:
+      Refusal: If the kernel lacks a feature, or this process may not use it.
     """
     with contextlib.ExitStack() as stack:
-        switch, *spaces = (
-            stack.enter_context(_namespace()) for _ in ["switch", *names]
-        )
-        nodes = tuple(
-            NetworkNode(space.holder, space.identity, name, f"{SUBNET}.{number}")
-            for number, (space, name) in enumerate(zip(spaces, names, strict=True), 1)
-        )
+        switch = stack.enter_context(_namespace())
+        nodes = []
+        for number, name in enumerate(names, 1):
+            space = stack.enter_context(_namespace())
+            address = f"{SUBNET}.{number}"
+            nodes.append(NetworkNode(space.holder, space.identity, name, address))
         _build(stack, switch, nodes, link)
-        yield nodes
+        yield tuple(nodes)
 
 
 @contextlib.contextmanager
@@ -184,8 +194,7 @@ def _build(
         switch.need("pairs of virtual Ethernet devices", "veth", f"ip link add {ends}")
         switch.call(f"ip link set {port} master {bridge}")
         node.call(f"ip address add {node.address}/24 dev {DEVICE}")
-        # The node's end limits what it sends and the switch's end what it gets: a link
-        # that is as fast both ways.
+        # The node's end limits what it sends, and the switch's end what it receives.
         for space, device in ((node, DEVICE), (switch, port)):
             space.need(
                 "the token bucket filter (tbf)",
@@ -203,7 +212,7 @@ def _delay(
     bridges: Sequence[str],
     delay_s: float,
 ) -> None:
-    """Lets frames pass between bridges, each after the delay, until the stack is closed."""
+    """Delay the frames between bridges until the stack is closed."""
 
     def start(*words: str) -> None:
         stack.enter_context(running(switch.command(words)))
@@ -215,7 +224,8 @@ def _delay(
     start("vde_switch", "-n", str(len(bridges) + SPARE_PORTS), "-s", str(middle))
     wait_until((middle / "ctl").exists, "vde_switch did not start")
     for index, bridge in enumerate(bridges):
-        outer, tap = sockets / f"node{index}", f"tap{index}"
+        tap = f"tap{index}"
+        outer = sockets / f"node{index}"
         start("vde_switch", "-s", str(outer), "-t", tap)
         wait_until((outer / "ctl").exists, "vde_switch did not start")
         switch.call(f"ip link set {tap} master {bridge} up")
@@ -226,19 +236,19 @@ class CallFailed(RuntimeError):
     """A program failed; the message ends with its error output."""
 
 
-def wait_until(is_so: Callable[[], bool], otherwise: str) -> None:
-    """Raises CallFailed, with `otherwise`, if something does not happen in ten seconds."""
+def wait_until(condition: Callable[[], bool], message: str) -> None:
+    """Wait for a condition; raise CallFailed with `message` after ten seconds."""
     for _ in range(TRIES):
-        if is_so():
+        if condition():
             return
         time.sleep(PAUSE_S)
-    raise CallFailed(otherwise)
+    raise CallFailed(message)
 
 
 def refusals(has_delay: bool) -> list[str]:
     """Return why this machine cannot limit links, one line per reason.
 
-    What the kernel lacks is found only later, when the network is built.
+    Missing features of the kernel are found only when the network is built.
     """
     if not os.path.isdir("/proc/sys/net"):
         return [f"{NEED} the network namespaces of Linux; run them on Linux"]
@@ -257,28 +267,33 @@ def refusals(has_delay: bool) -> list[str]:
 
 
 def call(*words: str) -> str:
-    """What a program prints. Raises CallFailed if it ends with another status than 0, or not within CALL_TIMEOUT_S."""
+    """Return the output of a program.
+
+    Raises:
+      CallFailed: If its exit status is not 0, or it runs for more than CALL_TIMEOUT_S.
+    """
     try:
         done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=CALL_TIMEOUT_S,
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=CALL_TIMEOUT_S,
             env={**os.environ, "LC_ALL": "C"},
-        )  # fmt: skip
-        error = (
-            done.stderr.strip() or f"exit status {done.returncode}"
-            if done.returncode
-            else ""
         )
+        if not done.returncode:
+            return done.stdout
+        error = done.stderr.strip() or f"exit status {done.returncode}"
     except OSError as e:
         error = e.strerror or str(e)
     except subprocess.TimeoutExpired:
         error = f"no end after {CALL_TIMEOUT_S} s"
-    if error:
-        raise CallFailed(f"{' '.join(words)}: {error.splitlines()[0]}")
-    return done.stdout
+    raise CallFailed(f"{' '.join(words)}: {error.splitlines()[0]}")
 
 
 def _need(feature: str, module: str, *words: str) -> None:
-    """Ask the kernel for a feature that it may not have.
+    """Ask the kernel for a feature that it may lack.
 
     Args:
       feature: The feature in words.
@@ -303,12 +318,18 @@ def _need(feature: str, module: str, *words: str) -> None:
 
 @contextlib.contextmanager
 def running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """A program that runs while the block does, and dies with this process; its stdin stays open."""
-    tethered = [sys.executable, "-I", str(TETHER), str(os.getpid()), *command]
+    """Yield a program that runs while the block does, and ends with this process.
+
+    Its stdin stays open.
+    """
     process = subprocess.Popen(
-        tethered, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        [sys.executable, "-I", str(TETHER), str(os.getpid()), *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
         start_new_session=True,
-    )  # fmt: skip
+    )
     with process:
         try:
             yield process
@@ -318,34 +339,33 @@ def running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """What one TCP stream from each node to the next carried while all sent."""
+    """The rate of one TCP stream from each node to the next, while all nodes sent."""
 
     bits_per_s: tuple[float, ...]  # payload of each node, in rank order
     round_trip_s: float  # between two nodes while no other node sent
 
 
 def measure(nodes: Sequence[NetworkNode]) -> Calibration:
-    """Measures the links of two nodes or more. Raises CallFailed naming the node."""
+    """Measure the links of two nodes or more; a CallFailed names the node."""
     ((_, round_trip_s),) = _streams([(nodes[0], nodes[1])], IDLE)
-    rates = [
-        rate for rate, _ in _streams(list(zip(nodes, [*nodes[1:], nodes[0]])), FULL)
-    ]
+    ring = list(zip(nodes, [*nodes[1:], nodes[0]]))
+    rates = [rate for rate, _ in _streams(ring, FULL)]
     return Calibration(tuple(rates), round_trip_s)
 
 
 def _streams(
     pairs: Sequence[tuple[NetworkNode, NetworkNode]], flags: Sequence[str]
 ) -> list[tuple[float, float]]:
-    """Return what `parse_iperf3` reads of one stream per pair, all at the same time."""
-    server_words = f"iperf3 -s -1 -p {PORT}".split()
-    client_words = f"iperf3 -p {PORT} -J --connect-timeout 5000".split()
+    """Return the results of one stream per pair, all at the same time."""
+    server_words = f"iperf3 -s -1 -p {IPERF3_PORT}".split()
+    client_words = f"iperf3 -p {IPERF3_PORT} -J --connect-timeout 5000".split()
     with contextlib.ExitStack() as stack:
         for _, server in pairs:
             stack.enter_context(running(server.command(server_words)))
-        for _, server in pairs:  # a client that comes before its server is refused
+        for _, server in pairs:  # a server that does not listen refuses its client
             listening = server.command(["ss", "-ltn"])
             wait_until(
-                lambda: f":{PORT} " in call(*listening),  # noqa: B023
+                lambda: f":{IPERF3_PORT} " in call(*listening),  # noqa: B023
                 f"{server.name}: iperf3 -s does not listen",
             )
         clients = []
@@ -367,26 +387,36 @@ def _result(node: NetworkNode, client: subprocess.Popen[str]) -> tuple[float, fl
 
 
 def parse_iperf3(text: str) -> tuple[float, float]:
-    """(bits a second that arrived, shortest round trip in seconds) of a client's JSON."""
+    """Read the JSON of a client.
+
+    Returns:
+      The bits per second that arrived, and the shortest round trip in seconds.
+
+    Raises:
+      CallFailed: If the client failed.
+    """
     try:
         output = json.loads(text)
         if "error" in output:
             raise CallFailed(output["error"])
         end = output["end"]
-        return float(end["sum_received"]["bits_per_second"]), float(
-            end["streams"][0]["sender"]["min_rtt"]
-        ) / 1e6
+        bits_per_s = float(end["sum_received"]["bits_per_second"])
+        round_trip_us = float(end["streams"][0]["sender"]["min_rtt"])
+        return bits_per_s, round_trip_us / 1e6
     except (ValueError, LookupError, TypeError):
         raise CallFailed("iperf3 printed no result") from None
 
 
-def description(link: NetworkLink, found: Calibration) -> str:
-    rates = " to ".join(
-        dict.fromkeys(megabits(extreme(found.bits_per_s)) for extreme in (min, max))
-    )
-    delay = f" and {link.delay_s * 1e3:g} ms one way" if link.delay_s else ""
+def describe(link: NetworkLink, found: Calibration) -> str:
+    """Return the requested and the measured rates in words, for the record."""
+    slowest = megabits(min(found.bits_per_s))
+    fastest = megabits(max(found.bits_per_s))
+    rates = slowest if slowest == fastest else f"{slowest} to {fastest}"
+    requested = megabits(link.bits_per_s)
+    if link.delay_s:
+        requested += f" and {link.delay_s * 1e3:g} ms one way"
     return (
-        f"{megabits(link.bits_per_s)}{delay} asked; {rates} of payload measured, {len(found.bits_per_s)} nodes "
+        f"{requested} asked; {rates} of payload measured, {len(found.bits_per_s)} nodes "
         f"sending at once; round trip {found.round_trip_s * 1e3:.2g} ms"
     )
 
@@ -403,7 +433,7 @@ def warnings(link: NetworkLink, found: Calibration) -> list[str]:
 
 
 def megabits(bits_per_s: float) -> str:
-    """A rate for people.
+    """Format a rate for people.
 
     >>> megabits(2e8), megabits(9.417e8), megabits(1e9)
     ('200 Mbit/s', '942 Mbit/s', '1000 Mbit/s')

@@ -1,4 +1,4 @@
-"""One run of several processes over limited links, which are measured before it."""
+"""Run several processes over limited links, which are measured before the run."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from rnn_scaling.cluster.launch import NETWORK
 from rnn_scaling.config.flags import option
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.sweeps import early_checks, ranks
+from rnn_scaling.sweeps.command_lines import LOCAL_CLUSTER, CommandLine
 from rnn_scaling.sweeps.limited_links import network
 from rnn_scaling.sweeps.limited_links.network import NetworkLink, NetworkNode
 from rnn_scaling.system import entry
@@ -48,22 +49,22 @@ class LinkOptions:
         return NetworkLink(mbit * 1e6, (self.link_latency_ms or 0.0) / 1e3)
 
 
-def answer(
+def run_ranks(
     link: NetworkLink, trainer: Sequence[str], flags: Sequence[str], config: RunConfig
 ) -> int:
-    """Run all processes, each behind its own link.
+    """Run all ranks, each behind its own link.
 
     Args:
       link: The link of every process.
-      trainer: The command of one process, without its flags.
-      flags: The flags of the trainer, the same for every process.
-      config: What runs with these flags.
+      trainer: The command of one rank, without its flags.
+      flags: The flags of the trainer, the same for every rank.
+      config: The configuration of the run.
 
     Returns:
       The exit status.
 
     Raises:
-      Refusal: If this machine cannot limit links, or not so many.
+      Refusal: If this machine cannot limit links, or not this number of links.
     """
     if config.num_processes > MOST_NODES:
         raise entry.Refusal(
@@ -72,37 +73,38 @@ def answer(
         )
     if lines := network.refusals(bool(link.delay_s)):
         raise entry.Refusal(*lines)
-    entry.warn(*early_checks.crowding([config], len(available_cores())))
-    names = [name.replace(" ", "") for name in ranks.names(config)]
+    entry.warn(*early_checks.check_cores([config], len(available_cores())))
+    names = [name.replace(" ", "") for name in ranks.rank_names(config)]
     with network.network(names, link) as nodes:
         try:
-            described = _measured(link, nodes)
-            commands = [node.command([*trainer, *flags]) for node in nodes]
-            variables = [
-                environment(nodes, rank, described) for rank in range(len(nodes))
-            ]
-            tasks = ranks.each_rank(config, commands, variables, has_streams=True)
-            ended = process.run_together(tasks, 0.0, ranks.relay)
+            description = _measure(link, nodes)
+            commands = []
+            for rank, node in enumerate(nodes):
+                words = node.command([*trainer, *flags])
+                variables = environment(nodes, rank, description)
+                commands.append(CommandLine(words, variables))
+            tasks = ranks.rank_tasks(config, commands, has_streams=True)
+            ended = process.run_together(tasks, 0.0, ranks.print_line)
         except network.CallFailed as e:
             return entry.fail(f"cannot measure the limited links: {e}")
         except OSError as e:
             return entry.fail(f"cannot start a process: {e.strerror or e}")
-    return ranks.answer(ended, config)
+    return ranks.report_end(ended, config)
 
 
 def environment(
-    nodes: Sequence[NetworkNode], rank: int, described: str
+    nodes: Sequence[NetworkNode], rank: int, description: str
 ) -> dict[str, str]:
     """Return the variables with which a rank finds the other ranks.
 
     Args:
       nodes: The node of each rank.
       rank: The rank that gets these variables.
-      described: The network in words, for the record.
+      description: The network in words, for the record.
     """
     return {
         **dict.fromkeys(PROXIES, ""),
-        "RNN_SCALING_LAUNCHER": ranks.COMMAND,
+        "RNN_SCALING_LAUNCHER": LOCAL_CLUSTER,
         "RNN_SCALING_RANK": str(rank),
         "RNN_SCALING_SIZE": str(len(nodes)),
         "RNN_SCALING_MEETING": f"{nodes[0].address}:{RENDEZVOUS_PORT}",
@@ -110,16 +112,16 @@ def environment(
         # Each node has its own network, but all share the processors.
         "RNN_SCALING_LOCAL_RANK": str(rank),
         "RNN_SCALING_LOCAL_SIZE": str(len(nodes)),
-        NETWORK: described,
+        NETWORK: description,
     }
 
 
-def _measured(link: NetworkLink, nodes: Sequence[NetworkNode]) -> str:
-    """Measure the links; describe the requested and the measured rates in words."""
+def _measure(link: NetworkLink, nodes: Sequence[NetworkNode]) -> str:
+    """Measure the links; return the requested and the measured rates in words."""
     if len(nodes) == 1:
         return f"{network.megabits(link.bits_per_s)} asked, one node"
     measured = network.measure(nodes)
-    described = network.description(link, measured)
-    print(f"link: {described}", flush=True)
+    description = network.describe(link, measured)
+    print(f"link: {description}", flush=True)
     entry.warn(*network.warnings(link, measured))
-    return described
+    return description

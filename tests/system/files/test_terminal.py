@@ -92,7 +92,7 @@ def test_live_rates_have_three_digits_at_least():
         {},
         throughput=Throughput(items=12, seconds=5.0, items_per_second=2.4),
     )
-    assert "2.40 iterations/s" in stream.getvalue() and display.outcome(ok).startswith(
+    assert "2.40 iterations/s" in stream.getvalue() and display.describe(ok).startswith(
         "2.40 "
     )
 
@@ -212,11 +212,11 @@ def test_a_narrow_terminal_keeps_the_devices_of_a_run():
         "last 300,000 words/s",
     ]
     for room in range(30, 100):
-        shown = display.fitting(texts, room)
+        shown = display.fit(texts, room)
         assert len(shown) <= room and shown.startswith("2 min left, d")
         assert room < 55 or "server-16.r3 14/30" in shown
-    assert display.fitting(texts, 100) == ", ".join(texts)
-    assert display.fitting(["2 min left"], 5) == "2 min left"
+    assert display.fit(texts, 100) == ", ".join(texts)
+    assert display.fit(["2 min left"], 5) == "2 min left"
 
 
 def fitted(text, width, monkeypatch):

@@ -13,7 +13,7 @@ import pytest
 
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.sweeps import failure
-from rnn_scaling.sweeps.estimate import given_limit
+from rnn_scaling.sweeps.estimate import user_limit
 from rnn_scaling.system.processes import process
 from rnn_scaling.system.processes.process import Task
 from tests.support.faults import alive, jump, wait_until
@@ -252,9 +252,9 @@ AT = "measuring: 3/9 batches, 1 words/s, loss 1, 5 s left"
     ],
 )
 def test_reasons(returncode, timed_out, lines, kind, message):
-    assert failure.reason(returncode, timed_out, lines, given_limit(60.0)) == RunError(
-        type=kind, message=message
-    )
+    assert failure.explain_end(
+        returncode, timed_out, lines, user_limit(60.0)
+    ) == RunError(type=kind, message=message)
 
 
 @pytest.mark.parametrize("name", ["models", "rnn_scaling", "numpy", "types", "runpy"])

@@ -22,14 +22,16 @@ from rnn_scaling.records.importers.reading import RunProgress
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import comparison, report_files
 from rnn_scaling.sweeps import (
-    command_plan,
-    command_trainer,
     display,
     early_checks,
     estimate,
     failure,
+    program_plan,
+    program_trainer,
 )
-from rnn_scaling.sweeps.command_plan import TrainerOptions
+from rnn_scaling.sweeps.axes import split_axes
+from rnn_scaling.sweeps.program_options import TrainerOptions
+from rnn_scaling.sweeps.program_trainer import ProgramTrainer
 from rnn_scaling.system.machine import gpus
 from rnn_scaling.system.machine.cores import first_cores
 from rnn_scaling.system.processes import process
@@ -47,7 +49,7 @@ RATE = "--log_format=regex:words/s: (?P<rate>[0-9.,]+)"
 def alone(monkeypatch):
     """No report, no look at this machine's load; the stand-in finds this package."""
     monkeypatch.setattr(report_files, "report", lambda source, target: None)
-    monkeypatch.setattr(early_checks, "load_now", lambda: [])
+    monkeypatch.setattr(early_checks, "check_load", lambda: [])
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
@@ -70,7 +72,7 @@ def planned(
     command="true {num_devices}", axes=None, num_gpus=0, num_cores=2, given=None, **own
 ):
     options = TrainerOptions(trainer=command, **own)
-    return command_plan.plan(
+    return program_plan.plan(
         options, axes or {}, given or {}, num_gpus=num_gpus, num_cores=num_cores
     )
 
@@ -276,7 +278,7 @@ def test_a_command_is_words_and_not_a_shell(tmp_path):
         given={"num_devices": [2]},
     )
     place = tmp_path / "x.json"
-    assert command_trainer.command(slow, place) == [
+    assert ProgramTrainer().command(slow, place).words == [
         "env",
         "X=a b;c",
         "true",
@@ -285,7 +287,7 @@ def test_a_command_is_words_and_not_a_shell(tmp_path):
         "$HOME",
         "1",
     ]
-    assert command_trainer.command(fast, place)[4] == "--fast"
+    assert ProgramTrainer().command(fast, place).words[4] == "--fast"
     assert (slow.name, fast.name) == ("env-2-fast=", "env-2-fast=_fast")
 
 
@@ -294,7 +296,7 @@ def test_options_are_numbers_where_they_read_as_one():
     (run,) = planned("true x {a} {b} {c}", axes, given={"num_devices": [1]})
     assert [run.config[name] for name in "abc"] == [1, 0.5, "inf"]
     words = ["--axis:xla=1,false", "--axis:num_gpus=2", "--axis:learning_rate=1e-3"]
-    axes, rest = command_plan.split_axes(words)
+    axes, rest = split_axes(words)
     assert rest == ["--num_gpus=2"]
     one, two = planned("true {xla} {learning_rate}", axes, given={"num_devices": [2]})
     assert [run.texts["xla"] for run in (one, two)] == ["1", "false"]
@@ -325,17 +327,15 @@ def test_an_option_of_ours_may_have_values_of_their_own(option):
 def test_what_a_record_says_may_be_written_otherwise(a, is_same):
     axes = {"a": ["256"], "b": ["true"]}
     (run,) = planned("true {a} {b}", axes, given={"num_devices": [1]})
-    found = command_trainer._contradictions(run, {"a": a, "b": True}, "its record")
+    found = program_trainer._find_contradiction(run, {"a": a, "b": True}, "its record")
     assert (found == "") == is_same
 
 
 def test_gpus_are_the_first_that_are_visible(tmp_path, monkeypatch):
     monkeypatch.setattr(gpus, "gpu_ids", lambda: ["3", "1", "0"])
     one, two = planned(num_gpus=3, given={"num_devices": [1, 2]})
-    assert (
-        command_trainer.variables(two, tmp_path / "x.json")["CUDA_VISIBLE_DEVICES"]
-        == "3,1"
-    )
+    variables = ProgramTrainer().command(two, tmp_path / "x.json").variables
+    assert variables["CUDA_VISIBLE_DEVICES"] == "3,1"
     assert two.num_cores is None and two.config["device"] == "gpu"
     written = RunRecord(
         "ok",
@@ -344,16 +344,14 @@ def test_gpus_are_the_first_that_are_visible(tmp_path, monkeypatch):
         resolved=Resolved(device_type="CPU", cpu_affinity=(0,)),
     )
     assert (
-        command_trainer.CommandTrainer()
-        ._completed(two, written, process.Ended(0, False, []), "")
+        ProgramTrainer()
+        ._complete(two, written, process.Ended(0, False, []), "")
         .resolved.device_type
         == "GPU"
     ), "a Recorder's default is no word"
     (on_cpu,) = planned(num_gpus=3, given={"num_devices": [1], "device": ["cpu"]})
-    assert (
-        command_trainer.variables(on_cpu, tmp_path / "x.json")["CUDA_VISIBLE_DEVICES"]
-        == ""
-    )
+    variables = ProgramTrainer().command(on_cpu, tmp_path / "x.json").variables
+    assert variables["CUDA_VISIBLE_DEVICES"] == ""
     with pytest.raises(FlagErrors, match="must be at most the 3 GPUs"):
         planned(num_gpus=3, given={"num_devices": [4]})
 
@@ -455,7 +453,7 @@ def test_the_bar_says_how_far_a_run_is(monkeypatch):
         (10.0, RunProgress(5, 20, 35.25)),
         (11.0, RunProgress(6, None, None)),
     ):
-        watched.output(failure.progress(seen, "words"))
+        watched.output(failure.progress_line(seen, "words"))
     assert shown[1].startswith("2 min left")
     assert "5/20 batches, 35.2 words/s" in shown[1]
     watched.start("x-1.r2", 3.0)
@@ -464,5 +462,5 @@ def test_the_bar_says_how_far_a_run_is(monkeypatch):
     assert shown[-1].startswith("? left") and "0 s left" not in shown[-1]
     for step in (19, 1, 2):  # counted anew in an epoch: the share of which run?
         board.elapsed_s += 1
-        watched.output(failure.progress(RunProgress(step, 20, None), "words"))
+        watched.output(failure.progress_line(RunProgress(step, 20, None), "words"))
     assert shown[-1].startswith("? left, x-1.r2 2/20 batches")

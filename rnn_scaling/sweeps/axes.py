@@ -1,0 +1,128 @@
+"""The options of a user's program that vary in a sweep: --axis:NAME=VALUE,....
+
+Each has a place, {NAME}, in the command. An axis with the name of an option of this
+suite means the same in reports, so its values follow the same rule.
+"""
+
+import itertools
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from rnn_scaling.config import flags
+from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.conditions import NOT_COMPARED_THEIRS
+from rnn_scaling.config.naming import THEIRS, TRAINER
+from rnn_scaling.sweeps.placeholders import REPEAT, RESULT_FILE
+
+AXIS = "--axis:"
+# A program also sees these in its cores and GPUs.
+DEVICE_OPTIONS = ("device", "cpu_cores_per_device", "num_devices")
+RESERVED_NAMES = (TRAINER, REPEAT, RESULT_FILE, *NOT_COMPARED_THEIRS)
+
+
+def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """Split a command line into axes and other words.
+
+    Flag files are read. An axis with the name of a device option becomes this option.
+
+    Returns:
+      The values of each --axis:NAME, and the other words.
+
+    Raises:
+      FlagErrors: If an axis is wrong; it names everything.
+    """
+    try:
+        words = flags.expanded(words)
+    except ValueError as e:
+        raise flags.FlagErrors([str(e)]) from None
+    names = []
+    for word in words:
+        if word.startswith("-"):
+            names.append(word.partition("=")[0].removeprefix(AXIS).lstrip("-"))
+    axes: dict[str, list[str]] = {}
+    device_flags = []
+    other_words = []
+    lines = []
+    for word in words:
+        if not word.startswith(AXIS):
+            other_words.append(word)
+            continue
+        name, equals, text = word.removeprefix(AXIS).partition("=")
+        if name in (*DEVICE_OPTIONS, *flags.ALIASES) and equals:
+            device_flags.append(f"--{name}={text}")
+            if names.count(name) > 1:
+                lines.append(f"{word}: {name} is given twice; give all values at once")
+        elif fault := _find_name_fault(name, bool(equals), axes):
+            lines.append(f"{word}{fault}")
+        else:
+            axes[name] = list(dict.fromkeys(text.split(",")))
+            faults = [_find_fault(name, value) for value in axes[name]]
+            lines += [f"{word}: {fault}" for fault in faults if fault][:1]
+    if lines:
+        raise flags.FlagErrors(lines)
+    return axes, [*other_words, *device_flags]
+
+
+def _find_name_fault(name: str, has_values: bool, axes: Collection[str]) -> str:
+    """Return why an axis cannot have this name, or an empty text."""
+    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not has_values:
+        return f" must be {AXIS}NAME=VALUE,..., NAME being letters, digits and _"
+    if name in RESERVED_NAMES:
+        return f": {name} is reserved; choose another name, as {AXIS}my_{name}"
+    if name in axes:
+        return f": {AXIS}{name} is given twice; give all values at once"
+    return ""
+
+
+def _find_fault(name: str, text: str) -> str:
+    """Return why a value breaks the rule of this suite's option, or an empty text."""
+    if name not in configs.OPTIONS:
+        return ""
+    try:
+        rule = broken_rule(name, parse_value(name, text))
+        if not rule:
+            return ""
+        fault = f"{text} must be {rule}"
+    except flags.FlagErrors as e:
+        fault = e.lines[0].removeprefix(f"--{name}=")
+    return f"{fault}, like this suite's --{name}; or rename it, as {AXIS}my_{name}"
+
+
+def parse_value(name: str, text: str) -> Any:
+    """Return a value of an axis with the type that records have.
+
+    An option of this suite parses it; any other value is a number if possible.
+    """
+    if name not in configs.OPTIONS:
+        return parse_number(text)
+    return flags.parse([f"--{name}={text}"], {name: configs.OPTIONS[name]})[name]
+
+
+def broken_rule(name: str, value: Any) -> str:
+    """Return the rule of this suite's option that a value breaks, or an empty text."""
+    return "" if name in THEIRS else flags.broken_rule(configs.OPTIONS[name], value)
+
+
+def parse_number(text: str) -> int | float | str:
+    """Return a text as a finite number if possible, or else unchanged."""
+    for kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            continue
+        if math.isfinite(value):
+            return value
+    return text
+
+
+def check_values(axes: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield a line for two values that are the same number, such as 1.1 and 1.10."""
+    for name, texts in axes.items():
+        for first, second in itertools.combinations(texts, 2):
+            if parse_number(first) == parse_number(second):
+                yield (
+                    f"{AXIS}{name}: {first} and {second} are the same number; leave one "
+                    "out"
+                )

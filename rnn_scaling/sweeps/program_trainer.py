@@ -1,0 +1,395 @@
+"""A user's program in a sweep: its output is kept, and its record or log is judged."""
+
+import dataclasses
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling.analysis import plausibility
+from rnn_scaling.config.naming import HOW_RUN, TRAINER
+from rnn_scaling.records import record
+from rnn_scaling.records.decoding import build
+from rnn_scaling.records.environment import Environment, Resolved
+from rnn_scaling.records.importers.program_warnings import WarningLines
+from rnn_scaling.records.importers.reading import REGEX, WALL, ImportedRun, NoMatch
+from rnn_scaling.records.options import Options
+from rnn_scaling.records.parts import Phases, PrintedOutput, RunError
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.sweeps import early_checks, failure, folder, placeholders
+from rnn_scaling.sweeps.axes import parse_number
+from rnn_scaling.sweeps.command_lines import (
+    DEVICES_VARIABLE,
+    RESULT_VARIABLE,
+    CommandLine,
+    program_command,
+)
+from rnn_scaling.sweeps.estimate import Estimator, Limit
+from rnn_scaling.sweeps.program_plan import ProgramRun
+from rnn_scaling.sweeps.runs import Trainer
+from rnn_scaling.system import entry
+from rnn_scaling.system.files import input_files
+from rnn_scaling.system.files.output_files import open_new
+from rnn_scaling.system.machine import load
+from rnn_scaling.system.machine.cores import available_cores, first_cores
+from rnn_scaling.system.machine.environment import commit_of, read_environment
+from rnn_scaling.system.processes import alive, process
+from rnn_scaling.system.processes.process import Ended, OnLine
+
+# Parts of an environment that describe this process and not the user's program.
+OWN_PARTS = ("python", "packages", "cuda", "commit")
+LAUNCH_LIMIT_S = 60.0
+EMPTY_PROGRAM = [sys.executable, "-I", "-S", "-c", ""]
+
+
+@dataclasses.dataclass
+class _Output:
+    """The output of a run."""
+
+    is_cut: bool = False  # the run printed more than its log may hold
+    # When its lines came, in seconds of `time.monotonic`.
+    arrivals: list[float] = dataclasses.field(default_factory=list)
+    errors: failure.ErrorOutput = dataclasses.field(default_factory=failure.ErrorOutput)
+    warnings: WarningLines = dataclasses.field(default_factory=WarningLines)
+    # The load of other processes during the run.
+    load: "load.Load | None" = None
+
+
+class ProgramTrainer(Trainer[ProgramRun]):
+    """Makes runs of a program of the user, and reads its log if it writes no record."""
+
+    def __init__(self) -> None:
+        # Imported here, so that --help does not wait for the modules that they load.
+        from rnn_scaling.analysis import steady_state
+        from rnn_scaling.records.importers import importing
+
+        self._find_steady_state = steady_state.analyse
+        self._importing = importing
+        self._output = _Output()  # of the last run
+        # Seconds that an empty program takes; None until it is needed.
+        self._launch_s: float | None = None
+        # How numbers were read from logs, and which programs failed after they wrote
+        # their record.
+        self.notes: list[str] = []
+
+    def command(self, run: ProgramRun, result_file: Path) -> CommandLine:
+        return program_command(
+            run.template,
+            {**run.texts, placeholders.REPEAT: str(run.repeat)},
+            result_file,
+            num_devices=run.num_devices,
+            num_cores=run.num_cores,
+        )
+
+    def run(
+        self,
+        run: ProgramRun,
+        result_file: Path,
+        limit: Limit,
+        on_line: OnLine,
+        following: object = None,
+    ) -> Ended:
+        output = _Output()
+        self._output = output
+        command = self.command(run, result_file)
+        if run.terms.formats == WALL and self._launch_s is None:
+            empty = dataclasses.replace(command, words=EMPTY_PROGRAM)
+            ended = process.run_together(
+                [empty.task(reads_stdout=True)], LAUNCH_LIMIT_S
+            )
+            self._launch_s = ended.seconds
+
+        meter = load.LoadMeter(
+            command.cores or available_cores(), load.sample_with_descendants
+        )
+        free_bytes = int(input_files.allowed_mb() * 1e6)
+        watch = self._importing.watch(run.terms)
+        with open_new(_log_path(result_file)) as log:
+
+            def keep(line: str | None) -> None:
+                nonlocal free_bytes
+                if line is None:
+                    return on_line(None)
+                free_bytes -= len(line.encode()) + 1
+                if free_bytes < 0:
+                    output.is_cut = True
+                if not output.is_cut:
+                    # A file with NUL is not read as text.
+                    log.write(f"{line}\n".replace("\0", ""))
+                    log.flush()
+                output.errors.read(line)
+                output.warnings.see(line)
+                seen = watch(line)
+                if seen:
+                    line = failure.progress_line(seen, run.unit)
+                return on_line(line)
+
+            is_alive = bool if limit.is_rough else None
+            ended = process.run_together(
+                [command.task(reads_stdout=True)],
+                limit.seconds,
+                keep,
+                is_alive,
+                output.arrivals,
+            )
+        leftovers = alive.leftovers(f"{RESULT_VARIABLE}={result_file.absolute()}")
+        for process_id in leftovers:
+            entry.warn(
+                f"{run.label}: process {process_id} of this run still runs and slows "
+                "later runs; end it"
+            )
+        output.load = meter.read()
+        return ended
+
+    def judge(
+        self,
+        run: ProgramRun,
+        result_file: Path,
+        written: RunRecord | None,
+        ended: Ended,
+    ) -> RunRecord | None:
+        """Return the program's record with the sweep's options, or one from its log."""
+        log = _log_path(result_file)
+        if folder.is_result(written):
+            return self._complete(run, written, ended, log.name)
+        is_interrupted = written is not None and written.status == "interrupted"
+        if ended.returncode or ended.timed_out or is_interrupted:
+            return None
+        # The placeholder that was written before the run is gone.
+        if written is None:
+            file = f"{result_file.name}.unreadable"
+            return self._fail(run, ended, f"its record cannot be read: {file}")
+        if self._output.is_cut:
+            limit = f"--max_file_mb={input_files.allowed_mb()}"
+            reason = f"wrote no record, and printed more than {limit} keeps"
+            return self._fail(run, ended, reason)
+        try:
+            return self._read_log(run, log, ended)
+        except record.RecordError as e:
+            reason = f"its output is contradictory: {'. '.join(e.faults)}"
+        except OSError as e:
+            reason = f"wrote no record, and its log cannot be read: {e.strerror or e}"
+        except ValueError as e:
+            reason = f"wrote no record, and {e}"
+            # A pattern's errors quote the line that is wrong.
+            is_pattern = run.terms.formats.startswith(REGEX)
+            if is_pattern and not isinstance(e, NoMatch):
+                return self._fail(run, ended, reason, quotes_line=True)
+        return self._fail(run, ended, reason)
+
+    def explain(self, run: ProgramRun, ended: Ended, limit: Limit) -> RunError:
+        last_output = self._output.errors.summarize(ended.lines)
+        error = failure.explain_end(
+            ended.returncode, ended.timed_out, [last_output], limit
+        )
+        return dataclasses.replace(error, message=_name_log(run, error.message))
+
+    def estimator(self) -> Estimator:
+        return Estimator()
+
+    def warnings(self, runs: Sequence[ProgramRun], dry_run: bool) -> list[str]:
+        lines = []
+        num_cores = len(available_cores())
+        for run in runs:
+            if run.num_cores:
+                lines += early_checks.check_device_cores(
+                    f"--num_devices={run.num_devices}",
+                    run.num_devices,
+                    int(run.config["cpu_cores_per_device"]),
+                    num_cores,
+                )
+        counts = {run.num_devices for run in runs}
+        places = placeholders.find_places(runs[0].template)
+        if len(counts) > 1 and "num_devices" not in places:
+            lines.append(
+                "--trainer has no place {num_devices}: the program sees the number of "
+                f"devices only in its cores or GPUs, and in the variable {DEVICES_VARIABLE}"
+            )
+        lines = list(dict.fromkeys(lines))
+        if not dry_run:
+            lines += early_checks.check_load()
+        return lines
+
+    def _complete(
+        self, run: ProgramRun, written: RunRecord, ended: Ended, log: str
+    ) -> RunRecord:
+        """Add the sweep's options to a record; fail it if it contradicts them."""
+        if contradiction := _find_contradiction(run, written.config, "its record"):
+            return dataclasses.replace(
+                written,
+                status="failed",
+                error=RunError(type="Contradiction", message=contradiction),
+                options=Options(run.options),
+                throughput=None,
+            )
+        # A Recorder of an older version wrote there how many steps it made, which may
+        # be fewer on more devices.
+        config = dict(written.config)
+        config.pop("num_batches", None)
+        end = written.ended
+        problem = _describe_exit(ended)
+        if written.status == "ok" and problem:
+            self.notes.append(
+                f"{run.label}: its program failed after it wrote its record ({problem}); "
+                f"see {log}"
+            )
+            end = problem
+        warnings = self._output.warnings.lines()
+        return dataclasses.replace(
+            written,
+            output=PrintedOutput(warnings=warnings) if warnings else None,
+            options=Options({**config, **run.options}),
+            resolved=_complete_resolved(run, written.resolved),
+            unit=str(run.config.get("unit") or written.unit),
+            ended=end,
+        )
+
+    def _read_log(self, run: ProgramRun, log: Path, ended: Ended) -> RunRecord:
+        """Return the record of a run that left only a log."""
+        terms = dataclasses.replace(
+            run.terms,
+            arrivals=self._output.arrivals,
+            seconds=ended.seconds,
+            launch_s=self._launch_s or 0.0,
+            find_steady_state=self._find_steady_state,
+        )
+        imported, reading = self._importing.read_run(log, terms)
+        for note in self._importing.list_notes(reading):
+            if note not in self.notes:
+                self.notes.append(note)
+        return self._build_record(run, imported, ended)
+
+    def _build_record(
+        self, run: ProgramRun, imported: ImportedRun, ended: Ended
+    ) -> RunRecord:
+        """Return a log as a record; a failed one if the log contradicts the sweep."""
+        logged = imported.record
+        sizes: dict[str, Any] = {}
+        for name in ("num_devices", "batch_size"):
+            if name in logged.config:
+                sizes[name] = logged.config[name]
+        if contradiction := _find_contradiction(run, sizes, "its log"):
+            return _failed_record(run, "Contradiction", contradiction)
+        output = logged.output
+        if warnings := self._output.warnings.lines():
+            output = dataclasses.replace(output or PrintedOutput(), warnings=warnings)
+        # If the log is from another run, this process says nothing about its duration.
+        total_s = ended.seconds
+        if output is not None and plausibility.exceeds_process(output):
+            total_s = 0.0
+        complete = dataclasses.replace(
+            logged,
+            options=Options({**sizes, **run.options}),
+            resolved=_resolve(run),
+            phases=Phases(total=total_s, further={"process": ended.seconds}),
+            output=output,
+            environment=self._environment(time.time() - ended.seconds),
+            unit=str(run.config.get("unit") or logged.unit or run.unit),
+        )
+        return record.from_json(complete.to_json())
+
+    def _environment(self, start_s: float) -> Environment:
+        """Return the machine of a run that began at this time.
+
+        The versions that its program loaded are unknown.
+        """
+        fields = dict(read_environment())
+        for name in OWN_PARTS:
+            fields.pop(name, None)
+        other_load = self._output.load
+        fields |= {
+            "program_commit": commit_of(Path.cwd()),
+            "started": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(start_s)),
+            "load": dataclasses.asdict(other_load) if other_load else None,
+            "clocks": None,
+            "gpus_after": [],
+        }
+        return build(Environment, fields)
+
+    def _fail(
+        self, run: ProgramRun, ended: Ended, reason: str, quotes_line: bool = False
+    ) -> RunRecord:
+        """Return the failed record of a program that ended well but has no result."""
+        message = f"ended with exit status 0, but {reason}"
+        errors = self._output.errors
+        if errors.has_errors or not quotes_line:
+            message += f"; last output: {errors.summarize(ended.lines)}"
+        return _failed_record(run, "NoRecord", _name_log(run, message))
+
+
+def _log_path(result_file: Path) -> Path:
+    return result_file.with_name(f"{result_file.stem}.log.txt")
+
+
+def _resolve(run: ProgramRun) -> Resolved:
+    """Return the devices that the sweep gave to a run."""
+    cores = available_cores()
+    if not run.num_cores:
+        return Resolved(device_type="GPU", cpu_affinity=tuple(cores))
+    return Resolved(
+        device_type="CPU",
+        cpu_affinity=tuple(first_cores(run.num_cores) or cores),
+        oversubscribed=run.num_cores > len(cores),
+    )
+
+
+def _complete_resolved(run: ProgramRun, written: Resolved) -> Resolved:
+    """Return the devices in a record, completed by those that the sweep gave."""
+    given = _resolve(run)
+    if written.cpu_affinity is None or written.device_type is None:
+        written = dataclasses.replace(
+            written, cpu_affinity=given.cpu_affinity, device_type=given.device_type
+        )
+    # A Recorder writes CPU unless its caller names the devices.
+    if given.device_type == "GPU":
+        written = dataclasses.replace(written, device_type="GPU")
+    return written
+
+
+def _find_contradiction(run: ProgramRun, found: Mapping[str, Any], source: str) -> str:
+    """Return how a record or log contradicts the sweep; empty if it does not.
+
+    Args:
+      run: The run, with the options of the sweep.
+      found: The options in the record or log.
+      source: "its record" or "its log".
+    """
+    ignored = {TRAINER, "device", "cpu_cores_per_device", *HOW_RUN}
+    found_parts = []
+    sweep_parts = []
+    for name, value in run.config.items():
+        if name not in found or name in ignored:
+            continue
+        # A program may write 256 as a text, and true as True.
+        if parse_number(str(found[name]).lower()) != parse_number(str(value).lower()):
+            found_parts.append(f"{name}={found[name]}")
+            sweep_parts.append(f"{name}={value}")
+    if not found_parts:
+        return ""
+    return (
+        f"{source} has {', '.join(found_parts)}, but the sweep gave it "
+        f"{', '.join(sweep_parts)}; does the program read what --trainer passes?"
+    )
+
+
+def _describe_exit(ended: Ended) -> str | None:
+    """Return how a program failed, or None if it did not."""
+    if ended.timed_out:
+        return "killed at its time limit"
+    if ended.returncode < 0:
+        return failure.describe_signal(-ended.returncode)
+    return f"exit status {ended.returncode}" if ended.returncode else None
+
+
+def _failed_record(run: ProgramRun, kind: str, message: str) -> RunRecord:
+    error = RunError(type=kind, message=message[: failure.LONGEST_MESSAGE])
+    return RunRecord(
+        "failed", error, Options(run.options), resolved=_resolve(run), unit=run.unit
+    )
+
+
+def _name_log(run: ProgramRun, message: str) -> str:
+    """Return a message with the name of the run's log."""
+    end = f"; see {run.label}.log.txt"
+    return f"{message[: failure.LONGEST_MESSAGE - len(end)]}{end}"

@@ -77,8 +77,15 @@ class Instance:
         return low - slack <= _EXACT and high + slack >= -_EXACT
 
     def fits(self, place: Place) -> Bounds:
-        """Return the bounds of the number at a place that satisfy the relation."""
-        (term,) = [term for term in self.terms if term.item.place == place]
+        """Return the bounds of the number at a place that satisfy the relation.
+
+        The bounds are empty, (inf, -inf), for a number that is its own baseline: it
+        cancels out.
+        """
+        terms = [term for term in self.terms if term.item.place == place]
+        if len(terms) != 1:
+            return math.inf, -math.inf
+        term = terms[0]
         low, high = self._bounds(_AS_PRINTED)
         own_low, own_high = self._part(term, _AS_PRINTED)
         values = [(own_low - low) / term.exponent, (own_high - high) / term.exponent]

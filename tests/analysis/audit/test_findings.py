@@ -345,3 +345,9 @@ def test_a_number_above_one_that_it_cannot_exceed(header, rows):
     assert ("order", [4]) in _kinds(text)
     right = table(header, *("b|1|9" if "b" in row else row for row in rows.split()))
     assert "order" not in [kind for kind, _ in _kinds(right)]
+
+
+def test_a_header_that_counts_for_both_rows_of_a_comparison():
+    head = "(N = 1 ~ 10) ms|(N = 1 ~ 10) speedup|(N = 5 ~ 50) ms|(N = 5 ~ 50) speedup"
+    rows = ("0.874|7.36x|307.441|37.55x", "2.956|10.02x|995.480|67.47x")
+    assert found(table(head, *rows)) == []

@@ -578,7 +578,7 @@ def _late(ready: np.ndarray, by: float) -> tuple[int, ...]:
         for k, own in enumerate(ready)
     )
     judged = judge_ranks(Workers(ranks=tuple(ranks)), 0, exchanges=True)
-    return judged.late if judged else ()
+    return judged.late_ranks if judged else ()
 
 
 TABLES: dict[str, tuple[Callable[[int, int], Iterator[list[str]]], list[str]]] = {

@@ -55,7 +55,9 @@ def main(words: Sequence[str]) -> int:
     from rnn_scaling.reports import audit_report
     from rnn_scaling.system.files import terminal
 
-    files = [file for path in options.files for file in auditing.files(path) or [path]]
+    files = [
+        file for path in options.files for file in auditing.list_files(path) or [path]
+    ]
     reports = [auditing.audit(file, options.max_numbers) for file in files]
     is_some = any(report.comparisons for report in reports)
     for report in reports:

@@ -22,7 +22,7 @@ from rnn_scaling.records import printed_number
 from rnn_scaling.records.tables import documents, measurements
 from rnn_scaling.records.tables.headers import Quantity
 from rnn_scaling.records.tables.measurements import Column
-from rnn_scaling.records.tables.series import Point, Series, series
+from rnn_scaling.records.tables.series import Point, Series, find_series
 
 MOST = 200  # series that are read from one file
 LONGEST_TITLE = 40  # letters of a title in the name of a series
@@ -69,8 +69,8 @@ def read(
 
 def _every(path: Path) -> Iterator[Series]:
     """Yield the series of each table, in the first layout that has any."""
-    for table in documents.tables(path):
-        layouts = map(series, measurements.read(table))
+    for table in documents.read_tables(path):
+        layouts = map(find_series, measurements.read(table))
         yield from next(filter(None, layouts), [])
 
 
@@ -177,7 +177,7 @@ def _scaling(one: Series) -> str | None:
     devices = one.measurements.devices
     assert devices
     for quantity in (Quantity.GLOBAL_BATCH, Quantity.BATCH):
-        for k in one.measurements.of(quantity):
+        for k in one.measurements.find_columns(quantity):
             column = one.measurements.columns[k]
             pairs = [(devices.items[row], column.items[row]) for row in one.rows]
             sizes = {(n.low, item.number.value) for n, item in pairs if n and item}

@@ -99,10 +99,10 @@ def row_section(row: Row, title: str) -> Section | None:
     section = ranks_section(run, title)
     lateness = late_ranks(run)
     if lateness and repeats:
-        verdicts = [verdict.late for verdict in map(late_ranks, repeats) if verdict]
+        verdicts = [verdict.late_ranks for verdict in map(late_ranks, repeats) if verdict]
         values = {
             "runs": len(row.good_runs),
-            "same": verdicts.count(lateness.late),
+            "same": verdicts.count(lateness.late_ranks),
             "others": len(repeats),
         }
         note = Statement("ranks-of-first-run", values=values)
@@ -114,7 +114,7 @@ def ranks_section(run: RunRecord, title: str) -> Section:
     """Return the ranks of a run; no table if they timed no batches of their own."""
     lateness = late_ranks(run)
     grid = ranks_grid(lateness, run.unit) if lateness else steps_grid(run)
-    notes = [lateness.why] if lateness else []
+    notes = [lateness.reason] if lateness else []
     notes += ranks_notes(run, lateness)
     return Section(title, (grid,) if grid else (), tuple(notes))
 
@@ -149,7 +149,7 @@ def ranks_grid(lateness: Lateness, unit: str) -> Grid:
         columns["Gradients ready after (ms)"] = lambda timed: milliseconds(
             spread(timed.ready)
         )
-    columns["Last in batches"] = lambda timed: str(timed.last)
+    columns["Last in batches"] = lambda timed: str(timed.num_last)
     if any(timed.rank.load_others is not None for timed in lateness.ranks):
         columns["Load of others"] = lambda timed: _load_text(timed.rank)
 
@@ -232,7 +232,7 @@ def _phases_data(phases: Phases) -> dict[str, float]:
 
 def _late_data(run: RunRecord) -> dict[str, Any] | None:
     lateness = late_ranks(run)
-    return {"ranks": list(lateness.late), **lateness.why.data()} if lateness else None
+    return {"ranks": list(lateness.late_ranks), **lateness.reason.data()} if lateness else None
 
 
 def row_data(row: Row) -> dict[str, Any]:

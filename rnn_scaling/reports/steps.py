@@ -74,7 +74,7 @@ def parts_grids(parts: StepParts) -> list[Grid]:
                 title(name),
                 *(milliseconds(parts.part(name, n), whole.mean) for n in shown),
             ]
-            for name in parts.shown
+            for name in parts.nonzero_parts
         ]
         lines.append(
             ["sum: the step", *(milliseconds(whole, whole.mean) for _ in shown)]
@@ -95,10 +95,10 @@ def exchange_grid(parts: StepParts) -> Grid:
         ),
         "exposed": lambda tower: milliseconds(parts.exchange("exposed", tower)),
         "First forward kernel starts (ms)": lambda tower: milliseconds(
-            parts.at("first_s", tower)
+            parts.moment("first_s", tower)
         ),
         "Last backward kernel ends": lambda tower: milliseconds(
-            parts.at("arrival_s", tower)
+            parts.moment("arrival_s", tower)
         ),
         "Own compute (ms)": lambda tower: milliseconds(parts.compute(tower)),
     }
@@ -151,7 +151,7 @@ def as_json(parts: StepParts) -> dict[str, Any]:
                 },
                 "compute": _pair(parts.compute(number)),
                 **{
-                    name: _pair(parts.at(name, number))
+                    name: _pair(parts.moment(name, number))
                     for name in ("first_s", "arrival_s")
                 },
             }

@@ -44,7 +44,7 @@ def report(
     else:
         text = page if output_format == "markdown" else data
         print(text, end="", flush=True)
-    if all(probe.best is None for probe in probes):
+    if all(probe.fastest is None for probe in probes):
         entry.fail("no run measured anything")
         return False
     files = {"threads.md": page.encode, "threads.json": data.encode}
@@ -92,10 +92,10 @@ def _section(title: str, probes: Sequence[Probe]) -> Section:
 def _line(probe: Probe, setting: Setting) -> list[str]:
     marks = [
         word
-        for word, at in (("fastest", probe.best), ("default", probe.default))
+        for word, at in (("fastest", probe.fastest), ("default", probe.default))
         if at == setting.threads
     ]
-    percent = setting.of_best.scaled(100) if setting.of_best else None
+    percent = setting.relative_rate.scaled(100) if setting.relative_rate else None
     return [
         str(probe.num_devices),
         str(setting.threads),
@@ -103,7 +103,7 @@ def _line(probe: Probe, setting: Setting) -> list[str]:
         if setting.failed
         else str(setting.runs),
         plus_minus(setting.rate, 0),
-        "100" if setting.threads == probe.best else plus_minus(percent, 1),
+        "100" if setting.threads == probe.fastest else plus_minus(percent, 1),
         "n/a" if setting.concurrency is None else f"{setting.concurrency:.2f}",
         ", ".join(marks),
     ]
@@ -130,11 +130,17 @@ def _probe_data(probe: Probe) -> dict[str, Any]:
             "runs": setting.runs,
             "failed": setting.failed,
             RATE.named_after(probe.unit).name: interval_data(setting.rate),
-            "of_best": interval_data(setting.of_best),
-            "verdict": setting.against_best.verdict if setting.against_best else None,
+            "of_best": interval_data(setting.relative_rate),
+            "verdict": setting.comparison.verdict if setting.comparison else None,
             "concurrency": setting.concurrency,
         }
         for setting in probe.settings
     ]
-    fields = ("title", "num_devices", "default", "best", "enough")
-    return {**{field: getattr(probe, field) for field in fields}, "settings": settings}
+    return {
+        "title": probe.title,
+        "num_devices": probe.num_devices,
+        "default": probe.default,
+        "best": probe.fastest,
+        "enough": probe.sufficient,
+        "settings": settings,
+    }

@@ -77,7 +77,7 @@ def test_each_machine_has_an_answer_of_its_own():
             )
             of_two.append(changed(made, environment={"cpu": cpu}, batches=slower))
     own = dispatch_threads.probes(of_two, {2: 3})
-    assert [(each.title[-3:], each.best, len(each.runs)) for each in own] == [
+    assert [(each.title[-3:], each.fastest, len(each.runs)) for each in own] == [
         (", A", 2, 6),
         (", B", 2, 6),
     ]
@@ -85,14 +85,14 @@ def test_each_machine_has_an_answer_of_its_own():
 
 def test_enough_is_the_smallest_number_that_cannot_be_told_from_the_best():
     found = probe({1: 0.5, 2: 0.9, 3: 0.999, 4: 1.0})
-    assert (found.best, found.enough) == (4, 3)
+    assert (found.fastest, found.sufficient) == (4, 3)
     assert [setting.is_slower for setting in found.settings] == [
         True,
         True,
         False,
         False,
     ]
-    assert found.settings[0].of_best.value == pytest.approx(0.5)
+    assert found.settings[0].relative_rate.value == pytest.approx(0.5)
     made = statements(found)
     assert list(made) == [
         "threads-enough",
@@ -111,7 +111,7 @@ def test_enough_is_the_smallest_number_that_cannot_be_told_from_the_best():
 
 def test_numbers_too_noisy_to_tell_are_not_called_enough():
     found = probe({1: 0.5, 2: 0.9, 3: 1.0}, noise={2: 0.4})
-    assert found.enough == 2
+    assert found.sufficient == 2
     made = statements(found)
     assert (made["threads-unclear"]["best"], made["threads-unclear"]["threads"]) == (
         3,
@@ -121,12 +121,12 @@ def test_numbers_too_noisy_to_tell_are_not_called_enough():
 
 
 def test_a_gap_below_the_best_counts_although_fewer_threads_happen_to_be_fast():
-    assert probe({1: 1.0, 2: 0.5, 3: 1.0, 4: 1.001}).enough == 3
+    assert probe({1: 1.0, 2: 0.5, 3: 1.0, 4: 1.001}).sufficient == 3
 
 
 def test_when_one_thread_is_as_good_that_is_said_with_what_could_be_seen():
     found = probe({1: 0.9995, 2: 1.0}, num_devices=1, default=2)
-    assert found.enough == 1
+    assert found.sufficient == 1
     made = statements(found)  # one tower runs after no other
     assert list(made) == [
         "threads-fewest-enough",
@@ -144,7 +144,7 @@ def test_when_one_thread_is_as_good_that_is_said_with_what_could_be_seen():
 
 def test_one_run_each_cannot_tell_and_a_default_that_is_slower_is_named():
     alone = probe({1: 0.5, 2: 1.0}, repeats=1)
-    assert alone.enough is None
+    assert alone.sufficient is None
     assert list(statements(alone))[0] == "threads-one-run-each"
     slow = statements(probe({1: 1.0, 2: 0.9, 3: 0.8}))
     assert slow["default-slower"]["share"]["value"] == pytest.approx(80, rel=0.01)
@@ -198,7 +198,7 @@ def test_a_number_whose_runs_failed_is_no_bound():
         if r not in two
     ]
     (found,) = dispatch_threads.probes([*same, *failed], OWN)
-    assert found.enough == 1
+    assert found.sufficient == 1
     made = statements(found)
     assert list(made)[0].startswith("threads-fewest") and made["threads-failed"][
         "threads"
@@ -212,7 +212,7 @@ def test_failed_runs_are_counted_and_all_failed_is_said():
     assert (found.settings[0].failed, found.settings[0].runs) == (1, 1)
     assert "| 1, 1 failed |" in markdown(threads_report.sections([found]))
     (none,) = dispatch_threads.probes([records[0]], OWN)
-    assert none.best is None and list(statements(none))[0] == "threads-not-measured"
+    assert none.fastest is None and list(statements(none))[0] == "threads-not-measured"
 
 
 def go(tmp_path, *words):

@@ -206,7 +206,7 @@ def test_many_ranks_are_folded():
     told = cluster.late_ranks(many)
     grid = cluster.ranks_grid(told, "words")
     head, lines = grid.head, grid.lines
-    assert told.late == (40,) and [line[0].split(", ")[1] for line in lines] == [
+    assert told.late_ranks == (40,) and [line[0].split(", ")[1] for line in lines] == [
         "slowest",
         "median",
         "fastest",

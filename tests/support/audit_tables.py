@@ -89,8 +89,8 @@ def found(text: str):
     """The findings in a Markdown text."""
     return [
         made
-        for table in auditing.joined(
-            text_tables.of_text("x.md", enumerate(text.splitlines(), 1))
+        for table in auditing.join_tables(
+            text_tables.find_tables("x.md", enumerate(text.splitlines(), 1))
         )
         for made in checking.check(table)[1]
     ]

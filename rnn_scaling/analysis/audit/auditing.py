@@ -41,7 +41,7 @@ class FileReport:
         self.findings += findings[: MAX_FINDINGS - len(self.findings)]
 
 
-def files(path: Path) -> list[Path]:
+def list_files(path: Path) -> list[Path]:
     """Return a file itself, or the documents of a folder.
 
     A folder with run records is itself one of them.
@@ -75,8 +75,8 @@ def audit(path: Path, max_numbers: int = MAX_NUMBERS) -> FileReport:
         runs = own_records.read(path)
         if runs:
             report.add(*own_records.check(runs))
-        tables = iter(()) if runs else documents.tables(path)
-        for table in joined(tables, max_numbers):
+        tables = iter(()) if runs else documents.read_tables(path)
+        for table in join_tables(tables, max_numbers):
             report.tables += len(set(table.parts)) or 1
             report.numbers += table.count
             report.add(*check(table))
@@ -103,7 +103,9 @@ def audit(path: Path, max_numbers: int = MAX_NUMBERS) -> FileReport:
     return report
 
 
-def joined(tables: Iterable[Table], max_numbers: int = MAX_NUMBERS) -> Iterator[Table]:
+def join_tables(
+    tables: Iterable[Table], max_numbers: int = MAX_NUMBERS
+) -> Iterator[Table]:
     """Yield the tables of a file, those of the same header as one.
 
     What holds in one of them holds in the others. The last table is the one with which

@@ -210,7 +210,9 @@ def _sources(
     """Yield the columns of each source: those that its header names, or else all."""
     wanted = _words(found.columns[target])
     for name in relation.sources:
-        words = {k: _words(found.columns[k]) for k in found.of(name) if k != target}
+        words = {
+            k: _words(found.columns[k]) for k in found.find_columns(name) if k != target
+        }
         common = set.intersection(*words.values()) if words else set()
         shared = {k: len(wanted & (own - common)) for k, own in words.items()}
         most = max(shared.values(), default=0)

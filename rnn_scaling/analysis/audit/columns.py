@@ -31,7 +31,7 @@ def swapped(found: Measurements) -> Iterator[Swap]:
     swapped.
     """
     found = candidates.first_rows(found)
-    targets = [k for quantity in _OWN for k in found.of(quantity)]
+    targets = [k for quantity in _OWN for k in found.find_columns(quantity)]
     targets = [k for k in targets if not _holds(found, k)]
     seen: set[int] = set()
     for pair in itertools.combinations(targets[:_MOST_TARGETS], 2):
@@ -89,7 +89,7 @@ def mistakes(found: Measurements, believed: Sequence[Reading]) -> Iterator[Readi
     found = candidates.first_rows(found)
     clean = [reading for reading in believed if not len(reading.missed)]
     right = {r.target for r in clean if r.relation.name != "scaling"}
-    speedups = set(found.of(Quantity.SPEEDUP))
+    speedups = set(found.find_columns(Quantity.SPEEDUP))
     for target in speedups - right:
         if right & speedups or not _SPEEDUP.search(found.columns[target].name.lower()):
             continue  # "Speedup Ratio" beside a speedup, or "Weak scaling"
@@ -105,8 +105,11 @@ def _contradictions(
 ) -> Iterator[Reading]:
     """Yield columns that follow from confirmed ones only by their header."""
     confirmed = {reading.target for reading in believed}
-    confirmed |= set(found.of(Quantity.DEVICES))
-    for target in (*found.of(Quantity.EFFICIENCY), *found.of(Quantity.SPEEDUP)):
+    confirmed |= set(found.find_columns(Quantity.DEVICES))
+    for target in (
+        *found.find_columns(Quantity.EFFICIENCY),
+        *found.find_columns(Quantity.SPEEDUP),
+    ):
         name = found.columns[target].name
         is_bound = any(_names(name, found.columns[k].name) for k in confirmed)
         if target in confirmed or is_bound:  # "speedup_low"

@@ -31,8 +31,8 @@ class Setting:
     runs: int
     failed: int
     rate: Interval | None
-    of_best: Interval | None  # its rate / that of the fastest number of threads
-    against_best: (
+    relative_rate: Interval | None  # its rate / that of the fastest number of threads
+    comparison: (
         Comparison | None
     )  # the test of that; None for the fastest itself and without two runs of each
     # Towers that compute at once while any does, median over the traced steps; None without a trace or with --xla.
@@ -43,12 +43,12 @@ class Setting:
     @property
     def is_slower(self) -> bool:
         """Whether it is distinguishably slower than the fastest."""
-        return self.against_best is not None and self.against_best.verdict == SLOWER
+        return self.comparison is not None and self.comparison.verdict == SLOWER
 
     @property
     def detectable(self) -> float:
         """The smallest slow-down against the fastest that its runs would show; 0 where that is unknown."""
-        return (self.against_best.detectable or 0.0) if self.against_best else 0.0
+        return (self.comparison.detectable or 0.0) if self.comparison else 0.0
 
     @property
     def concurrency_ends(self) -> tuple[float, float]:
@@ -59,7 +59,7 @@ class Setting:
     @property
     def percent(self) -> dict[str, Any] | None:
         """Its rate in per cent of the fastest, as a value of a statement."""
-        return interval_values(self.of_best.scaled(100)) if self.of_best else None
+        return interval_values(self.relative_rate.scaled(100)) if self.relative_rate else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,12 +71,10 @@ class Probe:
     num_devices: int
     default: int  # the trainer's own number of threads there
     settings: tuple[Setting, ...]
-    best: (
-        int | None
-    )  # threads of the fastest setting; None when no run measured anything
+    fastest: int | None  # threads of the fastest setting; None when no run measured anything
     # The smallest number that, with all measured ones up to the fastest, is not distinguishably slower than the
     # fastest; None when runs are too few to tell.
-    enough: int | None
+    sufficient: int | None
     runs: tuple[RunRecord, ...] = ()
 
 
@@ -123,7 +121,7 @@ def _probe(title: str, num_devices: int, default: int, rows: Sequence[Row]) -> P
         return Probe(title, rows[0].unit, num_devices, default, settings, None, None)
     fastest = best.options[OPTION]
     judged = all(
-        setting.against_best
+        setting.comparison
         for setting in settings
         if setting.rate and setting.threads != fastest
     )
@@ -165,8 +163,8 @@ def _setting(row: Row, best: Row | None) -> Setting:
         runs=len(row.good_runs),
         failed=len(row.records) - len(row.good_runs),
         rate=row.rate,
-        of_best=of_best,
-        against_best=compared,
+        relative_rate=of_best,
+        comparison=compared,
         concurrency=_concurrency(row.good_runs),
         concurrency_over_runs=_concurrency_over_runs(row.good_runs),
     )
@@ -200,12 +198,12 @@ def _concurrency_over_runs(records: Sequence[RunRecord]) -> Interval | None:
 
 
 def statements(probe: Probe) -> list[Statement]:
-    if probe.best is None:
+    if probe.fastest is None:
         return [_about(probe, "threads-not-measured"), *_disturbances(probe)]
     failed = [setting for setting in probe.settings if setting.rate is None]
     lost = [_about(probe, "threads-failed", threads=_names(failed))] if failed else []
     return [
-        *_bound(probe, probe.best),
+        *_bound(probe, probe.fastest),
         *lost,
         *_towers(probe),
         _default(probe),
@@ -223,13 +221,13 @@ def _names(settings: Sequence[Setting]) -> list[str]:
 
 def _bound(probe: Probe, best: int) -> list[Statement]:
     """From how many threads on dispatch does not limit the rate."""
-    enough = probe.enough
+    enough = probe.sufficient
     if enough is None:
         return [_about(probe, "threads-one-run-each")]
     slow = [
         setting
         for setting in probe.settings
-        if setting.threads < enough and setting.of_best
+        if setting.threads < enough and setting.relative_rate
     ]
     if not slow:
         return _no_bound(probe, best)
@@ -299,10 +297,10 @@ def _default(probe: Probe) -> Statement:
     )
     if setting is None or setting.rate is None:
         return _about(probe, "default-not-measured", default=probe.default)
-    if probe.default == probe.best:
+    if probe.default == probe.fastest:
         return _about(probe, "default-fastest", default=probe.default)
     kind = "default-slower" if setting.is_slower else "default-within-noise"
-    if setting.against_best is None:
+    if setting.comparison is None:
         kind = "default-one-run"
     return _about(probe, kind, default=probe.default, share=setting.percent)
 

@@ -68,7 +68,7 @@ class StepParts:
             lambda timed: math.fsum(timed.parts[phase] for phase in OWN), tower
         )
 
-    def at(self, name: str, tower: int) -> Spread | None:
+    def moment(self, name: str, tower: int) -> Spread | None:
         """When it happens after the step's start: "first_s" or "arrival_s"; None where a step does not show it."""
         values = [getattr(step.towers[tower], name) for step in self.steps]
         return None if None in values else spread(values)
@@ -85,7 +85,7 @@ class StepParts:
         )
 
     @property
-    def shown(self) -> list[str]:
+    def nonzero_parts(self) -> list[str]:
         """The parts that take any time, in the order of precedence."""
         return [
             name

@@ -145,7 +145,7 @@ class RankTimes:
     ready: tuple[
         float, ...
     ]  # until its gradients were there, empty where that is not recorded
-    last: int = 0  # batches in which it was the last of all, by `ready` or without exchange by `seconds`
+    num_last: int = 0  # batches in which it was the last of all, by `ready` or without exchange by `seconds`
 
     @property
     def items_per_second(self) -> float:
@@ -159,8 +159,8 @@ class Lateness:
     """ranks: those that timed their batches, in their order; late: the numbers of those that are named."""
 
     ranks: tuple[RankTimes, ...]
-    late: tuple[int, ...]
-    why: Statement
+    late_ranks: tuple[int, ...]
+    reason: Statement
     by_ready: bool  # whether they are judged by when their gradients were there; else by how long their batches take
 
 
@@ -190,7 +190,8 @@ def judge_ranks(workers: Workers, warmup: int, exchanges: bool) -> Lateness | No
     )
     lasts = np.bincount(at.argmax(axis=0), minlength=len(timed))
     ranks = tuple(
-        dataclasses.replace(times, last=int(last)) for times, last in zip(timed, lasts)
+        dataclasses.replace(times, num_last=int(last))
+        for times, last in zip(timed, lasts)
     )
     whole = float(np.mean([times.seconds[:count] for times in timed]))
     late, why = _named(ranks, at, whole, exchanges)
@@ -221,8 +222,8 @@ def _named(
         return tuple(named), Statement(
             "ranks-late" if exchanges else "ranks-slower", values=values
         )
-    often = max(ranks, key=lambda times: times.last)
-    values = {"rank": often.rank.rank, "batches": often.last, "measured": count}
+    often = max(ranks, key=lambda times: times.num_last)
+    values = {"rank": often.rank.rank, "batches": often.num_last, "measured": count}
     return (), Statement("ranks-not-late", values=values)
 
 

@@ -28,7 +28,7 @@ class UnreadableError(ValueError):
     """A file that holds nothing that can be read; the text says why."""
 
 
-def tables(path: Path) -> Iterator[Table]:
+def read_tables(path: Path) -> Iterator[Table]:
     """Yield every table of a file, in order.
 
     Raises:
@@ -58,9 +58,9 @@ def tables(path: Path) -> Iterator[Table]:
                 document = input_files.parse_json("\n".join(text for _, text in every))
             except input_files.JsonError as e:
                 raise UnreadableError(f"{path}: {e}") from None
-            yield from of_json(str(path), document, "")
+            yield from find_json_tables(str(path), document, "")
         else:
-            yield from text_tables.of_text(str(path), every)
+            yield from text_tables.find_tables(str(path), every)
 
 
 def _syntax(suffix: str, texts: Sequence[str]) -> str:
@@ -142,7 +142,7 @@ def _object(text: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def of_json(source: str, document: Any, name: str) -> Iterator[Table]:
+def find_json_tables(source: str, document: Any, name: str) -> Iterator[Table]:
     """Yield every list of objects, and every object of lists of the same length.
 
     The line of a row is its place in the list, from 1.
@@ -185,7 +185,9 @@ def _of_list(source: str, document: Sequence[Any], name: str) -> Iterator[Table]
 
 def _of_members(source: str, document: Mapping[str, Any], name: str) -> Iterator[Table]:
     for key, value in document.items():
-        yield from of_json(source, value, f"{name}.{key}" if name else str(key))
+        yield from find_json_tables(
+            source, value, f"{name}.{key}" if name else str(key)
+        )
 
 
 def _of_objects(

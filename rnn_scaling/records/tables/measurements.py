@@ -131,7 +131,7 @@ class Measurements:
     lines: tuple[int, ...]
     parts: tuple[int, ...]  # the table of each row
 
-    def of(self, quantity: Quantity | str) -> list[int]:
+    def find_columns(self, quantity: Quantity | str) -> list[int]:
         """Return the indices of the columns of a quantity."""
         found = enumerate(self.columns)
         return [k for k, column in found if column.quantity == quantity]
@@ -139,7 +139,7 @@ class Measurements:
     @functools.cached_property
     def devices(self) -> Column | None:
         """The column of the numbers of devices."""
-        found = self.of(Quantity.DEVICES)
+        found = self.find_columns(Quantity.DEVICES)
         return self.columns[found[0]] if found else None
 
     def before_brackets(self, target: int) -> int | None:

@@ -124,14 +124,14 @@ def _devices_of_series(
     return list(by_key.values())
 
 
-def series(found: Measurements) -> list[Series]:
+def find_series(found: Measurements) -> list[Series]:
     """Return every series with at least two numbers of devices.
 
     Only the columns of the first of MEASURES are read, without columns that are a part
     of the time of a step.
     """
     for quantity in MEASURES:
-        columns = [found.columns[k] for k in found.of(quantity)]
+        columns = [found.columns[k] for k in found.find_columns(quantity)]
         parts = [c for c in columns if _PART_OF_TIME.search(c.name.lower())]
         if quantity == Quantity.SECONDS and len(columns) > 1:
             columns = [column for column in columns if column not in parts]

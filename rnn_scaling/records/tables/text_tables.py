@@ -29,7 +29,7 @@ _HEADING = re.compile(r"\s{0,3}#{1,6}(?=\s)")
 Lines = Sequence[tuple[int, str]]  # numbered
 
 
-def of_text(source: str, lines: Iterable[tuple[int, str]]) -> Iterator[Table]:
+def find_tables(source: str, lines: Iterable[tuple[int, str]]) -> Iterator[Table]:
     """Yield the tables of Markdown, HTML and plain text, given as numbered lines."""
     title = ""
     caption = ""

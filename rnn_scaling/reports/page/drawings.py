@@ -131,7 +131,7 @@ def steps_section(series: Sequence[SeriesSummary]) -> PageSection:
             if parts := row.step_parts:
                 title = f"{member.title}, {row.devices}"
                 blocks.append(_steps_of(parts, len(blocks), title))
-                used.update(parts.shown)
+                used.update(parts.nonzero_parts)
     if blocks:
         keys = [_key(part) for part in PARTS if part in used]
         reading = Text(sentence(Statement("reading-of-steps")))

@@ -68,11 +68,13 @@ def parts(split: StepParts, name: str) -> str:
     """Return the mean parts of each tower's step as a bar per tower, in milliseconds."""
     drawn = []
     for tower in range(min(split.num_towers, MOST_TOWERS)):
-        sizes = [(part, 1000 * split.part(part, tower).mean) for part in split.shown]
+        sizes = [
+            (part, 1000 * split.part(part, tower).mean) for part in split.nonzero_parts
+        ]
         drawn.append(bars.Bar(f"tower {tower}", sizes))
     with figures.style():
         figure, axes = figures.blank(4.2, 0.42 * len(drawn) + 0.78, left=0.1)
-        looks = {part: _coloured(part) for part in split.shown}
+        looks = {part: _coloured(part) for part in split.nonzero_parts}
         bars.draw(axes, drawn, looks)
         axes.set(xlim=(0, 1000 * split.seconds.mean), xlabel="ms, mean step")
         return figures.as_svg(figure, name)

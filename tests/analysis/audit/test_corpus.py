@@ -15,7 +15,9 @@ def test_the_findings_in_public_tables():
     right = wrong = 0
     found = set()
     for document in read(FOLDER):
-        for table in text_tables.of_text("x", enumerate(document.text.splitlines(), 1)):
+        for table in text_tables.find_tables(
+            "x", enumerate(document.text.splitlines(), 1)
+        ):
             for finding in auditing.check(table)[1]:
                 lines = {place.line for place in finding.places}
                 hit = [k for k, due in enumerate(document.due) if lines & due]

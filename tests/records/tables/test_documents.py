@@ -30,7 +30,7 @@ def test_html_spans_and_two_header_lines():
         "<table><tr><th rowspan=2>GPUs</th><th colspan=2>img/s</th></tr><tr><th>a</th><th>b</th></tr>"
         "<tr><td>1</td><td>10</td><td>20</td></tr><tr><td>2</td><td>19</td><td>39</td></tr></table>"
     )
-    (table,) = text_tables.of_text("x", [(1, html)])
+    (table,) = text_tables.find_tables("x", [(1, html)])
     assert table.header == ("GPUs", "img/s a", "img/s b")
     assert [texts for _, texts in table.rows] == [("1", "10", "20"), ("2", "19", "39")]
 
@@ -42,7 +42,7 @@ def test_nested_json():
             for n in (1, 2, 4)
         ]
     }
-    (table,) = documents.of_json("x", document, "")
+    (table,) = documents.find_json_tables("x", document, "")
     assert table.header == ("gpus", "perf.img/s", "speedup") and len(table.rows) == 3
 
 
@@ -103,7 +103,7 @@ NCCL = """\
 
 
 def test_output_of_nccl_tests():
-    (table,) = text_tables.of_text("x", enumerate(NCCL.splitlines(), 1))
+    (table,) = text_tables.find_tables("x", enumerate(NCCL.splitlines(), 1))
     assert (
         table.header[5:9] == ("time", "algbw", "busbw", "#wrong")
         and len(table.rows) == 3
@@ -117,7 +117,7 @@ def test_comments_above_csv_and_csv_within_text(tmp_path):
         ("a.md", f"# Results\n\n```\n{rows}```\n"),
     ):
         (tmp_path / name).write_text(text)
-        (table,) = documents.tables(tmp_path / name)
+        (table,) = documents.read_tables(tmp_path / name)
         assert table.header == ("ranks", "time", "speedup") and len(table.rows) == 3
 
 
@@ -136,6 +136,6 @@ def test_cells_of_groups_are_filled_downwards(gap):
     for cells in GROUPS:
         shown = [cell or gap for cell in cells]
         lines.append("|".join(["", *filter(lambda cell: cell is not None, shown), ""]))
-    (table,) = text_tables.of_text("x", enumerate(lines, 1))
+    (table,) = text_tables.find_tables("x", enumerate(lines, 1))
     filled = [texts[:2] for _, texts in table.rows]
     assert filled == [("128", "fp32")] * 2 + [("128", "fp16"), ("256", "fp32")]

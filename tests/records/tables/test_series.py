@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from rnn_scaling.records.tables import measurements, text_tables
-from rnn_scaling.records.tables.series import series
+from rnn_scaling.records.tables.series import find_series
 from tests.support.audit_tables import table
 from tests.support.paths import GOLDEN
 
 
 def first_layout(text):
-    (table,) = text_tables.of_text("x", enumerate(text.splitlines(), 1))
+    (table,) = text_tables.find_tables("x", enumerate(text.splitlines(), 1))
     return measurements.read(table)[0]
 
 
@@ -19,7 +19,7 @@ def series_of(text):
     """Return the name and the points of each series."""
     return [
         (one.name, {point.devices: point.value for point in one.points})
-        for one in series(first_layout(text))
+        for one in find_series(first_layout(text))
     ]
 
 

@@ -99,7 +99,9 @@ def row_section(row: Row, title: str) -> Section | None:
     section = ranks_section(run, title)
     lateness = late_ranks(run)
     if lateness and repeats:
-        verdicts = [verdict.late_ranks for verdict in map(late_ranks, repeats) if verdict]
+        verdicts = [
+            verdict.late_ranks for verdict in map(late_ranks, repeats) if verdict
+        ]
         values = {
             "runs": len(row.good_runs),
             "same": verdicts.count(lateness.late_ranks),
@@ -232,7 +234,11 @@ def _phases_data(phases: Phases) -> dict[str, float]:
 
 def _late_data(run: RunRecord) -> dict[str, Any] | None:
     lateness = late_ranks(run)
-    return {"ranks": list(lateness.late_ranks), **lateness.reason.data()} if lateness else None
+    return (
+        {"ranks": list(lateness.late_ranks), **lateness.reason.data()}
+        if lateness
+        else None
+    )
 
 
 def row_data(row: Row) -> dict[str, Any]:

@@ -59,7 +59,11 @@ class Setting:
     @property
     def percent(self) -> dict[str, Any] | None:
         """Its rate in per cent of the fastest, as a value of a statement."""
-        return interval_values(self.relative_rate.scaled(100)) if self.relative_rate else None
+        return (
+            interval_values(self.relative_rate.scaled(100))
+            if self.relative_rate
+            else None
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +75,9 @@ class Probe:
     num_devices: int
     default: int  # the trainer's own number of threads there
     settings: tuple[Setting, ...]
-    fastest: int | None  # threads of the fastest setting; None when no run measured anything
+    fastest: (
+        int | None
+    )  # threads of the fastest setting; None when no run measured anything
     # The smallest number that, with all measured ones up to the fastest, is not distinguishably slower than the
     # fastest; None when runs are too few to tell.
     sufficient: int | None

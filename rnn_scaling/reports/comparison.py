@@ -150,6 +150,13 @@ def render_markdown(report: Report) -> str:
     return escaped("\n".join(lines).rstrip())
 
 
+# Names in the JSON of fields that have another name in the code.
+JSON_NAMES = {
+    "run_counts": "processes",
+    "rounding_half_width": "by_digits",
+}
+
+
 def render_json(report: Report) -> str:
     """Return the comparison as JSON."""
     verdict = verdict_statements(report)
@@ -183,8 +190,11 @@ def _plain_data(value: Any) -> Any:
         return [_plain_data(item) for item in value]
     if not dataclasses.is_dataclass(value):
         return value
-    names = [field.name for field in dataclasses.fields(value)]
-    return {name: _plain_data(getattr(value, name)) for name in names}
+    data = {}
+    for field in dataclasses.fields(value):
+        name = JSON_NAMES.get(field.name, field.name)
+        data[name] = _plain_data(getattr(value, field.name))
+    return data
 
 
 def _option_texts(change: Change, spell: Callable[[Any], str]) -> list[str]:

@@ -2,13 +2,19 @@
 
     import rnn_scaling
 
-    record = rnn_scaling.run(num_devices=2, variable_update="replicated")    one run, in a process of its own
-    rows = rnn_scaling.sweep("results/mine", num_devices=[1, 2], repeats=3)   many
-    rows = rnn_scaling.load("results/mine")                                   what a folder of records says
-    report = rnn_scaling.compare("results/before", "results/after")           is after slower?
-    rnn_scaling.Recorder("run.json")                                          clock and record for a loop of your own
+    # One run, in another process.
+    record = rnn_scaling.run(num_devices=2, variable_update="replicated")
+    # Many runs.
+    rows = rnn_scaling.sweep("results/mine", num_devices=[1, 2], repeats=3)
+    # The records of a folder.
+    rows = rnn_scaling.load("results/mine")
+    # Is `after` slower?
+    report = rnn_scaling.compare("results/before", "results/after")
+    # The clock and record of your own training loop.
+    recorder = rnn_scaling.Recorder("run.json")
 
-docs/api.md has them with examples. Importing this loads nothing else; no call loads TensorFlow into this process.
+docs/api.md has examples. This import loads nothing else, and no call loads TensorFlow
+into this process.
 """
 
 from __future__ import annotations
@@ -17,16 +23,13 @@ import os
 import signal
 import sys
 
-# A user's `python -m` may import this package, too.
-_by_name = sys.argv[0] == "-m" and "-m rnn_scaling" in " ".join(sys.orig_argv)
-if _by_name or sys.argv[0].endswith(
-    "rnn-scaling"
-):  # one of our programs, with nothing to keep yet
+# Another program that runs with `python -m` may also import this package.
+_is_module = sys.argv[0] == "-m" and "-m rnn_scaling" in " ".join(sys.orig_argv)
+if _is_module or sys.argv[0].endswith("rnn-scaling"):
+    # Until entry.leave handles Ctrl-C, it ends the program without a traceback.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(
-            signal.SIGINT, signal.SIG_DFL
-        )  # Ctrl-C ends it without a traceback, until entry.leave listens
-    # The caller's folder comes last, so that its numpy.py or profile.py does not replace a library.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # The caller's folder comes last, so that its numpy.py does not replace a library.
     sys.path.sort(key=lambda path: os.path.exists(path) and os.path.samefile(path, "."))
 
 from typing import TYPE_CHECKING, Any  # noqa: E402, the first lines are for Ctrl-C
@@ -54,7 +57,7 @@ __all__ = [
     "run",
     "sweep",
 ]
-# What is loaded without the other names: a user's program needs no more than this.
+# Names with their own module, so that a user's program loads no other.
 _MODULES = {
     "FlagErrors": "rnn_scaling.config.flags",
     "Recorder": "rnn_scaling.training.recorder",

@@ -1,4 +1,4 @@
-"""python -m rnn_scaling COMMAND, and the console script rnn-scaling: a table of doors."""
+"""python -m rnn_scaling COMMAND, and the console script rnn-scaling."""
 
 import importlib
 import sys
@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from rnn_scaling.system import entry
 
-HELP_WORDS, VERSION_WORDS = ("--help", "-h", "help"), ("--version", "version")
+HELP_WORDS = ("--help", "-h", "help")
+VERSION_WORDS = ("--version", "version")
 
 
 @entry.command
@@ -21,7 +22,7 @@ def main(words: Sequence[str]) -> int:
     if name in VERSION_WORDS:
         raise entry.Answer(f"rnn_scaling {entry.VERSION}")
     if name in table.COMMANDS:
-        return importlib.import_module(table.module_of(name)).main(words[1:])
+        return importlib.import_module(table.module_name(name)).main(words[1:])
     if not name:
         print(_page(table.GROUPS))
         return entry.EXIT_USAGE
@@ -53,7 +54,11 @@ def _page(groups: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def console(started_as: str = "rnn-scaling") -> None:
-    """What the console script rnn-scaling calls; `started_as` is how the user typed it, unless start.py has said."""
+    """Run the console script rnn-scaling.
+
+    Args:
+      started_as: The name of the program in messages, unless start.py has set another.
+    """
     entry.call_program(started_as)
     entry.leave(main, at_once=sys.argv[1:2] == ["train"])
 

@@ -1,4 +1,4 @@
-"""A callback for anybody's `model.fit`: items a second of every epoch, and a run record at the end."""
+"""A callback for any `model.fit`: items/s of every epoch, and a run record at the end."""
 
 import collections
 import math
@@ -12,21 +12,23 @@ import keras
 from rnn_scaling.system import entry
 from rnn_scaling.training.recorder import Recorder
 
-_fits: collections.Counter[str] = (
-    collections.Counter()
-)  # of this process, by the file of the first
+# The number of fits of this process, by the file of the first fit.
+_fits: collections.Counter[str] = collections.Counter()
 
 
 class ItemsPerSecond(keras.callbacks.Callback):
-    """Times every batch of `model.fit` of Keras 3 and leaves a run record.
+    """Times every batch of `model.fit` of Keras 3 and writes a run record.
 
         watch = ItemsPerSecond("run.json", unit="images", num_samples=len(x), batch_size=32)
         model.fit(x, y, batch_size=32, epochs=3, callbacks=[watch])
 
-    The last batch of an epoch counts what it holds, not a full batch. Reading the loss waits until the devices have
-    finished the batch. What lies between two epochs (validation, other callbacks) belongs to no batch. Each epoch's
-    logs get `items_per_second`, its items over its seconds, and `median_items_per_second` over its batches; both
-    leave out the warm-up, and are NaN in an epoch that is all warm-up. A second `fit` gets a record of its own.
+    The last batch of an epoch counts its real number of samples. Reading the loss waits
+    until the devices have finished the batch. The time between two epochs (validation,
+    other callbacks) belongs to no batch.
+
+    Each epoch's logs get `items_per_second`, its items over its seconds, and
+    `median_items_per_second` over its batches. Both leave out the warm-up, and are NaN if
+    the whole epoch is warm-up. A second `fit` gets another record.
     """
 
     def __init__(
@@ -41,72 +43,78 @@ class ItemsPerSecond(keras.callbacks.Callback):
         num_warmup_batches: int = 10,
         recorder: Recorder | None = None,
     ) -> None:
-        """result_file: where the record goes; of another `fit` of this process: the same name with -2, -3 and so on.
-        batch_size: samples of every batch but the last one, as `fit` has it: of all devices that this process drives.
-        items_a_sample: units of one sample: 1 for images, the tokens of a sentence where all have one length.
-        num_devices: that `fit` trains on.
-        recorder: another clock for the first `fit`; tests give one.
+        """Make a callback.
+
+        Args:
+          result_file: The file of the record. Each further `fit` of this process appends
+            -2, -3 and so on to the name.
+          num_samples: Samples of an epoch.
+          batch_size: Samples of every batch except the last one, on all devices of this
+            process together, like the argument of `fit`.
+          unit: The unit of the items, in the plural.
+          items_a_sample: Items of one sample: 1 for images, the number of tokens for
+            sentences of equal length.
+          num_devices: Devices on which `fit` trains.
+          num_warmup_batches: First batches that the rates leave out.
+          recorder: A recorder for the first `fit`, for tests.
 
         Raises:
-          ValueError: if a number is not positive; `fit` raises it if its strategy has more replicas than `num_devices`.
-          OSError: if the record cannot be written.
+          ValueError: If a number is not positive. `fit` raises it if its strategy has
+            more replicas than `num_devices`.
+          OSError: If the record cannot be written.
         """
         super().__init__()
         if min(num_samples, batch_size, items_a_sample, num_devices) < 1:
             raise ValueError(
-                "expected num_samples, batch_size, items_a_sample and num_devices of at least 1, got "
-                f"{num_samples}, {batch_size}, {items_a_sample} and {num_devices}"
+                "expected num_samples, batch_size, items_a_sample and num_devices of at "
+                f"least 1, got {num_samples}, {batch_size}, {items_a_sample} and "
+                f"{num_devices}"
             )
-        self._path, self._unit, self._warmup, self._num_devices = (
-            result_file,
-            unit,
-            num_warmup_batches,
-            num_devices,
-        )
-        self._num_samples, self._batch_size, self._items_a_sample = (
-            num_samples,
-            batch_size,
-            items_a_sample,
-        )
+        self._path = result_file
+        self._unit = unit
+        self._num_warmup_batches = num_warmup_batches
+        self._num_devices = num_devices
+        self._num_samples = num_samples
+        self._batch_size = batch_size
+        self._items_per_sample = items_a_sample
         self._recorder = recorder or self._new_recorder()
-        self._has_started, self._next, self._first = False, 0, 0
-        self._samples_done, self._mean_loss = 0, 0.0  # in this epoch
-        self.record: Any = None  # of the last `fit` that has ended
+        self._has_started = False
+        self._next_batch = 0
+        self._first_step = 0  # of this epoch, in the recorder
+        self._epoch_samples = 0  # so far
+        self._mean_loss = 0.0  # of these samples
+        # The record of the last `fit` that has ended.
+        self.record: Any = None
 
     def _new_recorder(self) -> Recorder:
-        devices, batch_size = self._num_devices, self._batch_size
-        # A record's batch_size is that of a device.
-        size = (
-            {"global_batch_size": batch_size}
-            if batch_size % devices
-            else {"batch_size": batch_size // devices}
-        )
+        num_devices = self._num_devices
+        # The batch_size of a record is per device.
+        size = {"batch_size": self._batch_size // num_devices}
+        if self._batch_size % num_devices:
+            size = {"global_batch_size": self._batch_size}
         return Recorder(
             _next_file(self._path),
             unit=self._unit,
-            num_devices=devices,
+            num_devices=num_devices,
             trainer="model.fit",
-            num_warmup_batches=self._warmup,
+            num_warmup_batches=self._num_warmup_batches,
             options={"framework": f"keras on {keras.backend.backend()}", **size},
         )
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Begins another record if one `fit` has ended."""
+        """Begin another record if one `fit` has ended."""
         strategy = getattr(self.model, "distribute_strategy", None)
         replicas = getattr(strategy, "num_replicas_in_sync", 1)
         if replicas > self._num_devices:
-            self._finish(
-                error := ValueError(
-                    f"num_devices is {self._num_devices}; model.fit trains on {replicas}"
-                )
+            error = ValueError(
+                f"num_devices is {self._num_devices}; model.fit trains on {replicas}"
             )
+            self._finish(error)
             raise error
         if self.record is not None:
-            self._recorder, self._has_started, self.record = (
-                self._new_recorder(),
-                False,
-                None,
-            )
+            self._recorder = self._new_recorder()
+            self._has_started = False
+            self.record = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if self._has_started:
@@ -114,44 +122,52 @@ class ItemsPerSecond(keras.callbacks.Callback):
         else:
             self._recorder.start()
             self._has_started = True
-        self._next, self._first = 0, len(self._recorder.step_s)
-        self._samples_done, self._mean_loss = 0, 0.0
+        self._next_batch = 0
+        self._first_step = len(self._recorder.step_s)
+        self._epoch_samples = 0
+        self._mean_loss = 0.0
 
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        """Counts the batches since the last call: several, where `fit` runs several at a time."""
-        mean_loss = float(
-            (logs or {}).get("loss", math.nan)
-        )  # waits for the devices; of the epoch's samples so far
-        samples = sum(self._samples(number) for number in range(self._next, batch + 1))
-        done, self._next = self._samples_done + samples, batch + 1
-        loss = (mean_loss * done - self._mean_loss * self._samples_done) / samples
-        self._samples_done, self._mean_loss = done, mean_loss
-        self._recorder.step(samples * self._items_a_sample, loss)
+        """Count the batches since the last call; `fit` may run several at a time."""
+        # The mean over the epoch so far. Reading it waits for the devices.
+        mean_loss = float((logs or {}).get("loss", math.nan))
+        samples = 0
+        for number in range(self._next_batch, batch + 1):
+            samples += self._count_samples(number)
+        epoch_samples = self._epoch_samples + samples
+        loss_sum = mean_loss * epoch_samples - self._mean_loss * self._epoch_samples
+        self._next_batch = batch + 1
+        self._epoch_samples = epoch_samples
+        self._mean_loss = mean_loss
+        self._recorder.step(samples * self._items_per_sample, loss_sum / samples)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Adds the epoch's rates to its logs; ValueError if `fit` had another number of batches than was said."""
+        """Add the epoch's rates to its logs.
+
+        Raises:
+          ValueError: If `fit` had more or fewer batches than expected.
+        """
         expected = math.ceil(self._num_samples / self._batch_size)
-        if self._next != expected:
+        if self._next_batch != expected:
             error = ValueError(
-                f"model.fit had {self._next} batches in an epoch; expected {expected} of "
-                f"num_samples={self._num_samples} and batch_size={self._batch_size}: give both as model.fit has them"
+                f"model.fit had {self._next_batch} batches in an epoch; expected {expected} "
+                f"of num_samples={self._num_samples} and batch_size={self._batch_size}: "
+                "give both as model.fit has them"
             )
             self._finish(error)
             raise error
-        first = max(self._first, self._warmup)
-        seconds, items = (
-            self._recorder.step_s[first:],
-            self._recorder.step_items[first:],
-        )
+        first = max(self._first_step, self._num_warmup_batches)
+        seconds = self._recorder.step_s[first:]
+        items = self._recorder.step_items[first:]
         if logs is not None:
             rates = [count / step_s for count, step_s in zip(items, seconds)]
             logs["items_per_second"] = sum(items) / sum(seconds) if rates else math.nan
             logs["median_items_per_second"] = (
                 statistics.median(rates) if rates else math.nan
             )
-        self._recorder.resume()  # a validation was between the last batch and this
+        self._recorder.resume()  # a validation may have run since the last batch
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self._finish(None)
@@ -160,21 +176,25 @@ class ItemsPerSecond(keras.callbacks.Callback):
         if self.record is None:
             self.record = self._recorder.close(error)
 
-    def _samples(self, batch: int) -> int:
-        return max(
-            1, min(self._batch_size, self._num_samples - batch * self._batch_size)
-        )
+    def _count_samples(self, batch: int) -> int:
+        left = self._num_samples - batch * self._batch_size
+        return max(1, min(self._batch_size, left))
 
 
 def _next_file(result_file: str | os.PathLike[str]) -> Path:
-    """The file of the next `fit` of this process: NAME.json, then NAME-2.json and so on, with a warning."""
+    """Return the file of the next `fit` of this process.
+
+    It is NAME.json, and for further fits NAME-2.json and so on, with a warning.
+    """
     path = Path(result_file)
     name = os.path.abspath(path)
     _fits[name] += 1
-    if (number := _fits[name]) == 1:
+    number = _fits[name]
+    if number == 1:
         return path
     next_path = path.with_name(f"{path.stem}-{number}{path.suffix}")
     entry.warn(
-        f"{path} already has the record of another fit; fit {number} is recorded in {next_path.name}"
+        f"{path} already has the record of another fit; fit {number} is recorded in "
+        f"{next_path.name}"
     )
     return next_path

@@ -33,6 +33,7 @@ when the flags conflict or the folder cannot be used, 130 interrupted."""
 
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
+    """Run the command; return its exit status."""
     flags.answer(words, USAGE, pairs.GROUPS, "ab")
     options, conduct_options, sides = pairs.split_sides(words)
     a, b = pairs.plan_runs(sides)
@@ -55,10 +56,8 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     from rnn_scaling.reports import comparison, comparison_statements, wording
 
     question = Question(paired=True, max_regression=options.max_regression)
-    settings = "\n".join(
-        f"{side.upper()}: {getattr(options, side) or 'only the common flags'}"
-        for side in "ab"
-    )
+    common = "only the common flags"
+    settings = f"A: {options.a or common}\nB: {options.b or common}"
 
     def answer(report: Report) -> str:
         answers = [

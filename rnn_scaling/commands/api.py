@@ -1,4 +1,4 @@
-"""What `import rnn_scaling` offers to programs in Python: the commands as functions."""
+"""The commands as functions, for programs in Python that import rnn_scaling."""
 
 from __future__ import annotations
 
@@ -17,20 +17,25 @@ if TYPE_CHECKING:
 
 
 def run(*, timeout_s: float = 0.0, launch: str = "", **options: Any) -> RunRecord:
-    """One run of the trainer, in a process of its own, or several with num_workers; as often as one likes.
+    """Make one run of the trainer in another process, or in several with num_workers.
+
+    A program may call this any number of times.
 
     Args:
-      timeout_s: wall limit in seconds; 0: none.
-      launch: a launcher with its flags ("srun -K") that starts the processes; without one they run on this machine.
-      **options: the trainer's flags by name (`num_devices=2`, `variable_update="replicated"`); what is not given has
-        the default of the command line.
+      timeout_s: Wall limit in seconds; 0 for no limit.
+      launch: A launcher with its flags ("srun -K") that starts the processes; empty if
+        they run on this machine.
+      **options: The trainer's flags by name (`num_devices=2`,
+        `variable_update="replicated"`); other flags have the defaults of the command
+        line.
 
     Returns:
-      The run's record, as `--result_file` would have kept it.
+      The record of the run, like the file of `--result_file`.
 
     Raises:
-      FlagErrors: naming every unknown option, wrong value and conflict, before anything starts.
-      RunFailed: if the run fails; its `records` hold what had been measured.
+      FlagErrors: Before anything starts; it names every unknown option, wrong value and
+        conflict.
+      RunFailed: If the run fails; its `records` contain the measurements so far.
     """
     from rnn_scaling.sweeps import invocations
 
@@ -47,44 +52,54 @@ def sweep(
     axes: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Rows:
-    """Every combination of some options' values, each run a process; runs whose records are in `out` are not repeated.
+    """Run every combination of the options' values, each run in another process.
+
+    Runs whose records are in `out` are not repeated.
 
     Args:
-      timeout_s: wall limit of a run in seconds; 0: none; None: ten times what runs take, five minutes at least.
-      launch: as in `run`.
-      trainer: a command of your own in place of this suite's trainer, with places as `--trainer` has them
-        (docs/any_trainer.md); `log_format`, `unit` and the like are among `options` then.
-      axes: values, or lists of values, of options of that command: `{"hidden": [256, 512]}` for `{hidden}`.
-      **options: the trainer's flags by name; a list or tuple is a list of values (`num_devices=[1, 2]`). What is not
-        given has the sweep's defaults: both encoders, three update modes, 1 to N devices.
+      out: The folder of the records.
+      repeats: Runs of each combination.
+      timeout_s: Wall limit of a run in seconds; 0 for no limit; None for ten times the
+        usual duration, at least five minutes.
+      launch: The same as in `run`.
+      trainer: A command of your own instead of this suite's trainer, with the places of
+        `--trainer` (docs/any_trainer.md); `options` then include `log_format` and `unit`.
+      axes: Values, or lists of values, of options of that command:
+        `{"hidden": [256, 512]}` for `{hidden}`.
+      **options: The trainer's flags by name; a list or tuple is a list of values
+        (`num_devices=[1, 2]`). Other flags have the defaults of the sweep: both
+        encoders, three update modes, 1 to N devices.
 
     Returns:
-      The rows of the folder, as `load(out)`.
+      The rows of the folder, like `load(out)`.
 
     Raises:
-      FlagErrors: naming every unknown option, wrong value and conflict, before anything starts.
-      RunFailed: if a run failed or the folder cannot be used; the others' records are in `out`.
+      FlagErrors: Before anything starts; it names every unknown option, wrong value and
+        conflict.
+      RunFailed: If a run failed or the folder cannot be used; the records of the other
+        runs are in `out`.
     """
     from rnn_scaling.sweeps import invocations
 
-    given = {
+    sweep_options = {
         **options,
         "run_timeout": timeout_s,
         "launch": launch or None,
         "trainer": trainer or None,
     }
-    invocations.run_sweep(out, given, repeats=repeats, axes=axes)
+    invocations.run_sweep(out, sweep_options, repeats=repeats, axes=axes)
     return load(out)
 
 
 def load(folder: str | Path) -> Rows:
-    """The run records of a folder as rows: a sequence, with `to_records()` and, where pandas is, `to_pandas()`.
+    """Return the run records of a folder as rows.
 
-    A notebook shows the rows as a table.
+    The rows are a sequence with `to_records()` and, if pandas is installed,
+    `to_pandas()`. A notebook shows them as a table.
 
     Raises:
-      OSError: if the folder cannot be read.
-      ValueError: if it has no run records; the message names subfolders that have some.
+      OSError: If the folder cannot be read.
+      ValueError: If it has no run records; the message names subfolders that have some.
     """
     from rnn_scaling.analysis import folder_rows
 
@@ -101,30 +116,34 @@ def compare(
     force_incomparable: Collection[str] = (),
     across: str = "",
 ) -> Report:
-    """Whether the runs of one folder, or one record, are slower than those of another.
+    """Judge whether the runs of one folder or record are slower than another's runs.
 
     Args:
-      metric: one of the command's `--metric`; speedup and efficiency need runs on one device too.
-      max_regression: the largest slow-down that passes, as a share from 0 to below 1.
-      paired: compare pair by pair: runs with the same repeat number ran one after the other, as the command `ab` makes
-        them.
-      force_incomparable: differences to ignore, such as "cpu_model"; "all" ignores every difference.
-      across: "machine": the sides are two machines; `machine_ratios` shows which is faster.
+      before: A folder of run records, or one record.
+      after: The folder or record that is compared with it.
+      metric: A choice of the command's `--metric`; speedup and efficiency also need runs
+        on one device.
+      max_regression: The largest slow-down that passes, as a share from 0 to below 1.
+      paired: Whether to compare pair by pair: runs with the same repeat number ran one
+        after the other, like those of the command `ab`.
+      force_incomparable: Differences to ignore, such as "cpu_model"; "all" ignores every
+        difference.
+      across: "machine" if the sides are two machines; `machine_ratios` then shows which
+        one is faster.
 
     Returns:
-      What the command `compare` prints: `results` has a verdict and an interval for each configuration, `exit_status`
-      is 0 where a slow-down beyond the limit is excluded, 1 where there is one, 2 where it cannot be judged.
+      The report that the command `compare` prints. `results` has a verdict and an
+      interval for each configuration. `exit_status` is 0 if a slow-down beyond the limit
+      is excluded, 1 if there is one, and 2 if the runs do not show it.
 
     Raises:
-      ValueError: if there is nothing to compare, or no such metric or share.
+      ValueError: If there is nothing to compare, or the metric or share is unknown.
     """
     from rnn_scaling.analysis.comparison import judgement
 
-    names = (
-        [force_incomparable]
-        if isinstance(force_incomparable, str)
-        else force_incomparable
-    )
+    names = force_incomparable
+    if isinstance(names, str):
+        names = [names]
     accepted = frozenset(judgement.plain_name(name) for name in names)
     question = judgement.Question(metric, paired, max_regression, accepted, across)
     return judgement.judge(*judgement.read(Path(before), Path(after)), question)

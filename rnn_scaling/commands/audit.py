@@ -48,6 +48,7 @@ class AuditOptions:
 
 @entry.command
 def main(words: Sequence[str]) -> int:
+    """Run the command; return its exit status."""
     options = flags.read(words, USAGE, AuditOptions, "audit")
     from rnn_scaling.analysis.audit import (
         auditing,  # late: help and mistakes do not wait for it
@@ -55,19 +56,19 @@ def main(words: Sequence[str]) -> int:
     from rnn_scaling.reports import audit_report
     from rnn_scaling.system.files import terminal
 
-    files = [
-        file for path in options.files for file in auditing.list_files(path) or [path]
-    ]
-    reports = [auditing.audit(file, options.max_numbers) for file in files]
-    is_some = any(report.comparisons for report in reports)
+    reports = []
+    for path in options.files:
+        for file in auditing.list_files(path) or [path]:
+            reports.append(auditing.audit(file, options.max_numbers))
+    has_comparisons = any(report.comparisons for report in reports)
     for report in reports:
-        if report.error and not (report.is_empty and is_some):
+        if report.error and not (report.is_empty and has_comparisons):
             print(entry.plain(f"error: {report.error}"), file=sys.stderr)
     text = audit_report.RENDER[options.format](reports)
     terminal.tell(f"{text}\n") if options.format == "text" else print(text)
     if any(report.findings for report in reports):
         return entry.EXIT_FAILED
-    is_clean = is_some and not any(
+    is_clean = has_comparisons and not any(
         report.error for report in reports if not report.is_empty
     )
     return entry.EXIT_OK if is_clean else entry.EXIT_USAGE

@@ -1,4 +1,4 @@
-"""python -m rnn_scaling compare BEFORE AFTER: did it become slower, and can these runs tell?"""
+"""python -m rnn_scaling compare BEFORE AFTER: is AFTER slower, and do these runs show it?"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -78,6 +78,7 @@ class CompareOptions:
 
 @entry.command
 def main(words: Sequence[str]) -> int:
+    """Run the command; return its exit status."""
     options = flags.read(words, USAGE, CompareOptions, "compare")
     from rnn_scaling.analysis import prices
     from rnn_scaling.analysis.comparison import judgement
@@ -87,19 +88,22 @@ def main(words: Sequence[str]) -> int:
     accepted = frozenset(judgement.plain_name(name) for name in forced if name)
     if options.across and (options.paired or options.metric != RATE):
         raise entry.Refusal(
-            "--across=machine compares items/s of unpaired runs; leave out --paired and --metric"
+            "--across=machine compares items/s of unpaired runs; leave out --paired and "
+            "--metric"
         )
     if not options.across and (options.machines or options.machine):
         raise entry.Refusal(
             "--machines and --machine need --across=machine; add it, or omit them"
         )
-    listed = prices.read(options.machines, options.machine, 2) if options.across else ()
-    asked = (
+    machine_prices: Sequence[prices.PriceList] = ()
+    if options.across:
+        machine_prices = prices.read(options.machines, options.machine, 2)
+    question = judgement.Question(
         options.metric,
         options.paired,
         options.max_regression,
         accepted,
         options.across,
+        prices=machine_prices,
     )
-    question = judgement.Question(*asked, prices=listed)
     return comparison.compare(options.before, options.after, question, options.format)

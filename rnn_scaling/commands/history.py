@@ -87,6 +87,7 @@ GROUPS = {
 
 @entry.command
 def main(words: Sequence[str]) -> int:
+    """Run the command; return its exit status."""
     flags.answer(
         words[:1],
         USAGE,
@@ -103,22 +104,21 @@ def main(words: Sequence[str]) -> int:
         return _show(options)
     if name == "check":
         return _check(options)
-    if missing := [
-        f"{folder}: no such folder" for folder in options.results if not folder.is_dir()
-    ]:
-        raise entry.Refusal(*missing)
+    missing = [folder for folder in options.results if not folder.is_dir()]
+    if missing:
+        raise entry.Refusal(*(f"{folder}: no such folder" for folder in missing))
     folders = options.results
     if name == "import":
-        folders = [
-            Path(place) for folder in folders for place, _, _ in sorted(os.walk(folder))
-        ]
+        folders = []
+        for folder in options.results:
+            folders += [Path(path) for path, _, _ in sorted(os.walk(folder))]
     return add(folders, options.history, options.label, options.commit)
 
 
 def add(
     results: Sequence[Path], folder: Path, label: str = "", commit: str = ""
 ) -> int:
-    """Adds the runs of these folders to a history; returns the exit status."""
+    """Add the runs of these folders to a history; return the exit status."""
     from rnn_scaling.analysis.history import entries
     from rnn_scaling.analysis.statements import Statement
     from rnn_scaling.records import folder as folders
@@ -131,11 +131,9 @@ def add(
             f"--commit={commit} is not a commit of the repository in this folder; give a hash or HEAD"
         )
     records = [folders.read(place) for place in results]
-    entry.warn(
-        *(f"{line}; left out" for content in records for line in content.not_used)
-    )
     found = []
     for content in records:
+        entry.warn(*(f"{line}; left out" for line in content.not_used))
         found.extend(
             entries.entries([run.record for run in content.runs], label, measured)
         )
@@ -224,13 +222,12 @@ def _timeline(folder: Path) -> Timeline:
     from rnn_scaling.analysis.history import curves
     from rnn_scaling.records import history
 
-    again = f"{entry.program()} history add RESULTS --history={folder} adds one"
+    remedy = f"{entry.program()} history add RESULTS --history={folder} adds one"
     if not folder.is_dir():
-        raise entry.Refusal(f"{folder}: no such folder; {again}")
+        raise entry.Refusal(f"{folder}: no such folder; {remedy}")
     found = history.read(folder)
     entry.warn(*(f"{line}; left out" for line in found.left_out))
     if not found.entries:
-        raise entry.Refusal(
-            f"{folder}: no {'valid ' if found.left_out else ''}entry of a history; {again}"
-        )
+        adjective = "valid " if found.left_out else ""
+        raise entry.Refusal(f"{folder}: no {adjective}entry of a history; {remedy}")
     return curves.timeline(found.entries)

@@ -1,4 +1,4 @@
-"""python -m rnn_scaling import_log FILE...: logs of other benchmarks -> one table of rates."""
+"""python -m rnn_scaling import_log FILE...: read logs of other benchmarks into one table of rates."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ Exit status: 0 everything was read, 1 a line could not be used or the audit foun
 
 
 def _checked_formats(text: str) -> str:
-    """Return the value of --format; raises ValueError, saying what it must be."""
+    """Return the value of --format; a ValueError says what it must be."""
     from rnn_scaling.records.importers import importing
 
     return importing.check_formats(text)
@@ -83,6 +83,7 @@ class ImportOptions:
 
 @entry.command
 def main(words: Sequence[str]) -> int:
+    """Run the command; return its exit status."""
     options = flags.read(words, USAGE, ImportOptions, "import_log")
     from rnn_scaling.analysis import steady_state
     from rnn_scaling.records.importers import importing

@@ -54,7 +54,7 @@ event, 1.25, or in nanoseconds of the database's own clock, 1250000000ns. docs/t
 Exit status: 0 counted or shown, 1 a run failed, counts differ between repeats, a SOURCE could not be used, or a file
 cannot be written, 2 the flags conflict, the folder is in use or holds records of other flags, 130 interrupted."""
 
-MOST = OPTIONS["trace_batches"].metadata["maximum"]
+MAX_TRACED = OPTIONS["trace_batches"].metadata["maximum"]
 DEFAULTS: dict[str, list[Any]] = {
     "variable_update": ["replicated"],
     "num_warmup_batches": [2],
@@ -76,7 +76,7 @@ class InspectOptions:
         2,
         "batches whose kernels are also timed, for the record",
         minimum=1,
-        maximum=MOST,
+        maximum=MAX_TRACED,
     )
 
 
@@ -86,16 +86,16 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     groups = [InspectOptions, ConductOptions]
     flags.answer(words, USAGE, [*groups, ReadingOptions], "inspect")
     own_fields = flags.fields([*groups, ReadingOptions])
-    given, _ = flags.parsed(words, {**OPTIONS, **own_fields}, lists=True)
-    if "sources" in given:
-        return _read(words, given)
-    wrong = [
+    values, _ = flags.parsed(words, {**OPTIONS, **own_fields}, lists=True)
+    if "sources" in values:
+        return _read(words, values)
+    mistakes = [
         f"--{name} is for a SOURCE that is read; name a record, a folder or a database"
         for name in flags.fields([ReadingOptions])
-        if name in given
+        if name in values
     ]
-    if wrong:
-        raise flags.FlagErrors(wrong)
+    if mistakes:
+        raise flags.FlagErrors(mistakes)
     (options, conduct_options), lists = split(words, groups)
     runs = plan({**DEFAULTS, **lists}, **machine_size())
     out = Path(options.out)
@@ -114,21 +114,21 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     return entry.EXIT_OK
 
 
-def _read(words: Sequence[str], named: Collection[str]) -> int:
-    """Show what the command line names, instead of making runs.
+def _read(words: Sequence[str], user_flags: Collection[str]) -> int:
+    """Show the sources of the command line; return the exit status.
 
     Args:
       words: The command line.
-      named: The flags in it that this command or the trainer has.
+      user_flags: The flags of this command or the trainer in it.
     """
     groups = [ReadingOptions, flags.FileOptions]
     fields = flags.fields(groups)
-    strays = [name for name in named if name not in fields]
+    strays = [name for name in user_flags if name not in fields]
     if strays:
         raise flags.FlagErrors(
             [f"--{name} is for runs, and SOURCE is only read" for name in strays]
         )
-    given, lines = flags.parsed(words, fields)
-    options, files = flags.build(groups, given, lines)
+    values, lines = flags.parsed(words, fields)
+    options, files = flags.build(groups, values, lines)
     input_files.allow(files.max_file_mb)
-    return inspect_files.answer(options, set(given))
+    return inspect_files.answer(options, set(values))

@@ -1,4 +1,4 @@
-"""What `inspect` reads: traced runs, and databases of Nsight Systems or nvprof."""
+"""The sources of `inspect`: traced runs, and databases of Nsight Systems or nvprof."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from rnn_scaling.system.files.output_files import write_bytes
 from rnn_scaling.system.files.terminal import tell
 
 PICTURES = (".png", ".svg")
-# Files of profilers by name. A report must be exported first, as its error says.
+# Endings of profilers' files. A report must be exported first.
 DATABASES = (".sqlite", ".sqlite3", ".db", ".nvvp", ".nvprof", ".nsys-rep", ".qdrep")
 TRACE_FILE = "trace.json.gz"  # of a --log_dir, next to its record
-OF_DATABASES = ("from", "to", "top")
-OF_RUNS = ("picture", "step")
+DATABASE_FLAGS = ("from", "to", "top")
+RUN_FLAGS = ("picture", "step")
 
 
-def _picture(text: str) -> Path:
+def _parse_picture(text: str) -> Path:
+    """Return the value of --picture; a ValueError says what it must be."""
     if not text.lower().endswith(PICTURES):
         raise ValueError(f"a file that ends in {' or '.join(PICTURES)}")
     if not Path(text).resolve().parent.is_dir():
@@ -57,7 +58,7 @@ def time_ns(text: str, first: int) -> int:
     )
 
 
-def _time(text: str) -> str:
+def _check_time(text: str) -> str:
     time_ns(text, 0)
     return text
 
@@ -79,7 +80,7 @@ class ReadingOptions:
     picture: Path | None = option(
         None,
         "draw one step of each traced run: .png or .svg (default: no)",
-        parse=_picture,
+        parse=_parse_picture,
         shown="FILE.png",
     )
     step: int | None = option(
@@ -88,11 +89,11 @@ class ReadingOptions:
     from_: str = option(
         "",
         "look at a database from here (default: its first event) ...",
-        parse=_time,
+        parse=_check_time,
         shown="TIME",
     )
     to: str = option(
-        "", "... to here (default: its last event)", parse=_time, shown="TIME"
+        "", "... to here (default: its last event)", parse=_check_time, shown="TIME"
     )
     top: int = option(
         20,
@@ -102,18 +103,18 @@ class ReadingOptions:
     )
 
 
-def answer(options: ReadingOptions, given: set[str]) -> int:
+def answer(options: ReadingOptions, user_flags: set[str]) -> int:
     """Print what the sources contain; return the exit status.
 
     Args:
       options: With at least one source.
-      given: The names of the flags that the user gave.
+      user_flags: The names of the flags that the user gave.
     """
     databases = [path for path in options.sources if is_database(path)]
     if databases and len(options.sources) > 1:
         raise entry.Refusal(f"{databases[0]} is a database; name it alone")
-    for name in OF_RUNS if databases else OF_DATABASES:
-        if name in given:
+    for name in RUN_FLAGS if databases else DATABASE_FLAGS:
+        if name in user_flags:
             kind = "traced runs" if databases else "trace databases"
             raise entry.Refusal(f"--{name} is for {kind}; leave it out")
     return _answer_database(options) if databases else _answer_runs(options)
@@ -128,7 +129,7 @@ def is_database(path: Path) -> bool:
 
 
 def _answer_runs(options: ReadingOptions) -> int:
-    """Print where each tower's step goes, and the seconds of each run."""
+    """Print the parts of each tower's step, and the seconds of each run."""
     from rnn_scaling.reports import phases
 
     paths = [
@@ -171,7 +172,7 @@ def _answer_database(options: ReadingOptions) -> int:
 
 
 def look(options: ReadingOptions) -> tuple[str, list[str]]:
-    """Return the summary of a database, and what could not be read in it.
+    """Return the summary of a database, and a line for each part that is unreadable.
 
     Raises:
       TraceDbError: If the file is not a trace database, or has no events.
@@ -202,13 +203,13 @@ def _window(options: ReadingOptions, span: tuple[int, int]) -> tuple[int, int]:
     first, last = span
     start = time_ns(options.from_, first) if options.from_ else first
     end = time_ns(options.to, first) if options.to else max(last, start + 1)
-    wanted = f"--from={options.from_ or 0} --to={options.to or 'its end'}"
+    requested = f"--from={options.from_ or 0} --to={options.to or 'its end'}"
     seconds = (last - first) / 1e9
     length = f"the trace is {seconds:.6f} s long, {first}ns to {last}ns"
     if end <= start:
         raise entry.Refusal(
-            f"{file}: {wanted}: the end is not after the start; {length}"
+            f"{file}: {requested}: the end is not after the start; {length}"
         )
     if start > last or end <= first:
-        raise TraceDbError(file, f"{wanted}: outside of the trace; {length}")
+        raise TraceDbError(file, f"{requested}: outside of the trace; {length}")
     return max(start, first), min(end, last)

@@ -32,12 +32,13 @@ Exit status: 0 everything was measured and correct, 1 a measurement failed, a su
 
 @entry.command
 def main(words: Sequence[str], worker: Sequence[str] = processes.WORKER) -> int:
+    """Run the command; return its exit status."""
     flags.answer(words, USAGE, [plan.LinkOptions], "links")
     try:
-        wanted = plan.make(words)
+        planned = plan.make(words)
     except (DeviceError, OSError) as e:
         return entry.fail(str(e))
-    out = Path(wanted.options.out)
+    out = Path(planned.options.out)
     try:
         out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(
@@ -55,10 +56,10 @@ def main(words: Sequence[str], worker: Sequence[str] = processes.WORKER) -> int:
     from rnn_scaling.system.machine.environment import read_environment
 
     environment = read_environment()
-    measured = measuring.measure(wanted, worker)
+    measured = measuring.measure(planned, worker)
     measuring.keep_peaks(measured.products, environment)
     written = measuring.write(
-        out, measured, wanted, environment
+        out, measured, planned, environment
     )  # first: the pipe may close
     tell(table.render(measured))
     entry.fail(*measured.errors)

@@ -19,7 +19,7 @@ Exit status: 0 done, 1 a file could not be written, 2 wrong use."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Images:
+class ImageOptions:
     """Images."""
 
     out: str = option("images", "folder of the files")
@@ -36,21 +36,29 @@ class Images:
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    made = flags.read(words, USAGE, Images, "make_tfrecords")
-    if made.files > made.images:
+    """Run the command; return its exit status."""
+    options = flags.read(words, USAGE, ImageOptions, "make_tfrecords")
+    if options.files > options.images:
         raise entry.Refusal(
-            f"--files={made.files} must be at most --images={made.images}; lower it"
+            f"--files={options.files} must be at most --images={options.images}; lower it"
         )
     NativeLog()
     from rnn_scaling.data import make_tfrecords  # loads TensorFlow
 
     try:
         make_tfrecords.write(
-            made.out, made.images, made.files, made.classes, made.width, made.seed
+            options.out,
+            options.images,
+            options.files,
+            options.classes,
+            options.width,
+            options.seed,
         )
     except OSError as e:
-        return entry.fail(f"--out={made.out}: {e.strerror or e}; name another folder")
+        return entry.fail(
+            f"--out={options.out}: {e.strerror or e}; name another folder"
+        )
     entry.note(
-        f"{made.images} images in {made.files} files; train on them with --data_dir={made.out}"
+        f"{options.images} images in {options.files} files; train on them with --data_dir={options.out}"
     )
     return entry.EXIT_OK

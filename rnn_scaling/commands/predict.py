@@ -58,45 +58,55 @@ def main(words: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     groups = [PredictionOptions, SimulationOptions, flags.FileOptions]
     flags.answer(words, USAGE, groups, "predict")
-    given, lines = flags.parsed(words, flags.fields(groups))
-    options, assumed, files = flags.build(groups, given, lines)
-    if wrong := list(_mistakes(options, assumed, set(given))):
-        raise entry.Refusal(*wrong)
+    values, lines = flags.parsed(words, flags.fields(groups))
+    options, assumed, files = flags.build(groups, values, lines)
+    if mistakes := list(_find_mistakes(options, assumed, set(values))):
+        raise entry.Refusal(*mistakes)
     input_files.allow(files.max_file_mb)
     # Imported here, because help and mistakes do not wait for numpy.
     from rnn_scaling.commands import prediction_results as results
 
     if options.what_if is not None:
-        results.tell_changes(results.what_if(options), options)
+        results.print_changes(results.what_if(options), options)
     elif options.simulate:
         from rnn_scaling.commands import prediction_simulation
 
         found = prediction_simulation.simulate(options, assumed)
-        results.tell(found, options, "simulation")
+        results.print_report(found, options, "simulation")
     elif options.track_record:
-        results.tell(results.track_record(options.sources), options, "prediction")
+        results.print_report(
+            results.track_record(options.sources), options, "prediction"
+        )
     else:
-        results.tell(results.predict(options), options, "prediction")
+        results.print_report(results.predict(options), options, "prediction")
     return entry.EXIT_OK
 
 
-def _mistakes(
-    options: PredictionOptions, assumed: SimulationOptions, given: set[str]
+def _find_mistakes(
+    options: PredictionOptions, assumed: SimulationOptions, user_flags: set[str]
 ) -> Iterator[str]:
-    """Yield what is wrong with options that are right by themselves."""
-    asked = [name for name in QUESTIONS if getattr(options, name) not in (None, False)]
-    if len(asked) > 1:
-        names = " and ".join(f"--{name}" for name in asked)
+    """Yield the contradictions between options.
+
+    Args:
+      options: The question and the known facts.
+      assumed: The assumptions of a simulation.
+      user_flags: The names of the flags that the user gave.
+    """
+    questions = [
+        name for name in QUESTIONS if getattr(options, name) not in (None, False)
+    ]
+    if len(questions) > 1:
+        names = " and ".join(f"--{name}" for name in questions)
         yield f"{names} are different questions; ask one of them"
-    for question in asked:
+    for question in questions:
         for name in UNUSED[question]:
-            if name in given:
+            if name in user_flags:
                 yield f"--{name} would be ignored with --{question}; leave it out"
     if options.simulate:
-        yield from _mistakes_of_simulation(options, assumed)
+        yield from _find_simulation_mistakes(options, assumed)
     else:
         for field in dataclasses.fields(assumed):
-            if field.name in given:
+            if field.name in user_flags:
                 yield f"--{field.name} is for simulations; add --simulate"
         if len(options.sources) != 1 and not options.track_record:
             sources = " ".join(map(str, options.sources)) or "nothing"
@@ -110,7 +120,7 @@ def _mistakes(
             yield f"{path}: no such file or folder"
 
 
-def _mistakes_of_simulation(
+def _find_simulation_mistakes(
     options: PredictionOptions, assumed: SimulationOptions
 ) -> Iterator[str]:
     if not options.num_devices:

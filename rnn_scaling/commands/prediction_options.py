@@ -1,4 +1,4 @@
-"""The flags of `predict`: the question, what is known, and what a simulation states."""
+"""The flags of `predict`: the question, known facts, and assumptions of a simulation."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:  # Help and wrong flags do not wait for numpy.
     from rnn_scaling.analysis.prediction.curves import Link
 
 BITS = 8
-MOST_DEVICES = 1_000_000
+MAX_DEVICES = 1_000_000
 FACTOR_WORDS = {"half": 0.5, "quarter": 0.25, "none": 0.0}
-MOST_TIMES = 1e6
-MOST_UNITS = 1e9  # Gbit/s, microseconds, milliseconds or MB
+MAX_FACTOR = 1e6
+MAX_AMOUNT = 1e9  # Gbit/s, microseconds, milliseconds or MB
 STANDARD = "true"  # the value of a bare --what_if
-# Name of a change -> the smallest value that it takes.
-LEAST_OF_CHANGE = {
-    "batch_size": 1 / MOST_TIMES,
-    "compute": 1 / MOST_TIMES,
+# The smallest value of each change.
+MIN_AMOUNTS = {
+    "batch_size": 1 / MAX_FACTOR,
+    "compute": 1 / MAX_FACTOR,
     "exchange": 0.0,
     "jitter": 0.0,
     "link_gbit": 1e-6,
@@ -32,28 +32,33 @@ LINK_CHANGES = ("link_gbit", "latency_us")
 
 
 def device_counts(text: str) -> tuple[int, ...]:
-    """Parse "8,64" as (8, 64), in rising order; a ValueError says what is allowed."""
-    words = [word.strip() for word in text.split(",")]
-    if not all(
-        word.isdecimal() and len(word) <= 7 and 1 <= int(word) <= MOST_DEVICES
-        for word in words
-    ):
-        raise ValueError(
-            f"whole numbers from 1 to {MOST_DEVICES}, separated by commas, as 8,64,512"
-        )
-    return tuple(sorted({int(word) for word in words}))
+    """Parse "8,64" as (8, 64), in rising order.
+
+    Raises:
+      ValueError: If a number is wrong; the message is the rule.
+    """
+    counts = set()
+    for word in text.split(","):
+        digits = word.strip()
+        is_short = digits.isdecimal() and len(digits) <= len(str(MAX_DEVICES))
+        if not is_short or not 1 <= int(digits) <= MAX_DEVICES:
+            raise ValueError(
+                f"whole numbers from 1 to {MAX_DEVICES}, separated by commas, as 8,64,512"
+            )
+        counts.add(int(digits))
+    return tuple(sorted(counts))
 
 
 def changes(text: str) -> tuple[tuple[str, float], ...]:
     """Parse "batch_size=2x,exchange=half" as pairs of name and number.
 
-    A bare --what_if has no pairs: it asks for the standard changes.
+    A bare --what_if has no pairs, because it asks for the standard changes.
     """
     found: dict[str, float] = {}
     for part in text.split(",") if text != STANDARD else ():
         name, _, value = part.strip().partition("=")
-        if name not in LEAST_OF_CHANGE or name in found:
-            names = ", ".join(LEAST_OF_CHANGE)
+        if name not in MIN_AMOUNTS or name in found:
+            names = ", ".join(MIN_AMOUNTS)
             raise ValueError(f"NAME=VALUE,..., with each name once, of {names}")
         found[name] = _amount(name, value)
     if "latency_us" in found and "link_gbit" not in found:
@@ -63,22 +68,22 @@ def changes(text: str) -> tuple[tuple[str, float], ...]:
 
 def _amount(name: str, text: str) -> float:
     """Parse the value of a change: "2x", "half", "0.5", or the number of a link."""
-    is_of_link = name in LINK_CHANGES
+    is_link = name in LINK_CHANGES
     word = text.strip().lower()
     try:
-        if word in FACTOR_WORDS and not is_of_link:
+        if word in FACTOR_WORDS and not is_link:
             amount = FACTOR_WORDS[word]
         else:
-            amount = float(word if is_of_link else word.removesuffix("x"))
+            amount = float(word if is_link else word.removesuffix("x"))
     except ValueError:
         amount = -1.0
-    least = LEAST_OF_CHANGE[name]
-    most = MOST_UNITS if is_of_link else MOST_TIMES
-    if least <= amount <= most:
+    minimum = MIN_AMOUNTS[name]
+    maximum = MAX_AMOUNT if is_link else MAX_FACTOR
+    if minimum <= amount <= maximum:
         return amount
-    rule = "a number" if is_of_link else "a factor such as 2x, 0.5 or half"
-    if not least:
-        rule += ", or 0" if is_of_link else ", or none"
+    rule = "a number" if is_link else "a factor such as 2x, 0.5 or half"
+    if not minimum:
+        rule += ", or 0" if is_link else ", or none"
     raise ValueError(f"a list in which {name} is {rule}")
 
 
@@ -127,19 +132,19 @@ class PredictionOptions:
         None,
         "Gbit/s of the links between devices, or machines (default: unknown)",
         minimum=1e-6,
-        maximum=MOST_UNITS,
+        maximum=MAX_AMOUNT,
     )
     latency_us: float | None = option(
         None,
         "latency of a message on those links, in microseconds (default: 0)",
         minimum=0,
-        maximum=MOST_UNITS,
+        maximum=MAX_AMOUNT,
     )
     devices_per_machine: int | None = option(
         None,
         "devices that share the cores and memory of a machine (default: unknown)",
         minimum=1,
-        maximum=MOST_DEVICES,
+        maximum=MAX_DEVICES,
     )
     items: float | None = option(
         None,
@@ -175,9 +180,13 @@ class PredictionOptions:
 
     @property
     def stated_link(self) -> Link | None:
-        """The link that the user states. Raises Refusal for a latency without a rate."""
+        """The link that the user states, or None.
+
+        Raises:
+          Refusal: For a latency without a rate.
+        """
         if self.link_gbit is not None:
-            return link_of(self.link_gbit, self.latency_us or 0.0)
+            return make_link(self.link_gbit, self.latency_us or 0.0)
         if self.latency_us is not None:
             raise entry.Refusal(
                 "--latency_us needs the rate of the same link; add --link_gbit=..."
@@ -185,7 +194,7 @@ class PredictionOptions:
         return None
 
 
-def link_of(gbit: float, latency_us: float) -> Link:
+def make_link(gbit: float, latency_us: float) -> Link:
     """Return a link of this rate and latency."""
     from rnn_scaling.analysis.prediction.curves import Link
 
@@ -194,7 +203,7 @@ def link_of(gbit: float, latency_us: float) -> Link:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SimulationOptions:
-    """Simulation: what --simulate assumes."""
+    """Simulation: the assumptions of --simulate."""
 
     steps: int = option(1000, "steps of a run", minimum=20, maximum=1_000_000)
     seed: int = option(1, "of the random numbers", minimum=0, maximum=2**32)
@@ -202,13 +211,13 @@ class SimulationOptions:
         None,
         "step time of one device, instead of a folder (default: as recorded)",
         minimum=1e-6,
-        maximum=MOST_UNITS,
+        maximum=MAX_AMOUNT,
     )
     exchange_mb: float | None = option(
         None,
         "MB of gradients that devices sum in a step (default: as recorded)",
         minimum=0,
-        maximum=MOST_UNITS,
+        maximum=MAX_AMOUNT,
     )
     algorithm: str = option(
         "",
@@ -219,7 +228,7 @@ class SimulationOptions:
         None,
         "parameter servers on their own nodes (default: as recorded, else a device)",
         minimum=1,
-        maximum=MOST_DEVICES,
+        maximum=MAX_DEVICES,
     )
     exchange_every: int = option(
         1, "local SGD: steps between two exchanges", minimum=1, maximum=1_000_000
@@ -229,7 +238,7 @@ class SimulationOptions:
         "Gbit/s of a machine's link to the others; --link_gbit is then inside "
         "(default: none)",
         minimum=1e-6,
-        maximum=MOST_UNITS,
+        maximum=MAX_AMOUNT,
     )
     jitter: float | None = option(
         None,

@@ -1,4 +1,4 @@
-"""What `predict` finds in the series of a folder or a table, and in kept predictions."""
+"""The answers of `predict` for a folder, a table or kept predictions."""
 
 import dataclasses
 import datetime
@@ -17,8 +17,8 @@ from rnn_scaling.analysis.prediction.sizing import Sizes
 from rnn_scaling.analysis.prediction.track_record import Case
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, interval_values
-from rnn_scaling.commands.prediction_options import PredictionOptions, link_of
-from rnn_scaling.commands.prediction_series import chosen, every_series
+from rnn_scaling.commands.prediction_options import PredictionOptions, make_link
+from rnn_scaling.commands.prediction_series import choose, read_series
 from rnn_scaling.records import predictions
 from rnn_scaling.reports import report_files
 from rnn_scaling.reports.page import prediction as page
@@ -35,7 +35,7 @@ from rnn_scaling.system import entry
 from rnn_scaling.system.files import terminal
 
 Answer = TypeVar("Answer")
-DEFAULT = Path("results")  # its subfolders hold predictions
+DEFAULT_FOLDER = Path("results")  # its subfolders have predictions
 
 
 def predict(options: PredictionOptions) -> PredictionReport:
@@ -45,54 +45,63 @@ def predict(options: PredictionOptions) -> PredictionReport:
       Refusal: If no series can be predicted.
     """
     source = options.source
-    [listed] = prices.read(options.machines, options.machine)
-    every = every_series(source, options)
-    rows = _rows(every)
+    [machine_prices] = prices.read(options.machines, options.machine)
+    all_series = read_series(source, options)
+    rows = _list_rows(all_series)
 
-    def answer(series: MeasuredSeries) -> tuple[MeasuredSeries, Prediction, Sizes]:
+    def predict_series(
+        series: MeasuredSeries,
+    ) -> tuple[MeasuredSeries, Prediction, Sizes]:
         if options.num_devices:
-            found = series.predict(options.num_devices, options.far)
+            prediction = series.predict(options.num_devices, options.far)
         else:
             series = series.as_machines()
-            found = series.predict(series.default_devices)
-        priced = listed.chosen
+            prediction = series.predict(series.default_devices)
+        price = machine_prices.chosen
         if series.rows:
-            priced = listed.match(series.rows[-1].good_runs[0])
-        per_machine = series.curve.knowledge.devices_per_machine
+            price = machine_prices.match(series.rows[-1].good_runs[0])
+        devices_per_machine = series.curve.knowledge.devices_per_machine
         if series.curve.counts_machines:
-            per_machine = 1
-        sized = sizing.sizes(
-            found,
+            devices_per_machine = 1
+        sizes = sizing.sizes(
+            prediction,
             series.rows,
             rows,
             options.items,
-            priced,
-            per_machine or options.devices_per_machine,
+            price,
+            devices_per_machine or options.devices_per_machine,
             options.max_global_batch,
         )
-        return series, found, sized
+        return series, prediction, sizes
 
-    results, refused = answered(chosen(every, options.series), answer)
-    series, made, sizes = zip(*results)
+    answers, refusals = collect_answers(
+        choose(all_series, options.series), predict_series
+    )
+    predicted_series, made_predictions, all_sizes = zip(*answers)
     cases: dict[object, Case] = {}
     if source.is_dir():
-        cases = records.of_folder(source, [series.rows for series in every])
-        _keep(source, zip(series, made))
-    everywhere = records.tally({**_cases_below([DEFAULT], source), **cases}.values())
-    record = (everywhere, *(case.statement() for case in cases.values()))
-    return PredictionReport(str(source), made, refused, record, sizes)
+        cases = records.of_folder(source, [series.rows for series in all_series])
+        _keep(source, zip(predicted_series, made_predictions))
+    other_cases = _find_cases([DEFAULT_FOLDER], excluded=source)
+    total = records.tally({**other_cases, **cases}.values())
+    record = (total, *(case.statement() for case in cases.values()))
+    return PredictionReport(str(source), made_predictions, refusals, record, all_sizes)
 
 
-def _rows(every: Iterable[MeasuredSeries]) -> list[Row]:
-    return [row for series in every for row in series.rows]
+def _list_rows(all_series: Iterable[MeasuredSeries]) -> list[Row]:
+    rows: list[Row] = []
+    for series in all_series:
+        rows += series.rows
+    return rows
 
 
-def _keep(folder: Path, made: Iterable[tuple[MeasuredSeries, Prediction]]) -> None:
+def _keep(folder: Path, answers: Iterable[tuple[MeasuredSeries, Prediction]]) -> None:
+    """Write predictions to a subfolder; a failure is only a warning."""
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     try:
-        for series, prediction in made:
-            kept = records.as_kept(prediction, series.rows, now, entry.VERSION)
-            predictions.keep(kept, folder)
+        for series, prediction in answers:
+            entry_fields = records.as_kept(prediction, series.rows, now, entry.VERSION)
+            predictions.keep(entry_fields, folder)
     except OSError as e:
         reason = e.strerror or e
         entry.warn(
@@ -100,70 +109,69 @@ def _keep(folder: Path, made: Iterable[tuple[MeasuredSeries, Prediction]]) -> No
         )
 
 
-def answered(
+def collect_answers(
     items: Iterable[Any], answer: Callable[[Any], Answer]
 ) -> tuple[list[Answer], tuple[Statement, ...]]:
-    """Return the answers, and why items are refused; warn of those.
+    """Return the answers, and a statement for each item without one; warn of these.
 
     Raises:
       Refusal: If there is no answer.
     """
-    made = []
-    refused = []
+    answers = []
+    refusals = []
     for item in items:
         try:
-            made.append(answer(item))
+            answers.append(answer(item))
         except CannotPredict as e:
-            refused.append(e.statement)
-    lines = [sentence(statement) for statement in refused]
-    if not made:
+            refusals.append(e.statement)
+    lines = [sentence(statement) for statement in refusals]
+    if not answers:
         raise entry.Refusal(*lines)
     entry.warn(*lines)
-    return made, tuple(refused)
+    return answers, tuple(refusals)
 
 
 def what_if(options: PredictionOptions) -> list[Sensitivity]:
-    """Return what the changes do to each series on each number of devices.
+    """Return the effect of the changes on each series, per number of devices.
 
     Raises:
-      Refusal: If nothing can be said.
+      Refusal: If no series can be predicted.
     """
-    every = every_series(options.source, options)
-    rows = _rows(every)
-    asked = _changes(dict(options.what_if or ()))
-    made = []
+    all_series = read_series(options.source, options)
+    rows = _list_rows(all_series)
+    user_changes = _read_changes(dict(options.what_if or ()))
+    effects = []
 
-    def answer(series: MeasuredSeries) -> None:
+    def add_effects(series: MeasuredSeries) -> None:
         curve = series.curve
         devices = options.num_devices or (curve.points[-1].devices,)
         prediction = series.predict(devices, options.far)
-        compared = changes.compared(curve, asked)
+        compared = changes.compared(curve, user_changes)
         share = sizing.fixed_share(series.rows[-1], rows) if series.rows else None
-        common = []
-        if len(compared) < len(asked):
-            common.append(Statement("whatif-link-left-out"))
+        left_out = []
+        for statement in prediction.statements:
+            if statement.kind == "prediction-left-out-far":
+                left_out.append(statement)
         for point in prediction.points:
-            found = changes.sensitivity(prediction, point.devices, compared, share)
-            statements = [*found.statements, *common]
+            effect = changes.sensitivity(prediction, point.devices, compared, share)
+            statements = list(effect.statements)
+            if len(compared) < len(user_changes):
+                statements.append(Statement("whatif-link-left-out"))
             statements += _memory(series, rows, point.devices, compared, options)
-            statements += [
-                statement
-                for statement in prediction.statements
-                if statement.kind == "prediction-left-out-far"
-            ]
-            made.append(dataclasses.replace(found, statements=tuple(statements)))
+            statements += left_out
+            effects.append(dataclasses.replace(effect, statements=tuple(statements)))
 
-    answered(chosen(every, options.series), answer)
-    return made
+    collect_answers(choose(all_series, options.series), add_effects)
+    return effects
 
 
-def _changes(amounts: dict[str, float]) -> list[Change]:
-    """Return the changes of --what_if; none if it has no value."""
-    asked = [Change(name, amounts[name]) for name in changes.FACTORS if name in amounts]
+def _read_changes(amounts: dict[str, float]) -> list[Change]:
+    """Return the changes of --what_if; an empty list if it has no value."""
+    found = [Change(name, amounts[name]) for name in changes.FACTORS if name in amounts]
     if changes.LINK in amounts:
-        link = link_of(amounts[changes.LINK], amounts.get("latency_us", 0.0))
-        asked.append(Change(changes.LINK, link=link))
-    return asked
+        link = make_link(amounts[changes.LINK], amounts.get("latency_us", 0.0))
+        found.append(Change(changes.LINK, link=link))
+    return found
 
 
 def _memory(
@@ -173,7 +181,7 @@ def _memory(
     compared: Sequence[Change],
     options: PredictionOptions,
 ) -> list[Statement]:
-    """Return what a changed batch size needs, if it is known."""
+    """Return the memory that a changed batch size needs, if it is known."""
     for change in compared:
         if change.kind == changes.BATCH and series.rows:
             gib = sizing.memory_gib(
@@ -189,29 +197,31 @@ def _memory(
     return []
 
 
-def tell(found: PredictionReport, options: PredictionOptions, name: str) -> None:
+def print_report(
+    found: PredictionReport, options: PredictionOptions, name: str
+) -> None:
     """Print predictions or simulations; write JSON, page and picture to --output."""
     files: dict[str, Callable[[], bytes]] = {"json": lambda: to_json(found)}
     if options.output and found.predictions:
         title = f"{name.capitalize()} from {found.source}"
         drawn = list(found.predictions)
-        drawn[: pictures.MOST] = map(_refined, drawn[: pictures.MOST])
+        drawn[: pictures.MOST] = map(_refine, drawn[: pictures.MOST])
         files["html"] = lambda: page.render(found, drawn, title)
         files["png"] = lambda: pictures.render(drawn)
     named = {f"{name}.{kind}": render for kind, render in files.items()}
-    _tell(text(found), named, options)
+    _print(text(found), named, options)
 
 
-def tell_changes(found: Sequence[Sensitivity], options: PredictionOptions) -> None:
-    """Print what changes would do; write JSON and picture to --output."""
+def print_changes(found: Sequence[Sensitivity], options: PredictionOptions) -> None:
+    """Print the effects of changes; write JSON and picture to --output."""
     files = {
         "whatif.json": lambda: changes_json(found),
         "whatif.png": lambda: pictures.changes(found),
     }
-    _tell(changes_text(found), files, options)
+    _print(changes_text(found), files, options)
 
 
-def _tell(
+def _print(
     lines: str, files: Mapping[str, Callable[[], bytes]], options: PredictionOptions
 ) -> None:
     """Write the files; print the first one, which is JSON, or the text."""
@@ -223,10 +233,10 @@ def _tell(
         terminal.tell(lines)
 
 
-def _refined(prediction: Prediction) -> Prediction:
-    """Return a prediction that is fine enough to draw, with powers of two.
+def _refine(prediction: Prediction) -> Prediction:
+    """Add powers of two to a prediction, so that it is fine enough to draw.
 
-    A simulation stays as it is.
+    A simulation is not changed.
     """
     if prediction.is_simulated:
         return prediction
@@ -239,28 +249,28 @@ def _refined(prediction: Prediction) -> Prediction:
 
 def track_record(sources: Sequence[Path]) -> PredictionReport:
     """Return how often the predictions in folders and their subfolders held."""
-    sources = sources or [DEFAULT]
-    cases = _cases_below(sources).values()
+    sources = sources or [DEFAULT_FOLDER]
+    cases = _find_cases(sources).values()
     record = (records.tally(cases), *(case.statement() for case in cases))
     return PredictionReport(" ".join(map(str, sources)), record=record)
 
 
-def _cases_below(
-    sources: Sequence[Path], without: Path | None = None
+def _find_cases(
+    sources: Sequence[Path], excluded: Path | None = None
 ) -> dict[object, Case]:
     """Return the cases of folders and all their subfolders, except one of them."""
-    found = [
-        Path(place)
-        for source in sources
-        for place, below, _ in os.walk(source)
-        if predictions.FOLDER in below
-    ]
+    folders = []
+    for source in sources:
+        for path, subfolders, _ in os.walk(source):
+            if predictions.FOLDER in subfolders:
+                folders.append(Path(path))
     cases: dict[object, Case] = {}
-    for folder in sorted(found):
-        if without is None or folder.resolve() != without.resolve():
-            try:
-                every = every_series(folder, PredictionOptions())
-            except entry.Refusal:  # it has no runs any more
-                continue
-            cases |= records.of_folder(folder, [series.rows for series in every])
+    for folder in sorted(folders):
+        if excluded is not None and folder.resolve() == excluded.resolve():
+            continue
+        try:
+            all_series = read_series(folder, PredictionOptions())
+        except entry.Refusal:  # its runs were removed
+            continue
+        cases |= records.of_folder(folder, [series.rows for series in all_series])
     return cases

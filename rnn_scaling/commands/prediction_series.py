@@ -9,9 +9,7 @@ from typing import Any
 from rnn_scaling.analysis.machines import group_by_machine
 from rnn_scaling.analysis.prediction import from_rows
 from rnn_scaling.analysis.prediction.costs import exchange_s
-from rnn_scaling.analysis.prediction.curves import (
-    Link,
-)
+from rnn_scaling.analysis.prediction.curves import Link
 from rnn_scaling.analysis.prediction.from_rows import MeasuredSeries
 from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.commands import prediction_tables
@@ -23,127 +21,132 @@ from rnn_scaling.records.tables import documents
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 
-MOST_OF_TABLES = 24  # series of tables that are answered at once
+MAX_TABLE_SERIES = 24  # series of tables that are answered at once
 LINKS_SCHEMA = "rnn_scaling.links/1"
 
 
-def every_series(source: Path, options: PredictionOptions) -> list[MeasuredSeries]:
-    """All series of a folder's runs, or of a file's tables in the order of their lines. Raises Refusal without any."""
+def read_series(source: Path, options: PredictionOptions) -> list[MeasuredSeries]:
+    """Return all series of a folder's runs, or of a file's tables in their order.
+
+    Raises:
+      Refusal: If there is no series.
+    """
+    read = _read_folder if source.is_dir() else _read_tables
     try:
-        return (
-            _of_folder(source, options)
-            if source.is_dir()
-            else _of_tables(source, options)
-        )
+        return read(source, options)
     except OSError as e:
         raise entry.Refusal(f"{source}: {e.strerror or e}") from None
     except documents.UnreadableError as e:
         raise entry.Refusal(str(e)) from None
 
 
-def chosen(every: Sequence[MeasuredSeries], text: str) -> list[MeasuredSeries]:
+def choose(all_series: Sequence[MeasuredSeries], text: str) -> list[MeasuredSeries]:
     """Return the series whose names contain the text of --series.
 
-    Of tables only the first ones are kept, with a warning: a page may have hundreds.
+    A page may have hundreds of tables, so only their first series are returned, with a
+    warning.
 
     Raises:
       Refusal: If no name contains it.
     """
-    kept = [series for series in every if text.lower() in series.curve.name.lower()]
-    if not kept:
-        names = "; ".join(series.curve.name for series in every[:5])
+    chosen = []
+    for series in all_series:
+        if text.lower() in series.curve.name.lower():
+            chosen.append(series)
+    if not chosen:
+        names = "; ".join(series.curve.name for series in all_series[:5])
         raise entry.Refusal(
             f"--series={text} matches no series; expected a part of one of: {names}"
         )
-    is_of_table = not kept[0].rows
-    if is_of_table and len(kept) > MOST_OF_TABLES:
-        left_out = len(kept) - MOST_OF_TABLES
+    is_from_table = not chosen[0].rows
+    num_left_out = len(chosen) - MAX_TABLE_SERIES
+    if is_from_table and num_left_out > 0:
         entry.warn(
-            f"{left_out} more series are left out; --series=TEXT chooses among them"
+            f"{num_left_out} more series are left out; --series=TEXT chooses among them"
         )
-        return kept[:MOST_OF_TABLES]
-    return kept
+        return chosen[:MAX_TABLE_SERIES]
+    return chosen
 
 
-def _of_folder(folder: Path, options: PredictionOptions) -> list[MeasuredSeries]:
-    stated = (
-        options.stated_link
-    )  # wrong flags are reported before thousands of files are read
+def _read_folder(folder: Path, options: PredictionOptions) -> list[MeasuredSeries]:
+    # Wrong flags are reported before thousands of files are read.
     links = from_rows.Links(
         read_links(options.links) if options.links else {},
-        stated,
+        options.stated_link,
         options.devices_per_machine,
     )
     content = folders.read(folder)
     entry.warn(*(f"{line}; left out" for line in content.not_used))
-    machines, made = group_by_machine([file.record for file in content.runs]), []
+    machines = group_by_machine([file.record for file in content.runs])
+    all_series = []
     for machine, records in machines.items():
         for series in from_rows.series(build_rows(records), links):
-            name = (
-                f"{series.curve.name}, {machine}"
-                if len(machines) > 1
-                else series.curve.name
-            )
+            name = series.curve.name
+            if len(machines) > 1:
+                name += f", {machine}"
             curve = dataclasses.replace(series.curve, name=name, source=str(folder))
-            made.append(dataclasses.replace(series, curve=curve))
-    if not made:
-        reason = (
-            "no run measured a rate"
-            if content.runs
-            else f"{content.nothing}{folders.elsewhere(folder)}"
-        )
+            all_series.append(dataclasses.replace(series, curve=curve))
+    if not all_series:
+        reason = "no run measured a rate"
+        if not content.runs:
+            reason = f"{content.nothing}{folders.elsewhere(folder)}"
         raise entry.Refusal(f"{folder}: {reason}")
-    return made
+    return all_series
 
 
-def _of_tables(path: Path, options: PredictionOptions) -> list[MeasuredSeries]:
+def _read_tables(path: Path, options: PredictionOptions) -> list[MeasuredSeries]:
     if options.links or options.link_gbit is not None or options.latency_us is not None:
         raise entry.Refusal(
-            "--links and --link_gbit need the bytes of a step, which a table does not have; omit them"
+            "--links and --link_gbit need the bytes of a step, which a table does not "
+            "have; omit them"
         )
     found, is_cut = prediction_tables.read(path, options.devices_per_machine)
     if not found:
-        rule = "no table with a column of devices and one of rates, seconds or speedups on several numbers of them"
-        raise entry.Refusal(f"{path}: {rule}; docs/audit.md lists the header words")
+        raise entry.Refusal(
+            f"{path}: no table with a column of devices and one of rates, seconds or "
+            "speedups on several numbers of them; docs/audit.md lists the header words"
+        )
     if is_cut:
         entry.warn(f"{path}: only the first {len(found)} series are read")
     return found
 
 
 def read_links(path: Path) -> dict[str, Link]:
-    """The link behind each all-reduce that links.json has measured and fitted, by its name; "": the fastest one."""
+    """Return the link behind each fitted all-reduce of links.json, by its name.
+
+    The fastest link also has the empty name.
+
+    Raises:
+      Refusal: If the file has no fitted all-reduce.
+    """
     try:
         fields = input_files.parse_json(input_files.read_text(path))
         if fields["schema"] != LINKS_SCHEMA:
             raise ValueError
-        series = [
-            one
-            for one in fields["series"]
-            if one["kind"] == ALL_REDUCE and one["fit"] and not one["error"]
-        ]
-        found = {
-            one["name"].partition("#")[0]: _link(one, fields["device"])
-            for one in series
-        }
-        return {**found, "": max(found.values(), key=lambda link: link.bytes_per_s)}
+        links = {}
+        for series in fields["series"]:
+            if series["kind"] == ALL_REDUCE and series["fit"] and not series["error"]:
+                algorithm = series["name"].partition("#")[0]
+                links[algorithm] = _fitted_link(series, fields["device"])
+        return {**links, "": max(links.values(), key=lambda link: link.bytes_per_s)}
     except OSError as e:
         raise entry.Refusal(f"--links={path}: {e.strerror or e}") from None
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError):
-        rule = f"expected {LINKS_SCHEMA} with a fitted all-reduce; ./run.sh links --measure=all_reduce makes one"
-        raise entry.Refusal(f"--links={path}: {rule}") from None
+        raise entry.Refusal(
+            f"--links={path}: expected {LINKS_SCHEMA} with a fitted all-reduce; ./run.sh "
+            "links --measure=all_reduce makes one"
+        ) from None
 
 
-def _link(series: dict[str, Any], device: str) -> Link:
-    """The link with which the same algorithm over the same ranks takes alpha + bytes / beta, as the fit says."""
-    ranks, fit = series["ranks"], series["fit"]
+def _fitted_link(series: dict[str, Any], device: str) -> Link:
+    """Return the link with which an algorithm takes the fitted alpha + bytes / beta."""
+    ranks = series["ranks"]
+    fit = series["fit"]
     all_reduce = registry.ALL_REDUCES.get(series["name"].partition("#")[0])
     algorithm = all_reduce.messages if all_reduce else "ring"
-    messages = exchange_s(algorithm, ranks, 1.0, 0.0, [Link(1.0, math.inf)])
-    sent = exchange_s(
-        algorithm, ranks, 1.0, 0.0, [Link(0.0, 1.0)]
-    )  # bytes one after the other, for each byte
-    alpha_s, bytes_per_s = (
-        1e-6 * fit["alpha_us"] / messages,
-        1e9 * fit["beta_gb_per_s"] * sent,
-    )
+    num_messages = exchange_s(algorithm, ranks, 1.0, 0.0, [Link(1.0, math.inf)])
+    # Bytes that are sent one after the other, per byte of the gradients.
+    sent_bytes = exchange_s(algorithm, ranks, 1.0, 0.0, [Link(0.0, 1.0)])
+    alpha_s = 1e-6 * fit["alpha_us"] / num_messages
+    bytes_per_s = 1e9 * fit["beta_gb_per_s"] * sent_bytes
     return Link(max(0.0, alpha_s), bytes_per_s, ranks if device == "gpu" else None)

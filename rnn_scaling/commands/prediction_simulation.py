@@ -10,6 +10,7 @@ from rnn_scaling.analysis.prediction.curves import (
     Knowledge,
     Link,
     MeasuredPoint,
+    Prediction,
 )
 from rnn_scaling.analysis.prediction.sizing import Sizes
 from rnn_scaling.analysis.simulation.calibration import simulated
@@ -34,7 +35,11 @@ DISTURBANCES = (
 def simulate(
     options: PredictionOptions, assumed: SimulationOptions
 ) -> PredictionReport:
-    """Simulate the chosen series, or the stated values. Raises Refusal if none can be."""
+    """Simulate the chosen series, or the stated values.
+
+    Raises:
+      Refusal: If no series can be simulated.
+    """
     changes: dict[str, Any] = {name: getattr(assumed, name) for name in DISTURBANCES}
     if assumed.jitter is not None:
         changes |= {"jitter": assumed.jitter, "step_times": ()}
@@ -44,39 +49,42 @@ def simulate(
     curves = [_stated_curve(options, assumed)]
     if options.sources:
         source = str(options.source)
-        every = prediction_series.every_series(options.source, options)
-        found = prediction_series.chosen(every, options.series)
-        curves = [series.curve for series in found]
+        all_series = prediction_series.read_series(options.source, options)
+        chosen = prediction_series.choose(all_series, options.series)
+        curves = [series.curve for series in chosen]
     known = _stated_knowledge(options, assumed)
-    made, refused = prediction_results.answered(
-        curves,
-        lambda curve: simulated(
-            dataclasses.replace(
-                curve, knowledge=dataclasses.replace(curve.knowledge, **known)
-            ),
+
+    def simulate_curve(curve: Curve) -> Prediction:
+        knowledge = dataclasses.replace(curve.knowledge, **known)
+        return simulated(
+            dataclasses.replace(curve, knowledge=knowledge),
             changes,
             options.num_devices,
             assumed.steps,
             assumed.seed,
-        ),
-    )
-    return PredictionReport(source, tuple(made), refused, sizes=(Sizes(),) * len(made))
+        )
+
+    simulations, refusals = prediction_results.collect_answers(curves, simulate_curve)
+    sizes = (Sizes(),) * len(simulations)
+    return PredictionReport(source, tuple(simulations), refusals, sizes=sizes)
 
 
 def _stated_knowledge(
     options: PredictionOptions, assumed: SimulationOptions
 ) -> dict[str, Any]:
-    """Return what the flags say of servers, bytes and links, whatever a folder says."""
+    """Return the stated servers, bytes and links, which replace those of a folder."""
     known: dict[str, Any] = {}
     if assumed.servers is not None:
         known["servers"] = assumed.servers
     if assumed.exchange_mb is not None:
         known |= {"summed_bytes": 1e6 * assumed.exchange_mb, "gathered_bytes": 0.0}
     if assumed.fabric_gbit is not None:
-        inside = options.stated_link or Link(0.0, math.inf)
-        inside = dataclasses.replace(inside, devices=options.devices_per_machine)
-        fabric = Link(inside.alpha_s, 1e9 * assumed.fabric_gbit / BITS)
-        known["links"] = (inside, fabric)
+        machine_link = dataclasses.replace(
+            options.stated_link or Link(0.0, math.inf),
+            devices=options.devices_per_machine,
+        )
+        fabric = Link(machine_link.alpha_s, 1e9 * assumed.fabric_gbit / BITS)
+        known["links"] = (machine_link, fabric)
     return known
 
 

@@ -24,7 +24,7 @@ from rnn_scaling.records.tables.headers import Quantity
 from rnn_scaling.records.tables.measurements import Column
 from rnn_scaling.records.tables.series import Point, Series, find_series
 
-MOST = 200  # series that are read from one file
+MAX_SERIES = 200  # series that are read from one file
 LONGEST_TITLE = 40  # letters of a title in the name of a series
 # If the seconds on the most devices are below this share of those on the fewest, the
 # total work is constant.
@@ -57,44 +57,46 @@ def read(
 
     Args:
       path: A file in any format that `audit` reads.
-      devices_per_machine: As the user states it; None if unknown.
+      devices_per_machine: The number that the user states; None if unknown.
 
     Returns:
-      At most MOST series, and whether there are more.
+      At most MAX_SERIES series, and whether there are more.
     """
-    found = list(itertools.islice(_every(path), MOST + 1))
-    made = [_measured_series(one, devices_per_machine) for one in found[:MOST]]
-    return made, len(found) > MOST
+    found = list(itertools.islice(_read_series(path), MAX_SERIES + 1))
+    measured = []
+    for series in found[:MAX_SERIES]:
+        measured.append(_measured_series(series, devices_per_machine))
+    return measured, len(found) > MAX_SERIES
 
 
-def _every(path: Path) -> Iterator[Series]:
+def _read_series(path: Path) -> Iterator[Series]:
     """Yield the series of each table, in the first layout that has any."""
     for table in documents.read_tables(path):
         layouts = map(find_series, measurements.read(table))
         yield from next(filter(None, layouts), [])
 
 
-def _measured_series(one: Series, devices_per_machine: int | None) -> MeasuredSeries:
-    table = one.measurements.table
+def _measured_series(series: Series, devices_per_machine: int | None) -> MeasuredSeries:
+    table = series.measurements.table
     title = printed_number.plain(table.title or table.caption)
     title = title[:LONGEST_TITLE].strip(" #:*")
-    name = ", ".join(filter(None, (title, one.name, f"line {one.line}")))
-    stated = _scaling(one)
-    time = _printed_time(one, stated)
+    name = ", ".join(filter(None, (title, series.name, f"line {series.line}")))
+    stated = _scaling(series)
+    time = _printed_time(series, stated)
     scaling = stated
     if scaling is None:
         scaling = STRONG if time and time.is_of_all_work else WEAK
-    counts_machines = _counts_machines(one)
+    counts_machines = _counts_machines(series)
     links: tuple[Link, ...] = ()
     if devices_per_machine:
         links = (Link(0.0, math.inf, devices_per_machine),)
     curve = Curve(
         name,
-        _unit(one.column),
+        _unit(series.column),
         scaling,
-        tuple(_measured(one, point, time) for point in one.points),
+        tuple(_measured(series, point, time) for point in series.points),
         Knowledge(links=links),
-        f"{table.source}:{one.line}",
+        f"{table.source}:{series.line}",
         time,
         counts_machines,
     )
@@ -112,19 +114,19 @@ def _measured_series(one: Series, devices_per_machine: int | None) -> MeasuredSe
     return MeasuredSeries(curve, refusal=refusal, assumed=tuple(assumed))
 
 
-def _printed_time(one: Series, stated: str | None) -> PrintedTime | None:
-    """Return how a column prints times; None if it has no times.
+def _printed_time(series: Series, stated: str | None) -> PrintedTime | None:
+    """Return how a column prints times, or None if it prints no times.
 
-    A time is that of all work if the column is about epochs, or if times fall with more
+    A time is for all work if the column is about epochs, or if times fall with more
     devices. A column of steps follows the batch sizes of the table.
     """
-    if one.column.quantity != Quantity.SECONDS:
+    if series.column.quantity != Quantity.SECONDS:
         return None
-    falls = one.points[-1].value < SHRINKS * one.points[0].value
-    is_of_all_work = falls or "epoch" in one.name.lower() or stated == STRONG
-    unit_s = one.column.factor
-    if any(number.unit == "s" for number in one.column.numbers):
-        unit_s = _unit_of_cells(one.column)
+    falls = series.points[-1].value < SHRINKS * series.points[0].value
+    is_of_all_work = falls or "epoch" in series.name.lower() or stated == STRONG
+    unit_s = series.column.factor
+    if any(number.unit == "s" for number in series.column.numbers):
+        unit_s = _unit_of_cells(series.column)
     return PrintedTime(UNIT_NAMES.get(unit_s, "s"), unit_s, is_of_all_work)
 
 
@@ -140,7 +142,7 @@ def _unit_of_cells(column: Column) -> float:
 
 
 def _unit(column: Column) -> str:
-    """Return what is counted per second; "items" if the header does not name it."""
+    """Return the unit of a rate; "items" if the header does not name it."""
     if column.quantity == Quantity.SPEEDUP:
         return SPEEDUP
     if column.quantity == Quantity.SECONDS:
@@ -149,15 +151,15 @@ def _unit(column: Column) -> str:
     return found[1].lower() if found else "items"
 
 
-def _measured(one: Series, point: Point, time: PrintedTime | None) -> MeasuredPoint:
+def _measured(series: Series, point: Point, time: PrintedTime | None) -> MeasuredPoint:
     """Return a point as a rate, or a speedup."""
     item = point.item
     rate = point.value
     if time:
         rate = (1 if time.is_of_all_work else point.devices) / rate
     rounding = math.log(item.high / item.low) / 2 if item.low > 0 else 1.0
-    is_speedup = one.column.quantity == Quantity.SPEEDUP
-    if is_speedup and point is one.points[0] and math.isclose(point.value, 1.0):
+    is_speedup = series.column.quantity == Quantity.SPEEDUP
+    if is_speedup and point is series.points[0] and math.isclose(point.value, 1.0):
         rounding = 0.0  # the baseline is 1 by definition, however it is printed
     decimals = None
     if time or item.scale == 1.0:
@@ -168,21 +170,21 @@ def _measured(one: Series, point: Point, time: PrintedTime | None) -> MeasuredPo
     )
 
 
-def _scaling(one: Series) -> str | None:
+def _scaling(series: Series) -> str | None:
     """Return how the work scales according to the batch sizes of the table.
 
     Returns:
       WEAK or STRONG, MIXED if the sizes follow neither, or None without sizes.
     """
-    devices = one.measurements.devices
+    devices = series.measurements.devices
     assert devices
     for quantity in (Quantity.GLOBAL_BATCH, Quantity.BATCH):
-        for k in one.measurements.find_columns(quantity):
-            column = one.measurements.columns[k]
-            pairs = [(devices.items[row], column.items[row]) for row in one.rows]
+        for k in series.measurements.find_columns(quantity):
+            column = series.measurements.columns[k]
+            pairs = [(devices.items[row], column.items[row]) for row in series.rows]
             sizes = {(n.low, item.number.value) for n, item in pairs if n and item}
             is_whole = all(size % 1 == 0 for _, size in sizes)  # no "First batch (s)"
-            if not is_whole or len(sizes) != len(one.points):
+            if not is_whole or len(sizes) != len(series.points):
                 continue
             constant = STRONG if quantity == Quantity.GLOBAL_BATCH else WEAK
             if len({size for _, size in sizes}) == 1:
@@ -194,14 +196,14 @@ def _scaling(one: Series) -> str | None:
     return None
 
 
-def _counts_machines(one: Series) -> bool:
+def _counts_machines(series: Series) -> bool:
     """Return whether the numbers of devices are numbers of whole machines.
 
     The words are those of the column, or of the first cell that holds a number.
     """
-    devices = one.measurements.devices
+    devices = series.measurements.devices
     assert devices
-    table = one.measurements.table
+    table = series.measurements.table
     row, column = next(item for item in devices.items if item).place
     texts = table.rows[row][1] if row >= 0 else table.header
     words = f"{devices.name} {texts[column]}".lower().replace("_", " ")

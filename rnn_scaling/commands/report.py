@@ -70,39 +70,41 @@ class ReportOptions:
 
 @entry.command
 def main(words: Sequence[str]) -> int:
+    """Run the command; return its exit status."""
     options = flags.read(words, USAGE, ReportOptions, "report")
     if missing := [
         f"{folder}: no such folder" for folder in options.folders if not folder.is_dir()
     ]:
         raise entry.Refusal(*missing)
-    first, *others = options.folders
+    first = options.folders[0]
     if options.target_accuracy is not None and options.target_loss is not None:
         raise entry.Refusal(
             "--target_accuracy and --target_loss are two targets; give one of them"
         )
-    if others:
-        kept = {
+    if len(options.folders) > 1:
+        machine_options = {
             "output": options.output,
             "machines": options.machines,
             "machine": options.machine,
         }
         if options != ReportOptions(
-            options.folders, **kept, force=options.force and options.output is not None
+            options.folders,
+            **machine_options,
+            force=options.force and options.output is not None,
         ):
-            allowed = "several folders allow only --machines, --machine, and --output with --force"
             raise entry.Refusal(
-                f"{allowed}, got {len(options.folders)}; omit other options, or name one folder"
+                "several folders allow only --machines, --machine, and --output with "
+                f"--force, got {len(options.folders)}; omit other options, or name one "
+                "folder"
             )
-        return _machines(options)
+        return _compare_machines(options)
     from rnn_scaling.analysis import prices
     from rnn_scaling.analysis.learning import ACCURACY, LOSS, Target
     from rnn_scaling.reports import report_files
 
-    target = (
-        Target(ACCURACY, options.target_accuracy)
-        if options.target_accuracy is not None
-        else None
-    )
+    target = None
+    if options.target_accuracy is not None:
+        target = Target(ACCURACY, options.target_accuracy)
     if options.target_loss is not None:
         target = Target(LOSS, options.target_loss)
 
@@ -112,28 +114,25 @@ def main(words: Sequence[str]) -> int:
             first, options.output or first, options.force, target, options.full, listed
         )
     except OSError as e:
-        if e.errno in (
-            errno.EPIPE,
-            errno.ENOSPC,
-        ):  # of what is printed: the files' own errors are named where they are
+        # stdout is closed or full; errors of files are reported where they are written.
+        if e.errno in (errno.EPIPE, errno.ENOSPC):
             raise
         return entry.fail(f"{first}: {e.strerror or e}")
     return entry.EXIT_OK
 
 
-def _machines(options: ReportOptions) -> int:
+def _compare_machines(options: ReportOptions) -> int:
+    """Compare the machines of several folders; return the exit status."""
     from rnn_scaling.analysis import prices
     from rnn_scaling.analysis.comparison import judgement
     from rnn_scaling.reports import comparison
 
-    first, *others = options.folders
+    first, *other_folders = options.folders
     listed = prices.read(options.machines, options.machine, len(options.folders))
-    questions = [
-        judgement.Question(across=judgement.MACHINE, prices=(listed[0], other))
-        for other in listed[1:]
-    ]
-    reports = [
-        comparison.read_and_judge(first, folder, question)
-        for folder, question in zip(others, questions)
-    ]
+    reports = []
+    for folder, machine_prices in zip(other_folders, listed[1:]):
+        question = judgement.Question(
+            across=judgement.MACHINE, prices=(listed[0], machine_prices)
+        )
+        reports.append(comparison.read_and_judge(first, folder, question))
     return comparison.print_machines(reports, options.output, options.force)

@@ -1,4 +1,4 @@
-"""What a run of the trainer writes and prints, as observers of the run."""
+"""Observers of a run that write its files and print its notices."""
 
 from __future__ import annotations
 
@@ -47,11 +47,12 @@ class RecordFiles(Observer):
 
 
 class Notices(Observer):
-    """Prints what a person should know about a run to stderr."""
+    """Prints warnings and notes about a run on stderr."""
 
     def notice(self, statement: Statement) -> None:
-        tell = entry.warn if statement.kind.startswith("warn-") else entry.note
-        tell(sentence(statement))
+        is_warning = statement.kind.startswith("warn-")
+        report = entry.warn if is_warning else entry.note
+        report(sentence(statement))
 
 
 class EventFiles(Observer):

@@ -1,4 +1,4 @@
-"""python -m rnn_scaling sweep: every combination of some flags' values, each run a process of its own."""
+"""python -m rnn_scaling sweep: every combination of some flags' values, one process per run."""
 
 import sys
 from collections.abc import Sequence

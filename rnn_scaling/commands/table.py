@@ -1,9 +1,11 @@
-"""The commands of the suite, by the question that they answer.
+"""The commands of the suite by the question that they answer.
 
 run.sh reads this file with sed, one line at a time, so that its help needs no Python.
 """
 
-# Group -> command -> what it does, as the help prints them.
+import itertools
+
+# The lines of the help: group, command and purpose.
 GROUPS = {
     "Measure": {
         "train": "one run, measured; with --decode a run that translates",
@@ -35,7 +37,7 @@ GROUPS = {
     },
 }
 
-# Old name -> the words to type instead. The help does not show old names.
+# Old names, which the help does not show, and the words to type instead.
 MOVED = {
     "decode": "train --decode ...",
     "netlab": "local-cluster --link_mbit=200 ...",
@@ -46,9 +48,9 @@ MOVED = {
     "whatif": "predict RESULTS --what_if ...",
 }
 
-COMMANDS = [name for commands in GROUPS.values() for name in commands]
+COMMANDS = [*itertools.chain.from_iterable(GROUPS.values())]
 
 
-def module_of(command: str) -> str:
+def module_name(command: str) -> str:
     """Return the name of the module whose `main` runs a command."""
     return f"rnn_scaling.commands.{command.replace('-', '_')}"

@@ -26,15 +26,10 @@ docs/tensorboard.md describes each tab. `./run.sh report DIR` makes the report o
 Exit status: 0 after --help, --helpfull, --version_tb or --inspect, 1 it could not start, 2 wrong use, 130 stopped with
 Ctrl-C."""
 
-WITHOUT_FOLDER = (
-    "--logdir_spec",
-    "--db",
-    "--version_tb",
-    "--grpc_data_provider",
-)  # flags that replace --logdir
-LOUD_LOGGERS = (
-    "tensorboard.plugins.profile",
-)  # it logs every request, and a missing cache with a traceback
+# These flags replace --logdir.
+WITHOUT_FOLDER = ("--logdir_spec", "--db", "--version_tb", "--grpc_data_provider")
+# It logs every request, and a missing cache with a traceback.
+LOUD_LOGGERS = ("tensorboard.plugins.profile",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +63,7 @@ class TensorBoardOptions:
 
 @entry.command
 def main(words: Sequence[str]) -> int:
+    """Run the command; return its exit status."""
     if "--helpfull" not in words:
         flags.answer(words, USAGE, [TensorBoardOptions], "tensorboard")
     options, passed_on = split(words)
@@ -79,21 +75,24 @@ def main(words: Sequence[str]) -> int:
 
 
 def split(words: Sequence[str]) -> tuple[TensorBoardOptions, list[str]]:
-    """Our options, and the words for TensorBoard to parse."""
+    """Return this command's options, and the words that TensorBoard parses."""
     fields = flags.fields([TensorBoardOptions])
-    ours = [
-        word
-        for word in words
-        if word.removeprefix("--").removeprefix("no").partition("=")[0] in fields
-    ]
-    (options,) = flags.build([TensorBoardOptions], *flags.parsed(ours, fields))
-    return options, [word for word in words if word not in ours]
+    own_words: list[str] = []
+    passed_on: list[str] = []
+    for word in words:
+        name = word.removeprefix("--").removeprefix("no").partition("=")[0]
+        (own_words if name in fields else passed_on).append(word)
+    (options,) = flags.build([TensorBoardOptions], *flags.parsed(own_words, fields))
+    return options, passed_on
 
 
 def tensorboard_words(
     options: TensorBoardOptions, passed_on: Sequence[str]
 ) -> list[str]:
-    """The command line of TensorBoard: only this machine may connect unless the user asks for more."""
+    """Return the command line of TensorBoard.
+
+    Only this machine may connect unless the user allows others.
+    """
     words = list(passed_on)
     if not any(word.startswith(WITHOUT_FOLDER) for word in words):
         _check_folder(options.logdir)
@@ -120,7 +119,7 @@ def _check_folder(logdir: str) -> None:
 
 
 def _serve(words: Sequence[str]) -> int:
-    """Serves until Ctrl-C, or answers --inspect, --version_tb and --helpfull."""
+    """Serve until Ctrl-C, or answer --inspect, --version_tb and --helpfull."""
     from tensorboard import default, program
     from tensorboard.plugins.base_plugin import FlagsError
 
@@ -145,7 +144,7 @@ def _serve(words: Sequence[str]) -> int:
 
 
 def _profile_command() -> str:
-    """The command that installs xprof: run.sh in a clone, pip where the suite was installed."""
+    """Return the command that installs xprof, in a clone or an installation."""
     if entry.program().endswith("run.sh"):
         return f"{entry.program()} tensorboard --profile"
     return f"{sys.executable} -m pip install 'rnn_scaling[profile]'"

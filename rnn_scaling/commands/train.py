@@ -1,6 +1,7 @@
 """python -m rnn_scaling train: one run, its table on stdout, its record in --result_file.
 
-flags -> configuration (conflicts end here, with 2) -> training.run -> record -> table
+Flags become a configuration, whose conflicts end the command with status 2;
+`training.run` returns the record, and the record becomes the table.
 """
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.system import entry
 
-if (
-    TYPE_CHECKING
-):  # towers loads TensorFlow; Ctrl-C while the others load is entry.leave's to answer
+# Loaded in functions, because entry.leave handles Ctrl-C only after this file is loaded.
+if TYPE_CHECKING:
     from rnn_scaling.cluster.launch import Launch
     from rnn_scaling.config.run_config import RunConfig
     from rnn_scaling.training.observers import Observer
@@ -79,7 +79,7 @@ def _is_first(launch: Launch | None) -> bool:
 
 
 def _observers(config: RunConfig, launch: Launch | None) -> Iterator[Observer]:
-    """Yield what follows a run; each of them loads TensorFlow only when it begins."""
+    """Yield the observers of a run; each loads TensorFlow only when the run begins."""
     from rnn_scaling.commands.run_files import EventFiles, Notices, RecordFiles
     from rnn_scaling.inspection.step_inspection import StepInspection
     from rnn_scaling.training.progress import ProgressLine
@@ -93,7 +93,7 @@ def _observers(config: RunConfig, launch: Launch | None) -> Iterator[Observer]:
 
 
 def _print_result(result: RunResult) -> None:
-    """Print the table of a run to stdout, and what qualifies it to stderr."""
+    """Print the table of a run on stdout, and cautions about it on stderr."""
     from rnn_scaling.analysis import learning
     from rnn_scaling.reports import steady_state, table
     from rnn_scaling.system.files.terminal import tell
@@ -110,93 +110,124 @@ def _print_result(result: RunResult) -> None:
 def configuration(
     words: Sequence[str], defaults: Mapping[str, Any] | None = None
 ) -> tuple[RunConfig, Launch | None]:
-    """What the command line asks for, and which of several processes this is, if a launcher started several."""
+    """Read a command line.
+
+    Args:
+      words: The command line.
+      defaults: Values that replace those of the trainer.
+
+    Returns:
+      The configuration of the run, and the rank of this process; None instead of the
+      rank if no launcher started several processes.
+
+    Raises:
+      FlagErrors: If anything is wrong; it names everything.
+    """
     from rnn_scaling.cluster import launch as launches
     from rnn_scaling.config import conflicts, flags
     from rnn_scaling.config import run_config as configs
     from rnn_scaling.system.machine.cores import available_cores, share_of_cores
     from rnn_scaling.system.machine.gpus import visible_gpus
 
-    given, lines = flags.parsed(words, configs.OPTIONS)
-    given = {**(defaults or {}), **given}
-    address = str(given.get("coordinator_address", ""))
+    options, lines = flags.parsed(words, configs.OPTIONS)
+    options = {**(defaults or {}), **options}
+    address = str(options.get("coordinator_address", ""))
     launch = launches.of(os.environ, address, socket.gethostname())
     num_gpus = visible_gpus()
     num_cores = len(available_cores())
     if launch is not None:
         num_cores = share_of_cores(launch.local_size)
-        # Otherwise the launcher gave this process GPUs of its own.
+        # Otherwise the launcher chose the GPUs of this process.
         if "CUDA_VISIBLE_DEVICES" not in os.environ:
             num_gpus = -(-num_gpus // launch.local_size)
-        given = configs.as_started(given, launch.size, launch.num_ps)
-    config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
-    lines += conflicts.problems(config, given, num_gpus=num_gpus)
+        options = configs.as_started(options, launch.size, launch.num_ps)
+    config = configs.resolve(options, num_gpus=num_gpus, num_cores=num_cores)
+    lines += conflicts.problems(config, options, num_gpus=num_gpus)
     lines += filter(None, [conflicts.keeps_trace(config)])
     # Only a mode without conflicts has a number of processes.
-    if lines := lines or [*started_otherwise(config, launch)]:
+    if lines := lines or [*check_start(config, launch)]:
         raise flags.FlagErrors(lines)
-    if _is_first(launch) and configs.assumed(given):
+    if _is_first(launch) and configs.assumed(options):
         entry.note(
-            "--data_source=host is assumed: --prefetch_data_to_device needs batches that the host makes"
+            "--data_source=host is assumed: --prefetch_data_to_device needs batches that "
+            "the host makes"
         )
     devices = config.devices
-    is_default = launch is None and "num_devices" not in given
+    is_default = launch is None and "num_devices" not in options
     if is_default and devices.device == "gpu" and num_gpus > devices.num_devices:
         entry.note(
-            f"--num_devices={devices.num_devices} is assumed of {num_gpus} visible GPUs; --num_devices=0 takes all"
+            f"--num_devices={devices.num_devices} is assumed of {num_gpus} visible GPUs; "
+            "--num_devices=0 takes all"
         )
     return config, launch
 
 
-def started_otherwise(config: RunConfig, launch: Launch | None) -> Iterator[str]:
-    """Why `config` cannot run as it was started, a line or none; launch: None if one process alone was started."""
-    update, wanted = config.update.variable_update, config.num_processes
+def check_start(config: RunConfig, launch: Launch | None) -> Iterator[str]:
+    """Yield at most one reason why a run cannot start with the existing processes.
+
+    Args:
+      config: The configuration of the run.
+      launch: The rank of this process; None if no launcher started several processes.
+    """
+    mode_flag = f"--variable_update={config.update.variable_update}"
+    num_needed = config.num_processes
     if launch is None:
-        if wanted > 1:
-            yield f"{_processes(config)} and one was started; {_launch_command(config)}"
-    elif not config.mode.is_distributed:
+        if num_needed > 1:
+            need = _describe_need(config)
+            yield f"{need} and one was started; {_launch_command(config)}"
+        return
+    num_ps = config.roles().count("ps")
+    if not config.mode.is_distributed:
         yield (
-            f"--variable_update={update} runs in one process, and {launch.launcher} started {launch.size}: each would "
-            "do the same; use a mode of several workers, such as collective_all_reduce, or start one"
+            f"{mode_flag} runs in one process, and {launch.launcher} started "
+            f"{launch.size}: each would do the same; use a mode of several workers, such "
+            "as collective_all_reduce, or start one"
         )
-    elif launch.size != wanted:
-        yield f"{_processes(config)} and {launch.launcher} started {launch.size}; start {wanted}, or change the numbers"
-    elif launch.num_ps not in (None, num_ps := config.roles().count("ps")):
+    elif launch.size != num_needed:
         yield (
-            f"--variable_update={update} needs {num_ps} parameter servers and {launch.launcher} has {launch.num_ps}; "
-            "list as many there, or change --num_ps"
+            f"{_describe_need(config)} and {launch.launcher} started {launch.size}; start "
+            f"{num_needed}, or change the numbers"
+        )
+    elif launch.num_ps not in (None, num_ps):
+        yield (
+            f"{mode_flag} needs {num_ps} parameter servers and {launch.launcher} has "
+            f"{launch.num_ps}; list as many there, or change --num_ps"
         )
 
 
-def _processes(config: RunConfig) -> str:
-    roles, cluster = config.roles(), config.cluster
-    flags = [f"--num_workers={cluster.num_workers}"]
+def _describe_need(config: RunConfig) -> str:
+    """Return how many processes the flags need."""
+    roles = config.roles()
+    flags = f"--num_workers={config.cluster.num_workers}"
     if "ps" in roles:
-        flags.append(f"--num_ps={cluster.num_ps}")
+        flags += f" and --num_ps={config.cluster.num_ps}"
     coordinator = " (one of them the coordinator)" if "coordinator" in roles else ""
     mode = f"--variable_update={config.update.variable_update}"
-    return f"{' and '.join(flags)} with {mode} need {len(roles)} processes{coordinator}"
+    return f"{flags} with {mode} need {len(roles)} processes{coordinator}"
 
 
 def _launch_command(config: RunConfig) -> str:
+    """Return the commands that start enough processes."""
     servers = f" --ps={config.cluster.num_ps}" if "ps" in config.roles() else ""
-    here = (
-        f"./run.sh local-cluster --workers={config.cluster.num_workers}{servers} -- ..."
-    )
+    workers = config.cluster.num_workers
     count = config.num_processes
-    return f"use {here} on this machine, or mpirun -np {count} or srun -n {count} on several"
+    return (
+        f"use ./run.sh local-cluster --workers={workers}{servers} -- ... on this machine, "
+        f"or mpirun -np {count} or srun -n {count} on several"
+    )
 
 
 def _keep_memory(config: RunConfig) -> None:
-    """Starts the program again where glibc is to keep what is freed: it reads these variables when a process starts."""
-    wanted = dict.fromkeys(
-        ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), KEPT_BYTES
-    )
-    if config.frameworks.malloc == "keep" and any(
-        os.environ.get(name) != value for name, value in wanted.items()
-    ):
-        os.execve(
-            sys.executable,
-            [sys.executable, *sys.orig_argv[1:]],
-            {**os.environ, **wanted},
-        )
+    """Start the program again if glibc has to keep freed memory.
+
+    glibc reads these variables only when a process starts.
+    """
+    if config.frameworks.malloc != "keep":
+        return
+    variables = {
+        "MALLOC_TRIM_THRESHOLD_": KEPT_BYTES,
+        "MALLOC_MMAP_THRESHOLD_": KEPT_BYTES,
+    }
+    if any(os.environ.get(name) != value for name, value in variables.items()):
+        command = [sys.executable, *sys.orig_argv[1:]]
+        os.execve(sys.executable, command, {**os.environ, **variables})

@@ -19,6 +19,7 @@ from rnn_scaling.sweeps.certificates import (
     VERIFIER,
     verification_defaults,
 )
+from rnn_scaling.sweeps.command_lines import flag_words
 from rnn_scaling.sweeps.plan import SINGLE_RUN_OPTIONS
 from rnn_scaling.system import entry
 
@@ -43,18 +44,15 @@ docs/verify.md lists what is compared, how closely, and what is not.
 Exit status: 0 the mode does what it promises, 1 it does not, or a process failed, 2 the flags conflict,
 130 interrupted."""
 
-REFUSED = (
-    "log_dir",
-    *SINGLE_RUN_OPTIONS,
-    *TIMING,
-)  # nothing is timed or traced, and every batch is compared
+# Nothing is timed or traced, and every batch is compared.
+REFUSED = ("log_dir", *SINGLE_RUN_OPTIONS, *TIMING)
 
 _STARTED = time.perf_counter()
 
 
 @dataclasses.dataclass(frozen=True)
 class VerifyOptions:
-    """Verify: which checks, and the defaults that differ."""
+    """Verify."""
 
     machine: bool = option(
         False,
@@ -64,24 +62,30 @@ class VerifyOptions:
 
 @entry.command
 def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
+    """Run the command; return its exit status."""
     groups = [VerifyOptions, *configs.GROUPS.values()]
     flags.answer(words, USAGE, groups, "verify")
-    given, options, wrong = _given(words)
-    words = [spell(name, value) for name, value in given.items()]
+    trainer_options, options, mistakes = _split_options(words)
+    words = flag_words(trainer_options)
     try:
         launch = launches.of(
-            os.environ, given.get("coordinator_address", ""), socket.gethostname()
+            os.environ,
+            trainer_options.get("coordinator_address", ""),
+            socket.gethostname(),
         )
-        defaults = verification_defaults(given, has_launcher=launch is not None)
+        defaults = verification_defaults(
+            trainer_options, has_launcher=launch is not None
+        )
         if launch is None:
-            given, config = conflicts.checked(words, wrong, defaults)
+            rank_options, config = conflicts.checked(words, mistakes, defaults)
             if options.machine and config.num_processes > 1:
                 raise entry.Refusal(
-                    f"--machine checks the devices of one process, got {config.num_processes}"
+                    "--machine checks the devices of one process, got "
+                    f"{config.num_processes}"
                 )
             if config.num_processes > 1:
                 return ranks.Starter(verifier).run_here(
-                    config, [spell(name, value) for name, value in given.items()]
+                    config, flag_words(rank_options)
                 )
         else:
             from rnn_scaling.commands.train import configuration
@@ -109,16 +113,16 @@ def _check_step(step: Any, engine: Any) -> Iterator[Any]:
     return step_checks.checks(step, engine)
 
 
-def _given(words: Sequence[str]) -> tuple[dict[str, Any], VerifyOptions, list[str]]:
-    """(flags of the trainer that can be read, options of verify, what is wrong)."""
+def _split_options(
+    words: Sequence[str],
+) -> tuple[dict[str, Any], VerifyOptions, list[str]]:
+    """Return the flags of the trainer, the options of verify, and the mistakes."""
     own_fields = flags.fields([VerifyOptions])
-    given, lines = flags.parsed(words, {**configs.OPTIONS, **own_fields})
-    (options,) = flags.build(
-        [VerifyOptions], {name: given.pop(name) for name in own_fields if name in given}
-    )
-    useless = [name for name in REFUSED if name in given]
-    lines += [
-        f"{spell(name, given[name])}: nothing is timed or traced here; leave it out"
-        for name in useless
-    ]
-    return given, options, lines
+    values, lines = flags.parsed(words, {**configs.OPTIONS, **own_fields})
+    own_values = {name: values.pop(name) for name in own_fields if name in values}
+    (options,) = flags.build([VerifyOptions], own_values)
+    for name in REFUSED:
+        if name in values:
+            flag = spell(name, values[name])
+            lines.append(f"{flag}: nothing is timed or traced here; leave it out")
+    return values, options, lines

@@ -105,7 +105,7 @@ def _training_defaults(user_options: Mapping[str, Any]) -> dict[str, Any]:
 def _size_options(user_options: Mapping[str, Any]) -> list[str]:
     """Return the sizes that this workload reads and that do not come from files.
 
-    A workload with images has none.
+    A workload with images has no such sizes.
     """
     model = user_options.get("model", configs.OPTIONS["model"].default)
     workload = WORKLOADS.get(model)
@@ -174,13 +174,13 @@ def _plan_verification(run: Run) -> Run:
     It has the same flags except those of measuring. A learning rate without an optimizer
     is meant for Adam, so it is left out with SGD.
     """
-    kept = dict(run.flags)
+    flags = dict(run.flags)
     for name in MEASURING:
-        kept.pop(name, None)
+        flags.pop(name, None)
     if "optimizer" not in run.flags:
-        kept.pop("learning_rate", None)
+        flags.pop("learning_rate", None)
     flat = run.config.flat()
-    sizes = {name: flat[name] for name in _size_options(kept)}
-    options = {**_training_defaults(kept), **sizes, **kept}
+    sizes = {name: flat[name] for name in _size_options(flags)}
+    options = {**_training_defaults(flags), **sizes, **flags}
     timing = {name: configs.OPTIONS[name].default for name in TIMING}
     return Run(run.name, options, configs.from_flat({**flat, **timing, **options}))

@@ -24,7 +24,7 @@ from rnn_scaling.system.processes.process import Task
 TRAINER = process.our_module("rnn_scaling.train")
 LOCAL_CLUSTER = "local-cluster"
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
-# Variables with the facts of a run, for a program of the user.
+# With these variables a program of the user gets the facts of its run.
 RESULT_VARIABLE = "RNN_SCALING_RESULT_FILE"
 DEVICES_VARIABLE = "RNN_SCALING_NUM_DEVICES"
 REPEAT_VARIABLE = "RNN_SCALING_REPEAT"
@@ -38,7 +38,7 @@ class CommandLine:
     # Added to the variables of this process.
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
     cores: Sequence[int] = ()  # empty if the process may use all cores
-    # What a person types instead of the words; empty if they are the same.
+    # A shorter line for people that makes the same run, or an empty text.
     typed: str = ""
 
     @property

@@ -318,13 +318,13 @@ class Conductor:
 
     def _require_folders(self, holds: Sequence[Hold]) -> None:
         """Raise GoneError if a folder is not the one that was locked."""
-        gone = [str(hold.folder) for hold in holds if not hold.is_whole()]
-        if not gone:
+        missing = [str(hold.folder) for hold in holds if not hold.is_whole()]
+        if not missing:
             return
         recorded = [job for job in self._jobs if job.label in self.records]
         lost = [job for job in recorded if not job.path.exists()]
         raise folder.GoneError(
-            f"{', '.join(gone)}: removed or replaced during the sweep; {len(lost)} of "
+            f"{', '.join(missing)}: removed or replaced during the sweep; {len(lost)} of "
             f"{len(recorded)} records are lost, and the same command makes them again"
         )
 
@@ -338,7 +338,7 @@ def run_job(
 ) -> RunRecord:
     """Run one job to its record, which is on disk when this returns.
 
-    A failure is a record, too.
+    A failed run also has a record.
 
     Args:
       job: The job to run.

@@ -79,7 +79,7 @@ def progress_line(seen: RunProgress, unit: str) -> str:
 
 
 def describe_signal(number: int) -> str:
-    """Return that a signal killed a process, and what that often means."""
+    """Return the name of a signal that killed a process, and its usual cause."""
     try:
         name = signal.Signals(number).name
     except ValueError:  # the real-time signals have no names

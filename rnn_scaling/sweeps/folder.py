@@ -233,8 +233,8 @@ def _describe_differences(config: Mapping[str, Any], run: AnyRun) -> str:
     parts = []
     for name in {**planned, **recorded}:
         if recorded.get(name) != planned.get(name):
-            there = _spell(name, recorded)
-            parts.append(f"{there} there, {_spell(name, planned)} here")
+            recorded_flag = _spell(name, recorded)
+            parts.append(f"{recorded_flag} there, {_spell(name, planned)} here")
     num_hidden = len(parts) - SHOWN_DIFFERENCES
     if num_hidden > 0:
         parts[SHOWN_DIFFERENCES:] = [f"{num_hidden} more"]

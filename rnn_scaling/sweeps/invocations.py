@@ -84,7 +84,7 @@ def run_sweep(
 
 
 def _words(options: Mapping[str, Any]) -> list[str]:
-    """Return the options as a command line, which Python and the shell parse alike."""
+    """Return the options as a command line, so that one parser reads both."""
     if reserved := sorted(options.keys() & RESERVED):
         raise FlagErrors([f"{name} is reserved; leave it out" for name in reserved])
     values = {}

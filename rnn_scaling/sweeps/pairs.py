@@ -108,20 +108,20 @@ def _read_side(text: str, common: Setting) -> Setting:
     """
     axes, words = split_axes(shlex.split(text))
     known = {**flags.fields([TrainerOptions]), **configs.OPTIONS}
-    own = _make_setting(flags.parse(words, known), axes)
+    own_setting = _make_setting(flags.parse(words, known), axes)
     common_values = {**common.flags, **common.program}
     lines = []
-    for name, value in {**own.flags, **own.program}.items():
+    for name, value in {**own_setting.flags, **own_setting.program}.items():
         if name in common_values:
             common_flag = spell(name, common_values[name])
             lines.append(f"{spell(name, value)} and the common {common_flag}; give one")
-    for name in own.axes:
+    for name in own_setting.axes:
         if name in common.axes:
             lines.append(f"{AXIS}{name} is also common; give one")
     side = Setting(
-        {**common.flags, **own.flags},
-        {**common.program, **own.program},
-        {**common.axes, **own.axes},
+        {**common.flags, **own_setting.flags},
+        {**common.program, **own_setting.program},
+        {**common.axes, **own_setting.axes},
     )
     flags.build([TrainerOptions], side.program, lines)
     return side

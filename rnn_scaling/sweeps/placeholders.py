@@ -76,7 +76,7 @@ def check_product(text: str) -> str:
     """Return the value of --items_per_step: numbers and places with * between them.
 
     Raises:
-      ValueError: If it is not such a product; it says what the text must be.
+      ValueError: If it is not such a product; the message is the rule.
     """
     for factor in text.split("*"):
         if not list(find_places(factor)) and not _number(factor) > 0:

@@ -336,13 +336,15 @@ def _resolve(run: ProgramRun) -> Resolved:
 
 def _complete_resolved(run: ProgramRun, written: Resolved) -> Resolved:
     """Return the devices in a record, completed by those that the sweep gave."""
-    given = _resolve(run)
+    expected = _resolve(run)
     if written.cpu_affinity is None or written.device_type is None:
         written = dataclasses.replace(
-            written, cpu_affinity=given.cpu_affinity, device_type=given.device_type
+            written,
+            cpu_affinity=expected.cpu_affinity,
+            device_type=expected.device_type,
         )
     # A Recorder writes CPU unless its caller names the devices.
-    if given.device_type == "GPU":
+    if expected.device_type == "GPU":
         written = dataclasses.replace(written, device_type="GPU")
     return written
 

@@ -24,7 +24,7 @@ from rnn_scaling.system.machine.gpus import machine_size
 if TYPE_CHECKING:  # It loads numpy, and a wrong flag is reported sooner without it.
     from rnn_scaling.analysis.statements import Advice
 
-# Share of the free memory for all processes of a run: the machine needs some, too.
+# Share of the free memory for all processes of a run; the machine needs the rest.
 MEMORY_SHARE = 0.8
 THREADS_FOLDER = "results/threads"
 THREADS_REPEATS = 3

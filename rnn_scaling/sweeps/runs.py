@@ -99,7 +99,7 @@ class Trainer(abc.ABC, Generic[R]):
           ended: How its processes ended.
 
         Returns:
-          The record; None if there is none, and then `explain` has the reason.
+          The record, or None; then `explain` has the reason.
         """
 
     @abc.abstractmethod

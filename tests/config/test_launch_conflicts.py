@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from rnn_scaling.cluster.launch import Launch
-from rnn_scaling.commands.train import started_otherwise
+from rnn_scaling.commands.train import check_start
 from rnn_scaling.config import conflicts, flags
 from rnn_scaling.config import run_config as configs
 
@@ -31,11 +31,11 @@ def started(words, size=None, num_ps=None):
     """
     given = parsed(words)
     if size is None:
-        return [*started_otherwise(config_of(given), None)]
+        return [*check_start(config_of(given), None)]
     launch = Launch(0, size, "mpirun", "127.0.0.1:20000", "127.0.0.1", 0, size)
     launch = dataclasses.replace(launch, num_ps=num_ps)
     given = configs.as_started(given, size, num_ps)
-    return [*started_otherwise(config_of(given), launch)]
+    return [*check_start(config_of(given), launch)]
 
 
 @pytest.mark.parametrize("size", [2, 17])

@@ -59,13 +59,12 @@ def _ranks(run: RunRecord) -> Sequence[Rank]:
 
 
 def _failure_text(rank: Rank) -> str:
-    """Return why a rank ended, or its name and host if its record has no error.
-
-    The error names the rank (`cluster.failure.Failure`).
-    """
-    if rank.error:
-        return rank.error.rstrip(".")
-    return f"rank {rank.rank} on {rank.host}" if rank.host else f"rank {rank.rank}"
+    """Return the rank, its host and why it ended; an error may name the rank itself."""
+    error = (rank.error or "").rstrip(".")
+    if error.startswith(f"rank {rank.rank} "):
+        return error
+    name = f"rank {rank.rank} on {rank.host}" if rank.host else f"rank {rank.rank}"
+    return f"{name}: {error}" if error else name
 
 
 def _staleness(

@@ -1,4 +1,4 @@
-"""What certificates say of rows: a word for a table, and an alarm where a mode trains wrong."""
+"""Certificates of rows: the verdict in tables, and an alarm if a mode trains wrong."""
 
 from collections.abc import Sequence
 
@@ -13,53 +13,45 @@ NOT_CERTIFIED = "not certified"
 
 
 def row_certificate(row: Row) -> Certificate | None:
-    """What its runs' certificates say together; None: they have none."""
+    """Return the joined certificate of a row's runs; None if no run has one."""
     return joined([record.certificate for record in row.records if record.certificate])
 
 
 def certificate_text(certificate: Certificate) -> str:
-    """Return what was found, as a person reads it; an old record has only the words."""
+    """Return the findings in English; old records only have this text."""
     if certificate.statements:
         return sentences(Statement(**data) for data in certificate.statements)
     return certificate.sentence or ""
 
 
 def verdict_text(rows: Sequence[Row]) -> str:
-    """The worst verdict of several rows in a word or two."""
-    several = [row_certificate(row) for row in rows]
-    worst = joined([certificate for certificate in several if certificate])
-    if worst is not None and not worst.holds:
+    """Return the worst verdict of rows in a word or two."""
+    certificates = [row_certificate(row) for row in rows]
+    known = [certificate for certificate in certificates if certificate]
+    worst = joined(known)
+    if worst is None:
+        return NOT_CERTIFIED
+    if not worst.holds:
         return f"WRONG: {worst.verdict}"
-    if worst is None or None in several:
-        return (
-            NOT_CERTIFIED
-            if worst is None or len(several) == 1
-            else f"{several.count(None)} of {len(several)} {NOT_CERTIFIED}"
-        )
-    return " and ".join(
-        dict.fromkeys(certificate.verdict for certificate in several if certificate)
-    )
+    num_missing = len(rows) - len(known)
+    if num_missing:
+        return f"{num_missing} of {len(rows)} {NOT_CERTIFIED}"
+    return " and ".join(dict.fromkeys(certificate.verdict for certificate in known))
 
 
 def trains_wrong(series: SeriesSummary) -> bool:
-    """Whether any row of a series is known to train wrong: it is never called the fastest."""
-    return any(
-        (certificate := row_certificate(row.row)) and not certificate.holds
-        for row in series.rows
-    )
+    """Return whether a row is known to train wrong; such a series is not ranked."""
+    certificates = [row_certificate(row.row) for row in series.rows]
+    return any(certificate and not certificate.holds for certificate in certificates)
 
 
 def alarms(summary: Summary) -> list[Statement]:
-    """That a mode trains wrong, before everything else; empty where none does."""
-    rows = [
-        (f"{series.title}, on {row.devices}", row.row)
-        for series in summary.series
-        for row in series.rows
-    ]
-    found = [(title, row_certificate(row)) for title, row in rows]
-    wrong = [
-        f"{title} ({certificate_text(result).rstrip('.')})"
-        for title, result in found
-        if result and not result.holds
-    ]
-    return [Statement("trains-wrong", values={"names": wrong})] if wrong else []
+    """Return which modes train wrong, for the start of the answer; [] if none does."""
+    names = []
+    for series in summary.series:
+        for row in series.rows:
+            certificate = row_certificate(row.row)
+            if certificate and not certificate.holds:
+                findings = certificate_text(certificate).rstrip(".")
+                names.append(f"{series.title}, on {row.devices} ({findings})")
+    return [Statement("trains-wrong", values={"names": names})] if names else []

@@ -1,7 +1,7 @@
-"""StepCounts of operators and kernels as sections and data; `report` prints and writes them."""
+"""Operators and kernels of a step as tables, statements and data."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,32 +22,45 @@ from rnn_scaling.system.files.terminal import tell
 SCHEMA = "rnn_scaling.inspect/1"
 TOP_TYPES = 15
 NOT_RUN = "n/a"
+# Counts that a table shows if any configuration has them, with their headings.
+OPTIONAL_COUNTS = {
+    "copies": "copies on GPUs",
+    "dispatched": "operators launched on GPUs",
+    "input_pipeline": "kernels of tf.data",
+}
 
 
 def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
-    """Prints what the records show and writes it to `out`; returns whether all counts agree."""
+    """Print the counts of records, and write them to a folder.
+
+    Args:
+      out: The folder.
+      records: Label -> record.
+
+    Returns:
+      Whether all counts agree.
+    """
     inspection = counts.inspect(records)
     entry.warn(*(f"{line}; left out" for line in inspection.left_out))
     if not inspection.groups:
         entry.fail("no run was counted")
         return False
+
     placed: dict[tuple, tuple[str, RunRecord]] = {}
     for label, run in records.items():
         if run.graph:
             placed.setdefault(build_key(run.options), (label, run))
-    widest = max(
+    label, widest = max(
         placed.values(), key=lambda labelled: labelled[1].options["num_devices"]
     )
-    tell(
-        markdown(
-            [*sections(inspection), placement_table.section(*widest, variables=False)],
-            level=3,
-        )
-    )
-    placements = [placement_table.section(*labelled) for labelled in placed.values()]
-    details = [*sections(inspection, is_full=True), *placements]
+    placement = placement_table.section(label, widest, variables=False)
+    tell(markdown([*sections(inspection), placement], level=3))
+
+    details = sections(inspection, is_full=True)
+    details += [placement_table.section(*labelled) for labelled in placed.values()]
+    page = f"# Operators and kernels of a step\n\n{markdown(details)}"
     files = {
-        "inspect.md": f"# Operators and kernels of a step\n\n{markdown(details)}".encode,
+        "inspect.md": page.encode,
         "inspect.json": input_files.json_text(content(inspection)).encode,
     }
     report_files.write_files(files, out, force=True, flag="--out")
@@ -56,205 +69,237 @@ def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
 
 
 def inspect_summary(summary: Summary) -> Inspection | None:
-    """The counts of a report's runs; None without traces."""
-    rows = [row for member in summary.measured for row in member.rows if row.step_parts]
-    runs = {
-        name: run
-        for row in rows
-        for name, run in zip(row.files, row.row.records)
-        if run.trace and run.graph
-    }
-    return counts.inspect(runs) if runs else None
+    """Return the counts of a report's runs; None without traces."""
+    runs: dict[str, RunRecord] = {}
+    for series in summary.measured:
+        for row in series.rows:
+            if row.step_parts:
+                runs.update(zip(row.files, row.row.records))
+    counted = {name: run for name, run in runs.items() if run.trace and run.graph}
+    return counts.inspect(counted) if counted else None
 
 
 def content(inspection: Inspection) -> dict[str, Any]:
+    """Return the counts for JSON."""
     groups = []
     for group in inspection.groups:
-        why = [statement.data() for statement in reasons(group)]
-        groups.append(
-            {
-                "title": group.title,
-                "counts": [*map(_counts_data, group.counts)],
-                "why": why,
-            }
-        )
-    lines = [dataclasses.asdict(line) for line in growth.lines(inspection.groups)]
-    others = {
-        part: list(getattr(inspection, part))
-        for part in ("differences", "varying", "left_out")
+        fields = {
+            "title": group.title,
+            "counts": list(map(_counts_data, group.counts)),
+            "why": [statement.data() for statement in reasons(group)],
+        }
+        groups.append(fields)
+    lines = growth.lines(inspection.groups)
+    return {
+        "schema": SCHEMA,
+        "groups": groups,
+        "growth": list(map(dataclasses.asdict, lines)),
+        "differences": list(inspection.differences),
+        "varying": list(inspection.varying),
+        "left_out": list(inspection.left_out),
     }
-    return {"schema": SCHEMA, "groups": groups, "growth": lines, **others}
 
 
 def _counts_data(configuration: StepCounts) -> dict[str, Any]:
     fields = dataclasses.asdict(configuration)
-    return {
-        fields.pop("unit"): fields.pop("items"),
-        **fields,
-        "kernels": configuration.kernels,
-    }
+    unit = fields.pop("unit")
+    items = fields.pop("items")
+    return {unit: items, **fields, "kernels": configuration.kernels}
 
 
 def sections(inspection: Inspection, is_full: bool = False) -> list[Section]:
-    """The seed's two tables of each group, why encoders differ, growth, and whether runs agree; if full, all tables."""
-    made = []
-    split = "{0.kernels:,} [{0.host:,} / {0.device:,}]".format
+    """Return operators and kernels of each group, and why encoders differ.
+
+    Growth with the sequence length and the agreement of the runs follow.
+
+    Args:
+      inspection: The counts.
+      is_full: Whether all tables of a group are wanted.
+    """
+    found = []
     for group in inspection.groups:
         grids = [
-            _compared(
+            _comparison_grid(
                 "Operators in the graph that runs",
                 group,
-                lambda c: c.operators,
-                lambda c: f"{c.operators:,}",
+                lambda column: column.operators,
+                lambda column: f"{column.operators:,}",
             ),
-            _compared(
-                "Kernels per step: total [CPU / GPU]", group, lambda c: c.kernels, split
+            _comparison_grid(
+                "Kernels per step: total [CPU / GPU]",
+                group,
+                lambda column: column.kernels,
+                lambda column: (
+                    f"{column.kernels:,} [{column.host:,} / {column.device:,}]"
+                ),
             ),
-            *(_detailed_grids(group) if is_full else ()),
         ]
-        made.append(Section(group.title, tuple(grids), tuple(reasons(group))))
-    made += _growth(inspection.groups)
+        if is_full:
+            grids += _detailed_grids(group)
+        found.append(Section(group.title, tuple(grids), tuple(reasons(group))))
+    agreement = tuple(counts.agreement(inspection))
     return [
-        *made,
-        Section("Do the runs agree?", notes=tuple(counts.agreement(inspection))),
+        *found,
+        *_growth_sections(inspection.groups),
+        Section("Do the runs agree?", notes=agreement),
     ]
 
 
-def _detailed_grids(group: CountGroup) -> Iterator[Grid]:
-    yield graphs_grid(group)
-    columns = _ordered(group)
-    phases = [
-        phase
-        for phase in PHASES
-        if any(column.kernels_by_phase.get(phase) for column in columns)
-    ]
-    yield Grid(
-        "Kernels per step by phase, over all towers (encoder, devices)",
-        ["Phase", *(f"{column.encoder}, {column.num_devices}" for column in columns)],
-        [
-            [
-                phase,
-                *(f"{column.kernels_by_phase.get(phase, 0):,}" for column in columns),
-            ]
-            for phase in phases
-        ],
-    )
+def _detailed_grids(group: CountGroup) -> list[Grid]:
+    columns = _sort_counts(group)
     fewest = group.device_counts[0]
-    yield types_grid([column for column in columns if column.num_devices == fewest])
+    on_fewest = [column for column in columns if column.num_devices == fewest]
+    return [graphs_grid(group), _phases_grid(columns), types_grid(on_fewest)]
 
 
-def _compared(
+def _phases_grid(columns: Sequence[StepCounts]) -> Grid:
+    """Return a line for each phase with kernels."""
+    lines = []
+    for phase in PHASES:
+        kernels = [column.kernels_by_phase.get(phase, 0) for column in columns]
+        if any(kernels):
+            lines.append([phase, *(f"{count:,}" for count in kernels)])
+    names = [f"{column.encoder}, {column.num_devices}" for column in columns]
+    caption = "Kernels per step by phase, over all towers (encoder, devices)"
+    return Grid(caption, ["Phase", *names], lines)
+
+
+def _comparison_grid(
     caption: str,
     group: CountGroup,
     value: Callable[[StepCounts], int],
-    shown: Callable[[StepCounts], str],
+    text: Callable[[StepCounts], str],
 ) -> Grid:
-    """A row for each number of devices, a column for each encoder, and the ratio of the last to the first."""
+    """Return a table of encoders by number of devices, and the last / the first one.
+
+    Args:
+      caption: The caption.
+      group: The configurations.
+      value: Function that returns the compared number.
+      text: Function that returns the cell.
+    """
     encoders = group.encoders
-    ratio_head = [f"{encoders[-1]} / {encoders[0]}"] if len(encoders) > 1 else []
-    rows = []
-    for number in group.device_counts:
-        cells = [group.find(encoder, number) for encoder in encoders]
-        row = [str(number), *(shown(cell) if cell else NOT_RUN for cell in cells)]
-        few, many = cells[0], cells[-1]
-        if ratio_head:
-            row.append(
-                f"{value(many) / value(few):.2f}"
-                if few and many and value(few)
-                else NOT_RUN
-            )
-        rows.append(row)
-    return Grid(caption, ["Devices", *encoders, *ratio_head], rows)
+    head = ["Devices", *encoders]
+    if len(encoders) > 1:
+        head.append(f"{encoders[-1]} / {encoders[0]}")
+    lines = []
+    for num_devices in group.device_counts:
+        found = [group.find(encoder, num_devices) for encoder in encoders]
+        line = [str(num_devices)]
+        line += [text(column) if column else NOT_RUN for column in found]
+        if len(encoders) > 1:
+            first = found[0]
+            last = found[-1]
+            ratio = NOT_RUN
+            if first and last and value(first):
+                ratio = f"{value(last) / value(first):.2f}"
+            line.append(ratio)
+        lines.append(line)
+    return Grid(caption, head, lines)
 
 
 def reasons(group: CountGroup) -> list[Statement]:
-    """Why the encoders differ, on the smallest number of devices that both ran on."""
+    """Return why encoders differ, on the fewest devices that both ran on."""
     encoders = group.encoders
-    for number in group.device_counts if len(encoders) > 1 else ():
-        first, last = group.find(encoders[0], number), group.find(encoders[-1], number)
+    if len(encoders) < 2:
+        return []
+    for num_devices in group.device_counts:
+        first = group.find(encoders[0], num_devices)
+        last = group.find(encoders[-1], num_devices)
         if first and last and first.kernels and last.kernels:
-            return counts.encoder_difference(
-                *sorted((first, last), key=lambda counted: counted.kernels)
-            )
+            fewer, more = sorted((first, last), key=lambda column: column.kernels)
+            return counts.encoder_difference(fewer, more)
     return []
 
 
 def graphs_grid(group: CountGroup) -> Grid:
-    """A line for each encoder and number of devices: operators of every graph, kernels per step and per item."""
-    unit = common_unit(counted.unit for counted in group.counts)
+    """Return operators of every graph and kernels per step and per item.
+
+    There is a line for each encoder and number of devices.
+    """
+    unit = common_unit(column.unit for column in group.counts)
+    optional = []
+    for name in OPTIONAL_COUNTS:
+        if any(getattr(column, name) for column in group.counts):
+            optional.append(name)
     head = [
         "Encoder",
         "Devices",
         "Python operators",
         "optimized",
         "in the partitions that run",
+        "kernels per step",
+        f"{unit} per step",
+        f"kernels {with_article(unit)}",
+        *(OPTIONAL_COUNTS[name] for name in optional),
     ]
-    head += ["kernels per step", f"{unit} per step", f"kernels {with_article(unit)}"]
-    optional = {"copies": "copies on GPUs", "dispatched": "operators launched on GPUs"}
-    optional |= {"input_pipeline": "kernels of tf.data"}
-    optional = {
-        part: name
-        for part, name in optional.items()
-        if any(getattr(c, part) for c in group.counts)
-    }
-    rows = []
-    for counted in _ordered(group):
-        numbers = (
-            counted.python,
-            counted.optimized,
-            counted.operators,
-            counted.kernels,
-            counted.items,
-        )
-        row = [
-            counted.encoder,
-            str(counted.num_devices),
-            *(f"{number:,}" for number in numbers),
+    lines = []
+    for column in _sort_counts(group):
+        kernels_per_item = NOT_RUN
+        if column.items:
+            kernels_per_item = f"{column.kernels / column.items:.3f}"
+        line = [
+            column.encoder,
+            str(column.num_devices),
+            f"{column.python:,}",
+            f"{column.optimized:,}",
+            f"{column.operators:,}",
+            f"{column.kernels:,}",
+            f"{column.items:,}",
+            kernels_per_item,
+            *(f"{getattr(column, name):,g}" for name in optional),
         ]
-        row.append(
-            f"{counted.kernels / counted.items:.3f}" if counted.items else NOT_RUN
-        )
-        rows.append([*row, *(f"{getattr(counted, part):,g}" for part in optional)])
-    return Grid("From Python to kernels", [*head, *optional.values()], rows)
+        lines.append(line)
+    return Grid("From Python to kernels", head, lines)
 
 
 def types_grid(columns: Sequence[StepCounts], top: int = TOP_TYPES) -> Grid:
-    """A line for each of the `top` types of any column, and a line for all others."""
+    """Return operators and kernels by type.
+
+    Args:
+      columns: The configurations.
+      top: The number of types with a line; all other types have one line together.
+    """
     head = ["Type"]
-    largest: dict[str, int] = {}
+    most_kernels: dict[str, int] = {}
     for column in columns:
         head += [f"{column.encoder}: operators", "kernels"]
         for kind in {**column.kernels_by_type, **column.operators_by_type}:
-            largest[kind] = max(
-                largest.get(kind, 0), column.kernels_by_type.get(kind, 0)
-            )
-    head += ["difference of kernels"] if len(columns) > 1 else []
-    order = sorted(largest, key=lambda kind: (-largest[kind], kind))
-    rows = [[kind, *_type_cells(columns, [kind])] for kind in order[:top]]
-    if order[top:]:
-        rows.append(
-            [f"{len(order) - top} other types", *_type_cells(columns, order[top:])]
-        )
-    caption = f"Largest types, operators and kernels per step (devices: {columns[0].num_devices})"
-    return Grid(caption, head, [*rows, ["all", *_type_cells(columns, order)]])
+            kernels = column.kernels_by_type.get(kind, 0)
+            most_kernels[kind] = max(most_kernels.get(kind, 0), kernels)
+    if len(columns) > 1:
+        head.append("difference of kernels")
+
+    kinds = sorted(most_kernels, key=lambda kind: (-most_kernels[kind], kind))
+    lines = [[kind, *_type_cells(columns, [kind])] for kind in kinds[:top]]
+    if kinds[top:]:
+        name = f"{len(kinds) - top} other types"
+        lines.append([name, *_type_cells(columns, kinds[top:])])
+    lines.append(["all", *_type_cells(columns, kinds)])
+    caption = (
+        "Largest types, operators and kernels per step "
+        f"(devices: {columns[0].num_devices})"
+    )
+    return Grid(caption, head, lines)
 
 
 def _type_cells(columns: Sequence[StepCounts], kinds: Sequence[str]) -> list[str]:
-    kernels = [
-        sum(column.kernels_by_type.get(kind, 0) for kind in kinds) for column in columns
-    ]
     cells = []
-    for column, number in zip(columns, kernels):
-        cells += [
-            f"{sum(column.operators_by_type.get(kind, 0) for kind in kinds):,}",
-            f"{number:,}",
-        ]
-    return [*cells, f"{kernels[-1] - kernels[0]:+,}"] if len(columns) > 1 else cells
+    kernels_of_columns = []
+    for column in columns:
+        operators = sum(column.operators_by_type.get(kind, 0) for kind in kinds)
+        kernels = sum(column.kernels_by_type.get(kind, 0) for kind in kinds)
+        kernels_of_columns.append(kernels)
+        cells += [f"{operators:,}", f"{kernels:,}"]
+    if len(columns) > 1:
+        cells.append(f"{kernels_of_columns[-1] - kernels_of_columns[0]:+,}")
+    return cells
 
 
-def _growth(groups: Sequence[CountGroup]) -> list[Section]:
-    grown = growth.lines(groups)
-    if not grown:
+def _growth_sections(groups: Sequence[CountGroup]) -> list[Section]:
+    """Return how kernels grow with the sequence length; [] for a single length."""
+    lines = growth.lines(groups)
+    if not lines:
         return []
     columns: Columns = {
         "Encoder": lambda line: line.encoder,
@@ -266,14 +311,11 @@ def _growth(groups: Sequence[CountGroup]) -> list[Section]:
         "a + b x T": lambda line: line.verdict,
         "Lengths T": lambda line: f"{line.option} {', '.join(map(str, line.lengths))}",
     }
-    if len({line.title for line in grown}) > 1:
+    if len({line.title for line in lines}) > 1:
         columns = {"Runs": lambda line: line.title, **columns}
-    return [
-        Section("Growth with the sequence length T", (make_grid("", columns, grown),))
-    ]
+    grid = make_grid("", columns, lines)
+    return [Section("Growth with the sequence length T", (grid,))]
 
 
-def _ordered(group: CountGroup) -> list[StepCounts]:
-    return sorted(
-        group.counts, key=lambda counted: (counted.encoder, counted.num_devices)
-    )
+def _sort_counts(group: CountGroup) -> list[StepCounts]:
+    return sorted(group.counts, key=lambda column: (column.encoder, column.num_devices))

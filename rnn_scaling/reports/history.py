@@ -1,4 +1,4 @@
-"""Renders a history for the terminal, as CSV, as JSON and as a chart."""
+"""A history for the terminal, as CSV and as JSON."""
 
 from __future__ import annotations
 
@@ -20,71 +20,77 @@ from rnn_scaling.system.files.markdown import csv_cell, escaped
 SCHEMA = "rnn_scaling.history_report/1"
 BARS = "▁▂▃▄▅▆▇█"
 MOST_BARS = 16
-ENOUGH = 16  # entries that a reliable search for steps of 5 % needs: docs/history.md
+# Entries that a reliable search for change points of 5 % needs (docs/history.md).
+ENOUGH = 16
 
 
-def _size(shown: Timeline) -> Statement:
-    entries = shown.entries
-    days = sorted(entry.measured[:10] for entry in entries if entry.measured) or [
-        "unknown"
-    ]
+def _size_statement(timeline: Timeline) -> Statement:
+    """Return the numbers of entries, commits, machines and change points."""
+    entries = timeline.entries
+    days = sorted(entry.measured[:10] for entry in entries if entry.measured)
+    days = days or ["unknown"]
     values = {
         "entries": len(entries),
         "commits": len({entry.source[:2] for entry in entries if entry.commit}),
         "machines": len({entry.machine.name for entry in entries}),
         "first": days[0],
         "last": days[-1],
-        "steps": sum(len(curve.steps) for curve in shown.curves),
-        "curves": len(shown.curves),
+        "steps": sum(len(curve.steps) for curve in timeline.curves),
+        "curves": len(timeline.curves),
     }
     return Statement("history-size", values=values)
 
 
-def _step(curve: Curve, step: Step) -> list[Statement]:
-    """The size of a step, its commits, and the versions that changed with it."""
-    change, commit = step.change, step.after.commit
-    percents = [
-        100 * (ratio - 1)
-        for ratio in (change.value, *(change.ends or (change.value, change.value)))
-    ]
-    values: dict[str, Any] = dict(zip(("change", "low", "high"), percents))
-    values |= {
+def _change_statements(curve: Curve, step: Step) -> list[Statement]:
+    """Return the size of a change, its commits, and the versions that changed with it."""
+    change = step.change
+    low, high = change.ends or (change.value, change.value)
+    commit = step.after.commit
+    values: dict[str, Any] = {
+        "change": _percent(change.value),
+        "low": _percent(low),
+        "high": _percent(high),
         "before": step.before.name,
         "after": step.after.name,
         "commits": step.commits,
+        "title": (commit and commit.subject) or "subject unknown",
     }
-    values["title"] = (commit and commit.subject) or "subject unknown"
-    made = [Statement(f"history-step-{step.range}", curve.title, values)]
-    if versions := [
-        f"{name} {old} -> {new}" for name, (old, new) in step.versions.items()
-    ]:
-        made.append(Statement("history-versions", values={"versions": versions}))
-    return made
+    found = [Statement(f"history-step-{step.range}", curve.title, values)]
+    versions = [f"{name} {old} -> {new}" for name, (old, new) in step.versions.items()]
+    if versions:
+        found.append(Statement("history-versions", values={"versions": versions}))
+    return found
 
 
-def paragraphs(shown: Timeline) -> list[list[Statement]]:
-    """The size of the history, a paragraph for each step, and remarks on the search for steps."""
-    longest = max(shown.curves, key=lambda curve: len(curve.points))
+def _percent(ratio: float) -> float:
+    """Return a ratio as a change in per cent."""
+    return 100 * (ratio - 1)
+
+
+def paragraphs(timeline: Timeline) -> list[list[Statement]]:
+    """Return the size of the history, its change points, and remarks on the search."""
+    found = [[_size_statement(timeline)]]
+    for curve in timeline.curves:
+        found += [_change_statements(curve, step) for step in curve.steps]
+
+    longest = max(timeline.curves, key=lambda curve: len(curve.points))
+    num_entries = len(longest.points)
     remarks = []
-    if len(longest.points) > 2:
+    if num_entries > 2:
         scatter = {
             "process": longest.process_deviation,
             "entry": longest.entry_deviation,
         }
         remarks.append(Statement("history-scatter", longest.title, scatter))
-    if len(longest.points) < ENOUGH:
-        remarks.append(
-            Statement(
-                "history-few", values={"enough": ENOUGH, "entries": len(longest.points)}
-            )
-        )
-    steps = [_step(curve, step) for curve in shown.curves for step in curve.steps]
-    return [[_size(shown)], *steps, *([remarks] if remarks else [])]
+    if num_entries < ENOUGH:
+        values = {"enough": ENOUGH, "entries": num_entries}
+        remarks.append(Statement("history-few", values=values))
+    return [*found, remarks] if remarks else found
 
 
-def table(shown: Timeline) -> Grid:
-    """A line for each curve."""
-    unit = common_unit(curve.unit for curve in shown.curves)
+def table(timeline: Timeline) -> Grid:
+    """Return a line for each curve."""
+    unit = common_unit(curve.unit for curve in timeline.curves)
     columns: Columns = {
         "Configuration": lambda curve: curve.title,
         "Entries": lambda curve: str(len(curve.points)),
@@ -92,85 +98,92 @@ def table(shown: Timeline) -> Grid:
         f"Latest ({unit}/s)": lambda curve: plus_minus(
             curve.points[-1].rate, RATE.digits
         ),
-        "Steps": lambda curve: (
-            ", ".join(f"{100 * (step.change.value - 1):+.1f} %" for step in curve.steps)
-            or "-"
-        ),
+        "Steps": _changes_text,
         "Trend": lambda curve: _sparkline([point.rate.value for point in curve.points]),
     }
-    return make_grid("", columns, shown.curves)
+    return make_grid("", columns, timeline.curves)
+
+
+def _changes_text(curve: Curve) -> str:
+    changes = [f"{_percent(step.change.value):+.1f} %" for step in curve.steps]
+    return ", ".join(changes) or "-"
 
 
 def _sparkline(values: Sequence[float]) -> str:
-    """The latest values as a text chart, scaled from the lowest to the highest."""
-    few = values[-MOST_BARS:]
-    low, width = min(few), max(few) - min(few)
-    return "".join(
-        BARS[round((len(BARS) - 1) * (value - low) / width) if width else 0]
-        for value in few
-    )
+    """Return the latest values as a text chart from the lowest to the highest."""
+    latest = values[-MOST_BARS:]
+    low = min(latest)
+    width = max(latest) - low
+    if not width:
+        return BARS[0] * len(latest)
+    highest = len(BARS) - 1
+    return "".join(BARS[round(highest * (value - low) / width)] for value in latest)
 
 
-def text(shown: Timeline) -> str:
-    """The text for the terminal."""
+def text(timeline: Timeline) -> str:
+    """Return the table and the paragraphs for the terminal."""
     lines = [
-        markdown([Section("", (table(shown),))]),
-        *map(sentences, paragraphs(shown)),
+        markdown([Section("", (table(timeline),))]),
+        *map(sentences, paragraphs(timeline)),
         "",
     ]
     return escaped("\n".join(lines))
 
 
-def points(shown: Timeline) -> list[dict[str, Any]]:
-    """A flat mapping for each entry of each curve."""
-    return [
-        _flat(curve, k, point)
-        for curve in shown.curves
-        for k, point in enumerate(curve.points)
-    ]
+def points(timeline: Timeline) -> list[dict[str, Any]]:
+    """Return the fields of each entry of each curve."""
+    found = []
+    for curve in timeline.curves:
+        for k, point in enumerate(curve.points):
+            found.append(_point_data(curve, k, point))
+    return found
 
 
-def _flat(curve: Curve, k: int, point: Point) -> dict[str, Any]:
-    commit, interval = point.entry.commit, interval_data(point.rate) or {}
-    return {
+def _point_data(curve: Curve, index: int, point: Point) -> dict[str, Any]:
+    entry = point.entry
+    interval = interval_data(point.rate) or {}
+    fields: dict[str, Any] = {
         "configuration": curve.title,
         "machine": curve.machine,
         "entry": point.place,
-        **{
-            name: getattr(commit, name, None)
-            for name in ("hash", "modified", "date", "subject")
-        },
-        "measured": point.entry.measured,
-        "label": point.entry.label,
+    }
+    for name in ("hash", "modified", "date", "subject"):
+        fields[name] = getattr(entry.commit, name, None)
+    fields |= {
+        "measured": entry.measured,
+        "label": entry.label,
         "unit": curve.unit,
         "processes": len(point.configuration.rates),
         "items_per_second": interval["value"],
         "low": interval["low"],
         "high": interval["high"],
-        "step": k in curve.levels.cuts,
-        **{
-            name: value for name in METRICS if (value := point.metric(name)) is not None
-        },
+        "step": index in curve.levels.cuts,
     }
+    for name in METRICS:
+        value = point.metric(name)
+        if value is not None:
+            fields[name] = value
+    return fields
 
 
-def to_json(shown: Timeline) -> bytes:
-    """All statements, curves and points as JSON."""
-    facts = [
-        statement.data() for paragraph in paragraphs(shown) for statement in paragraph
-    ]
+def to_json(timeline: Timeline) -> bytes:
+    """Return all statements, curves and points as JSON."""
+    statements = []
+    for paragraph in paragraphs(timeline):
+        statements += [statement.data() for statement in paragraph]
     content = {
         "schema": SCHEMA,
-        "statements": facts,
-        "curves": [*map(_curve, shown.curves)],
-        "points": points(shown),
+        "statements": statements,
+        "curves": list(map(_curve_data, timeline.curves)),
+        "points": points(timeline),
     }
     return input_files.json_text(content).encode()
 
 
-def _curve(curve: Curve) -> dict[str, Any]:
-    steps: list[dict[str, Any]] = [
-        {
+def _curve_data(curve: Curve) -> dict[str, Any]:
+    steps = []
+    for step, cut, found in zip(curve.steps, curve.levels.cuts, curve.levels.found):
+        fields: dict[str, Any] = {
             "first": cut,
             "found": found,
             "change": interval_data(step.change),
@@ -180,8 +193,7 @@ def _curve(curve: Curve) -> dict[str, Any]:
             "commits": step.commits,
             "versions": step.versions,
         }
-        for step, cut, found in zip(curve.steps, curve.levels.cuts, curve.levels.found)
-    ]
+        steps.append(fields)
     deviations = {
         "process": rounded(curve.process_deviation),
         "entry": rounded(curve.entry_deviation),
@@ -194,17 +206,15 @@ def _curve(curve: Curve) -> dict[str, Any]:
     }
 
 
-def to_csv(shown: Timeline) -> bytes:
-    """A line for each entry of each curve."""
-    lines, stream = (
-        [{"schema": REPORT_SCHEMA, **line} for line in points(shown)],
-        io.StringIO(),
-    )
-    writer = csv.DictWriter(
-        stream, list(dict.fromkeys(name for line in lines for name in line))
-    )
+def to_csv(timeline: Timeline) -> bytes:
+    """Return a line for each entry of each curve."""
+    lines = [{"schema": REPORT_SCHEMA, **fields} for fields in points(timeline)]
+    names: dict[str, None] = {}
+    for line in lines:
+        names.update(dict.fromkeys(line))
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(names))
     writer.writeheader()
-    writer.writerows(
-        {name: csv_cell(value) for name, value in line.items()} for line in lines
-    )
+    for line in lines:
+        writer.writerow({name: csv_cell(value) for name, value in line.items()})
     return stream.getvalue().encode()

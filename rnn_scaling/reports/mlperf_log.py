@@ -1,10 +1,13 @@
-"""A run's record as an MLPerf training log: ":::MLLOG {json}" lines, with what was measured and nothing else.
+"""A run's record as an MLPerf training log: ":::MLLOG {json}" lines.
 
-Format: mlcommons/logging, mlperf_logging/mllog and compliance_checker/training_0.7.0/*.yaml, the last rules of GNMT.
+It contains only what was measured. The format is that of mlcommons/logging,
+mlperf_logging/mllog and compliance_checker/training_0.7.0/*.yaml, which has the last
+rules of GNMT.
 """
 
+import dataclasses
 import datetime
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 
 from rnn_scaling.analysis.metrics import ACCURACY, Measured
@@ -13,141 +16,159 @@ from rnn_scaling.config.registry import DATA_SOURCES
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.files.input_files import json_text
 
-POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
+POINT = "POINT_IN_TIME"
+START = "INTERVAL_START"
+END = "INTERVAL_END"
 NO_SUBMISSION = "none, not a submission"
-Event = tuple[float, str, str, Any, dict[str, Any]]
-"""Seconds after the run's start, type, key, value, metadata."""
+UNKNOWN_START = "1970-01-01T00:00:00+00:00"
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """One line of the log."""
+
+    seconds: float  # after the run's start
+    kind: str
+    key: str
+    value: Any = None
+    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def text(record: RunRecord) -> str:
-    """The log; of a run without a batch what was set, and when it began."""
-    started = datetime.datetime.fromisoformat(
-        record.environment.started or "1970-01-01T00:00:00+00:00"
-    ).timestamp()
+    """Return the log; without a batch, it has settings and the start."""
+    time = datetime.datetime.fromisoformat(record.environment.started or UNKNOWN_START)
+    started = time.timestamp()
     lines = []
-    for seconds, kind, key, value, metadata in (*_settings(record), *_run(record)):
-        event = {
+    for event in (*_setting_events(record), *_run_events(record)):
+        fields = {
             "namespace": "",
-            "time_ms": round(1000 * (started + seconds)),
-            "event_type": kind,
-            "key": key,
+            "time_ms": round(1000 * (started + event.seconds)),
+            "event_type": event.kind,
+            "key": event.key,
+            "value": event.value,
+            "metadata": event.metadata,
         }
-        lines.append(
-            f":::MLLOG {json_text({**event, 'value': value, 'metadata': metadata}, indent=None)}"
-        )
+        lines.append(f":::MLLOG {json_text(fields, indent=None)}")
     return "".join(lines)
 
 
-def _settings(record: RunRecord) -> Iterator[Event]:
-    config, unread = record.options, unread_options(record.options)
+def _setting_events(record: RunRecord) -> list[Event]:
+    options = record.options
+    unread = unread_options(options)
     is_gnmt = (
-        "attention" not in unread and config["attention_architecture"] == "gnmt_v2"
+        "attention" not in unread and options["attention_architecture"] == "gnmt_v2"
     )
-    towers = config["num_devices"] * config["num_workers"]
-    hosts = len(record.workers.hosts) if record.workers else 1
+    num_towers = options["num_devices"] * options["num_workers"]
+    num_hosts = len(record.workers.hosts) if record.workers else 1
+    learning_rate = record.resolved.learning_rate or options["learning_rate"]
     values: dict[str, Any] = {
-        "submission_benchmark": "gnmt" if is_gnmt else config["model"],
+        "submission_benchmark": "gnmt" if is_gnmt else options["model"],
         "submission_division": "open",
         "submission_org": NO_SUBMISSION,
-        "submission_platform": f"{towers}x {_device(record)}",
+        "submission_platform": f"{num_towers}x {_device_name(record)}",
         "submission_status": "research",
         "cache_clear": False,
-        "seed": config["seed"],
-        "global_batch_size": _global_batch(record),
-        "opt_name": config["optimizer"],
-        "opt_base_learning_rate": record.resolved.learning_rate
-        or config["learning_rate"],
-        "opt_learning_rate_warmup_steps": config["lr_warmup_batches"],
+        "seed": options["seed"],
+        "global_batch_size": _global_batch_size(record),
+        "opt_name": options["optimizer"],
+        "opt_base_learning_rate": learning_rate,
+        "opt_learning_rate_warmup_steps": options["lr_warmup_batches"],
     }
-    if hosts and towers % hosts == 0:
-        values |= {"number_of_nodes": hosts, "accelerators_per_node": towers // hosts}
-    if config["max_gradient_norm"]:
-        values["opt_gradient_clip_norm"] = config["max_gradient_norm"]
-    for key, value in values.items():
-        yield 0.0, POINT, key, value, {}
+    if num_hosts and num_towers % num_hosts == 0:
+        values["number_of_nodes"] = num_hosts
+        values["accelerators_per_node"] = num_towers // num_hosts
+    if options["max_gradient_norm"]:
+        values["opt_gradient_clip_norm"] = options["max_gradient_norm"]
+
+    events = [Event(0.0, POINT, key, value) for key, value in values.items()]
     lengths = [
-        config[name] for name in ("src_max_len", "tgt_max_len") if name not in unread
+        options[name] for name in ("src_max_len", "tgt_max_len") if name not in unread
     ]
     if lengths:
-        yield 0.0, POINT, "max_sequence_length", max(lengths), {"method": "truncate"}
-    if samples := _train_samples(record):
-        yield 0.0, POINT, "train_samples", samples, {}
-    yield 0.0, POINT, "eval_samples", 0, {}
-    yield 0.0, START, "init_start", None, {}
+        method = {"method": "truncate"}
+        events.append(Event(0.0, POINT, "max_sequence_length", max(lengths), method))
+    if samples := _num_train_samples(record):
+        events.append(Event(0.0, POINT, "train_samples", samples))
+    return [
+        *events,
+        Event(0.0, POINT, "eval_samples", 0),
+        Event(0.0, START, "init_start"),
+    ]
 
 
-def _run(record: RunRecord) -> Iterator[Event]:
-    """From the end of the initialisation to that of the last batch, where there is one."""
-    phases, batches = record.phases, record.batches
+def _run_events(record: RunRecord) -> list[Event]:
+    """Return the events from the end of the initialisation to that of the last batch."""
+    phases = record.phases
+    batches = record.batches
     if not batches.seconds:
-        return
+        return []
     start = phases.start + phases.cluster + phases.build + (phases.resume or 0.0)
     stop = start + sum(batches.seconds)
-    samples, set_size = _trained(record), _train_samples(record)
-    epochs = {"epoch_count": samples / set_size} if set_size else {}
-    yield start, END, "init_stop", None, {}
-    yield start, START, "run_start", None, {}
-    yield start, START, "block_start", None, {"first_epoch_num": 1, **epochs}
+    num_samples = _num_trained_samples(record)
+    num_train_samples = _num_train_samples(record)
+    block: dict[str, Any] = {"first_epoch_num": 1}
+    if num_train_samples:
+        block["epoch_count"] = num_samples / num_train_samples
+    events = [
+        Event(start, END, "init_stop"),
+        Event(start, START, "run_start"),
+        Event(start, START, "block_start", metadata=block),
+    ]
     if record.throughput and record.throughput.seconds:
-        rate = batches.measured * _global_batch(record) / record.throughput.seconds
-        yield (
-            stop,
-            POINT,
-            "tracked_stats",
-            {"throughput": rate},
-            {"step": len(batches.seconds)},
-        )
-    yield (
-        stop,
-        END,
-        "block_stop",
-        None,
-        {"first_epoch_num": 1, "samples_count": samples},
-    )
-    if accuracy := ACCURACY.compute(
-        Measured((record,), record.options["num_devices"], None, None)
-    ):
+        num_measured = batches.measured * _global_batch_size(record)
+        rate = {"throughput": num_measured / record.throughput.seconds}
+        step = {"step": len(batches.seconds)}
+        events.append(Event(stop, POINT, "tracked_stats", rate, step))
+    block = {"first_epoch_num": 1, "samples_count": num_samples}
+    events.append(Event(stop, END, "block_stop", metadata=block))
+
+    measured = Measured((record,), record.options["num_devices"], None, None)
+    accuracy = ACCURACY.compute(measured)
+    if accuracy:
         metadata = {
             "epoch_num": 1,
-            "samples_count": samples,
+            "samples_count": num_samples,
             "of": "training batches, the last tenth",
         }
-        yield stop, POINT, "eval_accuracy", accuracy.value, metadata
-    status = "success" if record.status == "ok" else "aborted"
-    yield (
-        stop,
-        END,
-        "run_stop",
-        None,
-        {"status": status, "target": "all batches", "samples_count": samples},
-    )
+        events.append(Event(stop, POINT, "eval_accuracy", accuracy.value, metadata))
+    metadata = {
+        "status": "success" if record.status == "ok" else "aborted",
+        "target": "all batches",
+        "samples_count": num_samples,
+    }
+    return [*events, Event(stop, END, "run_stop", metadata=metadata)]
 
 
-def _device(record: RunRecord) -> str:
+def _device_name(record: RunRecord) -> str:
     gpus = record.environment.gpus
     if record.options["device"] == "gpu" and gpus:
         return gpus[0].get("name", "GPU")
-    return f"{record.options['cpu_cores_per_device']}-core CPU device, {record.environment.cpu or 'unknown'}"
+    cores = record.options["cpu_cores_per_device"]
+    return f"{cores}-core CPU device, {record.environment.cpu or 'unknown'}"
 
 
-def _global_batch(record: RunRecord) -> int:
-    """Samples of an update: those of all towers' micro-batches."""
-    config = record.options
-    per_tower = config["batch_size"] * config["gradient_accumulation_steps"]
-    return int(
-        config["global_batch_size"]
-        or per_tower * config["num_devices"] * config["num_workers"]
-    )
+def _global_batch_size(record: RunRecord) -> int:
+    """Return the samples of an update: the micro-batches of all towers."""
+    options = record.options
+    if options["global_batch_size"]:
+        return int(options["global_batch_size"])
+    num_towers = options["num_devices"] * options["num_workers"]
+    per_tower = options["batch_size"] * options["gradient_accumulation_steps"]
+    return int(per_tower * num_towers)
 
 
-def _trained(record: RunRecord) -> int:
-    return len(record.batches.seconds) * _global_batch(record)
+def _num_trained_samples(record: RunRecord) -> int:
+    return len(record.batches.seconds) * _global_batch_size(record)
 
 
-def _train_samples(record: RunRecord) -> int | None:
-    """Samples of an epoch: of the files; of random data, which never come again, all of the run; None: not counted."""
+def _num_train_samples(record: RunRecord) -> int | None:
+    """Return the samples of an epoch; None if they were not counted.
+
+    Random data never repeat, so an epoch is the whole run.
+    """
+    if record.resolved.train_samples:
+        return record.resolved.train_samples
     source = DATA_SOURCES[record.options["data_source"]]
-    counted = record.resolved.train_samples
-    return (
-        counted or (None if source.files or source.varies else _trained(record)) or None
-    )
+    if source.files or source.varies:
+        return None
+    return _num_trained_samples(record) or None

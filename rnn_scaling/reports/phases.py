@@ -1,4 +1,7 @@
-"""Traced runs -> where each tower's step goes, and every run's seconds by phase and rank: tables, JSON, a picture."""
+"""Traced runs: the parts of each tower's steps, and seconds by phase and rank.
+
+Runs with several ranks need no trace.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -28,85 +31,94 @@ SCHEMA = "rnn_scaling.phases/1"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TracedRun:
-    """One run; `parts`: None of a run of several processes that was not traced."""
+    """A run that was traced, or that has several ranks."""
 
     path: Path
     record: RunRecord
-    parts: StepParts | None
+    parts: StepParts | None  # None without a trace
 
     @property
     def title(self) -> str:
-        config = self.record.options
-        places = scale.in_words(scale.num_workers(config), config["num_devices"])
-        words = (
-            network(config),
-            config["variable_update"],
-            places,
-        )  # the mode of another trainer is not known
-        return f"{', '.join(word for word in words if word)} ({self.path})"
+        options = self.record.options
+        devices = scale.in_words(scale.num_workers(options), options["num_devices"])
+        # The mode of another trainer is unknown.
+        words = filter(None, (network(options), options["variable_update"], devices))
+        return f"{', '.join(words)} ({self.path})"
 
 
 def read(paths: Sequence[Path]) -> tuple[list[TracedRun], list[str]]:
-    """The traced runs at these paths and those with ranks, and a line for everything that could not be used."""
+    """Return the traced runs at paths and those with ranks, and a line per problem.
+
+    Args:
+      paths: Folders of records, records, or folders with a record of a training.
+    """
     runs: list[TracedRun] = []
     problems: list[str] = []
     for path in paths:
         in_log_dir = path / RECORD_IN_LOG_DIR
         file = in_log_dir if in_log_dir.is_file() else path
-        place, is_folder = (file, True) if file.is_dir() else (file.parent, False)
         try:
-            files = (
-                folder.read(place)
-                if is_folder
-                else folder.read_files({file.name: file})
-            )
-            elsewhere = folder.elsewhere(place) if is_folder and not files.runs else ""
+            found, found_problems = _read_path(file)
         except OSError as e:
             problems.append(f"{path}: {e.strerror or e}")
             continue
-        shown = [
-            run
-            for found in files.runs
-            if (run := _run(place / found.name, found.record))
-        ]
-        runs += shown
-        problems += files.not_used
-        if files.runs and not shown:
-            statuses = join_names(sorted({found.record.status for found in files.runs}))
-            remedy = f"make one with {entry.program()} train --trace_batches=5 --result_file=FILE"
-            problems.append(f"{file}: no traced run (status {statuses}); {remedy}")
-        elif not files.runs and not files.not_used:
-            problems.append(
-                f"{file}: {files.nothing if is_folder else 'no run record'}{elsewhere}"
-            )
+        runs += found
+        problems += found_problems
     return runs, problems
 
 
-def _run(path: Path, found: RunRecord) -> TracedRun | None:
-    """The run, if it was traced or has ranks to show."""
-    parts = step_parts.split_steps([found])
-    has_ranks = found.workers is not None and bool(found.workers.ranks)
-    return TracedRun(path, found, parts) if parts is not None or has_ranks else None
+def _read_path(file: Path) -> tuple[list[TracedRun], list[str]]:
+    """Return the runs of a folder or of a record, and a line per problem.
+
+    Raises:
+      OSError: If the folder cannot be read.
+    """
+    is_folder = file.is_dir()
+    place = file if is_folder else file.parent
+    files = folder.read(file) if is_folder else folder.read_files({file.name: file})
+
+    runs = []
+    for run_file in files.runs:
+        if run := _traced_run(place / run_file.name, run_file.record):
+            runs.append(run)
+    problems = list(files.not_used)
+    if files.runs and not runs:
+        statuses = join_names(sorted({found.record.status for found in files.runs}))
+        train = f"{entry.program()} train --trace_batches=5 --result_file=FILE"
+        remedy = f"make one with {train}"
+        problems.append(f"{file}: no traced run (status {statuses}); {remedy}")
+    elif not files.runs and not problems:
+        reason = "no run record"
+        if is_folder:
+            reason = f"{files.nothing}{folder.elsewhere(file)}"
+        problems.append(f"{file}: {reason}")
+    return runs, problems
+
+
+def _traced_run(path: Path, record: RunRecord) -> TracedRun | None:
+    """Return the run if it was traced or has ranks to show."""
+    parts = step_parts.split_steps([record])
+    has_ranks = record.workers is not None and bool(record.workers.ranks)
+    return TracedRun(path, record, parts) if parts is not None or has_ranks else None
 
 
 def text(runs: Sequence[TracedRun]) -> str:
-    """The tables of the runs, and of the start-up of each series."""
-    sections = [section for run in runs for section in _run_sections(run)]
+    """Return the tables of the runs, and of the start-up of each series."""
+    sections: list[Section] = []
+    for run in runs:
+        sections += _run_sections(run)
     series = _series(runs)
-    started = [
-        start_up.section(rows, f"{title}: start-up")
-        for title, rows in zip(titles(series), series)
-    ]
-    return markdown([*sections, *filter(None, started)], level=3)
+    for title, rows in zip(titles(series), series):
+        if section := start_up.section(rows, f"{title}: start-up"):
+            sections.append(section)
+    return markdown(sections, level=3)
 
 
 def _series(runs: Sequence[TracedRun]) -> list[list[Row]]:
-    machines = group_by_machine([run.record for run in runs])
-    return [
-        series
-        for records in machines.values()
-        for series in group_by_series(build_rows(records))
-    ]
+    series: list[list[Row]] = []
+    for records in group_by_machine([run.record for run in runs]).values():
+        series += group_by_series(build_rows(records))
+    return series
 
 
 def _run_sections(run: TracedRun) -> list[Section]:
@@ -115,62 +127,64 @@ def _run_sections(run: TracedRun) -> list[Section]:
         tables = steps.section(run.parts, run.title)
         kernels = steps.kernels_grid(run.parts.runs[0], run.parts.num_towers)
         notes = (*tables.notes, *_cautions(run.record))
-        sections.append(
-            dataclasses.replace(tables, grids=(*tables.grids, kernels), notes=notes)
-        )
-    ranks = cluster.ranks_section(run.record, "" if sections else run.title)
-    return [*sections, ranks, Section("", (cluster.phases_grid(run.record),))]
+        grids = (*tables.grids, kernels)
+        sections.append(dataclasses.replace(tables, grids=grids, notes=notes))
+    # Only the first section has the run's title.
+    title = "" if sections else run.title
+    sections.append(cluster.ranks_section(run.record, title))
+    return [*sections, Section("", (cluster.phases_grid(run.record),))]
 
 
 def _cautions(run: RunRecord) -> list[Statement | str]:
-    """What a reader must know of the machine: devices that are no real ones, load, clocks."""
-    loaded = [
-        d for d in differences.within([run]) if d.what in differences.SHARES.values()
-    ]
-    sentences = []
-    for difference in loaded:
-        load = value_text(difference.a[0].values["load"])
-        effect = describe(difference).effect
-        what = difference.what[:1].upper() + difference.what[1:]
-        sentences.append(f"{what} ({load}): {effect}.")
-    return [*environment.statements([run]), *sentences]
+    """Return cautions about the machine: shared devices, load and clocks."""
+    cautions: list[Statement | str] = [*environment.statements([run])]
+    for difference in differences.within([run]):
+        if difference.what in differences.SHARES.values():
+            load = value_text(difference.a[0].values["load"])
+            effect = describe(difference).effect
+            name = difference.what[:1].upper() + difference.what[1:]
+            cautions.append(f"{name} ({load}): {effect}.")
+    return cautions
 
 
 def as_json(runs: Sequence[TracedRun]) -> str:
-    documents = []
+    """Return the runs and the start-up of each series as JSON."""
+    run_data = []
     for run in runs:
         traced = steps.as_json(run.parts) if run.parts else {}
-        documents.append(
-            {
-                "file": str(run.path),
-                "title": run.title,
-                **traced,
-                **cluster.run_data(run.record),
-            }
-        )
+        fields = {
+            "file": str(run.path),
+            "title": run.title,
+            **traced,
+            **cluster.run_data(run.record),
+        }
+        run_data.append(fields)
     series = _series(runs)
-    numbers = [
-        (title, start_up.as_json(rows)) for title, rows in zip(titles(series), series)
-    ]
-    started = [{"title": title, **fields} for title, fields in numbers if fields]
-    whole = {
-        "schema": SCHEMA,
-        "runs": documents,
-        **({"series": started} if started else {}),
-    }
-    return input_files.json_text(whole)
+    series_data = []
+    for title, rows in zip(titles(series), series):
+        if seconds := start_up.as_json(rows):
+            series_data.append({"title": title, **seconds})
+    content = {"schema": SCHEMA, "runs": run_data}
+    if series_data:
+        content["series"] = series_data
+    return input_files.json_text(content)
 
 
 def picture(runs: Sequence[TracedRun], step: int | None, format: str) -> bytes:
-    """One step of each traced run as "png" or "svg": number `step`, or the one of middle length."""
-    from rnn_scaling.reports.pictures import step_figures  # loads matplotlib, late
+    """Return a picture of one step of each traced run.
 
-    drawn = []
+    Args:
+      runs: The runs.
+      step: The index of the step; None: the one of median length.
+      format: "png" or "svg".
+    """
+    from rnn_scaling.reports.pictures import step_figures  # loads matplotlib
+
+    steps_with_titles = []
     for run in runs:
-        if parts := run.parts:
-            number = parts.typical if step is None else step
-            title = (
-                f"{run.title}, step {number}{step_figures.left_out(parts.num_towers)}"
-            )
-            drawn.append((title, parts.steps[number]))
-    return step_figures.picture(drawn, format)
+        if run.parts:
+            number = run.parts.typical if step is None else step
+            omitted = step_figures.left_out(run.parts.num_towers)
+            title = f"{run.title}, step {number}{omitted}"
+            steps_with_titles.append((title, run.parts.steps[number]))
+    return step_figures.picture(steps_with_titles, format)

@@ -1,11 +1,10 @@
-"""Where a run's variables, slots, gradients, updates and operators are, and what travels, as tables. Pure.
+"""The placement of a run's variables, gradients and operators, and what devices send.
 
-What `log_device_placement` would print for each operator, added up.
+The tables sum up what `log_device_placement` prints for each operator.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.record import RunRecord
@@ -14,77 +13,93 @@ from rnn_scaling.records.step_parts import (
     Gradient,
     Graph,
     PlacedVariable,
+    Slicing,
     Slot,
 )
 from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid
 
 LARGEST = 3  # tensors of each direction that are named
+# Kinds of bytes on a device, in the order of the table.
+KINDS = ("variables", "slots", "dense", "rows")
 
 
 def section(label: str, run: RunRecord, variables: bool = True) -> Section:
-    """The placement of a traced run: its devices, what they send each other and, if wanted, every variable."""
-    title, graph = f"Placement of {label}", run.graph
+    """Return the placement of a traced run.
+
+    Args:
+      label: The name of the run.
+      run: The run; without a graph, the section is empty.
+      variables: Whether every variable has a line.
+    """
+    title = f"Placement of {label}"
+    graph = run.graph
     if graph is None:
         return Section(title)
-    grids, notes = [devices_grid(graph)], []
-    collectives = [
-        f"{count} {kind}"
-        for kind, count in sorted(graph.partitions.by_type.items())
-        if kind.lstrip("_").startswith(
-            COLLECTIVES
-        )  # devices reach each other without a send and a receive
-    ]
-    if (copies := copies_grid(graph)).lines:
+    grids = [devices_grid(graph)]
+    notes = []
+    collectives = _collectives(graph)
+    copies = copies_grid(graph)
+    if copies.lines:
         grids.append(copies)
-        notes += (
-            [Statement("shared-memory")] if run.resolved.device_type == "CPU" else []
-        )
+        if run.resolved.device_type == "CPU":
+            notes.append(Statement("shared-memory"))
     elif not collectives:
         notes.append(Statement("nothing-sent"))
-    if slicing := graph.slicing:
-        parts = [
-            f"{part.name} {_exact(part.bytes)} ({part.read})" for part in slicing.parts
-        ]
-        notes.append(Statement("slicing", values={"on": slicing.on, "parts": parts}))
-        moves = [
-            [short(m.source), short(m.target), _exact(m.predicted), _exact(m.counted)]
-            for m in slicing.moves
-        ]
-        grids.append(
-            Grid(
-                "Bytes of the batch sent in a step",
-                ["From", "to", "predicted", "in the graph"],
-                moves,
-            )
-        )
+    if graph.slicing:
+        notes.append(_slicing_statement(graph.slicing))
+        grids.append(_slicing_grid(graph.slicing))
     if collectives:
-        notes.append(
-            Statement("collectives-not-counted", values={"operators": collectives})
-        )
+        values = {"operators": collectives}
+        notes.append(Statement("collectives-not-counted", values=values))
     if variables:
         grids.append(variables_grid(graph))
     return Section(title, tuple(grids), tuple(notes))
 
 
+def _collectives(graph: Graph) -> list[str]:
+    """Return the numbers of operators that exchange data without a send and a receive."""
+    found = []
+    for kind, count in sorted(graph.partitions.by_type.items()):
+        if kind.lstrip("_").startswith(COLLECTIVES):
+            found.append(f"{count} {kind}")
+    return found
+
+
+def _slicing_statement(slicing: Slicing) -> Statement:
+    parts = []
+    for part in slicing.parts:
+        parts.append(f"{part.name} {_exact_size(part.bytes)} ({part.read})")
+    return Statement("slicing", values={"on": slicing.on, "parts": parts})
+
+
+def _slicing_grid(slicing: Slicing) -> Grid:
+    lines = []
+    for move in slicing.moves:
+        line = [
+            short(move.source),
+            short(move.target),
+            _exact_size(move.predicted),
+            _exact_size(move.counted),
+        ]
+        lines.append(line)
+    head = ["From", "to", "predicted", "in the graph"]
+    return Grid("Bytes of the batch sent in a step", head, lines)
+
+
 def devices_grid(graph: Graph) -> Grid:
-    """A line for each device: bytes of variables, slots and gradients, updates and operators that run there."""
+    """Return the bytes, updates and operators on each device."""
     variables = _variables(graph)
-    trains = any(variable.update.types for variable in variables)
-    bytes_on: dict[str, Counter[str]] = defaultdict(Counter)
-    updates: dict[str, Counter[str]] = defaultdict(Counter)
-    for variable in variables:
-        bytes_on[variable.device]["variables"] += variable.bytes
-        for slot in variable.slots:
-            bytes_on[slot.device]["slots"] += slot.bytes
-        if trains:
-            updates[variable.update.device].update(
-                variable.update.types or ["of unknown type"]
-            )
-    unknown: dict[str, Counter[str]] = defaultdict(Counter)
-    for gradient in _gradients(variables):
-        bytes_on[gradient.device][gradient.kind] += gradient.bytes or 0
-        unknown[gradient.device][gradient.kind] += gradient.bytes is None
+    sizes, unknown = _sizes_by_device(variables)
+    updates = _updates_by_device(variables)
     operators = graph.partitions.by_device or {}
+    lines = []
+    for device in sorted({*sizes, *updates, *operators}):
+        line = [short(device)]
+        line += [_size_text(sizes[device][k], unknown[device][k]) for k in KINDS]
+        kinds = sorted(updates[device].items())
+        line.append(", ".join(f"{count} {kind}" for kind, count in kinds) or "0")
+        line.append(f"{operators.get(device, 0):,}")
+        lines.append(line)
     head = [
         "Device",
         "variables",
@@ -94,45 +109,61 @@ def devices_grid(graph: Graph) -> Grid:
         "updates",
         "operators",
     ]
-    lines = [
-        [
-            short(device),
-            *(
-                _size(bytes_on[device][part], unknown[device][part])
-                for part in ("variables", "slots", "dense", "rows")
-            ),
-            ", ".join(
-                f"{count} {kind}" for kind, count in sorted(updates[device].items())
-            )
-            or "0",
-            f"{operators.get(device, 0):,}",
-        ]
-        for device in sorted({*bytes_on, *updates, *operators})
-    ]
     return Grid("On each device", head, lines)
 
 
+Counts = defaultdict[str, Counter[str]]  # device -> kind -> number
+
+
+def _sizes_by_device(variables: Sequence[PlacedVariable]) -> tuple[Counts, Counts]:
+    """Return bytes by device and kind, and numbers of tensors of unknown size."""
+    sizes: Counts = defaultdict(Counter)
+    unknown: Counts = defaultdict(Counter)
+    for variable in variables:
+        sizes[variable.device]["variables"] += variable.bytes
+        for slot in variable.slots:
+            sizes[slot.device]["slots"] += slot.bytes
+    for gradient in _gradients(variables):
+        sizes[gradient.device][gradient.kind] += gradient.bytes or 0
+        unknown[gradient.device][gradient.kind] += gradient.bytes is None
+    return sizes, unknown
+
+
+def _updates_by_device(variables: Sequence[PlacedVariable]) -> Counts:
+    """Return the numbers of update operators by device and type; empty in inference."""
+    updates: Counts = defaultdict(Counter)
+    if any(variable.update.types for variable in variables):
+        for variable in variables:
+            types = variable.update.types or ["of unknown type"]
+            updates[variable.update.device].update(types)
+    return updates
+
+
 def copies_grid(graph: Graph) -> Grid:
-    """A line for each direction: tensors that one device sends to another in a step."""
+    """Return the tensors that each device sends to another in a step."""
     head = ["From", "to", "tensors per step", "bytes", "largest"]
     lines = []
     for copy in graph.copies or ():
-        largest = ", ".join(
+        largest = [
             f"{tensor.name} {size(tensor.bytes)}" for tensor in copy.largest[:LARGEST]
-        )
-        sent = _size(copy.bytes, copy.of_unknown_size)
-        lines.append(
-            [short(copy.source), short(copy.target), f"{copy.pairs:,}", sent, largest]
-        )
+        ]
+        line = [
+            short(copy.source),
+            short(copy.target),
+            f"{copy.pairs:,}",
+            _size_text(copy.bytes, copy.of_unknown_size),
+            ", ".join(largest),
+        ]
+        lines.append(line)
     return Grid("Sent from device to device in a step", head, lines)
 
 
-def _exact(num_bytes: int | None) -> str:
+def _exact_size(num_bytes: int | None) -> str:
     return "of varying size" if num_bytes is None else f"{num_bytes:,} B"
 
 
 def variables_grid(graph: Graph) -> Grid:
-    """A line for each variable: its copies or parts, their slots, its gradients and updates."""
+    """Return the copies or parts of each variable, with slots, gradients and updates."""
     by_name: dict[str, list[PlacedVariable]] = defaultdict(list)
     for variable in _variables(graph):
         by_name[variable.name].append(variable)
@@ -140,41 +171,41 @@ def variables_grid(graph: Graph) -> Grid:
         "Variable": lambda copies: copies[0].name,
         "held on": lambda copies: _places(variable.device for variable in copies),
         "bytes": lambda copies: size(sum(variable.bytes for variable in copies)),
-        "slots": lambda copies: _slots_cell(
-            [slot for variable in copies for slot in variable.slots]
-        ),
+        "slots": _slots_cell,
         "gradients": lambda copies: _gradients_cell(_gradients(copies)),
         "updated on": lambda copies: _places(
             variable.update.device for variable in copies
         ),
     }
-    return make_grid(
-        "Each variable, with all its copies or parts", columns, by_name.values()
-    )
+    caption = "Each variable, with all its copies or parts"
+    return make_grid(caption, columns, by_name.values())
 
 
-def _slots_cell(slots: Sequence[Slot]) -> str:
-    return (
-        f"{size(sum(slot.bytes for slot in slots))} on {_places(slot.device for slot in slots)}"
-        if slots
-        else "none"
-    )
+def _slots_cell(copies: Sequence[PlacedVariable]) -> str:
+    slots: list[Slot] = []
+    for variable in copies:
+        slots += variable.slots
+    if not slots:
+        return "none"
+    num_bytes = sum(slot.bytes for slot in slots)
+    return f"{size(num_bytes)} on {_places(slot.device for slot in slots)}"
 
 
 def _gradients_cell(gradients: Sequence[Gradient]) -> str:
     known = [gradient.bytes for gradient in gradients if gradient.bytes is not None]
     kinds = "/".join(sorted({gradient.kind for gradient in gradients}))
     places = _places(gradient.device for gradient in gradients)
-    return f"{kinds}, {_size(sum(known), len(gradients) - len(known))} on {places}"
+    num_unknown = len(gradients) - len(known)
+    return f"{kinds}, {_size_text(sum(known), num_unknown)} on {places}"
 
 
 def short(device: str) -> str:
-    """`CPU:0` of /job:localhost/replica:0/task:0/device:CPU:0."""
+    """Return "CPU:0" of /job:localhost/replica:0/task:0/device:CPU:0."""
     return device.rpartition("device:")[2] or "no device"
 
 
 def size(num_bytes: int) -> str:
-    """Bytes in words: 0, 512 B, 31.2 KiB, 8.25 MiB."""
+    """Return bytes as text: "0", "512 B", "31.2 KiB", "8.25 MiB"."""
     if num_bytes < 1024:
         return f"{num_bytes} B" if num_bytes else "0"
     number = float(num_bytes)
@@ -185,12 +216,15 @@ def size(num_bytes: int) -> str:
     return f"{number / 1024:.3g} GiB"
 
 
-def _size(num_bytes: int, unknown: int) -> str:
-    """Bytes in words, and how many tensors are not in them: rows of a batch whose length is not fixed have no size."""
-    if not unknown:
+def _size_text(num_bytes: int, num_unknown: int) -> str:
+    """Return bytes as text, and the number of tensors that they do not include.
+
+    Rows of a batch without a fixed length have no size.
+    """
+    if not num_unknown:
         return size(num_bytes)
-    further = f"{unknown} of unknown size"
-    return f"{size(num_bytes)} + {further}" if num_bytes else further
+    unknown = f"{num_unknown} of unknown size"
+    return f"{size(num_bytes)} + {unknown}" if num_bytes else unknown
 
 
 def _variables(graph: Graph) -> tuple[PlacedVariable, ...]:
@@ -198,15 +232,17 @@ def _variables(graph: Graph) -> tuple[PlacedVariable, ...]:
 
 
 def _gradients(variables: Sequence[PlacedVariable]) -> list[Gradient]:
-    """Each tower's gradient of each variable, once: a variable in parts has its gradients with every part."""
-    each_once = {
-        (variable.name, gradient.tower): gradient
-        for variable in variables
-        for gradient in variable.gradients
-    }
-    return list(each_once.values())
+    """Return each tower's gradient of each variable once.
+
+    Every part of a variable in parts contains the same gradients.
+    """
+    gradients = {}
+    for variable in variables:
+        for gradient in variable.gradients:
+            gradients[variable.name, gradient.tower] = gradient
+    return list(gradients.values())
 
 
-def _places(devices: Any) -> str:
-    """The devices, each once, in order of appearance."""
-    return " ".join(dict.fromkeys(short(device) for device in devices))
+def _places(devices: Iterable[str]) -> str:
+    """Return the devices, each once, in order of appearance."""
+    return " ".join(dict.fromkeys(map(short, devices)))

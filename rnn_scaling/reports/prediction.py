@@ -1,4 +1,4 @@
-"""Renders predictions with their track record, and what changes would do, for the terminal and as JSON."""
+"""Predictions and the effects of changes, for the terminal and as JSON."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.prediction import predicting, track_record
-from rnn_scaling.analysis.prediction.changes import Sensitivity
+from rnn_scaling.analysis.prediction.changes import Effect, Sensitivity
 from rnn_scaling.analysis.prediction.curves import Curve, PredictedPoint, Prediction
 from rnn_scaling.analysis.prediction.sizing import SECONDS, Sizes
 from rnn_scaling.analysis.statements import Statement
@@ -17,125 +17,140 @@ from rnn_scaling.reports.wording import sentence, sentences
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.markdown import escaped
 
-SCHEMA, CHANGES_SCHEMA = "rnn_scaling.prediction_report/1", "rnn_scaling.whatif/1"
+SCHEMA = "rnn_scaling.prediction_report/1"
+CHANGES_SCHEMA = "rnn_scaling.whatif/1"
 PERCENT = 100.0
-LEAST = 0.0005  # share of the ideal, of a part that is named
-LEAST_CHANGED = 0.005  # share of a step, of a part that is named
-TIME_DIGITS = 9  # of a time that was made into a rate of 12 digits and back
+LEAST = 0.0005  # share of the ideal; smaller parts are not named
+LEAST_CHANGED = 0.005  # share of a step; smaller parts are not named
+TIME_DIGITS = 9  # of a time that was converted to a rate of 12 digits and back
 NOT_WRITTEN = ("schema", "date", "version", "fitted")  # fields of a kept prediction
 
 
 @dataclasses.dataclass(frozen=True)
 class PredictionReport:
-    """What a call of `predict` found. refused: why series were not predicted."""
+    """The results of one call of `predict`.
+
+    Attributes:
+      source: The folder or file.
+      predictions: A prediction per series.
+      refused: Why other series were not predicted.
+      record: How often intervals of earlier predictions held, and their cases.
+      sizes: Memory, time and cost of each prediction.
+    """
 
     source: str
     predictions: tuple[Prediction, ...] = ()
     refused: tuple[Statement, ...] = ()
-    record: tuple[Statement, ...] = ()  # how often intervals held, and hits and misses
-    sizes: tuple[Sizes, ...] = ()  # memory, time and cost of each prediction
+    record: tuple[Statement, ...] = ()
+    sizes: tuple[Sizes, ...] = ()
 
 
 def points(prediction: Prediction) -> list[PredictedPoint]:
-    """The measured numbers of devices, without parts, and the predicted ones that are not measured."""
-    first, *_ = measured = prediction.curve.points
-    efficiencies = [
-        Interval(p.rate / p.devices / first.rate) if first.devices == 1 else None
-        for p in measured
-    ]
-    known = {
-        p.devices: PredictedPoint(p.devices, p.interval, e, {})
-        for p, e in zip(measured, efficiencies)
-    }
-    every = {**{point.devices: point for point in prediction.points}, **known}
-    return [every[n] for n in sorted(every)]
+    """Return measured and predicted points by number of devices.
+
+    Measured points have no parts, and replace predicted ones.
+    """
+    measured = prediction.curve.points
+    first = measured[0]
+    by_devices = {point.devices: point for point in prediction.points}
+    for point in measured:
+        efficiency = None
+        if first.devices == 1:
+            efficiency = Interval(point.rate / point.devices / first.rate)
+        by_devices[point.devices] = PredictedPoint(
+            point.devices, point.interval, efficiency, {}
+        )
+    return [by_devices[devices] for devices in sorted(by_devices)]
 
 
 def table(prediction: Prediction) -> Grid:
-    """Return a line for each number of devices, with the numbers as the source prints them."""
+    """Return a line for each number of devices, with the numbers of the source."""
     curve = prediction.curve
-    measured = {point.devices: point.decimals for point in curve.points}
-    known, new = predicting.sources(prediction)
+    decimals = {point.devices: point.decimals for point in curve.points}
+    measured_source, predicted_source = predicting.sources(prediction)
     digits = curve.decimals if curve.time else None
     if curve.unit == predicting.SPEEDUP:
         digits = 2
 
-    def shown(point: PredictedPoint) -> str:
+    def source_text(point: PredictedPoint) -> str:
+        return measured_source if point.devices in decimals else predicted_source
+
+    def number_text(point: PredictedPoint) -> str:
         number = curve.shown(point.devices, point.rate)
-        decimals = measured.get(point.devices)
-        if decimals is not None:
-            return f"{number.value:,.{decimals}f}"
+        source_decimals = decimals.get(point.devices)
+        if source_decimals is not None:
+            return f"{number.value:,.{source_decimals}f}"
         return plus_minus(number, digits)
+
+    def efficiency_text(point: PredictedPoint) -> str:
+        return plus_minus(point.efficiency and point.efficiency.scaled(PERCENT), None)
 
     columns: Columns = {
         "Machines" if curve.counts_machines else "Devices": lambda point: (
             f"{point.devices:,}"
         ),
-        "Source": lambda point: known if point.devices in measured else new,
-        quantity(curve): shown,
-        "Efficiency (%)": lambda point: plus_minus(
-            point.efficiency and point.efficiency.scaled(PERCENT), None
-        ),
-        "Largest loss": lambda point: _loss(point.parts),
+        "Source": source_text,
+        quantity(curve): number_text,
+        "Efficiency (%)": efficiency_text,
+        "Largest loss": lambda point: _largest_loss(point.parts),
     }
     return make_grid("", columns, points(prediction))
 
 
 def quantity(curve: Curve) -> str:
-    """Return what the numbers of a curve are, as a heading."""
+    """Return the quantity of a curve, as a heading."""
     if curve.time:
         return f"Time ({curve.time.unit})"
-    return (
-        "Speedup"
-        if curve.unit == predicting.SPEEDUP
-        else f"{unit_heading(curve.unit)}/s"
-    )
+    if curve.unit == predicting.SPEEDUP:
+        return "Speedup"
+    return f"{unit_heading(curve.unit)}/s"
 
 
 def loss_tables(prediction: Prediction) -> list[Grid]:
-    """What each predicted number of devices loses; no table where it is unknown."""
+    """Return the losses on each predicted number of devices; [] if they are unknown."""
     split = [point for point in prediction.points if point.parts]
-    parts = [
-        part
-        for point in split[:1]
-        for part in point.parts
-        if any(p.parts[part] >= LEAST for p in split)
-    ]
-    lines = [
-        [f"{p.devices:,}", *(plain(PERCENT * p.parts[part], 1) for part in parts)]
-        for p in split
-    ]
-    return (
-        [Grid("", ["Devices", *(f"{part.capitalize()} (%)" for part in parts)], lines)]
-        if parts
-        else []
-    )
+    if not split:
+        return []
+    parts = []
+    for part in split[0].parts:
+        if any(point.parts[part] >= LEAST for point in split):
+            parts.append(part)
+    if not parts:
+        return []
+    lines = []
+    for point in split:
+        cells = [plain(PERCENT * point.parts[part], 1) for part in parts]
+        lines.append([f"{point.devices:,}", *cells])
+    head = ["Devices", *(f"{part.capitalize()} (%)" for part in parts)]
+    return [Grid("", head, lines)]
 
 
-def _loss(parts: Mapping[str, float]) -> str:
+def _largest_loss(parts: Mapping[str, float]) -> str:
     name = predicting.largest_part(parts)
     return f"{name} {PERCENT * parts[name]:.0f} %" if name else "-"
 
 
 def text(report: PredictionReport) -> str:
-    """The text for the terminal: of each series the answer, the table and the assumptions; the track record last."""
+    """Return the answer, the tables and the assumptions of each series.
+
+    The track record comes last.
+    """
     parts = []
     for prediction, sizes in zip(report.predictions, report.sizes):
-        parts.append(
-            f"{prediction.curve.name}\n{sentences(predicting.answer(prediction))}\n"
-        )
-        losses = loss_tables(prediction) if prediction.is_simulated else []
-        parts.append(
-            markdown([Section("", (table(prediction), *losses, *size_tables(sizes)))])
-        )
-        parts.append(
-            f"{' '.join(map(sentence, (*sizes.statements, *predicting.assumptions(prediction))))}\n"
-        )
+        answer = sentences(predicting.answer(prediction))
+        parts.append(f"{prediction.curve.name}\n{answer}\n")
+        grids = [table(prediction)]
+        if prediction.is_simulated:
+            grids += loss_tables(prediction)
+        grids += size_tables(sizes)
+        parts.append(markdown([Section("", tuple(grids))]))
+        statements = (*sizes.statements, *predicting.assumptions(prediction))
+        parts.append(f"{' '.join(map(sentence, statements))}\n")
     return escaped("\n".join([*parts, *map(sentence, report.record), ""]))
 
 
 def size_tables(sizes: Sizes) -> list[Grid]:
-    """A line for each number of devices; no table where nothing is known."""
+    """Return memory, time and cost by number of devices; [] if they are unknown."""
     columns: Columns = {"Devices": lambda size: f"{size.devices:,}"}
     if any(size.memory_gib for size in sizes.sizes):
         columns["Peak memory (GiB)"] = lambda size: plus_minus(size.memory_gib, 2)
@@ -148,15 +163,20 @@ def size_tables(sizes: Sizes) -> list[Grid]:
 
 
 def to_json(report: PredictionReport) -> bytes:
-    """All series, points and statements as JSON."""
-    both = zip(report.predictions, report.sizes)
-    series = [
-        {**_series_data(prediction), "sizes": [*map(vars, sizes.sizes)]}
-        for prediction, sizes in both
-    ]
-    statements = {"refused": report.refused, "track_record": report.record}
-    return _encoded(
-        {"schema": SCHEMA, "source": report.source, "series": series, **statements}
+    """Return all series, points and statements as JSON."""
+    series = []
+    for prediction, sizes in zip(report.predictions, report.sizes):
+        fields = _series_data(prediction)
+        fields["sizes"] = list(map(vars, sizes.sizes))
+        series.append(fields)
+    return _encode(
+        {
+            "schema": SCHEMA,
+            "source": report.source,
+            "series": series,
+            "refused": report.refused,
+            "track_record": report.record,
+        }
     )
 
 
@@ -184,81 +204,86 @@ def _series_data(prediction: Prediction) -> dict[str, Any]:
     return content
 
 
-def _encoded(content: Mapping[str, Any]) -> bytes:
-    """JSON of data with intervals and statements."""
-    return input_files.json_text(
-        content,
-        default=lambda value: (
-            value.data() if isinstance(value, Statement) else interval_data(value)
-        ),
-    ).encode()
+def _encode(content: Mapping[str, Any]) -> bytes:
+    """Return JSON of data with intervals and statements."""
+    return input_files.json_text(content, default=_encode_object).encode()
 
 
-def changes_text(found: Sequence[Sensitivity]) -> str:
-    """Return of each series the parts of a step, a line for each change, and what that assumes."""
+def _encode_object(value: Interval | Statement) -> dict[str, Any] | None:
+    return value.data() if isinstance(value, Statement) else interval_data(value)
+
+
+def changes_text(sensitivities: Sequence[Sensitivity]) -> str:
+    """Return the parts of a step, a line for each change, and the assumptions."""
     parts = []
-    for series in found:
+    for sensitivity in sensitivities:
         parts += [
-            sentence(_step_parts(series)),
+            sentence(_step_statement(sensitivity)),
             "",
-            markdown([Section("", (_changes_table(series),))]),
-            *map(sentence, series.statements),
+            markdown([Section("", (_changes_table(sensitivity),))]),
+            *map(sentence, sensitivity.statements),
             "",
         ]
     return escaped("\n".join(parts))
 
 
-def _changes_table(series: Sensitivity) -> Grid:
+def _changes_table(sensitivity: Sensitivity) -> Grid:
     """Return a line for each change."""
-    curve = series.curve
+    curve = sensitivity.curve
     digits = curve.decimals if curve.time else 0
+
+    def number_text(effect: Effect) -> str:
+        return plus_minus(curve.shown(sensitivity.devices, effect.rate), digits)
+
     columns: Columns = {
         "Change": lambda effect: effect.title,
         "Gain": lambda effect: plus_minus(effect.gain, 2),
-        quantity(curve): lambda effect: plus_minus(
-            curve.shown(series.devices, effect.rate), digits
-        ),
+        quantity(curve): number_text,
         "Efficiency (%)": lambda effect: plus_minus(
             effect.efficiency.scaled(PERCENT), 0
         ),
     }
-    return make_grid("", columns, series.effects)
+    return make_grid("", columns, sensitivity.effects)
 
 
-def _step_parts(series: Sensitivity) -> Statement:
-    """Return the parts that a step has now, the largest first."""
-    named = []
-    for name, share in sorted(series.parts.items(), key=lambda part: -part[1].value):
+def _step_statement(sensitivity: Sensitivity) -> Statement:
+    """Return the parts of a step before any change, the largest first."""
+    parts = sorted(sensitivity.parts.items(), key=lambda part: -part[1].value)
+    names = []
+    for name, share in parts:
         if share.value >= LEAST_CHANGED:
-            named.append(f"{name} {plus_minus(share.scaled(PERCENT), 0)} %")
+            names.append(f"{name} {plus_minus(share.scaled(PERCENT), 0)} %")
     values = {
-        "devices": series.devices,
-        "is_device": not series.curve.counts_machines,
-        "parts": named,
+        "devices": sensitivity.devices,
+        "is_device": not sensitivity.curve.counts_machines,
+        "parts": names,
     }
-    return Statement("whatif-parts", series.curve.name, values)
+    return Statement("whatif-parts", sensitivity.curve.name, values)
 
 
-def changes_json(found: Sequence[Sensitivity]) -> bytes:
-    """All series, changes and statements as JSON."""
-    return _encoded({"schema": CHANGES_SCHEMA, "series": [*map(_changes_data, found)]})
+def changes_json(sensitivities: Sequence[Sensitivity]) -> bytes:
+    """Return all series, changes and statements as JSON."""
+    series = list(map(_sensitivity_data, sensitivities))
+    return _encode({"schema": CHANGES_SCHEMA, "series": series})
 
 
-def _changes_data(found: Sensitivity) -> dict[str, Any]:
-    curve, effects = found.curve, found.effects
-    changes = [
-        {"change": e.title, "gain": e.gain, "rate": e.rate, "efficiency": e.efficiency}
-        for e in effects
-    ]
-    named = {
+def _sensitivity_data(sensitivity: Sensitivity) -> dict[str, Any]:
+    curve = sensitivity.curve
+    changes = []
+    for effect in sensitivity.effects:
+        fields = {
+            "change": effect.title,
+            "gain": effect.gain,
+            "rate": effect.rate,
+            "efficiency": effect.efficiency,
+        }
+        changes.append(fields)
+    return {
         "name": curve.name,
         "source": curve.source,
         "unit": curve.unit,
-        "devices": found.devices,
-    }
-    return {
-        **named,
-        "parts": found.parts,
+        "devices": sensitivity.devices,
+        "parts": sensitivity.parts,
         "changes": changes,
-        "statements": found.statements,
+        "statements": sensitivity.statements,
     }

@@ -1,4 +1,4 @@
-"""What recommend found -> text, Markdown, JSON."""
+"""The advice of `recommend` as text, Markdown or JSON."""
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.statements import Advice, Cell
@@ -12,24 +12,26 @@ TITLES = {"recommend": "Recommendation", "largest_batch": "The largest batch"}
 
 
 def text(advice: Advice) -> str:
-    """For the terminal: a line for each statement, and the command."""
-    command = ["", f"    {advice.command}"] if advice.command else []
-    return "\n".join([*map(sentence, advice.statements), *command, ""])
+    """Return a line for each statement, and the command."""
+    lines = [sentence(statement) for statement in advice.statements]
+    if advice.command:
+        lines += ["", f"    {advice.command}"]
+    return "\n".join([*lines, ""])
 
 
 def markdown(advice: Advice) -> str:
-    """The file: the same, and a table of everything that was measured."""
-    rows = [
-        [_cell(cell, digits) for cell, digits in zip(row, advice.columns.values())]
-        for row in advice.rows
-    ]
-    table = markdown_table([*advice.columns], rows) if rows else ""
+    """Return the statements, the command, and a table of all measurements."""
+    table = ""
+    if advice.rows:
+        digits = advice.columns.values()
+        rows = [list(map(_cell_text, row, digits)) for row in advice.rows]
+        table = markdown_table([*advice.columns], rows)
     answer = " ".join(map(sentence, advice.statements))
     command = f"\n    {advice.command}\n" if advice.command else ""
     return f"# {TITLES[advice.name]}\n\n{answer}\n{command}\n{table}"
 
 
-def _cell(cell: Cell, digits: int) -> str:
+def _cell_text(cell: Cell, digits: int) -> str:
     if isinstance(cell, str):
         return cell
     if cell is None or isinstance(cell, Interval):
@@ -38,11 +40,10 @@ def _cell(cell: Cell, digits: int) -> str:
 
 
 def to_json(advice: Advice) -> str:
-    """Everything, for a program; rates in items/s, shares as ratios."""
-    statements = [statement.data() for statement in advice.statements]
+    """Return the advice as JSON; rates are in items/s, and shares are ratios."""
     content = {
         "schema": advice.schema,
-        "statements": statements,
+        "statements": [statement.data() for statement in advice.statements],
         "command": advice.command or None,
         **advice.data,
     }

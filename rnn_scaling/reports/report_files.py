@@ -1,4 +1,4 @@
-"""The run records of a folder -> every file of the report, and what is printed: one table and the answer, or all."""
+"""Write all files of a report of a folder, and print its answer."""
 
 import dataclasses
 import functools
@@ -37,7 +37,7 @@ from rnn_scaling.system.files.output_files import write_bytes
 MOST_CASES = 3  # earlier predictions that are named
 MOST_COMMANDS = 3
 MOST_LEARNED = 2
-MOST_LETTERS = 100  # of what a file's name says of a kind of scaling
+MOST_LETTERS = 100  # of the kind of scaling in a file name
 Render = Callable[[Summary], bytes]
 
 
@@ -49,37 +49,46 @@ def report(
     full: bool = False,
     prices: PriceList = NO_PRICES,
 ) -> None:
-    """Writes the report of a folder and prints its answer.
+    """Write the report of a folder, and print its answer.
 
     Args:
-      to_reach: what runs are to learn; None: found where they counted right predictions.
-      full: prints all tables and remarks; else one table and the answer in a few lines.
+      source: The folder of run records.
+      target: The folder of the report.
+      force: Whether files of other programs are overwritten.
+      to_reach: What runs should learn. If it is None and runs counted right
+        predictions, a target is found.
+      full: Whether all tables and remarks are printed, or one table and the answer.
+      prices: The prices of machines.
 
     Raises:
-      Refusal: if there is nothing to report, or nothing could be written.
+      Refusal: If there is nothing to report, or nothing could be written.
     """
     records = folder.read(source)
     entry.warn(*(f"{line}; left out" for line in records.left_out))
     if not records.runs:
-        raise _failed(f"{source}: {records.nothing}{folder.elsewhere(source)}")
+        raise _refuse(f"{source}: {records.nothing}{folder.elsewhere(source)}")
     entry.warn(*prices.unmatched([run.record for run in records.runs]))
-    summary = summarise(records, str(source), to_reach, prices)
-    measured = [[member.row for member in series.rows] for series in summary.series]
-    if cases := [*track_record.of_folder(source, measured).values()]:
-        found = (
-            track_record.tally(cases),
-            *(case.statement() for case in cases[:MOST_CASES]),
-        )
-        summary = dataclasses.replace(summary, checked_predictions=found)
-    write_files(
-        {
-            name: functools.partial(render, summary)
-            for name, render in file_renderers(summary).items()
-        },
-        target,
-        force,
+    summary = _add_track_record(
+        source, summarise(records, str(source), to_reach, prices)
     )
-    terminal.tell((full_text if full else brief_text)(summary, target))
+    files = {
+        name: functools.partial(render, summary)
+        for name, render in file_renderers(summary).items()
+    }
+    write_files(files, target, force)
+    text = full_text if full else brief_text
+    terminal.tell(text(summary, target))
+
+
+def _add_track_record(source: Path, summary: Summary) -> Summary:
+    """Return the summary with the folder's earlier predictions, compared with runs."""
+    measured = [[row.row for row in series.rows] for series in summary.series]
+    cases = list(track_record.of_folder(source, measured).values())
+    if not cases:
+        return summary
+    statements = [track_record.tally(cases)]
+    statements += [case.statement() for case in cases[:MOST_CASES]]
+    return dataclasses.replace(summary, checked_predictions=tuple(statements))
 
 
 def write_files(
@@ -88,167 +97,162 @@ def write_files(
     force: bool,
     flag: str = "--output",
 ) -> None:
-    """Writes files to a folder. Raises Refusal if one cannot be written, or would replace another program's file."""
+    """Write files to a folder.
+
+    Args:
+      files: Name -> function that returns the content.
+      target: The folder.
+      force: Whether files of other programs are overwritten.
+      flag: The flag of the folder, for errors.
+
+    Raises:
+      Refusal: If a file cannot be written, or would replace another program's file.
+    """
     try:
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=target):
             pass
     except OSError as e:
-        raise _failed(
-            f"{target}: cannot be written ({e.strerror or e}); {flag}=DIR writes elsewhere"
-        ) from None
-    foreign = [
-        path
-        for path in (target / name for name in files)
-        if path.exists() and not is_own(path)
-    ]
+        problem = f"cannot be written ({e.strerror or e})"
+        raise _refuse(f"{target}: {problem}; {flag}=DIR writes elsewhere") from None
+
+    paths = [target / name for name in files]
+    foreign = [path for path in paths if path.exists() and not is_own(path)]
     if foreign and not force:
         remedy = f"--force overwrites it, {flag}=DIR writes elsewhere"
-        raise _failed(
+        raise _refuse(
             *(f"{path}: not written by the report; {remedy}" for path in foreign)
         )
     for name, render in files.items():
         content = render()
+        path = target / name
         try:
-            write_bytes(content, target / name)
+            write_bytes(content, path)
         except OSError as e:
-            raise _failed(
-                f"{target / name}: {e.strerror or e}; {flag}=DIR writes elsewhere"
-            ) from None
+            problem = f"{path}: {e.strerror or e}"
+            raise _refuse(f"{problem}; {flag}=DIR writes elsewhere") from None
 
 
-def _failed(*lines: str) -> entry.Refusal:
+def _refuse(*lines: str) -> entry.Refusal:
     return entry.Refusal(*lines, status=entry.EXIT_FAILED)
 
 
 def file_renderers(summary: Summary) -> dict[str, Render]:
-    """Name -> how it is made; pictures only where something was measured."""
-    kinds = registry.REPORTS.items()
-    made = {
-        report.file: _render(kind)
-        for kind, report in kinds
-        if summary.measured or not report.needs_rates
-    }
+    """Return name -> function that renders the file.
+
+    Pictures need runs that measured something.
+    """
+    renderers = {}
+    for kind, report_file in registry.REPORTS.items():
+        if summary.measured or not report_file.needs_rates:
+            renderers[report_file.file] = _load_renderer(kind)
+
     suffixes: set[str] = set()
     for k, group in enumerate(scaling_data.groups(summary)):
-        words = re.sub(r"[^a-z0-9]+", "_", group.name.lower().replace(" scaling", ""))
-        # A second kind of scaling has pictures of its own.
-        suffix = f"_{words[:MOST_LETTERS]}" if k else ""
-        # Names may differ in other letters alone.
-        suffix += f"_{k + 1}" if suffix in suffixes else ""
+        kind = re.sub(r"[^a-z0-9]+", "_", group.name.lower().replace(" scaling", ""))
+        # A second kind of scaling has separate pictures.
+        suffix = f"_{kind[:MOST_LETTERS]}" if k else ""
+        # Names may differ only in characters that file names do not have.
+        if suffix in suffixes:
+            suffix += f"_{k + 1}"
         suffixes.add(suffix)
         for metric in group.drawn:
-            made[f"{metric.name}{suffix}.svg"] = _picture(group.chart(metric))
-    if learned := summary.learning:
-        for name, chart in learning.charts(learned, summary.row_titles).items():
-            made[f"{name}.svg"] = _picture(chart)
-    return made
+            chart = group.chart(metric)
+            renderers[f"{metric.name}{suffix}.svg"] = _picture_renderer(chart)
+    if summary.learning:
+        learning_charts = learning.charts(summary.learning, summary.row_titles)
+        for name, chart in learning_charts.items():
+            renderers[f"{name}.svg"] = _picture_renderer(chart)
+    return renderers
 
 
-def _render(kind: str) -> Render:
+def _load_renderer(kind: str) -> Render:
+    """Return a function that loads a kind of report when it is called."""
     return lambda summary: registry.load(registry.REPORTS, kind).render(summary)
 
 
-def _picture(chart: charts.Chart) -> Render:
+def _picture_renderer(chart: charts.Chart) -> Render:
     name = chart.metric.name
     return lambda _: figures.standalone(charts.svg(chart, name))
 
 
+def _learning_statements(summary: Summary) -> list[Statement]:
+    if summary.learning is None:
+        return []
+    return learning.statements(summary.learning, summary.row_titles)
+
+
 def brief_text(summary: Summary, folder: Path) -> str:
-    """One table, one footnote, the answer and the path of the page."""
-    tables = [
-        # A single series: on each number of devices.
-        section
-        if len(series) > 1
-        else Section(section.title, table.series_rates(series[0]).grids[:1])
-        for section, (_, series) in zip(
-            series_table.sections(summary, is_brief=True), summary.tables
-        )
+    """Return one table, one footnote, the answer and the path of the page."""
+    sections = []
+    brief_sections = series_table.sections(summary, is_brief=True)
+    for section, (_, series) in zip(brief_sections, summary.tables):
+        if len(series) == 1:
+            # The rates of a single series, on each number of devices.
+            grids = table.series_rates(series[0]).grids[:1]
+            section = Section(section.title, grids)
+        sections.append(section)
+
+    statements = [
+        *cautions.hand_made_strong_scaling(summary)[:1],
+        *cautions.loss_statements(summary),
+        *cautions.program_output_statements(summary),
+        *log_findings.summary_statements(summary),
+        *_learning_statements(summary)[:MOST_LEARNED],
     ]
-    lines = [
-        conclusions.answer_text(summary),
-        *map(
-            sentence,
-            [
-                *cautions.hand_made_strong_scaling(summary)[:1],
-                *cautions.loss_statements(summary),
-            ],
-        ),
-        *map(sentence, cautions.program_output_statements(summary)),
-    ]
-    lines += map(sentence, log_findings.summary_statements(summary))
-    learned = (
-        learning.statements(summary.learning, summary.row_titles)
-        if summary.learning
-        else []
-    )
-    lines += map(sentence, learned[:MOST_LEARNED])
     if commands := conclusions.all_missing_run_commands(summary):
-        lines.append(sentence(Statement("more-runs", values={"runs": len(commands)})))
-    page = sentence(
-        Statement("page-written", values={"page": str(folder / "report.html")})
-    )
-    paragraphs = [_footnote(summary), "\n".join(lines), page]
-    return escaped(markdown(tables, level=3)) + "".join(
+        statements.append(Statement("more-runs", values={"runs": len(commands)}))
+    answer = [conclusions.answer_text(summary), *map(sentence, statements)]
+    paragraphs = [
+        _footnote(summary),
+        "\n".join(answer),
+        _page_text("page-written", folder),
+    ]
+    return escaped(markdown(sections, level=3)) + "".join(
         f"\n{text}\n" for text in paragraphs if text
     )
 
 
 def full_text(summary: Summary, folder: Path) -> str:
-    """All tables, the answer, what ± is, and the first of the commands that would say more."""
-    lines = [
-        " ".join(
-            [conclusions.answer_text(summary), conclusions.overview_text(summary)]
-        ).strip()
+    """Return all tables, the answer, the kinds of intervals, and missing runs."""
+    answer = conclusions.answer_text(summary)
+    lines = [f"{answer} {conclusions.overview_text(summary)}".strip()]
+    for kind in conclusions.interval_kinds(summary.series):
+        lines.append(f"±: half of the interval, or its longer half: {kind}.")
+    statements = [
+        *cautions.hand_made_strong_scaling(summary)[:MOST_COMMANDS],
+        *cautions.loss_statements(summary),
+        *cautions.program_output_statements(summary),
+        *_learning_statements(summary),
     ]
-    lines += [
-        f"±: half of the interval, or its longer half: {kind}."
-        for kind in conclusions.interval_kinds(summary.series)
-    ]
-    lines += [
-        *map(
-            sentence,
-            [
-                *cautions.hand_made_strong_scaling(summary)[:MOST_COMMANDS],
-                *cautions.loss_statements(summary),
-                *cautions.program_output_statements(summary),
-            ],
-        )
-    ]
-    lines += map(
-        sentence,
-        learning.statements(summary.learning, summary.row_titles)
-        if summary.learning
-        else (),
-    )
-    commands = conclusions.all_missing_run_commands(summary)
-    lines += (
-        ["", "Runs that would say more:", *(f"  {command}" for command in commands)]
-        if commands
-        else []
-    )
-    page = sentence(
-        Statement("page-after-full", values={"page": str(folder / "report.html")})
-    )
+    lines += map(sentence, statements)
+    if commands := conclusions.all_missing_run_commands(summary):
+        lines += ["", "Runs that would say more:"]
+        lines += [f"  {command}" for command in commands]
+    page = _page_text("page-after-full", folder)
     return "\n".join([table.text(summary), *lines, "", page, ""])
 
 
+def _page_text(kind: str, folder: Path) -> str:
+    page = {"page": str(folder / "report.html")}
+    return sentence(Statement(kind, values=page))
+
+
 def _footnote(summary: Summary) -> str:
-    counted = dict.fromkeys(
-        (row.unit, row.items) for row in summary.rows if row.good_runs
-    )
-    units = [
-        Statement("unit-meaning", unit, {"items": items}) for unit, items in counted
-    ]
-    intervals = [
-        row.row.rate for series in summary.series for row in series.rows if row.row.rate
-    ]
-    processes = sorted(
-        {count for rate in intervals if has_interval(rate) for count in rate.run_counts}
-    )
-    if not processes:
-        return sentences(units)
-    kind = "plus-minus" if processes[0] == processes[-1] else "plus-minus-range"
-    return sentences(
-        [Statement(kind, values={"least": processes[0], "most": processes[-1]}), *units]
-    )
+    """Return the meaning of ± and of the units."""
+    units: dict[tuple[str, str], None] = {}
+    run_counts: set[int] = set()
+    for row in summary.rows:
+        if row.good_runs:
+            units[row.unit, row.items] = None
+        if row.rate and has_interval(row.rate):
+            run_counts.update(row.rate.run_counts)
+    statements = []
+    if run_counts:
+        least = min(run_counts)
+        most = max(run_counts)
+        kind = "plus-minus" if least == most else "plus-minus-range"
+        statements.append(Statement(kind, values={"least": least, "most": most}))
+    for unit, items in units:
+        statements.append(Statement("unit-meaning", unit, {"items": items}))
+    return sentences(statements)

@@ -1,4 +1,4 @@
-"""Start-up against training: the seconds that more devices do not shorten, and the speedups that follow."""
+"""Start-up and training: the seconds that more devices do not shorten, and speedups."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -17,20 +17,20 @@ INITIALISATION = ("start", "cluster", "build")
 
 @dataclasses.dataclass(frozen=True)
 class StartUp:
-    """Seconds that a row takes for the items of the run on one device."""
+    """The seconds that a row takes for the items of the run on one device."""
 
     row: Row
     phases: Mapping[str, float]  # mean seconds of each phase
-    steady: float  # seconds of those items but the first batch's, at the rate of the measured batches
+    steady: float  # seconds after the first batch, at the measured rate
 
     @property
     def initialisation(self) -> float:
-        """Until the first batch begins."""
+        """The seconds until the first batch begins."""
         return sum(self.phases.get(name, 0.0) for name in INITIALISATION)
 
     @property
     def training(self) -> float:
-        """The first batch, and the others at the steady rate."""
+        """The seconds of all batches."""
         return self.phases["first_batch"] + self.steady
 
     @property
@@ -39,139 +39,152 @@ class StartUp:
 
 
 def speedups(row: Row) -> dict[str, Any] | None:
-    """For JSON, a row's speedups by three clocks, and the mean seconds of its phases.
+    """Return a row's speedups by several clocks, and the mean seconds of its phases.
 
-    `steady` is of the measured batches, `train` of all batches with warm-up and compilation, `total` of the process.
-    `same_work`: how much sooner the items of the run on one device would be done, from start to end. In weak scaling
-    n devices do n times the items in a run, which hides a fixed cost from the other three. None: without a baseline,
-    or where a run has no phases.
+    Returns:
+      None without a baseline or phases. Otherwise data for JSON: `steady` is the speedup
+      of the measured batches, `train` of all batches, and `total` of the process.
+      `same_work` is the speedup from start to end for the items of the run on one
+      device. In weak scaling, n devices process n times the items per run, which hides a
+      fixed cost from the other three.
     """
-    base, steady = row.baseline, row.metric(SPEEDUP)
-    if base is None or steady is None or not _is_timed(row) or not _is_timed(base):
+    baseline = row.baseline
+    steady = row.metric(SPEEDUP)
+    if baseline is None or steady is None:
         return None
-    first, started = _start_up(base, base), _start_up(row, base)
-    train, total = (
-        _against(row, base, _train_s),
-        _against(row, base, lambda record: record.phases.total),
-    )
-    numbers = {
-        "steady": interval_data(steady),
-        "train": interval_data(train),
-        "total": interval_data(total),
-    }
+    if not _has_phases(row) or not _has_phases(baseline):
+        return None
+    one_device = _start_up(baseline, baseline)
+    start_up = _start_up(row, baseline)
     return {
-        **numbers,
-        "same_work": rounded(first.whole / started.whole),
-        "phases_s": started.phases,
+        "steady": interval_data(steady),
+        "train": interval_data(_speedup(row, baseline, _training_seconds)),
+        "total": interval_data(_speedup(row, baseline, _total_seconds)),
+        "same_work": rounded(one_device.whole / start_up.whole),
+        "phases_s": start_up.phases,
     }
 
 
 def start_ups(rows: Sequence[Row]) -> list[StartUp]:
-    """Of one series: one device, and every larger number of devices; empty where either or their phases are missing."""
-    base = rows[0].baseline
-    if base is None or base.rate is None or not _is_timed(base):
+    """Return the seconds on one device, and on each larger number of devices.
+
+    Returns:
+      [] if one device, all larger numbers, or their phases are missing.
+    """
+    baseline = rows[0].baseline
+    if baseline is None or baseline.rate is None or not _has_phases(baseline):
         return []
-    several = [
-        row
-        for row in rows
-        if row.num_devices > 1 and row.rate is not None and _is_timed(row)
-    ]
-    return [_start_up(row, base) for row in (base, *several)] if several else []
+    found = []
+    for row in rows:
+        if row.num_devices > 1 and row.rate is not None and _has_phases(row):
+            found.append(_start_up(row, baseline))
+    return [_start_up(baseline, baseline), *found] if found else []
 
 
-def _start_up(row: Row, base: Row) -> StartUp:
-    """The seconds of a measured row for the items of its baseline."""
+def _start_up(row: Row, baseline: Row) -> StartUp:
+    """Return the seconds of a measured row for the items of its baseline."""
     assert row.rate
-    spent = [record.phases.parts for record in row.counted_runs]
-    names = [name for name in spent[0] if name != "cluster" or row.is_distributed]
-    phases = {
-        name: sum(parts.get(name, 0.0) for parts in spent) / len(spent)
-        for name in names
-    }
-    items_of_runs = [sum(run.batches.items[1:]) for run in base.counted_runs]
+    phases_of_runs = [record.phases.parts for record in row.counted_runs]
+    phases = {}
+    for name in phases_of_runs[0]:
+        if name != "cluster" or row.is_distributed:
+            seconds = [parts.get(name, 0.0) for parts in phases_of_runs]
+            phases[name] = sum(seconds) / len(seconds)
+    items_of_runs = [sum(run.batches.items[1:]) for run in baseline.counted_runs]
     items = sum(items_of_runs) / len(items_of_runs)
     return StartUp(row, phases, items / row.rate.value)
 
 
-def _is_timed(row: Row) -> bool:
-    """Whether all good runs of a row say how long their phases took."""
+def _has_phases(row: Row) -> bool:
+    """Return whether all good runs of a row recorded the seconds of their phases."""
     return all(
-        min(record.phases.total, _train_s(record)) > 0 for record in row.good_runs
+        min(_total_seconds(record), _training_seconds(record)) > 0
+        for record in row.good_runs
     )
 
 
-def _train_s(record: RunRecord) -> float:
+def _training_seconds(record: RunRecord) -> float:
     return record.phases.first_batch + record.phases.warmup + record.phases.measured
 
 
-def _against(row: Row, base: Row, seconds: Callable[[RunRecord], float]) -> Interval:
-    """The items over these seconds of a row against those of its baseline."""
+def _total_seconds(record: RunRecord) -> float:
+    return record.phases.total
+
+
+def _speedup(
+    row: Row, baseline: Row, seconds: Callable[[RunRecord], float]
+) -> Interval:
+    """Return the speedup of a row by another clock than that of the measured batches."""
     if row.num_devices == 1:
         return Interval(1.0, 1.0, 1.0, "by definition", 0.0, float("inf"), ())
-    rates = [
-        [sum(record.batches.items) / seconds(record) for record in side.counted_runs]
-        for side in (row, base)
-    ]
-    return ratio(
-        *(
-            interval_over_runs(values).with_rounding(side.rounding)
-            for side, values in zip((row, base), rates)
-        )
-    )
+    return ratio(_mean_rate(row, seconds), _mean_rate(baseline, seconds))
+
+
+def _mean_rate(row: Row, seconds: Callable[[RunRecord], float]) -> Interval:
+    rates = [sum(run.batches.items) / seconds(run) for run in row.counted_runs]
+    return interval_over_runs(rates).with_rounding(row.rounding)
 
 
 def section(rows: Sequence[Row], title: str) -> Section | None:
-    """The seconds of a series and why its speedups differ; None where nothing is known of them."""
-    started = start_ups(rows)
-    if not started:
+    """Return the seconds of a series, and why its speedups differ; None if unknown."""
+    found = start_ups(rows)
+    if not found:
         return None
-    base, most = started[0], started[-1]
-    unit, rate = most.row.unit, most.row.metric(SPEEDUP)
+    base = found[0]
+    largest = found[-1]
+    unit = largest.row.unit
     columns: Columns = {
-        "Devices": lambda measured: str(measured.row.num_devices),
-        "Initialisation (s)": lambda measured: f"{measured.initialisation:.2f}",
-        "First batch (s)": lambda measured: f"{measured.phases['first_batch']:.2f}",
-        "Other batches (s)": lambda measured: f"{measured.steady:.2f}",
-        "End (s)": lambda measured: f"{measured.phases['teardown']:.2f}",
-        "Total (s)": lambda measured: f"{measured.whole:.2f}",
-        f"Speedup: {unit}/s": lambda measured: plus_minus(
-            measured.row.metric(SPEEDUP), SPEEDUP.digits
+        "Devices": lambda start_up: str(start_up.row.num_devices),
+        "Initialisation (s)": lambda start_up: f"{start_up.initialisation:.2f}",
+        "First batch (s)": lambda start_up: f"{start_up.phases['first_batch']:.2f}",
+        "Other batches (s)": lambda start_up: f"{start_up.steady:.2f}",
+        "End (s)": lambda start_up: f"{start_up.phases['teardown']:.2f}",
+        "Total (s)": lambda start_up: f"{start_up.whole:.2f}",
+        f"Speedup: {unit}/s": lambda start_up: plus_minus(
+            start_up.row.metric(SPEEDUP), SPEEDUP.digits
         ),
-        "training": lambda measured: f"{base.training / measured.training:.2f}",
-        "whole run": lambda measured: f"{base.whole / measured.whole:.2f}",
+        "training": lambda start_up: f"{base.training / start_up.training:.2f}",
+        "whole run": lambda start_up: f"{base.whole / start_up.whole:.2f}",
     }
-    caption = f"Seconds for the {unit} of the run on one device; after the first batch at the steady {unit}/s"
-    grid = make_grid(caption, columns, started)
+    caption = (
+        f"Seconds for the {unit} of the run on one device; "
+        f"after the first batch at the steady {unit}/s"
+    )
+    speedup = largest.row.metric(SPEEDUP)
     values = {
         "unit": unit,
-        "devices": most.row.devices,
-        "initialisation": most.initialisation,
-        "first_batch": most.phases["first_batch"],
-        "whole": most.whole,
-        "by_rate": interval_values(rate) if rate else None,
-        "by_training": base.training / most.training,
-        "by_whole": base.whole / most.whole,
+        "devices": largest.row.devices,
+        "initialisation": largest.initialisation,
+        "first_batch": largest.phases["first_batch"],
+        "whole": largest.whole,
+        "by_rate": interval_values(speedup) if speedup else None,
+        "by_training": base.training / largest.training,
+        "by_whole": base.whole / largest.whole,
     }
-    return Section(title, (grid,), (Statement("start-up-speedups", values=values),))
+    note = Statement("start-up-speedups", values=values)
+    return Section(title, (make_grid(caption, columns, found),), (note,))
 
 
 def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
-    """The seconds of a series of several processes, under "initialisation"; nothing where there are none."""
-    started = start_ups(rows) if rows[0].is_distributed else []
-    numbers = []
-    for measured in started:
-        rate = measured.row.metric(SPEEDUP)
-        values = {
-            name: getattr(measured, name)
-            for name in ("initialisation", "training", "whole")
+    """Return the seconds of a series of several processes, under "initialisation".
+
+    The data are empty for a series of single processes.
+    """
+    found = start_ups(rows) if rows[0].is_distributed else []
+    if not found:
+        return {}
+    base = found[0]
+    data = []
+    for start_up in found:
+        speedup = start_up.row.metric(SPEEDUP)
+        fields = {
+            "num_workers": start_up.row.num_workers,
+            "initialisation": rounded(start_up.initialisation),
+            "training": rounded(start_up.training),
+            "whole": rounded(start_up.whole),
+            "by_training": rounded(base.training / start_up.training),
+            "by_whole": rounded(base.whole / start_up.whole),
+            "by_rate": rounded(speedup.value) if speedup else None,
         }
-        values |= {
-            f"by_{name}": getattr(started[0], name) / values[name]
-            for name in ("training", "whole")
-        }
-        printed = {name: rounded(value) for name, value in values.items()}
-        by_rate = rate and rounded(rate.value)
-        numbers.append(
-            {"num_workers": measured.row.num_workers, **printed, "by_rate": by_rate}
-        )
-    return {"initialisation": numbers} if numbers else {}
+        data.append(fields)
+    return {"initialisation": data}

@@ -1,4 +1,4 @@
-"""Where a step goes: the parts of each tower's time as tables, time lines and data; their numbers are StepParts'."""
+"""The parts of each tower's step as tables and data."""
 
 from typing import Any
 
@@ -30,27 +30,37 @@ MEANING = {
     "shared_update": "the variables that all towers share are updated",
     "shared_input": "the batches of all towers are made",
     "shared_other": "operators outside of all towers and phases",
-    EXPOSED: "gradients or variables are exchanged while the tower computes nothing; includes the wait of a "
-    "collective for the last tower",
+    EXPOSED: (
+        "gradients or variables are exchanged while the tower computes nothing; "
+        "includes the wait of a collective for the last tower"
+    ),
     STARVED: "the next batch is not there yet",
-    WAITS: "nothing of the tower runs while another tower computes, or its kernels are too short for the trace",
-    IDLE: "nothing runs: the host launches kernels, or kernels are too short for the trace",
+    WAITS: (
+        "nothing of the tower runs while another tower computes, or its kernels are "
+        "too short for the trace"
+    ),
+    IDLE: (
+        "nothing runs: the host launches kernels, or kernels are too short for the "
+        "trace"
+    ),
 }
-EXCHANGE = (
-    "busy",
-    "hidden",
-    "beside_shared",
-    "exposed",
-)  # seconds of a tower's exchange, in JSON
-WIDEST = 4  # towers beside each other in a table
+# Seconds of a tower's exchange, in JSON.
+EXCHANGE = ("busy", "hidden", "beside_shared", "exposed")
+WIDEST = 4  # towers in a line of a table
 
 
 def title(part: str) -> str:
+    """Return the name of a part in tables."""
     return TITLES.get(part, part)
 
 
 def milliseconds(value: Spread | None, whole: float | None = None) -> str:
-    """ "12.34 sd 0.12 (45.1 %)": mean, standard deviation between the steps, share of `whole` seconds."""
+    """Return "12.34 sd 0.12 (45.1 %)", or "n/a" for None.
+
+    Args:
+      value: The mean, and the standard deviation between steps, in seconds.
+      whole: The seconds that the share in per cent refers to; None: no share.
+    """
     if value is None:
         return "n/a"
     share = f" ({100 * value.mean / whole:.1f} %)" if whole else ""
@@ -58,33 +68,36 @@ def milliseconds(value: Spread | None, whole: float | None = None) -> str:
 
 
 def parts_grids(parts: StepParts) -> list[Grid]:
-    """A line for each part and one for their sum, for every few towers; the last column has their mean."""
+    """Return tables with a line for each part, and one for their sum.
+
+    A table has few towers, and the last column of the last table has their mean.
+    """
     towers: list[int | None] = list(range(parts.num_towers))
-    columns = [*towers, None] if parts.num_towers > 1 else towers
+    if parts.num_towers > 1:
+        towers.append(None)
+    whole = parts.seconds
     grids = []
-    for first in range(0, len(columns), WIDEST + 1):
-        shown = columns[first : first + WIDEST + 1]
-        head = [
-            "Part (ms)",
-            *("all towers" if tower is None else f"tower {tower}" for tower in shown),
-        ]
-        whole = parts.seconds
-        lines = [
-            [
-                title(name),
-                *(milliseconds(parts.part(name, n), whole.mean) for n in shown),
+    for first in range(0, len(towers), WIDEST + 1):
+        members = towers[first : first + WIDEST + 1]
+        head = ["Part (ms)", *(_tower_name(tower, "all towers") for tower in members)]
+        lines = []
+        for name in parts.nonzero_parts:
+            cells = [
+                milliseconds(parts.part(name, tower), whole.mean) for tower in members
             ]
-            for name in parts.nonzero_parts
-        ]
-        lines.append(
-            ["sum: the step", *(milliseconds(whole, whole.mean) for _ in shown)]
-        )
+            lines.append([title(name), *cells])
+        sums = [milliseconds(whole, whole.mean)] * len(members)
+        lines.append(["sum: the step", *sums])
         grids.append(Grid("Parts of a step", head, lines))
     return grids
 
 
+def _tower_name(tower: int | None, name_of_all: str) -> str:
+    return name_of_all if tower is None else f"tower {tower}"
+
+
 def exchange_grid(parts: StepParts) -> Grid:
-    """A line for each tower: exchange, when the tower begins and ends, its own compute."""
+    """Return each tower's exchange, its start and end, and its own compute."""
     columns: Columns = {
         "Tower": str,
         "Exchange active (ms)": lambda tower: milliseconds(
@@ -102,72 +115,68 @@ def exchange_grid(parts: StepParts) -> Grid:
         ),
         "Own compute (ms)": lambda tower: milliseconds(parts.compute(tower)),
     }
-    return make_grid(
-        "Exchange, start and end of each tower", columns, range(parts.num_towers)
-    )
+    caption = "Exchange, start and end of each tower"
+    return make_grid(caption, columns, range(parts.num_towers))
 
 
 def kernels_grid(run: Trace, num_towers: int) -> Grid:
-    """A line for each phase of the kernels that one step executes."""
+    """Return the kernels that one step executes, by phase and tower."""
     counts = {(row.tower, row.phase): row.kernels for row in run.kernels.by_phase}
-    owners: list[int | None] = [*range(num_towers), None]
-    head = [
-        "Kernels per step",
-        *("shared" if owner is None else f"tower {owner}" for owner in owners),
-        "all",
-    ]
+    towers: list[int | None] = [*range(num_towers), None]
+    names = [_tower_name(tower, "shared") for tower in towers]
     lines = []
     for phase in PHASES:
-        cells = [counts.get((owner, phase), 0) for owner in owners]
-        if any(cells):
-            lines.append([phase, *(f"{n:,}" for n in cells), f"{sum(cells):,}"])
-    sums = [
-        sum(n for (tower, _), n in counts.items() if tower == owner) for owner in owners
-    ]
-    lines.append(["all", *(f"{n:,}" for n in sums), f"{sum(counts.values()):,}"])
-    return Grid("Kernels by phase", head, lines)
+        numbers = [counts.get((tower, phase), 0) for tower in towers]
+        if any(numbers):
+            lines.append(_kernels_line(phase, numbers, sum(numbers)))
+    sums = dict.fromkeys(towers, 0)
+    for (tower, _), number in counts.items():
+        if tower in sums:
+            sums[tower] += number
+    lines.append(_kernels_line("all", list(sums.values()), sum(counts.values())))
+    return Grid("Kernels by phase", ["Kernels per step", *names, "all"], lines)
+
+
+def _kernels_line(name: str, numbers: list[int], total: int) -> list[str]:
+    return [name, *(f"{number:,}" for number in numbers), f"{total:,}"]
 
 
 def section(parts: StepParts, heading: str) -> Section:
-    """Where a step goes: the tables of its parts and of its exchange, and what they show."""
-    return Section(
-        heading, (*parts_grids(parts), exchange_grid(parts)), tuple(statements(parts))
-    )
+    """Return the parts of a step, its exchange, and statements about them."""
+    grids = (*parts_grids(parts), exchange_grid(parts))
+    return Section(heading, grids, tuple(statements(parts)))
 
 
 def as_json(parts: StepParts) -> dict[str, Any]:
-    """The same as numbers, in seconds; docs/phases.md has the fields."""
-    tower, why = parts.straggler
+    """Return the numbers in seconds; docs/phases.md has the fields."""
+    straggler, reason = parts.straggler
+    kernels_per_step, timed_kernels = parts.kernels
     return {
         "steps": len(parts.steps),
         "runs": len(parts.runs),
-        "step_s": _pair(parts.seconds),
-        "towers": [
-            {
-                "tower": number,
-                "parts": {part: _pair(parts.part(part, number)) for part in PARTS},
-                "exchange": {
-                    name: _pair(parts.exchange(name, number)) for name in EXCHANGE
-                },
-                "compute": _pair(parts.compute(number)),
-                **{
-                    name: _pair(parts.moment(name, number))
-                    for name in ("first_s", "arrival_s")
-                },
-            }
-            for number in range(parts.num_towers)
-        ],
-        "all": {part: _pair(parts.part(part)) for part in PARTS},
+        "step_s": _spread_data(parts.seconds),
+        "towers": [_tower_data(parts, tower) for tower in range(parts.num_towers)],
+        "all": {part: _spread_data(parts.part(part)) for part in PARTS},
         "concurrency": parts.concurrency,
-        "straggler": {"tower": tower, **why.data()},
+        "straggler": {"tower": straggler, **reason.data()},
         "cost": vars(parts.cost),
-        "kernels": dict(zip(("a_step", "timed"), parts.kernels)),
+        "kernels": {"a_step": kernels_per_step, "timed": timed_kernels},
     }
 
 
-def _pair(value: Spread | None) -> dict[str, float] | None:
-    return (
-        None
-        if value is None
-        else {"mean": round(value.mean, 12), "scatter": round(value.scatter, 12)}
-    )
+def _tower_data(parts: StepParts, tower: int) -> dict[str, Any]:
+    exchange = {name: _spread_data(parts.exchange(name, tower)) for name in EXCHANGE}
+    return {
+        "tower": tower,
+        "parts": {part: _spread_data(parts.part(part, tower)) for part in PARTS},
+        "exchange": exchange,
+        "compute": _spread_data(parts.compute(tower)),
+        "first_s": _spread_data(parts.moment("first_s", tower)),
+        "arrival_s": _spread_data(parts.moment("arrival_s", tower)),
+    }
+
+
+def _spread_data(value: Spread | None) -> dict[str, float] | None:
+    if value is None:
+        return None
+    return {"mean": round(value.mean, 12), "scatter": round(value.scatter, 12)}

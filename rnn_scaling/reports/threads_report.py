@@ -1,4 +1,4 @@
-"""Runs with several numbers of threads as a table, statements and data; `report` prints and writes them."""
+"""Runs with several numbers of threads as a table, statements and data."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -54,15 +54,28 @@ def report(
 
 
 def sections(probes: Sequence[Probe]) -> list[Section]:
-    """One section for each configuration: its numbers of devices and threads, and what they show."""
-    titled: dict[str, list[Probe]] = {}
+    """Return a section for each configuration: devices, threads and statements."""
+    by_title: dict[str, list[Probe]] = {}
     for probe in probes:
-        titled.setdefault(probe.title, []).append(probe)
-    return [_section(title, members) for title, members in titled.items()]
+        by_title.setdefault(probe.title, []).append(probe)
+    return [_section(title, members) for title, members in by_title.items()]
 
 
 def _section(title: str, probes: Sequence[Probe]) -> Section:
     unit = common_unit(probe.unit for probe in probes)
+    lines = []
+    intervals: dict[str, None] = {}
+    for probe in probes:
+        for setting in probe.settings:
+            lines.append(_line(probe, setting))
+            if setting.rate and has_interval(setting.rate):
+                intervals[setting.rate.kind] = None
+    notes = []
+    for kind in intervals:
+        values = {"unit": unit, "interval": kind}
+        notes.append(Statement("threads-intervals", values=values))
+    for probe in probes:
+        notes += dispatch_threads.statements(probe)
     head = [
         "Devices",
         "Inter-op threads",
@@ -72,70 +85,63 @@ def _section(title: str, probes: Sequence[Probe]) -> Section:
         "Towers at once",
         "",
     ]
-    lines = [_line(probe, setting) for probe in probes for setting in probe.settings]
-    rates = [
-        setting.rate for probe in probes for setting in probe.settings if setting.rate
-    ]
-    intervals = dict.fromkeys(rate.kind for rate in rates if has_interval(rate))
-    notes = [
-        Statement("threads-intervals", values={"unit": unit, "interval": kind})
-        for kind in intervals
-    ]
-    notes += [
-        statement
-        for probe in probes
-        for statement in dispatch_threads.statements(probe)
-    ]
     return Section(title, (Grid("", head, lines),), tuple(notes))
 
 
 def _line(probe: Probe, setting: Setting) -> list[str]:
-    marks = [
-        word
-        for word, at in (("fastest", probe.fastest), ("default", probe.default))
-        if at == setting.threads
-    ]
-    percent = setting.relative_rate.scaled(100) if setting.relative_rate else None
+    runs = str(setting.runs)
+    if setting.failed:
+        runs = f"{runs}, {setting.failed} failed"
+    percent = "100"
+    if setting.threads != probe.fastest:
+        share = setting.relative_rate
+        percent = plus_minus(share.scaled(100) if share else None, 1)
+    concurrency = "n/a"
+    if setting.concurrency is not None:
+        concurrency = f"{setting.concurrency:.2f}"
+    marks = []
+    if setting.threads == probe.fastest:
+        marks.append("fastest")
+    if setting.threads == probe.default:
+        marks.append("default")
     return [
         str(probe.num_devices),
         str(setting.threads),
-        f"{setting.runs}, {setting.failed} failed"
-        if setting.failed
-        else str(setting.runs),
+        runs,
         plus_minus(setting.rate, 0),
-        "100" if setting.threads == probe.fastest else plus_minus(percent, 1),
-        "n/a" if setting.concurrency is None else f"{setting.concurrency:.2f}",
+        percent,
+        concurrency,
         ", ".join(marks),
     ]
 
 
 def content(probes: Sequence[Probe]) -> dict[str, Any]:
-    """The same as data; rates in items/s, shares as ratios."""
-    statements = [
-        statement.data()
-        for probe in probes
-        for statement in dispatch_threads.statements(probe)
-    ]
+    """Return the data for JSON; rates are in items/s, and shares are ratios."""
+    statements = []
+    for probe in probes:
+        statements += [found.data() for found in dispatch_threads.statements(probe)]
     return {
         "schema": SCHEMA,
-        "probes": [_probe_data(probe) for probe in probes],
+        "probes": list(map(_probe_data, probes)),
         "statements": statements,
     }
 
 
 def _probe_data(probe: Probe) -> dict[str, Any]:
-    settings = [
-        {
+    rate_name = RATE.named_after(probe.unit).name
+    settings = []
+    for setting in probe.settings:
+        comparison = setting.comparison
+        fields = {
             "threads": setting.threads,
             "runs": setting.runs,
             "failed": setting.failed,
-            RATE.named_after(probe.unit).name: interval_data(setting.rate),
+            rate_name: interval_data(setting.rate),
             "of_best": interval_data(setting.relative_rate),
-            "verdict": setting.comparison.verdict if setting.comparison else None,
+            "verdict": comparison.verdict if comparison else None,
             "concurrency": setting.concurrency,
         }
-        for setting in probe.settings
-    ]
+        settings.append(fields)
     return {
         "title": probe.title,
         "num_devices": probe.num_devices,

@@ -164,11 +164,11 @@ def test_runs_over_workers_say_what_workers_do_not_shorten(tmp_path, capsys):
 def test_a_rank_that_failed_is_named(tmp_path, capsys):
     failed = changed(cluster(2, 1900), status="failed", throughput={})
     ranks = fields_of(failed)["workers"]["ranks"]
-    ranks[1]["error"] = "has not answered for 10 s."
+    ranks[1]["error"] = "rank 1 (host host1, process 7) has not answered for 10 s."
     out = told(
         capsys, write(changed(failed, workers={"ranks": ranks}), tmp_path / "run.json")
     )[1]
-    assert f"- Failed: rank 1 on host1: {ranks[1]['error']}\n" in out
+    assert f"- Failed: {ranks[1]['error']}\n" in out
 
 
 def test_a_picture_of_some_towers_says_so():

@@ -117,11 +117,10 @@ def _difference_statement(difference: DifferenceTexts) -> Statement:
 def _finished_runs(summary: Summary) -> list[tuple[str, RunRecord]]:
     """Return (file, record) of all runs with status "ok"."""
     runs = []
-    for series in summary.series:
-        for row in series.rows:
-            for name, run in zip(row.files, row.row.records):
-                if run.status == "ok":
-                    runs.append((name, run))
+    for row in summary.row_summaries:
+        for name, run in zip(row.files, row.row.records):
+            if run.status == "ok":
+                runs.append((name, run))
     return runs
 
 

@@ -46,7 +46,7 @@ def trains_wrong(series: SeriesSummary) -> bool:
 
 
 def alarms(summary: Summary) -> list[Statement]:
-    """Return which modes train wrong, for the start of the answer; [] if none does."""
+    """Return which series train wrong; the answer begins with them."""
     names = []
     for series in summary.series:
         for row in series.rows:

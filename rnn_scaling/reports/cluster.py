@@ -34,7 +34,7 @@ Member = TypeVar("Member")
 
 
 def worker_statements(row: Row, title: str) -> list[Statement]:
-    """State how old gradients were, that workers were lost, that no step waited."""
+    """State how old gradients were, which workers were lost, and steps without a wait."""
     statements = _staleness("stale-gradients", row.good_runs, title)
     values = {"runs": len(row.good_runs), "devices": row.devices}
     losing = runs_with_losses(row)
@@ -75,11 +75,11 @@ def _staleness(
     for run in runs:
         ages = (run.workers.staleness if run.workers else None) or {}
         counts.update({int(age): count for age, count in ages.items()})
-    most = max((age for age, count in counts.items() if count), default=0)
-    if not most:
+    oldest = max((age for age, count in counts.items() if count), default=0)
+    if not oldest:
         return []
     mean = sum(age * count for age, count in counts.items()) / counts.total()
-    return [Statement(kind, title, {"mean": mean, "most": most})]
+    return [Statement(kind, title, {"mean": mean, "most": oldest})]
 
 
 def late_ranks(run: RunRecord) -> Lateness | None:
@@ -112,7 +112,7 @@ def row_section(row: Row, title: str) -> Section | None:
 
 
 def ranks_section(run: RunRecord, title: str) -> Section:
-    """Return the ranks of a run; no table if they timed no batches of their own."""
+    """Return the ranks of a run; the table needs batches that the ranks timed."""
     lateness = late_ranks(run)
     grid = ranks_grid(lateness, run.unit) if lateness else steps_grid(run)
     notes = [lateness.reason] if lateness else []

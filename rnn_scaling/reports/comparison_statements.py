@@ -196,7 +196,7 @@ def disturbed_statements(report: Report, sides: Sides) -> list[Statement]:
 
 
 def method_statements(report: Report, sides: Sides = BEFORE_AFTER) -> list[Statement]:
-    """Return tests, corrections, runs that do not count, and what intervals exclude."""
+    """Return the tests, their corrections, runs that do not count, and caveats."""
     # An answer about A and B already contains the disturbed runs.
     found = disturbed_statements(report, sides) if sides.is_gate else []
     kinds: dict[str, None] = {}

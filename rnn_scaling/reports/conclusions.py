@@ -1,4 +1,4 @@
-"""The answer of a report as statements: which series is fastest, and how far it scales.
+"""Statements that answer which series is fastest, and how far it scales.
 
 Two rates differ if the interval of their ratio excludes 1. Among several series,
 Bonferroni's correction over all pairs keeps the chance of any false difference at 5 %.
@@ -324,7 +324,7 @@ def few_disturbed_runs(summary: Summary) -> list[tuple[str, Row]]:
     """
     num_good = 0
     disturbed = []
-    for row in _all_rows(summary):
+    for row in summary.row_summaries:
         good = {id(run) for run in row.row.good_runs}
         num_good += len(good)
         for name, run in zip(row.files, row.row.records):
@@ -339,7 +339,7 @@ def disturbed_left_out(summary: Summary) -> list[Statement]:
     files = []
     loads = []
     num_good = 0
-    for row in _all_rows(summary):
+    for row in summary.row_summaries:
         num_good += len(row.row.good_runs)
         left_out = {id(run) for run in row.row.disturbed_runs}
         for name, run in zip(row.files, row.row.records):
@@ -355,13 +355,6 @@ def disturbed_left_out(summary: Summary) -> list[Statement]:
         "threshold": NOTICEABLE,
     }
     return [Statement("disturbed-left-out", values=values)]
-
-
-def _all_rows(summary: Summary) -> list[RowSummary]:
-    rows: list[RowSummary] = []
-    for series in summary.series:
-        rows.extend(series.rows)
-    return rows
 
 
 def all_missing_run_commands(summary: Summary) -> list[str]:
@@ -412,7 +405,7 @@ def _efficiency(series: SeriesSummary) -> Interval:
 
 
 def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
-    """Return which series is fastest, or that it is unclear, and what slowed them.
+    """Return which series is fastest, and the load and faults that slowed runs.
 
     Args:
       series: At least two series, all with a rate on `count` devices.
@@ -454,7 +447,7 @@ def _unclear_statements(
     place: dict[str, Any],
     common: Sequence[Statement],
 ) -> list[Statement]:
-    """Return which series may be the fastest, and what would decide it.
+    """Return the series that may be the fastest, and the repeats that would decide it.
 
     Args:
       ordered: All series, the fastest first.

@@ -36,8 +36,8 @@ SERIES_NAMES = {column.csv_name or column.name for column in SERIES}
 def render(summary: Summary) -> bytes:
     """Return a header and one line per row.
 
-    Options, metrics and parts of the efficiency loss have columns of their own, so that
-    a program need not parse texts. Rates of several units are items/s; the column
+    Each option, metric and part of the efficiency loss has a column, so that a program
+    need not parse texts. Rates of several units are items/s; the column
     `unit` contains the unit of each row.
     """
     series_columns = list(SERIES)
@@ -75,7 +75,7 @@ def _text(lines: list[list[CsvCell]]) -> str:
 
 
 def further_options(summary: Summary) -> list[str]:
-    """Return the options in which rows differ, except those with columns of their own."""
+    """Return the options in which rows differ, except those in ROW_NAMES."""
     return [
         name
         for name in summary.options
@@ -99,8 +99,8 @@ def _option_column(name: str) -> Column[Row]:
 
     Another program may have an option with the name of one of our columns.
     """
-    taken = {*SERIES_NAMES, *ROW_NAMES, columns.MACHINE.name, columns.KERNEL.name}
-    is_taken = name not in configs.OPTIONS and name in taken
+    reserved = {*SERIES_NAMES, *ROW_NAMES, columns.MACHINE.name, columns.KERNEL.name}
+    is_taken = name not in configs.OPTIONS and name in reserved
     column_name = f"option_{name}" if is_taken else name
     return Column(column_name, name, lambda row: row.reported(name))
 

@@ -140,7 +140,7 @@ _CHECKS: Mapping[str, Callable[[RunRecord], object]] = {
 
 
 def _window_deviation(run: RunRecord) -> float:
-    """Return by what share the common window differs from rank 0's clock.
+    """Return the difference of the common window from rank 0's clock, as a share.
 
     Returns:
       0.0 if barriers explain the difference.
@@ -195,7 +195,7 @@ def _link_statements(records: Sequence[RunRecord]) -> list[Statement]:
 # The runs of a report use few sets of GPUs, and 16 GPUs have 12,870 sets of 8.
 @functools.lru_cache(maxsize=64)
 def _far_links(matrix: str, indices: tuple[str, ...]) -> Mapping[str, str] | None:
-    """Return GPUs with nearer links; None if there are none.
+    """Return GPUs with nearer links than a run's GPUs; None if no others are nearer.
 
     Args:
       matrix: The output of `nvidia-smi topo -m`.

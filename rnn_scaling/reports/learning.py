@@ -1,4 +1,4 @@
-"""What runs learned: whether several devices reach the target sooner than one."""
+"""The time to a target of accuracy or loss, on one device and on several."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def section(learning: Learning, titles: Titles) -> Section:
 
 
 def as_json(learning: Learning, titles: Titles) -> dict[str, Any]:
-    """Return the target, and what each configuration needed to reach it."""
+    """Return the target, and the items and seconds of each configuration."""
     target = learning.target
     needs = [
         _items_column(ITEMS),

@@ -21,17 +21,17 @@ def summary_statements(summary: Summary) -> list[Statement]:
     """Return a statement per kind of finding, with the numbers of its first run."""
     first: dict[str, tuple[str, LogFinding, str]] = {}
     runs: dict[str, int] = {}
-    rows = [row for series in summary.series for row in series.rows]
-    for row in rows:
+    for row in summary.row_summaries:
         for name, run in zip(row.files, row.row.records):
             for finding in run.log_findings or ():
                 first.setdefault(finding.kind, (name, finding, run.unit))
                 runs[finding.kind] = runs.get(finding.kind, 0) + 1
     statements = []
     for kind, (name, finding, unit) in first.items():
-        more = runs[kind] - 1
-        where = f"{name} (and {more} more)" if more else name
-        statements += log_statements(where, [finding], unit)
+        source = name
+        if runs[kind] > 1:
+            source = f"{name} (and {runs[kind] - 1} more)"
+        statements += log_statements(source, [finding], unit)
     return statements
 
 
@@ -42,7 +42,7 @@ def log_statements(
 
     Args:
       source: The name of the log or of its run.
-      findings: Its findings; those of a kind of a newer version are left out.
+      findings: Its findings; kinds of newer versions are omitted.
       unit: What the rates count, without "/s".
     """
     known = {kind.value for kind in LogFindingKind}

@@ -59,7 +59,7 @@ def _metrics(costs: Sequence[MachineCost]) -> tuple[Metric, Metric]:
 def _data(costs: Sequence[MachineCost]) -> explorer.Explorer:
     """Return a line for each machine and series, over speed or price.
 
-    Colours tell machines apart, and shapes series.
+    Colours distinguish machines, and shapes distinguish series.
     """
     rate, cost = _metrics(costs)
     machines = list(dict.fromkeys(row.machine for row in costs))

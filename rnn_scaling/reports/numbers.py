@@ -14,10 +14,10 @@ from rnn_scaling.system.files.terminal import three_digits
 
 WITHOUT_INTERVAL = 4  # significant digits
 OF_INTERVAL = 2  # significant digits of the number after ±
-LEAST = 3  # significant digits of a number with a wide interval
+LEAST_DIGITS = 3  # significant digits of a number with a wide interval
 # Both ends are printed if the shorter side is shorter by this share of the longer side.
 UNEVEN = 0.15
-FURTHER = 2  # decimals beyond a metric's own, for a narrow interval
+MORE_DECIMALS = 2  # than the metric has, if an interval is narrow
 
 
 def plus_minus(interval: Interval | None, digits: int | None) -> str:
@@ -46,14 +46,14 @@ def plus_minus(interval: Interval | None, digits: int | None) -> str:
     decimals = min(
         first_decimal + OF_INTERVAL - 1,
         max(digits, first_decimal),
-        digits + FURTHER,
+        digits + MORE_DECIMALS,
     )
     if not has_ends(interval):
         return f"{_rounded(value, decimals)} ± {_rounded(half_width, decimals)}"
 
     # The first digit of the shorter side is shown too.
     shorter_side = min(value - low, high - value)
-    needed = max(LEAST - 1 - _magnitude(value), -_magnitude(shorter_side))
+    needed = max(LEAST_DIGITS - 1 - _magnitude(value), -_magnitude(shorter_side))
     decimals = max(decimals, min(digits, needed))
     ends = f"[{_rounded(low, decimals)}, {_rounded(high, decimals)}]"
     return f"{_rounded(value, decimals)} {ends}"

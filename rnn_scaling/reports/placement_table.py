@@ -1,4 +1,4 @@
-"""The placement of a run's variables, gradients and operators, and what devices send.
+"""The placement of a run's variables, gradients and operators, and sent tensors.
 
 The tables sum up what `log_device_placement` prints for each operator.
 """

@@ -1,4 +1,4 @@
-"""Predictions and the effects of changes, for the terminal and as JSON."""
+"""Predictions and the effects of changes as text and as JSON."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ from rnn_scaling.system.files.markdown import escaped
 SCHEMA = "rnn_scaling.prediction_report/1"
 CHANGES_SCHEMA = "rnn_scaling.whatif/1"
 PERCENT = 100.0
-LEAST = 0.0005  # share of the ideal; smaller parts are not named
-LEAST_CHANGED = 0.005  # share of a step; smaller parts are not named
+LEAST_LOSS = 0.0005  # share of the ideal; smaller parts are not named
+LEAST_PART = 0.005  # share of a step; smaller parts are not named
 TIME_DIGITS = 9  # of a time that was converted to a rate of 12 digits and back
 NOT_WRITTEN = ("schema", "date", "version", "fitted")  # fields of a kept prediction
 
@@ -113,7 +113,7 @@ def loss_tables(prediction: Prediction) -> list[Grid]:
         return []
     parts = []
     for part in split[0].parts:
-        if any(point.parts[part] >= LEAST for point in split):
+        if any(point.parts[part] >= LEAST_LOSS for point in split):
             parts.append(part)
     if not parts:
         return []
@@ -186,8 +186,8 @@ def _series_data(prediction: Prediction) -> dict[str, Any]:
     A series of times also has the times, in the unit of its source.
     """
     curve = prediction.curve
-    kept: dict[str, Any] = encode(track_record.as_kept(prediction))
-    content = {name: value for name, value in kept.items() if name not in NOT_WRITTEN}
+    fields: dict[str, Any] = encode(track_record.as_kept(prediction))
+    content = {name: value for name, value in fields.items() if name not in NOT_WRITTEN}
     content["measured"] = [
         {"devices": point.devices, **(interval_data(point.interval) or {})}
         for point in curve.points
@@ -251,7 +251,7 @@ def _step_statement(sensitivity: Sensitivity) -> Statement:
     parts = sorted(sensitivity.parts.items(), key=lambda part: -part[1].value)
     names = []
     for name, share in parts:
-        if share.value >= LEAST_CHANGED:
+        if share.value >= LEAST_PART:
             names.append(f"{name} {plus_minus(share.scaled(PERCENT), 0)} %")
     values = {
         "devices": sensitivity.devices,

@@ -8,7 +8,7 @@ from rnn_scaling.config import registry, scale
 from rnn_scaling.config.spelling import command
 from rnn_scaling.reports.summary import SeriesSummary
 
-AGAIN = "results/again"  # the folder of repeated runs
+REPEATS_FOLDER = "results/again"  # the folder of repeated runs
 
 OptionLists = Mapping[str, Sequence[Any]]  # option -> values of a sweep
 
@@ -83,4 +83,4 @@ def repeat_command(row: Row, lists: OptionLists, **changes: Any) -> str:
         words = [flag if word.startswith(f"--{name}=") else word for word in words]
     if len(row.records) > 1:
         words.append(f"--repeats={len(row.records)}")
-    return " ".join([*words, f"--out={AGAIN}"])
+    return " ".join([*words, f"--out={REPEATS_FOLDER}"])

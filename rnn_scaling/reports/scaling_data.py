@@ -101,7 +101,7 @@ def groups(summary: Summary) -> list[Group]:
         rows: list[Row] = []
         for member in members:
             rows += [row.row for row in member.rows]
-        drawn = _drawn_metrics(rows)
+        drawn = _picture_metrics(rows)
         # A group that counts words has other names than a report that counts items.
         metrics = dict.fromkeys((*report_metrics, *drawn))
         lines = []
@@ -129,7 +129,7 @@ def _line_styles(series: Sequence[SeriesSummary]) -> list[tuple[int, int]]:
     return [(modes.index(mode), encoders.index(encoder)) for mode, encoder in pairs]
 
 
-def _drawn_metrics(rows: Sequence[Row]) -> list[table.Metric]:
+def _picture_metrics(rows: Sequence[Row]) -> list[table.Metric]:
     """Return the metrics with a picture; for many models, without one model's unit."""
     rate = table.RATE.compute if has_many_models(rows) else None
     return [

@@ -1,4 +1,4 @@
-"""Statements about one series: how far it scales, and what slowed its runs."""
+"""Statements about one series: its scaling, its lost points, and load."""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def series_text(series: SeriesSummary) -> str:
 
 
 def statements(series: SeriesSummary) -> list[Statement]:
-    """Return how a series scales on its most devices, and what slowed its runs."""
+    """Return the scaling of a series on its most devices, and faults of its runs."""
     row = series.largest_row
     if row is None:
         return [Statement("series-failed", series.title)]
@@ -75,7 +75,7 @@ def scaling_statements(series: SeriesSummary) -> list[Statement]:
 
 
 def _largest_row_statements(series: SeriesSummary) -> list[Statement]:
-    """Return how a measured series scales, and what the lost points are."""
+    """Return the scaling of a measured series, and the parts of the lost points."""
     row = series.largest_row
     assert row and row.row.rate
     title = series.title
@@ -198,7 +198,7 @@ def records_behind(row: RowSummary) -> list[RunRecord]:
 
 
 def _loss_statements(loss: Attribution | None) -> list[Statement]:
-    """Return what the lost points are, for a loss with an interval."""
+    """Return the parts of the lost points; the loss has an interval."""
     if loss is None:
         return []
     if loss.is_split:
@@ -229,7 +229,7 @@ def failure_statements(series: SeriesSummary) -> list[Statement]:
 
 
 def unsplit_statements(loss: Attribution) -> list[Statement]:
-    """Return why no part is shown, and what would show it; [] if a part is shown."""
+    """Return why no part is shown, and a remedy; [] if a part is shown."""
     if loss.is_significant:
         return []
     known = []

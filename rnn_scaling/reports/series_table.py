@@ -18,7 +18,7 @@ EFFICIENCY_COLUMN = metric_column(EFFICIENCY)
 
 
 def sections(summary: Summary, is_brief: bool = False) -> list[Section]:
-    """Return the summary's tables: series with their rates, or models with what they exchange.
+    """Return the summary's tables of series or, if it compares models, of models.
 
     A single table has no title. The speedup, or the efficiency, comes first, so that a
     phone shows it.

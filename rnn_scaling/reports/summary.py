@@ -166,8 +166,15 @@ class Summary:
         return tuple(series for series in self.series if series.largest_row)
 
     @functools.cached_property
+    def row_summaries(self) -> list[RowSummary]:
+        rows: list[RowSummary] = []
+        for series in self.series:
+            rows += series.rows
+        return rows
+
+    @functools.cached_property
     def rows(self) -> list[Row]:
-        return list(self.row_titles)
+        return [row.row for row in self.row_summaries]
 
     @functools.cached_property
     def options(self) -> list[str]:
@@ -177,9 +184,7 @@ class Summary:
     @functools.cached_property
     def is_certified(self) -> bool:
         """Whether any run has a certificate; otherwise no report mentions them."""
-        return any(
-            any(record.certificate for record in row.records) for row in self.rows
-        )
+        return any(map(_has_certificate, self.rows))
 
     @functools.cached_property
     def row_titles(self) -> dict[Row, str]:
@@ -208,7 +213,7 @@ class Summary:
         """
         groups: dict[_Workload, list[SeriesSummary]] = {}
         for series in self.series:
-            groups.setdefault(_Workload.of_series(series), []).append(series)
+            groups.setdefault(_Workload.from_series(series), []).append(series)
         units = {workload.unit for workload in groups}
         models = {(workload.unit, workload.model) for workload in groups}
 
@@ -276,7 +281,7 @@ class Summary:
 
 @dataclasses.dataclass(frozen=True)
 class _Workload:
-    """What series have in common if they can be compared."""
+    """The properties that comparable series share."""
 
     is_strong_scaling: bool
     unit: str
@@ -285,7 +290,7 @@ class _Workload:
     facts: tuple[str, ...]
 
     @classmethod
-    def of_series(cls, series: SeriesSummary) -> "_Workload":
+    def from_series(cls, series: SeriesSummary) -> "_Workload":
         options = series.rows[0].row.options
         model = str(options["model"] or f"{network(options)}, model not told")
         return cls(
@@ -295,6 +300,10 @@ class _Workload:
             series.machine,
             tuple(_fact_texts(series)),
         )
+
+
+def _has_certificate(row: Row) -> bool:
+    return any(record.certificate for record in row.records)
 
 
 def _fact_texts(series: SeriesSummary) -> list[str]:

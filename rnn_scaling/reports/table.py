@@ -184,7 +184,7 @@ def padding_section(summary: Summary) -> Section | None:
 
 
 def render_runs(records: Sequence[RunRecord]) -> str:
-    """Return the table of a training for the terminal, and what its items are."""
+    """Return the table of a training for the terminal, and the meaning of its unit."""
     rows = build_rows(records)
     notes = list(dict.fromkeys(f"{row.unit}: {row.items}." for row in rows))
     notes += map(sentence, skipped_updates(records))

@@ -141,7 +141,7 @@ def _rates_text(rates: Iterable[Mapping[str, Any]]) -> str:
     return join_names([_KIT.format(template, **rate) for rate in rates])
 
 
-def _of_text(count: int, total_and_noun: str) -> str:
+def _share_text(count: int, total_and_noun: str) -> str:
     total, _, noun = total_and_noun.partition(" ")
     return _share_of_all(count, int(total), noun)
 
@@ -151,7 +151,7 @@ _FORMATS: Mapping[str, Callable[[Any, str], str]] = {
     "list": lambda value, _: join_names(value),
     "List": lambda value, _: _list_text(value),
     "count": lambda value, noun: counted(_size(value), noun),
-    "of": _of_text,
+    "of": _share_text,
     "interval": _interval_text,
     "rates": lambda value, _: _rates_text(value),
     "number": lambda value, digits: numbers.digits(value, int(digits or 4)),

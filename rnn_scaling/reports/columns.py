@@ -23,8 +23,8 @@ class Column(Generic[Item]):
     """One quantity of an item, such as a row, in all formats."""
 
     name: str  # key in JSON, and in CSV without a `csv_name`
-    header: str  # heading in tables
     value: Callable[[Item], Any]  # an Interval, a number or a text; None if unknown
+    header: str = ""  # heading in tables
     digits: int = 0  # most decimals in tables
     factor: float = 1.0  # number in tables / value
     has_interval: bool = False  # two more columns in CSV: low and high
@@ -74,12 +74,17 @@ def json_fields(columns: Iterable[Column[Item]], item: Item) -> dict[str, Any]:
     return {column.name: column.json_value(item) for column in columns}
 
 
-def metric_column(metric: Metric) -> Column[Row]:
+RowColumn = Column[Row]
+SeriesColumn = Column[SeriesSummary]
+RowSummaryColumn = Column[RowSummary]
+
+
+def metric_column(metric: Metric) -> RowColumn:
     """Return the column of a metric."""
-    return Column(
+    return RowColumn(
         metric.name,
-        metric.column,
         lambda row: row.metric(metric),
+        metric.column,
         metric.digits,
         metric.factor,
         has_interval=True,
@@ -127,61 +132,38 @@ def _waiting_text(row: RowSummary) -> str:
     return f"{100 * row.imbalance / (1 + row.imbalance):.1f}"
 
 
-NUM_DEVICES: Column[Row] = Column("num_devices", "Devices", lambda row: row.num_devices)
-NUM_WORKERS: Column[Row] = Column("num_workers", "Workers", lambda row: row.num_workers)
-BATCH_SIZE: Column[Row] = Column(
-    "batch_size", "Batch size", lambda row: row.batch_size, text=_batch_size_text
+NUM_DEVICES = RowColumn("num_devices", lambda row: row.num_devices, "Devices")
+NUM_WORKERS = RowColumn("num_workers", lambda row: row.num_workers, "Workers")
+BATCH_SIZE = RowColumn(
+    "batch_size", lambda row: row.batch_size, "Batch size", text=_batch_size_text
 )
-GLOBAL_BATCH_SIZE: Column[Row] = Column(
-    "global_batch_size",
-    "Global batch size",
-    lambda row: row.options["global_batch_size"] or None,
+GLOBAL_BATCH_SIZE = RowColumn(
+    "global_batch_size", lambda row: row.options["global_batch_size"] or None
 )
 WORK = (NUM_DEVICES, BATCH_SIZE, GLOBAL_BATCH_SIZE)
-KERNEL: Column[Row] = Column("kernel", "Kernel", encoder_kernel)
-RUNS_OK: Column[Row] = Column(
-    "runs_ok", "Runs", lambda row: len(row.good_runs), text=_runs_text
-)
-RUNS_FAILED: Column[Row] = Column("runs_failed", "Failed runs", _num_failed)
-RUNS_DISTURBED: Column[Row] = Column(
-    "runs_disturbed", "Disturbed runs", lambda row: len(row.disturbed_runs)
-)
-SECONDS: Column[Row] = Column(
-    "seconds", "Total time (s)", _rounded_seconds, text=_seconds_text
-)
-WITHIN_RUN: Column[Row] = Column(
-    "within_run",
-    "Within the run",
-    lambda row: row.rate_within_run,
-    has_interval=True,
-)
-CERTIFICATE: Column[Row] = Column(
+KERNEL = RowColumn("kernel", encoder_kernel)
+RUNS_OK = RowColumn("runs_ok", lambda row: len(row.good_runs), "Runs", text=_runs_text)
+RUNS_FAILED = RowColumn("runs_failed", _num_failed)
+RUNS_DISTURBED = RowColumn("runs_disturbed", lambda row: len(row.disturbed_runs))
+SECONDS = RowColumn("seconds", _rounded_seconds, "Total time (s)", text=_seconds_text)
+WITHIN_RUN = RowColumn("within_run", lambda row: row.rate_within_run, has_interval=True)
+CERTIFICATE = RowColumn(
     "certificate",
-    certificates.COLUMN_TITLE,
     lambda row: certificates.verdict_text([row]),
+    certificates.COLUMN_TITLE,
 )
-PADDING: Column[RowSummary] = Column(
-    "padding",
-    "Padding (% of positions)",
-    lambda row: row.padding,
-    digits=1,
-    factor=100,
+PADDING = RowSummaryColumn(
+    "padding", lambda row: row.padding, "Padding (% of positions)", 1, factor=100
 )
-IMBALANCE: Column[RowSummary] = Column(
+IMBALANCE = RowSummaryColumn(
     "imbalance",
-    "Waiting for the longest (% of time)",
     lambda row: row.imbalance if row.row.good_runs else None,
+    "Waiting for the longest (% of time)",
     text=_waiting_text,
 )
-TITLE: Column[SeriesSummary] = Column(
-    "title", "Series", lambda series: series.title, csv_name="series"
+TITLE = SeriesColumn("title", lambda series: series.title, csv_name="series")
+SCALING = SeriesColumn(
+    "scaling", lambda series: "strong" if series.is_strong_scaling else "weak"
 )
-SCALING: Column[SeriesSummary] = Column(
-    "scaling",
-    "Scaling",
-    lambda series: "strong" if series.is_strong_scaling else "weak",
-)
-UNIT: Column[SeriesSummary] = Column("unit", "Unit", lambda series: series.unit)
-MACHINE: Column[SeriesSummary] = Column(
-    "machine", "Machine", lambda series: series.machine
-)
+UNIT = SeriesColumn("unit", lambda series: series.unit)
+MACHINE = SeriesColumn("machine", lambda series: series.machine)

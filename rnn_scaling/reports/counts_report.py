@@ -71,10 +71,9 @@ def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
 def inspect_summary(summary: Summary) -> Inspection | None:
     """Return the counts of a report's runs; None without traces."""
     runs: dict[str, RunRecord] = {}
-    for series in summary.measured:
-        for row in series.rows:
-            if row.step_parts:
-                runs.update(zip(row.files, row.row.records))
+    for row in summary.row_summaries:
+        if row.step_parts:
+            runs.update(zip(row.files, row.row.records))
     counted = {name: run for name, run in runs.items() if run.trace and run.graph}
     return counts.inspect(counted) if counted else None
 

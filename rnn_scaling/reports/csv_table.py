@@ -14,11 +14,17 @@ from rnn_scaling.analysis.rows import Row, select_metrics
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import certificates, columns, learning
-from rnn_scaling.reports.columns import Column, CsvCell, csv_line
-from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary
+from rnn_scaling.reports.columns import (
+    CsvCell,
+    RowColumn,
+    RowSummaryColumn,
+    SeriesColumn,
+    csv_line,
+)
+from rnn_scaling.reports.summary import RowSummary, Summary
 from rnn_scaling.system.files.markdown import csv_cell
 
-SCHEMA: Column[SeriesSummary] = Column("schema", "Schema", lambda _: REPORT_SCHEMA)
+SCHEMA = SeriesColumn("schema", lambda _: REPORT_SCHEMA)
 SERIES = (SCHEMA, columns.TITLE, columns.SCALING, columns.UNIT)
 # Columns that an option of the same name does not repeat.
 ROW_NAMES = {
@@ -57,7 +63,9 @@ def render(summary: Summary) -> bytes:
             if summary.is_certified:
                 line += csv_line((columns.CERTIFICATE, CERTIFICATE_TEXT), row.row)
             if summary.learning:
-                line += learning.csv_cells(summary.learning, row.row)
+                line += learning.csv_cells(
+                    summary.learning, summary.row_titles, row.row
+                )
             lines.append(line)
     return _text(lines).encode()
 
@@ -83,7 +91,7 @@ def further_options(summary: Summary) -> list[str]:
     ]
 
 
-def _row_columns(summary: Summary) -> list[Column[Row]]:
+def _row_columns(summary: Summary) -> list[RowColumn]:
     row_columns = [_option_column(name) for name in further_options(summary)]
     row_columns += [columns.KERNEL, *columns.WORK]
     row_columns += [columns.RUNS_OK, columns.RUNS_FAILED]
@@ -94,7 +102,7 @@ def _row_columns(summary: Summary) -> list[Column[Row]]:
     return [*row_columns, INTERVAL_OVER, INTERVAL_KIND]
 
 
-def _option_column(name: str) -> Column[Row]:
+def _option_column(name: str) -> RowColumn:
     """Return the column of an option.
 
     Another program may have an option with the name of one of our columns.
@@ -102,7 +110,7 @@ def _option_column(name: str) -> Column[Row]:
     reserved = {*SERIES_NAMES, *ROW_NAMES, columns.MACHINE.name, columns.KERNEL.name}
     is_taken = name not in configs.OPTIONS and name in reserved
     column_name = f"option_{name}" if is_taken else name
-    return Column(column_name, name, lambda row: row.reported(name))
+    return RowColumn(column_name, lambda row: row.reported(name))
 
 
 def _interval_over(row: Row) -> str:
@@ -117,22 +125,17 @@ def _certificate_text(row: Row) -> str:
     return certificates.certificate_text(certificate) if certificate else ""
 
 
-INTERVAL_OVER: Column[Row] = Column("interval_over", "Interval over", _interval_over)
-INTERVAL_KIND: Column[Row] = Column(
-    "interval", "Interval", lambda row: row.rate.kind if row.rate else ""
-)
-CERTIFICATE_TEXT: Column[Row] = Column(
-    "certificate_sentence", "Certificate", _certificate_text
-)
+INTERVAL_OVER = RowColumn("interval_over", _interval_over)
+INTERVAL_KIND = RowColumn("interval", lambda row: row.rate.kind if row.rate else "")
+CERTIFICATE_TEXT = RowColumn("certificate_sentence", _certificate_text)
 
 
-def _part_columns(summary: Summary) -> list[Column[RowSummary]]:
+def _part_columns(summary: Summary) -> list[RowSummaryColumn]:
     """Return the columns of points of efficiency: parts, what is not split, the whole."""
     parts: dict[Part, None] = {}
-    for series in summary.series:
-        for row in series.rows:
-            if row.loss:
-                parts.update(dict.fromkeys(part.name for part in row.loss.parts))
+    for row in summary.row_summaries:
+        if row.loss:
+            parts.update(dict.fromkeys(part.name for part in row.loss.parts))
     if not parts:
         return []
     part_columns = [
@@ -155,8 +158,8 @@ def _loss_points(row: RowSummary) -> Interval | None:
 
 def _points_column(
     name: str, value: Callable[[RowSummary], Interval | None]
-) -> Column[RowSummary]:
-    return Column(f"{name}_points", name, value, has_interval=True)
+) -> RowSummaryColumn:
+    return RowSummaryColumn(f"{name}_points", value, has_interval=True)
 
 
 def _part_points(name: Part) -> Callable[[RowSummary], Interval | None]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling.analysis.metrics import ITEMS, RATE, STEP_TIMES, Measured
-from rnn_scaling.analysis.rows import Row, select_metrics
+from rnn_scaling.analysis.rows import select_metrics
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import (
@@ -18,7 +18,7 @@ from rnn_scaling.reports import (
     start_up,
     steps,
 )
-from rnn_scaling.reports.columns import Column, json_fields
+from rnn_scaling.reports.columns import RowColumn, json_fields
 from rnn_scaling.reports.csv_table import further_options
 from rnn_scaling.reports.environment import EnvironmentFact
 from rnn_scaling.reports.numbers import interval_data, rounded
@@ -80,7 +80,7 @@ def _fact_data(fact: EnvironmentFact) -> dict[str, Any]:
 def _series_data(
     series: SeriesSummary,
     summary: Summary,
-    metrics: Sequence[Column[Row]],
+    metrics: Sequence[RowColumn],
     options: Sequence[str],
 ) -> dict[str, Any]:
     commands = conclusions.missing_run_commands(series)
@@ -107,7 +107,7 @@ def _series_data(
 
 def _row_data(
     row: RowSummary,
-    metrics: Sequence[Column[Row]],
+    metrics: Sequence[RowColumn],
     options: Sequence[str],
     summary: Summary,
 ) -> dict[str, Any]:

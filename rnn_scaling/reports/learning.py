@@ -32,6 +32,7 @@ MOST_POINTS = 300  # of a line of a picture
 COLOURS_PER_SHAPE = 6
 
 Titles = dict[Row, str]  # title of the series of each row
+LearnedColumn = Column[Learned]
 
 
 def target_text(target: Target) -> str:
@@ -151,84 +152,66 @@ def notes(learning: Learning) -> list[Statement]:
     ]
 
 
-def _place_columns(titles: Titles) -> list[Column[Learned]]:
-    """Return the columns that identify a configuration."""
-    return [
-        Column("series", "Series", lambda learned: titles[learned.row]),
-        Column("num_devices", "Devices", lambda learned: learned.row.num_devices),
-        Column(
-            "global_batch",
-            "Global batch",
-            lambda learned: learned.row.global_batch_size or None,
-        ),
-    ]
+def _columns(learning: Learning, titles: Titles) -> dict[str, LearnedColumn]:
+    """Return the columns of all formats by name."""
+    unit = common_unit(learned.row.unit for learned in learning.learned)
+    heading = unit_heading(unit)
 
-
-def _items_column(unit: str) -> Column[Learned]:
-    def text(learned: Learned) -> str:
+    def items_text(learned: Learned) -> str:
         return plus_minus(learned.items, 0) if learned.seconds else "not reached"
 
-    return Column(
-        "items",
-        f"{unit_heading(unit)} to target",
-        lambda learned: learned.items,
-        has_interval=True,
-        csv_name="items_to_target",
-        text=text,
-    )
-
-
-SECONDS_COLUMN: Column[Learned] = Column(
-    "seconds",
-    "Seconds",
-    lambda learned: learned.seconds,
-    digits=1,
-    has_interval=True,
-    csv_name="seconds_to_target",
-)
-
-
-def _ratio_column(learning: Learning, has_one_device: bool) -> Column[Learned]:
-    """Return the column of the speed over one device.
-
-    Args:
-      learning: The configurations.
-      has_one_device: Whether one device has a value, which is 1.
-    """
-
-    def value(learned: Learned) -> Interval | None:
-        is_compared = has_one_device or learned.row.num_devices > 1
-        return learning.time_speedup(learned) if is_compared else None
-
-    def text(learned: Learned) -> str:
+    def speedup_text(learned: Learned) -> str:
         if learned.row.num_devices == 1:
             return ""
         return plus_minus(learning.time_speedup(learned), 2)
 
-    return Column(
-        "times_as_soon",
-        "Times as fast as one device",
-        value,
-        has_interval=True,
-        csv_name="times_as_soon_as_one_device",
-        text=text,
-    )
+    columns = [
+        LearnedColumn("series", lambda learned: titles[learned.row], "Series"),
+        LearnedColumn(
+            "num_devices", lambda learned: learned.row.num_devices, "Devices"
+        ),
+        LearnedColumn(
+            "global_batch",
+            lambda learned: learned.row.global_batch_size,
+            "Global batch",
+        ),
+        LearnedColumn("needed", lambda learned: list(learned.needed)),
+        LearnedColumn(
+            "items",
+            lambda learned: learned.items,
+            f"{heading} to target",
+            has_interval=True,
+            csv_name="items_to_target",
+            text=items_text,
+        ),
+        LearnedColumn("rate", lambda learned: learned.row.rate, f"{heading}/s", 1),
+        LearnedColumn(
+            "seconds",
+            lambda learned: learned.seconds,
+            "Seconds",
+            1,
+            has_interval=True,
+            csv_name="seconds_to_target",
+        ),
+        LearnedColumn("best", lambda learned: learned.best),
+        LearnedColumn(
+            "times_as_soon",
+            learning.time_speedup,
+            "Times as fast as one device",
+            has_interval=True,
+            csv_name="times_as_soon_as_one_device",
+            text=speedup_text,
+        ),
+    ]
+    return {column.name: column for column in columns}
 
 
 def section(learning: Learning, titles: Titles) -> Section:
     """Return a line for each configuration, and statements about them."""
-    unit = common_unit(learned.row.unit for learned in learning.learned)
-    rate: Column[Learned] = Column(
-        "rate", f"{unit_heading(unit)}/s", lambda learned: learned.row.rate, digits=1
-    )
-    columns = [
-        *_place_columns(titles),
-        _items_column(unit),
-        rate,
-        SECONDS_COLUMN,
-        _ratio_column(learning, has_one_device=False),
-    ]
-    cells: Columns = {column.header: column.cell for column in columns}
+    cells: Columns = {}
+    for column in _columns(learning, titles).values():
+        if column.header:
+            cells[column.header] = column.cell
     table = make_grid(f"Until {target_text(learning.target)}", cells, learning.learned)
     return Section(
         "Learning", (table,), (*statements(learning, titles), *notes(learning))
@@ -238,19 +221,8 @@ def section(learning: Learning, titles: Titles) -> Section:
 def as_json(learning: Learning, titles: Titles) -> dict[str, Any]:
     """Return the target, and the items and seconds of each configuration."""
     target = learning.target
-    needs = [
-        _items_column(ITEMS),
-        SECONDS_COLUMN,
-    ]
-    ratio = _ratio_column(learning, has_one_device=True)
-    rows = []
-    for learned in learning.learned:
-        row = json_fields(_place_columns(titles), learned)
-        row["needed"] = list(learned.needed)
-        row |= json_fields(needs, learned)
-        row["best"] = learned.best
-        row |= json_fields([ratio], learned)
-        rows.append(row)
+    columns = _columns(learning, titles)
+    del columns["rate"]
     return {
         "target": {
             "kind": target.kind,
@@ -259,19 +231,20 @@ def as_json(learning: Learning, titles: Titles) -> dict[str, Any]:
         },
         "windows": dict(learning.windows),
         "statements": [statement.data() for statement in statements(learning, titles)],
-        "rows": rows,
+        "rows": [
+            json_fields(columns.values(), learned) for learned in learning.learned
+        ],
     }
 
 
-def csv_cells(learning: Learning, row: Row) -> list[CsvCell]:
+def csv_cells(learning: Learning, titles: Titles, row: Row) -> list[CsvCell]:
     """Return the cells of a row; empty cells if the row did not train."""
+    columns = _columns(learning, titles)
     found = [learned for learned in learning.learned if learned.row is row]
-    columns = [
-        _items_column(ITEMS),
-        SECONDS_COLUMN,
-        _ratio_column(learning, has_one_device=False),
-    ]
-    return csv_line(columns, found[0] if found else None)
+    learned = found[0] if found else None
+    cells = csv_line([columns["items"], columns["seconds"]], learned)
+    compared = learned if row.num_devices > 1 else None
+    return cells + columns["times_as_soon"].csv_cells(compared)
 
 
 def charts(learning: Learning, titles: Titles) -> dict[str, Chart]:

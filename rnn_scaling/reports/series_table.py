@@ -4,9 +4,8 @@ import operator
 from collections.abc import Callable, Sequence
 
 from rnn_scaling.analysis.metrics import EFFICIENCY, MODEL_METRICS, SPEEDUP, common_unit
-from rnn_scaling.analysis.rows import Row
 from rnn_scaling.reports import certificates
-from rnn_scaling.reports.columns import NUM_DEVICES, Column, metric_column
+from rnn_scaling.reports.columns import NUM_DEVICES, RowColumn, metric_column
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.sections import Columns, Section, make_grid
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary
@@ -91,7 +90,7 @@ def _common_place(rows: Sequence[RowSummary]) -> str:
     return f" on {counted(rows[0].row.num_devices, 'device')}"
 
 
-def _largest_row_cell(column: Column[Row]) -> Callable[[SeriesSummary], str]:
+def _largest_row_cell(column: RowColumn) -> Callable[[SeriesSummary], str]:
     """Return a function that returns the column's cell on the most devices of a series."""
 
     def cell(series: SeriesSummary) -> str:

@@ -23,7 +23,7 @@ from rnn_scaling.reports import (
     start_up,
     steps,
 )
-from rnn_scaling.reports.columns import Column
+from rnn_scaling.reports.columns import RowColumn
 from rnn_scaling.reports.environment import skipped_updates
 from rnn_scaling.reports.numbers import has_ends, has_interval, plain, plus_minus
 from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, markdown
@@ -164,11 +164,9 @@ def _parts_line(devices: int, loss: Attribution, names: Sequence[str]) -> list[s
 
 def padding_section(summary: Summary) -> Section | None:
     """Return a line for each row with padding or uneven towers; None without any."""
-    rows = []
-    for series in summary.measured:
-        for row in series.rows:
-            if row.padding or row.imbalance > ROUNDING:
-                rows.append(row)
+    rows = [
+        row for row in summary.row_summaries if row.padding or row.imbalance > ROUNDING
+    ]
     if not rows:
         return None
     grid_columns: Columns = {
@@ -272,7 +270,7 @@ def _printed_points(loss: Attribution) -> list[Interval]:
     return [value for value in points if value is not None]
 
 
-def _place_columns(rows: Sequence[Row]) -> list[Column[Row]]:
+def _place_columns(rows: Sequence[Row]) -> list[RowColumn]:
     """Return the columns of devices and, in a distributed mode, of workers."""
     is_on_gpus = all(row.options["device"] == "gpu" for row in rows)
     header = "GPU number" if is_on_gpus else "Device number"
@@ -296,7 +294,7 @@ def _rates_grid(
     return make_grid("", _table_columns(row_columns), rows)
 
 
-def _table_columns(row_columns: Iterable[Column[Row]]) -> Columns:
+def _table_columns(row_columns: Iterable[RowColumn]) -> Columns:
     return {column.header: column.cell for column in row_columns}
 
 
@@ -317,7 +315,7 @@ def _batches_text(rows: Sequence[Row]) -> str:
     return f" to process {numbers} batches"
 
 
-def _metric_columns(metrics: Sequence[Metric], is_single: bool) -> list[Column[Row]]:
+def _metric_columns(metrics: Sequence[Metric], is_single: bool) -> list[RowColumn]:
     """Return the columns of metrics.
 
     The numbers of a single run have no interval, and no speedup over itself.
@@ -327,7 +325,7 @@ def _metric_columns(metrics: Sequence[Metric], is_single: bool) -> list[Column[R
     return [columns.metric_column(metric) for metric in metrics]
 
 
-def _single_run_column(metric: Metric) -> Column[Row]:
+def _single_run_column(metric: Metric) -> RowColumn:
     def cell(row: Row) -> str:
         value = metric.in_printed_unit(row.metric(metric))
         if value is None or metric.ideal:

@@ -203,10 +203,12 @@ def attribute_all(
     wanted: Sequence[Row], rows: Sequence[Row]
 ) -> list[Attribution | None]:
     """Splits the loss of the wanted rows; None on one device, without a good run or without its baseline."""
-    build_rows = [
+    rows_with_baselines = [
         row for scaled in wanted for row in (scaled.baseline, scaled) if row is not None
     ]
-    by_key = {row.key: row for row in (*rows, *build_rows) if row.rate is not None}
+    by_key = {
+        row.key: row for row in (*rows, *rows_with_baselines) if row.rate is not None
+    }
     above_cores = [
         interval for row in by_key.values() if (interval := _above_cores(row))
     ]

@@ -199,7 +199,7 @@ def _plain_data(value: Any) -> Any:
 
 def _option_texts(change: Change, spell: Callable[[Any], str]) -> list[str]:
     """Return the value of an option before and after."""
-    absent = "not used" if change.is_recorded else "not told"
+    absent = "not used" if change.is_recorded else "not recorded"
     values = (change.before, change.after)
     return [absent if value is UNKNOWN else spell(value) for value in values]
 

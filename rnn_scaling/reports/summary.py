@@ -292,7 +292,7 @@ class _Workload:
     @classmethod
     def from_series(cls, series: SeriesSummary) -> "_Workload":
         options = series.rows[0].row.options
-        model = str(options["model"] or f"{network(options)}, model not told")
+        model = str(options["model"] or f"{network(options)}, model not recorded")
         return cls(
             series.is_strong_scaling,
             series.unit,

@@ -84,10 +84,10 @@ def suite_command(
         program = f"{entry.program()} train"
         if config.num_processes > 1 and not launch:
             program = f"{entry.program()} {local_cluster_words(config)} --"
-    typed = [shlex.join(launcher), program, shlex.join(flags)]
-    if not launcher:
-        del typed[0]
-    return CommandLine([*launcher, *trainer, *flags], typed=" ".join(typed))
+    typed = f"{program} {shlex.join(flags)}"
+    if launcher:
+        typed = f"{shlex.join(launcher)} {typed}"
+    return CommandLine([*launcher, *trainer, *flags], typed=typed)
 
 
 def local_cluster_words(config: RunConfig) -> str:

@@ -63,7 +63,7 @@ def _reached(
 
 
 def find_uncovered_variables(step: TrainStep) -> list[str]:
-    """Variables that the traced step reads or changes and `variables_of` does not reach; by their graph's names."""
+    """Return the step's variables that `find_variables` misses, by their graph's names."""
     known = {id(variable.handle) for variable in find_variables(step).values()}
     captured = [
         inner.name

@@ -321,7 +321,7 @@ def test_a_comparison_of_one_trainer_that_tells_its_work_on_one_side_alone_is_no
         )
 
     text = said(told, {})
-    assert "changed: --batch_size=8 -> not told," in text
+    assert "changed: --batch_size=8 -> not recorded," in text
     assert "Cannot judge: incomparable: the work" in text
     assert "batch_size=8 before, unknown after" in text
     assert "incomparable" not in said(told, told) and "incomparable" not in said({}, {})

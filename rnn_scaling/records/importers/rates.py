@@ -309,11 +309,11 @@ def measure_arrivals(measurements: Sequence[Measurement], terms: Terms) -> RankR
     for bursts in epochs:
         pairs += itertools.pairwise(bursts)
     if not pairs:
-        reason = "tell fewer than two steps"
+        reason = "contain fewer than two steps"
         if num_new_steps:
             reason = f"arrived in {num_stretches + len(epochs)} bursts; {REMEDY}"
         num_lines = num_new_steps + len(epochs)
-        raise ValueError(f"its {num_lines} lines that tell a new step {reason}")
+        raise ValueError(f"its {num_lines} lines that begin a new step {reason}")
 
     steps = [_step(end) - _step(begin) for begin, end in pairs]
     seconds = [_arrived_s(end.line) - _arrived_s(begin.line) for begin, end in pairs]

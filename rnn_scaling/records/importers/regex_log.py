@@ -361,7 +361,7 @@ def _with_stretches(lines: Sequence[Measurement]) -> list[Measurement]:
         return stretches
     texts = {"+".join(sorted(names)) or "nothing" for names in combinations}
     raise ValueError(
-        f"the pattern's matches tell {' and '.join(sorted(texts))}; expected rate, or "
+        f"the pattern's matches contain {' and '.join(sorted(texts))}; expected rate, or "
         "seconds (ms) and items, in each"
     )
 

@@ -78,7 +78,7 @@ def test_formats_that_tell_rates_are_those_whose_rows_have_one():
         (
             "a 1\nb 2\n",
             r"regex:a (?P<rate>\d)|b (?P<seconds>\d)",
-            "the pattern's matches tell rate and seconds; ",
+            "the pattern's matches contain rate and seconds; ",
         ),
     ],
 )

@@ -194,10 +194,10 @@ def test_damaged_operators_end_no_run(installed, work, damage):
     folder = installed / "rnn_scaling/models/extension"
     library = folder / LIBRARIES[-1].name
     if damage == "cut short":
-        os.truncate(library, 300_000)
+        os.truncate(library, library.stat().st_size // 2)
     elif damage == "changed":
         content = bytearray(library.read_bytes())
-        for place in range(100_000, 300_000, 1000):
+        for place in range(len(content) // 4, len(content) // 2, 1000):
             content[place] ^= 0xFF
         library.write_bytes(content)
     else:

@@ -11,12 +11,13 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import spread
 from rnn_scaling.analysis.steps.straggler import Lateness, judge_ranks
 from rnn_scaling.config import registry
-from rnn_scaling.records.parts import Phases
+from rnn_scaling.records.parts import EarlyStepsKind, Phases
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import Rank
 from rnn_scaling.reports.numbers import share, unit_heading
 from rnn_scaling.reports.sections import Columns, Grid, Section
 from rnn_scaling.reports.steps import milliseconds
+from rnn_scaling.reports.wording import phrase
 from rnn_scaling.system.files.terminal import three_digits
 
 # Ranks of a table; of more ranks, it has the slowest, the median and the fastest.
@@ -42,11 +43,29 @@ def worker_statements(row: Row, title: str) -> list[Statement]:
         first = _failure_text(losing[0].workers.lost[0])
         lost = {"lost": len(losing), "workers": row.num_workers, "first": first}
         statements.append(Statement("workers-lost", title, values | lost))
-    unwaited = [run.batches.unwaited for run in row.good_runs if run.batches.unwaited]
-    if unwaited:
-        steps = {"steps": len(unwaited), "text": unwaited[0]}
+    patterns = [_early_steps_text(run) for run in row.good_runs]
+    patterns = [pattern for pattern in patterns if pattern]
+    if patterns:
+        steps = {"steps": len(patterns), "text": patterns[0]}
         statements.append(Statement("steps-not-waited-for", title, values | steps))
     return statements
+
+
+def _early_steps_text(run: RunRecord) -> str:
+    """Return the sign that steps did not wait for the devices, or an empty text."""
+    pattern = run.batches.early_steps
+    if pattern is None:
+        return run.batches.unwaited or ""
+    if pattern.kind not in {kind.value for kind in EarlyStepsKind}:
+        return phrase(Statement("early-steps-other"))
+    values = {
+        "steps": pattern.steps,
+        "total": pattern.total_steps,
+        "seconds": pattern.seconds,
+        "share": pattern.seconds / max(pattern.total_seconds, 1e-9),
+        "total_seconds": pattern.total_seconds,
+    }
+    return phrase(Statement(f"early-steps-{pattern.kind}", values=values))
 
 
 def runs_with_losses(row: Row) -> list[RunRecord]:

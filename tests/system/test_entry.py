@@ -14,7 +14,7 @@ import sys
 import pytest
 
 import rnn_scaling
-from rnn_scaling.commands.table import COMMANDS, GROUPS, MOVED, module_of
+from rnn_scaling.commands.table import COMMANDS, GROUPS, MOVED, module_name
 from rnn_scaling.config import flags
 from rnn_scaling.system import entry
 from rnn_scaling.system.processes.process import START
@@ -508,7 +508,7 @@ def test_an_old_name_prints_what_to_type_instead(name, door):
 
 @pytest.mark.parametrize("command", ["report", "compare", "sweep"])
 def test_a_word_without_end_is_one_line_of_some_length(command, capsys):
-    name, module = "x" * 100_000, importlib.import_module(module_of(command))
+    name, module = "x" * 100_000, importlib.import_module(module_name(command))
     words = {"compare": [name, "."], "report": [name]}
     assert (
         module.main(

@@ -96,10 +96,8 @@ def translate(
         logits, state = start.step(beams.words, state, position)
         log_probs, words = _best_words(tf.cast(logits, tf.float32), num_beams)
         ended = tf.reshape(beams.ended, [-1, 1])
-        log_probs, words = (
-            tf.where(ended, no_other, log_probs),
-            tf.where(ended, eos, words),
-        )
+        log_probs = tf.where(ended, no_other, log_probs)
+        words = tf.where(ended, eos, words)
         lengths = beams.lengths + tf.cast(~beams.ended, tf.float32)
         scores = beams.scores[:, :, None] + tf.reshape(
             log_probs, [-1, num_beams, num_beams]
@@ -119,7 +117,9 @@ def translate(
         scores, words = (
             tf.gather(of_sentences(x), chosen, batch_dims=1) for x in (scores, words)
         )
-        flat, ended, sentences = tf.reshape(words, [-1]), beams.ended, beams.sentences
+        flat = tf.reshape(words, [-1])
+        ended = beams.ended
+        sentences = beams.sentences
         if num_beams > 1:
             rows = tf.reshape(first_rows + chosen // num_beams, [-1])
             lengths, ended = (_rows_of(x, rows) for x in (lengths, ended))

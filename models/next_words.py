@@ -28,7 +28,8 @@ class NextWords(abc.ABC):
         self, config: ModelConfig, layout: TextLayout, tied: bool = False
     ) -> None:
         """tied: whether the projection is [V, U], a table of embeddings."""
-        self._config, self._time_axis = config, 0 if layout.time_major else 1
+        self._config = config
+        self._time_axis = 0 if layout.time_major else 1
         self.layout: Layout = layout
         self._loss = cross_entropy.LossOptions(
             config.accuracy, config.label_smoothing, tied, config.trains
@@ -43,10 +44,8 @@ class NextWords(abc.ABC):
     def forward(
         self, weights: Tensors, rows: Tensors, batch: Any, seed: Tensor
     ) -> Outcome:
-        outputs, labels = (
-            self.last_layer(weights, rows, batch, seed),
-            batch.target_output,
-        )
+        outputs = self.last_layer(weights, rows, batch, seed)
+        labels = batch.target_output
         with tf.name_scope("loss"):
             counted = cross_entropy.word_weights(
                 labels, batch.target_length, self._time_axis

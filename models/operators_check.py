@@ -34,7 +34,8 @@ LENGTHS = (
 )  # 13 sentences and 41 units leave parts of blocks and vectors over
 STACK = stacks.RecurrentStack(input_dim=9, num_units=41, num_layers=1, num_directions=1)
 CELLS = {"lstm": block_lstm.build_packed, "gru": gru_steps.build_packed}
-WORDS, SMOOTHING = 37, 0.1
+WORDS = 37
+SMOOTHING = 0.1
 
 
 def failure() -> str:
@@ -84,7 +85,8 @@ def _losses(
     dtype: str, is_tied: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """(results of the operator, of TensorFlow) of a projection to words and its cross entropy."""
-    random, ours = np.random.default_rng(0), operators.load()
+    random = np.random.default_rng(0)
+    ours = operators.load()
     hidden, projection = (
         tf.cast(random.uniform(-1, 1, shape), dtype) for shape in ((5, 9), (9, WORDS))
     )
@@ -191,7 +193,9 @@ def _plain_decode(  # type: ignore[no-untyped-def]
     from_words, biases, kernels, state, keys, memory, masked, v, matrix, dropped
 ) -> packed_decoder.Results:
     """As `packed_decoder.decode`."""
-    is_luong, states, steps = v.shape[0] == 0, list(state), []
+    is_luong = v.shape[0] == 0
+    states = list(state)
+    steps = []
 
     def attend(query: Tensor) -> Tensor:
         pairs = (

@@ -25,7 +25,8 @@ def results(
       lengths: [B], words of each sentence; the longest is T.
       is_traced: as a graph, which takes seconds to make, or operator by operator.
     """
-    random, batch = np.random.default_rng(0), len(lengths)
+    random = np.random.default_rng(0)
+    batch = len(lengths)
 
     def draw(*shape: int) -> tf.Tensor:
         return tf.constant(random.uniform(-0.5, 0.5, shape).astype(np.float32))

@@ -92,12 +92,14 @@ class _EncoderDecoder(TranslationWorkload):
         decoder_kernel = kernels.load(
             config.decoder_type or config.encoder_type, device_type, config.unit_type
         )
-        encoder, decoder = encoder_stack(config), decoder_stack(config)
+        encoder = encoder_stack(config)
+        decoder = decoder_stack(config)
         self._encode, self._decode = (
             encoder_kernel.build(encoder),
             decoder_kernel.build(decoder),
         )
-        self._encoder, self._decoder = encoder, decoder
+        self._encoder = encoder
+        self._decoder = decoder
         self.kernels: Mapping[str, str] = {
             "encoder_kernel": encoder_kernel.kernel_name(encoder),
             "decoder_kernel": decoder_kernel.kernel_name(decoder),
@@ -137,7 +139,8 @@ class _EncoderDecoder(TranslationWorkload):
     def start(
         self, weights: Tensors, look_up: LookUp, batch: Batch, search: Search
     ) -> Start:
-        config, dtype = self._config, self._config.compute_dtype
+        config = self._config
+        dtype = self._config.compute_dtype
         source = look_up(self.table_of("src"), batch.source)
         cells = self._encoder.weights_of(encoder_cells(config), weights)
         _, state = self._encode(

@@ -160,7 +160,8 @@ def reverse_time(x: Tensor, lengths: Tensor) -> Tensor:
     A gather of rows, as `tf.reverse_sequence` goes element by element on the CPU; it is its own inverse, so
     its gradient is the same gather and not a scatter.
     """
-    num_steps, batch = tf.shape(x)[0], tf.shape(x)[1]
+    num_steps = tf.shape(x)[0]
+    batch = tf.shape(x)[1]
     # GPUs compute with int32 on the host, and slice int64 shapes on the device.
     step, sentence, batch, lengths = (
         tf.cast(n, tf.int64)

@@ -60,7 +60,8 @@ class _Transformer(NextWords):
     def last_layer(
         self, weights: Weights, rows: Weights, batch: Batch, seed: Tensor
     ) -> Tensor:
-        config, streams = self._config, itertools.count()
+        config = self._config
+        streams = itertools.count()
 
         def drop(x: Tensor) -> Tensor:
             return stacks.drop(x, config.dropout, seed, next(streams))
@@ -147,12 +148,11 @@ class _Transformer(NextWords):
         self, weights: Weights, look_up: LookUp, batch: Batch, search: Search
     ) -> Start:
         """See `decoding.Decoder`. Each layer keeps the keys and values of the words before, [N, H, T, D/H]."""
-        num_heads, width, max_words = (
-            self._config.num_heads,
-            self._config.num_units,
-            search.max_words,
-        )
-        rounded, table = self._rounded(weights), weights[_TABLE]
+        num_heads = self._config.num_heads
+        width = self._config.num_units
+        max_words = search.max_words
+        rounded = self._rounded(weights)
+        table = weights[_TABLE]
 
         def keep(x: Tensor) -> Tensor:  # drops nothing
             return x
@@ -165,14 +165,13 @@ class _Transformer(NextWords):
             n: multi_head.heads(encoded, rounded[f"{n}/memory/input"], num_heads)
             for n in names
         }
-        places, steps = (
-            multi_head.positions(max_words, width),
-            tf.range(max_words, dtype=tf.int64),
-        )
+        places = multi_head.positions(max_words, width)
+        steps = tf.range(max_words, dtype=tf.int64)
         logits = self._projected({PROJECTION: table})
 
         def step(words: Tensor, kept: State, position: Tensor) -> tuple[Tensor, State]:
-            now, following = tf.cast(position, tf.int64), {}
+            now = tf.cast(position, tf.int64)
+            following = {}
             past = tf.where(steps <= now, 0.0, tf.float32.min)
 
             def attend_to_past(name: str, x: Words, w: Weights) -> Tensor:
@@ -259,8 +258,10 @@ def variable_specs(config: ModelConfig) -> Iterator[VariableSpec]:
     yield VariableSpec(
         _TABLE, (config.tgt_vocab_size, config.num_units), "dense", "unit_rows"
     )
-    width, filters = config.num_units, config.filter_size
-    square, norm = (width, width), {"norm/gain": (width,), "norm/bias": (width,)}
+    width = config.num_units
+    filters = config.filter_size
+    square = (width, width)
+    norm = {"norm/gain": (width,), "norm/bias": (width,)}
     parts: dict[str, dict[str, tuple[int, ...]]] = {
         "attention": {"input": (width, 3 * width), "output": square, **norm},
         "memory": {

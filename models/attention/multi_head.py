@@ -30,7 +30,8 @@ class Words(NamedTuple):
 def positions(num_words: int | Tensor, width: int) -> Tensor:
     """sin(t / 10000^(2i/D)) in column 2i, the cosine in column 2i + 1: [T, D]."""
     column = np.arange(width)
-    rates, phases = 10_000.0 ** -(column // 2 * 2 / width), column % 2 * (np.pi / 2)
+    rates = 10_000.0 ** -(column // 2 * 2 / width)
+    phases = column % 2 * (np.pi / 2)
     angles = tf.range(num_words, dtype=tf.float64)[:, None] * rates + phases
     return tf.cast(tf.sin(angles), tf.float32)
 
@@ -67,7 +68,8 @@ def heads(x: Words, matrix: Tensor, num_heads: int) -> list[Tensor]:
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, masked: Tensor) -> Tensor:
     """softmax(Q K' / sqrt(D/H)) V of every head: [N, D], of [B, H, T, D/H] and twice [B, H, S, D/H]."""
-    num_heads, size = query.shape[1], query.shape[3]
+    num_heads = query.shape[1]
+    size = query.shape[3]
     scores = tf.matmul(query * tf.cast(size**-0.5, query.dtype), keys, transpose_b=True)
     shares = tf.nn.softmax(tf.cast(scores, tf.float32) + masked)
     contexts = tf.matmul(tf.cast(shares, values.dtype), values)

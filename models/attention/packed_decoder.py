@@ -51,7 +51,9 @@ def decode(
       matrix: [D + U, U] of the output with luong, [U, U] of the query with bahdanau.
       dropped: float32 [T, B, F or U] per layer, which multiplies the layer's input; empty without dropout.
     """
-    ours, dtype, is_luong = operators.load(), memory.dtype, v.shape[0] == 0
+    ours = operators.load()
+    dtype = memory.dtype
+    is_luong = v.shape[0] == 0
     flat = (
         tf.concat([tf.reshape(mask, [-1]) for mask in dropped], axis=0)
         if dropped
@@ -99,7 +101,8 @@ def decode(
                 d_keys = product_sum([d.d_scores], hs[-1], 3)
                 d_matrix = product_sum([contexts, hs[-1]], d.d_products, 2)
             else:
-                fed, d_keys = contexts, tf.cast(d.d_keys, dtype)
+                fed = contexts
+                d_keys = tf.cast(d.d_keys, dtype)
                 d_matrix = product_sum([before[-1]], d.d_products, 2)
             read = [fed, *(hs[layer] for layer in range(len(kernels) - 1))]
             read = (

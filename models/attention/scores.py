@@ -21,7 +21,8 @@ from rnn_scaling.models.workload import Tensors, VariableSpec
 
 _Gradients = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
-MEMORY, QUERY = "attention/memory", "attention/query"
+MEMORY = "attention/memory"
+QUERY = "attention/query"
 
 
 def variable_specs(config: ModelConfig, memory_dim: int) -> Iterator[VariableSpec]:

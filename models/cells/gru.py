@@ -38,6 +38,7 @@ def step(x: tf.Tensor, state: State, weights: CellWeights, forget_bias: float) -
     input_bias, state_bias = tf.split(bias, [3 * units, units])
     input_r, input_u, input_n = tf.split(x @ kernel + input_bias, 3, axis=1)
     state_r, state_u, state_n = tf.split(h @ recurrent_kernel, 3, axis=1)
-    r, u = tf.sigmoid(input_r + state_r), tf.sigmoid(input_u + state_u)
+    r = tf.sigmoid(input_r + state_r)
+    u = tf.sigmoid(input_u + state_u)
     n = tf.tanh(input_n + r * (state_n + state_bias))
     return (n + u * (h - n),)

@@ -108,7 +108,8 @@ def _known_to_be_full(lengths: Tensor, num_steps: int | None) -> bool:
 
 def params(stack: stacks.RecurrentStack, weights: stacks.Weights) -> Tensor:
     """cuDNN's flat buffer of all weights; the module's docstring has its layout."""
-    matrices, biases = [], []
+    matrices = []
+    biases = []
     for of_cell in weights:
         cell_matrices, cell_biases = _TO_CUDNN[stack.unit_type](of_cell, stack)
         matrices += cell_matrices

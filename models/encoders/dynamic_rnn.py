@@ -22,7 +22,8 @@ class _Cell:
     def __init__(
         self, stack: stacks.RecurrentStack, weights: stacks.CellWeights
     ) -> None:
-        self._stack, self._weights = stack, weights
+        self._stack = stack
+        self._weights = weights
         self.output_size = stack.num_units
         self.state_size = (stack.num_units,) * len(stack.cell.STATE)
 

@@ -113,7 +113,8 @@ def _packed_cell(
 def _run_forward(
     x: Tensor, h: Tensor, kernel: Tensor, recurrent: Tensor, bias: Tensor
 ) -> _GruForward:
-    num_steps, units = tf.shape(x)[0], h.shape[1]
+    num_steps = tf.shape(x)[0]
+    units = h.shape[1]
     input_bias, state_bias = tf.split(bias, [3 * units, units])
     from_input = (
         tf.cast(tf.reshape(x, [-1, x.shape[2]]) @ kernel, tf.float32) + input_bias

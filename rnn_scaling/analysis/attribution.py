@@ -53,10 +53,9 @@ class Part(Word):
 
 OVERSUBSCRIPTION, FIXED, CONTENTION, EXCHANGE, INPUT, IMBALANCE, UNEXPLAINED = Part
 ALL = 100.0  # points of efficiency: more than that cannot be lost
-ROUNDING, LEAST = (
-    1e-9,
-    5e-4,
-)  # points of efficiency: what floating point leaves of nothing; what prints as 0.000
+# In points of efficiency: rounding of floating point, and the least that is not 0.000.
+ROUNDING = 1e-9
+LEAST = 5e-4
 Rates = Mapping[Key, float]  # items/s of each row
 
 
@@ -98,7 +97,8 @@ class Share:
         )
 
 
-ONE, NOTHING = Share(lambda rates: 1.0), Share(lambda rates: 0.0)
+ONE = Share(lambda rates: 1.0)
+NOTHING = Share(lambda rates: 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +153,8 @@ class Attribution:
     @property
     def is_split(self) -> bool:
         """Whether parts are named: what is named adds up to a loss that can be told from 0, or is all of it."""
-        ends, rest = self.loss_points.ends, self.unexplained.points
+        ends = self.loss_points.ends
+        rest = self.unexplained.points
         is_all = self.is_significant and (
             self.unexplained.is_significant or rest is None or rest.ends == (0.0, 0.0)
         )
@@ -264,7 +265,9 @@ class _Attributor:
         self._one: dict[str, Any] = {**scale.ON_ONE_DEVICE, **share}
 
     def attribute(self) -> Attribution:
-        n, mine, base = self._n, self._row.key, self._base
+        n = self._n
+        mine = self._row.key
+        base = self._base
         efficiency = self._row.metric(EFFICIENCY)
         lost = efficiency and efficiency.subtracted_from(1.0)
         loss = Share(
@@ -284,7 +287,8 @@ class _Attributor:
             else NOTHING
             for some in (known, reported)
         )
-        residual_points, loss_points = self._points(residual), self._points(loss)
+        residual_points = self._points(residual)
+        loss_points = self._points(loss)
         return Attribution(
             row=self._row,
             ideal=self._ideal,
@@ -377,7 +381,10 @@ class _Attributor:
 
     def _levels(self, reached: Mapping[Part, Share], most: float) -> dict[Part, Share]:
         """Each part, by name, as a share of the ideal; `most`: what devices that share cores can reach."""
-        config, n, mine, base = self._row.options, self._n, self._row.key, self._base
+        config = self._row.options
+        n = self._n
+        mine = self._row.key
+        base = self._base
         of_ideal = before = (
             ONE  # of_ideal: one device with a tower's share, of one with the whole batch
         )
@@ -405,7 +412,8 @@ class _Attributor:
         many = self._row.key_with(**changes)
         slack = imbalance(self._by_key[many]) if many in self._by_key else 0.0
         level = self._ratio({**changes, **self._one}, changes, None)
-        reached, factor = level.value, (1 + slack) / self._n
+        reached = level.value
+        factor = (1 + slack) / self._n
         interval = level.interval and level.interval.scaled(factor)
         return Share(
             lambda rates: reached(rates) * factor, level.keys, interval, level.missing

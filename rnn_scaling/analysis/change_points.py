@@ -82,7 +82,8 @@ def _noise_of_differences(y: np.ndarray) -> float:
         max(robust_scale(d - np.median(d)) ** 2 / 2, SCALE_FLOOR**2)
         for d in differences
     )
-    low, high = 0.0, MOST_CORRELATION
+    low = 0.0
+    high = MOST_CORRELATION
     for _ in range(30):
         r = (low + high) / 2
         low, high = (
@@ -124,11 +125,13 @@ def item_cost(log_s: np.ndarray, log_items: np.ndarray) -> np.ndarray:
     least-absolute-deviations slope of differences between neighbours, which changes of level hardly move.
     """
     per_item = log_s - log_items
-    dx, dy = np.diff(log_items), np.diff(per_item)
+    dx = np.diff(log_items)
+    dy = np.diff(per_item)
     moved = np.abs(dx) > 1e-9
     if not moved.any():
         return per_item
-    slopes, weights = dy[moved] / dx[moved], np.abs(dx[moved])
+    slopes = dy[moved] / dx[moved]
+    weights = np.abs(dx[moved])
     order = np.argsort(slopes, kind="stable")
     middle = np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)
     return per_item - slopes[order][middle] * (log_items - log_items.mean())
@@ -138,7 +141,8 @@ def cycle_length(y: np.ndarray) -> int | None:
     """Period p after which values repeat, seen at least four times, by the Bayes information criterion; or None."""
     n = len(y)
     centred = y - y.mean()
-    best, best_gain = None, 0.0
+    best = None
+    best_gain = 0.0
     for period in range(2, min(n // 4, LONGEST_CYCLE) + 1):
         used = centred[n % period :].reshape(-1, period)
         total = float(np.sum((used - used.mean()) ** 2))
@@ -151,14 +155,16 @@ def cycle_length(y: np.ndarray) -> int | None:
         gain = used.size * math.log(total / rest) - (period - 1) * math.log(used.size)
         # A long cycle has many candidates beside it, and smooth noise resembles one for a few periods.
         if gain > max(best_gain, 10 + 0.1 * used.size) and rest < 0.6 * total:
-            best, best_gain = period, gain
+            best = period
+            best_gain = gain
     return best
 
 
 def without_cycle(y: np.ndarray, period: int, since: int) -> np.ndarray:
     """y less the mean of each phase over y[since:], level kept."""
     phase = np.arange(len(y)) % period
-    tail, tail_phase = y[since:], phase[since:]
+    tail = y[since:]
+    tail_phase = phase[since:]
     effect = np.array([tail[tail_phase == p].mean() for p in range(period)])
     return y - (effect - effect.mean())[phase]
 
@@ -206,16 +212,15 @@ def goes_on(y: np.ndarray, cut: int, long_run: float) -> bool:
 
     "May": its own slope is at most two standard errors flatter than the line's.
     """
-    n, rest = len(y), len(y) - cut
+    n = len(y)
+    rest = len(y) - cut
     t = np.arange(n) - (n - 1) / 2
     slope = float(t @ y / (t @ t))
     levels = np.concatenate(
         [np.full(cut, y[:cut].mean()), np.full(rest, y[cut:].mean())]
     )
-    line_error, level_error = (
-        float(np.sum((y - y.mean() - t * slope) ** 2)),
-        float(np.sum((y - levels) ** 2)),
-    )
+    line_error = float(np.sum((y - y.mean() - t * slope) ** 2))
+    level_error = float(np.sum((y - levels) ** 2))
     flatter = abs(slope) * (rest - 1) - math.copysign(1.0, slope) * trend(y[cut:])
     return line_error < level_error and flatter < 2 * math.sqrt(12 * long_run / rest)
 
@@ -237,7 +242,8 @@ def _optimal_partition(y: np.ndarray, penalty: float, min_size: int) -> list[int
         costs = best[:starts] + cost[end, :starts]
         last[end] = costs.argmin()
         best[end] = costs[last[end]] + penalty
-    cuts, end = [], n
+    cuts = []
+    end = n
     while end > 0 and last[end] > 0:
         end = int(last[end])
         cuts.append(end)

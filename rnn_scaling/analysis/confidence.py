@@ -97,7 +97,8 @@ class Interval:
             return self
         if self.low is None or self.high is None:
             return dataclasses.replace(self, rounding=rounding)
-        low, high = self.low * math.exp(-rounding), self.high * math.exp(rounding)
+        low = self.low * math.exp(-rounding)
+        high = self.high * math.exp(rounding)
         rounding_half_width = ((high - low) - (self.high - self.low)) / 2
         kind = f"{self.kind}; {PRINTED}"
         return dataclasses.replace(
@@ -147,10 +148,8 @@ class Interval:
 
     def with_margin(self, margin: float, kind: str) -> Interval:
         """The same ratio with ends at this distance, in its logarithm."""
-        low, high = (
-            self.value * math.exp(-margin),
-            self.value * math.exp(min(margin, LARGEST_LOG)),
-        )
+        low = self.value * math.exp(-margin)
+        high = self.value * math.exp(min(margin, LARGEST_LOG))
         return dataclasses.replace(self, low=low, high=high, kind=kind)
 
 
@@ -161,7 +160,8 @@ def process_rate(step_s: Sequence[float], items: Sequence[float]) -> float:
 
 def interval_over_batches(step_s: Sequence[float], items: Sequence[float]) -> Interval:
     """Items a second of one process with the interval over its batches, which says nothing about other processes."""
-    value, n = process_rate(step_s, items), len(step_s)
+    value = process_rate(step_s, items)
+    n = len(step_s)
     error = batch_standard_error(step_s, items)
     if error is None:
         return Interval(
@@ -188,7 +188,8 @@ def interval_over_runs(
     mean = math.fsum(logs) / k
     if shared is None:
         return _log_interval(mean, None, 0.0, (k,), _no_interval((k,)))
-    error, kind = shared.deviation / math.sqrt(k), _kind((k,), [shared], noun)
+    error = shared.deviation / math.sqrt(k)
+    kind = _kind((k,), [shared], noun)
     return _log_interval(
         mean, error, shared.degrees, (k,), kind, shared, max(spread, shared.spread)
     )
@@ -225,7 +226,8 @@ def drifting_scatter(rates: Sequence[float]) -> Scatter | None:
     larger. It is larger in half of all series without drift, too, so the note names the rule and no cause.
     """
     logs = _logs(rates)
-    k, deviation = len(logs), standard_deviation(logs)
+    k = len(logs)
+    deviation = standard_deviation(logs)
     if k < 2:
         return None
     if k < MIN_ORDERED:
@@ -404,10 +406,8 @@ def _log_interval(
     if error is None:
         return Interval(value, kind=kind, run_counts=processes)
     margin = t_quantile((1 + LEVEL) / 2, degrees) * error
-    low, high = (
-        math.exp(log_value - margin),
-        math.exp(min(log_value + margin, LARGEST_LOG)),
-    )
+    low = math.exp(log_value - margin)
+    high = math.exp(min(log_value + margin, LARGEST_LOG))
     is_wide = (
         margin > WIDE and spread > 1
     )  # within one process there is nothing that differs
@@ -447,7 +447,8 @@ def batch_standard_error(step_s: Numbers, items: Numbers) -> float | None:
     n = len(step_s)
     if n < MIN_BATCHES:
         return None
-    seconds, work = np.asarray(step_s, float), np.asarray(items, float)
+    seconds = np.asarray(step_s, float)
+    work = np.asarray(items, float)
     whole = seconds.sum()
     residual = (seconds - work * (whole / work.sum())) / (whole / n)
     return math.sqrt(long_run_variance(residual) / n)

@@ -20,10 +20,8 @@ SHARES = {
 
 def exchanged_bytes(run: RunRecord, num_devices: int) -> float | None:
     """Bytes that leave and reach one of all workers' devices in a step, on average; None where it is not recorded."""
-    mode, counted = (
-        VARIABLE_UPDATES.get(str(run.options["variable_update"])),
-        run.parameters,
-    )
+    mode = VARIABLE_UPDATES.get(str(run.options["variable_update"]))
+    counted = run.parameters
     if mode is None or TRAINER in run.options:
         return None
     if not mode.trains_one_model or (num_devices == 1 and not mode.has_one_copy):
@@ -33,13 +31,13 @@ def exchanged_bytes(run: RunRecord, num_devices: int) -> float | None:
     rows = _touched_rows(run) if counted.row_bytes else 0.0
     if rows is None:
         return None
-    dense, touched = (
-        counted.bytes - counted.embedding_bytes,
-        rows * (counted.row_bytes or 0),
-    )
-    summed, gathered = float(dense), touched
+    dense = counted.bytes - counted.embedding_bytes
+    touched = rows * (counted.row_bytes or 0)
+    summed = float(dense)
+    gathered = touched
     if run.options["sparse_gradients"] == "densify":
-        summed, gathered = float(counted.bytes), 0.0
+        summed = float(counted.bytes)
+        gathered = 0.0
     if mode.has_one_copy:
         return (
             summed

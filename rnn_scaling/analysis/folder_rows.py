@@ -96,10 +96,8 @@ class Rows(Sequence[Row]):
 
     def to_records(self) -> list[dict[str, Any]]:
         """A flat mapping a row: machine, differing facts, options, unit, runs, and metrics with their ends."""
-        facts, options = (
-            series_facts([[row] for row in self.rows]),
-            identifying_options(self.rows),
-        )
+        facts = series_facts([[row] for row in self.rows])
+        options = identifying_options(self.rows)
         rows = zip(self.machines, facts, self.rows)
         return [
             {"machine": machine, **dict(known), **_record(row, options)}
@@ -115,7 +113,8 @@ class Rows(Sequence[Row]):
 
 def _cells(machine: str, title: str, row: Row) -> list[str]:
     """The cells of a row in a notebook; a failed row has no numbers."""
-    rate, efficiency = row.rate, row.metric(EFFICIENCY)
+    rate = row.rate
+    efficiency = row.metric(EFFICIENCY)
     ends = rate.ends if rate else None
     return [
         machine,

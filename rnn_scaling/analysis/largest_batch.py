@@ -23,7 +23,9 @@ SAYS_SO = (
 )
 # Also ends of a process that was refused memory.
 PERHAPS = ("SIGKILL", "SIGABRT", "SIGSEGV", "SIGBUS", "exit status 137")
-FITS, TOO_LARGE, FAILED = "fits", "out of memory", "failed"
+FITS = "fits"
+TOO_LARGE = "out of memory"
+FAILED = "failed"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +51,8 @@ def outcome(record: RunRecord, limit_bytes: int | None) -> Try:
     """The outcome of one run; under a limit a signal probably means the limit."""
     batch_size = record.options["batch_size"]
     if record.status == "ok" and record.throughput:
-        most, rate = peak(record), record.throughput.items_per_second
+        most = peak(record)
+        rate = record.throughput.items_per_second
         if most and limit_bytes and most > limit_bytes:
             return Try(batch_size, TOO_LARGE, most, KILLED)
         return Try(batch_size, FITS, most, rate=rate)
@@ -85,8 +88,10 @@ def next_batch(start: int, tries: Sequence[Try]) -> int | None:
         return None
     if not tries:
         return start
-    found, most = bounds(tries), int(OPTIONS["batch_size"].metadata["maximum"])
-    largest, too_large = found.largest or 0, found.too_large
+    found = bounds(tries)
+    most = int(OPTIONS["batch_size"].metadata["maximum"])
+    largest = found.largest or 0
+    too_large = found.too_large
     if too_large is None:
         return min(2 * largest, most) if largest < most else None
     return (
@@ -152,7 +157,8 @@ def statements(
 
 def _between(low: int, high: int) -> int:
     """About the middle, a multiple of the grain where there is one between."""
-    grain, middle = _grain(low), (low + high) // 2
+    grain = _grain(low)
+    middle = (low + high) // 2
     rounded = middle // grain * grain
     return rounded if low < rounded < high else middle
 

@@ -32,7 +32,8 @@ LEVELS = (
     0.2,
     0.1,
 )  # of which the highest that all reach is the target
-ACCURACY, LOSS = "accuracy", "loss"
+ACCURACY = "accuracy"
+LOSS = "loss"
 MANIFOLD = 10  # times the first loss, from which on a training counts as diverged
 REMEDY = "a speed is measured all the same, but not of a training that works; try a lower --learning_rate"
 
@@ -119,7 +120,8 @@ def curve(batches: Batches, kind: str, window: float) -> Curve:
     if len(sums) != len(counts) or all(map(math.isinf, sums)):
         return Curve((), (), (), window)
     points = []
-    start, weight = 0, 0
+    start = 0
+    weight = 0
     for k, (items, done) in enumerate(
         zip(accumulate(batches.items), accumulate(counts))
     ):
@@ -165,7 +167,8 @@ def time_to_target(rows: Sequence[Row], target: Target | None) -> Learning | Non
         ]
     if not rows:
         return None
-    windows, kind = _windows(rows), target.kind if target else ACCURACY
+    windows = _windows(rows)
+    kind = target.kind if target else ACCURACY
     curves = [
         [curve(run.batches, kind, windows[row.unit]) for run in row.good_runs]
         for row in rows

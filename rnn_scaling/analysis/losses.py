@@ -82,7 +82,8 @@ def _compared(row: Row, reference: Row) -> OtherLosses | None:
     allowed = _tolerance([row, reference])
     digits = _last_digit([*row.good_runs, *reference.good_runs])
     for step in range(num_steps):
-        loss, reference_loss = losses[step], reference_losses[step]
+        loss = losses[step]
+        reference_loss = reference_losses[step]
         if loss is None or reference_loss is None:
             continue
         if abs(loss - reference_loss) > allowed * abs(reference_loss) + digits:
@@ -92,7 +93,8 @@ def _compared(row: Row, reference: Row) -> OtherLosses | None:
     first = differing[0]
     if 2 * len(differing) <= num_steps - first:  # a single outlier
         return None
-    loss, reference_loss = losses[first], reference_losses[first]
+    loss = losses[first]
+    reference_loss = reference_losses[first]
     assert loss is not None and reference_loss is not None
     repeats = min(len(row.good_runs), len(reference.good_runs))
     return OtherLosses(row, reference, first + 1, loss, reference_loss, repeats)

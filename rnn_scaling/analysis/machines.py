@@ -80,7 +80,8 @@ def energy_per_item(run: RunRecord) -> tuple[float | None, str]:
     machines = defaultdict[str, list[Energy]](list)
     for machine, energy in processes:
         machines[machine] += [energy] if energy and energy.seconds else []
-    watts, sources = 0.0, set()
+    watts = 0.0
+    sources = set()
     for energies in machines.values():
         power = {
             name: joules / energy.seconds

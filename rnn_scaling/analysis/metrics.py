@@ -20,13 +20,13 @@ from rnn_scaling.analysis.machines import energy_per_item, nodes
 from rnn_scaling.analysis.prices import PricedMachine
 from rnn_scaling.records.record import RunRecord
 
-ITEMS, MONEY = "items", "money"
+ITEMS = "items"
+MONEY = "money"
 BILLION = 1e9
 MOST_LETTERS = 60  # of a unit in a name
-STEP_TIME, LATENCY = (
-    "step time",
-    "latency",
-)  # of a run that trains, and of one that decodes or evaluates
+# A run that trains has step times; one that decodes or evaluates has latencies.
+STEP_TIME = "step time"
+LATENCY = "latency"
 BATCHES_NEEDED = {
     50: 2,
     95: 20,
@@ -138,10 +138,8 @@ def _share_of_peak(measured: Measured) -> Interval | None:
 
 
 def _peak(run: RunRecord, num_devices: int) -> float | None:
-    num_local, peak = (
-        len(run.resolved.devices or ()),
-        run.resolved.peak_flops_per_second,
-    )
+    num_local = len(run.resolved.devices or ())
+    peak = run.resolved.peak_flops_per_second
     return (
         peak
         if peak is None or num_local in (0, num_devices)
@@ -165,10 +163,8 @@ def _flops_per_step(measured: Measured) -> Interval | None:
     """FLOPs of forward and backward of one device in a step."""
     flops: list[float | None] = []
     for run in measured.runs:
-        items, steps = (
-            run.throughput.items if run.throughput else None,
-            run.batches.measured * measured.num_devices,
-        )
+        items = run.throughput.items if run.throughput else None
+        steps = run.batches.measured * measured.num_devices
         flops.append(
             items * run.flops_per_item / steps
             if items and run.flops_per_item and steps
@@ -179,7 +175,8 @@ def _flops_per_step(measured: Measured) -> Interval | None:
 
 def _flops_per_byte(measured: Measured) -> Interval | None:
     """FLOPs of a step for each byte that is exchanged in it; None where nothing is exchanged."""
-    flops, exchanged = _flops_per_step(measured), _exchanged_bytes(measured)
+    flops = _flops_per_step(measured)
+    exchanged = _exchanged_bytes(measured)
     return (
         flops.scaled(1 / exchanged.value)
         if flops and exchanged and exchanged.value
@@ -247,10 +244,8 @@ def _sentences_per_second(measured: Measured) -> Interval | None:
     for run in measured.runs if is_inference(measured.runs) else ():
         if run.unit == "images":
             return None
-        samples, taken = (
-            run.resolved.tower_batch_sizes,
-            run.throughput.seconds if run.throughput else None,
-        )
+        samples = run.resolved.tower_batch_sizes
+        taken = run.throughput.seconds if run.throughput else None
         rates.append(
             sum(samples) * run.batches.measured / taken if samples and taken else None
         )
@@ -309,10 +304,8 @@ def _energy_per_item(measured: Measured) -> Interval | None:
         and measured.rate
         and (power_w := _of_all_nodes(measured, "power_w"))
     ):
-        value, sources = (
-            measured.rate.inverse(power_w),
-            {f"estimated from a stated power of {power_w:g} W"},
-        )
+        value = measured.rate.inverse(power_w)
+        sources = {f"estimated from a stated power of {power_w:g} W"}
     return value and dataclasses.replace(value, kind=f"{value.kind}; {sources.pop()}")
 
 
@@ -344,10 +337,8 @@ def _step_time(name: str, title: str, compute: Compute) -> Metric:
 
 def _latency(step_time: Metric) -> Metric:
     """The same metric of runs that decode or evaluate."""
-    name, title = (
-        step_time.name.replace("step_", "latency_"),
-        step_time.title.replace(STEP_TIME, LATENCY),
-    )
+    name = step_time.name.replace("step_", "latency_")
+    title = step_time.title.replace(STEP_TIME, LATENCY)
     return dataclasses.replace(step_time, name=name, title=title, drawn=True)
 
 
@@ -466,7 +457,8 @@ METRICS = {
 RATE, SPEEDUP, EFFICIENCY = (
     METRICS[name] for name in ("items_per_second", "speedup", "efficiency")
 )
-COST, ENERGY = METRICS["money_per_billion_items"], METRICS["energy_per_item_j"]
+COST = METRICS["money_per_billion_items"]
+ENERGY = METRICS["energy_per_item_j"]
 ACCURACY = METRICS["accuracy"]
 STEP_TIMES = tuple(metric for metric in METRICS.values() if STEP_TIME in metric.title)
 LATENCIES = {metric.name: _latency(metric) for metric in STEP_TIMES}

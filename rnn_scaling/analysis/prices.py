@@ -79,10 +79,8 @@ NO_PRICES = PriceList()
 
 def _fit(priced: PricedMachine, run: RunRecord) -> int:
     """The number of matching keys; 0 for another machine. A machine without GPU keys has no GPUs."""
-    cpu, gpus = (
-        (machine(run).cpu or "").lower(),
-        [gpu.lower() for gpu in machine(run).gpus],
-    )
+    cpu = (machine(run).cpu or "").lower()
+    gpus = [gpu.lower() for gpu in machine(run).gpus]
     matches = {
         "cpu": priced.cpu.lower() in cpu,
         "gpu": all(priced.gpu.lower() in gpu for gpu in gpus),
@@ -139,13 +137,12 @@ def _machines(path: Path) -> list[PricedMachine]:
         for key in content
     ]
     if not isinstance(tables, list):
-        faults, tables = (
-            [*faults, "machine: expected tables, written as [[machine]]"],
-            [],
-        )
+        faults = [*faults, "machine: expected tables, written as [[machine]]"]
+        tables = []
     machines: list[PricedMachine] = []
     for number, table in enumerate(tables, 1):
-        where, before = f"machine {number}", len(faults)
+        where = f"machine {number}"
+        before = len(faults)
         if isinstance(table, dict) and "name" in table:
             where += f" ({table['name']})"
         priced = decode(PricedMachine, table, where, faults)

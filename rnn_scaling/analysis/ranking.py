@@ -120,7 +120,8 @@ def worth_a_round(ranking: Ranking[Name], among: Sequence[Name]) -> list[Name]:
 
 
 def _could_tell(ranking: Ranking[Name], standing: Standing, further: int) -> bool:
-    ratio, k = standing.ratio, ranking.processes
+    ratio = standing.ratio
+    k = ranking.processes
     if ratio.relative_error is None or standing.within is None:
         return True
     error = ratio.relative_error * math.sqrt(k / (k + 1))

@@ -114,7 +114,8 @@ def find_peak(rates: Sequence[Interval]) -> int | None:
     k = max(range(len(rates)), key=lambda i: rates[i].value, default=None)
     if k is None or k == len(rates) - 1:
         return None
-    high, low = rates[k], rates[-1]
+    high = rates[k]
+    low = rates[-1]
     if high.ends is None or low.ends is None:
         return k if low.value < (1 - NOISE) * high.value else None
     return k if is_above(high, low, len(rates)) else None

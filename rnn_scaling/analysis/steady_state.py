@@ -90,11 +90,14 @@ class UntilKnown:
     Each look is a chance to stop by luck, so there are few: from 60 batches on, each time they have grown by a quarter.
     """
 
-    GROWTH, IN_A_ROW = 1.25, 2
+    GROWTH = 1.25
+    IN_A_ROW = 2
 
     def __init__(self, target: float) -> None:
         """target: relative half-width to reach (0.02: 2 %)."""
-        self._target, self._next, self._passed = target, JUDGED, 0
+        self._target = target
+        self._next = JUDGED
+        self._passed = 0
 
     def due(self, batches: int) -> bool:
         """True if `reached` would look now, which takes some milliseconds."""
@@ -130,7 +133,8 @@ def _prepare(seconds: np.ndarray, work: np.ndarray) -> _Series:
     log_s = np.log(seconds)
     varies = work.min() != work.max()
     y = change_points.item_cost(log_s, np.log(work)) if varies else log_s
-    n, lead = len(y), _start_up(y)
+    n = len(y)
+    lead = _start_up(y)
     half = lead + (n - lead) // 2
     low, high = change_points.outlier_bounds(y[lead:])
     clipped = np.concatenate([y[:lead], np.clip(y[lead:], low, high)])
@@ -151,7 +155,8 @@ def _prepare(seconds: np.ndarray, work: np.ndarray) -> _Series:
 
 def _with_levels(series: _Series) -> tuple[_Series, list[int]]:
     """Changes of level, looked for again where the noise about the first ones was larger than assumed."""
-    y, noise = series.clipped[series.lead :], series.noise
+    y = series.clipped[series.lead :]
+    noise = series.noise
     cuts = change_points.change_points(y, noise)
     about = change_points.noise_about(y, cuts)
     if cuts and about > noise:
@@ -162,7 +167,8 @@ def _with_levels(series: _Series) -> tuple[_Series, list[int]]:
 
 def _start_up(y: np.ndarray) -> int:
     """Batches up to the last early one that took far longer than usual, and than any later one."""
-    excess, end = y - np.median(y[len(y) // 2 :]), 0
+    excess = y - np.median(y[len(y) // 2 :])
+    end = 0
     for window, longer, times in START_UPS:
         early = min(window, len(y) // 3)
         large = np.flatnonzero(
@@ -176,7 +182,8 @@ def _steady_start(
     series: _Series, edges: Sequence[int]
 ) -> tuple[int | None, list[int]]:
     """The first steady batch, and the batches of disturbances after it; None without a steady part."""
-    n, long_run = len(series.y), series.noise
+    n = len(series.y)
+    long_run = series.noise
     enough = max(
         min(30, 2 * n // 3), math.ceil(n / 4)
     )  # 30 and a quarter of them; two thirds in a run below 45
@@ -203,11 +210,13 @@ def _same_level(
     series: _Series, edges: Sequence[int], settling: int
 ) -> tuple[int, list[int]]:
     """Goes back from the last segment while medians agree, over short disturbances that begin after `settling`."""
-    y, run = series.clipped, edges[-2]
+    y = series.clipped
+    run = edges[-2]
     disturbed: list[int] = []
     gap: list[int] = []
     for i in range(len(edges) - 3, -1, -1):
-        start, stop = edges[i], edges[i + 1]
+        start = edges[i]
+        stop = edges[i + 1]
         if start < series.lead:
             break
         steady = np.delete(y[run:], [j - run for j in disturbed])
@@ -215,7 +224,9 @@ def _same_level(
         if abs(np.median(y[start:stop]) - np.median(steady)) <= max(
             TOLERANCE, 3 * error
         ):
-            run, disturbed, gap = start, gap + disturbed, []
+            run = start
+            disturbed = gap + disturbed
+            gap = []
         elif start >= settling and stop - start + len(gap) <= DISTURBANCE * len(y):
             gap = [*range(start, stop), *gap]
         else:
@@ -268,7 +279,9 @@ def _concluded(
     so_far: SteadyState, series: _Series, seconds: np.ndarray, work: np.ndarray
 ) -> SteadyState:
     """Adds the kind and the rates."""
-    n, start, period = len(seconds), so_far.start, so_far.period
+    n = len(seconds)
+    start = so_far.start
+    period = so_far.period
     if start is None:
         kind = "no steady state" if n >= JUDGED else "too short"
         trend = math.expm1(change_points.trend(series.clipped[n // 2 :]))

@@ -47,7 +47,8 @@ def t_cdf(t: float, degrees: float) -> float:
 def t_detectable(probability: float, power: float, degrees: float) -> float:
     """The effect, in true standard errors, that takes a t statistic above `probability`'s quantile with `power`."""
     # The noncentral t is a normal with an estimated scale, averaged over the scale's distribution.
-    critical, normal = t_quantile(probability, degrees), NormalDist()
+    critical = t_quantile(probability, degrees)
+    normal = NormalDist()
     weights, scales = _scales(degrees)
     return _root(
         lambda effect: float(
@@ -109,7 +110,8 @@ def _root(rising: Callable[[float], float], value: float, high: float) -> float:
     """Where a rising function reaches a value, to one part in a million; `high`: a first upper bound."""
     low = 0.0
     while rising(high) < value:
-        low, high = high, 2 * high
+        low = high
+        high = 2 * high
     for _ in range(20):
         middle = (low + high) / 2
         low, high = (middle, high) if rising(middle) < value else (low, middle)
@@ -146,7 +148,9 @@ def _incomplete_beta(x: float, a: float, b: float) -> float:
         + a * math.log(x)
         + b * math.log1p(-x)
     )
-    upper, lower, fraction = 1.0, 0.0, 1.0
+    upper = 1.0
+    lower = 0.0
+    fraction = 1.0
     for i in range(1000):
         m = i // 2
         if i == 0:

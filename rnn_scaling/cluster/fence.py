@@ -20,7 +20,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-SIOCSIFFLAGS, IFF_UP, IFF_RUNNING = 0x8914, 0x1, 0x40  # <linux/sockios.h>, <linux/if.h>
+# Source: <linux/sockios.h>, <linux/if.h>.
+SIOCSIFFLAGS = 0x8914
+IFF_UP = 0x1
+IFF_RUNNING = 0x40
 READY = "ready"
 WAYS = (
     (),

@@ -46,7 +46,9 @@ class Member:
         self.lost: tuple[
             tuple[int, str], ...
         ] = ()  # rank and line of each whose loss the run survives
-        self._launch, self._hello, self._survives = launch, hello, survives
+        self._launch = launch
+        self._hello = hello
+        self._survives = survives
         self._timeout_s, self._heartbeat_s, self._silence_s = (
             timeout_s,
             heartbeat_s,
@@ -205,7 +207,8 @@ class Member:
 
     def _introduced(self, connection: socket.socket, deadline: float) -> socket.socket:
         """Says who this is and reads whether that is welcome. Raises ClusterError if it is not."""
-        launch, hello = self._launch, self._hello
+        launch = self._launch
+        hello = self._hello
         try:
             connection.settimeout(CONNECT_S)
             fields = {

@@ -76,12 +76,10 @@ class Rendezvous:
         self.gathered: dict[
             str, list[Any]
         ] = {}  # each rank's value by name of a gathering; None for a lost one
-        self._launch, self._timeout_s, self._heartbeat_s, self._survives = (
-            launch,
-            timeout_s,
-            heartbeat_s,
-            survives,
-        )
+        self._launch = launch
+        self._timeout_s = timeout_s
+        self._heartbeat_s = heartbeat_s
+        self._survives = survives
         self._listener = listen(launch)
         self._listener.setblocking(False)
         self._selector = selectors.DefaultSelector()
@@ -93,7 +91,8 @@ class Rendezvous:
         self._joined: dict[int, tuple[Peer, Hello]] = {}
         self._left: set[int] = set()
         self._gatherings: dict[str, _Gathering] = {}
-        self._num_hellos, self._num_turned_away = 0, 0
+        self._num_hellos = 0
+        self._num_turned_away = 0
         # What went wrong before all ranks joined. It is sent when they have, so that
         # it reaches all of them.
         self._trouble: Failure | None = None
@@ -215,7 +214,8 @@ class Rendezvous:
                 self._fail(Failure(FailureKind.LOST, None, text))
 
     def _take(self, connection: _Connection, message: wire.Message) -> None:
-        kind, peer = message["kind"], connection.peer
+        kind = message["kind"]
+        peer = connection.peer
         if peer is None:
             if kind != "hello":
                 raise wire.Rubbish(kind)
@@ -262,7 +262,8 @@ class Rendezvous:
             connection.send(wire.encode("refused", line=refusal, proof=own_proof))
             self._drop(connection)
             return
-        connection.peer, connection.longest = peer, wire.LONGEST
+        connection.peer = peer
+        connection.longest = wire.LONGEST
         rank_0 = f"rank 0 (host {self._launch.host}, process {os.getpid()})"
         connection.send(wire.encode("seen", rank_0=rank_0, proof=own_proof))
         self._num_hellos += 1
@@ -314,10 +315,8 @@ class Rendezvous:
         self._tell_all(wire.encode("welcome", peers=everyone))
 
     def _come(self, peer: Peer, message: wire.Message) -> None:
-        name, timeout_s = (
-            wire.field(message, "name", str),
-            wire.field(message, "timeout_s", float),
-        )
+        name = wire.field(message, "name", str)
+        timeout_s = wire.field(message, "timeout_s", float)
         for rank in sorted(self._left):
             text = f"{self._joined[rank][0]} left before '{name}', where {peer} waits"
             self._fail(Failure(FailureKind.LOST, rank, text))
@@ -325,10 +324,8 @@ class Rendezvous:
         gathering.values[peer.rank] = message.get("value")
         gathering.keeps_values |= "value" in message
         if time.monotonic() + timeout_s < gathering.deadline:
-            gathering.deadline, gathering.timeout_s = (
-                time.monotonic() + timeout_s,
-                timeout_s,
-            )
+            gathering.deadline = time.monotonic() + timeout_s
+            gathering.timeout_s = timeout_s
         self._let_pass()
 
     def _let_pass(self) -> None:
@@ -435,13 +432,9 @@ def listen(launch: Launch) -> socket.socket:
                 "end that, or give --coordinator_address=HOST:PORT with another port"
             )
         elif e.errno == errno.EADDRNOTAVAIL:
-            rule, remedy = (
-                f"{host} is no address of this host, where rank 0 runs",
-                REMEDY,
-            )
+            rule = f"{host} is no address of this host, where rank 0 runs"
+            remedy = REMEDY
         else:
-            rule, remedy = (
-                f"rank 0 cannot wait at {launch.meeting}: {e.strerror or e}",
-                REMEDY,
-            )
+            rule = f"rank 0 cannot wait at {launch.meeting}: {e.strerror or e}"
+            remedy = REMEDY
         raise ClusterError(f"{rule}; {remedy}") from None

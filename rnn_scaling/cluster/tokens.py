@@ -10,8 +10,11 @@ from typing import Any
 
 from rnn_scaling.system.files import input_files
 
-VARIABLE, FILE_VARIABLE = "RNN_SCALING_JOB_TOKEN", "RNN_SCALING_JOB_TOKEN_FILE"
-SHORTEST, LONGEST = 16, 4096  # characters
+VARIABLE = "RNN_SCALING_JOB_TOKEN"
+FILE_VARIABLE = "RNN_SCALING_JOB_TOKEN_FILE"
+# Lengths in characters.
+SHORTEST = 16
+LONGEST = 4096
 
 
 def generate() -> str:
@@ -23,9 +26,12 @@ def read(environ: Mapping[str, str]) -> str:
 
     Raises ValueError, without the token, if it cannot be read, others can read it, or it can be guessed.
     """
-    name, token, path = VARIABLE, environ.get(VARIABLE), environ.get(FILE_VARIABLE)
+    name = VARIABLE
+    token = environ.get(VARIABLE)
+    path = environ.get(FILE_VARIABLE)
     if token is None and path is not None:
-        name, token = f"{FILE_VARIABLE}={path}", _read_file(path)
+        name = f"{FILE_VARIABLE}={path}"
+        token = _read_file(path)
     token = (
         token and token.strip()
     )  # a Secret of Kubernetes that was made from a pipe ends with a line's end

@@ -118,13 +118,15 @@ class Channel:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.longest = LONGEST_OF_STRANGERS
         self.heard_at = time.monotonic()
-        self._connection, self._selector = connection, selector
+        self._connection = connection
+        self._selector = selector
         self._lock = threading.Lock()
         self.to_send: collections.deque[memoryview] = (
             collections.deque()
         )  # what still waits
         self._received = bytearray()
-        self.is_open, self._waits_to_write = True, False
+        self.is_open = True
+        self._waits_to_write = False
         selector.register(connection, selectors.EVENT_READ, self)
 
     def send(self, line: bytes) -> None:

@@ -154,7 +154,8 @@ def problems(
     lines = []
     flag = f"{_FLAG}{format(segments)}"
     for segment in segments:
-        name, shards = segment.algorithm, segment.shards
+        name = segment.algorithm
+        shards = segment.shards
         if name == AUTO:
             continue
         row = ALL_REDUCES[name]

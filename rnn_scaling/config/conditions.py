@@ -99,7 +99,8 @@ def _rules() -> Iterator[tuple[str, Condition]]:
     ):
         for name, choices in registry.readers(table).items():
             yield name, _chosen(option, *choices)
-    modes, sources = registry.VARIABLE_UPDATES, registry.DATA_SOURCES
+    modes = registry.VARIABLE_UPDATES
+    sources = registry.DATA_SOURCES
     together = [
         name
         for name, mode in modes.items()

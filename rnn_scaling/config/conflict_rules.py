@@ -42,7 +42,8 @@ class Case:
 
     @property
     def extras(self) -> dict[str, Any]:
-        measure, workers = self.config.measure, self.config.cluster.num_workers
+        measure = self.config.measure
+        workers = self.config.cluster.num_workers
         return {
             "towers": self.config.num_towers,
             "fewest": measure.num_warmup_batches + measure.num_batches,
@@ -88,10 +89,8 @@ class Case:
     @property
     def has_fitting_data(self) -> bool:
         """Whether the model is trained on the images, or the text, that the data source holds."""
-        dataset, holds = (
-            self.config.model.dataset,
-            DATA_SOURCES[self.config.data.data_source].holds,
-        )
+        dataset = self.config.model.dataset
+        holds = DATA_SOURCES[self.config.data.data_source].holds
         return (not dataset or dataset in self.workload.datasets) and (
             not holds or holds == (dataset or "text")
         )

@@ -85,10 +85,8 @@ def problems(
     bad = dict(_out_of_range(config))
     if bad:  # what follows computes with the values, so these get values that it can compute with
         flat = {**config.flat(), **{name: OPTIONS[name].default for name in bad}}
-        config, given = (
-            from_flat(flat),
-            {name: value for name, value in given.items() if name not in bad},
-        )
+        config = from_flat(flat)
+        given = {name: value for name, value in given.items() if name not in bad}
     lines = [*bad.values()]
     for name in unread(config, given):
         needed = remedy(config, name)
@@ -137,10 +135,8 @@ def _kernels(config: RunConfig, num_gpus: int) -> Iterator[str]:
     usable = kernels.of_cell(model.unit_type)
     for kernel, name in chosen.items():
         if is_read(config, name) and kernel in kernels.KERNELS and kernel not in usable:
-            cells, remedy = (
-                " and ".join(kernels.KERNELS[kernel].cells),
-                " or ".join(usable),
-            )
+            cells = " and ".join(kernels.KERNELS[kernel].cells)
+            remedy = " or ".join(usable)
             yield f"{spell(name, kernel)} computes {cells}, not --unit_type={model.unit_type}; use {remedy}"
 
 
@@ -162,7 +158,8 @@ def _installation(config: RunConfig, num_gpus: int) -> Iterator[str]:
 
 
 def _all_reduce(config: RunConfig, num_gpus: int) -> Iterator[str]:
-    update, devices = config.update, config.devices
+    update = config.update
+    devices = config.devices
     if not is_read(config, "all_reduce_spec"):
         return
     num_physical = num_gpus if devices.device == "gpu" else 1
@@ -208,12 +205,11 @@ def _all_reduce(config: RunConfig, num_gpus: int) -> Iterator[str]:
 
 def _data(config: RunConfig, num_gpus: int) -> Iterator[str]:
     """A data source, or images, that the workload is not trained on; files that are not named."""
-    name, dataset, source = (
-        config.model.model,
-        config.model.dataset,
-        config.data.data_source,
-    )
-    holds, needed = DATA_SOURCES[source].holds, dataset or "text"
+    name = config.model.model
+    dataset = config.model.dataset
+    source = config.data.data_source
+    holds = DATA_SOURCES[source].holds
+    needed = dataset or "text"
     workload = WORKLOADS[name]
     if dataset and dataset not in workload.datasets:
         sizes = either(
@@ -246,11 +242,9 @@ def _data(config: RunConfig, num_gpus: int) -> Iterator[str]:
 
 
 def _files(config: RunConfig, num_gpus: int) -> Iterator[str]:
-    folder, pattern, source = (
-        config.data.data_dir,
-        config.data.file_pattern,
-        DATA_SOURCES[config.data.data_source],
-    )
+    folder = config.data.data_dir
+    pattern = config.data.file_pattern
+    source = DATA_SOURCES[config.data.data_source]
     has_files = os.path.isdir(folder) and any(Path(folder).glob(pattern or "*"))
     if folder and pattern and source.holds == config.model.dataset and not has_files:
         yield f"--data_dir={folder}: no folder with files {pattern}; name the folder with {source.help}"
@@ -342,7 +336,8 @@ def _can_create(folder: Path) -> bool:
 
 def _framework(config: RunConfig, num_gpus: int) -> list[str]:
     """What another framework cannot do: it trains one network, on constant batches."""
-    name, faults = config.frameworks.framework, []
+    name = config.frameworks.framework
+    faults = []
     row = FRAMEWORKS[name]
     if name == OURS:
         return []

@@ -22,7 +22,8 @@ ALIASES = {"num_gpus": "num_devices"}
 HELP_WORDS = ("--help", "-h", "-?", "-help", "--helpshort")
 VERSION_WORDS = ("--version", "-version")
 FLAGFILE_WORDS = ("--flagfile", "-flagfile")
-TRUE_WORDS, FALSE_WORDS = ("true", "t", "1"), ("false", "f", "0")
+TRUE_WORDS = ("true", "t", "1")
+FALSE_WORDS = ("false", "f", "0")
 Options = Mapping[str, dataclasses.Field]
 
 
@@ -86,7 +87,8 @@ _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
 
 def share(text: str) -> float:
     """ "5%" or "0.05" -> 0.05; a ValueError says what the text must be."""
-    number, percent = text.strip().removesuffix("%").strip(), text.strip().endswith("%")
+    number = text.strip().removesuffix("%").strip()
+    percent = text.strip().endswith("%")
     try:
         value = float(number) / (100 if percent else 1)
     except ValueError:
@@ -102,7 +104,8 @@ def max_regression(help: str) -> Any:
 
 def _parse_option(name: str, field: dataclasses.Field, text: str) -> Any:
     """Text -> value; a ValueError names the flag, the text and the rule."""
-    kind, parse = kind_of(field), field.metadata["parse"]
+    kind = kind_of(field)
+    parse = field.metadata["parse"]
     if kind == "Path" and not text and not parse:
         raise ValueError(f"--{name}= must not be empty")
     parser, rule = (parse, "") if parse else _PARSERS[kind]

@@ -113,7 +113,8 @@ class Page:
 
     def _lines(self, field: Field) -> list[str]:
         """The flag with its values, its meaning and its default."""
-        rules, body = field.metadata, field.metadata["help"]
+        rules = field.metadata
+        body = field.metadata["help"]
         if rules.get("positional"):
             head = f"  {shape(field)}"
         else:

@@ -54,7 +54,8 @@ def model_of(preset: Any) -> str:
 
 def defaults(preset: str, workload: str) -> dict[str, Any]:
     """The defaults that a preset gives the options that a workload reads; all of them to one that is none."""
-    entry, values = WORKLOADS.get(workload), PRESETS.get(preset, {})
+    entry = WORKLOADS.get(workload)
+    values = PRESETS.get(preset, {})
     if entry is None:
         return values
     if entry.datasets:  # a preset of text alone is refused

@@ -49,7 +49,8 @@ class RunConfig:
 
     def tower_batch_sizes(self) -> tuple[int, ...]:
         """Samples of each tower of all workers; their sum is the global batch, nothing is dropped."""
-        towers, training = self.num_towers, self.training
+        towers = self.num_towers
+        training = self.training
         if not training.global_batch_size:
             return (training.batch_size,) * towers
         share, rest = divmod(training.global_batch_size, towers)
@@ -184,12 +185,12 @@ def pool_sizes(config: RunConfig, num_cores: int) -> tuple[int, int]:
     process also serves others, one thread more than devices. All CPU devices share one intra-op pool with a thread for
     each of their cores; with one core per device, operators are not split.
     """
-    devices, measure = config.devices, config.measure
-    inter, intra = (
-        measure.inter_op_parallelism_threads,
-        measure.intra_op_parallelism_threads,
-    )
-    count, per_device = devices.num_devices, devices.cpu_cores_per_device
+    devices = config.devices
+    measure = config.measure
+    inter = measure.inter_op_parallelism_threads
+    intra = measure.intra_op_parallelism_threads
+    count = devices.num_devices
+    per_device = devices.cpu_cores_per_device
     if devices.device == "gpu":
         return inter or max(count + 1, num_cores), intra or num_cores
     alone = per_device == 1 and config.num_processes == 1

@@ -18,7 +18,8 @@ _BUFFER_BYTES = 1 << 20
 
 def build(feed: Feed) -> Source:
     """Images of the files in the folder `feed.options.data_dir`; DataError if one breaks a rule of `check`."""
-    options, layout = feed.options, feed.layout
+    options = feed.options
+    layout = feed.layout
     assert isinstance(layout, ImageLayout)
     paths = image_files.files(options)
     num_images = image_files.check(paths)

@@ -53,7 +53,8 @@ def draw(feed: Feed, step: tf.Tensor, tower: int | tf.Tensor, batch_size: int) -
     def seed_of(stream: int) -> tf.Tensor:
         return seed_pair(feed.seed, step, 2 * tower + stream)
 
-    options, layout = feed.options, feed.layout
+    options = feed.options
+    layout = feed.layout
     batch = layout.draw(batch_size, feed.max_lengths, seed_of, options.random_lengths)
     if isinstance(layout, TextLayout) and options.random_lengths and options.pad_to:
         return layout.padded(batch, options.pad_to)

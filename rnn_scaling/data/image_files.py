@@ -20,7 +20,8 @@ _RECORDS_A_READ = 1024
 
 def files(options: DataOptions) -> list[str]:
     """The files to train on, in the order of their names. Raises DataError if there is none."""
-    folder, pattern = options.data_dir, options.file_pattern
+    folder = options.data_dir
+    pattern = options.file_pattern
     try:
         paths = sorted(
             str(path) for path in Path(folder).iterdir() if path.match(pattern)

@@ -15,10 +15,9 @@ from rnn_scaling.config.registry import DATA_SOURCES
 from rnn_scaling.data.tfrecord import ENCODED, LABEL
 from rnn_scaling.system.files.output_files import replacing
 
-_PATTERN, _NOISE = (
-    (6, 8, 3),
-    12.0,
-)  # coarse pixels of a pattern; deviation of the noise, of 255
+# Coarse pixels of a pattern, and the deviation of the noise on a scale of 255.
+_PATTERN = (6, 8, 3)
+_NOISE = 12.0
 
 
 def example(number: int, label: int, size: Sequence[int], seed: int) -> bytes:

@@ -85,7 +85,8 @@ def _lines(feed: Feed) -> tf.data.Dataset:
 
 def _full_batches(lines: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     """Tuples of lines [B] a side, of one bucket each; pairs with an empty side left out."""
-    options, batch_size = feed.options, feed.pipeline_batch_sizes[0]
+    options = feed.options
+    batch_size = feed.pipeline_batch_sizes[0]
     width = bucket_width(feed.max_lengths, options.num_buckets)
 
     @pipeline.without_rewriting

@@ -24,11 +24,13 @@ from rnn_scaling.data.source import Feed, Source
 from rnn_scaling.models.batch import ImageBatch
 from rnn_scaling.models.layout import CHANNELS, ImageLayout
 
-ENCODED, LABEL = "image/encoded", "image/class/label"
+ENCODED = "image/encoded"
+LABEL = "image/class/label"
 NUM_CLASSES = 1000
 _OPEN_FILES = 16
 _BUFFER_BYTES = 1 << 20
-_AREA, _ASPECT = (0.05, 1.0), (3 / 4, 4 / 3)
+_AREA = (0.05, 1.0)
+_ASPECT = (3 / 4, 4 / 3)
 _DAMAGED = "is truncated or corrupt; expected a TFRecord file: copy it again"
 _FEATURES = {ENCODED: tf.string, LABEL: tf.int64}
 # An error of TensorFlow that quotes a record is a UnicodeDecodeError in Python, unless
@@ -47,7 +49,8 @@ def build(feed: Feed) -> Source:
     Raises:
       DataError: If there is no file, or one cannot be used; see `_check`.
     """
-    options, layout = feed.options, feed.layout
+    options = feed.options
+    layout = feed.layout
     assert isinstance(layout, ImageLayout)
     paths = image_files.files(options)
     _check(paths, layout.num_classes)

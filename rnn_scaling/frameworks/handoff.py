@@ -102,7 +102,8 @@ def cell(
     weights: Mapping[str, np.ndarray], name: str, forget_bias: float, gates: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Kernel [D + U, 4U] and bias [4U] of a cell for a framework whose gates stand in another order, such as "ifjo"."""
-    kernel, bias = weights[f"{name}/kernel"], weights[f"{name}/bias"].copy()
+    kernel = weights[f"{name}/kernel"]
+    bias = weights[f"{name}/bias"].copy()
     units = len(bias) // 4
     bias[2 * units : 3 * units] += forget_bias
     order = ["ijfo".index(gate) for gate in gates]

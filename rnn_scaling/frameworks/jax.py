@@ -22,7 +22,9 @@ from rnn_scaling.frameworks.handoff import Work
 UNROLL = 1  # steps of a scan per iteration of its loop; docs/frameworks.md measures that more are slower
 TOWERS = "towers"
 MOMENTUM = 0.9
-ADAM_BETA_1, ADAM_BETA_2, ADAM_EPSILON = 0.9, 0.999, 1e-7
+ADAM_BETA_1 = 0.9
+ADAM_BETA_2 = 0.999
+ADAM_EPSILON = 1e-7
 NUM_SLOTS = {"sgd": 0, "momentum": 1, "adam": 2}
 
 Weights = Mapping[str, jax.Array]
@@ -34,7 +36,8 @@ Layers = Sequence[
 
 def build(work: Work, rank: int) -> Callable[[], float]:
     """A step on all devices; returns the loss a word of all towers once the devices have finished."""
-    towers, optimizer = work.num_devices, work.optimizer
+    towers = work.num_devices
+    optimizer = work.optimizer
     mesh = jax.make_mesh((towers,), (TOWERS,), devices=devices_of(work))
     kept = PartitionSpec() if work.exchanges else PartitionSpec(TOWERS)
     place = NamedSharding(mesh, kept)
@@ -63,7 +66,8 @@ def build(work: Work, rank: int) -> Callable[[], float]:
             .lower(weights, slots, batch, np.float32(0))
             .compile()
         )
-    state, done = (weights, slots), 0
+    state = (weights, slots)
+    done = 0
 
     def step() -> float:
         nonlocal state, done
@@ -148,7 +152,8 @@ def _stacked(work: Work, mesh: Any) -> dict[str, jax.Array]:
 
 def _loss_of(work: Work) -> Callable[[Weights, Mapping[str, jax.Array]], jax.Array]:
     """The function (weights, batch of a tower) -> sum of -log p(label) over its target words."""
-    config, dtype = work.config, jnp.dtype(work.dtype)
+    config = work.config
+    dtype = jnp.dtype(work.dtype)
     run = with_cudnn if work.on_gpus else with_scans
     directions = (
         ("forward", "backward") if config["direction"] == "bi" else ("forward",)
@@ -245,8 +250,10 @@ def with_cudnn(
 
     cuDNN takes all weights in one array: the matrices of all cells, then their biases, two a gate; gates i, f, j, o.
     """
-    dtype, units = x.dtype, states[0][0].shape[1]
-    matrices, biases = [], []
+    dtype = x.dtype
+    units = states[0][0].shape[1]
+    matrices = []
+    biases = []
     for kernel, bias in (cell for cells in layers for cell in cells):
         kernel, bias = (
             _gates_ifjo(part.astype(jnp.float32)) for part in (kernel, bias)

@@ -96,12 +96,14 @@ class _Fit:
     def _fit(self, work: Work, towers: Sequence[int]) -> None:
         import keras
 
-        answers, permits = self._answers, self._permits
+        answers = self._answers
+        permits = self._permits
 
         class Steps(keras.callbacks.Callback):
             """Waits before each batch, and tells its loss; `fit` tells the mean of the epoch so far."""
 
-            done, mean_loss = 0, 0.0
+            done = 0
+            mean_loss = 0.0
 
             def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
                 answers.put(0.0)
@@ -117,7 +119,8 @@ class _Fit:
             ) -> None:
                 mean_loss = float((logs or {})["loss"])  # waits for the devices
                 loss = mean_loss * (self.done + 1) - self.mean_loss * self.done
-                self.done, self.mean_loss = self.done + 1, mean_loss
+                self.done = self.done + 1
+                self.mean_loss = mean_loss
                 answers.put(loss)
 
         model = _network(keras, work)
@@ -151,7 +154,8 @@ def _on_tensorflow(work: Work) -> list[Scope]:
     """Sets TensorFlow and Keras up; returns the scope of each `fit`."""
     import tensorflow as tf
 
-    num_devices, kind = work.num_devices, "gpu" if work.on_gpus else "cpu"
+    num_devices = work.num_devices
+    kind = "gpu" if work.on_gpus else "cpu"
     devices = [f"/{kind}:{device}" for device in range(num_devices)]
     if not work.on_gpus:
         cpu = tf.config.list_physical_devices("CPU")[0]
@@ -219,7 +223,8 @@ def _optimizer(keras: Any, work: Work) -> Any:
 
 def _network(keras: Any, work: Work) -> Any:
     """The model (source [B, S], target_input [B, T]) -> logits [B, T, V], with the weights of `work`."""
-    config, weights = work.config, work.weights
+    config = work.config
+    weights = work.weights
     policy = "mixed_bfloat16" if work.dtype == "bfloat16" else "float32"
     is_bidirectional = config["direction"] == "bi"
     num_layers = config["num_encoder_layers"] // (2 if is_bidirectional else 1)
@@ -243,7 +248,9 @@ def _network(keras: Any, work: Work) -> Any:
     embeddings = {
         table: embedding(table) for table in ("src_embedding", "tgt_embedding")
     }
-    x, states, cells = embeddings["src_embedding"](source), [], []
+    x = embeddings["src_embedding"](source)
+    states = []
+    cells = []
     for number in range(num_layers):
         layer = lstm(f"encoder_{number}", returns_sequences=number < num_layers - 1)
         if is_bidirectional:

@@ -31,7 +31,9 @@ from rnn_scaling.training.acceptance import NotFiniteError
 from rnn_scaling.training.recorder import Recorder
 
 _FOLDER = "RNN_SCALING_RECORDS"
-RANK, SIZE, GROUP = "RANK", "WORLD_SIZE", "RNN_SCALING_GROUP"
+RANK = "RANK"
+SIZE = "WORLD_SIZE"
+GROUP = "RNN_SCALING_GROUP"
 GRACE_S = 5.0  # within which rank 0 itself must notice that another has gone
 Step = Callable[[], float]
 """Trains one step on the devices of this process -> the mean loss of the words of their towers, before the update.
@@ -166,7 +168,8 @@ class Ranks:
     def _watch(self, rank: int) -> None:
         process = self._processes[rank - 1]
         assert process.stdout is not None
-        output, status = process.stdout.read(), process.wait()
+        output = process.stdout.read()
+        status = process.wait()
         if status == 0:
             return
         how = (
@@ -191,12 +194,10 @@ class _TrainerRun:
         rank: int,
         leave: Callable[[], None],
     ) -> None:
-        self._framework, self._work, self._rank, self._leave = (
-            framework,
-            work,
-            rank,
-            leave,
-        )
+        self._framework = framework
+        self._work = work
+        self._rank = rank
+        self._leave = leave
         self._towers = (
             range(rank, rank + 1) if framework.group else range(work.num_devices)
         )
@@ -272,10 +273,8 @@ class _TrainerRun:
         check(
             self._framework.build(work.as_reference(), self._rank), work, self._towers
         )
-        step, items = (
-            self._framework.build(work, self._rank),
-            sum(work.items[tower] for tower in self._towers),
-        )
+        step = self._framework.build(work, self._rank)
+        items = sum(work.items[tower] for tower in self._towers)
         recorder.start()
         for number in range(_steps(work)):
             loss = step()

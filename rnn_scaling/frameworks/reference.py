@@ -26,7 +26,8 @@ LEAST_RATE = 1e-3
 
 def make(config: RunConfig, state: RunState, started: float) -> Work:
     """The work of a run; TensorFlow starts in this process. `started`: as in `Work`."""
-    devices, resolved = config.devices, state.resolved
+    devices = config.devices
+    resolved = state.resolved
     inter, intra = (
         resolved[f"{name}_op_parallelism_threads"] for name in ("inter", "intra")
     )
@@ -41,7 +42,8 @@ def on(
     engine: Engine, config: RunConfig, resolved: Mapping[str, Any], started: float
 ) -> Work:
     """The work of a run whose reference is trained on these devices."""
-    ours, devices = _reference_config(config), config.devices
+    ours = _reference_config(config)
+    devices = config.devices
     workload = workloads.load(config.model.model).build(ours.model, engine.device_type)
     feed = benchmark.build_feed(ours, engine, workload)
     source = registry.load(registry.DATA_SOURCES, ours.data.data_source).build(feed)
@@ -53,7 +55,8 @@ def on(
         for batch in source.next_batches(None)
     )
     learning_rate, results = _trained(ours, engine)
-    cores, share = resolved["cpu_affinity"], devices.cpu_cores_per_device
+    cores = resolved["cpu_affinity"]
+    share = devices.cpu_cores_per_device
     on_cpus = devices.device == "cpu"
     names = [
         f"{devices.device.upper()}:{number}" for number in range(devices.num_devices)

@@ -65,7 +65,8 @@ def trace(
     measured batches.
     """
     parts = partitions(step)
-    nodes, exchanged = operators.nodes_of(parts), operators.exchanged(parts)
+    nodes = operators.nodes_of(parts)
+    exchanged = operators.exchanged(parts)
     num_towers = len(step.engine.own_devices)
     results: list[StepResult] = []
     entry.note(

@@ -25,7 +25,10 @@ from rnn_scaling.records.step_parts import (
     UPDATE,
 )
 
-HOST, DEVICE, COPY, WAIT = "host", "device", "copy", "wait"
+HOST = "host"
+DEVICE = "device"
+COPY = "copy"
+WAIT = "wait"
 """host: an operator's kernel that ran on a CPU device, or control flow of a loop wherever it is placed; device: a
 kernel on a GPU; copy: a copy to, from or on a GPU, or a fill of its memory; wait: an asynchronous operator from its
 start to its end, on no core (a collective, or a tensor to be received)."""
@@ -149,10 +152,8 @@ def tally_operators(nodes: Mapping[str, Node]) -> dict[str, Any]:
 
 
 def _by_kind(counted: Collection[Any]) -> dict[str, dict[str, int]]:
-    types, devices = (
-        Counter(node.type for node in counted),
-        Counter(node.device for node in counted),
-    )
+    types = Counter(node.type for node in counted)
+    devices = Counter(node.device for node in counted)
     descending = sorted(types.items(), key=lambda item: (-item[1], item[0]))
     return {"by_type": dict(descending), "by_device": dict(sorted(devices.items()))}
 

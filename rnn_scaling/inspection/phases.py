@@ -98,10 +98,8 @@ def _sweep(step: TracedStep, num_towers: int) -> _Sweep:
             raise ValueError(
                 f"expected kernels of {num_towers} towers, got {kernel.name} of tower {kernel.tower}"
             )
-        start, end = (
-            max(kernel.start_ns, step.start_ns),
-            min(kernel.end_ns, step.end_ns),
-        )
+        start = max(kernel.start_ns, step.start_ns)
+        end = min(kernel.end_ns, step.end_ns)
         if start < end and (filed := _activity(kernel)) is not None:
             starts, ends = spans.setdefault(filed, ([], []))
             starts.append(start)
@@ -180,7 +178,8 @@ def _partition(
 
 
 def _tower(sweep: _Sweep, step: TracedStep, tower: int) -> dict[str, Any]:
-    exchange, computes = sweep.runs(None, names.EXCHANGE), sweep.computes[tower]
+    exchange = sweep.runs(None, names.EXCHANGE)
+    computes = sweep.computes[tower]
     exposed = sweep.parts[tower] == names.PARTS.index(names.EXPOSED)
     forward, backward = (
         np.flatnonzero(sweep.runs(tower, phase))
@@ -211,7 +210,8 @@ def _busy(sweep: _Sweep, tower: int | None, phases: Sequence[str]) -> dict[str, 
 
 def _timeline(sweep: _Sweep) -> dict[str, Any]:
     """Each tower's time in letters, the part that takes most of each; and where exchange takes half of it."""
-    start, span = sweep.points[0], sweep.points[-1] - sweep.points[0]
+    start = sweep.points[0]
+    span = sweep.points[-1] - sweep.points[0]
     edges = start + np.arange(names.TIMELINE_BINS + 1) * span / names.TIMELINE_BINS
     towers = []
     for parts in sweep.parts:

@@ -35,7 +35,8 @@ def variables(
     nodes: Mapping[str, Node],
 ) -> list[dict[str, Any]]:
     """One entry a variable, JSON-ready; docs/record.md has the fields."""
-    updates, towers = _updates(graph, nodes), list(enumerate(tower_gradients))
+    updates = _updates(graph, nodes)
+    towers = list(enumerate(tower_gradients))
     return [
         {
             "name": state.name,
@@ -223,7 +224,8 @@ def _needed(partition: Any, sends: Sequence[Any]) -> set[str]:
 
 def _sent_bytes(send: Any, graph: tf.Graph, placed: tf.Graph) -> int | None:
     name, _, port = send.input[0].partition(":")
-    dtype, index = tf.dtypes.as_dtype(send.attr["T"].type), int(port or 0)
+    dtype = tf.dtypes.as_dtype(send.attr["T"].type)
+    index = int(port or 0)
     in_partition = placed.get_operation_by_name(f"partition/{name}").outputs[index]
     if in_partition.op.type.endswith(WITH_BIAS) and index == 1:
         return _static_bytes(in_partition.op.outputs[0].shape[-1:], dtype)

@@ -107,7 +107,8 @@ def clock(step: TrainStep, engine: Engine) -> Iterator[Check]:
     yield Check(
         name="clock after the last kernel", holds=max(late) <= SLACK_S, text=text
     )
-    cores, share = len(available_cores()), core_s / seconds
+    cores = len(available_cores())
+    share = core_s / seconds
     text = f"{share:.2f} of {cores} cores were busy in {STEPS} steps of {1e3 * seconds / STEPS:.2f} ms"
     # A clock that leaves out a part of the step sees more work than its cores can do.
     yield Check(
@@ -120,7 +121,8 @@ def clock(step: TrainStep, engine: Engine) -> Iterator[Check]:
 def _timed(step: TrainStep) -> tuple[float, float]:
     """(seconds by the clock, seconds of all cores) of untraced steps."""
     step()
-    begun, cores = time.perf_counter(), time.process_time()
+    begun = time.perf_counter()
+    cores = time.process_time()
     for _ in range(STEPS):
         step()
     return time.perf_counter() - begun, time.process_time() - cores
@@ -136,7 +138,8 @@ def _late_s(step: TracedStep) -> float:
 
 def _busy_s(step: TracedStep) -> float:
     """Seconds in which any device ran a kernel."""
-    total, until = 0, step.start_ns
+    total = 0
+    until = step.start_ns
     for kernel in sorted(step.kernels, key=lambda kernel: kernel.start_ns):
         if kernel.kind == COPY:
             continue

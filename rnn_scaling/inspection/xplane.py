@@ -29,7 +29,8 @@ from rnn_scaling.inspection.operators import (
 from rnn_scaling.records.step_parts import CONTROL_FLOW, EXCHANGE, OTHER
 
 STEP_MARK = "rnn_scaling.step"  # the name under which tracing.py brackets a step
-HOST_PLANE, GPU_PLANE = "/host:CPU", re.compile(r"/device:GPU:\d+")
+HOST_PLANE = "/host:CPU"
+GPU_PLANE = re.compile(r"/device:GPU:\d+")
 STREAM = re.compile(
     r"Stream #\d+"
 )  # other lines of a GPU's plane repeat its kernels in larger units
@@ -41,10 +42,8 @@ PLUMBING = (
     "_DeviceArg",
     "_DeviceRetval",
 )  # a function's arguments and results; no work
-ASYNC_START, ASYNC_DONE = (
-    "ExecutorState::ProcessAsync::Start",
-    "ExecutorState::ProcessAsync::Done",
-)
+ASYNC_START = "ExecutorState::ProcessAsync::Start"
+ASYNC_DONE = "ExecutorState::ProcessAsync::Done"
 COPIES = ("Memcpy", "Memset")
 EDGE = "edge_name"  # the statistic of a copy from one device to another: edge_<number>_<operator that made the tensor>
 TRANSFER = re.compile(r"edge_\d+_")

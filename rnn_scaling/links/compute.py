@@ -27,7 +27,9 @@ class ComputeWork:
     ) -> None:
         """shape: m, k, n of [m, k] x [k, n]."""
         m, k, n = shape
-        self.shape, self.calls, self._clock = shape, 1, clock
+        self.shape = shape
+        self.calls = 1
+        self._clock = clock
         self.pairs: list[list[tf.Variable]] = []  # the factors on each device
         for device in devices:
             with tf.device(device):
@@ -45,7 +47,8 @@ class ComputeWork:
 
         @tf.function(autograph=False)
         def multiply() -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-            results, elements = [], []
+            results = []
+            elements = []
             for device, (a, b) in zip(devices, self.pairs, strict=True):
                 with tf.device(device):
                     results.append(tf.linalg.matmul(a.read_value(), b.read_value()))

@@ -31,11 +31,15 @@ BUDGET_S = 2.0  # of one size of one link
 HOST_CLOCK = "by the host's clock, two threads"
 NO_PEER_ACCESS = "no peer access: through the host"
 MOST_CALLS = 100  # copies in a row: a stream's queue is not endless
-HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3  # cudaMemcpyKind
+# Values of cudaMemcpyKind.
+HOST_TO_DEVICE = 1
+DEVICE_TO_HOST = 2
+DEVICE_TO_DEVICE = 3
 NON_BLOCKING = 1  # cudaStreamNonBlocking: does not wait for the default stream
 PEER_ACCESS_ALREADY_ENABLED = 704
 
-_POINTER, _OUT = ctypes.c_void_p, ctypes.c_void_p
+_POINTER = ctypes.c_void_p
+_OUT = ctypes.c_void_p
 _ARGUMENTS = {
     "cudaSetDevice": (ctypes.c_int,),
     "cudaMalloc": (_OUT, ctypes.c_size_t),
@@ -88,10 +92,8 @@ def find_library() -> Any:
             continue
         for name, arguments in _ARGUMENTS.items():
             getattr(library, name).argtypes = arguments
-        library.cudaGetErrorString.argtypes, library.cudaGetErrorString.restype = (
-            (ctypes.c_int,),
-            ctypes.c_char_p,
-        )
+        library.cudaGetErrorString.argtypes = (ctypes.c_int,)
+        library.cudaGetErrorString.restype = ctypes.c_char_p
         return library
     raise DeviceError(
         f"no CUDA runtime library can be loaded (tried {', '.join(tried) or 'nothing'}); install tensorflow[and-cuda] "
@@ -203,7 +205,8 @@ class Buffers:
         num_bytes: int,
         stack: contextlib.ExitStack,
     ) -> None:
-        self.cuda, self.num_bytes = cuda, num_bytes
+        self.cuda = cuda
+        self.num_bytes = num_bytes
         # Two of each: copies both ways at once share no buffer.
         self.device = {
             d: [stack.enter_context(cuda.device_memory(d, num_bytes)) for _ in range(2)] for d in devices
@@ -346,7 +349,8 @@ class _Way:
     """A link with its streams and events, ready to be timed."""
 
     def __init__(self, cuda: Cuda, link: Link, stack: contextlib.ExitStack) -> None:
-        self._cuda, self._link = cuda, link
+        self._cuda = cuda
+        self._link = link
         self._streams = [
             stack.enter_context(cuda.stream(device)) for device, _ in link.lanes
         ]
@@ -417,7 +421,8 @@ def _arrival_errors(
     origin: int | None = None,
 ) -> dict[str, str]:
     """Link -> what is wrong, for every link on which bytes arrive changed or not at all."""
-    cuda, errors = buffers.cuda, {}
+    cuda = buffers.cuda
+    errors = {}
     streams = {device: stack.enter_context(cuda.stream(device)) for device in devices}
     pattern = np.random.default_rng(1).integers(0, 256, buffers.num_bytes, np.uint8)
     sent, back = buffers.pinned

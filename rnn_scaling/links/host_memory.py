@@ -19,7 +19,8 @@ from rnn_scaling.links.series import MEMORY, Series, counted
 
 SMALLEST_SHARED = 2**20  # threads that start and meet take longer than less
 TRAFFIC = {"copy": 2, "read": 1, "write": 1}
-FILL, ABSENT = 1, 2
+FILL = 1
+ABSENT = 2
 BUDGET_S = 3.0  # of one size
 
 
@@ -52,7 +53,9 @@ class Crew:
     """Threads, one on each core, that move their share of the bytes at the same time."""
 
     def __init__(self, cores: Sequence[int], num_bytes: int) -> None:
-        self._num_bytes, self._kernel, self._share = num_bytes, "", 0
+        self._num_bytes = num_bytes
+        self._kernel = ""
+        self._share = 0
         self._start, self._end = (threading.Barrier(len(cores) + 1) for _ in range(2))
         self._threads = [
             threading.Thread(target=self._run, args=(core,), daemon=True)

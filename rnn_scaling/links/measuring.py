@@ -77,7 +77,8 @@ def _outcome_lines(outcome: WorkerOutcome, what: str) -> list[str]:
 
 
 def _line(measured: Series) -> str:
-    first, last = measured.points[0], measured.points[-1]
+    first = measured.points[0]
+    last = measured.points[-1]
     unit = "GB/s busbw" if measured.kind == series.ALL_REDUCE else "GB/s"
     has_rate = measured.traffic and measured.name != NOTHING
     rate = (

@@ -48,7 +48,8 @@ GPU_SHAPES = (
     (4096, 4096, 4096),
     (8192, 8192, 8192),
 )
-CPU_DTYPES, GPU_DTYPES = ("float32", "bfloat16"), ("float32", "bfloat16", "float16")
+CPU_DTYPES = ("float32", "bfloat16")
+GPU_DTYPES = ("float32", "bfloat16", "float16")
 _UNITS = {"": 1, "k": 2**10, "M": 2**20, "G": 2**30}
 
 

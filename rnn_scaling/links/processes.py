@@ -45,7 +45,8 @@ def run(
         tell(int(done), int(total), what)
 
     with tempfile.TemporaryDirectory(prefix="links_") as folder:
-        asked, answer = Path(folder, "request.json"), Path(folder, "result")
+        asked = Path(folder, "request.json")
+        answer = Path(folder, "result")
         asked.write_text(json.dumps(dict(request)))
         ended = process.run_together(
             [process.Task([*worker, str(asked), str(answer)])], timeout_s, on_line

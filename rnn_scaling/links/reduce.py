@@ -58,7 +58,8 @@ def build(reduce: Reduce, devices: Sequence[str], num_bytes: int) -> Case:
 
     @tf.function(autograph=False)
     def function() -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        tensors, last = [], []
+        tensors = []
+        last = []
         for variable, device in zip(inputs, devices, strict=True):
             with tf.device(device):
                 tensors.append(variable.read_value())
@@ -74,7 +75,8 @@ def build(reduce: Reduce, devices: Sequence[str], num_bytes: int) -> Case:
 
 def count_wrong(results: Sequence[tf.Tensor]) -> int:
     """Elements, over all ranks, that are not the exact sum of the inputs; each missing or surplus element is one."""
-    num_ranks, wrong = len(results), 0
+    num_ranks = len(results)
+    wrong = 0
     got = [result.numpy().reshape(-1) for result in results]
     size = max(len(array) for array in got)
     for start in range(0, size, CHUNK):
@@ -128,7 +130,8 @@ def measure(
         return Series(ALL_REDUCE, name, tuple(points), ranks=len(devices), notes=notes)
 
     unknown = [None] * len(sizes)
-    cases, jobs = [], []
+    cases = []
+    jobs = []
     for size in sizes:
         tell(0, repeats, f"{name}, first calls of {size_text(size)}")
         cases.append(build(reduce, devices, size))
@@ -142,7 +145,8 @@ def measure(
     if not compare:
         return series(times, unknown)
     tell(repeats, repeats, f"{name}, comparing the sums")
-    wrong, shared = [], False
+    wrong = []
+    shared = False
     for case in cases:
         results = run(case)
         wrong.append(count_wrong(results))

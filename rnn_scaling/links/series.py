@@ -8,7 +8,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-MEMORY, COPY, ALL_REDUCE = "memory", "copy", "all_reduce"
+MEMORY = "memory"
+COPY = "copy"
+ALL_REDUCE = "all_reduce"
 FLOAT32_BYTES = 4
 MOST_DRIFT = 1.25  # between passes; beyond, they did not measure the same machine
 HOLDS_WITHIN = 0.15  # largest relative residual with which a fit is said to hold
@@ -63,7 +65,8 @@ def fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit:
     unit = max(num_bytes)  # of sizes: keeps the sums near 1
     import numpy as np  # late: help and wrong flags do not wait for it
 
-    x, times = np.array(num_bytes) / unit, np.array(seconds)
+    x = np.array(num_bytes) / unit
+    times = np.array(seconds)
     (slope, alpha), covariance = np.polyfit(x, times, 1, w=1 / times, cov=True)
     slope_error, alpha_error = np.sqrt(np.maximum(np.diag(covariance), 0))
     grows = slope > 2 * slope_error and slope > 0
@@ -159,10 +162,8 @@ class Series:
             or self.traffic < 2
         ):
             return line
-        beta, error = (
-            self.traffic * line.beta_gb_per_s,
-            self.traffic * line.beta_error_gb_per_s,
-        )
+        beta = self.traffic * line.beta_gb_per_s
+        error = self.traffic * line.beta_error_gb_per_s
         return dataclasses.replace(
             line, beta_gb_per_s=beta, beta_error_gb_per_s=error, traffic=self.traffic
         )

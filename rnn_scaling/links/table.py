@@ -19,7 +19,8 @@ from rnn_scaling.links.series import (
 )
 from rnn_scaling.system.files.markdown import markdown_table
 
-MISSING, NO_COPY = "n/a", "no copy"
+MISSING = "n/a"
+NO_COPY = "no copy"
 GIGA = 1e9
 _NCCL_HEAD = (
     "size",
@@ -109,7 +110,8 @@ def _links(links: Sequence[Series]) -> str:
     )
     rows = []
     for series in links:
-        first, last = series.points[0], series.points[-1]
+        first = series.points[0]
+        last = series.points[-1]
         rate = _rate(series, last) if series.traffic else NO_COPY
         sizes = size_text(last.num_bytes), size_text(first.num_bytes)
         rows.append(
@@ -142,7 +144,8 @@ _FIT_TEXT = (
 def _fit(line: Fit | None, has_bandwidth: bool = True) -> tuple[str, ...]:
     if line is None:
         return (MISSING,) * 4
-    alpha, beta = _with_error(line.alpha_us, line.alpha_error_us), "no growth"
+    alpha = _with_error(line.alpha_us, line.alpha_error_us)
+    beta = "no growth"
     residual = f"{100 * line.largest_residual:.0f}"
     if line.beta_gb_per_s is not None and line.beta_error_gb_per_s is not None:
         beta = (
@@ -212,7 +215,8 @@ def _all_reduce(results: Measurements, shown: Sequence[Series]) -> list[str]:
         _compared(shown),
     ]
     if results.nothing and results.nothing.points:
-        first, last = results.nothing.points[0], results.nothing.points[-1]
+        first = results.nothing.points[0]
+        last = results.nothing.points[-1]
         parts.append(
             f"Of each time, {_us(first)} us are the call itself: the same call with nothing "
             f"exchanged ({_us(last)} us at {size_text(last.num_bytes)}).\n"
@@ -285,7 +289,8 @@ def _bullets(lines: Sequence[str]) -> str:
 
 def _repeats(shown: Sequence[Series]) -> str:
     counts = [len(point.seconds) for series in shown for point in series.points]
-    low, high = min(counts), max(counts)
+    low = min(counts)
+    high = max(counts)
     return f"{high} repeats" if low == high else f"{low} to {high} repeats"
 
 
@@ -332,7 +337,8 @@ def nccl_tests(all_series: Sequence[Series], host: str, devices: Sequence[str]) 
 
 
 def _nccl_block(series: Series, host: str, devices: Sequence[str]) -> str:
-    first, last = series.sizes[0], series.sizes[-1]
+    first = series.sizes[0]
+    last = series.sizes[-1]
     factor = series.sizes[1] // first if len(series.sizes) > 1 else 1
     repeats = max(len(point.seconds) for point in series.points)
     compared = [point.wrong for point in series.points if point.wrong is not None]

@@ -60,7 +60,8 @@ def _gpu_copies(request: dict[str, Any], write: Write) -> None:
     from rnn_scaling.links import gpu_copies
 
     runtime = gpu_copies.Cuda(gpu_copies.find_library())
-    devices, origin = request["devices"], request["origin"]
+    devices = request["devices"]
+    origin = request["origin"]
     measured = gpu_copies.measure(
         runtime, devices, request["sizes"], request["rounds"], _tell, origin
     )

@@ -58,7 +58,8 @@ OPTIONAL_LISTS = (
     "tower_positions",
 )
 # Rank 0's clock also sees the barriers themselves: ranks leave one within milliseconds, on a loaded machine later.
-WINDOW_SHARE, WINDOW_S = 0.10, 5.0
+WINDOW_SHARE = 0.10
+WINDOW_S = 5.0
 
 
 def config_faults(config: Mapping[str, Any]) -> Iterator[str]:
@@ -100,7 +101,8 @@ def _option_faults(config: dict[str, Any]) -> Iterator[str]:
         if name == "model" and value in workloads.FORMER_WORKLOADS:
             continue
         types, expected = _KINDS[flags.kind_of(field)]
-        choices, minimum = field.metadata["choices"], field.metadata["minimum"]
+        choices = field.metadata["choices"]
+        minimum = field.metadata["minimum"]
         if value is None and "None" in str(field.type):
             continue
         if type(value) not in types:
@@ -124,7 +126,8 @@ def unit_faults(config: Mapping[str, Any], unit: str) -> Iterator[str]:
 def phase_faults(phases: Phases, batches: Batches | None) -> Iterator[str]:
     if batches is None or not phases.total:
         return
-    parts, timed = math.fsum(phases.parts.values()), math.fsum(batches.seconds)
+    parts = math.fsum(phases.parts.values())
+    timed = math.fsum(batches.seconds)
     if parts and not _close(parts, phases.total):
         yield f"phases sum to {parts:.9g} s and phases.total is {phases.total:.9g}"
     elif timed > phases.total * (1 + ROUNDING):
@@ -345,7 +348,8 @@ def _missing_entries(path: str, rank: Rank, count: int) -> Iterator[str]:
 
 def _sum_faults(timed: Sequence[Rank], batches: Batches, noun: str) -> Iterator[str]:
     """Where the cluster's batches are not those of its ranks."""
-    count, rounding = len(batches.seconds), ROUNDING * math.fsum(batches.seconds)
+    count = len(batches.seconds)
+    rounding = ROUNDING * math.fsum(batches.seconds)
     lists: dict[str, Sequence] = {
         "seconds": batch_seconds(timed, batches.warmup, count)
     }

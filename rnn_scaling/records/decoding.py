@@ -14,10 +14,9 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar, Union
 
-SMALLEST, LARGEST = (
-    1e-12,
-    1e18,
-)  # of seconds and counts that can be; beyond them sums and ratios overflow
+# Limits of seconds and counts; beyond them, sums and ratios overflow.
+SMALLEST = 1e-12
+LARGEST = 1e18
 LARGEST_SINGLE = 3.5e38  # all of float32
 
 Faults = list[str]
@@ -125,7 +124,8 @@ def _written(kind: type[Part]) -> list[dataclasses.Field]:
 @functools.cache
 def _decoder(annotation: Any, or_null: str = "") -> Decode:
     """What reads a value of this type; `or_null` ends what a fault expects."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
+    arguments = typing.get_args(annotation)
     if annotation is Any:
         return lambda value, path, faults: value
     if origin in (Union, types.UnionType):
@@ -204,7 +204,8 @@ def _scalar(kind: type, expected: str) -> Decode:
 
 
 def _number(allowed: Range, expected: str) -> Decode:
-    low, high = allowed.low, allowed.high
+    low = allowed.low
+    high = allowed.high
 
     def decode_number(value: Any, path: str, faults: Faults) -> Any:
         if type(value) not in (int, float) or not low <= value <= high:
@@ -216,10 +217,8 @@ def _number(allowed: Range, expected: str) -> Decode:
 
 def _numbers(annotation: Any, expected: str) -> Decode:
     """Numbers in a list, some of them null where they may be: judged all at once where they are right."""
-    allowed, decode_number = (
-        typing.get_args(not_null(annotation))[1],
-        _decoder(annotation),
-    )
+    allowed = typing.get_args(not_null(annotation))[1]
+    decode_number = _decoder(annotation)
     or_null = not_null(annotation) is not annotation
 
     def decode_numbers(value: Any, path: str, faults: Faults) -> Any:
@@ -292,7 +291,8 @@ def _part(kind: type[Part], expected: str) -> Decode:
     ]
     plan = []
     for field in fields:
-        key, older = field.metadata.get("key", field.name), field.metadata.get("older")
+        key = field.metadata.get("key", field.name)
+        older = field.metadata.get("older")
         plan.append((field.name, key, older, _decoder(hints[field.name])))
     without_default = [
         f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING
@@ -308,7 +308,8 @@ def _part(kind: type[Part], expected: str) -> Decode:
             _wrong(faults, path, value, expected)
             return None
         fields: dict[str, Any] = {}
-        before, prefix = len(faults), f"{path}." if path else ""
+        before = len(faults)
+        prefix = f"{path}." if path else ""
         for name, key, older, inner in plan:
             if key not in value and older in value:
                 key = older

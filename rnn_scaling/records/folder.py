@@ -71,7 +71,9 @@ def read(folder: Path) -> Folder:
 
 def read_files(paths: Mapping[str, Path]) -> Folder:
     """The run records among these files, each under the name that the report gives it; copies are passed over."""
-    runs, left_out, running = [], [], []
+    runs = []
+    left_out = []
+    running = []
     originals = Originals()
     kept: dict[
         Any, Any

@@ -21,7 +21,9 @@ TIME = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 )  # UTC, so that text order is time order
 HASH = re.compile(r"[0-9a-f]{7,64}")
-SHORT, SHORTEST = 12, 8  # characters of a commit in file names, and on pages
+# Characters of a commit in file names, and on pages.
+SHORT = 12
+SHORTEST = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +110,8 @@ class History:
 def read(folder: Path) -> History:
     """All entries of a folder; a run in several entries counts once. Raises OSError if the folder cannot be read."""
     entries: list[Entry | None] = []
-    left_out, num_others = [], 0
+    left_out = []
+    num_others = 0
     seen: set[Any] = set()
     for name in sorted(name for name in os.listdir(folder) if name.endswith(".json")):
         path = folder / name
@@ -167,7 +170,8 @@ def _read_one(path: Path) -> Entry:
 
 def _is_plausible(found: Entry) -> bool:
     """Checks that types cannot express."""
-    commit, parts = found.commit, found.configurations
+    commit = found.commit
+    parts = found.configurations
     times = [found.measured, commit.date if commit else None]
     sizes = [part.options.get(name, 1) for part in parts for name in scale.AXES]
     counts = [{len(part.rates), *map(len, part.metrics.values())} for part in parts]

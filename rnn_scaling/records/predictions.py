@@ -69,7 +69,8 @@ class KeptPrediction(Part):
 
 def read(folder: Path) -> tuple[list[KeptPrediction], list[str]]:
     """The predictions that are kept in a folder, by date, and a message for each file that is left out."""
-    found, left_out = [], []
+    found = []
+    left_out = []
     for path in sorted((folder / FOLDER).glob("*.json")):
         try:
             kept = sealed_files.read(path, KeptPrediction, SCHEMA, UNSEALED)

@@ -112,7 +112,8 @@ def _parsed(text: str) -> Printed | None:
     scale = float("1" + (match["exponent"] or "")) if match["exponent"] else 1.0
     scale *= _SCALE[match["scale"] or ""]
     decimals = len(number.partition(".")[2])
-    value, step = float(number) * scale, 10.0**-decimals * scale
+    value = float(number) * scale
+    step = 10.0**-decimals * scale
     if not math.isfinite(value) or abs(value) > 1e18:
         return None
     is_rough = bool(match["rough"])

@@ -5,14 +5,12 @@ from collections.abc import Mapping
 
 from rnn_scaling.records.decoding import Count, Length, Name, Part, Seconds, Sparse
 
-INPUT, FORWARD, BACKWARD, EXCHANGE, UPDATE, OTHER = (
-    "input",
-    "forward",
-    "backward",
-    "exchange",
-    "update",
-    "other",
-)
+INPUT = "input"
+FORWARD = "forward"
+BACKWARD = "backward"
+EXCHANGE = "exchange"
+UPDATE = "update"
+OTHER = "other"
 PHASES = (INPUT, FORWARD, BACKWARD, EXCHANGE, UPDATE, OTHER)
 
 OWN = (
@@ -23,12 +21,10 @@ OWN = (
     OTHER,
 )  # a tower's compute, in order of precedence
 SHARED_OWN = (UPDATE, INPUT, OTHER)  # what is done once for all towers
-EXPOSED, STARVED, WAITS, IDLE = (
-    "exchange_exposed",
-    "waits_for_input",
-    "waits_for_towers",
-    "idle",
-)
+EXPOSED = "exchange_exposed"
+STARVED = "waits_for_input"
+WAITS = "waits_for_towers"
+IDLE = "idle"
 PARTS = (
     *OWN,
     *(f"shared_{phase}" for phase in SHARED_OWN),

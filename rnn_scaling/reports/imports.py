@@ -236,7 +236,8 @@ def _from_smallest(series: Sequence[Row]) -> list[Statement]:
     rated = [row for row in series if row.rate]
     if len(rated) < 2 or rated[0].num_devices == 1 or rated[-1].baseline:
         return []
-    first, last = rated[0], rated[-1]
+    first = rated[0]
+    last = rated[-1]
     assert first.rate
     assert last.rate
     speedup = ratio(last.rate, first.rate)

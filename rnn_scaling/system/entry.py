@@ -17,16 +17,16 @@ from types import FrameType
 from typing import Any, NoReturn
 
 VERSION = "0.1.0"  # of this package
-EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_INTERNAL = 70  # a fault of this program (EX_SOFTWARE of sysexits.h): no answer to what was asked
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as other programs end whose reader (`| head`) has what it wanted
 DEBUG = "RNN_SCALING_DEBUG"  # the environment variable with which a fault of this program shows where it is
 # TensorFlow's errors of a graph begin with these words and the stack of the node; what happened comes after it.
-_NOWHERE, _WHERE = (
-    "Graph execution error:",
-    ("Detected at node ", "  File ", "    ", "Stack trace for op"),
-)
+_NOWHERE = "Graph execution error:"
+_WHERE = ("Detected at node ", "  File ", "    ", "Stack trace for op")
 # The function of its own that failed, with which TensorFlow begins other messages.
 _FUNCTION_NODE = re.compile(r"^\{\{function_node \S+\}\} ")
 LONGEST = 4000  # letters of a line that says what is wrong
@@ -99,7 +99,8 @@ class Refusal(ValueError):
 
     def __init__(self, *lines: str, status: int = EXIT_USAGE) -> None:
         super().__init__("\n".join(lines))
-        self.lines, self.status = list(lines), status
+        self.lines = list(lines)
+        self.status = status
 
 
 def command(main: Callable[..., int]) -> Callable[..., int]:
@@ -322,7 +323,8 @@ def _prepare_streams() -> None:
                 access == os.O_RDONLY
             ):  # a shell has put its script where the caller had closed
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-            line_buffering, encoding = stream.line_buffering, stream.encoding
+            line_buffering = stream.line_buffering
+            encoding = stream.encoding
             # A terminal without ± shows ?, no traceback.
             shown = PlainText(
                 stream.detach(), encoding, "replace", line_buffering=line_buffering

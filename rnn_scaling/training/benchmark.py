@@ -268,13 +268,13 @@ def build_update(
 def build_feed(
     config: RunConfig, engine: Engine, workload: Workload, first_step: int = 0
 ) -> Feed:
-    batch_sizes, devices, split = (
-        config.tower_batch_sizes(),
-        engine.devices,
-        config.training.global_batch_size > 0,
-    )
+    batch_sizes = config.tower_batch_sizes()
+    devices = engine.devices
+    split = config.training.global_batch_size > 0
     if config.mode.cuts_global_batch:
-        batch_sizes, devices, split = (sum(batch_sizes),), (engine.host,), False
+        batch_sizes = (sum(batch_sizes),)
+        devices = (engine.host,)
+        split = False
     return Feed(
         config.data,
         layout=workload.layout,

@@ -33,7 +33,8 @@ from rnn_scaling.system.files.output_files import write_text
 
 SCHEMA = "rnn_scaling.checkpoint/2"
 KEPT = 2
-RUN, LOCK = "run.json", ".run.lock"
+RUN = "run.json"
+LOCK = ".run.lock"
 # A resumed run may train longer than was planned.
 MAY_DIFFER = NOT_COMPARED | {
     *(

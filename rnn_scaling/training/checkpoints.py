@@ -219,7 +219,8 @@ class Saver(Observer):
 
         The last batches before it run once more, as a warm-up that counts nowhere; then the variables are read.
         """
-        state, checkpoint = self._state, self._state.checkpoint
+        state = self._state
+        checkpoint = self._state.checkpoint
         if checkpoint is None:
             return
         state.enter("resume")

@@ -30,13 +30,12 @@ from rnn_scaling.system.machine.environment import package_versions
 if TYPE_CHECKING:
     from rnn_scaling.training.state import RunState
 
-BUILT, WARM, MEASURED, TOLD, TRACED = (
-    "built",
-    "warm",
-    "measured",
-    "told",
-    "traced",
-)  # barriers, in this order
+# Barriers, in this order.
+BUILT = "built"
+WARM = "warm"
+MEASURED = "measured"
+TOLD = "told"
+TRACED = "traced"
 ONE_CLOCK = "from a barrier after the warm-up to the end of the last batch, by the clock of rank 0, which drives all"
 REPORT_S = 1.0  # between two reports, so that no more is lost of a rank that is killed
 TOLD_ALONE = (
@@ -138,7 +137,8 @@ class Cluster(SingleProcess):
         roles = config.roles()
         cluster = config.cluster
         self.rank, self.size, self.role = launch.rank, launch.size, roles[launch.rank]
-        self._launch, self._timeout_s = launch, cluster.cluster_timeout
+        self._launch = launch
+        self._timeout_s = cluster.cluster_timeout
         self._saves = bool(config.output.checkpoint_dir)
         self._heartbeat_s = min(
             cluster.cluster_heartbeat, cluster.cluster_timeout
@@ -221,7 +221,8 @@ class Cluster(SingleProcess):
                 return
             batches = state.batches_since(self._num_reported)
             self._num_reported += len(batches["seconds"])
-            self._reported_at, self._has_told_all = time.perf_counter(), finished
+            self._reported_at = time.perf_counter()
+            self._has_told_all = finished
             if finished or batches["seconds"]:
                 self._member.report(
                     {"batches": batches, "details": state.details() if finished else {}}
@@ -296,10 +297,8 @@ def shared_cores(workers: Workers) -> str:
     """What is to be known where processes on one machine share cores; empty where none do."""
     for (host, core), sharing in users_of_cores(workers).items():
         if len(sharing) > 1:
-            where, rule = (
-                f" of host {host}" if host else "",
-                "the run is slower than with a core for each",
-            )
+            where = f" of host {host}" if host else ""
+            rule = "the run is slower than with a core for each"
             return f"{ranks_text(sharing)} share core {core}{where}: {rule}"
     return ""
 

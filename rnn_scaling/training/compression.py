@@ -166,7 +166,8 @@ class Quantised(Compression):
         devices: Sequence[str],
         group: CollectiveGroup | None,
     ) -> None:
-        self._devices, self._group = list(devices), group
+        self._devices = list(devices)
+        self._group = group
 
         def nothing() -> dict[str, tf.Variable]:
             zeros = {
@@ -185,10 +186,8 @@ class Quantised(Compression):
         summed: list[list[tf.Tensor]] = [[] for _ in dense]
         # Last first, as backpropagation yields them: collective ops run in the order in which they are traced.
         for index, name in reversed(list(enumerate(names))):
-            grads, lost = (
-                [tower[index] for tower in dense],
-                [tower[name] for tower in self._lost],
-            )
+            grads = [tower[index] for tower in dense]
+            lost = [tower[name] for tower in self._lost]
             packed = map_devices(self._devices, _pack, grads, lost)
             for tower, rows in enumerate(self._gather(packed)):
                 shape = dense[tower][index].shape

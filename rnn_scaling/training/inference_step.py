@@ -42,7 +42,8 @@ class InferenceStep(TrainStep):
 
     def translation(self, index: int, batch: Any) -> decoding.Translation:
         """The best translation of each sentence of a tower's batch."""
-        model, data = self._config.model, self._config.data
+        model = self._config.model
+        data = self._config.data
         search = Search(model.beam_size, model.length_penalty, data.tgt_max_len)
         start = cast(decoding.Decoder, self._workload).start(
             self._update.weights(index),

@@ -130,7 +130,9 @@ def build(
 
 def _sgd(update: _Update) -> Any:
     """w -= lr g."""
-    handle, rate, gradient = update.variable.handle, update.scaled_rate, update.gradient
+    handle = update.variable.handle
+    rate = update.scaled_rate
+    gradient = update.gradient
     if isinstance(gradient, tf.IndexedSlices):
         return tf.raw_ops.ResourceScatterSub(
             resource=handle, indices=gradient.indices, updates=rate * gradient.values

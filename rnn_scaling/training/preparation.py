@@ -66,7 +66,8 @@ def prepare_process(
       What a person should know about these choices.
     """
     cores = available_cores()
-    devices, measure = config.devices, config.measure
+    devices = config.devices
+    measure = config.measure
     resolved = state.resolved
     if devices.device == "cpu":
         wanted = devices.num_devices * devices.cpu_cores_per_device

@@ -19,7 +19,9 @@ from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import open_new
 from rnn_scaling.training.cluster import rank_of
 
-START, END = "before the first step", "after the last step"  # barriers
+# Barriers.
+START = "before the first step"
+END = "after the last step"
 
 
 class RankMeeting:
@@ -35,12 +37,10 @@ class RankMeeting:
     ) -> None:
         """warmup: steps before the second barrier, the same number at every rank."""
         self._file = result_file.with_name(f".{result_file.name}.meeting")
-        self._rank, self._num_ranks, self._timeout_s, self._warmup = (
-            rank,
-            num_ranks,
-            timeout_s,
-            warmup,
-        )
+        self._rank = rank
+        self._num_ranks = num_ranks
+        self._timeout_s = timeout_s
+        self._warmup = warmup
         self._member: Member | None = None
         self._peers: Sequence[Peer] = ()
 

@@ -206,8 +206,10 @@ class Updater:
     def __init__(
         self, variables: Mapping[str, tf.Variable], rule: UpdateRule, device: str
     ) -> None:
-        self._variables, self._optimizer = dict(variables), rule.optimizer
-        self._max_gradient_norm, self._device = rule.max_gradient_norm, device
+        self._variables = dict(variables)
+        self._optimizer = rule.optimizer
+        self._max_gradient_norm = rule.max_gradient_norm
+        self._device = device
         self._slots = {
             name: self._optimizer.slots(v, v.device)
             for name, v in self._variables.items()
@@ -257,7 +259,8 @@ class Updater:
         if self._max_gradient_norm:
             with tf.device(self._device):
                 scale = gradients.clip_scale(norm, self._max_gradient_norm)
-        step, applied = self._updates.read_value(), []
+        step = self._updates.read_value()
+        applied = []
         for name, variable in self._variables.items():
             with tf.device(variable.device):
                 applied.append(

@@ -35,11 +35,9 @@ class Slices:
         cuts_on_host: bool,
         elsewhere: Collection[str],
     ) -> None:
-        self._layout, self._batch, self._cuts_on_host = (
-            workload.layout,
-            batch,
-            cuts_on_host,
-        )
+        self._layout = workload.layout
+        self._batch = batch
+        self._cuts_on_host = cuts_on_host
         self._axis = workload.layout.sample_axis
         self._edges = [0, *itertools.accumulate(batch_sizes)]
         self._known = {
@@ -75,11 +73,9 @@ class Slices:
         )
 
     def _part(self, name: str, tower: int) -> tf.Tensor:
-        part, known, read = (
-            getattr(self._batch, name),
-            self._known[name],
-            self._read[name],
-        )
+        part = getattr(self._batch, name)
+        known = self._known[name]
+        read = self._read[name]
         axis, (start, stop) = self._axis(part), self._edges[tower : tower + 2]
         if known is not None:
             return tf.constant(known.take(np.arange(start, stop), axis))
@@ -103,7 +99,8 @@ class Slices:
 
 class SlicedStep(TrainStep):
     def _build_step(self, step: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor | None]:
-        workload, config = self._workload, self._config
+        workload = self._workload
+        config = self._config
         batch_sizes = config.tower_batch_sizes()
         with tf.device(self.engine.host), tf.name_scope("input/"):
             (batch,) = self._source.next_batches(step)

@@ -10,14 +10,14 @@ import dataclasses
 
 from rnn_scaling.records.step_parts import SlicedPart
 
-HOST, DEVICE = "host", "device"  # where slices are cut, as --slice_on says
-TOWER, LOOKUP, ELSEWHERE, LOSS, KNOWN = (
-    "tower",
-    "lookup",
-    "lookup elsewhere",
-    "loss",
-    "known",
-)
+# The values of --slice_on: where slices are cut.
+HOST = "host"
+DEVICE = "device"
+TOWER = "tower"
+LOOKUP = "lookup"
+ELSEWHERE = "lookup elsewhere"
+LOSS = "loss"
+KNOWN = "known"
 """What reads a part of the batch: the towers; a look-up too, on the host or on another device; the loss alone; nobody,
 for its values are known while tracing."""
 
@@ -36,8 +36,10 @@ def predicted_bytes(cut: Cut, tower: int) -> tuple[int, int] | None:
 
     None where the lengths of sentences vary, or rows are looked up on devices that are not the host.
     """
-    samples, all_samples = cut.batch_sizes[tower], sum(cut.batch_sizes)
-    there, back = 0, 0
+    samples = cut.batch_sizes[tower]
+    all_samples = sum(cut.batch_sizes)
+    there = 0
+    back = 0
     for part in cut.parts:
         if part.read in (LOSS, KNOWN):
             continue

@@ -26,7 +26,8 @@ class AsynchronousCertifier:
     """A watch; see `benchmark.Watch`. It looks at the variables once, when all steps have ended."""
 
     def __init__(self, config: RunConfig, engine: Engine, step: TrainStep) -> None:
-        self._config, self._step = config, step
+        self._config = config
+        self._step = step
         self._gradients = SerialGradients(config, engine)
         self._first = first_values(self._gradients.specs, config.training.seed)
         self._losses: list[float] = []
@@ -39,15 +40,11 @@ class AsynchronousCertifier:
 
     def end(self) -> Certificate:
         done = sorted(self._step.finished_steps, key=lambda step: step.number)
-        numbers, staleness = (
-            [step.number for step in done],
-            [step.staleness for step in done],
-        )
+        numbers = [step.number for step in done]
+        staleness = [step.staleness for step in done]
         scales_loss = self._config.model.compute_dtype == "float16"
-        rule, changes = (
-            UpdateRule(self._config.training, scales_loss, self._config.num_towers),
-            [],
-        )
+        rule = UpdateRule(self._config.training, scales_loss, self._config.num_towers)
+        changes = []
         for number in range(
             max(numbers) + 1
         ):  # a data source gives its batches in order

@@ -46,7 +46,8 @@ def equal(
     kind = "verify-equal-replicas" if has_replicas else "verify-equal"
     if not guarantee.shares_one_model:
         kind = "verify-equal-alone"
-    word, statements = f"equal within {within}", []
+    word = f"equal within {within}"
+    statements = []
     if guarantee.is_stale:
         word = "stale by 1 step"
         flag = (
@@ -139,7 +140,8 @@ def compared(config: RunConfig, num_batches: int) -> str:
         else f"{rate.first:g} to {rate.last:g} in {rate.ramp_updates} updates"
     )
     rates = rates if rate.schedule == "constant" else f"{rate.last:g} ({rate.schedule})"
-    repeats, decay = training.gradient_accumulation_steps, training.weight_decay
+    repeats = training.gradient_accumulation_steps
+    decay = training.weight_decay
     repeated = f" of {repeats} micro-batches" if repeats > 1 else ""
     optimizer = (
         f"{training.optimizer} with weight decay {decay:g}"

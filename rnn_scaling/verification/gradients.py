@@ -63,7 +63,8 @@ class SerialGradients:
     """Computes on one device what the towers of a run compute side by side."""
 
     def __init__(self, config: RunConfig, engine: Engine) -> None:
-        self.num_towers, self._seed = config.num_towers, config.training.seed
+        self.num_towers = config.num_towers
+        self._seed = config.training.seed
         self._repeats = config.training.gradient_accumulation_steps
         self._device = (engine.own_devices or (engine.host,))[0]
         self._workload = workloads.load(config.model.model).build(
@@ -164,7 +165,8 @@ class SerialGradients:
         seed: tf.Tensor,
         factor: tf.Tensor,
     ) -> tuple[tf.Tensor, Tensors, Tensors, dict[str, tuple[tf.Tensor, tf.Tensor]]]:
-        workload, ids = self._workload, self._workload.lookups(batch)
+        workload = self._workload
+        ids = self._workload.lookups(batch)
         rows = {name: tf.gather(weights[name], ids[name]) for name in ids}
         dense = {name: tensor for name, tensor in weights.items() if name not in ids}
         with tf.GradientTape() as tape:

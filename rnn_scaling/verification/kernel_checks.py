@@ -19,7 +19,9 @@ LENGTHS = (6, 1, 4)  # [B]; the longest is T
 WIDTH = 16  # D and U
 TOLERANCE = 2e-5  # of float32, relative to the largest entry of an array
 SIZES = (1, 7, 257, 100_000)  # elements that are summed
-SMALLEST, LARGEST = -8, 9  # whole numbers, whose sums every dtype holds exactly
+# Whole numbers, because every dtype contains their sums exactly.
+SMALLEST = -8
+LARGEST = 9
 
 
 def kernels_on(device: str, device_type: str) -> Iterator[Check]:
@@ -28,7 +30,8 @@ def kernels_on(device: str, device_type: str) -> Iterator[Check]:
         "ERROR"
     )  # it takes functions of several kernels for one that is traced again and again
     for name, kernel in kernels.KERNELS.items():
-        check, cell = f"kernel {name}", kernel.cells[0]
+        check = f"kernel {name}"
+        cell = kernel.cells[0]
         stack = stacks.RecurrentStack(
             WIDTH, WIDTH, num_layers=2, num_directions=2, unit_type=cell
         )
@@ -49,7 +52,8 @@ def kernels_on(device: str, device_type: str) -> Iterator[Check]:
             )
             continue
         text = f"{module.kernel_name(stack)} and the reference {cell} step, most in {where}"
-        is_near, difference = error <= TOLERANCE, finite(error)
+        is_near = error <= TOLERANCE
+        difference = finite(error)
         yield Check(
             name=check,
             holds=is_near,
@@ -83,7 +87,8 @@ def all_digits() -> Iterator[None]:
 
 def all_reduces_on(engine: Engine) -> Iterator[Check]:
     """The sums of each all-reduce over the towers' devices, and NumPy's; exact."""
-    devices, device_type = engine.devices, engine.device_type.lower()
+    devices = engine.devices
+    device_type = engine.device_type.lower()
     for name in registry.ALL_REDUCES:
         check = f"all-reduce {name}"
         if impossible := all_reduce_spec.problems(

@@ -242,7 +242,8 @@ def _gradient_difference(
         network.loss_sum(model, {**weights, name: values + sign * STEP * way}, batch)
         for sign in (1, -1)
     )
-    expected, found = (up - down) / (2 * STEP), float((gradient * way).sum())
+    expected = (up - down) / (2 * STEP)
+    found = float((gradient * way).sum())
     return abs(found - expected) / (
         1.0 + float(np.sqrt(np.square(gradient, dtype=np.float64).sum()))
     )
@@ -252,18 +253,15 @@ def _wrong_forward(
     model: ModelConfig, device_type: str, off: float, random: np.random.Generator
 ) -> Statement:
     """Which part of the network gives a different loss: the loss itself, the cells, or what is around them."""
-    hidden, projection = random.normal(size=(5, 4, 3)), random.normal(size=(3, 11))
-    labels, lengths = (
-        random.integers(0, 11, (5, 4)),
-        np.array(LENGTHS["target_length"], np.int32),
-    )
+    hidden = random.normal(size=(5, 4, 3))
+    projection = random.normal(size=(3, 11))
+    labels = random.integers(0, 11, (5, 4))
+    lengths = np.array(LENGTHS["target_length"], np.int32)
     expected = network.sentences_loss(
         hidden @ projection, labels, lengths, model.label_smoothing
     )
-    ids, options = (
-        tf.constant(labels),
-        cross_entropy.LossOptions(label_smoothing=model.label_smoothing),
-    )
+    ids = tf.constant(labels)
+    options = cross_entropy.LossOptions(label_smoothing=model.label_smoothing)
     counted = cross_entropy.word_weights(ids, tf.constant(lengths), 0)
     logits = tf.constant((hidden @ projection).astype(np.float32))
     outputs, matrix = (
@@ -378,7 +376,8 @@ def _images(workload: Any, label_smoothing: float) -> Iterator[NetworkComparison
     from rnn_scaling.models.batch import ImageBatch
 
     random = np.random.default_rng(SEED)
-    logits, labels = random.normal(size=(6, 10)), random.integers(0, 10, 6)
+    logits = random.normal(size=(6, 10))
+    labels = random.integers(0, 10, 6)
     batch = ImageBatch(tf.zeros([6, 1, 1, 3]), tf.constant(labels))
     found = workload.losses(tf.constant(logits.astype(np.float32)), batch).numpy()
     off = float(
@@ -407,12 +406,10 @@ def _normalization(random: np.random.Generator) -> Iterator[NetworkComparison]:
         layer = fused.FusedBatchNormalization()
         layer.build(tensor.shape)
         layer.set_weights([np.ones(3), np.zeros(3), *first.values()])
-        y, decay, epsilon, unbiased = (
-            layer(tensor, training=True),
-            layer.momentum,
-            layer.epsilon,
-            1.0,
-        )
+        y = layer(tensor, training=True)
+        decay = layer.momentum
+        epsilon = layer.epsilon
+        unbiased = 1.0
         following = {"mean": layer.moving_mean, "variance": layer.moving_variance}
     else:
         from rnn_scaling.models.images.layers import EPSILON, Layers
@@ -423,12 +420,10 @@ def _normalization(random: np.random.Generator) -> Iterator[NetworkComparison]:
             "NHWC", lambda spec: tf.constant(values[spec.name].astype(np.float32)), None
         )
         num = x[..., 0].size
-        y, decay, epsilon, unbiased = (
-            layers.batch_normalization(tensor),
-            0.9,
-            EPSILON,
-            num / (num - 1),
-        )
+        y = layers.batch_normalization(tensor)
+        decay = 0.9
+        epsilon = EPSILON
+        unbiased = num / (num - 1)
         following = {name: layers.moving[f"moving_{name}"] for name in first}
     batch = {"mean": x.mean((0, 1, 2)), "variance": unbiased * x.var((0, 1, 2))}
     off = float(

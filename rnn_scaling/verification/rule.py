@@ -51,7 +51,8 @@ class Guarantee:
 
 
 def guarantee_of(config: RunConfig) -> Guarantee:
-    update, dtype = config.update, config.model.compute_dtype
+    update = config.update
+    dtype = config.model.compute_dtype
     share = max(
         FLOAT32_SHARE,
         UNITS[dtype],
@@ -117,9 +118,11 @@ class UpdateRule:
             if training.lr_scaling == "linear"
             else 1
         )
-        self._larger, self._last_rate = larger, training.learning_rate * larger
+        self._larger = larger
+        self._last_rate = training.learning_rate * larger
         self._constants = constants
-        self._training, self._scales_loss = training, scales_loss
+        self._training = training
+        self._scales_loss = scales_loss
         self._is_dynamic = training.loss_scale == "dynamic"
         first_scale = (
             FIRST_LOSS_SCALE if self._is_dynamic else float(training.loss_scale)
@@ -146,11 +149,10 @@ class UpdateRule:
 
         Sources: Goyal et al., arXiv:1706.02677, section 2.2; Vaswani et al., arXiv:1706.03762, equation 3.
         """
-        training, constants = self._training, self._constants
-        number, ramp = (
-            self._updates + constants.offset,
-            training.lr_warmup_batches + constants.ramp,
-        )
+        training = self._training
+        constants = self._constants
+        number = self._updates + constants.offset
+        ramp = training.lr_warmup_batches + constants.ramp
         schedule = training.lr_schedule if constants.is_scheduled else "constant"
         rate = constants.rate * training.learning_rate
         if schedule == "inverse_sqrt":
@@ -193,10 +195,8 @@ class UpdateRule:
         return {name: change for name, (change, _) in updated.items()}
 
     def _updated(self, gradient: Arrays, weights: Arrays) -> dict[str, Updated]:
-        longest, clips = (
-            self._training.max_gradient_norm * self._constants.bound,
-            self._constants.clips,
-        )
+        longest = self._training.max_gradient_norm * self._constants.bound
+        clips = self._constants.clips
         if longest and clips == "global":
             gradient = clipped(gradient, longest)
         elif longest and clips == "variable":
@@ -222,7 +222,9 @@ class UpdateRule:
 
     def _of_one(self, name: str, gradient: np.ndarray) -> Updated:
         """What becomes of one variable without it."""
-        rate, zeros, constants = self._rate(), np.zeros_like(gradient), self._constants
+        rate = self._rate()
+        zeros = np.zeros_like(gradient)
+        constants = self._constants
         if self._training.optimizer == "sgd":
             return -np.float32(rate) * gradient, ()
         if self._training.optimizer == "momentum":
@@ -247,7 +249,8 @@ class UpdateRule:
             velocity = np.float32(constants.momentum) * velocity - step
             return velocity, (square, velocity)
         mean, square = self._slots.get(name, (zeros, zeros))
-        beta_1, beta_2 = constants.beta_1, constants.beta_2
+        beta_1 = constants.beta_1
+        beta_2 = constants.beta_2
         mean = np.float32(beta_1) * mean + np.float32(1 - beta_1) * gradient
         square = (
             np.float32(beta_2) * square + np.float32(1 - beta_2) * gradient * gradient

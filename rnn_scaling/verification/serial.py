@@ -102,7 +102,8 @@ class Serial:
         self.moving |= {tower: part.moving for tower, part in parts.items()}
         applied = gradient = self._exchange.sum(parts)
         if training.late is not None:
-            applied, training.late = training.late, gradient
+            applied = training.late
+            training.late = gradient
         change = training.rule.update(applied, training.weights)
         training.stale = training.weights
         training.weights = {
@@ -170,7 +171,8 @@ class Exchange:
         """keeps: whether what is lost comes later. factor: of what arrives. Other values than these are faults."""
         self._quantises = config.update.compress_gradients == "int8"
         self._gathers = config.update.sparse_gradients != "densify"
-        self._keeps, self._factor = keeps, factor
+        self._keeps = keeps
+        self._factor = factor
         self._lost: dict[tuple[int, str], np.ndarray] = {}  # by tower and variable
 
     def sum(self, parts: Mapping[int, GradientPart]) -> dict[str, np.ndarray]:

@@ -168,10 +168,8 @@ def differences(
 
     Options with several values on a side differ only if no value is on both: such sides can be compared one by one.
     """
-    a, b = (
-        [_RunFacts(record) for record in records_a],
-        [_RunFacts(record) for record in records_b],
-    )
+    a = [_RunFacts(record) for record in records_a]
+    b = [_RunFacts(record) for record in records_b]
     unordered = _options(a, b) + _programs(a, b) + _variables(a, b) + _loads(a, b)
     for fact in FACTS:
         common = {run.options(fact.deciding_options) for run in a} & {
@@ -267,7 +265,8 @@ def _differ(fact: Fact, a: list[Any], b: list[Any]) -> bool:
     )
     if not numbers_a or not numbers_b:
         return bool(numbers_a) != bool(numbers_b)
-    middle_a, middle_b = statistics.median(numbers_a), statistics.median(numbers_b)
+    middle_a = statistics.median(numbers_a)
+    middle_b = statistics.median(numbers_b)
     return abs(middle_a - middle_b) > fact.tolerance * max(middle_a, middle_b)
 
 
@@ -315,7 +314,8 @@ def _options(a: Side, b: Side) -> list[Difference]:
         effect = "same-work" if name in DEFAULTS else "foreign-option"
         effect = MEASURING_OPTIONS.get(name, WORK_OPTIONS.get(name, effect))
         if name in spread:
-            severity, effect = CAUTION, "other-processes"
+            severity = CAUTION
+            effect = "other-processes"
         unlike.append(
             Difference(f"--{name}", (*values_a,), (*values_b,), effect, severity)
         )

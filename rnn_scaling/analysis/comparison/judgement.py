@@ -149,7 +149,8 @@ def read(before: Path, after: Path) -> tuple[ComparedRuns, ComparedRuns]:
     """Both sets of runs; an InputError has a line for each path that holds nothing to compare."""
     if before.resolve() == after.resolve():
         raise InputError(f"{before} and {after} are the same runs; name two sets")
-    sides, errors = [], []
+    sides = []
+    errors = []
     for path in (before, after):
         try:
             sides.append(matching.read(path))

@@ -33,7 +33,8 @@ from rnn_scaling.records.folder import RunFile
 from rnn_scaling.records.options import ASSUMED, DEFAULTS, UNKNOWN
 from rnn_scaling.records.record import RunRecord
 
-PER_DEVICE, ALL_DEVICES = "per_device", "all_devices"
+PER_DEVICE = "per_device"
+ALL_DEVICES = "all_devices"
 REPEAT = re.compile(r"\.r(\d+)\.json$")
 _WORKLOADS_OF = registry.readers(WORKLOADS)
 

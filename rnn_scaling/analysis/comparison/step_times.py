@@ -93,7 +93,8 @@ def changes(
     if (
         paired
     ):  # the logarithm of a pair's ratio is one number, whose variance is that of both
-        logs, within = [logs[1] - logs[0]], [within[0] + within[1]]
+        logs = [logs[1] - logs[0]]
+        within = [within[0] + within[1]]
     found = {}
     for i, percentile in enumerate(known):
         sides = [
@@ -109,7 +110,8 @@ def changes(
 
 def _over_processes(logs: np.ndarray, within: float, drifting: bool) -> Interval:
     """The geometric mean over processes `[k]`; within: the variance within a process, a lower bound."""
-    values, k = np.exp(logs).tolist(), len(logs)
+    values = np.exp(logs).tolist()
+    k = len(logs)
     between = (
         Scatter(confidence.standard_deviation(logs.tolist()), k - 1) if k > 1 else None
     )

@@ -184,7 +184,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scand. J. Statist. 6, 1979.
     """
-    adjusted, highest = [0.0] * len(p_values), 0.0
+    adjusted = [0.0] * len(p_values)
+    highest = 0.0
     for rank, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
         adjusted[i] = highest
@@ -193,7 +194,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def runs_needed(comparison: Comparison, target: float) -> int | None:
     """Runs per side until a slow-down of `target` is detectable, by their spread; None if more than MOST_RUNS."""
-    change, fewest = comparison.ratio, min(comparison.ratio.run_counts, default=0)
+    change = comparison.ratio
+    fewest = min(comparison.ratio.run_counts, default=0)
     if change.relative_error is None or fewest < 2:
         return None
     spread = change.relative_error * math.sqrt(fewest)

@@ -13,7 +13,8 @@ NOT_TOLD = "not reported by the system"
 ONE_PROCESS = "one process alone"
 
 # Bits of throttling.REASONS: a setting that holds clocks down, and a card that protects itself.
-LIMITED, SLOWED = 0x2 | 0x4 | 0x10 | 0x100, 0x8 | 0x20 | 0x40 | 0x80
+LIMITED = 0x2 | 0x4 | 0x10 | 0x100
+SLOWED = 0x8 | 0x20 | 0x40 | 0x80
 
 
 def _with_arguments(read: Callable[..., Any]) -> Callable[..., Read]:

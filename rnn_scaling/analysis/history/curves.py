@@ -156,13 +156,11 @@ def timeline(entries: Sequence[Entry]) -> Timeline:
     for place, entry in enumerate(in_order):
         for configuration in entry.configurations:
             options = Options(configuration.options)
-            key, host = (
-                (
-                    build_key(options, configuration.unit),
-                    tuple(sorted(configuration.facts.items())),
-                ),
-                entry.machine,
+            key = (
+                build_key(options, configuration.unit),
+                tuple(sorted(configuration.facts.items())),
             )
+            host = entry.machine
             groups.setdefault(
                 (key, host.name, (host.cpu, host.cores, host.gpus)), []
             ).append((place, configuration))
@@ -200,7 +198,8 @@ def _in_natural_order(title: str) -> list[tuple[str, int, str]]:
 def ordered(entries: Sequence[Entry]) -> list[Entry]:
     """Orders by the git history if it is known, otherwise by date of the commit, then by time of measurement."""
     known = commits.known([entry.commit.hash for entry in entries if entry.commit])
-    dates, latest = {}, ""
+    dates = {}
+    latest = ""
     for name, fact in sorted(known.items(), key=lambda item: item[1].place):
         latest = max(
             latest, fact.date
@@ -271,7 +270,8 @@ def check(history: str, shown: Timeline, max_regression: float) -> Report:
 
 def _is_current(curve: Curve, shown: Timeline) -> bool:
     """Whether the latest commit of its machine has the curve; a curve that is no longer measured is not judged."""
-    place, last = curve.points[-1].place, curve.points[-1].entry
+    place = curve.points[-1].place
+    last = curve.points[-1].entry
     later = [
         entry for entry in shown.entries[place + 1 :] if entry.machine == last.machine
     ]
@@ -280,12 +280,17 @@ def _is_current(curve: Curve, shown: Timeline) -> bool:
 
 def _measure(curve: Curve) -> Result:
     """Compares the latest entry with the level before it, or two levels if this entry revealed a step."""
-    levels, last = curve.levels, len(curve.points) - 1
+    levels = curve.levels
+    last = len(curve.points) - 1
     edges = [0, *levels.cuts]
     if levels.found[-1:] == (last,):
-        before, after, stop = (edges[-2], edges[-1]), (edges[-1], last + 1), last + 1
+        before = (edges[-2], edges[-1])
+        after = (edges[-1], last + 1)
+        stop = last + 1
     else:
-        before, after, stop = (edges[-1], last), (last, last + 1), last
+        before = (edges[-1], last)
+        after = (last, last + 1)
+        stop = last
     sizes = [len(point.configuration.rates) for point in curve.points]
     runs = (sum(sizes[slice(*before)]), sum(sizes[slice(*after)]))
     if len(curve.points) < 3:
@@ -296,7 +301,8 @@ def _measure(curve: Curve) -> Result:
             reason=Statement("too-few-entries"),
         )
     change = levels.change(before, after, stop)
-    error, ratio = change.relative_error or 1.0, change.value
+    error = change.relative_error or 1.0
+    ratio = change.value
     p_value = 2 * (1 - t_cdf(abs(math.log(ratio)) / error, change.degrees))
     detectable = -math.expm1(-significance.detectable_effect(error, change.degrees))
     comparison = significance.Comparison(

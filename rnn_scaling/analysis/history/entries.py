@@ -91,7 +91,8 @@ def _entry(
     known: Mapping[str, commits.Known],
 ) -> Entry:
     first = runs[0].environment
-    of_run, packages = machine(runs[0]), first.packages
+    of_run = machine(runs[0])
+    packages = first.packages
     versions = {name: packages[name] for name in VERSIONS if name in packages}
     return Entry(
         label=entry.printable(label),

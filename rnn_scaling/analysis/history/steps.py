@@ -92,10 +92,8 @@ def levels(
       process_deviation: standard deviation of the log rates of one entry's processes.
       num_curves: curves of the history, over which FALSE_ALARMS holds.
     """
-    y, of_processes = (
-        np.asarray(values, float),
-        process_deviation**2 / np.asarray(processes, float),
-    )
+    y = np.asarray(values, float)
+    of_processes = process_deviation**2 / np.asarray(processes, float)
     differences = np.diff(y)
     centred = differences - np.median(differences) if len(differences) else differences
     of_entries = max(robust_scale(centred) ** 2 / 2 - of_processes.mean(), FLOOR**2)
@@ -151,7 +149,8 @@ def _holds_without_one(left: np.ndarray, right: np.ndarray) -> bool:
     if min(len(left), len(right)) < FEWEST:
         return False
     change = right.mean() - left.mean()
-    left, right = np.sort(left * np.sign(change)), np.sort(right * np.sign(change))
+    left = np.sort(left * np.sign(change))
+    right = np.sort(right * np.sign(change))
     return bool(right[:-1].mean() - left[1:].mean() > abs(change) / 2)
 
 
@@ -163,8 +162,10 @@ def _squares(y: np.ndarray, weights: np.ndarray) -> float:
 def _best_cut(y: np.ndarray, weights: np.ndarray) -> tuple[int, float, float]:
     """The best cut of y: (index, explained sum of squares, residual sum of squares)."""
     cuts = np.arange(FEWEST, len(y) - FEWEST + 1)
-    weight, total = weights.cumsum(), (weights * (y - y.mean())).cumsum()
-    left, right = weight[cuts - 1], weight[-1] - weight[cuts - 1]
+    weight = weights.cumsum()
+    total = (weights * (y - y.mean())).cumsum()
+    left = weight[cuts - 1]
+    right = weight[-1] - weight[cuts - 1]
     gains = (total[cuts - 1] / left - (total[-1] - total[cuts - 1]) / right) ** 2 / (
         1 / left + 1 / right
     )

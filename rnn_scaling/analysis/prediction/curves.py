@@ -11,7 +11,9 @@ from rnn_scaling.analysis.confidence import LEVEL, Interval
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.student import t_quantile
 
-WEAK, STRONG = "weak", "strong"  # constant work per device, constant total work
+# Constant work per device, or constant total work.
+WEAK = "weak"
+STRONG = "strong"
 # Parts of the lost efficiency, in the order of tables and pictures.
 PARTS = ("contention", "exchange", "fixed cost", "jitter", "not split")
 ALGORITHMS = ("ring", "tree", "hierarchical", "parameter_server", "none")

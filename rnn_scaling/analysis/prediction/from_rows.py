@@ -191,7 +191,8 @@ def point(row: Row) -> MeasuredPoint:
 def _knowledge(
     members: Sequence[Row], by_key: Mapping[tuple, Row], links: Links
 ) -> Knowledge:
-    largest, base = members[-1], members[0].baseline
+    largest = members[-1]
+    base = members[0].baseline
     runs = [run for run in (base.counted_runs if base else ()) if run.batches.seconds]
     steps = [measured_batches(run)[0] for run in runs]
     summed, gathered = _exchanged(largest)
@@ -311,9 +312,7 @@ def _made_link(row: Row) -> Link | None:
     workers = row.good_runs[-1].workers
     if not (found := _MADE.search((workers and workers.link) or "")):
         return None
-    low, high, round_trip_ms = (
-        float(found[1]),
-        float(found[2] or found[1]),
-        float(found[3]),
-    )
+    low = float(found[1])
+    high = float(found[2] or found[1])
+    round_trip_ms = float(found[3])
     return Link(1e-3 * round_trip_ms / 2, 1e6 * math.sqrt(low * high) / 8)

@@ -60,7 +60,8 @@ def as_kept(
     prediction: Prediction, rows: Sequence[Row] = (), date: str = "", version: str = ""
 ) -> KeptPrediction:
     """A prediction from rows, or from a table, as it is kept and written, without points that are measured."""
-    curve, points = prediction.curve, []
+    curve = prediction.curve
+    points = []
     measured = {point.devices for point in curve.points}
     for point in prediction.points:
         if point.devices not in measured and point.rate.ends:

@@ -242,7 +242,8 @@ def _unlike_steps(name: str, steps: Sequence[KernelCounts]) -> list[str]:
     for number, step in enumerate(steps[1:], 2):
         unlike = []
         for part in PLACES:
-            count, expected = getattr(step, part), getattr(steps[0], part)
+            count = getattr(step, part)
+            expected = getattr(steps[0], part)
             if count != expected:
                 unlike.append(f"{part} {count} instead of {expected}")
         if unlike:
@@ -260,10 +261,12 @@ def _differences(
     lines = []
     if left.onednn is not right.onednn:
         states = {True: "on", False: "off", None: "unknown"}
-        ours, theirs = states[left.onednn], states[right.onednn]
+        ours = states[left.onednn]
+        theirs = states[right.onednn]
         lines.append(f"oneDNN: {ours} in {here}, {theirs} in {there}")
     for part in NUMBERS:
-        old, new = getattr(left, part), getattr(right, part)
+        old = getattr(left, part)
+        new = getattr(right, part)
         if old != new:
             name = left.unit if part == "items" else part
             lines.append(

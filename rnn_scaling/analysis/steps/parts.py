@@ -116,10 +116,8 @@ class StepParts:
         counted = interval_over_runs(
             [s / cost.untraced_s for cost in costs for s in cost.counted_s]
         )
-        start_s, stop_s = (
-            spread([cost.start_s for cost in costs]).mean,
-            spread([cost.stop_s for cost in costs]).mean,
-        )
+        start_s = spread([cost.start_s for cost in costs]).mean
+        stop_s = spread([cost.stop_s for cost in costs]).mean
         return Cost(
             timed.value,
             timed.low,

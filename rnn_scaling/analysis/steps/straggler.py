@@ -205,7 +205,8 @@ def _named(
     order = np.argsort(-at.mean(axis=1), kind="stable")
     count = at.shape[1]
     for size in range(1, min(MOST_LATE, len(ranks) // 2) + 1):
-        late, others = order[:size], order[size:]
+        late = order[:size]
+        others = order[size:]
         behind = at[late].min(axis=0) - at[others].max(axis=0)
         if not _is_late(behind.tolist(), whole):
             continue
@@ -228,7 +229,8 @@ def _named(
 
 
 def _is_late(behind: list[float], whole: float) -> bool:
-    mean, count = math.fsum(behind) / len(behind), len(behind)
+    mean = math.fsum(behind) / len(behind)
+    count = len(behind)
     low = mean - t_quantile(RANK_LEVEL, num_cosines(count)) * math.sqrt(
         long_run_variance(np.asarray(behind)) / count
     )

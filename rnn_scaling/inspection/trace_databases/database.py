@@ -79,7 +79,8 @@ def opened(file: Path) -> Iterator[TraceDatabase]:
       OSError: if it cannot be read.
     """
     with input_files.open_regular(file, input_files.UNLIMITED) as f:
-        head, size = f.read(20), os.fstat(f.fileno()).st_size
+        head = f.read(20)
+        size = os.fstat(f.fileno()).st_size
     if not head.startswith(MAGIC):
         raise TraceDbError(
             file,

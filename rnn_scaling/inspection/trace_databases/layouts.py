@@ -15,7 +15,9 @@ from typing import Any
 
 from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quoted
 
-KERNEL, COPY, MEMSET = "kernel", "copy", "memset"
+KERNEL = "kernel"
+COPY = "copy"
+MEMSET = "memset"
 MAX_NAMES = 20_000  # texts kept in memory
 LONGEST_NS = 2**53  # 104 days; a longer event is a fault
 # An activity without timestamps has (0, 0).

@@ -12,7 +12,8 @@ from rnn_scaling.reports.sections import Grid, Section
 from rnn_scaling.reports.wording import sentences
 
 RELATIVE = explorer.Metric("relative", "relative rate", "% of the first entry", 1)
-COMMIT, DAY = "commit", "measured"
+COMMIT = "commit"
+DAY = "measured"
 MOST_TEXTS = 3  # at one mark
 
 
@@ -27,7 +28,8 @@ def render(shown: Timeline, name: str, commit_url: str) -> bytes:
     table = report.table(shown)
     size, *others = map(sentences, report.paragraphs(shown))
     changes = [step.change.value for curve in shown.curves for step in curve.steps]
-    steps, remarks = others[: len(changes)], others[len(changes) :]
+    steps = others[: len(changes)]
+    remarks = others[len(changes) :]
     lead = [size]
     if changes:
         lead.append(steps[changes.index(min(changes))])

@@ -215,9 +215,11 @@ def _series_section(series: SeriesSummary) -> Section:
     """Return every row of a series, and which amount of work is constant."""
     row = series.rows[-1].row
     rates = table.series_rates(series)
-    kind, size = "weak-scaling", row.batch_size
+    kind = "weak-scaling"
+    size = row.batch_size
     if series.is_strong_scaling:
-        kind, size = "strong-scaling", row.options["global_batch_size"]
+        kind = "strong-scaling"
+        size = row.options["global_batch_size"]
     elif size is None:
         kind = "scaling-unknown"
     work = Statement(kind, values={"size": size, "samples": row.samples})

@@ -82,7 +82,8 @@ def draw(
         if bar.whole:
             wide = bar.whole.ends or (bar.whole.value,)
             reach += [max(start - room, min(end, start + room)) for end in wide]
-    low, high = min(reach), max(reach)
+    low = min(reach)
+    high = max(reach)
     span = 1.12 * (high - low) or 1.0
     for row, left, size, name in placed:
         axes.barh(row, size, left=left, height=BAR, label=name, **looks[name])

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, MUTED, GRID, REST = "#010203", "#040506", "#070809", "#101112"
+INK = "#010203"
+MUTED = "#040506"
+GRID = "#070809"
+REST = "#101112"
 # Okabe-Ito: distinct for colour-blind readers and in print.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 MARKERS = ("o", "s", "^", "D")

@@ -53,10 +53,8 @@ def _placement(run: RunRecord) -> list[Grid]:
             for device, size in sorted(placement.items())
         ]
         return [Grid("", ["Device", "Bytes", "MiB"], rows)] if rows else []
-    devices, copies = (
-        placement_table.devices_grid(run.graph),
-        placement_table.copies_grid(run.graph),
-    )
+    devices = placement_table.devices_grid(run.graph)
+    copies = placement_table.copies_grid(run.graph)
     # Without the names of the largest, which leave the other columns no room.
     narrow = Grid(
         copies.caption, copies.head[:-1], [line[:-1] for line in copies.lines]

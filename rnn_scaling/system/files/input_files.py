@@ -151,10 +151,13 @@ class _Limited(io.FileIO):
 
     def __init__(self, number: int, path: str | os.PathLike[str], limit: float) -> None:
         super().__init__(number, "rb")
-        self._path, self._limit, self._read = path, limit, 0
+        self._path = path
+        self._limit = limit
+        self._read = 0
 
-    # These call readinto; those of FileIO do not.
-    read, readall = io.RawIOBase.read, io.RawIOBase.readall  # type: ignore[assignment]
+    # These methods call readinto; those of FileIO do not.
+    read = io.RawIOBase.read  # type: ignore[assignment]
+    readall = io.RawIOBase.readall
 
     def readinto(self, buffer: Any) -> int | None:
         got = super().readinto(buffer)

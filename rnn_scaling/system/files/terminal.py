@@ -114,7 +114,8 @@ def _drawn(lines: Sequence[str], width: int) -> list[str]:
             *([""] if drawn else []),
             *_block(columns[:taken], fewest[:taken], width),
         ]
-        columns, fewest = [columns[0], *columns[taken:]], [fewest[0], *fewest[taken:]]
+        columns = [columns[0], *columns[taken:]]
+        fewest = [fewest[0], *fewest[taken:]]
         if len(columns) == 1:
             break
     return drawn
@@ -208,7 +209,9 @@ class Board:
         **options: Any,
     ) -> None:
         """`total` is what the bar counts to; with 0 there is no bar. `stream` is sys.stderr by default."""
-        self._stream, self._enabled, self._bar = stream or sys.stderr, enabled, None
+        self._stream = stream or sys.stderr
+        self._enabled = enabled
+        self._bar = None
         if enabled and total and self._stream.isatty():
             with contextlib.suppress(
                 ImportError

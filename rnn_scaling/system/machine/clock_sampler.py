@@ -44,12 +44,12 @@ def of_gpus(
     if not gpus:
         api.nvmlShutdown()
         return None
-    limits, end = (
-        [nvml.limits(api, gpu) for gpu in gpus],
-        lambda: nvml.ask(api, "nvmlShutdown"),
-    )
+    limits = [nvml.limits(api, gpu) for gpu in gpus]
     return ClockSource(
-        "NVML", limits, lambda: [nvml.sample(api, gpu) for gpu in gpus], end
+        "NVML",
+        limits,
+        lambda: [nvml.sample(api, gpu) for gpu in gpus],
+        lambda: nvml.ask(api, "nvmlShutdown"),
     )
 
 
@@ -102,7 +102,10 @@ class ClockSampler:
         )
         self._source: ClockSource | None = None
         self._samples: list[dict[str, Any]] = []
-        self._taken, self._every, self._cpu_s, self._error = 0, 1, 0.0, ""
+        self._taken = 0
+        self._every = 1
+        self._cpu_s = 0.0
+        self._error = ""
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="clocks", daemon=True)
         self._thread.start()
@@ -116,7 +119,9 @@ class ClockSampler:
     def read(self) -> dict[str, Any] | None:
         """The record's `environment.clocks` so far; None: nothing was sampled, or the clock is a constant."""
         with self._lock:
-            samples, source, taken = list(self._samples), self._source, self._taken
+            samples = list(self._samples)
+            source = self._source
+            taken = self._taken
         if source is None or not samples:
             return {"error": self._error} if self._error else None
         if (

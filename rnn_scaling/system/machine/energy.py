@@ -16,11 +16,9 @@ from rnn_scaling.system.machine.system import read_first_line
 
 # Time between two reads of counters that overflow: the smallest hold 65 kJ, which 500 W fill in 130 s.
 INTERVAL_S = 30.0
-NEEDS_ROOT, NO_COUNTER, LOST = (
-    "not readable: needs root",
-    "no counter",
-    "stopped responding",
-)
+NEEDS_ROOT = "not readable: needs root"
+NO_COUNTER = "no counter"
+LOST = "stopped responding"
 
 
 @dataclasses.dataclass
@@ -44,14 +42,17 @@ class _Counter:
             )
         elif self.last is not None:
             self.missing = LOST
-        self.last, self.answers = now, now is not None
+        self.last = now
+        self.answers = now is not None
 
 
 class EnergyMeter:
     """Counts from `start` to `stop`. A thread reads the counters often enough to see every overflow."""
 
     def __init__(self, root: str = "/") -> None:
-        self._root, self._began, self._seconds = root, 0.0, 0.0
+        self._root = root
+        self._began = 0.0
+        self._seconds = 0.0
         self._api: Any | None = None
         self._counters: list[_Counter] = []
         self._ended, self._looking = threading.Event(), threading.Lock()

@@ -124,10 +124,8 @@ def cpu_vector_units(cpuinfo: str) -> list[str] | None:
 
 def cpu_topology(cpuinfo: str) -> dict[str, int | None]:
     """Sockets, physical cores and hardware threads from the text of /proc/cpuinfo; None: the system does not tell."""
-    sockets, cores = (
-        cpuinfo_values(cpuinfo, "physical id"),
-        cpuinfo_values(cpuinfo, "core id"),
-    )
+    sockets = cpuinfo_values(cpuinfo, "physical id")
+    cores = cpuinfo_values(cpuinfo, "core id")
     return {
         "sockets": len(set(sockets)) or None,
         "cores": len(set(zip(sockets, cores)))

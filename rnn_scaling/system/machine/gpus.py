@@ -110,7 +110,8 @@ def query_gpus() -> list[dict[str, str]]:
     The fields are driver, memory, clocks and the reasons why the clocks are held down
     (throttling.FIELD, whatever the driver calls it). `index` is nvidia-smi's number.
     """
-    old, new = throttling.FIELD, throttling.NEW_FIELD
+    old = throttling.FIELD
+    new = throttling.NEW_FIELD
     for query in (GPU_QUERY, GPU_QUERY.replace(old, new), GPU_QUERY_OF_ANY_DRIVER):
         rows = _visible_gpu_rows(query)
         if (

@@ -64,7 +64,8 @@ Sample = Callable[[Sequence[int]], CpuTimes | None]
 
 class LoadMeter:
     def __init__(self, cores: Sequence[int], sample: Sample | None = None) -> None:
-        self._cores, self._sample = list(cores), sample or _sample
+        self._cores = list(cores)
+        self._sample = sample or _sample
         self._start = self._sample(self._cores)
 
     def read(self) -> Load | None:
@@ -113,7 +114,8 @@ def _tree_ticks() -> int:
             number = int(path.parent.name)
             ticks[number] = sum(map(int, words[11:15]))
             children[int(words[1])].append(number)
-    total, below = 0, [os.getpid()]
+    total = 0
+    below = [os.getpid()]
     while below:
         number = below.pop()
         total += ticks.get(number, 0)

@@ -17,7 +17,8 @@ REASONS = {
     0x400: "reliability",
 }
 # nvidia-smi's field, and its name since driver 535; records have the first.
-FIELD, NEW_FIELD = "clocks_throttle_reasons.active", "clocks_event_reasons.active"
+FIELD = "clocks_throttle_reasons.active"
+NEW_FIELD = "clocks_event_reasons.active"
 
 
 def parse(cell: str) -> int | None:

@@ -116,7 +116,8 @@ def _checked(header: Header, rows: dict[str, MatrixRow]) -> Topology:
                 f"row {name}: expected X, NV#, PIX, PXB, PHB, NODE or SYS, got {bad[0]!r}"
             )
     for a, b in itertools.combinations(names, 2):
-        there, back = rows[a].links[at[b]], rows[b].links[at[a]]
+        there = rows[a].links[at[b]]
+        back = rows[b].links[at[a]]
         if there != back or there == "X":
             raise TopologyError(f"{a}-{b} is {there}, {b}-{a} is {back}")
 
@@ -131,11 +132,9 @@ def _checked(header: Header, rows: dict[str, MatrixRow]) -> Topology:
             tuple(rows[name].links[at[column]] for column in columns) for name in names
         )
 
-    devices, affinity, numa = (
-        tuple(int(name[3:]) for name in names),
-        extra("CPU Affinity"),
-        extra("NUMA Affinity"),
-    )
+    devices = tuple(int(name[3:]) for name in names)
+    affinity = extra("CPU Affinity")
+    numa = extra("NUMA Affinity")
     return Topology(
         devices, cells(names), affinity, numa, nics=tuple(nics), nic_links=cells(nics)
     )
@@ -164,7 +163,8 @@ def read_header(line: str) -> Header | None:
 def read_row(line: str, header: Header) -> MatrixRow | None:
     """One device's line of the matrix; None: the line is something else. A line that is cut has fewer links."""
     line = _ANSI.sub("", line)
-    words, size = line.split(), len(header.devices)
+    words = line.split()
+    size = len(header.devices)
     if not words or words[0] not in header.devices:
         return None
     match = re.match(rf"\s*\S+(?:\s+\S+){{{size}}}", line)
@@ -188,9 +188,11 @@ def level_of(link: str) -> str:
 def connected(links: Sequence[Sequence[str]], level: str) -> list[list[int]]:
     """Positions of the devices that hang together by links of `level` or nearer, lowest first."""
     near = set(LEVELS[: LEVELS.index(level) + 1])
-    left, groups = list(range(len(links))), []
+    left = list(range(len(links)))
+    groups = []
     while left:
-        group, queue = [], [left[0]]
+        group = []
+        queue = [left[0]]
         while queue:
             device = queue.pop()
             if device in left:

@@ -23,7 +23,8 @@ class EarlyProcess:
 
     def __init__(self, command: Sequence[str], before: int | None = None) -> None:
         """before: the descriptor that writes to the process before it. Raises OSError if it cannot be started."""
-        self._before, passed = before, [] if before is None else [before]
+        self._before = before
+        passed = [] if before is None else [before]
         self.child = Child(
             Task(command, {VARIABLE: "".join(map(str, passed))}),
             subprocess.PIPE,

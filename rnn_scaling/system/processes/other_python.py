@@ -31,10 +31,8 @@ def problem(name: str, package: str, least: str) -> str:
 
     `least`: the oldest version that will do, as "2.6".
     """
-    python, remedy = (
-        path(name),
-        f"./run.sh setup-frameworks {name} installs it ({variable(name)} names another Python)",
-    )
+    python = path(name)
+    remedy = f"./run.sh setup-frameworks {name} installs it ({variable(name)} names another Python)"
     try:
         asked = subprocess.run(
             [python, "-I", "-c", _ASK, package],

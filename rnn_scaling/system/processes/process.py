@@ -22,10 +22,12 @@ BLIND_TICK_S = 0.05  # the same where a child's stderr is not read
 LINES_KEPT = 200
 LONGEST_LINE = 65536
 READS_AT_END = 64
-INTERRUPT_GRACE_S, TIMEOUT_GRACE_S = 1.0, 2.0
+INTERRUPT_GRACE_S = 1.0
+TIMEOUT_GRACE_S = 2.0
 SEVERAL_GRACE_S = 5.0  # instead, where several run: they share the cores while the first writes down what was measured
 # When one of several children has ended: how long the first that still can may take to say why, and then the others.
-TELLING_GRACE_S, FOLLOWING_GRACE_S = 20.0, 5.0
+TELLING_GRACE_S = 20.0
+FOLLOWING_GRACE_S = 5.0
 TETHER, START = (Path(__file__).with_name(name) for name in ("tether.py", "start.py"))
 
 
@@ -91,10 +93,8 @@ def run_together(
       KeyboardInterrupt: Ctrl-C; as at the limit, with SIGINT and less time.
     """
     with selectors.DefaultSelector() as selector:
-        children, began = (
-            _Children(selector, on_line, is_alive, arrivals),
-            time.monotonic(),
-        )
+        children = _Children(selector, on_line, is_alive, arrivals)
+        began = time.monotonic()
         timed_out = False
         try:
             children.start(tasks)
@@ -129,15 +129,15 @@ class _Children:
         is_alive: IsAlive | None,
         arrivals: list[float] | None,
     ) -> None:
-        self._selector, self._on_line = selector, on_line
+        self._selector = selector
+        self._on_line = on_line
         self._arrivals = arrivals
         self.is_alive, self._alive_at = is_alive, time.monotonic()
         self.lines: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
         self._all: list[Child] = []
-        self.decisive, self._has_failed = (
-            0,
-            False,
-        )  # the child whose end is told, and whether it failed
+        # The child whose end is reported, and whether it failed.
+        self.decisive = 0
+        self._has_failed = False
 
     def start(self, tasks: Sequence["Task | Child"]) -> None:
         for task in tasks:
@@ -242,12 +242,14 @@ class _Children:
         content = os.read(child.stderr.fileno(), LONGEST_LINE)
         if not content:
             self._selector.unregister(child.stderr)
-        now, pieces = time.monotonic(), content.replace(b"\r", b"\n").split(b"\n")
+        now = time.monotonic()
+        pieces = content.replace(b"\r", b"\n").split(b"\n")
         if pieces[0].strip(b" \b"):
             child.rest_at = now
         *lines, rest = [child.rest + pieces[0], *pieces[1:]]
         if len(rest) > LONGEST_LINE:
-            lines, rest = [*lines, rest], b""
+            lines = [*lines, rest]
+            rest = b""
         child.rest = rest
         for line in lines:
             self._keep(child, line)
@@ -273,11 +275,10 @@ class Child:
         self, task: Task, stdin: int = subprocess.DEVNULL, passed: Sequence[int] = ()
     ) -> None:
         """passed: file descriptors that it inherits."""
-        self.task, self.rest, self.rest_at = (
-            task,
-            b"",
-            0.0,
-        )  # rest_at: when the text that has no end yet came
+        self.task = task
+        self.rest = b""
+        # When the incomplete line in `rest` arrived.
+        self.rest_at = 0.0
         stdout = subprocess.PIPE if task.reads_stdout else subprocess.DEVNULL
         stderr = subprocess.STDOUT if task.reads_stdout else subprocess.PIPE
         cores = (

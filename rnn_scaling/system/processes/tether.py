@@ -18,7 +18,8 @@ import sys
 import time
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-CORES, BYTES = "--cores=", "--bytes="
+CORES = "--cores="
+BYTES = "--bytes="
 GROUP = "--group"  # COMMAND gets its own process group, which ends with it
 RESERVED = 2.25  # times what a program uses: an allocator whose blocks double reserves twice as much at most
 INTERVAL_S = 0.02
@@ -40,7 +41,8 @@ def environment() -> dict[str, str]:
 
 
 def main(argv: list[str]) -> None:
-    parent, command = int(argv[0]), argv[1:]
+    parent = int(argv[0])
+    command = argv[1:]
     _end_with_parent()
     if (
         parent and os.getppid() != parent

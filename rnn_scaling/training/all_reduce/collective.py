@@ -55,10 +55,8 @@ class CollectiveGroup:
           tensors: one a device, on it; of all members of one shape.
           shape_key: int32 scalar below SHAPES, another for each shape that they may have; None: they have but one.
         """
-        options, instance_key = (
-            self._options(),
-            next(_instance_keys if shape_key is None else _shape_keys),
-        )
+        options = self._options()
+        instance_key = next(_instance_keys if shape_key is None else _shape_keys)
 
         def gathered(tensor: tf.Tensor, order: list[tf.Tensor]) -> tf.Tensor:
             key = instance_key if shape_key is None else instance_key + shape_key

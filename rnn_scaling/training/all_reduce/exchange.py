@@ -42,7 +42,8 @@ def reduce_dense(
     spanning = [] if group is None else [group]
     reduces = {}
     for segment in segments:
-        algorithm, shards = segment.algorithm, segment.shards
+        algorithm = segment.algorithm
+        shards = segment.shards
         reduces[algorithm, shards] = load(ALL_REDUCES, algorithm).build(
             devices, shards, *spanning
         )

@@ -13,7 +13,9 @@ from rnn_scaling.training.engines.grpc_cluster import serve, server_devices
 from rnn_scaling.training.engines.local import Engine, Request, task_name
 
 WHERE_IT_RUNS = ""  # the device of a step's tower: that of the worker which runs it
-COORDINATOR, CHIEF = "coordinator", "chief"  # our word and the strategy's
+# The names in this project and in TensorFlow's strategy.
+COORDINATOR = "coordinator"
+CHIEF = "chief"
 
 
 def start(request: Request) -> Engine:

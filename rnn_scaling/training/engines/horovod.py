@@ -21,7 +21,8 @@ JOB = "worker"
 
 def start(request: Request) -> Engine:
     engine = local.start(request)
-    place, hvd = request.place, load()
+    place = request.place
+    hvd = load()
     hosts = (
         [ports.split(address)[0] for address in place.addresses[JOB]]
         if place

@@ -95,7 +95,8 @@ def configure(request: Request) -> None:
 
 def describe(request: Request, task: str, rank: int, size: int) -> Engine:
     """The engine of this process after `configure`, which starts TensorFlow; DeviceError if its devices are others."""
-    wanted, device_type = request.num_devices, request.device.upper()
+    wanted = request.num_devices
+    device_type = request.device.upper()
     names = _names(task, device_type)[:wanted]
     if len(names) < wanted:
         raise DeviceError(

@@ -31,7 +31,8 @@ class Mirrored(Replicas):
     def __init__(self, setup: Setup) -> None:
         engine = setup.engine
         self._strategy = engine.strategy or _Strategy(engine.devices)
-        self._first_tower, self._has_peers = engine.first_tower, engine.size > 1
+        self._first_tower = engine.first_tower
+        self._has_peers = engine.size > 1
         super().__init__(setup)
 
     def _create(self, specs: Specs, values: Values) -> list[dict[str, tf.Variable]]:

@@ -188,10 +188,8 @@ def _rows_within(gradient: tf.IndexedSlices, part: Partition) -> tf.IndexedSlice
     inside = tf.where(
         (gradient.indices >= part.start) & (gradient.indices < part.stop)
     )[:, 0]
-    values, indices = (
-        tf.gather(gradient.values, inside),
-        tf.gather(gradient.indices, inside) - part.start,
-    )
+    values = tf.gather(gradient.values, inside)
+    indices = tf.gather(gradient.indices, inside) - part.start
     return tf.IndexedSlices(
         values, indices, tf.constant([part.stop - part.start, gradient.values.shape[1]])
     )

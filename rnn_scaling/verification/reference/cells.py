@@ -64,10 +64,8 @@ def layer_norm_lstm(x: Array, state: State, w: Weights, forget_bias: float) -> S
 def nas(x: Array, state: State, w: Weights, forget_bias: float) -> State:
     """Zoph and Le, arXiv:1611.01578, appendix. kernel [D, 8U], recurrent_kernel [U, 8U]."""
     c, h = state
-    a, b = (
-        np.split(x @ w["kernel"], 8, axis=1),
-        np.split(h @ w["recurrent_kernel"], 8, axis=1),
-    )
+    a = np.split(x @ w["kernel"], 8, axis=1)
+    b = np.split(h @ w["recurrent_kernel"], 8, axis=1)
     k = [p + q for p, q in zip(a, b)]
     left = np.tanh(sigmoid(k[0]) * np.maximum(k[1], 0.0))
     right = np.tanh(sigmoid(k[2]) + np.maximum(a[3] * b[3], 0.0))

@@ -87,7 +87,8 @@ def _decoder(config: Any, w: Weights) -> list[Weights]:
 def _translation(config: Any, w: Weights, batch: Batch) -> Array:
     """The decoder's cells start from the encoder's last states, in the order of its cells."""
     _, states = _encoded(config, w, batch)
-    stack, words = [[cell] for cell in _decoder(config, w)], _embedded(w, batch)[1]
+    stack = [[cell] for cell in _decoder(config, w)]
+    words = _embedded(w, batch)[1]
     return cells.layers(config, words, batch["target_length"], stack, states)[0]
 
 
@@ -100,17 +101,14 @@ def _attention(config: Any, w: Weights, batch: Batch) -> Array:
     if config.attention_architecture == "gnmt_v2":
         return _gnmt(config, w, batch)
     memory, states = _encoded(config, w, batch)
-    step, is_luong, lengths = (
-        cells.CELLS[config.unit_type][0],
-        config.attention == "luong",
-        batch["source_length"],
-    )
-    output, decoder, words = (
-        w["attention/output"],
-        _decoder(config, w),
-        _embedded(w, batch)[1],
-    )
-    fed, results = np.zeros((words.shape[1], output.shape[1])), []
+    step = cells.CELLS[config.unit_type][0]
+    is_luong = config.attention == "luong"
+    lengths = batch["source_length"]
+    output = w["attention/output"]
+    decoder = _decoder(config, w)
+    words = _embedded(w, batch)[1]
+    fed = np.zeros((words.shape[1], output.shape[1]))
+    results = []
     for word in words:
         seen = fed if is_luong else _context(config, states[-1][-1], memory, lengths, w)
         x = np.concatenate([word, seen], axis=1)
@@ -222,7 +220,8 @@ def _attended(
     config: Any, w: Weights, name: str, x: Array, memory: Array, is_causal: bool = False
 ) -> Array:
     """Section 3.2: x [T, D] attends to memory [S, D], head by head."""
-    width, size = x.shape[1], x.shape[1] // config.num_heads
+    width = x.shape[1]
+    size = x.shape[1] // config.num_heads
     query = w.get(f"{name}/query", w[f"{name}/input"][:, :width])
     keys, values = np.split(w[f"{name}/input"][:, -2 * width :], 2, axis=1)
     contexts = []

@@ -52,7 +52,7 @@ _STARTED = time.perf_counter()
 
 @dataclasses.dataclass(frozen=True)
 class VerifyOptions:
-    """Verify."""
+    """Verify: the checks, and the defaults that differ."""
 
     machine: bool = option(
         False,

@@ -1,7 +1,12 @@
-"""How every command starts and ends: words in, help and version, what is wrong with them, exit statuses, signals.
+"""The start and the end of every command: arguments, errors, exit statuses, signals.
 
-python -m rnn_scaling COMMAND -> leave(main)    the process: closed streams, Ctrl-C, SIGTERM, full disks, crashes
-@command main(words)                            the call: an Answer is printed, a Refusal told on stderr
+python -m rnn_scaling COMMAND -> leave(main)
+    The process: closed streams, Ctrl-C, SIGTERM, full disks, crashes.
+@command main(words)
+    The call: an Answer is printed on stdout, a Refusal on stderr.
+
+Exit statuses are part of the interface that scripts of users read, and sweeps recognise
+interrupted runs by them: never change one.
 """
 
 import errno
@@ -16,23 +21,24 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
-VERSION = "0.1.0"  # of this package
+VERSION = "0.1.0"
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
-EXIT_INTERNAL = 70  # a fault of this program (EX_SOFTWARE of sysexits.h): no answer to what was asked
-EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as other programs end whose reader (`| head`) has what it wanted
-DEBUG = "RNN_SCALING_DEBUG"  # the environment variable with which a fault of this program shows where it is
-# TensorFlow's errors of a graph begin with these words and the stack of the node; what happened comes after it.
-_NOWHERE = "Graph execution error:"
-_WHERE = ("Detected at node ", "  File ", "    ", "Stack trace for op")
-# The function of its own that failed, with which TensorFlow begins other messages.
+EXIT_INTERNAL = 70  # a fault of this program (EX_SOFTWARE of sysexits.h)
+EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, if the reader (`| head`) has closed the pipe
+DEBUG = "RNN_SCALING_DEBUG"  # the variable that adds a traceback to such a fault
+# TensorFlow's graph errors begin with this line and the stack of the node; the cause
+# comes after them.
+_GRAPH_ERROR = "Graph execution error:"
+_STACK_LINES = ("Detected at node ", "  File ", "    ", "Stack trace for op")
+# TensorFlow begins other messages with the name of its function that failed.
 _FUNCTION_NODE = re.compile(r"^\{\{function_node \S+\}\} ")
-LONGEST = 4000  # letters of a line that says what is wrong
+MAX_CHARACTERS = 4000  # of an error or a warning
 _OWN_MODULES = ("rnn_scaling", "models", "benchmarks")
 # Packages whose modules have other names, by module.
-_PACKAGE_OF = {
+_PACKAGES = {
     "absl": "absl-py",
     "mlperf_logging": "mlperf-logging",
     "pynvml": "nvidia-ml-py",
@@ -45,57 +51,61 @@ _SET_UP_BY = {
     "torch": "./run.sh setup-frameworks torch",
     "xprof": "./run.sh tensorboard --profile",
 }
-_program = ""  # how the user calls commands; empty: not known yet
-# Errors of a file or folder that the user has named, which no code foresees everywhere.
-_STATUS_OF_FILE = {
+_program = ""  # how the user calls commands, or "" before `call_program`
+# Errors of files that the user has named. No code handles them at every place.
+_FILE_ERROR_STATUSES = {
     errno.ENAMETOOLONG: EXIT_USAGE,
     errno.ELOOP: EXIT_USAGE,
     **dict.fromkeys(
         (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE), EXIT_FAILED
     ),
 }
-_speaks = True  # whether warnings and notes are printed
-# Terminal control: a sequence with parameters (CSI), a string to its end (OSC and its like), any other two characters.
+_prints_notes = True  # whether warnings and notes are printed
+# Terminal control: a sequence with parameters (CSI), a string with its end (such as
+# OSC), any other two characters.
 _ESCAPE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)?|[^\n])|\x9b[0-?]*[ -/]*[@-~]"
 )
-# Characters without a picture that drive a terminal, end a line or turn what follows around: controls (C0, C1), marks
-# and overrides of direction, separators, tags, halves of surrogate pairs.
-_DRIVING = (
+# Invisible characters that control a terminal, end a line or reverse the text: controls
+# (C0, C1), marks and overrides of direction, separators, tags, surrogates.
+_CONTROLS = (
     "\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f"
 )
-_IN_A_LINE = re.compile(f"[{_DRIVING}]")
-# Of these a stream keeps ends of lines and tabs. No command prints colours, so that a
-# text from a file cannot bring any either.
-_IN_A_STREAM = re.compile(rf"(?![\n\t])[{_DRIVING}]")
+_IN_A_LINE = re.compile(f"[{_CONTROLS}]")
+# A stream keeps line breaks and tabs. No command prints colours, so no text of a file
+# can.
+_IN_A_STREAM = re.compile(rf"(?![\n\t])[{_CONTROLS}]")
 
 
 class PlainText(io.TextIOWrapper):
-    """A stream that shows characters which would drive a terminal as their escapes.
+    """A stream that writes characters which control a terminal as their escapes.
 
-    Every command writes through it, so no text of a file, a record or a log reaches a
-    terminal in another way.
+    Every command writes through it, so that no text of a file, a record or a log
+    controls the terminal.
+
+    Attributes:
+      has_bars: Whether a carriage return is kept, after which a bar is overwritten.
     """
 
-    bars = False  # whether a line may be overwritten after a carriage return
+    has_bars = False
 
     def write(self, text: str) -> int:
-        super().write(_IN_A_STREAM.sub(self._shown, text))
+        super().write(_IN_A_STREAM.sub(self._replacement, text))
         return len(text)
 
-    def _shown(self, found: re.Match[str]) -> str:
-        if found[0] == "\r" and self.bars:
+    def _replacement(self, match: re.Match[str]) -> str:
+        if match[0] == "\r" and self.has_bars:
             return "\r"
-        return _escape(found[0])
+        return _escape(match[0])
 
 
 class Answer(Exception):
-    """What a command line asked to be told instead of anything being done: --help, --version."""
+    """The text of --help or --version, which is printed instead of running the command."""
 
 
 class Refusal(ValueError):
-    """Why a command does nothing, one sentence in each of `lines`; `status` is its exit status."""
+    """The reasons why a command does nothing, one sentence per line, and its exit status."""
 
     def __init__(self, *lines: str, status: int = EXIT_USAGE) -> None:
         super().__init__("\n".join(lines))
@@ -104,98 +114,98 @@ class Refusal(ValueError):
 
 
 def command(main: Callable[..., int]) -> Callable[..., int]:
-    """Makes a main that gets the words of the command line, those of the process if it is called with none."""
+    """Wrap a main so that it gets the arguments of the process if called without any."""
 
     @functools.wraps(main)
-    def answered(argv: Any = None, *rest: Any, **options: Any) -> int:
+    def run(argv: Any = None, *arguments: Any, **options: Any) -> int:
         words = list(sys.argv[1:] if argv is None else argv)
         try:
-            return main(words, *rest, **options)
+            return main(words, *arguments, **options)
         except Answer as answer:
             print(answer)
             return EXIT_OK
         except Refusal as refusal:
             return fail(*refusal.lines, status=refusal.status)
         except Exception as error:
-            return _unforeseen(
-                error,
-                main.__module__.removeprefix("rnn_scaling.").removeprefix("commands."),
-            )
+            module = main.__module__.removeprefix("rnn_scaling.")
+            return _report_fault(error, module.removeprefix("commands."))
 
-    return answered
+    return run
 
 
 def fail(*lines: str, status: int = EXIT_FAILED) -> int:
-    """Says on stderr what is wrong, a line each; returns the exit status."""
+    """Print errors on stderr, one per line; return the exit status."""
     for line in lines:
-        print(f"error: {_shortened(plain(line))}", file=sys.stderr)
+        print(f"error: {_shorten(plain(line))}", file=sys.stderr)
     return status
 
 
 def warn(*lines: str) -> None:
-    """Says on stderr what is to be known and stops nothing, a line each."""
-    note(*(f"warning: {_shortened(plain(line))}" for line in lines))
+    """Print warnings on stderr, one per line."""
+    note(*(f"warning: {_shorten(plain(line))}" for line in lines))
 
 
 def note(*lines: str) -> None:
-    """Says on stderr how things are, a line each."""
-    for line in lines if _speaks else ():
-        print(line, file=sys.stderr)
+    """Print notes on stderr, one per line."""
+    if _prints_notes:
+        for line in lines:
+            print(line, file=sys.stderr)
 
 
 def be_quiet() -> None:
-    """Lets this process say only what ends it: of many that do the same, one speaks."""
-    global _speaks
-    _speaks = False
+    """Print only errors from now on, because another process prints the same notes."""
+    global _prints_notes
+    _prints_notes = False
 
 
 def first_line(error: Exception) -> str:
-    """Return one line of an error: its message, or its type if it has none."""
-    first, *others = (str(error).strip() or type(error).__name__).splitlines()
-    if not first.startswith(_NOWHERE):
+    """Return the first line of an error's message, or its type without a message."""
+    first, *later = (str(error).strip() or type(error).__name__).splitlines()
+    if not first.startswith(_GRAPH_ERROR):
         return _FUNCTION_NODE.sub("", first)
-    for line in others:
-        if line.strip() and not line.startswith(_WHERE):
+    for line in later:
+        if line.strip() and not line.startswith(_STACK_LINES):
             return line
     return first
 
 
 def plain(text: object) -> str:
-    """A line with a name from outside: what would end it or drive a terminal is shown as its escape.
+    """Make external text safe for one line: escape line breaks and terminal controls.
 
     >>> plain("a\\x1b[31m\\n")
     'a\\\\x1b[31m\\\\n'
     """
-    return _IN_A_LINE.sub(lambda found: _escape(found[0]), str(text))
+    return _IN_A_LINE.sub(lambda match: _escape(match[0]), str(text))
 
 
-def _shortened(line: str) -> str:
-    """The line, or of one that quotes a word without end its beginning, which names the flag, and its end, the rule."""
-    half = LONGEST // 2
-    return (
-        line
-        if len(line) <= LONGEST
-        else f"{line[:half]}... ({len(line) - LONGEST:,} letters) ...{line[-half:]}"
-    )
+def _shorten(line: str) -> str:
+    """Leave out the middle of a very long line, which quotes a long value.
+
+    Its beginning contains the flag, and its end the rule.
+    """
+    if len(line) <= MAX_CHARACTERS:
+        return line
+    half = MAX_CHARACTERS // 2
+    left_out = len(line) - MAX_CHARACTERS
+    return f"{line[:half]}... ({left_out:,} letters) ...{line[-half:]}"
 
 
 def printable(text: str, lines: bool = False) -> str:
-    """A text from outside (of a log, a record) for a table, without anything that drives a terminal.
+    """Return external text (of a log, a record) for a table, without terminal controls.
 
     >>> printable("a\\x1b[31mb\\x07c")
     'ab c'
     """
     if text.isprintable():
         return text
-    kept = "\n" if lines else ""
-    return "".join(
-        c if c.isprintable() or c in kept else " " for c in _ESCAPE.sub("", text)
-    )
+    allowed = "\n" if lines else ""
+    text = _ESCAPE.sub("", text)
+    return "".join(c if c.isprintable() or c in allowed else " " for c in text)
 
 
 def _escape(character: str) -> str:
     number = ord(character)
-    if 0xDC80 <= number <= 0xDCFF:  # a byte of a file name that is no UTF-8
+    if 0xDC80 <= number <= 0xDCFF:  # a byte of a file name that is not UTF-8
         number -= 0xDC00
         return f"\\x{number:02x}"
     return ascii(character)[1:-1]
@@ -205,13 +215,13 @@ def missing_package(error: ImportError) -> str:
     """Return what to do about a Python package that cannot be imported.
 
     Returns:
-      One sentence; empty if the module belongs to this suite or to Python itself, so
-      that its absence is a fault of the program.
+      One sentence, or "" if the module belongs to this suite or to Python. Then its
+      absence is a fault of the program.
     """
     module = (error.name or "").partition(".")[0]
     if not module or module in _OWN_MODULES or module in sys.stdlib_module_names:
         return ""
-    package = _PACKAGE_OF.get(module, module)
+    package = _PACKAGES.get(module, module)
     remedy = _SET_UP_BY.get(module)
     if remedy:
         return f"{sys.executable} cannot import {package}; {remedy} installs it"
@@ -222,8 +232,11 @@ def missing_package(error: ImportError) -> str:
     )
 
 
-def _unforeseen(error: Exception, name: str) -> int:
-    """Says in one line what no code had expected; 1 and 2 would be answers, so that a CI job would take it for one."""
+def _report_fault(error: Exception, name: str) -> int:
+    """Print an unexpected error in one line; return the exit status.
+
+    Statuses 1 and 2 are results of a command, so CI jobs need another one.
+    """
     if isinstance(error, BrokenPipeError) or (
         isinstance(error, OSError) and error.errno == errno.ENOSPC
     ):
@@ -231,57 +244,55 @@ def _unforeseen(error: Exception, name: str) -> int:
     if (
         isinstance(error, OSError)
         and error.filename is not None
-        and error.errno in _STATUS_OF_FILE
+        and error.errno in _FILE_ERROR_STATUSES
     ):
-        return fail(
-            f"{error.filename}: {error.strerror}", status=_STATUS_OF_FILE[error.errno]
-        )
+        status = _FILE_ERROR_STATUSES[error.errno]
+        return fail(f"{error.filename}: {error.strerror}", status=status)
     if os.environ.get(DEBUG):
         import traceback
 
         traceback.print_exception(error)
     if isinstance(error, ImportError) and (sentence := missing_package(error)):
         return fail(f"{name}: {sentence}", status=EXIT_USAGE)
-    what = ": ".join(
-        filter(None, [type(error).__name__, *str(error).strip().splitlines()[:1]])
-    )
+    cause = type(error).__name__
+    if message := str(error).strip():
+        cause += f": {message.splitlines()[0]}"
     remedy = (
         f"this is a fault of the program: please report it; {DEBUG}=1 shows where it is"
     )
-    return fail(f"{name}: {what}; {remedy}", status=EXIT_INTERNAL)
+    return fail(f"{name}: {cause}; {remedy}", status=EXIT_INTERNAL)
 
 
 def program() -> str:
-    """How the user calls commands, for what is printed to be pasted: `./run.sh`, `rnn-scaling`, ..."""
+    """Return how the user calls commands, such as `./run.sh`, for commands to paste."""
     return _program or "./run.sh"
 
 
 def call_program(name: str) -> None:
-    """Sets what `program` returns, unless it is known."""
+    """Set the result of `program`; only the first call counts."""
     global _program
     _program = _program or name
 
 
 def leave(main: Callable[[], int], at_once: bool = False) -> NoReturn:
-    """Runs a command and ends the process with its exit status.
+    """Run a command and end the process with its exit status.
 
     Args:
-      at_once: skip the interpreter's own clean-up, which takes seconds once TensorFlow's threads run.
+      main: The command.
+      at_once: Skip the clean-up of the interpreter, which takes seconds once
+        TensorFlow's threads run.
     """
     try:
-        if (
-            signal.getsignal(signal.SIGINT) == signal.SIG_DFL
-        ):  # see the package's __init__
+        # See the package's __init__.
+        if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         _prepare_streams()
-        if not at_once:  # TensorFlow's threads do not hear of it; the trainer has a handler of its own
-            signal.signal(
-                signal.SIGTERM, _interrupt
-            )  # batch systems send it before they kill
+        if not at_once:  # The trainer has another handler.
+            # Batch systems send SIGTERM before they kill.
+            signal.signal(signal.SIGTERM, _interrupt)
         status = _run(main)
-        signal.signal(
-            signal.SIGINT, signal.SIG_IGN
-        )  # the end is near: a second Ctrl-C has nothing to stop
+        # After the command a second Ctrl-C has nothing to stop.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         print("interrupted", file=sys.stderr)
@@ -304,43 +315,43 @@ def _run(main: Callable[[], int]) -> int:
         if isinstance(e, OSError) and e.errno == errno.ENOSPC:
             _discard_output()
             return fail(f"output: {e.strerror}")
-        return _unforeseen(e, "rnn_scaling")
+        return _report_fault(e, "rnn_scaling")
 
 
 def _prepare_streams() -> None:
-    """Lets every command print: what the caller has closed goes nowhere, and not into a file that is opened later."""
-    for name in (
-        "stdin",
-        "stdout",
-        "stderr",
-    ):  # in this order each takes its own number, the lowest that is free
+    """Let every command print, even if the caller has closed a stream.
+
+    Output to a closed stream is lost. Otherwise it would go into a file that is opened
+    later and gets the number of the stream. The order of the names matters: each file
+    takes the lowest free number.
+    """
+    for name in ("stdin", "stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115, lives on
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, stays open
         elif name != "stdin" and isinstance(stream, io.TextIOWrapper):
             access = fcntl.fcntl(stream.fileno(), fcntl.F_GETFL) & os.O_ACCMODE
-            if (
-                access == os.O_RDONLY
-            ):  # a shell has put its script where the caller had closed
+            if access == os.O_RDONLY:  # A shell reads its script from this number.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
             line_buffering = stream.line_buffering
             encoding = stream.encoding
-            # A terminal without ± shows ?, no traceback.
-            shown = PlainText(
+            # A terminal without ± shows ?; without "replace" the command would fail.
+            plain_stream = PlainText(
                 stream.detach(), encoding, "replace", line_buffering=line_buffering
             )
-            shown.bars = name == "stderr"
-            setattr(sys, name, shown)
+            plain_stream.has_bars = name == "stderr"
+            setattr(sys, name, plain_stream)
 
 
 def _discard_output() -> None:
-    """Silences the last flush of the interpreter; stdout and stderr may have no reader."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    """Discard the last flush of the interpreter; stdout and stderr may have no reader."""
+    null_device = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null_device, sys.stdout.fileno())
     try:
         sys.stderr.flush()
     except OSError:
-        os.dup2(nowhere, sys.stderr.fileno())
+        os.dup2(null_device, sys.stderr.fileno())
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -1,6 +1,6 @@
-"""The door for files from outside: regular ones, of a size that is read, and JSON that can be computed with.
+"""Read external files: only regular files of a limited size, and JSON without traps.
 
-Every refusal is an OSError whose `strerror` is the rule and the remedy: a reader that names the file has its one line.
+Every refusal is an OSError whose `strerror` contains the rule and the remedy.
 """
 
 import errno
@@ -14,15 +14,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 DEFAULT_MB = 128  # JSON takes ten times its size in memory
-MAX_DEPTH = (
-    100  # of lists and objects in JSON; what is written again is walked by recursion
-)
-NUL_BYTE = (
-    "a name cannot hold a NUL byte"  # in our words: each Python says it in others
-)
-UNLIMITED = (
-    math.inf
-)  # for what is read in pieces by programs that stop by themselves: SQLite, tf.data
+MAX_DEPTH = 100  # levels of lists and objects in JSON; writing it is recursive
+# The message of Python differs between its versions.
+NUL_BYTE = "a file name cannot contain a NUL byte"
+UNLIMITED = math.inf  # for files that SQLite or tf.data reads in pieces
 
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISDIR, "a folder"),
@@ -31,57 +26,58 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
-# In the text of JSON: what may be the escape of a character without a picture, or be one.
+# Invisible characters in the text of JSON, and escapes that may mean such characters.
 _SUSPECT = re.compile(r"\\[bfru]|[^\t\n\r\x20-\x7e]")
 _BUFFER_BYTES = 1 << 16
-_limit_mb = [DEFAULT_MB]  # the user's word for this process
+_limit_mb = [DEFAULT_MB]  # --max_file_mb of this process
 
 
 class DoorError(OSError):
-    """A file that is not read; `strerror` says why and what to do, `filename` which."""
+    """A file that is not read: `strerror` contains the reason, `filename` its name."""
 
     def __init__(self, path: str | os.PathLike[str], reason: str) -> None:
         super().__init__(errno.EINVAL, reason, os.fspath(path))
 
 
 class JsonError(ValueError):
-    """Text that is no JSON to compute with; the message is a part of a sentence."""
+    """Text that is not usable JSON; the message is a part of a sentence."""
 
 
 def allow(max_file_mb: int) -> None:
-    """Files up to this many MB (of 1e6 bytes) are read from now on."""
+    """Read files of at most this many MB (1e6 bytes) from now on."""
     _limit_mb[0] = max_file_mb
 
 
 def allowed_mb() -> int:
-    """How large a file may be that is read."""
+    """Return the size limit of input files in MB."""
     return _limit_mb[0]
 
 
 def open_regular(
     path: str | os.PathLike[str], max_bytes: float | None = None
 ) -> io.BufferedReader:
-    """Opens a regular file, or a link to one, for reading; never waits for a writer, and starts no device.
+    """Open a regular file, or a link to one, for reading.
 
-    Raises OSError, whose `strerror` says why, also if the file is larger than `max_bytes` (None: the limit of
-    `allow`), or grows beyond it while it is read.
+    Never waits for a writer, and starts no device.
+
+    Args:
+      path: The file.
+      max_bytes: The size limit; None for the limit of `allow`.
+
+    Raises:
+      OSError: If the file cannot be read, or is larger than the limit. Reading raises
+        it if the file grows beyond the limit.
     """
     limit = _limit_mb[0] * 1e6 if max_bytes is None else max_bytes
     try:
-        _check(
-            path, os.stat(path), limit
-        )  # before it is opened, which a device may answer by doing something
-        file = _Limited(
-            os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC),
-            path,
-            limit,
-        )
-    except ValueError as e:  # a name that no file system can have
+        _check(path, os.stat(path), limit)  # Opening a device may start it.
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        file = _Limited(os.open(path, flags), path, limit)
+    except ValueError as e:  # No file system has such a name.
         raise DoorError(path, NUL_BYTE if "\0" in os.fspath(path) else str(e)) from None
     try:
-        _check(
-            path, os.fstat(file.fileno()), limit
-        )  # again: it may be another one by now
+        # The name may belong to another file by now.
+        _check(path, os.fstat(file.fileno()), limit)
     except BaseException:
         file.close()
         raise
@@ -89,33 +85,40 @@ def open_regular(
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """All bytes of a regular file. Raises OSError as `open_regular`."""
+    """Return all bytes of a regular file; raises OSError like `open_regular`."""
     with open_regular(path) as file:
         return file.read()
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """All text of a regular file; bytes that are not UTF-8 become U+FFFD, a byte order mark is no part of it."""
+    """Return the text of a regular file without byte order mark.
+
+    Bytes that are not UTF-8 become U+FFFD.
+    """
     return read_bytes(path).decode("utf-8-sig", errors="replace")
 
 
 def parse_json(text: str) -> Any:
-    """The value of a JSON text; strings in it have no lone surrogates.
+    """Return the value of a JSON text; lone surrogates in strings are replaced.
 
-    Raises JsonError if it is no JSON, has numbers of thousands of digits, or is nested deeper than `MAX_DEPTH`.
+    Raises:
+      JsonError: If the text is not JSON, has numbers of thousands of digits, or is
+        nested deeper than `MAX_DEPTH`.
     """
     try:
         value = json.loads(text)
     except json.JSONDecodeError as e:
         raise JsonError(f"not JSON ({e.msg} at line {e.lineno})") from None
-    except ValueError:  # more digits than Python makes a number of
-        raise JsonError("a number of thousands of digits") from None
+    except ValueError:  # Python refuses numbers with thousands of digits.
+        raise JsonError("contains a number with thousands of digits") from None
     except RecursionError:
         raise JsonError("nested too deeply") from None
     is_nested = text.count("[") + text.count("{") > MAX_DEPTH
     if is_nested and isinstance(value, (dict, list)) and _is_deep(value):
         raise JsonError("nested too deeply")
-    return value if is_plain(text) or not _SUSPECT.search(text) else _mended(value)
+    if is_plain(text) or not _SUSPECT.search(text):
+        return value
+    return _replace_surrogates(value)
 
 
 def json_text(
@@ -126,28 +129,28 @@ def json_text(
     NaN and infinities become null.
 
     Args:
-      content: What to write.
+      content: The value.
       indent: Spaces per level; one line if None.
-      default: Returns what stands for a value that JSON does not have.
+      default: Converts a value that JSON does not have.
     """
 
-    def dumped(value: Any) -> str:
+    def dump(value: Any) -> str:
         text = json.dumps(value, indent=indent, allow_nan=False, default=default)
         return f"{text}\n"
 
     try:
-        return dumped(content)
+        return dump(content)
     except ValueError:
-        return dumped(_finite(content))
+        return dump(_finite(content))
 
 
 def is_plain(text: str) -> bool:
-    """Whether a text that is JSON holds ASCII that prints alone, without an escape: other controls are no JSON."""
+    """Return whether a JSON text is printable ASCII without escapes."""
     return text.isascii() and "\\" not in text and "\x7f" not in text
 
 
 class _Limited(io.FileIO):
-    """A file that is read up to a limit, also if it grows after it was opened."""
+    """A file that is read up to a limit, even if it grows after it was opened."""
 
     def __init__(self, number: int, path: str | os.PathLike[str], limit: float) -> None:
         super().__init__(number, "rb")
@@ -160,14 +163,14 @@ class _Limited(io.FileIO):
     readall = io.RawIOBase.readall
 
     def readinto(self, buffer: Any) -> int | None:
-        got = super().readinto(buffer)
-        self._read += got or 0
+        count = super().readinto(buffer)
+        self._read += count or 0
         if self._read > self._limit:
             _refuse_size(self._path, self._read, self._limit)
-        return got
+        return count
 
     def seek(self, position: int, whence: int = os.SEEK_SET, /) -> int:
-        self._read = 0  # read again from there
+        self._read = 0  # The file is read again.
         return super().seek(position, whence)
 
 
@@ -183,43 +186,48 @@ def _refuse_size(path: str | os.PathLike[str], size: int, limit: float) -> NoRet
     needed = math.ceil(size / 1e6)
     raise DoorError(
         path,
-        f"{needed} MB, more than the {limit / 1e6:.0f} MB that are read; --max_file_mb={needed} reads it",
+        f"{needed} MB exceeds the limit of {limit / 1e6:.0f} MB; "
+        f"--max_file_mb={needed} raises it",
     )
 
 
 def _finite(value: Any) -> Any:
-    """The value with None in place of NaN and infinities."""
+    """Replace NaN and infinities by None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
-    return (
-        {name: _finite(item) for name, item in value.items()}
-        if isinstance(value, Mapping)
-        else value
-    )
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    return value
 
 
 def _is_deep(value: Any) -> bool:
     """Return whether lists and objects are nested deeper than `MAX_DEPTH`."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        following = []
+        next_level = []
         for node in level:
-            inside = node.values() if type(node) is dict else node
-            following += [each for each in inside if type(each) in (dict, list)]
-        level = following
+            items = node.values() if type(node) is dict else node
+            next_level += [item for item in items if type(item) in (dict, list)]
+        level = next_level
         if not level:
             return False
     return True
 
 
-def _mended(value: Any) -> Any:
-    """The value without lone surrogates, as file names have them that are not UTF-8: no file could hold them."""
+def _replace_surrogates(value: Any) -> Any:
+    """Replace lone surrogates, which come from file names that are not UTF-8.
+
+    They could not be written to a file.
+    """
     if type(value) is str:
         return value.encode(errors="replace").decode()
     if type(value) is list:
-        return [_mended(item) for item in value]
+        return [_replace_surrogates(item) for item in value]
     if type(value) is dict:
-        return {_mended(name): _mended(item) for name, item in value.items()}
+        return {
+            _replace_surrogates(name): _replace_surrogates(item)
+            for name, item in value.items()
+        }
     return value

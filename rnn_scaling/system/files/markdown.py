@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from rnn_scaling.system import entry
 
 Value = str | int | float | None
-# What a spreadsheet takes for the beginning of a formula (OWASP, "CSV Injection"); the full-width signs as well.
+# Spreadsheets take these for the beginning of a formula, full-width signs included
+# (OWASP, "CSV Injection").
 _FORMULA = re.compile(r"\s*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
 _NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table that is no scaling measurement: column headers carry units, None is an empty cell."""
+    """A table of values: column headers have units, and None is an empty cell."""
 
     title: str
     columns: tuple[str, ...]
@@ -27,48 +28,44 @@ class Table:
 def markdown_table(
     head: Sequence[str], rows: Sequence[Sequence[Value]], padded: bool = True
 ) -> str:
-    """A Markdown table; None is shown as "n/a", a number with 6 digits, a text whatever is in it."""
-    cells = [[shown(value) for value in row] for row in (head, *rows)]
+    """Return a Markdown table.
+
+    Args:
+      head: The column headers.
+      rows: The values; None is shown as "n/a", a number with 6 digits.
+      padded: Whether all cells of a column have the same width.
+    """
+    cells = [list(map(shown, row)) for row in (head, *rows)]
     if not padded:
-        return "".join(
-            f"| {' | '.join(row)} |\n"
-            for row in (cells[0], ["---"] * len(head), *cells[1:])
-        )
+        lines = [cells[0], ["---"] * len(head), *cells[1:]]
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
     widths = [max(map(len, column)) for column in zip(*cells)]
-    lines = [
-        "| "
-        + " | ".join(text.ljust(width) for text, width in zip(cells[0], widths))
-        + " |"
-    ]
-    lines.append("|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|")
-    lines += [
-        "| " + " | ".join(text.rjust(width) for text, width in zip(row, widths)) + " |"
-        for row in cells[1:]
-    ]
-    return "\n".join(lines) + "\n"
+    first = " | ".join(map(str.ljust, cells[0], widths))
+    rule = "|".join("-" * (width + 1) + ":" for width in widths)
+    text = f"| {first} |\n|{rule}|\n"
+    for row in cells[1:]:
+        text += f"| {' | '.join(map(str.rjust, row, widths))} |\n"
+    return text
 
 
 def escaped(text: str) -> str:
-    """Text without HTML, links and addresses, as Markdown; what is escaped already stays as it is."""
+    """Escape HTML, links and addresses in Markdown; existing escapes do not change."""
     text = re.sub(r"\](?=[(:])", "]\\\\", text)
     return re.sub(r":(?=//)", "&#58;", re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text))
 
 
 def shown(value: Value) -> str:
-    """A value as the text of a cell, without what ends a cell or a line, or drives a terminal."""
+    """Return a value as the text of a cell, without terminal controls or cell ends."""
     if value is None:
         return "n/a"
     if isinstance(value, float):
-        return (
-            f"{value:.0f}"
-            if value.is_integer() and abs(value) < 1e16
-            else f"{value:.6g}"
-        )
+        is_whole = value.is_integer() and abs(value) < 1e16
+        return f"{value:.0f}" if is_whole else f"{value:.6g}"
     return escaped(entry.printable(str(value))).replace("|", "\\|")
 
 
 def csv_cell(value: object) -> object:
-    """A value as a cell: nothing for None, numbers as they are, texts without control characters and formulas.
+    """Return a value as a cell of CSV, without control characters and formulas.
 
     >>> csv_cell("=1+1"), csv_cell("-3.5e2"), csv_cell(None)
     ("'=1+1", '-3.5e2', '')

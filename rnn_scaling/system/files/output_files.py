@@ -1,4 +1,7 @@
-"""Every file that is written where others may have files: whole or not at all, or line by line; and their names."""
+"""Write result files in one step or line by line, and never through links.
+
+`sweeps.folder.LEFTOVER` recognises temporary files by their names, .NAME.*.tmp.
+"""
 
 import contextlib
 import errno
@@ -9,27 +12,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-RECORD_IN_LOG_DIR = (
-    "run.json"  # the record that the trainer leaves next to TensorBoard's files
-)
+RECORD_IN_LOG_DIR = "run.json"  # the record next to TensorBoard's files
 
 
 def write_text(text: str, path: str | os.PathLike[str]) -> None:
-    """Replaces the file at `path` by `text` in one step."""
+    """Replace the file at `path` by `text` in one step."""
     write_bytes(text.encode("utf-8"), path)
 
 
 def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
-    """Replaces the file at `path` by `content` in one step."""
+    """Replace the file at `path` by `content` in one step."""
     with replacing(path) as temporary, open(temporary, "wb") as file:
         file.write(content)
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A new file next to `path`, which replaces it in one step when the block ends well, and is removed otherwise.
+    """Yield a new file that replaces `path` in one step when the block has succeeded.
 
-    Raises OSError if nothing may be written there; what was at `path` is then still there.
+    If the block raises, the new file is removed and `path` is unchanged.
+
+    Raises:
+      OSError: If the folder cannot be written to, or `path` is a special file.
     """
     target = Path(path)
     _refuse_special(target)
@@ -45,9 +49,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.fsync(file.fileno())
         umask = os.umask(0)
         os.umask(umask)
-        os.chmod(
-            temporary, 0o666 & ~umask
-        )  # mkstemp's 0600 would hide the result from colleagues
+        # The mode 0600 of mkstemp would hide the result from colleagues.
+        os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, target)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -55,14 +58,16 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def open_new(path: Path) -> TextIO:
-    """Opens an empty text file for lines that others read while it grows; an older file loses this name alone.
+    """Open an empty text file for lines that other programs read while it grows.
 
-    Raises OSError if the name is that of a link or of no regular file, or nothing may be written there.
+    An older file is unlinked, because truncating it would change its hard links.
+
+    Raises:
+      OSError: If the name belongs to a link or a special file, or the folder cannot be
+        written to.
     """
     _refuse_special(path)
-    path.unlink(
-        missing_ok=True
-    )  # truncating would empty every other name of a file with several
+    path.unlink(missing_ok=True)
     handle = os.open(
         path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666
     )
@@ -70,37 +75,43 @@ def open_new(path: Path) -> TextIO:
 
 
 def open_own(path: Path, flags: int) -> int:
-    """Opens a file that this program writes to again, made if it is missing; returns the descriptor.
+    """Open a file of this program to write again, creating it if missing.
 
-    Raises OSError, whose `strerror` says what to do, if it is a link, has several names or is no regular file.
+    Returns:
+      The file descriptor.
+
+    Raises:
+      OSError: If it is a link, has several names or is not a regular file. `strerror`
+        contains the remedy.
     """
-    refuse_link(path)  # the flag O_NOFOLLOW is for one that comes now
+    refuse_link(path)  # O_NOFOLLOW is for a link that is created after this check.
     handle = os.open(
         path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666
     )
     status = os.fstat(handle)
-    if (
-        not stat.S_ISREG(status.st_mode) or status.st_nlink > 1
-    ):  # a hard link is another's file, too
+    # With several names the file may also belong to somebody else.
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(handle)
         raise OSError(
-            errno.EINVAL, "not a regular file with one name; remove it", str(path)
+            errno.EINVAL,
+            "it is not a regular file, or it has other hard links; remove it",
+            str(path),
         )
     return handle
 
 
 def _refuse_special(path: Path) -> None:
-    """Refuses a name that is not free and not that of a regular file: a link, a FIFO, a device, a folder."""
+    """Raise OSError if a name belongs to a link, a FIFO, a device or a folder."""
     refuse_link(path)
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
 def refuse_link(path: Path) -> None:
-    """Refuses to write through a link, with an OSError: it may lead to a file of somebody else, or to none."""
+    """Raise OSError for a link: its target may belong to somebody else, or be missing."""
     if path.is_symlink():
         raise OSError(
             errno.ELOOP,
-            "a link, and nothing is written through links; remove it",
+            "it is a symbolic link, and files are never written through links; remove it",
             str(path),
         )

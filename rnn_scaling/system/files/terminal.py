@@ -1,9 +1,10 @@
-"""What a person sees while and after something runs: a bar, and tables that fit the terminal's width.
+"""A progress bar, and tables that fit the width of the terminal.
 
-Elsewhere, in a pipe or a file, there are plain lines instead of the bar, and tables stay Markdown.
+In a pipe or a file there are plain lines instead of the bar, and tables stay Markdown.
 """
 
 import contextlib
+import dataclasses
 import itertools
 import math
 import os
@@ -17,12 +18,10 @@ from typing import Any, TextIO
 PROGRESS = "RNN_SCALING_PROGRESS"
 DEFAULT_COLUMNS = 80
 _GAP = 2  # between columns
-_ESCAPES = {
-    "&lt;": "<",
-    "&#58;": ":",
-    "\\": "",
-}  # of Markdown, which a terminal does not render
+# Escapes of Markdown, which a terminal does not render.
+_ESCAPES = {"&lt;": "<", "&#58;": ":", "\\": ""}
 _ESCAPED = re.compile(r"&lt;|&#58;|(?<=\])\\(?=[(:])")
+_COMMAND = re.compile(r"`[^`]+`")
 _CELL_END = re.compile(r"(?<!\\)\|")
 
 
@@ -33,7 +32,7 @@ def tell(text: str, stream: TextIO | None = None) -> None:
     wrapped. In a pipe or a file the text is unchanged.
     """
     stream = stream or sys.stdout
-    stream.write(_fitted(text, columns_of(stream)) if stream.isatty() else text)
+    stream.write(_fit_to_width(text, columns_of(stream)) if stream.isatty() else text)
     stream.flush()
 
 
@@ -41,26 +40,28 @@ def counted(count: int, noun: str) -> str:
     """Return a number with its noun, as in "1 run" and "3 runs".
 
     Args:
-      count: How many.
+      count: The number.
       noun: The singular, or "process|processes" if the plural is irregular.
     """
     singular, _, plural = noun.partition("|")
-    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+    if count == 1:
+        return f"1 {singular}"
+    return f"{count:,} {plural or singular + 's'}"
 
 
 def columns_of(stream: TextIO) -> int:
     """Return the width of the terminal behind a stream.
 
-    `shutil.get_terminal_size` asks the stream that the interpreter opened. Every
-    command replaces that stream (see entry.py), so its size cannot be read any more.
+    `shutil.get_terminal_size` cannot be used: it asks the stream that the interpreter
+    opened, and every command replaces that stream (see entry.py).
 
     Returns:
       COLUMNS if it is a positive number, else the columns of the terminal; 80 if
       the stream is not a terminal, or the terminal does not report its size.
     """
-    stated = os.environ.get("COLUMNS", "")
-    if stated.isascii() and stated.isdigit() and int(stated[:9]) > 0:
-        return int(stated[:9])
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isascii() and columns.isdigit() and int(columns[:9]) > 0:
+        return int(columns[:9])
     try:
         return os.get_terminal_size(stream.fileno()).columns or DEFAULT_COLUMNS
     except (OSError, ValueError):
@@ -68,120 +69,140 @@ def columns_of(stream: TextIO) -> int:
 
 
 def three_digits(value: float) -> str:
-    """A number with three significant digits, and all digits before the point: "2.40", "14,342"."""
-    shown = float(f"{value:.3g}") if math.isfinite(value) else 0.0
-    decimals = max(0, 2 - math.floor(math.log10(abs(shown)))) if shown else 0
+    """Format a number with at least three significant digits: "2.40", "14,342"."""
+    rounded = float(f"{value:.3g}") if math.isfinite(value) else 0.0
+    decimals = max(0, 2 - math.floor(math.log10(abs(rounded)))) if rounded else 0
     return f"{value:,.{decimals}f}"
 
 
-def _fitted(text: str, width: int) -> str:
-    parts: list[str] = []
-    text = _ESCAPED.sub(lambda found: _ESCAPES[found[0]], text)
-    for is_table, group in itertools.groupby(
-        text.split("\n"), key=lambda line: line.startswith("|")
-    ):
-        lines = list(group)
-        parts += (
-            _drawn(lines, width)
-            if is_table
-            else [piece for line in lines for piece in _wrapped(line, width)]
-        )
-    return "\n".join(parts)
+def _fit_to_width(text: str, width: int) -> str:
+    """Draw the tables of a text for a width, and wrap its other lines."""
+    text = _ESCAPED.sub(lambda match: _ESCAPES[match[0]], text)
+    fitted: list[str] = []
+    groups = itertools.groupby(text.split("\n"), key=lambda line: line.startswith("|"))
+    for is_table, lines in groups:
+        if is_table:
+            fitted += _draw_table(list(lines), width)
+        else:
+            for line in lines:
+                fitted += _wrap(line, width)
+    return "\n".join(fitted)
 
 
-def _drawn(lines: Sequence[str], width: int) -> list[str]:
-    """A Markdown table's lines for a terminal: heads and texts are broken between words, numbers never.
+@dataclasses.dataclass(frozen=True)
+class _Column:
+    """A column of a table; its first cell is the head.
 
-    Columns that find no room follow below, behind the first one again.
+    Attributes:
+      cells: The texts.
+      min_width: The width of the longest piece that cannot be broken.
+      unbroken_width: The width at which only the head is broken.
+      is_right_aligned: Whether all cells below the head are numbers.
     """
-    cells = (
-        [cell.strip().replace("\\|", "|") for cell in _CELL_END.split(line)[1:-1]]
-        for line in lines
+
+    cells: tuple[str, ...]
+    min_width: int
+    unbroken_width: int
+    is_right_aligned: bool
+
+
+def _make_column(cells: tuple[str, ...]) -> _Column:
+    head, *values = cells
+    pieces: list[str] = []
+    for cell in cells:
+        pieces += _split_into_pieces(cell)
+    return _Column(
+        cells,
+        min_width=max(map(len, pieces)),
+        unbroken_width=max(map(len, [*values, *_split_into_pieces(head)])),
+        is_right_aligned=all(
+            cell in ("", "n/a", "-") or _is_number(cell) for cell in values
+        ),
     )
-    head, _, *rows = cells
-    columns = list(zip(head, *rows))
-    fewest = [
-        max(len(part) for cell in column for part in _parts(cell)) for column in columns
-    ]
+
+
+def _draw_table(lines: Sequence[str], width: int) -> list[str]:
+    """Return the lines of a Markdown table for a terminal.
+
+    Heads and texts are broken between words, numbers never. Columns without room
+    follow below, after the first column again.
+    """
+    rows = []
+    for line in [lines[0], *lines[2:]]:
+        cells = _CELL_END.split(line)[1:-1]
+        rows.append([cell.strip().replace("\\|", "|") for cell in cells])
+    columns = [_make_column(cells) for cells in zip(*rows)]
     drawn: list[str] = []
     while columns:
-        fitting = [
-            fewest[0] + sum(n + _GAP for n in fewest[1 : last + 1]) <= width
-            for last in range(len(columns))
-        ]
-        taken = max(2, sum(fitting))
-        drawn += [
-            *([""] if drawn else []),
-            *_block(columns[:taken], fewest[:taken], width),
-        ]
-        columns = [columns[0], *columns[taken:]]
-        fewest = [fewest[0], *fewest[taken:]]
-        if len(columns) == 1:
+        # Take the columns that fit with their least widths, but at least two.
+        count = 1
+        used = columns[0].min_width
+        for column in columns[1:]:
+            used += _GAP + column.min_width
+            if used > width and count > 1:
+                break
+            count += 1
+        if drawn:
+            drawn.append("")
+        drawn += _draw_columns(columns[:count], width)
+        if count >= len(columns):
             break
+        columns = [columns[0], *columns[count:]]
     return drawn
 
 
-def _block(
-    columns: Sequence[Sequence[str]], fewest: Sequence[int], width: int
-) -> list[str]:
-    """Some columns, each with its head first, as lines; `fewest`: letters that each needs at least."""
-    widths = [max(map(len, column)) for column in columns]
-    whole = [
-        max(map(len, [*column[1:], *_parts(column[0])])) for column in columns
-    ]  # only the head is broken
-    for limits in (whole, fewest):
-        while sum(widths) + _GAP * (len(widths) - 1) > width and widths != list(limits):
-            widths[max(range(len(widths)), key=lambda i: widths[i] - limits[i])] -= 1
-    to_right = [
-        all(_is_number(cell) or cell in ("", "n/a", "-") for cell in column[1:])
-        for column in columns
-    ]
-    head, *rows = (
-        _row(row, widths, to_right, at_end=k == 0)
-        for k, row in enumerate(zip(*columns))
-    )
-    rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (
-        sum(widths) + _GAP * (len(widths) - 1)
-    )
-    return [*head, rule, *itertools.chain.from_iterable(rows)]
+def _draw_columns(columns: Sequence[_Column], width: int) -> list[str]:
+    """Return the lines of these columns, made narrower until they fit if they can."""
+    widths = [max(map(len, column.cells)) for column in columns]
+    gaps = _GAP * (len(columns) - 1)
+    # First only heads become narrower, then all cells.
+    for limits in (
+        [column.unbroken_width for column in columns],
+        [column.min_width for column in columns],
+    ):
+        while sum(widths) + gaps > width and widths != limits:
+            surplus = [now - limit for now, limit in zip(widths, limits)]
+            widths[surplus.index(max(surplus))] -= 1
+    lines: list[str] = []
+    for number, cells in enumerate(zip(*(column.cells for column in columns))):
+        lines += _draw_row(cells, widths, columns, is_head=number == 0)
+        if number == 0:
+            lines.append("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (sum(widths) + gaps))
+    return lines
 
 
-def _row(
+def _draw_row(
     cells: Sequence[str],
     widths: Sequence[int],
-    to_right: Sequence[bool],
+    columns: Sequence[_Column],
     *,
-    at_end: bool,
+    is_head: bool,
 ) -> list[str]:
-    broken = [
-        textwrap.wrap(cell, n, break_on_hyphens=False) or [""]
-        for cell, n in zip(cells, widths)
+    """Return the lines of a row: heads end at the last line, values begin at the first."""
+    wrapped = [
+        textwrap.wrap(cell, width, break_on_hyphens=False) or [""]
+        for cell, width in zip(cells, widths)
     ]
-    height = max(map(len, broken))
-    filled = [
-        [""] * (height - len(part)) + part
-        if at_end
-        else part + [""] * (height - len(part))
-        for part in broken
-    ]
-    return [
-        (" " * _GAP)
-        .join(
-            f"{text:{'>' if right else '<'}{n}}"
-            for text, n, right in zip(line, widths, to_right)
-        )
-        .rstrip()
-        for line in zip(*filled)
-    ]
+    height = max(map(len, wrapped))
+    lines = []
+    for number in range(height):
+        texts = []
+        for pieces, width, column in zip(wrapped, widths, columns):
+            index = number - (height - len(pieces)) if is_head else number
+            piece = pieces[index] if 0 <= index < len(pieces) else ""
+            adjust = piece.rjust if column.is_right_aligned else piece.ljust
+            texts.append(adjust(width))
+        lines.append((" " * _GAP).join(texts).rstrip())
+    return lines
 
 
-def _parts(cell: str) -> list[str]:
-    """What a cell may be broken into."""
+def _split_into_pieces(cell: str) -> list[str]:
+    """Return the pieces of a cell that cannot be broken."""
     return [cell] if _is_number(cell) else cell.split() or [""]
 
 
 def _is_number(cell: str) -> bool:
-    """Whether a cell is a number with what belongs to it, as "26,100 ± 800"."""
+    """Return whether a cell is a number with its interval or unit: "26,100 ± 800"."""
     return (
         cell[:1].isdigit()
         or cell[:1] in "+-~["
@@ -189,15 +210,31 @@ def _is_number(cell: str) -> bool:
     )
 
 
-def _wrapped(line: str, width: int) -> list[str]:
-    """A line of prose in pieces; what is indented, as a command to be pasted, stays whole."""
+def _wrap(line: str, width: int) -> list[str]:
+    """Wrap a line of prose; an indented line, such as a command, stays unbroken.
+
+    A number stays on a line with its interval and its %, and so does a command; a list
+    has a hanging indent.
+    """
     if len(line) <= width or line.startswith((" ", "\t")):
         return [line]
-    return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
+    unbroken = line.replace(" ± ", "\xa0±\xa0").replace(" %", "\xa0%")
+    unbroken = _COMMAND.sub(lambda match: match[0].replace(" ", "\xa0"), unbroken)
+    wrapped = textwrap.wrap(
+        unbroken,
+        width,
+        subsequent_indent="  " if line.startswith("- ") else "",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [text.replace("\xa0", " ") for text in wrapped]
 
 
 class Board:
-    """A bar where the stream is a terminal, else plain lines; nothing at all where it is switched off."""
+    """A bar if the stream is a terminal, else plain lines; nothing if not enabled.
+
+    Only one thread may use it.
+    """
 
     def __init__(
         self,
@@ -208,17 +245,23 @@ class Board:
         stream: TextIO | None = None,
         **options: Any,
     ) -> None:
-        """`total` is what the bar counts to; with 0 there is no bar. `stream` is sys.stderr by default."""
+        """Open a bar or a stream of lines.
+
+        Args:
+          total: The last position of the bar; with 0 there is no bar.
+          layout: The format of the bar.
+          enabled: Whether anything is printed.
+          stream: Where to print; sys.stderr by default.
+          **options: Further options of tqdm.
+        """
         self._stream = stream or sys.stderr
         self._enabled = enabled
         self._bar = None
         if enabled and total and self._stream.isatty():
-            with contextlib.suppress(
-                ImportError
-            ):  # an environment of another framework has none
-                from tqdm import (
-                    tqdm,
-                )  # here, so that runs without a terminal do not load it
+            # An environment of another framework has no tqdm. Runs without a terminal do
+            # not load it.
+            with contextlib.suppress(ImportError):
+                from tqdm import tqdm
 
                 self._bar = tqdm(
                     total=total, bar_format=layout, file=self._stream, **options
@@ -226,11 +269,12 @@ class Board:
 
     @property
     def has_bar(self) -> bool:
+        """Whether there is a bar; else `move` does nothing."""
         return self._bar is not None
 
     @property
     def columns(self) -> int:
-        """The width of the terminal that is written to."""
+        """The width of the terminal."""
         return columns_of(self._stream)
 
     @property
@@ -245,9 +289,10 @@ class Board:
         postfix: str | None = None,
         redraw: bool = True,
     ) -> None:
-        """Moves the bar, if there is one, to a position of `total`; what is None stays as it is.
+        """Move the bar, if there is one, to a position of `total`.
 
-        Without `redraw` it is drawn ten times a second at most, for calls that cost time.
+        Arguments that are None change nothing. Without `redraw` the bar is drawn at
+        most ten times per second.
         """
         if self._bar is None:
             return
@@ -255,20 +300,21 @@ class Board:
             self._bar.set_description_str(description, refresh=False)
         if postfix is not None:
             self._bar.set_postfix_str(postfix, refresh=False)
-        moved = 0 if position is None else position - self._bar.n
+        progress = 0 if position is None else position - self._bar.n
         if redraw:
-            self._bar.n += moved
+            self._bar.n += progress
             self._bar.refresh()
         else:
-            self._bar.update(moved)
+            self._bar.update(progress)
 
     def line(self, text: str) -> None:
-        """Prints a line, above the bar if there is one."""
+        """Print a line, above the bar if there is one."""
         if self._bar is not None:
             self._bar.write(text, file=self._stream)
         elif self._enabled:
             print(text, file=self._stream, flush=True)
 
     def close(self) -> None:
+        """End the bar; it stays visible unless `leave` is False."""
         if self._bar is not None:
             self._bar.close()

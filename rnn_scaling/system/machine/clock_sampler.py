@@ -1,6 +1,9 @@
 """Clocks during a run: sampled by a thread, kept in the record, and compared between equal devices.
 
-docs/topology.md lists the fields of a record's `environment.clocks`.
+docs/links.md lists the fields of a record's `environment.clocks`.
+
+The keys of `ClockSampler.read`, and of samples and devices in it, are fields of
+`records.environment.Clocks` and its parts.
 """
 
 import dataclasses
@@ -16,10 +19,11 @@ from rnn_scaling.system.machine import nvml
 from rnn_scaling.system.machine.gpus import gpu_ids
 
 INTERVAL_S = 0.5
-THINNED = 200  # samples of a record
-CELLS = 3200  # samples x devices of a record
-CONSTANT = 20  # equal samples of CPU clocks after which the system is taken to tell no real clock
-Sample = list[dict[str, Any]]  # one mapping a device
+MAX_SAMPLES = 200  # samples of a record
+MAX_CELLS = 3200  # samples x devices of a record
+# After this number of equal samples the CPU clock counts as a constant, not as measured.
+CONSTANT = 20
+Sample = list[dict[str, Any]]  # one mapping per device
 _CORE = re.compile(
     r"^processor\s*: *(\d+) *$.*?^cpu MHz\s*: *([\d.]+) *$", re.MULTILINE | re.DOTALL
 )
@@ -27,16 +31,30 @@ _CORE = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class ClockSource:
+    """Where clocks are read.
+
+    Attributes:
+      name: The interface of the system.
+      devices: The constant facts of each device.
+      poll: Returns the current values per device; None if they cannot be read.
+      close: Releases the interface.
+    """
+
     name: str
-    devices: Sample  # what does not change, one mapping a device
-    poll: Callable[[], Sample | None]  # what changes, in their order; None: nothing new
+    devices: Sample
+    poll: Callable[[], Sample | None]
     close: Callable[[], object] = lambda: None
 
 
-def of_gpus(
+def gpu_source(
     ids: Sequence[str], start: Callable[[], Any | None] = nvml.start
 ) -> ClockSource | None:
-    """Clocks of the GPUs with `gpus.gpu_ids`'s names from NVML; None: it does not answer."""
+    """Return the clocks of GPUs from NVML; None if it does not answer.
+
+    Args:
+      ids: Names from `gpus.gpu_ids`.
+      start: Returns the module of NVML.
+    """
     api = start()
     if api is None:
         return None
@@ -53,8 +71,8 @@ def of_gpus(
     )
 
 
-def of_cpus(cores: Sequence[int], root: str = "/") -> ClockSource | None:
-    """Clocks of these CPU cores; None: the system does not tell."""
+def cpu_source(cores: Sequence[int], root: str = "/") -> ClockSource | None:
+    """Return the clocks of CPU cores; None if the system does not report them."""
     files = [
         Path(root, f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq")
         for core in cores
@@ -64,9 +82,8 @@ def of_cpus(cores: Sequence[int], root: str = "/") -> ClockSource | None:
         return [int(file.read_text()) / 1000 for file in files]  # kHz
 
     def cpuinfo() -> list[float]:
-        clocks = dict(
-            _CORE.findall(Path(root, "proc/cpuinfo").read_text(errors="replace"))
-        )
+        text = Path(root, "proc/cpuinfo").read_text(errors="replace")
+        clocks = dict(_CORE.findall(text))
         return [float(clocks[str(core)]) for core in cores]
 
     def poll(read_mhz: Callable[[], list[float]]) -> Sample | None:
@@ -77,16 +94,13 @@ def of_cpus(cores: Sequence[int], root: str = "/") -> ClockSource | None:
 
     for name, read_mhz in (("cpufreq", cpufreq), ("/proc/cpuinfo", cpuinfo)):
         if cores and poll(read_mhz) is not None:
-            return ClockSource(
-                name,
-                [{"core": core} for core in cores],
-                functools.partial(poll, read_mhz),
-            )
+            devices = [{"core": core} for core in cores]
+            return ClockSource(name, devices, functools.partial(poll, read_mhz))
     return None
 
 
 class ClockSampler:
-    """Samples in a thread of its own until `stop`. What goes wrong in it is kept in the record and hurts no run."""
+    """Samples clocks in a thread until `stop`. Its errors are recorded and end no run."""
 
     def __init__(
         self,
@@ -94,49 +108,58 @@ class ClockSampler:
         interval_s: float = INTERVAL_S,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._open, self._interval_s, self._clock, self._started = (
-            open_source,
-            interval_s,
-            clock,
-            clock(),
-        )
+        """Start to sample.
+
+        Args:
+          open_source: Returns the source, or None if there are no clocks.
+          interval_s: Time between two samples.
+          clock: Returns seconds.
+        """
+        self._open = open_source
+        self._interval_s = interval_s
+        self._clock = clock
+        self._started = clock()
         self._source: ClockSource | None = None
         self._samples: list[dict[str, Any]] = []
-        self._taken = 0
+        self._count = 0
         self._every = 1
         self._cpu_s = 0.0
         self._error = ""
-        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name="clocks", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         self._ended.set()
-        self._thread.join(
-            timeout=2.0
-        )  # longer only if a driver does not answer: that must not hold up the run's end
+        # A driver that does not answer must not delay the end of the run.
+        self._thread.join(timeout=2.0)
 
     def read(self) -> dict[str, Any] | None:
-        """The record's `environment.clocks` so far; None: nothing was sampled, or the clock is a constant."""
+        """Return `environment.clocks` of the record.
+
+        None if nothing was sampled, or the clock of the CPU is a constant.
+        """
         with self._lock:
             samples = list(self._samples)
             source = self._source
-            taken = self._taken
+            count = self._count
         if source is None or not samples:
             return {"error": self._error} if self._error else None
-        if (
-            "core" in source.devices[0]
-            and len({device["mhz"] for s in samples for device in s["devices"]}) == 1
-        ):
+        if "core" in source.devices[0] and _is_constant(samples):
             return None
-        most = max(2, min(THINNED, CELLS // len(source.devices)))
-        clocks = {"source": source.name, "interval_s": self._interval_s, "taken": taken}
-        clocks |= {
+        limit = max(2, min(MAX_SAMPLES, MAX_CELLS // len(source.devices)))
+        clocks = {
+            "source": source.name,
+            "interval_s": self._interval_s,
+            "taken": count,
             "cpu_s": self._cpu_s,
             "devices": source.devices,
-            "samples": thin(samples, most),
+            "samples": thin(samples, limit),
         }
-        return {**clocks, "error": self._error} if self._error else clocks
+        if self._error:
+            clocks["error"] = self._error
+        return clocks
 
     def _work(self) -> None:
         source = None
@@ -151,39 +174,51 @@ class ClockSampler:
                     return
                 self._cpu_s = time.thread_time()
                 self._ended.wait(self._interval_s)
-        except Exception as e:  # a run is not lost for its clocks
+        except Exception as e:  # Clocks must not end a run.
             self._error = f"{type(e).__name__}: {e}"
         finally:
             if source is not None:
                 source.close()
 
     def _keep(self, sample: Sample) -> bool:
-        """Keeps a sample in bounded memory; True: there is nothing to learn from more."""
+        """Keep a sample in bounded memory; return whether the clock is a constant."""
         at_s = round(self._clock() - self._started, 3)
         with self._lock:
-            if self._taken % self._every == 0:
+            if self._count % self._every == 0:
                 self._samples.append({"at_s": at_s, "devices": sample})
-            self._taken += 1
-            if len(self._samples) >= 2 * THINNED:
+            self._count += 1
+            if len(self._samples) >= 2 * MAX_SAMPLES:
                 del self._samples[1::2]
                 self._every *= 2
             first = self._samples[0]["devices"]
             constant = "mhz" in first[0] and all(
                 s["devices"] == first for s in self._samples
             )
-            return constant and self._taken == CONSTANT
+            return constant and self._count == CONSTANT
 
 
 def start(resolved: Mapping[str, Any], interval_s: float = INTERVAL_S) -> ClockSampler:
     if resolved.get("device_type") == "GPU":
         ids = gpu_ids()[: len(resolved.get("devices", []))]
-        return ClockSampler(lambda: of_gpus(ids), interval_s)
+        return ClockSampler(lambda: gpu_source(ids), interval_s)
     cores = resolved.get("cpu_affinity", [])
-    return ClockSampler(lambda: of_cpus(cores), interval_s)
+    return ClockSampler(lambda: cpu_source(cores), interval_s)
 
 
-def thin(samples: Sequence[Any], most: int) -> list[Any]:
-    """At most `most` (2 or more) of the samples, evenly, with the first and the last."""
-    if len(samples) <= most:
+def _is_constant(samples: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether all cores had the same clock in all samples."""
+    clocks: set[float] = set()
+    for sample in samples:
+        clocks.update(device["mhz"] for device in sample["devices"])
+    return len(clocks) == 1
+
+
+def thin(samples: Sequence[Any], limit: int) -> list[Any]:
+    """Return at most `limit` (2 or more) evenly spaced samples.
+
+    The first and the last are kept.
+    """
+    if len(samples) <= limit:
         return list(samples)
-    return [samples[round(i * (len(samples) - 1) / (most - 1))] for i in range(most)]
+    gap = (len(samples) - 1) / (limit - 1)
+    return [samples[round(i * gap)] for i in range(limit)]

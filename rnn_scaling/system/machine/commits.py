@@ -1,6 +1,7 @@
-"""Facts about commits from git: order, dates, subjects, the number between two, and their web address.
+"""Facts about commits from git: order, dates, subjects, distance, and web address.
 
-Facts are unknown without git or a repository, or if the commit is missing, for example after a rebase.
+They are unknown without git or a repository, or if the commit is missing, for example
+after a rebase.
 """
 
 import dataclasses
@@ -12,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from rnn_scaling.system.machine.system import run_command
 
 _HASH = re.compile(r"[0-9a-f]{7,64}")
-# Addresses of remotes: git@host:owner/name.git, https://user:password@host/owner/name, ssh://git@host:22/owner/name.
+# Addresses of remotes: git@host:owner/name.git, https://user:password@host/owner/name,
+# ssh://git@host:22/owner/name.
 _REMOTE = re.compile(
     r"(?:\w+://)?(?:[^@/]*@)?([\w.-]+)(?::\d+(?=/))?[:/](.+?)(?:\.git)?/?"
 )
@@ -20,16 +22,16 @@ _PAGES = {"github": "commit", "gitlab": "-/commit"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Known:
-    """A commit of the repository; place: its index in the git history, parents first."""
+class Commit:
+    """A commit of the repository; `place` is its index in the history, parents first."""
 
-    date: str  # in UTC, as 2026-01-31T12:00:00Z
+    date: str  # in UTC, such as 2026-01-31T12:00:00Z
     subject: str
     place: int
 
 
-def known(hashes: Sequence[str]) -> Mapping[str, Known]:
-    """Facts about those commits that the repository of the current folder has."""
+def find(hashes: Sequence[str]) -> Mapping[str, Commit]:
+    """Return facts about the commits that are in the repository of this folder."""
     hashes = [name for name in dict.fromkeys(hashes) if _HASH.fullmatch(name)]
     if not hashes:
         return {}
@@ -46,52 +48,46 @@ def known(hashes: Sequence[str]) -> Mapping[str, Known]:
         if not line.startswith("commit ")
     )
     base = _git("merge-base", "--octopus", *facts).split() if facts else []
-    walked = (
-        _git(
-            "rev-list",
-            "--topo-order",
-            "--reverse",
-            *facts,
-            *(f"^{name}" for name in base),
-        )
-        if facts
-        else ""
-    )
-    places = {name: place for place, name in enumerate([*base, *walked.split()])}
-    found = {}
+    excluded = [f"^{name}" for name in base]
+    later = []
+    if facts:
+        order = _git("rev-list", "--topo-order", "--reverse", *facts, *excluded)
+        later = order.split()
+    places = {name: place for place, name in enumerate([*base, *later])}
+    commits = {}
     for name, fact in facts.items():
         seconds, _, subject = fact.partition(" ")
         date = datetime.datetime.fromtimestamp(int(seconds), datetime.timezone.utc)
-        found[name] = Known(f"{date:%Y-%m-%dT%H:%M:%SZ}", subject, places.get(name, 0))
-    return found
+        commits[name] = Commit(
+            f"{date:%Y-%m-%dT%H:%M:%SZ}", subject, places.get(name, 0)
+        )
+    return commits
 
 
 @functools.cache
-def between(before: str, after: str) -> int | None:
-    """The number of commits in before..after; None if the repository lacks one of them."""
-    if not (_HASH.fullmatch(before) and _HASH.fullmatch(after)):
+def between(first: str, last: str) -> int | None:
+    """Count the commits in first..last; None if one of them is missing."""
+    if not (_HASH.fullmatch(first) and _HASH.fullmatch(last)):
         return None
-    count = _git("rev-list", "--count", f"{before}..{after}").strip()
+    count = _git("rev-list", "--count", f"{first}..{last}").strip()
     return int(count) if count else None
 
 
 def resolved(name: str) -> str | None:
-    """The hash of a commit, a branch or a tag; None if it does not exist."""
-    return (
-        _git(
-            "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"
-        ).strip()
-        or None
-    )
+    """Return the hash of a commit, a branch or a tag; None if it does not exist."""
+    options = ("--verify", "--quiet", "--end-of-options")
+    return _git("rev-parse", *options, f"{name}^{{commit}}").strip() or None
 
 
 def page() -> str:
-    """URL of commits on the site of the git remote, without the hash; "" if unknown."""
-    found = _REMOTE.fullmatch(_git("remote", "get-url", "origin").strip())
-    site = next(
-        (part for name, part in _PAGES.items() if found and name in found[1]), ""
-    )
-    return f"https://{found[1]}/{found[2]}/{site}/" if found and site else ""
+    """Return the URL of commits at the git remote, without the hash; "" if unknown."""
+    remote = _REMOTE.fullmatch(_git("remote", "get-url", "origin").strip())
+    if not remote:
+        return ""
+    for site, folder in _PAGES.items():
+        if site in remote[1]:
+            return f"https://{remote[1]}/{remote[2]}/{folder}/"
+    return ""
 
 
 def _git(*words: str) -> str:

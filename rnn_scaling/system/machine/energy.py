@@ -1,6 +1,8 @@
 """Energy counters of the machine: RAPL (through powercap) for processors and memory, NVML for each GPU.
 
 Sources: Linux, Documentation/power/powercap/powercap.rst; NVML API Reference Guide, "Device Queries".
+
+The keys of `EnergyMeter.read` are fields of `records.parts.Energy`.
 """
 
 import dataclasses
@@ -14,7 +16,8 @@ from typing import Any
 from rnn_scaling.system.machine import nvml
 from rnn_scaling.system.machine.system import read_first_line
 
-# Time between two reads of counters that overflow: the smallest hold 65 kJ, which 500 W fill in 130 s.
+# Time between two reads of counters that overflow. The smallest overflow after 65 kJ, which
+# 500 W use in 130 s.
 INTERVAL_S = 30.0
 NEEDS_ROOT = "not readable: needs root"
 NO_COUNTER = "no counter"
@@ -26,20 +29,20 @@ class _Counter:
     name: str
     read: Callable[[], int | None]
     unit_j: float  # joules per count
-    missing: str  # why it has no value
-    wraps_at: int = 0  # 0: never
+    missing: str  # the reason if it has no value
+    wraps_at: int = 0  # overflows at this count; 0 if never
     last: int | None = None
     joules: float = 0.0
     answers: bool = True
 
     def look(self) -> None:
-        """Adds the energy since the last read. A counter that fails once is not read again."""
+        """Add the energy since the last read. A counter that fails once is not read again."""
         now = self.read() if self.answers else None
         if now is not None and self.last is not None:
             used = now - self.last
-            self.joules += self.unit_j * (
-                used % self.wraps_at if self.wraps_at else used
-            )
+            if self.wraps_at:
+                used %= self.wraps_at
+            self.joules += self.unit_j * used
         elif self.last is not None:
             self.missing = LOST
         self.last = now
@@ -47,7 +50,7 @@ class _Counter:
 
 
 class EnergyMeter:
-    """Counts from `start` to `stop`. A thread reads the counters often enough to see every overflow."""
+    """Measures energy from `start` to `stop`. A thread reads often enough for overflows."""
 
     def __init__(self, root: str = "/") -> None:
         self._root = root
@@ -55,86 +58,86 @@ class EnergyMeter:
         self._seconds = 0.0
         self._api: Any | None = None
         self._counters: list[_Counter] = []
-        self._ended, self._looking = threading.Event(), threading.Lock()
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
 
     def find(self, gpu_ids: Sequence[str]) -> None:
-        """Finds the counters. gpu_ids: names from `gpus.gpu_ids`; without a call, nothing is measured."""
+        """Find the counters; without this call nothing is measured.
+
+        Args:
+          gpu_ids: Names from `gpus.gpu_ids`.
+        """
         self._api = nvml.start() if gpu_ids else None
-        self._counters = [*_of_processors(self._root)] or [
+        self._counters = [*_processor_counters(self._root)] or [
             _Counter("package", lambda: None, 0.0, NO_COUNTER)
         ]
         if gpu_ids:
-            self._counters += [*_of_gpus(self._api, gpu_ids)] or [
+            self._counters += [*_gpu_counters(self._api, gpu_ids)] or [
                 _Counter("GPU", lambda: None, 0.0, NO_COUNTER)
             ]
 
     def start(self) -> None:
-        """Call it before the first measured batch."""
-        self._look()
+        """Begin to measure, before the first measured batch."""
+        self._read_counters()
         self._began = time.perf_counter()
         if any(counter.wraps_at for counter in self._counters):
             threading.Thread(
-                target=self._keep_looking, name="energy", daemon=True
+                target=self._read_repeatedly, name="energy", daemon=True
             ).start()
 
     def stop(self) -> None:
-        """Call it after the last batch, also if the run ends early."""
+        """Stop measuring, after the last batch or when the run fails."""
         if self._ended.is_set():
             return
         self._ended.set()
         if self._began:
             self._seconds = time.perf_counter() - self._began
-            self._look()
+            self._read_counters()
         if self._api is not None:
             nvml.ask(self._api, "nvmlShutdown")
 
     def read(self) -> dict[str, Any] | None:
-        """The fields of a `records.parts.Energy`; None without counters, or if `start` was not called."""
+        """Return the fields of a `records.parts.Energy`.
+
+        None without counters, or if `start` was not called.
+        """
         if not self._seconds or not any(
             counter.answers or counter.missing != NO_COUNTER
             for counter in self._counters
         ):
             return None
-        missing = {
-            counter.name: counter.missing
-            for counter in self._counters
-            if not counter.answers
-        }
-        joules = {
-            counter.name: counter.joules
-            for counter in self._counters
-            if counter.answers
-        }
+        joules = {}
+        missing = {}
+        for counter in self._counters:
+            if counter.answers:
+                joules[counter.name] = counter.joules
+            else:
+                missing[counter.name] = counter.missing
         return {"joules": joules, "seconds": self._seconds, "not_measured": missing}
 
-    def _look(self) -> None:
-        with self._looking:
+    def _read_counters(self) -> None:
+        with self._lock:
             for counter in self._counters:
                 counter.look()
 
-    def _keep_looking(self) -> None:
+    def _read_repeatedly(self) -> None:
         while not self._ended.wait(INTERVAL_S):
-            self._look()
+            self._read_counters()
 
 
-def _of_processors(root: str) -> Iterator[_Counter]:
-    """Packages, and the memory of each that has a separate counter. The package does not include it."""
-    for zone in sorted(
-        Path(root, "sys/class/powercap").glob("intel-rapl:*")
-    ):  # AMD's processors too
+def _processor_counters(root: str) -> Iterator[_Counter]:
+    """Yield the counters of packages and of their memory, which packages exclude."""
+    # Processors of AMD have the same names.
+    for zone in sorted(Path(root, "sys/class/powercap").glob("intel-rapl:*")):
         name = read_first_line(f"{zone}/name") or ""
         if name == "dram":
             package = zone.with_name(zone.name.rpartition(":")[0])
-            name = f"{read_first_line(f'{package}/name')} dram"
+            package_name = read_first_line(f"{package}/name")
+            name = f"{package_name} dram"
         if name.startswith("package"):
             wraps_at = _number(zone / "max_energy_range_uj") or 0
-            yield _Counter(
-                name,
-                functools.partial(_number, zone / "energy_uj"),
-                1e-6,
-                NEEDS_ROOT,
-                wraps_at,
-            )
+            read = functools.partial(_number, zone / "energy_uj")
+            yield _Counter(name, read, 1e-6, NEEDS_ROOT, wraps_at)
 
 
 def _number(path: Path) -> int | None:
@@ -144,7 +147,7 @@ def _number(path: Path) -> int | None:
         return None
 
 
-def _of_gpus(api: Any | None, ids: Sequence[str]) -> Iterator[_Counter]:
+def _gpu_counters(api: Any | None, ids: Sequence[str]) -> Iterator[_Counter]:
     for gpu in nvml.visible(api, ids) if api else ():
         read = functools.partial(
             nvml.ask, api, "nvmlDeviceGetTotalEnergyConsumption", gpu.handle

@@ -1,4 +1,9 @@
-"""What this machine is: cores, GPUs, versions. Read without TensorFlow, since flags are checked before it loads."""
+"""Cores, GPUs and versions of this machine, read without TensorFlow.
+
+Flags are checked before TensorFlow loads.
+
+The keys of `read_environment` are fields of `records.environment.Environment`.
+"""
 
 import datetime
 import hashlib
@@ -19,7 +24,7 @@ from rnn_scaling.system.machine.system import (
     run_command,
 )
 
-# TF_CLI_, TF_VAR_ and their like belong to another program and may hold secrets.
+# TF_CLI_ and TF_VAR_ belong to another program and may contain secrets.
 RELEVANT_VARIABLES = re.compile(
     r"^(TF_(CPP|XLA|ENABLE|DISABLE|NUM|GPU|FORCE|CUDNN|CUDA|DETERMINISTIC|USE|ALLOW|AUTOTUNE|SYNC|STEP)|CUDA_|NCCL_|XLA_|OMP_|KMP_|MKL_|DNNL_|ONEDNN_|MALLOC_|LD_PRELOAD|GLIBC_TUNABLES|NVIDIA_TF32_OVERRIDE|RNN_SCALING_OPERATORS)"
 )
@@ -27,13 +32,15 @@ PACKAGES = (
     *("tensorflow", "tensorflow-cpu", "numpy", "absl-py", "keras", "protobuf"),
     *("horovod", "torch", "jax", "jaxlib"),
 )
-CUDA_PARTS = {
+# Libraries of CUDA and their names in pip packages such as nvidia-cudnn-cu12.
+CUDA_LIBRARIES = {
     "runtime": "cuda-runtime",
     "cudnn": "cudnn",
     "cublas": "cublas",
     "nccl": "nccl",
-}  # pip: nvidia-PART-cu12
-# Vector units by which TensorFlow and its libraries choose kernels, as /proc/cpuinfo names them on x86 and ARM.
+}
+# TensorFlow and its libraries choose kernels by these vector units; names of /proc/cpuinfo
+# on x86 and ARM.
 VECTOR_UNITS = (
     *(
         "avx",
@@ -48,7 +55,8 @@ VECTOR_UNITS = (
     *("amx_tile", "amx_int8", "amx_bf16"),
     *("asimd", "asimdhp", "asimddp", "bf16", "i8mm", "sve", "sve2"),
 )
-SYSTEM_FILES = {  # what else of the system decides a rate, one line each
+# Files of one line with further settings of the system that affect a rate.
+SYSTEM_FILES = {
     "cpu_governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
     "cpu_no_turbo": "/sys/devices/system/cpu/intel_pstate/no_turbo",
     "cpu_boost": "/sys/devices/system/cpu/cpufreq/boost",
@@ -57,22 +65,21 @@ SYSTEM_FILES = {  # what else of the system decides a rate, one line each
 
 
 def read_environment(variables: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Versions, machine, devices and those of the variables that a number may depend on; JSON-ready."""
+    """Return versions, machine, devices and relevant variables as JSON data."""
     cpuinfo = read_text("/proc/cpuinfo")
+    model_names = cpuinfo_values(cpuinfo, "model name")
+    model_name = model_names[0] if model_names else ""
     return {
         "python": platform.python_version(),
         "packages": package_versions(),
         "cuda": _cuda_versions(),
         "platform": platform.platform(),
-        "cpu": next(iter(cpuinfo_values(cpuinfo, "model name")), "")
-        or platform.processor()
-        or platform.machine(),
+        "cpu": model_name or platform.processor() or platform.machine(),
         "cpu_vector_units": cpu_vector_units(cpuinfo),
         "cpu_cores": os.cpu_count(),
         "cpu_topology": {**cpu_topology(cpuinfo), "numa_nodes": numa_nodes()},
-        "cpu_mhz": [
-            float(clock) for clock in cpuinfo_values(cpuinfo, "cpu MHz")
-        ],  # of each core now
+        # The current clock of each core.
+        "cpu_mhz": [float(clock) for clock in cpuinfo_values(cpuinfo, "cpu MHz")],
         "cpu_limit": cpu_limit(),
         **{name: read_first_line(path) for name, path in SYSTEM_FILES.items()},
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -90,7 +97,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> dict[str, Any
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of the packages that a run's numbers may depend on, where they are installed."""
+    """Return the versions of installed packages that affect the numbers of a run."""
     return {name: version for name in PACKAGES if (version := _version(name))}
 
 
@@ -102,46 +109,46 @@ def _version(package: str) -> str | None:
 
 
 def _cuda_versions() -> dict[str, str | None]:
-    """Of the CUDA libraries that pip installed; None: not from pip. TensorFlow need not be loaded to be asked."""
-    suffixes = ("-cu12", "-cu13", "")
-    packages = {
-        part: [f"nvidia-{name}{suffix}" for suffix in suffixes]
-        for part, name in CUDA_PARTS.items()
-    }
-    return {
-        part: next(filter(None, map(_version, given)), None)
-        for part, given in packages.items()
-    }
+    """Return the versions of CUDA libraries from pip, without loading TensorFlow.
+
+    None for a library that pip did not install.
+    """
+    versions: dict[str, str | None] = {}
+    for library, name in CUDA_LIBRARIES.items():
+        packages = [f"nvidia-{name}{suffix}" for suffix in ("-cu12", "-cu13", "")]
+        versions[library] = next(filter(None, map(_version, packages)), None)
+    return versions
 
 
 def cpu_vector_units(cpuinfo: str) -> list[str] | None:
-    """Which of VECTOR_UNITS the processor has, from the text of /proc/cpuinfo; None: the system does not tell."""
-    units = cpuinfo_values(cpuinfo, "(?:flags|Features)")
-    return (
-        [name for name in VECTOR_UNITS if name in units[0].split()] if units else None
-    )
+    """Return the vector units in the text of /proc/cpuinfo; None if unknown."""
+    lines = cpuinfo_values(cpuinfo, "(?:flags|Features)")
+    if not lines:
+        return None
+    units = lines[0].split()
+    return [name for name in VECTOR_UNITS if name in units]
 
 
 def cpu_topology(cpuinfo: str) -> dict[str, int | None]:
-    """Sockets, physical cores and hardware threads from the text of /proc/cpuinfo; None: the system does not tell."""
+    """Count sockets, cores and threads in the text of /proc/cpuinfo; None if unknown."""
     sockets = cpuinfo_values(cpuinfo, "physical id")
     cores = cpuinfo_values(cpuinfo, "core id")
     return {
         "sockets": len(set(sockets)) or None,
-        "cores": len(set(zip(sockets, cores)))
-        or None,  # a core's number is its own only within its socket
+        # Core numbers are unique only within a socket.
+        "cores": len(set(zip(sockets, cores))) or None,
         "threads": len(cpuinfo_values(cpuinfo, "processor")) or None,
     }
 
 
 def numa_nodes(root: str = "/sys/devices/system/node") -> list[str]:
-    """The cores of each NUMA node as the kernel writes them ("0-15,32-47")."""
+    """Return the cores of each NUMA node in the format of the kernel ("0-15,32-47")."""
     nodes = sorted(Path(root).glob("node[0-9]*"), key=lambda node: int(node.name[4:]))
     return [read_first_line(str(node / "cpulist")) or "" for node in nodes]
 
 
 def cpu_limit(root: str = "/") -> float | None:
-    """Cores' worth of CPU time that control groups grant this process; None: no limit, or none that can be read.
+    """Return the CPU time limit of control groups in cores; None without a limit.
 
     Source: kernel documentation, admin-guide/cgroup-v2.rst, "cpu.max"; version 1: scheduler/sched-bwc.rst.
     """
@@ -150,13 +157,11 @@ def cpu_limit(root: str = "/") -> float | None:
         if is_second:
             words = (read_first_line(f"{folder}/cpu.max") or "").split()
         else:
-            words = [
-                read_first_line(f"{folder}/cpu.cfs_{part}_us") or ""
-                for part in ("quota", "period")
-            ]
-        if len(words) == 2 and all(
-            word.isdigit() for word in words
-        ):  # "max" and -1: no limit
+            quota = read_first_line(f"{folder}/cpu.cfs_quota_us") or ""
+            period = read_first_line(f"{folder}/cpu.cfs_period_us") or ""
+            words = [quota, period]
+        # "max" and -1 mean no limit.
+        if len(words) == 2 and all(word.isdigit() for word in words):
             limits.append(int(words[0]) / int(words[1]))
     return min(limits, default=None)
 
@@ -170,22 +175,19 @@ def _load_average() -> list[float] | None:
 
 def _commit() -> dict[str, Any] | None:
     root = Path(__file__).resolve().parents[3]
-    if not (
-        root / ".git"
-    ).exists():  # installed: what git would find further up is another project
-        return None
-    return commit_of(root)
+    # If the package is installed, git could find another project in a parent folder.
+    return read_commit(root) if (root / ".git").exists() else None
 
 
-def commit_of(folder: Path) -> dict[str, Any] | None:
+def read_commit(folder: Path) -> dict[str, Any] | None:
     """Return the commit that a folder is checked out at, JSON-ready.
 
     Args:
       folder: The root of a git repository, or a folder inside one.
 
     Returns:
-      `hash`, `modified`, and as `diff` a digest that tells two modified trees apart;
-      None if the folder is in no repository, or git is missing.
+      `hash`, `modified`, and as `diff` a digest that differs between modified trees;
+      None if the folder is not in a repository, or git is missing.
     """
     git = ("git", "-C", str(folder))
     head = run_command(*git, "rev-parse", "HEAD")

@@ -1,19 +1,39 @@
-"""Load from others while a run is measured: CPU time of its cores that neither it nor idling used."""
+"""CPU time that other processes and the hypervisor use on the cores of a run.
+
+The field names of `Load` are keys of `environment.load` in records of users' programs
+(sweeps/program_trainer.py).
+"""
 
 import contextlib
 import dataclasses
+import math
 import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-NOTICEABLE = 0.05  # share of a device's cores from which on a run should say that others were busy
+# Share of a device's cores above which load of others disturbs: in a run, it is
+# reported; batches in a disturbed window do not count (analysis.disturbance).
+NOTICEABLE = 0.05
+# Shortest window of the measured batches whose load is recorded. Short windows separate
+# quiet from disturbed batches; clock ticks (`window_seconds`) and cost limit them.
+WINDOW_S = 0.5
+# The load of a window is NOTICEABLE only if it is this many standard deviations of the
+# error that clock ticks cause.
+TICK_DEVIATIONS = 4
+# Largest share of the time that reading the load may take.
+MAX_COST_SHARE = 0.01
+# The clock of a process's CPU time, as in MAKE_PROCESS_CPUCLOCK of Linux.
+_CPU_CLOCK = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class CpuTimes:
-    """Seconds since boot or start: of the watched cores, and of this process."""
+    """Times in seconds, of which only differences have a meaning.
+
+    The time of the cores that is neither idle nor stolen is busy.
+    """
 
     wall: float
     busy: float
@@ -27,108 +47,264 @@ class Load:
 
     others: float  # used by other processes
     steal: float  # taken by the hypervisor for other machines
-    seconds: float  # that were watched
+    seconds: float  # length of the measurement
+    own: float = 0.0  # used by this process
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadWindow:
+    """The load during some measured batches in a row."""
+
+    batches: int
+    load: Load
 
 
 def parse_stat(
     text: str, cores: Sequence[int], ticks_per_s: float
-) -> tuple[float, float]:
-    """(busy seconds, stolen seconds) of `cores` from the text of /proc/stat.
+) -> tuple[float, float] | None:
+    """Return idle and stolen seconds of `cores` from the text of /proc/stat.
+
+    Linux measures idle times by the clock, but it counts ticks for busy times, which
+    err three times as much within half a second.
+
+    Returns:
+      None if a core is missing or has no times, as in some containers.
 
     Source: man 5 proc, "/proc/stat": user nice system idle iowait irq softirq steal guest guest_nice.
     """
-    wanted = {f"cpu{core}" for core in cores}
-    busy = steal = 0.0
+    names = {f"cpu{core}" for core in cores}
+    idle = 0.0
+    steal = 0.0
     for line in text.splitlines():
-        words = line.split()
-        if words and words[0] in wanted:
-            user, nice, system, _idle, _iowait, irq, softirq, stolen = (
-                float(word) for word in words[1:9]
-            )
-            busy += user + nice + system + irq + softirq
-            steal += stolen
-    return busy / ticks_per_s, steal / ticks_per_s
+        if not line.startswith("cpu"):
+            break
+        name, _, numbers = line.partition(" ")
+        if name in names:
+            ticks = [float(word) for word in numbers.split()[:8]]
+            if not any(ticks):
+                return None
+            names.remove(name)
+            idle += ticks[3] + ticks[4]
+            steal += ticks[7]
+    if names:
+        return None
+    return idle / ticks_per_s, steal / ticks_per_s
 
 
-def of_one_device(share: float, num_cores: int, num_devices: int) -> float:
-    """`share` of a run's cores (0 to 1) as a share of one device's cores: all the load may have been on that device.
+def window_seconds(num_cores: int, num_devices: int) -> float:
+    """Return the shortest window in which clock ticks do not look like a disturbance.
 
-    num_cores: that the run was bound to; 0 where that is not known.
+    The idle time of each core is read in whole ticks of 10 ms. The difference of two
+    readings has a standard deviation of 10 ms / sqrt(6), and the cores' errors add up,
+    but the load of a single device decides.
+
+    Args:
+      num_cores: The cores that are watched.
+      num_devices: The devices that share them.
+
+    Returns:
+      Seconds; `WINDOW_S` for up to two devices of one core.
+    """
+    if not num_cores:  # unknown, so that no load is known either
+        return WINDOW_S
+    tick_s = 1 / os.sysconf("SC_CLK_TCK")
+    error_s = tick_s / math.sqrt(6) * math.sqrt(num_cores)
+    cores_per_device = num_cores / max(1, min(num_cores, num_devices))
+    noticeable_share = NOTICEABLE * cores_per_device
+    return max(WINDOW_S, TICK_DEVIATIONS * error_s / noticeable_share)
+
+
+def share_of_one_device(share: float, num_cores: int, num_devices: int) -> float:
+    """Convert a share of all the run's cores to a share of one device's cores.
+
+    All the load may have been on that device.
+
+    Args:
+      share: 0 to 1.
+      num_cores: The cores that the run was bound to, or 0 if unknown.
+      num_devices: The devices of the run.
     """
     return min(1.0, share * max(1, min(num_cores, num_devices)))
 
 
 Sample = Callable[[Sequence[int]], CpuTimes | None]
-"""Of cores -> the times now; None where the system does not tell."""
+"""Return the current times of some cores; None if the system does not report them."""
 
 
 class LoadMeter:
+    """Measures the load from its creation to each reading."""
+
     def __init__(self, cores: Sequence[int], sample: Sample | None = None) -> None:
+        """Start to measure.
+
+        Args:
+          cores: The cores to watch; nothing is measured without any.
+          sample: Reads the times of the cores. With None, the load of all other
+            processes counts.
+        """
         self._cores = list(cores)
         self._sample = sample or _sample
         self._start = self._sample(self._cores)
 
     def read(self) -> Load | None:
-        """The load since creation; None where the system does not tell."""
-        now = self._sample(self._cores)
-        if (
-            not self._cores
-            or self._start is None
-            or now is None
-            or now.wall <= self._start.wall
-        ):
-            return None
-        seconds = now.wall - self._start.wall
-        capacity = seconds * len(self._cores)
-        others = (now.busy - self._start.busy) - (now.process - self._start.process)
-        share = min(
-            1.0, max(0.0, others / capacity)
-        )  # clock ticks make it a hundredth of a second off
-        return Load(
-            others=share,
-            steal=max(0.0, now.steal - self._start.steal) / capacity,
-            seconds=seconds,
-        )
+        """Return the load since creation; None if the system does not report it."""
+        return _load_between(self._start, self._sample(self._cores), len(self._cores))
 
 
-def sample_with_descendants(cores: Sequence[int]) -> CpuTimes | None:
-    """The times now. Those of this process include its child processes, such as data loaders, running or ended."""
-    now = _sample(cores)
-    return now and dataclasses.replace(
-        now, process=_tree_ticks() / os.sysconf("SC_CLK_TCK")
+def _load_between(
+    start: CpuTimes | None, end: CpuTimes | None, num_cores: int
+) -> Load | None:
+    """Return the load between two readings; None if the system does not report it."""
+    if not num_cores or start is None or end is None or end.wall <= start.wall:
+        return None
+    seconds = end.wall - start.wall
+    capacity = seconds * num_cores
+    own_s = end.process - start.process
+    others_s = (end.busy - start.busy) - own_s
+    # Clock ticks cause errors of 0.01 s, so the share may exceed its range.
+    share = min(1.0, max(0.0, others_s / capacity))
+    return Load(
+        others=share,
+        steal=max(0.0, end.steal - start.steal) / capacity,
+        seconds=seconds,
+        own=own_s / capacity,
     )
 
 
-def _tree_ticks() -> int:
-    """CPU time of this process and those below it, each with its children that have ended.
+class WindowMeter:
+    """Measures the load of the measured batches in windows of whole batches.
 
-    Source: man 5 proc, "/proc/pid/stat": behind the name state, ppid, ...; the 14th to 17th are utime to cstime.
+    The thread that runs the batches calls `end_batch` and `finish`; `windows` may be called
+    from another thread, because readings are only appended while batches run.
     """
-    ticks: dict[int, int] = {}
+
+    def __init__(
+        self,
+        cores: Sequence[int],
+        num_devices: int,
+        sample: Sample | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        cpu_clock: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """Start the first window.
+
+        Args:
+          cores: The cores to watch.
+          num_devices: The devices that share them.
+          sample: Reads the times of the cores. With None, the load of all other
+            processes counts.
+          clock: Returns seconds.
+          cpu_clock: Returns the CPU seconds of this thread. They limit the time that
+            reading the load takes; waiting for a core that others use does not count.
+        """
+        self._cores = list(cores)
+        self._sample = sample or _sample
+        self._clock = clock
+        self._cpu_clock = cpu_clock
+        self._window_s = window_seconds(len(self._cores), num_devices)
+        # (batches before it, times) of each reading, in their order.
+        self._readings: list[tuple[int, CpuTimes | None]] = []
+        self._last_s = 0.0
+        self._read(0)
+
+    def end_batch(self, num_batches: int) -> bool:
+        """End the window if it is long enough.
+
+        Args:
+          num_batches: The measured batches so far.
+
+        Returns:
+          True if the load was read, which takes some time; the caller may stop its own
+          clock meanwhile.
+        """
+        is_over = self._clock() - self._last_s >= self._window_s
+        if is_over and num_batches > self._readings[-1][0]:
+            self._read(num_batches)
+            return True
+        return False
+
+    def finish(self, num_batches: int) -> None:
+        """End the last window.
+
+        A rest of less than half a window is added to the window before it.
+        """
+        if num_batches == self._readings[-1][0]:
+            return
+        is_short = self._clock() - self._last_s < self._window_s / 2
+        if is_short and len(self._readings) > 1:
+            self._readings.pop()
+        self._read(num_batches)
+
+    def windows(self) -> list[LoadWindow] | None:
+        """Return the windows so far; None if the system does not report the load."""
+        windows = []
+        readings = list(self._readings)
+        for (first, start), (stop, end) in zip(readings, readings[1:]):
+            load = _load_between(start, end, len(self._cores))
+            if load is None:
+                return None
+            windows.append(LoadWindow(stop - first, load))
+        return windows or None
+
+    def _read(self, num_batches: int) -> None:
+        """Read the times. Windows get longer if this costs too much of their time."""
+        before_s = self._cpu_clock()
+        times = self._sample(self._cores)
+        cost_s = self._cpu_clock() - before_s
+        self._last_s = self._clock()
+        self._window_s = max(self._window_s, cost_s / MAX_COST_SHARE)
+        self._readings.append((num_batches, times))
+
+
+def sample_with_descendants(cores: Sequence[int]) -> CpuTimes | None:
+    """Return the current times; this process includes its children, running or ended.
+
+    Children are, for example, data loaders.
+    """
+    now = _sample(cores)
+    return now and dataclasses.replace(now, process=_tree_seconds())
+
+
+def _tree_seconds() -> float:
+    """Return the CPU time of this process and its descendants, running or ended.
+
+    Source: man 5 proc, "/proc/pid/stat": after the name state, ppid, ...; the 16th and
+    17th fields are cutime and cstime.
+    """
+    ended_ticks: dict[int, int] = {}
     children: defaultdict[int, list[int]] = defaultdict(list)
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(
-            OSError, ValueError, IndexError
-        ):  # it may end at any moment
-            words = path.read_text(errors="replace").rpartition(")")[2].split()
-            number = int(path.parent.name)
-            ticks[number] = sum(map(int, words[11:15]))
+    # Not "[0-9]*/stat": glob raises if a process ends while it looks for the file.
+    for folder in Path("/proc").glob("[0-9]*"):
+        # A process may end at any moment.
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            text = (folder / "stat").read_text(errors="replace")
+            words = text.rpartition(")")[2].split()
+            number = int(folder.name)
+            ended_ticks[number] = sum(map(int, words[13:15]))
             children[int(words[1])].append(number)
-    total = 0
-    below = [os.getpid()]
-    while below:
-        number = below.pop()
-        total += ticks.get(number, 0)
-        below += children[number]
-    return total
+    total_ticks = 0
+    total_s = 0.0
+    tree = [os.getpid()]
+    for number in tree:
+        total_ticks += ended_ticks.get(number, 0)
+        with contextlib.suppress(OSError):
+            total_s += time.clock_gettime(~number << 3 | _CPU_CLOCK)
+        tree += children[number]
+    return total_s + total_ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _sample(cores: Sequence[int]) -> CpuTimes | None:
+    """Return the current times of cores and of this process without its children."""
     try:
         text = Path("/proc/stat").read_text()
-        ticks = os.sysconf("SC_CLK_TCK")
+        ticks_per_s = os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError):
         return None
-    busy, steal = parse_stat(text, cores, ticks)
-    times = os.times()
-    return CpuTimes(time.monotonic(), busy, steal, times.user + times.system)
+    wall = time.monotonic()
+    process = time.process_time()
+    times = parse_stat(text, cores, ticks_per_s)
+    if times is None:
+        return None
+    idle, steal = times
+    busy = wall * len(cores) - idle - steal
+    return CpuTimes(wall, busy, steal, process)

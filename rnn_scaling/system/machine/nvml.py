@@ -1,7 +1,7 @@
-"""NVML, the driver's own library, through `nvidia-ml-py`: which GPUs there are, and their clocks.
+"""The GPUs and their clocks from NVML, the library of the driver (`nvidia-ml-py`).
 
-Every function takes the module `pynvml` as `api`, so that a test can give another; only `start` imports it. NVML counts
-GPUs as nvidia-smi does, by PCI bus.
+Every function takes the module `pynvml` as `api`, so that tests can use another one; only
+`start` imports it. NVML numbers GPUs by PCI bus, like nvidia-smi.
 
 Source: NVML API Reference Guide (docs.nvidia.com/deploy/nvml-api) and nvidia-ml-py 13.615.
 """
@@ -10,14 +10,14 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling.system.machine.gpus import chosen
+from rnn_scaling.system.machine.gpus import select
 
 MILLI = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
 class Gpu:
-    """One GPU. `index`: nvidia-smi's; `handle`: what NVML's functions take."""
+    """One GPU: its index in nvidia-smi, and its handle for functions of NVML."""
 
     index: int
     uuid: str
@@ -26,7 +26,10 @@ class Gpu:
 
 
 def start() -> Any | None:
-    """The module `pynvml` with NVML initialised (`api.nvmlShutdown()` ends it); None: no package, driver or GPU."""
+    """Return `pynvml` after its initialisation; `api.nvmlShutdown()` ends it.
+
+    None without the package, a driver or a GPU.
+    """
     try:
         import pynvml
     except ImportError:
@@ -39,32 +42,27 @@ def start() -> Any | None:
 
 
 def ask(api: Any, function: str, *arguments: Any) -> Any | None:
-    """What NVML answers; None: this GPU or driver does not tell."""
+    """Call a function of NVML; None if this GPU or driver does not support it."""
     try:
         return getattr(api, function)(*arguments)
-    except (
-        api.NVMLError,
-        AttributeError,
-    ):  # an older nvidia-ml-py lacks newer functions
+    except (api.NVMLError, AttributeError):  # An old nvidia-ml-py lacks new functions.
         return None
 
 
 def visible(api: Any, ids: Sequence[str]) -> list[Gpu]:
-    """The GPUs with these names, in this order (see `gpus.gpu_ids`)."""
+    """Return the GPUs with these names (see `gpus.gpu_ids`), in this order."""
     present = []
     for index in range(ask(api, "nvmlDeviceGetCount") or 0):
         handle = ask(api, "nvmlDeviceGetHandleByIndex", index)
-        if handle is not None:  # else the GPU fell off the bus
-            uuid, name = (
-                str(ask(api, f"nvmlDeviceGet{what}", handle) or "")
-                for what in ("UUID", "Name")
-            )
+        if handle is not None:  # A GPU that fell off the bus has no handle.
+            uuid = str(ask(api, "nvmlDeviceGetUUID", handle) or "")
+            name = str(ask(api, "nvmlDeviceGetName", handle) or "")
             present.append(Gpu(index, uuid, name, handle))
-    return chosen(present, ids, lambda gpu: (str(gpu.index), gpu.uuid))
+    return select(present, ids, lambda gpu: (str(gpu.index), gpu.uuid))
 
 
 def limits(api: Any, gpu: Gpu) -> dict[str, Any]:
-    """What a GPU is and may do: index, name, highest clocks in MHz, power limit in W; None where not told."""
+    """Return index, name, highest clocks in MHz and power limit in W; None if unknown."""
     power = ask(api, "nvmlDeviceGetEnforcedPowerLimit", gpu.handle)
     return {
         "index": gpu.index,
@@ -80,13 +78,14 @@ def limits(api: Any, gpu: Gpu) -> dict[str, Any]:
 
 
 def sample(api: Any, gpu: Gpu) -> dict[str, Any]:
-    """How a GPU runs now; None where not told.
+    """Return clocks, power and temperature of a GPU now; None if unknown.
 
-    reasons: bits of throttling.REASONS; utilisation: percent of the last second or less in which a kernel ran.
+    `reasons` are bits of throttling.REASONS. `utilisation` is the percentage of at most
+    the last second in which a kernel ran.
     """
     handle = gpu.handle
     reasons = ask(api, "nvmlDeviceGetCurrentClocksEventReasons", handle)
-    if reasons is None:  # a driver before 535
+    if reasons is None:  # The driver is older than 535.
         reasons = ask(api, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
     power = ask(api, "nvmlDeviceGetPowerUsage", handle)
     rates = ask(api, "nvmlDeviceGetUtilizationRates", handle)

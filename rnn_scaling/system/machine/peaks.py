@@ -1,6 +1,11 @@
-"""The rate of matrix products that was measured on this machine, kept for its runs in a file of the user's cache."""
+"""The measured rate of matrix products of this machine, in a file of the user's cache.
+
+The field names of `Peak` and `PeakPlace` are keys of this file. An entry that lacks one
+is ignored without a message.
+"""
 
 import dataclasses
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,23 +14,31 @@ from typing import Any
 from rnn_scaling.system.files import input_files
 
 SCHEMA = "rnn_scaling.peaks/1"
-MOST = 1e18  # FLOP/s that a record can hold
+MAX_FLOPS_PER_SECOND = 1e18  # the highest rate in a record
 
 
 @dataclasses.dataclass(frozen=True)
 class PeakPlace:
-    device: str  # name of the processor or GPU
-    vector_units: tuple[
-        str, ...
-    ]  # of the processor that TensorFlow chooses kernels by; none of a GPU
-    onednn: bool  # TensorFlow multiplies by oneDNN; False of a GPU
-    cores_per_device: int  # cores that a CPU device has; 0 of a GPU
-    dtype: str  # of the arithmetic, "float32", "bfloat16" or "float16"
+    """Devices with the same peak.
+
+    Attributes:
+      device: The name of the processor or GPU.
+      vector_units: The vector units by which TensorFlow chooses kernels; empty for GPUs.
+      onednn: Whether TensorFlow uses oneDNN; False for GPUs.
+      cores_per_device: The cores of a CPU device; 0 for GPUs.
+      dtype: The type of the arithmetic: "float32", "bfloat16" or "float16".
+    """
+
+    device: str
+    vector_units: tuple[str, ...]
+    onednn: bool
+    cores_per_device: int
+    dtype: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Peak:
-    """The best rate of `num_devices` such devices at once, in FLOP/s together, and its quartiles over the repeats."""
+    """The best total rate of `num_devices` devices in FLOP/s, with quartiles of repeats."""
 
     place: PeakPlace
     num_devices: int
@@ -35,11 +48,9 @@ class Peak:
 
 
 def path(variables: Mapping[str, str] = os.environ) -> Path | None:
-    """The file, which need not be there; None for a user without a home."""
+    """Return the path of the file, which may be missing; None without a home folder."""
     cache = variables.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(
-        cache
-    ):  # the XDG specification says to pass over a relative one
+    if not os.path.isabs(cache):  # The XDG specification ignores relative paths.
         home = variables.get("HOME") or os.path.expanduser("~")
         if not os.path.isabs(home):
             return None
@@ -54,7 +65,7 @@ def place(
     cores: int,
     dtype: str,
 ) -> PeakPlace | None:
-    """The place of a run or of a measurement on "CPU" or "GPU"; None where its devices have no one name."""
+    """Return the devices of a run or measurement; None if GPUs have several names."""
     if device_type == "CPU":
         units = tuple(environment.get("cpu_vector_units") or ())
         return PeakPlace(str(environment["cpu"]), units, onednn, cores, dtype)
@@ -62,13 +73,13 @@ def place(
     return PeakPlace(names.pop(), (), False, 0, dtype) if len(names) == 1 else None
 
 
-def of_run(
+def run_peak(
     environment: Mapping[str, Any],
     resolved: Mapping[str, Any],
     cores_per_device: int,
     dtype: str,
 ) -> float | None:
-    """FLOP/s that the devices of a run reach together; None if they are not measured, or not known yet."""
+    """Return the total peak of a run's devices in FLOP/s; None if not measured."""
     if "devices" not in resolved:
         return None
     on_cpus = resolved["device_type"] == "CPU"
@@ -79,38 +90,31 @@ def of_run(
         cores_per_device,
         dtype,
     )
-    # Towers that share a device have no more than it.
-    real = (
-        len(resolved["cpu_affinity"]) // cores_per_device
-        if on_cpus
-        else len(environment["gpus"])
-    )
-    return flops_per_second(
-        read(path()), where, max(1, min(len(resolved["devices"]), real))
-    )
+    # Several towers on one device share its peak.
+    num_devices = len(environment["gpus"])
+    if on_cpus:
+        num_devices = len(resolved["cpu_affinity"]) // cores_per_device
+    num_devices = max(1, min(len(resolved["devices"]), num_devices))
+    return flops_per_second(read(path()), where, num_devices)
 
 
 def read(file: Path | None) -> list[Peak]:
-    """What the file holds; nothing of a file that cannot be read, and no entry that is not whole."""
+    """Return the valid entries of a file; an empty list if it cannot be read."""
     try:
         content = input_files.parse_json(input_files.read_text(file)) if file else None
     except (OSError, input_files.JsonError):
         return []
-    entries = (
-        content.get("peaks")
-        if isinstance(content, dict) and content.get("schema") == SCHEMA
-        else None
-    )
-    return (
-        [peak for entry in entries if (peak := _peak(entry))]
-        if isinstance(entries, list)
-        else []
-    )
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        return []
+    entries = content.get("peaks")
+    if not isinstance(entries, list):
+        return []
+    return [peak for entry in entries if (peak := _peak(entry))]
 
 
-def as_text(known: Iterable[Peak], measured: Iterable[Peak]) -> str:
-    """The file with what was measured now in place of what was known of the same devices."""
-    peaks = {(peak.place, peak.num_devices): peak for peak in (*known, *measured)}
+def as_text(old_peaks: Iterable[Peak], new_peaks: Iterable[Peak]) -> str:
+    """Return the text of the file; new peaks replace old ones of the same devices."""
+    peaks = {(p.place, p.num_devices): p for p in (*old_peaks, *new_peaks)}
     entries = [dataclasses.asdict(peak) for peak in peaks.values()]
     return input_files.json_text({"schema": SCHEMA, "peaks": entries})
 
@@ -118,14 +122,17 @@ def as_text(known: Iterable[Peak], measured: Iterable[Peak]) -> str:
 def flops_per_second(
     peaks: Sequence[Peak], where: PeakPlace | None, num_devices: int
 ) -> float | None:
-    """FLOP/s of so many devices together, measured or as a multiple of one; None where neither was measured."""
+    """Return the total FLOP/s of some devices, measured or as a multiple of one.
+
+    None if neither was measured.
+    """
     rates = {
         peak.num_devices: peak.flops_per_second for peak in peaks if peak.place == where
     }
     if num_devices in rates:
         return rates[num_devices]
-    together = num_devices * rates[1] if 1 in rates else None
-    return together if together is None or together <= MOST else None
+    total = num_devices * rates.get(1, math.inf)
+    return total if total <= MAX_FLOPS_PER_SECOND else None
 
 
 def _peak(entry: Any) -> Peak | None:
@@ -136,9 +143,9 @@ def _peak(entry: Any) -> Peak | None:
             float(entry[name])
             for name in ("flops_per_second", "lower_quartile", "upper_quartile")
         ]
-        if not all(1 <= rate <= MOST for rate in rates):
+        if not all(1 <= rate <= MAX_FLOPS_PER_SECOND for rate in rates):
             return None
-        hash(tuple(fields.values()))  # places are looked up
+        hash(tuple(fields.values()))  # Places are compared; a list raises TypeError.
         return Peak(
             PeakPlace(vector_units=units, **fields), int(entry["num_devices"]), *rates
         )

@@ -1,4 +1,4 @@
-"""What the system's files and programs say; nothing where they are missing."""
+"""Read files and programs of the system; missing ones are not an error."""
 
 import re
 import subprocess
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 GIB = 2**30
-UNLIMITED = 2**60  # version 1 says a number near 2**63 where there is no limit
-# Files of a limit and of what is used, by whether the control group is of version 2.
+UNLIMITED = 2**60  # without a limit version 1 has a number near 2**63
+# Files of the limit and of the used memory, by whether the control group has version 2.
 FILES = {
     True: ("memory.max", "memory.current"),
     False: ("memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -30,27 +30,30 @@ def read_first_line(path: str) -> str | None:
 
 
 def control_groups(root: str, controller: str) -> Iterator[tuple[str, bool]]:
-    """(folder, whether it is of version 2) of this process's control group and of those above, which limit it too."""
+    """Yield the control groups that limit this process: folder, whether it has version 2."""
     for line in read_text(f"{root}/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
-        place = f"{root}/sys/fs/cgroup/{controller if controllers else ''}"
-        # In a container the path may be the host's, and only the root is to be seen.
+        hierarchy = controller if controllers else ""
+        # In a container the path may belong to the host; then only the root exists.
         for group in dict.fromkeys([path, *map(str, Path(path).parents)]):
-            yield f"{place}/{group}", not controllers
+            yield f"{root}/sys/fs/cgroup/{hierarchy}/{group}", not controllers
 
 
 def available_memory_bytes(root: str = "/") -> int | None:
-    """Bytes that this process can still take without swapping: MemAvailable, or what a control group leaves."""
+    """Return the bytes that this process can allocate without swapping; None if unknown.
+
+    This is MemAvailable, or less because of the limit of a control group.
+    """
     match = re.search(
         r"^MemAvailable:\s*(\d+) kB$", read_text(f"{root}/proc/meminfo"), re.MULTILINE
     )
-    known = [int(match[1]) * 1024] if match else []
+    limits = [int(match[1]) * 1024] if match else []
     for folder, is_second in control_groups(root, "memory"):
-        limit, used = (
-            read_first_line(f"{folder}/{name}") or "" for name in FILES[is_second]
-        )
+        limit_file, used_file = FILES[is_second]
+        limit = read_first_line(f"{folder}/{limit_file}") or ""
+        used = read_first_line(f"{folder}/{used_file}") or ""
         if limit.isdecimal() and used.isdecimal() and int(limit) < UNLIMITED:
             # The system drops unused pages of files before it kills a process.
             idle = re.search(
@@ -58,15 +61,15 @@ def available_memory_bytes(root: str = "/") -> int | None:
                 read_text(f"{folder}/memory.stat"),
                 re.MULTILINE,
             )
-            known.append(max(0, int(limit) - int(used) + (int(idle[1]) if idle else 0)))
-    return min(known, default=None)
+            idle_bytes = int(idle[1]) if idle else 0
+            limits.append(max(0, int(limit) - int(used) + idle_bytes))
+    return min(limits, default=None)
 
 
 def peak_process_bytes(root: str = "/") -> int | None:
-    """The most memory that this process had resident at once, with its libraries; None: the system does not tell.
+    """Return the peak resident memory of this process; None if unknown.
 
-    The kernel's high-water mark: getrusage's counts what the parent had before this program began, as a Python with
-    gigabytes of data that starts a run.
+    getrusage would include the memory of the parent before this program began.
     """
     match = re.search(
         r"^VmHWM:\s*(\d+) kB$", read_text(f"{root}proc/self/status"), re.MULTILINE

@@ -1,9 +1,9 @@
-"""Why a GPU's clocks are held down: the bits of its mask, in nvidia-smi's words.
+"""The reasons why a GPU lowers its clocks: bits of its mask, with names of nvidia-smi.
 
 Source: nvml.h, group nvmlClocksEventReasons ("throttle reasons" until driver 535).
 """
 
-IDLE = 0x1  # holds nothing down
+IDLE = 0x1  # does not lower clocks
 REASONS = {
     0x2: "applications clocks setting",
     0x4: "SW power cap",
@@ -22,7 +22,7 @@ NEW_FIELD = "clocks_event_reasons.active"
 
 
 def parse(cell: str) -> int | None:
-    """The mask that nvidia-smi prints ("0x0000000000000004"); None for "[N/A]" and its like."""
+    """Parse a mask of nvidia-smi ("0x0000000000000004"); None for "[N/A]"."""
     try:
         return int(cell, 16)
     except ValueError:

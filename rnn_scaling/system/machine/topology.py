@@ -1,8 +1,8 @@
-"""How the GPUs of this machine are connected: links between each two, groups, and which of them to use together.
+"""The links between the GPUs of this machine, their groups, and the best ones to use.
 
-Read from `nvidia-smi topo -m`. No bandwidth is in it: what a link carries has to be measured.
+They are read from `nvidia-smi topo -m`, which has no bandwidths.
 
-Source: nvidia-smi's manual, "topo", and the legend that the command prints below its matrix.
+Source: the manual of nvidia-smi, "topo", and the legend below the printed matrix.
 """
 
 import dataclasses
@@ -13,9 +13,10 @@ from collections.abc import Iterable, Sequence
 
 from rnn_scaling.system.machine.gpus import gpu_topology
 
-EXHAUSTIVE = 16  # GPUs up to which every subset is looked at: 12,870 of 8 among 16
-NAMED = 4  # equally good subsets that are named
-# Only their order counts. A lane of NVLink carries one to four times what 16 lanes of PCIe do, so more lanes win.
+EXHAUSTIVE = 16  # up to this many GPUs all subsets are compared: 12,870 of 8 among 16
+MAX_SUBSETS = 4  # equally good subsets that are listed
+# Only the order counts. A lane of NVLink has one to four times the bandwidth of 16 lanes
+# of PCIe, so more lanes are better.
 _WORTH = {
     "N/A": 0,
     "SOC": 1,
@@ -27,7 +28,7 @@ _WORTH = {
     "PSB": 6,
 }
 _NVLINK = 10
-# From near to far. PSB: one board with two GPUs. SOC is the name that SYS has in old drivers.
+# From near to far. PSB is one board with two GPUs. SOC is the name of SYS in old drivers.
 LEVELS = ("NV#", "PSB", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC")
 MEANING = {
     "NV#": "# bonded NVLinks",
@@ -58,7 +59,7 @@ class Header:
 
 @dataclasses.dataclass(frozen=True)
 class MatrixRow:
-    """One line of a matrix; `extras` are "" where the line says nothing."""
+    """One line of a matrix; an entry of `extras` is "" if its cell is empty."""
 
     name: str
     links: list[str]
@@ -71,55 +72,70 @@ class TopologyError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    devices: tuple[int, ...]  # nvidia-smi's indices of the GPUs
-    links: tuple[
-        tuple[str, ...], ...
-    ]  # GPU x GPU in nvidia-smi's words, "X" on the diagonal
-    cpu_affinity: tuple[
-        str, ...
-    ]  # CPUs near each GPU, as nvidia-smi writes them; "": unknown
-    numa: tuple[str, ...]  # NUMA nodes, in the same way
-    nics: tuple[str, ...] = ()  # names of network cards
-    nic_links: tuple[tuple[str, ...], ...] = ()  # GPU x card
+    """The matrix of nvidia-smi.
+
+    Attributes:
+      devices: The indices of the GPUs in nvidia-smi.
+      links: Links of GPU x GPU with names of nvidia-smi, "X" on the diagonal.
+      cpu_affinity: CPUs near each GPU in the format of nvidia-smi, or "".
+      numa: NUMA nodes near each GPU, or "".
+      nics: Names of network cards.
+      nic_links: Links of GPU x card.
+    """
+
+    devices: tuple[int, ...]
+    links: tuple[tuple[str, ...], ...]
+    cpu_affinity: tuple[str, ...]
+    numa: tuple[str, ...]
+    nics: tuple[str, ...] = ()
+    nic_links: tuple[tuple[str, ...], ...] = ()
 
 
 def parse(text: str) -> Topology:
-    """Reads the output of `nvidia-smi topo -m`. Raises TopologyError unless its matrix of GPUs is whole and even."""
+    """Parse the output of `nvidia-smi topo -m`.
+
+    Raises:
+      TopologyError: If the matrix of GPUs is incomplete or not symmetric.
+    """
     header: Header | None = None
     rows: dict[str, MatrixRow] = {}
     for line in text.splitlines():
         if (first_line := read_header(line)) is not None:
             if header is not None:
-                break  # a second matrix: the first counts
+                break  # A second matrix is ignored.
             header = first_line
         elif header is not None and (row := read_row(line, header)) is not None:
             rows.setdefault(row.name, row)
     if header is None:
         raise TopologyError(
-            "expected a line that names GPU0 and the others, found none"
+            "expected a header line with GPU0 and the other devices, found none"
         )
-    return _checked(header, rows)
+    return _topology(header, rows)
 
 
-def _checked(header: Header, rows: dict[str, MatrixRow]) -> Topology:
+def _topology(header: Header, rows: dict[str, MatrixRow]) -> Topology:
     names = [name for name in header.devices if re.fullmatch(r"GPU\d+", name)]
     nics = [name for name in header.devices if name not in names]
-    at = {name: header.devices.index(name) for name in header.devices}
+    columns = {name: number for number, name in enumerate(header.devices)}
     for name in names:
         row = rows[name].links if name in rows else []
         if len(row) < len(header.devices):
             raise TopologyError(
                 f"row {name} has {len(row)} of {len(header.devices)} cells"
             )
-        if bad := [cell for cell in row if level_of(cell) not in {*LEVELS, "X", "N/A"}]:
-            raise TopologyError(
-                f"row {name}: expected X, NV#, PIX, PXB, PHB, NODE or SYS, got {bad[0]!r}"
-            )
+        for cell in row:
+            if link_level(cell) not in {*LEVELS, "X", "N/A"}:
+                raise TopologyError(
+                    f"row {name}: expected X, NV#, PIX, PXB, PHB, NODE or SYS, "
+                    f"got {cell!r}"
+                )
+        if row[columns[name]] != "X":
+            raise TopologyError(f"{name}-{name} is {row[columns[name]]}; expected X")
     for a, b in itertools.combinations(names, 2):
-        there = rows[a].links[at[b]]
-        back = rows[b].links[at[a]]
-        if there != back or there == "X":
-            raise TopologyError(f"{a}-{b} is {there}, {b}-{a} is {back}")
+        link = rows[a].links[columns[b]]
+        reverse_link = rows[b].links[columns[a]]
+        if link != reverse_link or link == "X":
+            raise TopologyError(f"{a}-{b} is {link}, but {b}-{a} is {reverse_link}")
 
     def extra(column: str) -> tuple[str, ...]:
         if column not in header.extras:
@@ -127,32 +143,32 @@ def _checked(header: Header, rows: dict[str, MatrixRow]) -> Topology:
         cells = (rows[name].extras[header.extras.index(column)] for name in names)
         return tuple("" if cell == "N/A" else cell for cell in cells)
 
-    def cells(columns: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-        return tuple(
-            tuple(rows[name].links[at[column]] for column in columns) for name in names
-        )
+    def links(name: str, to: Sequence[str]) -> tuple[str, ...]:
+        return tuple(rows[name].links[columns[device]] for device in to)
 
     devices = tuple(int(name[3:]) for name in names)
     affinity = extra("CPU Affinity")
     numa = extra("NUMA Affinity")
     return Topology(
-        devices, cells(names), affinity, numa, nics=tuple(nics), nic_links=cells(nics)
+        devices,
+        tuple(links(name, names) for name in names),
+        affinity,
+        numa,
+        nics=tuple(nics),
+        nic_links=tuple(links(name, nics) for name in names),
     )
 
 
 def read_header(line: str) -> Header | None:
-    """The names of a matrix's columns; None: the line is no header. Underlining (ANSI codes) is left out."""
+    """Return the names of a matrix's columns; None if the line is not a header.
+
+    Underlining (ANSI codes) is ignored.
+    """
     line = _ANSI.sub("", line)
-    names = (
-        [" ".join(name.split()) for name in _COLUMNS.findall(line)]
-        if "GPU" in line
-        else []
-    )
-    if (
-        not names
-        or not _HEADER.match(line)
-        or (len(names) > 1 and _ROW.fullmatch(names[1]))
-    ):
+    if "GPU" not in line or not _HEADER.match(line):
+        return None
+    names = [" ".join(name.split()) for name in _COLUMNS.findall(line)]
+    if len(names) > 1 and _ROW.fullmatch(names[1]):
         return None
     devices = [
         name for name in names if "Affinity" not in name and name != "GPU NUMA ID"
@@ -161,129 +177,139 @@ def read_header(line: str) -> Header | None:
 
 
 def read_row(line: str, header: Header) -> MatrixRow | None:
-    """One device's line of the matrix; None: the line is something else. A line that is cut has fewer links."""
+    """Return one device's line of the matrix; None if it is another line.
+
+    A truncated line has fewer links.
+    """
     line = _ANSI.sub("", line)
     words = line.split()
     size = len(header.devices)
     if not words or words[0] not in header.devices:
         return None
     match = re.match(rf"\s*\S+(?:\s+\S+){{{size}}}", line)
-    rest = line[match.end() :] if match else ""
-    if (
-        "\t" in rest
-    ):  # the CPUs' column may be empty, and one column's name takes two tabs
-        cpus, *others = (cell.strip() for cell in rest.split("\t")[1:])
-        extras = [cpus, *filter(None, others)]
+    end = line[match.end() :] if match else ""
+    if "\t" in end:
+        # The column of CPUs may be empty, and another column takes two tabs.
+        cpus, *cells = (cell.strip() for cell in end.split("\t")[1:])
+        extras = [cpus, *filter(None, cells)]
     else:
-        extras = rest.split()
+        extras = end.split()
     width = len(header.extras)
     return MatrixRow(words[0], words[1 : size + 1], (extras + [""] * width)[:width])
 
 
-def level_of(link: str) -> str:
-    """NV2 -> NV#; other links are their own level."""
+def link_level(link: str) -> str:
+    """Return "NV#" for NV2; other links are their own level."""
     return "NV#" if re.fullmatch(r"NV\d+", link) else link
 
 
 def connected(links: Sequence[Sequence[str]], level: str) -> list[list[int]]:
-    """Positions of the devices that hang together by links of `level` or nearer, lowest first."""
+    """Group the positions of devices that are connected by links of `level` or nearer."""
     near = set(LEVELS[: LEVELS.index(level) + 1])
-    left = list(range(len(links)))
+    ungrouped = list(range(len(links)))
     groups = []
-    while left:
-        group = []
-        queue = [left[0]]
-        while queue:
-            device = queue.pop()
-            if device in left:
-                left.remove(device)
-                group.append(device)
-                queue += [
-                    neighbour
-                    for neighbour in left
-                    if level_of(links[device][neighbour]) in near
-                ]
+    while ungrouped:
+        group = [ungrouped.pop(0)]
+        for device in group:
+            for other in list(ungrouped):
+                if link_level(links[device][other]) in near:
+                    ungrouped.remove(other)
+                    group.append(other)
         groups.append(sorted(group))
     return groups
 
 
 def levels(links: Sequence[Sequence[str]]) -> list[str]:
-    """The levels that links between two different devices have, near ones first."""
-    present = {
-        level_of(link)
-        for i, row in enumerate(links)
-        for j, link in enumerate(row)
-        if i != j
-    }
+    """Return the levels of links between different devices, near ones first."""
+    present: set[str] = set()
+    for i, row in enumerate(links):
+        present.update(link_level(link) for link in [*row[:i], *row[i + 1 :]])
     return [level for level in LEVELS if level in present]
 
 
 @dataclasses.dataclass(frozen=True)
 class Best:
-    """The subsets of one size that should exchange fastest."""
+    """The subsets of one size that should exchange fastest.
 
-    subsets: tuple[
-        tuple[int, ...], ...
-    ]  # nvidia-smi's indices; the first NAMED, those on the fewest NUMA nodes first
-    worst: str  # the farthest link within each of them; "": a single GPU
-    count: int  # how many are equally good
+    Attributes:
+      subsets: Indices in nvidia-smi of the first MAX_SUBSETS subsets, those on the fewest
+        NUMA nodes first.
+      worst: The farthest link within each subset, or "" for a single GPU.
+      count: The number of equally good subsets.
+    """
+
+    subsets: tuple[tuple[int, ...], ...]
+    worst: str
+    count: int
 
 
 def read() -> Topology | None:
-    """The topology of this machine; None: no GPU, or nvidia-smi does not answer. Raises TopologyError as `parse`."""
+    """Return the topology of this machine; None without GPUs or nvidia-smi.
+
+    Raises:
+      TopologyError: If the output of nvidia-smi is incomplete.
+    """
     printed = gpu_topology()
     return None if printed is None else parse(printed)
 
 
 def groups(topology: Topology) -> dict[str, tuple[tuple[int, ...], ...]]:
-    """Level -> the GPUs (nvidia-smi's indices) that hang together by links of it or nearer, near levels first."""
-    found = {}
+    """Return groups of GPUs (indices in nvidia-smi) by level, near levels first.
+
+    GPUs of a group are connected by links of the level or nearer ones.
+    """
+    groups_by_level = {}
     for level in levels(topology.links):
-        places = connected(topology.links, level)
-        found[level] = tuple(
-            tuple(topology.devices[i] for i in group) for group in places
+        groups_by_level[level] = tuple(
+            _indices(topology, group) for group in connected(topology.links, level)
         )
-    return found
+    return groups_by_level
+
+
+def _indices(topology: Topology, positions: Iterable[int]) -> tuple[int, ...]:
+    """Return the indices in nvidia-smi of GPUs at positions of the matrix."""
+    return tuple(topology.devices[position] for position in positions)
 
 
 def best_subsets(topology: Topology, count: int) -> Best:
-    """The `count` GPUs that should exchange fastest: the farthest link between two of them is as near as can be, then
-    the links together. With more than EXHAUSTIVE GPUs, only those with consecutive numbers are compared.
+    """Return the `count` GPUs that should exchange fastest.
 
-    An expectation from kinds of links, no measurement: it knows neither bandwidths nor rings that avoid a far link.
+    Their farthest link is as near as possible; the sum of links decides ties. Of more than
+    EXHAUSTIVE GPUs only those with consecutive numbers are compared. This is an
+    expectation from kinds of links, without bandwidths or rings that avoid a far link.
+
+    Raises:
+      ValueError: If there are fewer GPUs.
     """
     size = len(topology.devices)
     if not 1 <= count <= size:
         raise ValueError(f"expected 1 to {size} GPUs, got {count}")
-    worth = [[_worth(link) for link in row] for row in topology.links]
-    candidates = (
-        itertools.combinations(range(size), count)
-        if size <= EXHAUSTIVE
-        else (tuple(range(first, first + count)) for first in range(size - count + 1))
-    )
+    worth = _worth_matrix(topology)
+    candidates: Iterable[tuple[int, ...]] = itertools.combinations(range(size), count)
+    if size > EXHAUSTIVE:
+        starts = range(size - count + 1)
+        candidates = [tuple(range(first, first + count)) for first in starts]
     qualities = {subset: _quality(worth, subset) for subset in candidates}
     best = max(qualities.values())
     equal = [subset for subset, quality in qualities.items() if quality == best]
     equal.sort(key=lambda subset: (len({topology.numa[i] for i in subset}), subset))
-    named = tuple(
-        tuple(topology.devices[i] for i in subset) for subset in equal[:NAMED]
-    )
-    return Best(named, _worst(topology, equal[0]), len(equal))
+    subsets = tuple(_indices(topology, subset) for subset in equal[:MAX_SUBSETS])
+    return Best(subsets, _worst(topology, equal[0]), len(equal))
 
 
 def better(topology: Topology, used: Sequence[int]) -> Best | None:
-    """The best subsets of the same number of GPUs; None: the used ones are as good, or some are unknown."""
+    """Return better subsets of the same size; None if no subset is better or known."""
     if len(set(used)) < 2 or not set(used) <= set(topology.devices):
         return None
     subset = sorted({topology.devices.index(device) for device in used})
-    worth = [[_worth(link) for link in row] for row in topology.links]
+    worth = _worth_matrix(topology)
     best = best_subsets(topology, len(subset))
     nearest = [topology.devices.index(device) for device in best.subsets[0]]
     return best if _quality(worth, nearest) > _quality(worth, subset) else None
 
 
 def farthest(topology: Topology, used: Sequence[int]) -> str:
-    """The farthest link between two of these GPUs (nvidia-smi's indices)."""
+    """Return the farthest link between two of these GPUs (indices in nvidia-smi)."""
     return _worst(topology, [topology.devices.index(device) for device in used])
 
 
@@ -291,8 +317,12 @@ def _worth(link: str) -> int:
     return _NVLINK * int(link[2:]) if link.startswith("NV") else _WORTH.get(link, 0)
 
 
+def _worth_matrix(topology: Topology) -> list[list[int]]:
+    return [list(map(_worth, row)) for row in topology.links]
+
+
 def _quality(worth: Sequence[Sequence[int]], subset: Iterable[int]) -> tuple[int, int]:
-    """(worst link, sum of the links); of two subsets the one with the larger is the better."""
+    """Return the worst link and the sum of links; the larger, the better the subset."""
     values = [worth[a][b] for a, b in itertools.combinations(subset, 2)]
     return min(values, default=0), sum(values)
 
@@ -303,7 +333,7 @@ def _worst(topology: Topology, subset: Sequence[int]) -> str:
 
 
 def text(topology: Topology) -> str:
-    """What a person wants to know, for a terminal: the matrix, the groups, and the best GPUs for each count."""
+    """Return the text for a terminal: matrix, groups, and the best GPUs per count."""
     blocks = [
         "GPU topology, from nvidia-smi",
         _table(topology),
@@ -329,8 +359,9 @@ def _groups_text(topology: Topology) -> str:
         return ""
     lines = ["GPUs that hang together by a kind of link or nearer ones"]
     for level, members in groups(topology).items():
-        shown = " ".join("{" + ", ".join(map(str, group)) + "}" for group in members)
-        lines.append(f"  {level:<5} {MEANING[level]:<30} {shown}")
+        texts = [", ".join(map(str, group)) for group in members]
+        groups_text = " ".join(f"{{{text}}}" for text in texts)
+        lines.append(f"  {level:<5} {MEANING[level]:<30} {groups_text}")
     return "\n".join(lines)
 
 
@@ -344,16 +375,20 @@ def _best_text(topology: Topology) -> str:
     ]
     for count in counts:
         best = best_subsets(topology, count)
-        first, *others = (",".join(map(str, subset)) for subset in best.subsets)
+        first, *equal = (",".join(map(str, subset)) for subset in best.subsets)
         if best.count == math.comb(size, count):
             lines.append(f"  best {count}: any ({best.worst})")
             continue
-        more = f" and {best.count - NAMED} more" if best.count > NAMED else ""
-        equal = f"; as good: {'; '.join(others)}{more}" if others else ""
-        lines.append(f"  best {count}: {first} ({best.worst}){equal}")
+        line = f"  best {count}: {first} ({best.worst})"
+        if equal:
+            line += f"; as good: {'; '.join(equal)}"
+        if best.count > MAX_SUBSETS:
+            line += f" and {best.count - MAX_SUBSETS} more"
+        lines.append(line)
         lines.append(f"    CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={first}")
     if size > EXHAUSTIVE:
         lines.append(
-            f"With more than {EXHAUSTIVE} GPUs, only GPUs with consecutive numbers are compared."
+            f"With more than {EXHAUSTIVE} GPUs, only GPUs with consecutive numbers "
+            "are compared."
         )
     return "\n".join(lines)

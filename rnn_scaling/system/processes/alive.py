@@ -1,4 +1,8 @@
-"""Whether the process that wrote something still runs: its number, when it started, and the boot that counts both."""
+"""Identify processes by number, start and boot, to find out whether they still run.
+
+Records of runs in progress contain the identity as text. Its format must stay, or these
+runs seem to have ended.
+"""
 
 import os
 import shlex
@@ -6,43 +10,45 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-DYING_S = 0.2  # that a process which was killed may still be there
+DYING_S = 0.2  # time until a killed process has disappeared
 
 
 def this_process(root: str = "/proc") -> str | None:
-    """What `is_alive` finds this process again by; None where the system does not tell."""
-    return _of("self", os.getpid(), root)
+    """Return the identity of this process; None if the system does not report it."""
+    return _identity("self", os.getpid(), root)
 
 
 def is_alive(process: str | None, root: str = "/proc") -> bool:
-    """Whether the process of `this_process` still runs on this machine; False where that cannot be known."""
+    """Return whether the process with an identity runs on this machine.
+
+    False if the system does not report it.
+    """
     number = (process or "").partition(" ")[0]
     return (
         number.isdecimal()
         and len(number) < 10
-        and _of(number, int(number), root) == process
+        and _identity(number, int(number), root) == process
     )
 
 
-def _of(folder: str, number: int, root: str) -> str | None:
+def _identity(folder: str, number: int, root: str) -> str | None:
     try:
         boot = Path(root, "sys/kernel/random/boot_id").read_text().strip()
-        # Behind the name of the program, which is in brackets and may hold anything.
-        words = (
-            Path(root, folder, "stat")
-            .read_text(errors="replace")
-            .rpartition(")")[2]
-            .split()
-        )
-        return (
-            None if words[0] == "Z" else f"{number} {words[19]} {boot}"
-        )  # the start is the 22nd word of all
+        # The name of the program is in brackets and may contain anything.
+        text = Path(root, folder, "stat").read_text(errors="replace")
+        words = text.rpartition(")")[2].split()
+        # The state is the 3rd word of all, the start the 22nd.
+        return None if words[0] == "Z" else f"{number} {words[19]} {boot}"
     except (OSError, IndexError):
         return None
 
 
 def leftovers(variable: str, root: Path = Path("/proc")) -> list[str]:
-    """Processes that have a variable in their environment and still run, as "1234 (python daemon.py)"; Linux alone."""
+    """List running processes with a text in their environment (only on Linux).
+
+    Returns:
+      Texts such as "1234 (python daemon.py)".
+    """
     if not any(_running(variable, root)):
         return []
     time.sleep(DYING_S)
@@ -51,17 +57,12 @@ def leftovers(variable: str, root: Path = Path("/proc")) -> list[str]:
 
 def _running(variable: str, root: Path) -> Iterator[str]:
     for folder in root.glob("[0-9]*"):
+        if folder.name == str(os.getpid()):
+            continue
         try:
-            if variable.encode() in (folder / "environ").read_bytes().split(
-                b"\0"
-            ) and folder.name != str(os.getpid()):
-                words = (
-                    (folder / "cmdline")
-                    .read_bytes()
-                    .decode(errors="replace")
-                    .rstrip("\0")
-                    .split("\0")
-                )
+            if variable.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                text = (folder / "cmdline").read_bytes().decode(errors="replace")
+                words = text.rstrip("\0").split("\0")
                 yield f"{folder.name} ({shlex.join(words)[:100]})"
-        except OSError:  # it has ended, or is another user's
+        except OSError:  # It has ended, or belongs to another user.
             continue

@@ -1,8 +1,10 @@
-"""Processes that start before their turns: each loads its libraries during the warm-up of the one before it.
+"""Processes that start before their turn, and load libraries while others warm up.
 
-A process gets two lines on stdin. The parent writes the first when the turn of the process begins, and passes the
-writing end to the process that follows. That one writes the second line when it has loaded: then the first has the
-cores to itself, and measures. The end of the pipe counts as this line, so that nobody waits for a dead process.
+A process gets two lines on stdin. The parent writes the first line when the turn of the
+process begins, and passes the writing end to the next process. The next process writes
+the second line when it has loaded its libraries: then the first process has all cores,
+and measures. The end of the pipe counts as this line, so that no process waits for a dead
+one.
 """
 
 import contextlib
@@ -15,35 +17,52 @@ from collections.abc import Sequence
 from rnn_scaling.system import entry
 from rnn_scaling.system.processes.process import Child, Task
 
-VARIABLE = "RNN_SCALING_EARLY"  # the descriptor that writes to the process before it; empty: there is none
+# The descriptor that writes to the previous process, or "" for the first.
+VARIABLE = "RNN_SCALING_EARLY"
 
 
 class EarlyProcess:
     """A process that has started and waits for its turn."""
 
-    def __init__(self, command: Sequence[str], before: int | None = None) -> None:
-        """before: the descriptor that writes to the process before it. Raises OSError if it cannot be started."""
-        self._before = before
-        passed = [] if before is None else [before]
+    def __init__(self, command: Sequence[str], previous: int | None = None) -> None:
+        """Start the process.
+
+        Args:
+          command: The program and its arguments.
+          previous: The descriptor that writes to the previous process, or None.
+
+        Raises:
+          OSError: If it cannot be started.
+        """
+        self._previous = previous
+        passed = [] if previous is None else [previous]
         self.child = Child(
             Task(command, {VARIABLE: "".join(map(str, passed))}),
             subprocess.PIPE,
             passed,
         )
 
-    def begin(self, following: Sequence[str] | None) -> "EarlyProcess | None":
-        """Begins its turn, and starts the command that follows; None: it has ended, or the other cannot be started."""
+    def begin(self, next_command: Sequence[str] | None) -> "EarlyProcess | None":
+        """Begin its turn, and start the next command.
+
+        Returns:
+          The next process; None without a command, if it cannot be started, or if
+          this process has ended.
+        """
         with self.child.stdin as stdin, contextlib.suppress(OSError):
             os.write(stdin.fileno(), b"\n")
-            return EarlyProcess(following, stdin.fileno()) if following else None
+            return EarlyProcess(next_command, stdin.fileno()) if next_command else None
         return None
 
     def is_loading(self) -> bool:
-        """Whether the process before it would still wait for this one: it holds the writing end (Linux, else False)."""
-        return os.path.lexists(f"/proc/{self.child.pid}/fd/{self._before}")
+        """Return whether the previous process still waits for this one (only on Linux).
+
+        It waits as long as this process has the writing end open.
+        """
+        return os.path.lexists(f"/proc/{self.child.pid}/fd/{self._previous}")
 
     def close(self) -> None:
-        """Ends a process whose turn has not begun."""
+        """End a process whose turn has not begun."""
         self.child.signal(signal.SIGKILL)
         self.child.reap()
         self.child.stdin.close()
@@ -51,22 +70,21 @@ class EarlyProcess:
 
 
 def is_early() -> bool:
-    """Whether this process was started before its turn and has not waited for it yet."""
+    """Return whether this process was started early and has not waited for its turn."""
     return VARIABLE in os.environ
 
 
 def wait_for_turn() -> None:
-    """Reports that this process has loaded, and waits until its turn begins."""
-    if before := os.environ.pop(VARIABLE):
-        with contextlib.suppress(BrokenPipeError):  # it has ended
-            os.write(int(before), b"\n")
-        os.close(int(before))
-    if (
-        not sys.stdin.buffer.readline()
-    ):  # the parent has ended, and the signal that ends its children is on the way
+    """Report that this process has loaded its libraries, and wait for its turn."""
+    if previous := os.environ.pop(VARIABLE):
+        with contextlib.suppress(BrokenPipeError):  # It has ended.
+            os.write(int(previous), b"\n")
+        os.close(int(previous))
+    # Without a line the parent has ended, and a signal will end this process.
+    if not sys.stdin.buffer.readline():
         os._exit(entry.EXIT_INTERRUPTED)
 
 
 def wait_for_following() -> None:
-    """Waits until the process that follows, if there is one, has loaded."""
+    """Wait until the next process, if there is one, has loaded its libraries."""
     sys.stdin.buffer.readline()

@@ -1,4 +1,4 @@
-"""Pythons of other environments than this one: where the one of a framework is, and whether it can do what is asked."""
+"""Find the Python of a framework, and check whether it can import the framework."""
 
 import functools
 import os
@@ -8,34 +8,41 @@ import sys
 from pathlib import Path
 
 TIMEOUT_S = 120.0
-_ASK = "import importlib, importlib.metadata, sys, numpy; print(importlib.metadata.version(sys.argv[1])); "
-_ASK += "importlib.import_module(sys.argv[1])"
+_PROGRAM = "import importlib, importlib.metadata, sys, numpy; print(importlib.metadata.version(sys.argv[1])); "
+_PROGRAM += "importlib.import_module(sys.argv[1])"
 
 
 def variable(name: str) -> str:
-    """The environment variable that names the Python of a framework."""
+    """Return the environment variable that names the Python of a framework."""
     return f"RNN_SCALING_{name.upper()}_PYTHON"
 
 
 def path(name: str) -> str:
-    """The Python of a framework: what its variable says, else that of the environment beside this (.venv-torch)."""
+    """Return the Python of a framework.
+
+    It is set by a variable; the default is an environment next to this one (.venv-torch).
+    """
     prefix = Path(sys.prefix)
-    return os.environ.get(variable(name)) or str(
-        prefix.with_name(f"{prefix.name}-{name}") / "bin" / "python"
-    )
+    environment = prefix.with_name(f"{prefix.name}-{name}")
+    return os.environ.get(variable(name)) or str(environment / "bin" / "python")
 
 
 @functools.lru_cache
-def problem(name: str, package: str, least: str) -> str:
-    """Why a framework cannot be used, in one line with the remedy; empty: it can. Starts its Python, once.
+def problem(name: str, package: str, min_version: str) -> str:
+    """Return why a framework cannot be used, with the remedy, or "" if it can.
 
-    `least`: the oldest version that will do, as "2.6".
+    Starts its Python, once.
+
+    Args:
+      name: The framework.
+      package: Its package.
+      min_version: The oldest supported version, such as "2.6".
     """
     python = path(name)
     remedy = f"./run.sh setup-frameworks {name} installs it ({variable(name)} names another Python)"
     try:
-        asked = subprocess.run(
-            [python, "-I", "-c", _ASK, package],
+        done = subprocess.run(
+            [python, "-I", "-c", _PROGRAM, package],
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
@@ -45,14 +52,12 @@ def problem(name: str, package: str, least: str) -> str:
         return f"--framework={name} needs {package}: {python}: {e.strerror}; {remedy}"
     except subprocess.TimeoutExpired:
         return f"--framework={name}: {python} does not import {package} within {TIMEOUT_S:g} s; {remedy}"
-    version, *_ = [*asked.stdout.split(), ""]
-    if version and _numbers(version) < _numbers(least):
-        return f"--framework={name} needs {package} {least} or newer, and {python} has {version}; {remedy}"
-    if asked.returncode:
-        reason = (
-            asked.stderr.strip().splitlines()
-            or [f"it ended with status {asked.returncode}"]
-        )[-1]
+    version, *_ = [*done.stdout.split(), ""]
+    if version and _numbers(version) < _numbers(min_version):
+        return f"--framework={name} needs {package} {min_version} or newer, but {python} has {version}; {remedy}"
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        reason = lines[-1] if lines else f"it ended with status {done.returncode}"
         return f"--framework={name}: {python} cannot import {package} ({reason[:200]}); {remedy}"
     return ""
 

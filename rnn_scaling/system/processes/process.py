@@ -15,20 +15,24 @@ from pathlib import Path
 from typing import IO
 
 from rnn_scaling.system import entry
-from rnn_scaling.system.processes import tether
+from rnn_scaling.system.processes import parent_death_launcher
 
-TICK_S = 0.5  # how often the children's ends are looked for when their stderrs stay silent or open
-BLIND_TICK_S = 0.05  # the same where a child's stderr is not read
+TICK_S = 0.5  # interval of checks whether children have ended while stderr is silent
+BLIND_TICK_S = 0.05  # the same if the stderr of a child is not read
 LINES_KEPT = 200
-LONGEST_LINE = 65536
+MAX_LINE_BYTES = 65536
 READS_AT_END = 64
 INTERRUPT_GRACE_S = 1.0
 TIMEOUT_GRACE_S = 2.0
-SEVERAL_GRACE_S = 5.0  # instead, where several run: they share the cores while the first writes down what was measured
-# When one of several children has ended: how long the first that still can may take to say why, and then the others.
-TELLING_GRACE_S = 20.0
-FOLLOWING_GRACE_S = 5.0
-TETHER, START = (Path(__file__).with_name(name) for name in ("tether.py", "start.py"))
+# Instead of these for several children: they share the cores while the first writes its
+# results.
+SEVERAL_GRACE_S = 5.0
+# After the end of one of several children: time for the first other child to report the
+# cause, and then for all others to end.
+REPORT_GRACE_S = 20.0
+OTHERS_GRACE_S = 5.0
+PARENT_DEATH_LAUNCHER = Path(__file__).with_name("parent_death_launcher.py")
+START = Path(__file__).with_name("start.py")
 
 
 OnLine = Callable[[str | None], None]
@@ -37,36 +41,51 @@ IsAlive = Callable[[str], object]
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What one of several children runs."""
+    """A command of a child process.
+
+    Attributes:
+      command: The program and its arguments.
+      environment: Variables in addition to those of this process.
+      cores: The cores it is bound to; empty for no binding.
+      prefix: The beginning of each of its lines.
+      may_fail: Whether the others continue after its failure.
+      has_streams: Whether it shares stdout and stderr with this process. Otherwise
+        stdout is discarded and stderr is read.
+      reads_stdout: Whether stdout is read like stderr.
+    """
 
     command: Sequence[str]
-    environment: Mapping[str, str] = dataclasses.field(
-        default_factory=dict
-    )  # variables besides this process's own
-    cores: Sequence[int] = ()  # that it is held to; empty: none
-    prefix: str = ""  # stands before each line that it says
-    may_fail: bool = False  # the others go on when it fails
-    # Its stdout and stderr are this process's own; else stdout goes nowhere and stderr is read.
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    cores: Sequence[int] = ()
+    prefix: str = ""
+    may_fail: bool = False
     has_streams: bool = False
-    reads_stdout: bool = False  # stdout is read, too, as if it were stderr
+    reads_stdout: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """How a child ended, of several the one that mattered: the first that failed, else the first of all."""
+    """The end of the first child that failed, or of the first child.
 
-    returncode: int  # exit status, or minus the signal's number
-    timed_out: bool  # the wall limit ended it
-    lines: list[str]  # the last lines of stderr, of all children
+    Attributes:
+      returncode: The exit status, or minus the number of a signal.
+      timed_out: Whether the time limit ended it.
+      lines: The last lines of stderr of all children.
+      task: The index of its task.
+      returncodes: The return codes of all children.
+      seconds: The time from the start of the first child to the end of all.
+    """
+
+    returncode: int
+    timed_out: bool
+    lines: list[str]
     task: int = 0
-    returncodes: tuple[
-        int, ...
-    ] = ()  # of all children, also of those that were ended here
-    seconds: float = 0.0  # from the start of the first to the end of all
+    returncodes: tuple[int, ...] = ()
+    seconds: float = 0.0
 
 
 def our_module(name: str, python: str = sys.executable) -> tuple[str, ...]:
-    """The command that runs a module of this package, wherever the caller stands."""
+    """Return the command that runs a module of this package from any folder."""
     return python, str(START), entry.program(), name
 
 
@@ -77,20 +96,24 @@ def run_together(
     is_alive: IsAlive | None = None,
     arrivals: list[float] | None = None,
 ) -> Ended:
-    """Runs commands, each in a process group of its own; these groups are gone when this returns or raises.
+    """Run commands, each in its own process group, until all have ended.
 
-    When the first of them ends, or any fails that may not, the others have some seconds to end by themselves.
+    When the first of them ends, or one fails that must not, the others have some seconds
+    to end. No process of the groups is left when this returns or raises.
 
     Args:
-      tasks: what to run; a `Child` has started already.
-      timeout_s: wall limit in seconds; 0: none. The group of the first that still runs then gets SIGTERM, so that a
-        trainer can write how far it was and let the others go, and all get SIGKILL some seconds later.
-      on_line: gets each line of stderr, and None every TICK_S at least.
-      is_alive: says of a line whether the limit counts anew from it; None: of none.
+      tasks: The commands; a `Child` has started already.
+      timeout_s: Time limit in seconds; 0 for none. Then the group of the first that
+        still runs gets SIGTERM, so that a trainer can write its state and let the
+        others end, and all get SIGKILL some seconds later.
+      on_line: Gets each line of stderr, and None at least every TICK_S.
+      is_alive: Returns whether a line restarts the time limit; None if no line does.
+      arrivals: Gets the time of each line, by time.monotonic().
 
     Raises:
-      OSError: if a process cannot be started.
-      KeyboardInterrupt: Ctrl-C; as at the limit, with SIGINT and less time.
+      OSError: If a process cannot be started.
+      KeyboardInterrupt: After Ctrl-C. The children end like at the time limit, with
+        SIGINT and less time.
     """
     with selectors.DefaultSelector() as selector:
         children = _Children(selector, on_line, is_alive, arrivals)
@@ -99,9 +122,7 @@ def run_together(
         try:
             children.start(tasks)
             timed_out = not children.wait(timeout_s or math.inf, children.is_decided)
-            children.is_alive = (
-                None  # from here on nothing that they say prolongs their life
-            )
+            children.is_alive = None  # No line extends the time from now on.
             if timed_out or not children.end_by_themselves():
                 children.end_first(signal.SIGTERM, TIMEOUT_GRACE_S)
         except KeyboardInterrupt:
@@ -132,7 +153,8 @@ class _Children:
         self._selector = selector
         self._on_line = on_line
         self._arrivals = arrivals
-        self.is_alive, self._alive_at = is_alive, time.monotonic()
+        self.is_alive = is_alive
+        self._alive_at = time.monotonic()
         self.lines: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
         self._all: list[Child] = []
         # The child whose end is reported, and whether it failed.
@@ -141,14 +163,13 @@ class _Children:
 
     def start(self, tasks: Sequence["Task | Child"]) -> None:
         for task in tasks:
-            self._all.append(Child(task) if isinstance(task, Task) else task)
-            if self._all[-1].stderr is not None:
-                self._selector.register(
-                    self._all[-1].stderr, selectors.EVENT_READ, self._all[-1]
-                )
+            child = Child(task) if isinstance(task, Task) else task
+            self._all.append(child)
+            if child.stderr is not None:
+                self._selector.register(child.stderr, selectors.EVENT_READ, child)
 
     def wait(self, seconds: float, is_over: Callable[[], bool]) -> bool:
-        """Reads until it ends (True) or has been silent for so many seconds (False)."""
+        """Read until `is_over`; return False after this many seconds without a sign of life."""
         self._alive_at = time.monotonic()
         while not is_over():
             left = self._alive_at + seconds - time.monotonic()
@@ -159,101 +180,96 @@ class _Children:
         return True
 
     def is_decided(self) -> bool:
-        """Whether the first has ended or one has failed that may not."""
+        """Return whether the first child has ended, or one has failed that must not."""
         statuses = [child.status() for child in self._all]
         failed = [
-            n
-            for n, status in enumerate(statuses)
-            if status and not self._all[n].task.may_fail
+            number
+            for number, status in enumerate(statuses)
+            if status and not self._all[number].task.may_fail
         ]
-        # Of those that failed since the last look one that a signal killed is a cause, others may have followed it.
-        self.decisive = min(
-            failed, key=lambda n: ((statuses[n] or 0) > 0, n), default=0
-        )
+        # If several have failed since the last check, one that a signal killed is the
+        # cause; others may have ended because of it.
+        by_cause = [number for number in failed if (statuses[number] or 0) < 0]
+        self.decisive = min(by_cause or failed, default=0)
         self._has_failed = bool(failed)
         return self._has_failed or statuses[0] is not None
 
     def end_by_themselves(self) -> bool:
-        """Waits for the ends of all; returns whether they have come."""
-        ended = self.wait(TELLING_GRACE_S, self._have_told) and self.wait(
-            FOLLOWING_GRACE_S, self._have_ended
+        """Wait until all have ended; return whether they have."""
+        ended = self.wait(REPORT_GRACE_S, self._has_reported) and self.wait(
+            OTHERS_GRACE_S, self._have_ended
         )
         if not self._has_failed:
-            self.is_decided()  # by one that failed after the first had ended well
+            # One may have failed after the first ended successfully.
+            self.is_decided()
         return ended
 
-    def _have_told(self) -> bool:
-        """Whether the first that can tell what happened, since no signal has killed or stopped it, has ended."""
-        statuses = (child.status() for child in self._all if not child.is_stopped())
-        return (
-            next((status for status in statuses if status is None or status >= 0), 0)
-            is not None
-        )
+    def _has_reported(self) -> bool:
+        """Return whether the first child that can report a cause has ended.
+
+        A child that a signal has killed or stopped cannot.
+        """
+        for child in self._all:
+            if not child.is_stopped():
+                status = child.status()
+                if status is None or status >= 0:
+                    return status is not None
+        return True
 
     def _have_ended(self) -> bool:
         return all(child.status() is not None for child in self._all)
 
     def end_first(self, number: int, seconds: float) -> None:
-        """Ends the first that still runs with a signal; waits so many seconds for it, and then for the others."""
+        """Send a signal to the first child that runs; wait for it, then for the others."""
         seconds = max(seconds, SEVERAL_GRACE_S) if len(self._all) > 1 else seconds
-        first = next(
-            (
-                child
-                for child in self._all
-                if child.status() is None and not child.is_stopped()
-            ),
-            None,
-        )
+        running = (child for child in self._all if child.status() is None)
+        first = next((child for child in running if not child.is_stopped()), None)
         if first is not None:
             first.signal(number)
             if self.wait(seconds, lambda: first.status() is not None):
                 self.wait(seconds, self._have_ended)
 
     def end(self) -> list[int]:
-        """Kills what is left of all groups; returns the children's return codes."""
+        """Kill all groups; return the return codes of the children."""
         for child in self._all:
-            child.signal(
-                signal.SIGKILL
-            )  # before it is reaped: afterwards its number could be another's
+            # After it is reaped its number could belong to another process.
+            child.signal(signal.SIGKILL)
         returncodes = [child.reap() for child in self._all]
-        for _ in range(
-            READS_AT_END * len(self._all)
-        ):  # not for ever: a process that left a group may still write
+        # The number of reads is limited: a process that left its group may still write.
+        for _ in range(READS_AT_END * len(self._all)):
             if not self._selector.get_map() or not self._read(0.0):
                 break
         for child in self._all:
-            self._keep(child, child.rest)
+            self._keep(child, child.incomplete_line)
             child.close()
         return returncodes
 
     def _read(self, seconds: float) -> bool:
-        """Waits this long for output; returns whether there was any."""
-        is_blind = len(self._selector.get_map()) < len(
-            self._all
-        )  # one has closed its stderr, and may live on
-        ready = self._selector.select(
-            min(seconds, BLIND_TICK_S) if is_blind else seconds
-        )
+        """Wait this long for output; return whether there was any."""
+        # A child that has closed its stderr may still run.
+        if len(self._selector.get_map()) < len(self._all):
+            seconds = min(seconds, BLIND_TICK_S)
+        ready = self._selector.select(seconds)
         contents = [self._read_child(key.data) for key, _ in ready]
         return any(contents)
 
     def _read_child(self, child: "Child") -> bool:
-        assert child.stderr is not None  # since it is selected
-        content = os.read(child.stderr.fileno(), LONGEST_LINE)
+        assert child.stderr is not None  # It was selected.
+        content = os.read(child.stderr.fileno(), MAX_LINE_BYTES)
         if not content:
             self._selector.unregister(child.stderr)
         now = time.monotonic()
         pieces = content.replace(b"\r", b"\n").split(b"\n")
         if pieces[0].strip(b" \b"):
-            child.rest_at = now
-        *lines, rest = [child.rest + pieces[0], *pieces[1:]]
-        if len(rest) > LONGEST_LINE:
-            lines = [*lines, rest]
-            rest = b""
-        child.rest = rest
+            child.arrived_at = now
+        *lines, incomplete = [child.incomplete_line + pieces[0], *pieces[1:]]
+        if len(incomplete) > MAX_LINE_BYTES:
+            lines.append(incomplete)
+            incomplete = b""
+        child.incomplete_line = incomplete
         for line in lines:
             self._keep(child, line)
-            child.rest_at = now
+            child.arrived_at = now
         return bool(content)
 
     def _keep(self, child: "Child", line: bytes) -> None:
@@ -261,7 +277,7 @@ class _Children:
         if text:
             text = child.task.prefix + text
             if self._arrivals is not None:
-                self._arrivals.append(child.rest_at)
+                self._arrivals.append(child.arrived_at)
             self.lines.append(text)
             if self.is_alive is not None and self.is_alive(text):
                 self._alive_at = time.monotonic()
@@ -269,36 +285,31 @@ class _Children:
 
 
 class Child:
-    """A process that runs a task; whoever starts it ends and closes it."""
+    """A process that runs a task. Its creator must end and close it."""
 
     def __init__(
         self, task: Task, stdin: int = subprocess.DEVNULL, passed: Sequence[int] = ()
     ) -> None:
-        """passed: file descriptors that it inherits."""
+        """Start the process; it inherits the file descriptors `passed`."""
         self.task = task
-        self.rest = b""
-        # When the incomplete line in `rest` arrived.
-        self.rest_at = 0.0
+        self.incomplete_line = b""
+        # The arrival of the incomplete line, by time.monotonic().
+        self.arrived_at = 0.0
         stdout = subprocess.PIPE if task.reads_stdout else subprocess.DEVNULL
         stderr = subprocess.STDOUT if task.reads_stdout else subprocess.PIPE
-        cores = (
-            [f"{tether.CORES}{','.join(map(str, task.cores))}"] if task.cores else []
-        )
-        # A session of its own: Ctrl-C reaches the parent alone, which then decides; and one call kills the whole group.
+        command = [sys.executable, "-I", str(PARENT_DEATH_LAUNCHER), str(os.getpid())]
+        if task.cores:
+            cores = ",".join(map(str, task.cores))
+            command.append(f"{parent_death_launcher.CORES}{cores}")
+        # In its own session Ctrl-C reaches only the parent, which then decides, and one
+        # call kills the group.
         self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-I",
-                str(TETHER),
-                str(os.getpid()),
-                *cores,
-                *task.command,
-            ],
+            [*command, *task.command],
             stdin=stdin,
             stdout=None if task.has_streams else stdout,
             stderr=None if task.has_streams else stderr,
             start_new_session=True,
-            env={**tether.environment(), **task.environment},
+            env={**parent_death_launcher.caller_environment(), **task.environment},
             pass_fds=passed,
         )
         self.stderr = (
@@ -306,10 +317,10 @@ class Child:
         )
 
     def status(self) -> int | None:
-        """Its exit status or minus a signal's number; None while it runs."""
+        """Return the exit status or minus the number of a signal; None while it runs."""
         if self._process.returncode is not None:
             return self._process.returncode
-        # WNOWAIT leaves it a zombie, so that its number, which is its group's, stays taken.
+        # WNOWAIT leaves a zombie, so that no other process gets the number of the group.
         ended = os.waitid(
             os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT
         )
@@ -318,15 +329,11 @@ class Child:
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
     def is_stopped(self) -> bool:
-        """Whether a signal, as SIGSTOP, has stopped it."""
+        """Return whether a signal such as SIGSTOP has stopped it."""
+        options = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
         try:
-            return (
-                os.waitid(
-                    os.P_PID, self._process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT
-                )
-                is not None
-            )
-        except ChildProcessError:  # it has ended
+            return os.waitid(os.P_PID, self._process.pid, options) is not None
+        except ChildProcessError:  # It has ended.
             return False
 
     def signal(self, number: int) -> None:
@@ -342,7 +349,7 @@ class Child:
 
     @property
     def stdin(self) -> IO[bytes]:
-        """Writes to its stdin, if that is a pipe."""
+        """Its stdin, which must be a pipe."""
         assert self._process.stdin is not None
         return self._process.stdin
 

@@ -1,7 +1,8 @@
-"""python start.py PROGRAM MODULE WORDS...: runs a module of this package as `python -m MODULE` does.
+"""python start.py PROGRAM MODULE WORDS...: run a module like `python -m MODULE`.
 
-It needs no environment variable, so that a user's own program gets the caller's environment as it is. Nothing in the
-caller's folder is taken for a module of this package. PROGRAM is what commands to paste begin with.
+It needs no environment variable, so that a user's program gets the environment of the
+caller. No file in the folder of the caller is imported as a module of this package.
+PROGRAM is the beginning of commands to paste.
 """
 
 import os
@@ -11,18 +12,14 @@ FOLDER = os.path.dirname(os.path.realpath(__file__))
 
 
 def main(words: list[str]) -> None:
-    program, module, *rest = words
-    sys.argv = [
-        "rnn-scaling",
-        *rest,
-    ]  # by which the package's __init__ recognises our program
+    program, module, *arguments = words
+    # The package's __init__ recognises its program by this name.
+    sys.argv = ["rnn-scaling", *arguments]
     packages = os.path.dirname(os.path.dirname(os.path.dirname(FOLDER)))
     sys.path[:] = [packages, *(path for path in sys.path if path != FOLDER)]
     from rnn_scaling.system import entry
 
-    del sys.path[
-        0
-    ]  # from here on the package knows where its modules are, and nothing else is in that folder
+    del sys.path[0]  # The package is imported; its folder has no other modules.
     entry.call_program(program)
     import runpy
 

@@ -1,13 +1,14 @@
-"""python tether.py PID [--group] [--cores=0,1] [--bytes=N] COMMAND...
+"""python parent_death_launcher.py PID [--group] [--cores=0,1] [--bytes=N] COMMAND...
 
-It becomes COMMAND, which ends with PID, its parent.
+Becomes COMMAND, which ends with its parent PID (0: any parent).
 
-The kernel kills it when its parent dies (PID 0: whichever that is). It is held to cores, and killed when it uses more
-than so many bytes: memory in use, as its peak in a record. TensorFlow reserves up to twice as much and may never touch
-it; RLIMIT_DATA, which counts reserved memory, is a second net.
+The kernel kills it when its parent dies. It is bound to cores, and killed when it uses
+more than this many bytes: memory in use, like the peak in a record. TensorFlow reserves up
+to twice as much and may never use it; RLIMIT_DATA, which counts reserved memory, is a
+second limit.
 
-A program of its own instead of a function between fork and exec: that one may deadlock when the parent has threads,
-and a progress bar has one.
+It is a separate program because a function between fork and exec may deadlock if the
+parent has threads, such as the thread of a progress bar.
 """
 
 import contextlib
@@ -21,32 +22,40 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 CORES = "--cores="
 BYTES = "--bytes="
 GROUP = "--group"  # COMMAND gets its own process group, which ends with it
-RESERVED = 2.25  # times what a program uses: an allocator whose blocks double reserves twice as much at most
+# Reserved memory per used memory: allocators with doubling blocks reserve at most twice.
+RESERVED = 2.25
 INTERVAL_S = 0.02
+# Part of the message of a program that used too much memory. The search for the largest
+# batch finds it in the last line of the program's output.
 KILLED = "the memory limit was exceeded"
 COERCED = ("C.UTF-8", "C.utf8", "UTF-8")  # values of LC_CTYPE that Python sets
 
 
-def environment() -> dict[str, str]:
-    """This process's variables, without the LC_CTYPE that Python adds where the caller's locale is C (PEP 538)."""
+def caller_environment() -> dict[str, str]:
+    """Return the variables of the caller.
+
+    Python adds LC_CTYPE if the locale of the caller is C (PEP 538); it is removed.
+    """
     variables = dict(os.environ)
     if variables.get("LC_CTYPE") in COERCED:
-        with (
-            contextlib.suppress(OSError),
-            open("/proc/self/environ", "rb") as given,
-        ):  # as the process was started
-            if b"\0LC_CTYPE=" not in b"\0" + given.read():
+        # This file contains the variables at the start of the process.
+        with contextlib.suppress(OSError), open("/proc/self/environ", "rb") as file:
+            if b"\0LC_CTYPE=" not in b"\0" + file.read():
                 del variables["LC_CTYPE"]
     return variables
 
 
 def main(argv: list[str]) -> None:
+    """Become the command; the options before it have a fixed order.
+
+    `process.start` and other callers write them in the order of the first line of this
+    file. Whatever ends with the program must be arranged before the program is started.
+    """
     parent = int(argv[0])
     command = argv[1:]
     _end_with_parent()
-    if (
-        parent and os.getppid() != parent
-    ):  # it died before the call above, so no signal will come
+    # A parent that died before the call above causes no signal.
+    if parent and os.getppid() != parent:
         sys.exit("error: the sweep has ended")
     if command[0] == GROUP:
         command.pop(0)
@@ -57,7 +66,7 @@ def main(argv: list[str]) -> None:
     if command[0].startswith(BYTES):
         _limit_memory(int(command.pop(0).removeprefix(BYTES)))
     try:
-        os.execvpe(command[0], command, environment())
+        os.execvpe(command[0], command, caller_environment())
     except OSError as e:
         sys.exit(f"error: {command[0]}: {e.strerror}")
 
@@ -92,21 +101,23 @@ def _kill_group_after(program: int) -> None:
         while os.getppid() == program:
             signal.sigwait([signal.SIGUSR1])
     finally:
-        os.killpg(0, signal.SIGKILL)  # this process, too
+        os.killpg(0, signal.SIGKILL)  # This process is in the group.
 
 
 def _limit_memory(limit: int) -> None:
+    """Limit the memory of this process, in bytes, and start the process that watches it."""
     program = os.getpid()
     if os.fork() == 0:
-        _watch(program, limit)
+        _kill_above_limit(program, limit)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     reserved = int(RESERVED * limit)
-    most = reserved if hard == resource.RLIM_INFINITY else min(reserved, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    if hard != resource.RLIM_INFINITY:
+        reserved = min(reserved, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (reserved, reserved))
 
 
-def _watch(program: int, limit: int) -> None:
-    """Kills the program, this process's parent, when it uses more; ends with it, and does not return."""
+def _kill_above_limit(program: int, limit: int) -> None:
+    """Kill the program, this process's parent, if it uses more; never returns."""
     try:
         _end_with_parent()
         while os.getppid() == program:

@@ -1,9 +1,10 @@
-"""The grammar of --all_reduce_spec: which algorithm reduces a tensor of which size. No TensorFlow here.
+"""The grammar of --all_reduce_spec: the algorithm for each size of tensors.
 
     alg[#shards][:limit:alg[#shards]...]        e.g.  pscpu:32k:xring#2:64M:collective
 
-A tensor of up to `limit` bytes, inclusive, goes to the algorithm before the limit; the last algorithm has none.
-Limits take k, K, M, G or T: powers of 1024.
+Tensors of up to `limit` bytes, inclusive, use the algorithm before the limit. Limits take
+k, K, M, G or T: powers of 1024. The last algorithm has no limit. This module does not
+import TensorFlow.
 """
 
 import dataclasses
@@ -14,9 +15,8 @@ from collections.abc import Sequence
 from rnn_scaling.config.registry import ALL_REDUCES
 
 AUTO = "auto"
-AUTO_OVER_WORKERS = (
-    "collective"  # what auto means where ranks are towers of several processes
-)
+# The algorithm of auto if the towers belong to several processes.
+AUTO_OVER_WORKERS = "collective"
 SHARDED = tuple(name for name, row in ALL_REDUCES.items() if row.has_shards)
 
 _UNITS = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -26,20 +26,20 @@ _FLAG = "--all_reduce_spec="
 
 @dataclasses.dataclass(frozen=True)
 class SpecSegment:
-    """Tensors of up to `max_bytes` bytes (None: of any size) are reduced by `algorithm` in `shards` pieces."""
+    """The algorithm for tensors up to a size."""
 
     algorithm: str
     shards: int = 1
-    max_bytes: int | None = None
+    max_bytes: int | None = None  # None for any size
 
 
 def parse(text: str) -> tuple[SpecSegment, ...]:
-    """Return the segments that `text` means, in the order of their limits.
+    """Return the segments of a spec, in the order of their limits.
 
-    `auto` is a single segment of that name; use `resolve_auto` instead of it.
+    auto is a single segment with this name; `resolve_auto` returns its algorithm.
 
     Raises:
-      ValueError: One line with the flag, the wrong part, the rule and the remedy.
+      ValueError: If the spec has a fault; the message has flag, part, rule and remedy.
     """
     parts = text.split(":")
     segments: list[SpecSegment] = []
@@ -51,7 +51,7 @@ def parse(text: str) -> tuple[SpecSegment, ...]:
                 if number == len(parts):
                     raise _Fault("is a limit with no algorithm after it", "add :alg")
                 if number > 2 and limit <= (segments[-2].max_bytes or 0):
-                    rule = f"is {limit} bytes, not above the limit before it"
+                    rule = f"is {limit} bytes, but must be above the limit before it"
                     raise _Fault(rule, "write the limits in increasing order")
                 segments[-1] = dataclasses.replace(segments[-1], max_bytes=limit)
             else:
@@ -77,10 +77,10 @@ def _check_part(part: str, num_parts: int) -> None:
     if not part:
         raise _Fault("is empty", "write alg[#shards][:limit:alg...]")
     if any(c.isspace() or not c.isprintable() for c in part):
-        raise _Fault("holds a space or a control character", "leave it out")
+        raise _Fault("contains a space or a control character", "leave it out")
     if part.partition("#")[0] == AUTO and (num_parts > 1 or part != AUTO):
-        rule = "is auto, which must stand alone, without shards"
-        raise _Fault(rule, "use auto without limits, or name algorithms")
+        rule = "is auto, which takes no shards and no other algorithm"
+        raise _Fault(rule, "use auto by itself, or name algorithms")
 
 
 def _segment(part: str) -> SpecSegment:
@@ -92,7 +92,7 @@ def _segment(part: str) -> SpecSegment:
             raise _Fault("is a limit where an algorithm belongs", f"use one of {known}")
         close = difflib.get_close_matches(name.lower(), ALL_REDUCES, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
-        raise _Fault("names no algorithm", f"{hint}use one of {known}")
+        raise _Fault("is not an algorithm", f"{hint}use one of {known}")
     if mark and (not re.fullmatch(r"[0-9]+", shards) or int(shards) < 1):
         rule = "needs a whole number of shards >= 1 after #"
         raise _Fault(rule, f"write {name} or, for example, {name}#2")
@@ -103,41 +103,41 @@ def _limit(part: str) -> int:
     """Return the bytes of `digits[kKMGT]`."""
     match = re.fullmatch(_LIMIT, part)
     if not match or int(match[1]) < 1:
-        rule = "is no limit, which is a whole number of bytes >= 1 with k, K, M, G or T"
+        rule = "is not a limit, a whole number of bytes >= 1 with k, K, M, G or T"
         raise _Fault(rule, "write, for example, 32k (powers of 1024)")
     return int(match[1]) * _UNITS[match[2]]
 
 
 def format(segments: Sequence[SpecSegment]) -> str:
-    """The shortest text that parses to `segments`."""
+    """Return the shortest text with these segments."""
     parts = []
     for segment in segments:
-        parts.append(
-            segment.algorithm
-            if segment.shards == 1
-            else f"{segment.algorithm}#{segment.shards}"
-        )
+        shards = "" if segment.shards == 1 else f"#{segment.shards}"
+        parts.append(f"{segment.algorithm}{shards}")
         if segment.max_bytes is not None:
-            unit = next(
-                unit
-                for unit in ("T", "G", "M", "k", "")
-                if segment.max_bytes % _UNITS[unit] == 0
-            )
-            parts.append(f"{segment.max_bytes // _UNITS[unit]}{unit}")
+            parts.append(_format_limit(segment.max_bytes))
     return ":".join(parts)
 
 
+def _format_limit(max_bytes: int) -> str:
+    for unit in ("T", "G", "M", "k"):
+        if max_bytes % _UNITS[unit] == 0:
+            return f"{max_bytes // _UNITS[unit]}{unit}"
+    return str(max_bytes)
+
+
 def select(segments: Sequence[SpecSegment], num_bytes: int) -> SpecSegment:
-    """The segment that reduces a tensor of `num_bytes` bytes."""
+    """Return the segment for tensors of a size."""
     return next(s for s in segments if s.max_bytes is None or num_bytes <= s.max_bytes)
 
 
 def resolve_auto(num_devices: int, device_type: str, num_physical: int) -> str:
-    """What `auto` means: the best that the devices allow.
+    """Return the algorithm of auto: the best one on these devices.
 
-    `nccl` where each tower has a GPU of its own. NCCL refuses two ranks on one GPU, so logical GPUs add on the towers'
-    devices (`psgpu`). CPUs do the same (`pscpu`), the fastest of benchmarks/all_reduce.py: towers share the host's
-    memory there, so an algorithm that saves transfers only adds work.
+    It is nccl if each tower has its own GPU. NCCL refuses two ranks on one GPU, so
+    logical GPUs use psgpu, which adds on the devices of the towers. CPUs use pscpu, the
+    fastest one in benchmarks/all_reduce.py: towers share the host's memory, so an
+    algorithm that saves transfers only adds work.
     """
     if device_type != "gpu":
         return "pscpu"
@@ -150,7 +150,14 @@ def problems(
     num_devices: int,
     num_physical: int,
 ) -> list[str]:
-    """Every conflict between the spec and the devices of a kind, "cpu" or "gpu", a line each."""
+    """Return one line per conflict between a spec and the devices.
+
+    Args:
+      segments: The spec.
+      device_type: "cpu" or "gpu".
+      num_devices: Devices of one worker.
+      num_physical: The real devices among them.
+    """
     lines = []
     flag = f"{_FLAG}{format(segments)}"
     for segment in segments:
@@ -162,23 +169,28 @@ def problems(
         if row.needs_gpus and device_type != "gpu":
             remedy = "pscpu" if name == "psgpu" else "auto, pscpu or collective"
             lines.append(
-                f"{flag}: {name} needs --device=gpu, got {device_type}; use {remedy} on CPUs"
+                f"{flag}: {name} needs --device=gpu, got {device_type}; "
+                f"use {remedy} on CPUs"
             )
         elif name == "nccl" and num_physical < num_devices:
             lines.append(
-                f"{flag}: nccl needs a GPU for each tower, got {num_devices} towers on {num_physical}; "
-                "use auto, psgpu or collective with logical GPUs"
+                f"{flag}: nccl needs a GPU for each tower, got {num_devices} towers on "
+                f"{num_physical}; use auto, psgpu or collective with logical GPUs"
             )
-        taken, others, takes = row.ranks
-        if not takes(num_devices):
+        counts = row.device_counts
+        if not counts.is_valid(num_devices):
             lines.append(
-                f"{flag}: {name} needs {taken} --num_devices, got {num_devices}; use xring for {others}"
+                f"{flag}: {name} needs {counts.valid} --num_devices, "
+                f"got {num_devices}; use xring for {counts.invalid}"
             )
         if shards > 1 and not row.has_shards:
-            remedy = f"use {name} alone or one of {', '.join(SHARDED)} with them"
-            lines.append(f"{flag}: {name} has no shards, got #{shards}; {remedy}")
+            lines.append(
+                f"{flag}: {name} has no shards, got #{shards}; use {name} without "
+                f"shards or one of {', '.join(SHARDED)} with them"
+            )
         if name == "xring" and shards > max(1, num_devices):
             lines.append(
-                f"{flag}: xring needs shards <= --num_devices, got #{shards} for {num_devices}; use xring#{num_devices}"
+                f"{flag}: xring needs shards <= --num_devices, got #{shards} for "
+                f"{num_devices}; use xring#{num_devices}"
             )
     return list(dict.fromkeys(lines))

@@ -1,4 +1,4 @@
-"""Which options only some configurations read: setting one that nothing reads is a mistake, and changes no run."""
+"""Options that only some configurations read; setting an unread one is an error."""
 
 import dataclasses
 import functools
@@ -8,38 +8,41 @@ from typing import Any
 
 from rnn_scaling.config import registry
 from rnn_scaling.config.naming import HOW_RUN, TRAINER
-from rnn_scaling.config.registry import either
+from rnn_scaling.config.registry import join_with_or
 from rnn_scaling.config.run_config import GROUP_OF, OPTIONS, RunConfig, from_flat
 from rnn_scaling.models.kernels import UNIT_TYPES
 from rnn_scaling.models.workloads import WORKLOADS
 
-FEW_CHOICES = 4  # that are spelled as flags, one by one
-MANY_CHOICES = 16  # of more, a message names a few
-_OF_SEVERAL = (
+FEW_CHOICES = 4  # at most this many choices are written as flags
+MANY_CHOICES = 16  # a message does not name more choices than this
+_CLUSTER_OPTIONS = (
     "num_workers",
     "cluster_timeout",
     "cluster_heartbeat",
     "coordinator_address",
 )
-_OF_TRAINING = (
-    *(
-        "dropout",
-        "optimizer",
-        "weight_decay",
-        "learning_rate",
-        "lr_schedule",
-        "lr_steps",
-        "lr_scaling",
-    ),
-    *(
-        "lr_warmup_batches",
-        "loss_scale",
-        "max_gradient_norm",
-        "gradient_accumulation_steps",
-    ),
-    *("stop_at_loss", "stop_at_accuracy", "save_every", "mlperf_log"),
+_TRAINING_OPTIONS = (
+    "dropout",
+    "optimizer",
+    "weight_decay",
+    "learning_rate",
+    "lr_schedule",
+    "lr_steps",
+    "lr_scaling",
+    "lr_warmup_batches",
+    "loss_scale",
+    "max_gradient_norm",
+    "gradient_accumulation_steps",
+    "stop_at_loss",
+    "stop_at_accuracy",
+    "save_every",
+    "mlperf_log",
 )
-_OF_SUMS = (
+# Options with which a run ends by its own measurements.
+STOP_OPTIONS = ("until_steady", "stop_at_loss", "stop_at_accuracy")
+# All options that decide when a run ends, except --num_batches.
+END_OPTIONS = (*STOP_OPTIONS, "target_ci", "max_batches", "num_epochs")
+_ALL_REDUCE_OPTIONS = (
     "all_reduce_spec",
     "gradient_repacking",
     "agg_small_grads_max_bytes",
@@ -49,200 +52,213 @@ _OF_SUMS = (
 
 @dataclasses.dataclass(frozen=True)
 class Condition:
-    """An option that only some configurations read. by: the options that `read` looks at."""
+    """A condition under which a configuration reads an option."""
 
-    read: Callable[[RunConfig], bool]
-    remedy: str
-    by: tuple[str, ...]
-
-
-def _chosen(option: str, *choices: Any) -> Condition:
-    """Read where `option` is one of the choices."""
-    named = [str(choice).lower() for choice in choices]
-    if len(choices) > MANY_CHOICES:
-        named = [
-            *named[:FEW_CHOICES],
-            f"any of {len(choices) - FEW_CHOICES} others (--help={option} names them)",
-        ]
-    few = len(choices) <= FEW_CHOICES
-    remedy = (
-        " or ".join(f"--{option}={choice}" for choice in named)
-        if few
-        else f"--{option}={either(named)}"
-    )
-    return _where(option, lambda value: value in choices, remedy)
+    holds: Callable[[RunConfig], bool]
+    remedy: str  # flags that fulfil it
+    options: tuple[str, ...]  # that `holds` uses
 
 
-def _where(option: str, holds: Callable[[Any], bool], remedy: str) -> Condition:
-    """Read where something holds for the value of `option`."""
+def _is_one_of(option: str, *choices: Any) -> Condition:
+    """Return the condition that an option is one of the choices."""
+    names = [str(choice).lower() for choice in choices]
+    if len(choices) <= FEW_CHOICES:
+        remedy = " or ".join(f"--{option}={name}" for name in names)
+    else:
+        if len(choices) > MANY_CHOICES:
+            num_others = len(choices) - FEW_CHOICES
+            others = f"any of {num_others} others (--help={option} names them)"
+            names[FEW_CHOICES:] = [others]
+        remedy = f"--{option}={join_with_or(names)}"
+    return _when(option, lambda value: value in choices, remedy)
+
+
+def _when(option: str, holds: Callable[[Any], bool], remedy: str) -> Condition:
+    """Return a condition on the value of an option."""
     group = GROUP_OF[option]
     return Condition(
-        lambda config: holds(getattr(getattr(config, group), option)), remedy, (option,)
+        lambda config: holds(getattr(getattr(config, group), option)),
+        remedy,
+        (option,),
     )
 
 
-def _either(a: Condition, b: Condition) -> Condition:
-    """Read where one of the two holds."""
-    remedy = f"{a.remedy}{',' if ',' in a.remedy else ''} or {b.remedy}"
+def _any_of(a: Condition, b: Condition) -> Condition:
+    """Return the condition that one of two conditions holds."""
+    comma = "," if "," in a.remedy else ""
     return Condition(
-        lambda config: a.read(config) or b.read(config), remedy, (*a.by, *b.by)
+        lambda config: a.holds(config) or b.holds(config),
+        f"{a.remedy}{comma} or {b.remedy}",
+        (*a.options, *b.options),
     )
 
 
-def _rules() -> Iterator[tuple[str, Condition]]:
-    for option, table in (
-        ("variable_update", registry.VARIABLE_UPDATES),
-        ("data_source", registry.DATA_SOURCES),
-        ("model", WORKLOADS),
-        ("unit_type", UNIT_TYPES),
-        ("framework", registry.FRAMEWORKS),
-    ):
+_TABLES: dict[str, Mapping[str, Any]] = {
+    "variable_update": registry.VARIABLE_UPDATES,
+    "data_source": registry.DATA_SOURCES,
+    "model": WORKLOADS,
+    "unit_type": UNIT_TYPES,
+    "framework": registry.FRAMEWORKS,
+}
+
+
+def _conditions() -> Iterator[tuple[str, Condition]]:
+    """Yield the conditions of all options; an option may have several."""
+    for option, table in _TABLES.items():
         for name, choices in registry.readers(table).items():
-            yield name, _chosen(option, *choices)
-    modes = registry.VARIABLE_UPDATES
-    sources = registry.DATA_SOURCES
-    together = [
-        name
-        for name, mode in modes.items()
-        if mode.trains_one_model and not mode.has_coordinator
-    ]
-    independent = [name for name, mode in modes.items() if not mode.trains_one_model]
-    with_servers = [name for name, mode in modes.items() if mode.has_servers]
-    varying = [name for name, source in sources.items() if source.varies]
-    prefetching = f"--data_source={' or '.join(registry.readers(sources)['prefetch_data_to_device'])}"
-    training = Condition(
-        lambda c: c.model.trains,
-        "training, without --forward_only and --decode",
-        ("forward_only", "decode"),
-    )
-    for names, condition in (
-        (("cpu_cores_per_device",), _chosen("device", "cpu")),
-        (
-            _OF_SEVERAL,
-            _chosen("variable_update", *registry.distributed_modes()),
-        ),
-        (("num_ps",), _chosen("variable_update", *with_servers)),
-        (("lr_steps",), _chosen("lr_schedule", "piecewise")),
-        (("loss_scale",), _chosen("compute_dtype", "float16")),
-        (("stop_at_accuracy",), _chosen("accuracy", True)),
-        (("accuracy", "label_smoothing", "decoder_type"), _chosen("decode", False)),
-        (("beam_size", "length_penalty"), _chosen("decode", True)),
-        (("target_ci", "max_batches"), _chosen("until_steady", True)),
-        (
-            _OF_SUMS,
-            _where(
-                "compress_gradients",
-                lambda kind: kind != "int8",
-                "a --compress_gradients other than int8",
-            ),
-        ),
-        (("save_every",), _where("checkpoint_dir", bool, "--checkpoint_dir")),
-        (("lr_scaling",), _chosen("variable_update", *together)),
-        (
-            ("lr_scaling",),
-            _where(
-                "global_batch_size",
-                operator.not_,
-                "--batch_size instead of --global_batch_size",
-            ),
-        ),
-        (
-            ("lr_warmup_batches",),
-            _either(
-                _chosen("lr_scaling", "linear"), _chosen("lr_schedule", "inverse_sqrt")
-            ),
-        ),
-        (_OF_TRAINING, training),
-        (
-            ("variable_update",),
-            _either(training, _chosen("variable_update", *independent)),
-        ),
-        (
-            ("pad_to",),
-            _either(_chosen("data_source", *varying), _chosen("random_lengths", True)),
-        ),
-        (
-            ("prefetch_buffer_size",),
-            _where(
-                "prefetch_data_to_device",
-                bool,
-                f"{prefetching} and --prefetch_data_to_device=true",
-            ),
-        ),
-    ):
+            yield name, _is_one_of(option, *choices)
+    for names, condition in _CONDITIONS_OF_OPTIONS:
         for name in names:
             yield name, condition
 
 
-CONDITIONS: dict[
-    str, list[Condition]
-] = {}  # an option is read where all of its rules say so
-for _name, _rule in _rules():
-    CONDITIONS.setdefault(_name, []).append(_rule)
+def _modes(has_property: Callable[[registry.UpdateMode], bool]) -> Condition:
+    """Return the condition that the update mode has a property."""
+    modes = registry.VARIABLE_UPDATES.items()
+    names = [name for name, mode in modes if has_property(mode)]
+    return _is_one_of("variable_update", *names)
 
 
-DECIDING = tuple(
-    dict.fromkeys(
-        name for rules in CONDITIONS.values() for rule in rules for name in rule.by
-    )
+def _sources(has_property: Callable[[registry.DataSource], bool]) -> Condition:
+    """Return the condition that the data source has a property."""
+    sources = registry.DATA_SOURCES.items()
+    names = [name for name, source in sources if has_property(source)]
+    return _is_one_of("data_source", *names)
+
+
+_TRAINS = Condition(
+    lambda c: c.model.trains,
+    "training, without --forward_only and --decode",
+    ("forward_only", "decode"),
 )
+_PREFETCHING_SOURCES = " or ".join(
+    registry.readers(registry.DATA_SOURCES)["prefetch_data_to_device"]
+)
+_CONDITIONS_OF_OPTIONS: tuple[tuple[tuple[str, ...], Condition], ...] = (
+    (("cpu_cores_per_device",), _is_one_of("device", "cpu")),
+    (_CLUSTER_OPTIONS, _modes(lambda mode: mode.is_distributed)),
+    (("num_ps",), _modes(lambda mode: mode.has_servers)),
+    (("lr_steps",), _is_one_of("lr_schedule", "piecewise")),
+    (("loss_scale",), _is_one_of("compute_dtype", "float16")),
+    (("stop_at_accuracy",), _is_one_of("accuracy", True)),
+    (("accuracy", "label_smoothing", "decoder_type"), _is_one_of("decode", False)),
+    (("beam_size", "length_penalty"), _is_one_of("decode", True)),
+    (("target_ci", "max_batches"), _is_one_of("until_steady", True)),
+    (
+        _ALL_REDUCE_OPTIONS,
+        _when(
+            "compress_gradients",
+            lambda kind: kind != "int8",
+            "a --compress_gradients other than int8",
+        ),
+    ),
+    (("save_every",), _when("checkpoint_dir", bool, "--checkpoint_dir")),
+    (
+        ("lr_scaling",),
+        _modes(lambda mode: mode.trains_one_model and not mode.has_coordinator),
+    ),
+    (
+        ("lr_scaling",),
+        _when(
+            "global_batch_size",
+            operator.not_,
+            "--batch_size instead of --global_batch_size",
+        ),
+    ),
+    (
+        ("lr_warmup_batches",),
+        _any_of(
+            _is_one_of("lr_scaling", "linear"),
+            _is_one_of("lr_schedule", "inverse_sqrt"),
+        ),
+    ),
+    (_TRAINING_OPTIONS, _TRAINS),
+    (
+        ("variable_update",),
+        _any_of(_TRAINS, _modes(lambda mode: not mode.trains_one_model)),
+    ),
+    (("ragged_batches",), _is_one_of("random_lengths", True)),
+    (
+        ("pad_to",),
+        _any_of(
+            _sources(lambda source: source.varies), _is_one_of("random_lengths", True)
+        ),
+    ),
+    (
+        ("prefetch_buffer_size",),
+        _when(
+            "prefetch_data_to_device",
+            bool,
+            f"--data_source={_PREFETCHING_SOURCES} and --prefetch_data_to_device=true",
+        ),
+    ),
+)
+# An option is read if all its conditions hold.
+CONDITIONS: dict[str, list[Condition]] = {}
+# The options that decide which options are read, without duplicates.
+DECIDING_OPTIONS: dict[str, None] = {}
+for _name, _condition in _conditions():
+    CONDITIONS.setdefault(_name, []).append(_condition)
+    DECIDING_OPTIONS.update(dict.fromkeys(_condition.options))
 
 
 def is_read(config: RunConfig, name: str) -> bool:
-    """Whether something in `config` reads the option `name`."""
-    return all(rule.read(config) for rule in CONDITIONS.get(name, ()))
+    """Return whether a configuration reads an option."""
+    return all(condition.holds(config) for condition in CONDITIONS.get(name, ()))
 
 
-def unread(config: RunConfig, given: Mapping[str, Any]) -> list[str]:
-    """Names of the given options that nothing in `config` would read."""
-    return [name for name in given if not is_read(config, name)]
+def unread(config: RunConfig, user_options: Mapping[str, Any]) -> list[str]:
+    """Return the names of the user's options that a configuration does not read."""
+    return [name for name in user_options if not is_read(config, name)]
 
 
-def unread_options(values: Mapping[str, Any]) -> frozenset[str]:
-    """The options that nothing reads of these flat values, or their defaults; another trainer reads what it tells."""
-    if TRAINER in values:
+def unread_options(config: Mapping[str, Any]) -> frozenset[str]:
+    """Return all options that a configuration does not read.
+
+    Args:
+      config: The value of each option; missing ones have their defaults. Programs of
+        users read all options that they record.
+    """
+    if TRAINER in config:
         return frozenset()
-    return _unread(
-        tuple([values.get(name, OPTIONS[name].default) for name in DECIDING])
-    )
+    values = [config.get(name, OPTIONS[name].default) for name in DECIDING_OPTIONS]
+    return _unread(tuple(values))
 
 
-@functools.lru_cache(
-    maxsize=1024
-)  # thousands of runs have few settings of these among them
-def _unread(deciding: tuple[Any, ...]) -> frozenset[str]:
-    config = from_flat(dict(zip(DECIDING, deciding)))
+@functools.lru_cache(maxsize=1024)  # thousands of runs have few different values
+def _unread(deciding_values: tuple[Any, ...]) -> frozenset[str]:
+    config = from_flat(dict(zip(DECIDING_OPTIONS, deciding_values)))
     return frozenset(name for name in CONDITIONS if not is_read(config, name))
 
 
 def remedy(config: RunConfig, name: str) -> str:
-    """What would make `config` read the option `name`, as flags."""
+    """Return the flags with which a configuration would read an option."""
     return " and ".join(
-        rule.remedy for rule in CONDITIONS[name] if not rule.read(config)
+        condition.remedy
+        for condition in CONDITIONS[name]
+        if not condition.holds(config)
     )
 
 
-# Of our trainer's runs other options hold what these come to; of another's nothing else does.
+# Options that decide on other options; in records of our trainer, those have the
+# resolved values.
 RESOLVED = ("preset", "independent_replica", "use_synthetic_data")
-# Options that say nothing about the work of a run.
+# Options that do not change the work of a run.
 NOT_COMPARED = frozenset(
-    {
-        *(
-            "result_file",
-            "mlperf_log",
-            "log_dir",
-            "progress",
-            "trace_batches",
-            *RESOLVED,
-        ),
-        *(
-            "cluster_timeout",
-            "cluster_heartbeat",
-            "coordinator_address",
-            "checkpoint_dir",
-            "save_every",
-        ),
+    (
+        "result_file",
+        "mlperf_log",
+        "log_dir",
+        "progress",
+        "trace_batches",
+        *RESOLVED,
+        "cluster_timeout",
+        "cluster_heartbeat",
+        "coordinator_address",
+        "checkpoint_dir",
+        "save_every",
         *HOW_RUN,
-    }
+    )
 )
-NOT_COMPARED_THEIRS = NOT_COMPARED - {*RESOLVED}  # the same of another trainer's run
+# The same for programs of users.
+FOREIGN_NOT_COMPARED = NOT_COMPARED - {*RESOLVED}

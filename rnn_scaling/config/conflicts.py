@@ -1,4 +1,8 @@
-"""Which configurations cannot run: all conflicts at once, those of options alone from conflict_rules.py."""
+"""Find everything that prevents a configuration from running, all at once.
+
+conflict_rules.py has the conflicts that follow only from the options. The conflicts
+here also need a loop, the file system, or the machine.
+"""
 
 import importlib.util
 import os
@@ -8,13 +12,13 @@ from typing import Any
 
 from rnn_scaling.config import all_reduce_spec, conflict_rules, flags
 from rnn_scaling.config.conditions import is_read, remedy, unread
-from rnn_scaling.config.naming import OURS
+from rnn_scaling.config.naming import OWN_FRAMEWORK
 from rnn_scaling.config.registry import (
     ALL_REDUCES,
     DATA_SOURCES,
     FRAMEWORKS,
     TEXT_FILES,
-    either,
+    join_with_or,
 )
 from rnn_scaling.config.run_config import (
     GROUP_OF,
@@ -35,8 +39,8 @@ from rnn_scaling.system.machine.gpus import uneven_towers, visible_gpus
 from rnn_scaling.system.machine.system import cpuinfo_values, read_text
 from rnn_scaling.system.processes import other_python
 
-# What each option may be where another framework trains, the remedy first.
-_ALLOWED_ELSEWHERE = {
+# Allowed values of options for frameworks other than ours; the remedy is the first.
+_FRAMEWORK_VALUES = {
     "model": (ModelConfig.model,),
     "unit_type": ("lstm",),
     "share_embedding": (False,),
@@ -68,32 +72,49 @@ def checked(
     lines: Sequence[str] = (),
     defaults: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], RunConfig]:
-    """The options that a command line gives, and what runs with them; a FlagErrors names everything that is wrong."""
-    given, wrong = flags.parsed(words, OPTIONS)
-    given = {**(defaults or {}), **given}
+    """Return the options of a command line, and the configuration that runs with them.
+
+    Args:
+      words: The command line.
+      lines: Errors that were found before.
+      defaults: Options that the command line may override.
+
+    Raises:
+      FlagErrors: If anything is wrong; it contains every error.
+    """
+    user_options, faults = flags.parsed(words, OPTIONS)
+    user_options = {**(defaults or {}), **user_options}
     num_gpus = visible_gpus()
-    config = resolve(given, num_gpus=num_gpus, num_cores=len(available_cores()))
-    if wrong := [*lines, *wrong, *problems(config, given, num_gpus=num_gpus)]:
-        raise flags.FlagErrors(wrong)
-    return given, config
+    config = resolve(user_options, num_gpus=num_gpus, num_cores=len(available_cores()))
+    faults = [*lines, *faults, *problems(config, user_options, num_gpus=num_gpus)]
+    if faults:
+        raise flags.FlagErrors(faults)
+    return user_options, config
 
 
 def problems(
-    config: RunConfig, given: Mapping[str, Any], *, num_gpus: int
+    config: RunConfig, user_options: Mapping[str, Any], *, num_gpus: int
 ) -> list[str]:
-    """Every reason why `config` cannot run; empty when it can."""
-    bad = dict(_out_of_range(config))
-    if bad:  # what follows computes with the values, so these get values that it can compute with
-        flat = {**config.flat(), **{name: OPTIONS[name].default for name in bad}}
-        config = from_flat(flat)
-        given = {name: value for name, value in given.items() if name not in bad}
-    lines = [*bad.values()]
-    for name in unread(config, given):
-        needed = remedy(config, name)
+    """Return every reason why a configuration cannot run.
+
+    Args:
+      config: The configuration.
+      user_options: The options that the user set.
+      num_gpus: GPUs of this machine.
+    """
+    invalid = dict(_out_of_range(config))
+    if invalid:
+        # The checks compute with the values, so invalid ones become defaults.
+        defaults = {name: OPTIONS[name].default for name in invalid}
+        config = from_flat({**config.flat(), **defaults})
+        user_options = {n: v for n, v in user_options.items() if n not in invalid}
+    lines = [*invalid.values()]
+    for name in unread(config, user_options):
         lines.append(
-            f"{spell(name, given[name])} would be ignored here; it needs {needed}, or leave it out"
+            f"{spell(name, user_options[name])} would be ignored here; "
+            f"it needs {remedy(config, name)}, or leave it out"
         )
-    lines += conflict_rules.broken(config, given, num_gpus)
+    lines += conflict_rules.broken(config, user_options, num_gpus)
     if config.devices.device == "gpu" and num_gpus:
         lines += filter(None, [uneven_towers(config.devices.num_devices, num_gpus)])
     for check in (
@@ -112,36 +133,45 @@ def problems(
 
 
 def keeps_trace(config: RunConfig) -> str | None:
-    """Why what --trace_batches finds would be lost, or None; the trainer's matter, since a sweep keeps each record."""
+    """Return an error if the results of --trace_batches would be lost, or None.
+
+    Only the trainer checks this, because a sweep writes a record of each run.
+    """
     output = config.output
     if output.trace_batches and not (output.result_file or output.log_dir):
-        return f"--trace_batches={output.trace_batches} needs --log_dir or --result_file to save its results"
+        return (
+            f"--trace_batches={output.trace_batches} needs --log_dir or --result_file "
+            "to save its results"
+        )
     return None
 
 
 def _out_of_range(config: RunConfig) -> Iterator[tuple[str, str]]:
+    """Yield the name and an error of each option with an invalid value."""
     for name, field in OPTIONS.items():
         value = getattr(getattr(config, GROUP_OF[name]), name)
         if name == "decoder_type" and value == config.model.encoder_type:
-            continue  # said of the encoder
+            continue  # the encoder has the same error
         if rule := flags.broken_rule(field, value):
             yield name, f"{spell(name, value)} must be {rule}"
 
 
 def _kernels(config: RunConfig, num_gpus: int) -> Iterator[str]:
-    """Kernels that do not compute the cell; the decoder's, where it is the encoder's, is not named twice."""
+    """Check that the kernels compute the cell; one error if both have the same."""
     model = config.model
-    chosen = {model.decoder_type: "decoder_type", model.encoder_type: "encoder_type"}
-    usable = kernels.of_cell(model.unit_type)
-    for kernel, name in chosen.items():
-        if is_read(config, name) and kernel in kernels.KERNELS and kernel not in usable:
+    names = {model.decoder_type: "decoder_type", model.encoder_type: "encoder_type"}
+    usable = kernels.kernels_for(model.unit_type)
+    for kernel, name in names.items():
+        if kernel in kernels.KERNELS and kernel not in usable and is_read(config, name):
             cells = " and ".join(kernels.KERNELS[kernel].cells)
-            remedy = " or ".join(usable)
-            yield f"{spell(name, kernel)} computes {cells}, not --unit_type={model.unit_type}; use {remedy}"
+            yield (
+                f"{spell(name, kernel)} computes {cells}, "
+                f"not --unit_type={model.unit_type}; use {' or '.join(usable)}"
+            )
 
 
 def _operators(config: RunConfig, num_gpus: int) -> Iterator[str]:
-    """A value of the environment variable for our own operators that this machine cannot follow."""
+    """Check the environment variable of our operators against this machine."""
     if value := os.environ.get(switch.SWITCH):
         units = " ".join(cpuinfo_values(read_text("/proc/cpuinfo"), "flags")[:1])
         yield from filter(None, [switch.problem(value, units.split())])
@@ -152,88 +182,78 @@ def _installation(config: RunConfig, num_gpus: int) -> Iterator[str]:
     package = config.mode.processes.package
     if package and importlib.util.find_spec(package) is None:
         yield (
-            f"--variable_update={mode} needs {package.capitalize()}, which is not installed; "
-            f"./run.sh setup-{package} builds and installs it"
+            f"--variable_update={mode} needs {package.capitalize()}, which is not "
+            f"installed; ./run.sh setup-{package} builds and installs it"
         )
 
 
 def _all_reduce(config: RunConfig, num_gpus: int) -> Iterator[str]:
-    update = config.update
-    devices = config.devices
     if not is_read(config, "all_reduce_spec"):
         return
+    devices = config.devices
+    spec = config.update.all_reduce_spec
     num_physical = num_gpus if devices.device == "gpu" else 1
     try:
-        segments = all_reduce_spec.parse(update.all_reduce_spec)
+        segments = all_reduce_spec.parse(spec)
     except ValueError as e:
         yield str(e)
         return
-    if config.cluster.num_workers > 1:
-        spanning = [
-            all_reduce_spec.AUTO,
-            *(name for name, row in ALL_REDUCES.items() if row.spans_workers),
-        ]
+    num_workers = config.cluster.num_workers
+    if num_workers > 1:
+        spanning = [name for name, row in ALL_REDUCES.items() if row.spans_workers]
+        usable = [all_reduce_spec.AUTO, *spanning]
         for segment in segments:
-            if segment.algorithm not in spanning:
+            if segment.algorithm not in usable:
                 yield (
-                    f"--all_reduce_spec={update.all_reduce_spec}: {segment.algorithm} works within one process, but "
-                    f"--num_workers={config.cluster.num_workers}; use {' or '.join(spanning)}"
+                    f"--all_reduce_spec={spec}: {segment.algorithm} works within one "
+                    f"process, but --num_workers={num_workers}; "
+                    f"use {' or '.join(usable)}"
                 )
-        segments = tuple(
-            segment for segment in segments if segment.algorithm in spanning
-        )
+        segments = tuple(part for part in segments if part.algorithm in usable)
     yield from all_reduce_spec.problems(
         segments, devices.device, devices.num_devices, num_physical
     )
-    if (
-        update.all_reduce_spec == all_reduce_spec.AUTO
-        and config.cluster.num_workers == 1
-    ):
-        segments = all_reduce_spec.parse(
+    algorithms = {segment.algorithm for segment in segments}
+    if spec == all_reduce_spec.AUTO and num_workers == 1:
+        algorithms = {
             all_reduce_spec.resolve_auto(
                 devices.num_devices, devices.device, max(1, num_physical)
             )
-        )
-    if update.compress_gradients == "bfloat16" and any(
-        segment.algorithm == "nccl" for segment in segments
-    ):
+        }
+    if config.update.compress_gradients == "bfloat16" and "nccl" in algorithms:
         yield (
-            f"--compress_gradients=bfloat16 and --all_reduce_spec={update.all_reduce_spec}: nccl cannot add bfloat16; "
-            "use float16, or --all_reduce_spec=collective"
+            f"--compress_gradients=bfloat16 and --all_reduce_spec={spec}: nccl cannot "
+            "add bfloat16; use float16, or --all_reduce_spec=collective"
         )
 
 
 def _data(config: RunConfig, num_gpus: int) -> Iterator[str]:
-    """A data source, or images, that the workload is not trained on; files that are not named."""
-    name = config.model.model
+    """Check that the workload supports the images and the data source."""
+    model = config.model.model
     dataset = config.model.dataset
     source = config.data.data_source
-    holds = DATA_SOURCES[source].holds
+    content = DATA_SOURCES[source].holds
     needed = dataset or "text"
-    workload = WORKLOADS[name]
+    workload = WORKLOADS[model]
     if dataset and dataset not in workload.datasets:
-        sizes = either(
-            [
-                f"{supported} ({size} x {size})"
-                for supported, size in workload.image_sizes.items()
-            ]
+        sizes = join_with_or(
+            f"{name} ({size} x {size})" for name, size in workload.image_sizes.items()
         )
-        least = f", since its layers need {workload.smallest_image} x {workload.smallest_image} pixels"
-        model = next(
-            model for model, row in WORKLOADS.items() if dataset in row.datasets
-        )
+        smallest = workload.smallest_image
+        reason = f", since its layers need {smallest} x {smallest} pixels"
+        networks = [name for name, row in WORKLOADS.items() if dataset in row.datasets]
         yield (
-            f"--dataset={dataset}: --model={name} supports only images of {sizes}"
-            f"{least if workload.smallest_image else ''}; leave it out, or use another network, such as --model={model}"
+            f"--dataset={dataset}: --model={model} supports only images of {sizes}"
+            f"{reason if smallest else ''}; leave it out, or use another network, "
+            f"such as --model={networks[0]}"
         )
-    elif holds and holds != needed:
-        sources = [
-            source for source, row in DATA_SOURCES.items() if row.holds in ("", needed)
-        ]
+    elif content and content != needed:
+        rows = DATA_SOURCES.items()
+        sources = join_with_or(n for n, row in rows if row.holds in ("", needed))
+        other = f", or --dataset={content}" if content in workload.datasets else ""
         yield (
-            f"--data_source={source} reads {holds}, but --model={name} trains on {needed}; "
-            f"use --data_source={either(sources)}"
-            + (f", or --dataset={holds}" if holds in workload.datasets else "")
+            f"--data_source={source} reads {content}, but --model={model} trains on "
+            f"{needed}; use --data_source={sources}{other}"
         )
     elif is_read(config, "tgt_file_name"):
         for file in TEXT_FILES:
@@ -247,7 +267,10 @@ def _files(config: RunConfig, num_gpus: int) -> Iterator[str]:
     source = DATA_SOURCES[config.data.data_source]
     has_files = os.path.isdir(folder) and any(Path(folder).glob(pattern or "*"))
     if folder and pattern and source.holds == config.model.dataset and not has_files:
-        yield f"--data_dir={folder}: no folder with files {pattern}; name the folder with {source.help}"
+        yield (
+            f"--data_dir={folder} must be a folder with files {pattern}; "
+            f"name the folder with {source.help}"
+        )
     for name in TEXT_FILES:
         path = getattr(config.data, name)
         if not path or not is_read(config, name):
@@ -258,16 +281,17 @@ def _files(config: RunConfig, num_gpus: int) -> Iterator[str]:
             yield f"--{name}={path}: {e.strerror or e}"
 
 
+_OUTPUT_KINDS = {
+    "result_file": "file",
+    "mlperf_log": "file",
+    "log_dir": "folder",
+    "checkpoint_dir": "folder",
+}
+
+
 def _outputs(config: RunConfig, num_gpus: int) -> Iterator[str]:
-    output = config.output
-    kinds = {
-        "result_file": "file",
-        "mlperf_log": "file",
-        "log_dir": "folder",
-        "checkpoint_dir": "folder",
-    }
-    for name, kind in kinds.items():
-        path = getattr(output, name)
+    for name, kind in _OUTPUT_KINDS.items():
+        path = getattr(config.output, name)
         if path and (reason := _unwritable(Path(path), kind)):
             yield f"--{name}={path}{reason}"
 
@@ -275,43 +299,50 @@ def _outputs(config: RunConfig, num_gpus: int) -> Iterator[str]:
 def _shared_outputs(config: RunConfig, num_gpus: int) -> Iterator[str]:
     """Yield a line for an output file that would replace another output or an input.
 
-    Paths are compared as they are opened, after links, "." and "..".
+    Paths are compared after resolving links, "." and "..".
     """
     output = config.output
-    places = {
+    paths = {
         "result_file": output.result_file,
         "log_dir": output.log_dir,
         "checkpoint_dir": output.checkpoint_dir,
     }
     for name in TEXT_FILES:
         if is_read(config, name):
-            places[name] = getattr(config.data, name)
-    shown = {f"--{name}={path}": path for name, path in places.items() if path}
-    result_file = f"--result_file={output.result_file}"
-    others = {flag: path for flag, path in shown.items() if flag != result_file}
-    yield from _replaced(result_file, output.result_file, others)
+            paths[name] = getattr(config.data, name)
+    by_flag = {f"--{name}={path}": path for name, path in paths.items() if path}
+    yield from _replaced(f"--result_file={output.result_file}", by_flag)
     if output.log_dir:
         record = os.path.join(output.log_dir, RECORD_IN_LOG_DIR)
-        shown[f"the record {record} of --log_dir"] = record
-    yield from _replaced(f"--mlperf_log={output.mlperf_log}", output.mlperf_log, shown)
+        by_flag[f"the record {record} of --log_dir"] = record
+    mlperf_log = f"--mlperf_log={output.mlperf_log}"
+    yield from _replaced(mlperf_log, {**by_flag, mlperf_log: output.mlperf_log})
 
 
-def _replaced(flag: str, file: str, others: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line if one of `others` is the file, or lies below it."""
-    if not file or "\0" in file:  # which has a line of its own
+def _replaced(flag: str, paths: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line if a path is the file of a flag, or is below it.
+
+    Args:
+      flag: The flag.
+      paths: The paths of all flags.
+    """
+    file = paths.get(flag, "")
+    if not file or "\0" in file:  # such a path has another error
         return
-    place = os.path.realpath(file)
-    for other, path in others.items():
-        if "\0" not in path and Path(os.path.realpath(path)).is_relative_to(place):
+    real_file = os.path.realpath(file)
+    for other_flag, path in paths.items():
+        if other_flag == flag or "\0" in path:
+            continue
+        if Path(os.path.realpath(path)).is_relative_to(real_file):
             yield (
-                f"{flag} must differ from {other}: "
+                f"{flag} must differ from {other_flag}: "
                 "one of them would replace the other; rename it"
             )
-            return  # another name solves the others too
+            return  # another name solves all of them
 
 
 def _unwritable(path: Path, kind: str) -> str | None:
-    """Why an output cannot be written, or None."""
+    """Return the end of an error if an output cannot be written, or None."""
     if "\0" in str(path):
         return f" cannot be written: {input_files.NUL_BYTE}"
     try:
@@ -327,7 +358,7 @@ def _unwritable(path: Path, kind: str) -> str | None:
 
 
 def _can_create(folder: Path) -> bool:
-    """Tell whether a folder is writable, or can be made; a link to nothing cannot."""
+    """Return whether a folder is writable, or can be made; a dangling link cannot."""
     folder = folder.absolute()
     while not (folder.exists() or folder.is_symlink()) and folder != folder.parent:
         folder = folder.parent
@@ -335,36 +366,37 @@ def _can_create(folder: Path) -> bool:
 
 
 def _framework(config: RunConfig, num_gpus: int) -> list[str]:
-    """What another framework cannot do: it trains one network, on constant batches."""
-    name = config.frameworks.framework
-    faults = []
-    row = FRAMEWORKS[name]
-    if name == OURS:
+    """Check that another framework supports the options."""
+    framework = config.frameworks.framework
+    flag = f"--framework={framework}"
+    row = FRAMEWORKS[framework]
+    if framework == OWN_FRAMEWORK:
         return []
-    for option, allowed in _ALLOWED_ELSEWHERE.items():
+    lines = []
+    for option, allowed in _FRAMEWORK_VALUES.items():
         value = getattr(getattr(config, GROUP_OF[option]), option)
         if value not in allowed:
-            remedy = (
-                f"use {' or '.join(spell(option, choice) for choice in allowed)}"
-                if allowed[0]
-                else "leave it out"
-            )
-            faults.append(
-                f"--framework={name} does not support {spell(option, value)}; {remedy}"
-            )
+            remedies = [spell(option, choice) for choice in allowed]
+            remedy = f"use {' or '.join(remedies)}" if allowed[0] else "leave it out"
+            lines.append(f"{flag} does not support {spell(option, value)}; {remedy}")
     sizes = config.tower_batch_sizes()
+    towers = len(sizes)
     if row.has_equal_towers and len(set(sizes)) > 1:
-        faults.append(
-            f"--framework={name} splits --global_batch_size={sum(sizes)} evenly, but --num_devices={len(sizes)} does "
-            f"not divide it; use --global_batch_size={len(sizes) * min(sizes) or len(sizes)}"
+        lines.append(
+            f"{flag} splits --global_batch_size={sum(sizes)} evenly, but "
+            f"--num_devices={towers} does not divide it; "
+            f"use --global_batch_size={towers * max(1, min(sizes))}"
         )
     devices = config.devices
     if devices.device == "gpu" and devices.num_devices > num_gpus:
-        faults.append(
-            f"--framework={name} needs a GPU for each of --num_devices={devices.num_devices}, got {num_gpus}"
+        lines.append(
+            f"{flag} needs a GPU for each of --num_devices={devices.num_devices}, "
+            f"got {num_gpus}"
         )
-    if not faults and (
-        problem := other_python.problem(name, row.package, row.least)
-    ):  # which starts a program
-        faults.append(problem)
-    return faults
+    if not lines:
+        # This starts a program, so it is the last check.
+        minimum = row.minimum_version
+        problem = other_python.problem(framework, row.package, minimum)
+        if problem:
+            lines.append(problem)
+    return lines

@@ -1,7 +1,8 @@
-"""Option dataclasses <-> absl flags: the command line of every command, `--flagfile`, `--help` and `--version`.
+"""Options as dataclasses, read from the command line of every command.
 
-One declaration, `option(...)` or `positional(...)`, is the flag, its help and its rules. Every mistake is collected, so
-that one call names them all.
+One declaration, `option(...)` or `positional(...)`, contains the name of the flag, its
+help and its rules. All errors of a command line are reported at once. This module also
+answers `--flagfile`, `--help` and `--version`.
 """
 
 import dataclasses
@@ -25,6 +26,7 @@ FLAGFILE_WORDS = ("--flagfile", "-flagfile")
 TRUE_WORDS = ("true", "t", "1")
 FALSE_WORDS = ("false", "f", "0")
 Options = Mapping[str, dataclasses.Field]
+Groups = Sequence[type] | Mapping[str, type]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,51 +35,64 @@ class FileOptions:
 
     max_file_mb: int = option(
         input_files.DEFAULT_MB,
-        "the largest file that is read, in MB; JSON takes ten times its size in memory",
+        "largest file to read, in MB; a JSON file needs ten times its size in memory",
         minimum=1,
         maximum=1_000_000,
     )
 
 
 class FlagErrors(entry.Refusal):
-    """Everything that is wrong with a command line; one line each in `lines`."""
+    """The errors of a command line; one line each in `lines`."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         super().__init__(*lines)
 
 
 def positional(
-    help: str, shown: str, several: bool = False, default: Any = dataclasses.MISSING
+    help: str, shown: str, is_list: bool = False, default: Any = dataclasses.MISSING
 ) -> Any:
-    """Declares one field that a word without dashes fills; `several`: all words that are left, as a tuple."""
-    rules: dict[str, Any] = {
+    """Declare a field for a word without dashes.
+
+    Args:
+      help: For `--help`.
+      shown: The name of the word in the usage.
+      is_list: Whether the field is a tuple of all remaining words.
+      default: The value without the word; by default, the word is required.
+    """
+    metadata: dict[str, Any] = {
+        "help": help,
+        "shown": shown,
+        "positional": True,
+        "is_list": is_list,
         "choices": (),
         "minimum": None,
         "maximum": None,
         "parse": None,
     }
-    rules |= {"help": help, "shown": shown, "positional": True, "several": several}
-    return dataclasses.field(default=default, metadata=rules)
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def fields(groups: Sequence[type]) -> dict[str, dataclasses.Field]:
-    """Every option of the groups by flag; the underscore of from_ only keeps it from being a keyword of Python."""
-    return {
-        field.name.rstrip("_"): field
-        for group in groups
-        for field in dataclasses.fields(group)
-    }
+    """Return every option of the groups by its flag.
+
+    Field names such as from_ end with an underscore because they are Python keywords.
+    """
+    options = {}
+    for group in groups:
+        for field in dataclasses.fields(group):
+            options[field.name.rstrip("_")] = field
+    return options
 
 
-def _is_true(text: str) -> bool:
+def _parse_bool(text: str) -> bool:
     if text.lower() not in (*TRUE_WORDS, *FALSE_WORDS):
         raise ValueError
     return text.lower() in TRUE_WORDS
 
 
-# Kind of an option -> what makes a value of a text, and the rule for the text.
+# Kind of an option -> its parser, and the rule for the text.
 _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "bool": (_is_true, "true or false"),
+    "bool": (_parse_bool, "true or false"),
     "int": (int, "a whole number"),
     "float": (float, "a number"),
     "str": (str, ""),
@@ -86,11 +101,15 @@ _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
 
 
 def share(text: str) -> float:
-    """ "5%" or "0.05" -> 0.05; a ValueError says what the text must be."""
+    """Return 0.05 for "5%" or "0.05".
+
+    Raises:
+      ValueError: If the text is not a share; the message is the rule.
+    """
     number = text.strip().removesuffix("%").strip()
-    percent = text.strip().endswith("%")
+    divisor = 100 if text.strip().endswith("%") else 1
     try:
-        value = float(number) / (100 if percent else 1)
+        value = float(number) / divisor
     except ValueError:
         value = math.nan
     if not 0 <= value < 1:
@@ -99,11 +118,16 @@ def share(text: str) -> float:
 
 
 def max_regression(help: str) -> Any:
-    return option(0.05, f"{help}, as 5% or 0.05", parse=share, shown="SHARE")
+    """Declare an option for the largest accepted slow-down."""
+    return option(0.05, f"{help}, such as 5% or 0.05", parse=share, shown="SHARE")
 
 
 def _parse_option(name: str, field: dataclasses.Field, text: str) -> Any:
-    """Text -> value; a ValueError names the flag, the text and the rule."""
+    """Return the value of a flag.
+
+    Raises:
+      ValueError: If the text is not a value; the message has flag, text and rule.
+    """
     kind = kind_of(field)
     parse = field.metadata["parse"]
     if kind == "Path" and not text and not parse:
@@ -116,175 +140,195 @@ def _parse_option(name: str, field: dataclasses.Field, text: str) -> Any:
 
 
 def _parse_values(name: str, field: dataclasses.Field, text: str, lists: bool) -> Any:
-    """Text -> value or, with `lists`, values separated by commas; errors as in `_parse_option`."""
+    """Return the value of a flag or, with `lists`, the values between its commas."""
     if not lists:
         return _parse_option(name, field, text)
-    return [
-        _parse_option(name, field, part)
-        for part in ([text] if field.metadata["whole"] else text.split(","))
-    ]
+    texts = [text] if field.metadata["whole"] else text.split(",")
+    return [_parse_option(name, field, item) for item in texts]
 
 
 def parse(argv: Sequence[str], options: Options, lists: bool = False) -> dict[str, Any]:
-    """The values of `parsed`; a FlagErrors names everything that is wrong."""
-    given, lines = parsed(argv, options, lists)
+    """Return the values of a command line; see `parsed`.
+
+    Raises:
+      FlagErrors: If anything is wrong; it contains every error.
+    """
+    values, lines = parsed(argv, options, lists)
     if lines:
         raise FlagErrors(lines)
-    return given
+    return values
 
 
 def parsed(
     argv: Sequence[str], options: Options, lists: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
-    """(the values, or lists of values, of the options that a command line gives, by flag; what is wrong with it).
+    """Return the values in a command line, and its errors.
 
-    `--flagfile=FILE` reads more words from a file. Wrong are unknown flags, malformed values, and stray or missing
-    words, a line each.
+    `--flagfile=FILE` reads more words from a file. Errors are unknown flags, malformed
+    values, and unexpected or missing words.
+
+    Args:
+      argv: The command line.
+      options: The options by flag.
+      lists: Whether each flag has a list of values, separated by commas.
+
+    Returns:
+      The values by flag, of the flags in the command line; and one line per error.
     """
-    from absl import (
-        flags as absl_flags,
-    )  # loads logging and more, which --help need not wait for
+    # absl loads logging and more, which --help need not wait for.
+    from absl import flags as absl_flags
 
-    named = {
-        name: field
-        for name, field in options.items()
-        if not field.metadata.get("positional")
-    }
-    aliases = {alias: target for alias, target in ALIASES.items() if target in named}
-    values = _define(
-        {**named, **{alias: named[target] for alias, target in aliases.items()}}
-    )
+    positionals: dict[str, dataclasses.Field] = {}
+    fields: dict[str, dataclasses.Field] = {}
+    for name, field in options.items():
+        is_positional = field.metadata.get("positional")
+        (positionals if is_positional else fields)[name] = field
+    targets = {name: name for name in fields}
+    for alias, target in ALIASES.items():
+        if target in fields:
+            targets[alias] = target
+    absl_values = _define({name: fields[target] for name, target in targets.items()})
     lines: list[str] = []
     try:
         words = expanded(argv)
     except ValueError as e:
         return {}, [str(e)]
     try:
-        rest = values(["", *words], known_only=True)[1:]
+        unparsed = absl_values(["", *words], known_only=True)[1:]
     except absl_flags.Error:  # the last word is a flag without its value
         lines.append(f"{words[-1]} needs a value: {words[-1]}=...")
-        rest = values(["", *words[:-1]], known_only=True)[1:]
+        unparsed = absl_values(["", *words[:-1]], known_only=True)[1:]
     except ValueError as e:  # --noflag=value
         return {}, [str(e)]
-    given: dict[str, Any] = {}
-    for name in [*named, *aliases]:
-        if not values[name].present:
+    values: dict[str, Any] = {}
+    for name, target in targets.items():
+        flag = absl_values[name]
+        if not flag.present:
             continue
-        target = aliases.get(name, name)
         try:
-            value = _parse_values(name, named[target], values[name].value, lists)
+            value = _parse_values(name, fields[target], flag.value, lists)
         except ValueError as e:
             lines.append(str(e))
             continue
-        if target in given and given[target] != value:
-            both = (
-                f"--{name}={values[name].value} and --{target}={values[target].value}"
+        if target in values and values[target] != value:
+            lines.append(
+                f"--{name}={flag.value} and --{target}={absl_values[target].value} "
+                "name the same option; give one of them"
             )
-            lines.append(f"{both} name the same option; give one of them")
         else:
-            given[target] = value
-    unknown, plain = _split(rest)
-    lines += [_stray(word, [*named, *aliases]) for word in unknown]
-    lines += _assign(
-        plain,
-        {name: field for name, field in options.items() if name not in named},
-        given,
-    )
-    return given, lines
+            values[target] = value
+    unknown_flags, plain_words = _split(unparsed)
+    lines += [_unknown_flag_error(word, [*targets]) for word in unknown_flags]
+    lines += _assign(plain_words, positionals, values)
+    return values, lines
 
 
-def expanded(words: Sequence[str], within: tuple[str, ...] = ()) -> list[str]:
-    """The words with those of flag files in their places; a ValueError names one that is unreadable or names itself."""
+def expanded(words: Sequence[str], open_files: tuple[str, ...] = ()) -> list[str]:
+    """Return a command line in which the words of flag files replace their flags.
+
+    Args:
+      words: The command line.
+      open_files: The flag files that contain these words.
+
+    Raises:
+      ValueError: If a flag file cannot be read or contains itself.
+    """
     result: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        name, _, path = word.partition("=")
+    remaining = iter(words)
+    for word in remaining:
+        name, has_value, path = word.partition("=")
         if word == "--":
             result.append(word)
             break
         if name not in FLAGFILE_WORDS:
             result.append(word)
             continue
-        path = path if "=" in word else next(rest, "")
+        if not has_value:
+            path = next(remaining, "")
         if not path:
             raise ValueError(f"{name} needs a value: {name}=...")
-        result += _read_flag_file(os.path.expanduser(path), within)
-    return [*result, *rest]
+        result += _read_flag_file(os.path.expanduser(path), open_files)
+    return [*result, *remaining]
 
 
-def _read_flag_file(path: str, within: tuple[str, ...]) -> list[str]:
-    if os.path.realpath(path) in within:
+def _read_flag_file(path: str, open_files: tuple[str, ...]) -> list[str]:
+    """Return the words in a flag file, without empty lines and comments."""
+    real_path = os.path.realpath(path)
+    if real_path in open_files:
         raise ValueError(
-            f"--flagfile={path} names itself, directly or by another; take it out of the file"
+            f"--flagfile={path} contains itself, directly or in another flag file; "
+            "take it out of the file"
         )
     try:
-        # As the words of a command line are: what is no UTF-8 stays what it is.
+        # Bytes that are not UTF-8 are decoded as in the words of a command line.
         text = input_files.read_bytes(path).decode("utf-8-sig", "surrogateescape")
     except OSError as e:
         raise ValueError(f"--flagfile={path}: {e.strerror or e}") from None
-    return expanded(_words_of(text), (*within, os.path.realpath(path)))
+    words = []
+    for line in text.split("\n"):
+        word = line.strip()
+        if word and not word.startswith(("#", "//")):
+            words.append(word)
+    return expanded(words, (*open_files, real_path))
 
 
-def _words_of(text: str) -> list[str]:
-    """The lines of a flag file without blanks around them, empty ones and comments."""
-    lines = [line.strip() for line in text.split("\n")]
-    return [line for line in lines if line and not line.startswith(("#", "//"))]
-
-
-def answer(
-    argv: Sequence[str],
-    usage: str,
-    groups: Sequence[type] | Mapping[str, type],
-    command: str,
-) -> None:
-    """Answers --help, --help=TOPIC and --version by raising an Answer, or a Refusal if there is no such topic.
+def answer(argv: Sequence[str], usage: str, groups: Groups, command: str) -> None:
+    """Answer --help, --help=TOPIC and --version, if the command line contains one.
 
     Args:
-      usage: what the command does, with examples and exit statuses; commands in it are written `./run.sh NAME`.
-      groups: option dataclasses; by the names that `--help=NAME` takes, or named after the first word of their titles.
+      argv: The command line.
+      usage: What the command does, with examples and exit statuses. In it, commands are
+        written as `./run.sh NAME`.
+      groups: The option dataclasses: by their names for `--help=NAME`, or a sequence
+        whose names are the first words of the titles.
+      command: The command as the user types it.
+
+    Raises:
+      Answer: With the answer.
+      Refusal: If there is no such topic.
     """
-    topics = [
-        "" if word in HELP_WORDS else "all"
-        for word in argv
-        if word in (*HELP_WORDS, "--helpfull")
-    ]
-    topics += [
-        word.removeprefix("--help=") for word in argv if word.startswith("--help=")
-    ]
+    topics = []
+    for word in argv:
+        if word in HELP_WORDS:
+            topics.append("")
+        elif word == "--helpfull":
+            topics.append("all")
+        elif word.startswith("--help="):
+            topics.append(word.removeprefix("--help="))
     if topics:
         raise entry.Answer(help_page(usage, groups, command).text(topics[0]))
     if any(word in VERSION_WORDS for word in argv):
         raise entry.Answer(f"rnn_scaling {entry.VERSION}")
 
 
-def help_page(
-    usage: str, groups: Sequence[type] | Mapping[str, type], command: str
-) -> help_pages.Page:
-    """The help of a command; arguments as in `answer`."""
-    titles = (
-        groups
-        if isinstance(groups, Mapping)
-        else {help_pages.title(group): group for group in groups}
-    )
-    # "sweep" of a group titled "Sweep: ...".
-    named = {
-        title.split(":")[0].rstrip(".").lower().replace(" ", "_"): group
-        for title, group in titles.items()
-    }
+def help_page(usage: str, groups: Groups, command: str) -> help_pages.Page:
+    """Return the help of a command, with the arguments of `answer`."""
+    if not isinstance(groups, Mapping):
+        groups = {help_pages.title(group): group for group in groups}
+    named_groups = {}
+    for title, group in groups.items():
+        # "Sweep: ..." becomes "sweep".
+        name = title.split(":")[0].rstrip(".").lower().replace(" ", "_")
+        named_groups[name] = group
     notes = [
         "--flagfile=FILE reads flags from a file; --version prints the version.",
-        f"Exit status {entry.EXIT_INTERNAL}: a fault of this program; {entry.DEBUG}=1 shows where.",
-        *(
-            f"--{alias} is --{target}."
-            for alias, target in ALIASES.items()
-            if target in fields([*named.values()])
-        ),
+        f"Exit status {entry.EXIT_INTERNAL}: a fault of this program; "
+        f"{entry.DEBUG}=1 shows where.",
     ]
-    return help_pages.Page(command, usage, named, notes)
+    options = fields([*named_groups.values()])
+    for alias, target in ALIASES.items():
+        if target in options:
+            notes.append(f"--{alias} is another name of --{target}.")
+    return help_pages.Page(command, usage, named_groups, notes)
 
 
 def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:
-    """The options of a command that reads files, an instance of its only group; raises Answer or FlagErrors."""
+    """Return the options of a command that reads files and has one group of options.
+
+    Raises:
+      Answer: For --help and --version.
+      FlagErrors: If anything is wrong.
+    """
     groups = [group, FileOptions]
     answer(argv, usage, groups, command)
     options, files = build(groups, *parsed(argv, fields(groups)))
@@ -293,35 +337,41 @@ def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:
 
 
 def build(
-    groups: Sequence[type], given: Mapping[str, Any], lines: Sequence[str] = ()
+    groups: Sequence[type], values: Mapping[str, Any], lines: Sequence[str] = ()
 ) -> list[Any]:
-    """An instance of each group with the given values; a FlagErrors names all against their rules, after `lines`."""
-    options = fields(groups)
+    """Return an instance of each group.
+
+    Args:
+      groups: The option dataclasses.
+      values: Values by flag; other options keep their defaults.
+      lines: Errors that were found before.
+
+    Raises:
+      FlagErrors: If there are errors, or values that break a rule.
+    """
     lines = list(lines)
-    for name, value in given.items():
-        if name in options and (rule := broken_rule(options[name], value)):
+    by_field = {}
+    for name, field in fields(groups).items():
+        if name not in values:
+            continue
+        value = values[name]
+        by_field[field.name] = value
+        if rule := broken_rule(field, value):
             lines.append(f"--{name}={value} must be {rule}")
-        elif name in options and value == "" and options[name].default:
+        elif value == "" and field.default:
             lines.append(f"--{name}= must not be empty")
     if lines:
         raise FlagErrors(lines)
-    by_field = {
-        options[name].name: value for name, value in given.items() if name in options
-    }
-    return [
-        group(
-            **{
-                f.name: by_field[f.name]
-                for f in dataclasses.fields(group)
-                if f.name in by_field
-            }
-        )
-        for group in groups
-    ]
+    instances = []
+    for group in groups:
+        names = {field.name for field in dataclasses.fields(group)}
+        arguments = {n: value for n, value in by_field.items() if n in names}
+        instances.append(group(**arguments))
+    return instances
 
 
 def broken_rule(field: dataclasses.Field, value: Any) -> str:
-    """What a value of this option must be; empty if it is."""
+    """Return the rule of an option that a value breaks, or ""."""
     rules = field.metadata
     if value is None or isinstance(value, bool):
         return ""
@@ -337,7 +387,10 @@ def broken_rule(field: dataclasses.Field, value: Any) -> str:
 
 
 def _define(options: Options) -> Any:
-    """absl's flags of these options, each with its text: all of them are read before any is judged."""
+    """Return absl's flags for the options.
+
+    Their values are texts, so that all of them are read before one is parsed.
+    """
     from absl import flags as absl_flags
 
     values = absl_flags.FlagValues()
@@ -345,45 +398,63 @@ def _define(options: Options) -> Any:
         flag: Any = absl_flags.Flag(
             absl_flags.ArgumentParser(), None, name, None, field.metadata["help"]
         )
-        # Without a value such a flag is "true".
+        # A boolean flag may have no value and then is "true".
         flag.boolean = kind_of(field) == "bool" or field.metadata["bare"]
         absl_flags.DEFINE_flag(flag, flag_values=values)
     return values
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(what looks like a flag, the others); after -- nothing is a flag."""
+    """Return the words that look like flags, and all others.
+
+    No word after -- is a flag.
+    """
     end = words.index("--") if "--" in words else len(words)
-    unknown = [word for word in words[:end] if word.startswith("-") and word != "-"]
-    return unknown, [word for word in words[:end] if word not in unknown] + list(
-        words[end + 1 :]
-    )
+    unknown_flags: list[str] = []
+    plain_words: list[str] = []
+    for word in words[:end]:
+        is_flag = word.startswith("-") and word != "-"
+        (unknown_flags if is_flag else plain_words).append(word)
+    return unknown_flags, [*plain_words, *words[end + 1 :]]
 
 
-def _stray(word: str, known: Sequence[str]) -> str:
+def _unknown_flag_error(word: str, flags: Sequence[str]) -> str:
     name = word.lstrip("-").split("=")[0]
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    hint = f"; did you mean --{close[0]}?" if close else "; --help lists the flags"
-    return f"--{name} is not a flag{hint}"
+    similar = difflib.get_close_matches(name, flags, n=1, cutoff=0.6)
+    hint = f"did you mean --{similar[0]}?" if similar else "--help lists the flags"
+    return f"--{name} is not a flag; {hint}"
 
 
-def _assign(words: Sequence[str], wanted: Options, given: dict[str, Any]) -> list[str]:
-    """Puts plain words into `given` by the name of their positional; returns what is wrong."""
-    if not wanted:
+def _assign(
+    words: Sequence[str], positionals: Options, values: dict[str, Any]
+) -> list[str]:
+    """Add plain words to the values of a command line, and return errors."""
+    if not positionals:
         return [
             f"unexpected word {word!r}; options are written --name=value"
             for word in words
         ]
-    several = any(field.metadata["several"] for field in wanted.values())
-    needed = sum(field.default is dataclasses.MISSING for field in wanted.values())
-    if len(words) < needed or (len(words) > len(wanted) and not several):
-        shape = " ".join(help_pages.shape(field) for field in wanted.values())
+    has_list = False
+    num_required = 0
+    for field in positionals.values():
+        has_list |= field.metadata["is_list"]
+        num_required += field.default is dataclasses.MISSING
+    is_too_long = len(words) > len(positionals) and not has_list
+    if len(words) < num_required or is_too_long:
+        shape = " ".join(
+            help_pages.positional_text(field) for field in positionals.values()
+        )
         return [
             f"expected {shape}, got {' '.join(words) or 'nothing'}; --help explains"
         ]
-    rest = [Path(word) for word in words]
-    for name, field in list(wanted.items())[: len(rest)]:
-        given[name] = tuple(rest) if field.metadata["several"] else rest.pop(0)
+    for i, (name, field) in enumerate(positionals.items()):
+        if i < len(words):
+            is_text = field.type in (str, tuple[str, ...])
+            convert: type = str if is_text else Path
+            if field.metadata["is_list"]:
+                values[name] = tuple(convert(word) for word in words[i:])
+            else:
+                values[name] = convert(words[i])
     return []
 
 

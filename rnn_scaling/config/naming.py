@@ -1,4 +1,4 @@
-"""Which options make the name of a configuration, for the names of series and of pairs of runs."""
+"""The options that name a configuration, for series and for pairs of runs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.models.workloads import WORKLOADS
 
 TRAINER = "trainer"  # the option that names a program of the user
-# Options of such runs that say how they were started and read, and nothing about the work.
+# Options about starting such a program and reading its output, not about its work.
 HOW_RUN = (
     "trainer_command",
     "log_format",
@@ -17,36 +17,48 @@ HOW_RUN = (
     "items",
     "unit",
 )
-NAMED = (
-    "encoder_type",
-    "variable_update",
-    "num_devices",
-)  # always in a name, by value alone
-FRAMEWORK = "framework"  # the option that names the framework that trains our network
-OURS = OPTIONS[FRAMEWORK].default
-# Our options with words for values; another program may use other words. A sweep decides on the device.
-THEIRS = frozenset(
+# Options whose values are in every name.
+NAMED = ("encoder_type", "variable_update", "num_devices")
+FRAMEWORK = "framework"  # the option that names the framework of our networks
+OWN_FRAMEWORK = OPTIONS[FRAMEWORK].default
+# Options with a list of choices. Programs of users may have other choices, except for
+# the device, which a sweep sets.
+CHOICE_OPTIONS = frozenset(
     name for name, field in OPTIONS.items() if field.metadata["choices"]
 ) - {"device"}
 _DEFAULT_MODEL = OPTIONS["model"].default
 
 
 def network(config: Mapping[str, Any]) -> str:
-    """The name of a run: the kernel of its encoder, its workload if that has none, or the user's program."""
+    """Return the first part of a run's name.
+
+    It is the user's program, another framework, the encoder, or the workload if that
+    has no encoder.
+    """
     if TRAINER in config:
         return str(config[TRAINER])
-    if config.get(FRAMEWORK, OURS) != OURS:
+    if config.get(FRAMEWORK, OWN_FRAMEWORK) != OWN_FRAMEWORK:
         return str(config[FRAMEWORK])
-    entry = WORKLOADS.get(config.get("model", OPTIONS["model"].default))
-    return str(
-        config["model"]
-        if entry and "encoder_type" not in entry.reads
-        else config.get("encoder_type") or ""
-    )
+    workload = WORKLOADS.get(config.get("model", _DEFAULT_MODEL))
+    if workload and "encoder_type" not in workload.reads:
+        return str(config["model"])
+    return str(config.get("encoder_type") or "")
+
+
+def family(model: str) -> str:
+    """Return the family of a network.
+
+    Networks of one family have the same kinds of layers, so they are not independent.
+    All networks with recurrent layers are one family.
+    """
+    workload = WORKLOADS.get(model)
+    if workload is None:  # a network of an earlier version
+        return model
+    return "recurrent" if "unit_type" in workload.reads else workload.help
 
 
 def without_network(names: Iterable[str], config: Mapping[str, Any]) -> list[str]:
-    """Names of options without `model` or `framework` if the name of the run already contains it."""
+    """Leave out `model` and `framework` if the first part of the name contains them."""
     return [
         name
         for name in names
@@ -55,25 +67,34 @@ def without_network(names: Iterable[str], config: Mapping[str, Any]) -> list[str
 
 
 def program(config: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The program that trained: the user's, or ours in one of the frameworks."""
-    return config.get(TRAINER), config.get(FRAMEWORK, OURS)
+    """Return the user's program, or the framework of our trainer."""
+    return config.get(TRAINER), config.get(FRAMEWORK, OWN_FRAMEWORK)
 
 
-def told_work(config: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """(network, samples of a device, of all devices a step) from the options; None if they do not say."""
-    sizes = (config.get("batch_size") or None, config.get("global_batch_size") or 0)
-    if not config.get("model") or not any(sizes):
+def recorded_work(config: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Return the model and the batch size, as far as a record contains them.
+
+    Returns:
+      The model, samples per device and samples per step, of which only one is set.
+      None without a model or a size.
+    """
+    model = config.get("model")
+    batch_size = config.get("batch_size") or None
+    global_batch_size = config.get("global_batch_size") or 0
+    if not model or not (batch_size or global_batch_size):
         return None
-    return config["model"], *((None, sizes[1]) if sizes[1] else sizes)
+    if global_batch_size:
+        return model, None, global_batch_size
+    return model, batch_size, 0
 
 
-def told_apart(names: Sequence[str], units: Sequence[str]) -> list[str]:
-    """The names, and what is counted added to those that several have which count different things."""
-    counted: dict[str, set[str]] = {}
+def disambiguate(names: Sequence[str], units: Sequence[str]) -> list[str]:
+    """Add the unit to equal names that have different units."""
+    units_of_names: dict[str, set[str]] = {}
     for name, unit in zip(names, units):
-        counted.setdefault(name, set()).add(unit)
+        units_of_names.setdefault(name, set()).add(unit)
     return [
-        f"{name}, {unit}" if len(counted[name]) > 1 else name
+        f"{name}, {unit}" if len(units_of_names[name]) > 1 else name
         for name, unit in zip(names, units)
     ]
 
@@ -81,16 +102,16 @@ def told_apart(names: Sequence[str], units: Sequence[str]) -> list[str]:
 def distinguishing(
     names: Iterable[str], configurations: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """The options that tell the configurations apart, and the model where any's is not the default.
+    """Return the options that have several values, and a model that is not the default.
 
-    An option that only some of them read tells those apart alone. Each has the options that it reads.
+    Args:
+      names: The options to choose from.
+      configurations: For each configuration, the options that it reads. Options are
+        compared only between configurations that read them.
     """
-    values = {
-        name: {options[name] for options in configurations if name in options}
-        for name in names
-    }
-    return [
-        name
-        for name, given in values.items()
-        if len(given) > 1 or (name == "model" and given - {_DEFAULT_MODEL})
-    ]
+    result = []
+    for name in names:
+        values = {options[name] for options in configurations if name in options}
+        if len(values) > 1 or (name == "model" and values - {_DEFAULT_MODEL}):
+            result.append(name)
+    return result

@@ -1,4 +1,7 @@
-"""Presets: the defaults that --preset gives a workload."""
+"""Presets: the defaults that --preset gives a workload.
+
+Records contain the names of presets; one that is renamed needs a row in FORMER_NAMES.
+"""
 
 from typing import Any
 
@@ -11,7 +14,7 @@ from rnn_scaling.models.config import (
 )
 from rnn_scaling.models.workloads import WORKLOADS
 
-SEED_PRESET = {
+_LARGE = {
     "num_encoder_layers": 4,
     "num_decoder_layers": 4,
     "num_units": 512,
@@ -27,43 +30,59 @@ SEED_PRESET = {
 _BATCH_128 = {"src_max_len": 50, "tgt_max_len": 50, "batch_size": 128}
 PRESETS: dict[str, dict[str, Any]] = {
     "small": {},
-    "seed": SEED_PRESET,
+    "large": _LARGE,
     "gnmt_v2": {**GNMT_V2, **_BATCH_128},
     "transformer_base": {**TRANSFORMER_BASE, **_BATCH_128},
     "transformer_big": {**TRANSFORMER_BIG, **_BATCH_128},
 }
-_READERS = registry.readers(WORKLOADS)  # of options that not every workload reads
+# Names in older records and command lines -> the names of today.
+FORMER_NAMES = {"seed": "large"}
+_READERS = registry.readers(WORKLOADS)
 
 
-def image_batches() -> str:
-    """Batch sizes that presets give networks of images: "small 8 or 32, seed 32 or 128"."""
-    by_preset: dict[str, set[int]] = {}
-    for entry in WORKLOADS.values():
-        for preset, size in entry.batch_sizes.items():
-            by_preset.setdefault(preset, set()).add(size)
-    return ", ".join(
-        f"{preset} {registry.either(map(str, sorted(sizes)))}"
-        for preset, sizes in by_preset.items()
-    )
+def current_name(preset: str) -> str:
+    """Return the name of a preset that may have a former name."""
+    return FORMER_NAMES.get(preset, preset)
 
 
-def model_of(preset: Any) -> str:
-    """The workload of a preset, if the user names none."""
-    return str(PRESETS.get(preset, {}).get("model", ModelConfig.model))
+def choose_sweep_preset(has_gpus: bool) -> str:
+    """Return the preset of a sweep if the user names none."""
+    return "large" if has_gpus else "small"
 
 
-def defaults(preset: str, workload: str) -> dict[str, Any]:
-    """The defaults that a preset gives the options that a workload reads; all of them to one that is none."""
-    entry = WORKLOADS.get(workload)
+def describe_image_batches() -> str:
+    """Return the batch sizes for images: "small 8 or 32, large 32 or 128"."""
+    sizes_by_preset: dict[str, set[int]] = {}
+    for workload in WORKLOADS.values():
+        for preset, size in workload.batch_sizes.items():
+            sizes_by_preset.setdefault(preset, set()).add(size)
+    parts = []
+    for preset, sizes in sizes_by_preset.items():
+        parts.append(f"{preset} {registry.join_with_or(map(str, sorted(sizes)))}")
+    return ", ".join(parts)
+
+
+def find_model(preset: str) -> str:
+    """Return the workload of a preset if the user names none."""
+    values = PRESETS.get(current_name(preset), {})
+    return str(values.get("model", ModelConfig.model))
+
+
+def find_defaults(preset: str, workload: str) -> dict[str, Any]:
+    """Return the defaults of the options that a workload reads.
+
+    Args:
+      preset: The preset.
+      workload: The workload; an unknown one gets the defaults of all options.
+    """
+    preset = current_name(preset)
     values = PRESETS.get(preset, {})
-    if entry is None:
+    known_workload = WORKLOADS.get(workload)
+    if known_workload is None:  # refused later, together with other mistakes
         return values
-    if entry.datasets:  # a preset of text alone is refused
-        return (
-            {"batch_size": entry.batch_sizes[preset]}
-            if preset in entry.batch_sizes
-            else {}
-        )
+    if known_workload.datasets:  # presets only for text are refused later
+        sizes = known_workload.batch_sizes
+        return {"batch_size": sizes[preset]} if preset in sizes else {}
     return {
         name: value
         for name, value in values.items()

@@ -1,7 +1,11 @@
-"""Name -> module tables. A new kernel, mode, algorithm or report is one file and one line here.
+"""Tables of everything that users choose by name, with the modules behind the names.
 
-What a user may choose, the help text, which options a choice reads and what a sweep does by default follow from the
-tables. They hold module paths, so that what a module imports loads only when it is chosen.
+A new kernel, mode, algorithm or report is one file and one row. Choices, help texts,
+checks of options and the defaults of a sweep follow from the tables. They contain the
+paths of modules, so that a module loads only when it is chosen.
+
+Records contain names of kernels, modes and algorithms as values of options. One that is
+removed needs an entry in `_FORMER_CHOICES` of records/checks.py.
 """
 
 import dataclasses
@@ -10,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
-# The tables of the networks and kernels, for everything above the models.
+# Packages above import the tables of networks and kernels from here.
 from rnn_scaling.models import kernels as kernels
 from rnn_scaling.models import workloads as workloads
 from rnn_scaling.models.workloads import WORKLOADS as WORKLOADS
@@ -20,44 +24,44 @@ from rnn_scaling.models.workloads import WORKLOADS as WORKLOADS
 class Choice:
     """One row of a table."""
 
-    module: str  # loaded when it is chosen
-    help: str = ""  # what it is, in a few words, for `--help`
-    # Options that not every choice of its table reads; setting one that no choice reads is refused.
+    module: str
+    help: str = ""  # for `--help`
+    # Options that only some choices of the table read. Setting one is an error if no
+    # choice of the run reads it.
     reads: tuple[str, ...] = ()
-    # Whether a sweep runs it when the user names none; a mode of several workers, when there are such.
+    # Whether a sweep runs it by default. Modes of several workers run by default only
+    # in sweeps with several workers.
     is_swept: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class Engine(Choice):
-    """Which processes take part in a run, and how they are joined."""
+    """The processes of a run, and how they are connected."""
 
-    is_distributed: bool = True  # several processes can take part
-    has_servers: bool = False  # processes of their own (--num_ps) hold the variables
-    has_coordinator: bool = False  # a process of its own drives the workers
-    one_tower_on_cpus: bool = False  # a worker without GPUs has a single tower
-    package: str = ""  # a package that ./run.sh setup-PACKAGE adds; empty: none
-    # How the messages of its own all-reduce travel, as `AllReduce.messages`; empty if
-    # it has none.
-    messages: str = ""
+    is_distributed: bool = True  # whether several processes can take part
+    has_servers: bool = False  # whether separate processes (--num_ps) hold variables
+    has_coordinator: bool = False  # whether a separate process drives the workers
+    one_tower_on_cpus: bool = False  # whether a worker on CPUs has a single tower
+    package: str = ""  # needed package, which ./run.sh setup-PACKAGE installs
+    messages: str = ""  # see `AllReduce`; "" without an all-reduce
 
 
 @dataclasses.dataclass(frozen=True)
 class UpdateMode(Choice):
-    """Where variables are, and how towers exchange what they learn.
+    """Where variables are, and how towers exchange gradients.
 
-    Everything outside the mode asks it, instead of knowing its name.
+    Code outside the mode uses these fields and methods, not the names of modes.
     """
 
-    engine: str = "local"  # what its processes run on, a name of ENGINES
-    step: str = "towers"  # what is called and timed, a name of STEPS
-    trains_one_model: bool = True  # otherwise each tower is a run of its own
-    # Towers read variables that are elsewhere; otherwise each device has a copy.
+    engine: str = "local"  # a name in ENGINES
+    step: str = "towers"  # builds the step that is timed; a name in STEPS
+    trains_one_model: bool = True  # False if each tower trains a separate model
+    # Whether all towers read the same variables, instead of one copy per device.
     has_one_copy: bool = False
 
     @property
     def processes(self) -> Engine:
-        """The engine, which decides which processes a run has."""
+        """The engine, which decides on the processes of a run."""
         return ENGINES[self.engine]
 
     @property
@@ -67,22 +71,22 @@ class UpdateMode(Choice):
 
     @property
     def has_servers(self) -> bool:
-        """Whether processes of their own hold the variables, and rank 0 runs all steps."""
+        """Whether separate processes hold the variables, and rank 0 runs all steps."""
         return self.processes.has_servers
 
     @property
     def has_coordinator(self) -> bool:
-        """Whether any free worker runs the next step, whatever the others do."""
+        """Whether any free worker runs the next step, without waiting for others."""
         return self.processes.has_coordinator
 
     @property
     def cuts_global_batch(self) -> bool:
-        """Whether the host gets one batch for all towers, of which the step cuts theirs."""
+        """Whether the step divides one batch from the host among the towers."""
         return self.step == "sliced_step"
 
     @property
-    def without_exchange(self) -> str:
-        """The mode that exchanges nothing, against which the loss is split."""
+    def exchange_free_mode(self) -> str:
+        """The mode without exchange that shows how much the exchange costs."""
         return "distributed_independent" if self.is_distributed else "independent"
 
     def roles(self, num_workers: int, num_ps: int) -> tuple[str, ...]:
@@ -110,48 +114,74 @@ class UpdateMode(Choice):
 
 
 @dataclasses.dataclass(frozen=True)
+class DeviceCountRule:
+    """The numbers of devices on which an all-reduce works."""
+
+    is_valid: Callable[[int], bool]
+    valid: str  # in an error: "needs {valid} --num_devices"
+    invalid: str  # in an error: "use xring for {invalid}"
+
+
+ANY_COUNT = DeviceCountRule(lambda count: True, "any", "")
+POWER_OF_TWO = DeviceCountRule(
+    lambda count: not count & (count - 1), "a power of two as", "other numbers"
+)
+EVEN_OR_ONE = DeviceCountRule(
+    lambda count: count < 2 or count % 2 == 0, "an even", "odd numbers"
+)
+
+
+@dataclasses.dataclass(frozen=True)
 class AllReduce(Choice):
-    has_shards: bool = False  # whether it can cut a tensor into shards
-    needs_gpus: bool = False  # whether it cannot run on CPUs
-    # The numbers of devices that it takes, in words, those that it does not take, and whether it takes one.
-    ranks: tuple[str, str, Callable[[int], bool]] = ("any", "", lambda count: True)
-    spans_workers: bool = False  # whether its ranks may be towers of several processes
-    # How its messages travel, a name of analysis.prediction.curves.ALGORITHMS; predictions
-    # of its time use it.
+    """An algorithm that adds the gradients of all towers."""
+
+    has_shards: bool = False  # whether it can divide a tensor into shards
+    needs_gpus: bool = False
+    device_counts: DeviceCountRule = ANY_COUNT
+    spans_workers: bool = False  # whether it works between processes
+    # How its messages travel, for predictions of its time: a name of
+    # analysis.prediction.curves.ALGORITHMS.
     messages: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class DataSource(Choice):
+    """Where batches come from."""
+
     varies: bool = False  # whether batches differ in length
-    on_device: bool = (
-        False  # whether they are made there, so that no input costs anything
-    )
-    holds: str = ""  # "text" or a name of rnn_scaling.models.workloads.DATASETS; empty: batches of any workload
-    files: str = ""  # the pattern of the files that it reads in --data_dir; empty: it reads none there
+    on_device: bool = False  # whether devices make their batches, without input costs
+    # Its content: "text" or a name in models.workloads.DATASETS; "" if it makes batches
+    # for any workload.
+    holds: str = ""
+    files: str = ""  # pattern of the names of its files in --data_dir
 
 
 @dataclasses.dataclass(frozen=True)
 class Framework(Choice):
-    """Who trains."""
+    """A program that trains our networks."""
 
-    package: str = ""  # the package that it imports, in an environment of its own; "": it is part of this suite
-    least: str = ""  # the oldest version of the package that it is written for
-    has_equal_towers: bool = False  # whether all towers must have batches of one size
+    package: str = ""  # needed package, in a separate environment; "" for this suite
+    minimum_version: str = ""  # oldest supported version of the package
+    has_equal_towers: bool = False  # whether all towers need batches of the same size
 
 
 @dataclasses.dataclass(frozen=True)
 class ReportFile(Choice):
-    file: str = ""  # its name; what stands in it says that it is one, as records/own_files.py asks of such a name
-    needs_rates: bool = False  # whether it is left out where nothing was measured
+    """A file of a report."""
+
+    file: str = ""  # its name; `records.own_files` recognises it by its content
+    needs_rates: bool = False  # whether it is left out if nothing was measured
+
+
+@dataclasses.dataclass(frozen=True)
+class Export(Choice):
+    """Another tool's format for the runs of a folder."""
+
+    destination: str = "folder"  # what DESTINATION names, for help and errors
+    package: str = ""  # needed package, which users install themselves
 
 
 Table = Mapping[str, Choice]
-
-
-def _modules(package: str, *names: str) -> Table:
-    return {name: Choice(f"{package}.{name}") for name in names}
-
 
 ENGINES: Mapping[str, Engine] = {
     "local": Engine("rnn_scaling.training.engines.local", is_distributed=False),
@@ -176,12 +206,10 @@ ENGINES: Mapping[str, Engine] = {
 }
 _STALE_AND_SPARSE = ("variable_consistency", "sparse_gradients")
 _REPLICATED = (
-    *(
-        "all_reduce_spec",
-        "gradient_repacking",
-        "agg_small_grads_max_bytes",
-        "agg_small_grads_max_group",
-    ),
+    "all_reduce_spec",
+    "gradient_repacking",
+    "agg_small_grads_max_bytes",
+    "agg_small_grads_max_group",
     "compress_gradients",
     *_STALE_AND_SPARSE,
 )
@@ -216,7 +244,8 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
     ),
     "keras_slicing": UpdateMode(
         "rnn_scaling.training.variable_update.parameter_server",
-        "one copy of the variables, one batch divided into slices, one loss over all outputs",
+        "one copy of the variables, one batch divided into slices, "
+        "one loss over all outputs",
         reads=("slice_on", "param_server_device", "sparse_gradients"),
         step="sliced_step",
         has_one_copy=True,
@@ -255,14 +284,14 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
     ),
     "async_parameter_server": UpdateMode(
         "rnn_scaling.training.variable_update.async_parameter_server",
-        "the same without waiting for other workers: gradients are stale",
+        "the same without waiting for other workers, so gradients are stale",
         reads=("partition_large_variables", "sparse_gradients"),
         engine="coordinator",
         has_one_copy=True,
         step="scheduled_step",
     ),
 }
-UNKNOWN_MODE = UpdateMode("")  # what is assumed of another trainer's mode
+UNKNOWN_MODE = UpdateMode("")  # assumed for modes of other trainers
 ALL_REDUCES: Mapping[str, AllReduce] = {
     "nccl": AllReduce(
         "rnn_scaling.training.all_reduce.nccl", needs_gpus=True, messages="ring"
@@ -277,11 +306,7 @@ ALL_REDUCES: Mapping[str, AllReduce] = {
     ),
     "rechd": AllReduce(
         "rnn_scaling.training.all_reduce.rechd",
-        ranks=(
-            "a power of two as",
-            "other numbers",
-            lambda count: not count & (count - 1),
-        ),
+        device_counts=POWER_OF_TWO,
         messages="tree",
     ),
     "pscpu": AllReduce(
@@ -297,14 +322,14 @@ ALL_REDUCES: Mapping[str, AllReduce] = {
     ),
     "hierarchical": AllReduce(
         "rnn_scaling.training.all_reduce.hierarchical",
-        ranks=("an even", "odd numbers", lambda count: count < 2 or count % 2 == 0),
+        device_counts=EVEN_OR_ONE,
         messages="hierarchical",
     ),
 }
 TEXT_FILES = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
 KNOWN_ANSWERS = ("copy", "reverse")
 _PIPELINE = ("num_parallel_calls", "prefetch_data_to_device")
-_RANDOM = ("random_lengths", "pad_to")
+_RANDOM = ("random_lengths", "ragged_batches", "pad_to")
 DATA_SOURCES: Mapping[str, DataSource] = {
     "device": DataSource(
         "rnn_scaling.data.device",
@@ -319,11 +344,11 @@ DATA_SOURCES: Mapping[str, DataSource] = {
         reads=_RANDOM,
     ),
     "copy": DataSource(
-        "rnn_scaling.data.known_answer", "random words to be copied, nmt", holds="text"
+        "rnn_scaling.data.known_answer", "random sentences to copy, nmt", holds="text"
     ),
     "reverse": DataSource(
         "rnn_scaling.data.known_answer",
-        "random words to be turned round, nmt",
+        "random sentences to reverse, nmt",
         holds="text",
     ),
     "host": DataSource(
@@ -336,16 +361,14 @@ DATA_SOURCES: Mapping[str, DataSource] = {
         "parallel text files",
         reads=(
             *TEXT_FILES,
-            *(
-                "bos",
-                "eos",
-                "unk_id",
-                "num_buckets",
-                "pad_to",
-                "disable_shuffle",
-                "output_buffer_size",
-                "num_epochs",
-            ),
+            "bos",
+            "eos",
+            "unk_id",
+            "num_buckets",
+            "pad_to",
+            "disable_shuffle",
+            "output_buffer_size",
+            "num_epochs",
             *_PIPELINE,
         ),
         varies=True,
@@ -372,39 +395,53 @@ DATA_SOURCES: Mapping[str, DataSource] = {
         files="train-*-of-*",
     ),
 }
-# What only our own trainer has, without other work being done where nothing reads it.
-_OURS = (
-    *("encoder_type", "decoder_type", "time_major", "xla", "random_lengths"),
+# Options that change the work of our trainer, and that other frameworks do not have.
+_TENSORFLOW_OPTIONS = (
+    "encoder_type",
+    "decoder_type",
+    "time_major",
+    "xla",
+    "random_lengths",
+    "ragged_batches",
     *_REPLICATED,
-    *("inter_op_parallelism_threads", "intra_op_parallelism_threads"),
+    "inter_op_parallelism_threads",
+    "intra_op_parallelism_threads",
 )
 FRAMEWORKS: Mapping[str, Framework] = {
-    "tensorflow": Framework("rnn_scaling.training.benchmark", "ours", reads=_OURS),
+    "tensorflow": Framework(
+        "rnn_scaling.training.benchmark",
+        "this suite's trainer",
+        reads=_TENSORFLOW_OPTIONS,
+    ),
     "torch": Framework(
         "rnn_scaling.frameworks.torch",
         "PyTorch",
         reads=("compile",),
         package="torch",
-        least="2.6",
+        minimum_version="2.6",
     ),
     "jax": Framework(
         "rnn_scaling.frameworks.jax",
         "JAX",
         package="jax",
-        least="0.6",
+        minimum_version="0.6",
         has_equal_towers=True,
     ),
     "keras": Framework(
-        *("rnn_scaling.frameworks.keras", "Keras 3"),
+        "rnn_scaling.frameworks.keras",
+        "Keras 3",
         reads=("keras_backend",),
         package="keras",
-        least="3.9",
+        minimum_version="3.9",
         has_equal_towers=True,
     ),
 }
-STEPS = _modules(
-    "rnn_scaling.training", "towers", "scheduled_step", "sliced_step", "inference_step"
-)
+STEPS: Table = {
+    "towers": Choice("rnn_scaling.training.towers"),
+    "scheduled_step": Choice("rnn_scaling.training.scheduled_step"),
+    "sliced_step": Choice("rnn_scaling.training.sliced_step"),
+    "inference_step": Choice("rnn_scaling.training.inference_step"),
+}
 REPORTS: Mapping[str, ReportFile] = {
     "table": ReportFile("rnn_scaling.reports.table", "the tables", file="table.md"),
     "csv": ReportFile(
@@ -419,7 +456,8 @@ REPORTS: Mapping[str, ReportFile] = {
     ),
     "page": ReportFile(
         "rnn_scaling.reports.page.scaling",
-        "the answer, tables, curves, where the loss goes, steady state, environment; opens from disk",
+        "the answer, tables, curves, efficiency loss, steady state, environment; opens "
+        "from disk",
         file="report.html",
     ),
     "plot": ReportFile(
@@ -429,17 +467,52 @@ REPORTS: Mapping[str, ReportFile] = {
         needs_rates=True,
     ),
 }
+EXPORTS: Mapping[str, Export] = {
+    "prometheus": Export(
+        "rnn_scaling.reports.exports.prometheus",
+        "rows as gauges, for the textfile collector",
+        destination="file",
+    ),
+    "otava": Export(
+        "rnn_scaling.reports.exports.otava",
+        "runs as CSV files, with a configuration",
+    ),
+    "extra-p": Export(
+        "rnn_scaling.reports.exports.extra_p",
+        "seconds per step over devices, in its text format",
+    ),
+    "mllog": Export(
+        "rnn_scaling.reports.exports.mllog",
+        "runs as logs of MLPerf's logging package",
+    ),
+    "mlflow": Export(
+        "rnn_scaling.reports.exports.mlflow",
+        "runs with every batch, to a tracking URI",
+        destination="tracking URI",
+        package="mlflow",
+    ),
+    "wandb": Export(
+        "rnn_scaling.reports.exports.wandb",
+        "runs with every batch, to a project",
+        destination="project",
+        package="wandb",
+    ),
+}
 
 
 def load(table: Table, name: str) -> ModuleType:
-    """Imports and returns the module that `table` names `name`. Raises ValueError if the table has no such name."""
+    """Import and return the module of a choice.
+
+    Raises:
+      ValueError: If the table does not have this name.
+    """
     if name not in table:
         raise ValueError(f"expected one of {', '.join(sorted(table))}, got {name!r}")
     return importlib.import_module(table[name].module)
 
 
 def mode_of(name: Any) -> UpdateMode:
-    """Return the update mode with this name; if none has it, what is assumed of one."""
+    """Return the update mode with a name; UNKNOWN_MODE if none has it."""
     return VARIABLE_UPDATES.get(name, UNKNOWN_MODE)
 
 
@@ -462,36 +535,35 @@ def swept_modes(distributed: bool = False) -> list[str]:
 
 
 def reads(table: Table, name: str, option: str) -> bool:
-    """Whether a choice reads an option that not all of them read."""
+    """Return whether a choice reads an option that only some choices read."""
     return name in table and option in table[name].reads
 
 
-def without_input(source: Any) -> str:
-    """The data source without any input, that the loss with a source is split against; itself if it is one."""
-    return (
-        str(source)
-        if source in DATA_SOURCES and DATA_SOURCES[source].on_device
-        else "device"
-    )
+def input_free_source(source: Any) -> str:
+    """Return a source without input costs, which shows how much the input costs.
+
+    Returns:
+      The source itself if it has no input costs.
+    """
+    has_no_input = source in DATA_SOURCES and DATA_SOURCES[source].on_device
+    return str(source) if has_no_input else "device"
 
 
 def readers(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Option -> the choices of the table, here or elsewhere, whose `reads` name it."""
-    options = dict.fromkeys(
-        option for choice in table.values() for option in choice.reads
-    )
-    return {
-        option: tuple(name for name, choice in table.items() if option in choice.reads)
-        for option in options
-    }
+    """Return the choices that read each option in the `reads` of a table."""
+    names: dict[str, list[str]] = {}
+    for name, choice in table.items():
+        for option in choice.reads:
+            names.setdefault(option, []).append(name)
+    return {option: tuple(choices) for option, choices in names.items()}
 
 
-def in_words(table: Table) -> str:
-    """ "a (what a is), b (what b is) or c (what c is)", for a help text."""
-    return either([f"{name} ({choice.help})" for name, choice in table.items()])
+def choices_text(table: Table) -> str:
+    """Return "a (help of a), b (help of b) or c (help of c)" for a help text."""
+    return join_with_or(f"{name} ({choice.help})" for name, choice in table.items())
 
 
-def either(words: Iterable[str]) -> str:
-    """ "a, b or c"."""
-    *others, last = words
-    return f"{', '.join(others)} or {last}" if others else last
+def join_with_or(words: Iterable[str]) -> str:
+    """Return "a, b or c"."""
+    *head, last = words
+    return f"{', '.join(head)} or {last}" if head else last

@@ -1,4 +1,4 @@
-"""How large a configuration is, and which option grows along a series: devices of one process, or workers."""
+"""The size of a configuration, and the option that grows along a series."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,36 +6,31 @@ from typing import Any
 from rnn_scaling.config import registry
 
 AXES = ("num_devices", "num_workers")
-ON_ONE_DEVICE = dict.fromkeys(
-    AXES, 1
-)  # the changes that make a configuration its own baseline
+# Changes to a configuration that give its baseline.
+ON_ONE_DEVICE = dict.fromkeys(AXES, 1)
 
 
 def axis(config: Mapping[str, Any]) -> str:
-    """The option in which the rows of a series differ: the workers of a distributed mode, else the devices."""
-    return (
-        "num_workers"
-        if registry.mode_of(config.get("variable_update")).is_distributed
-        else "num_devices"
-    )
+    """Return the option in which the configurations of a series differ."""
+    mode = registry.mode_of(config.get("variable_update"))
+    return "num_workers" if mode.is_distributed else "num_devices"
 
 
 def num_workers(config: Mapping[str, Any]) -> int:
-    """Worker processes; 1 in a mode of one process, whatever the option says."""
-    return (
-        config.get("num_workers", 1)
-        if registry.mode_of(config.get("variable_update")).is_distributed
-        else 1
-    )
+    """Return the number of worker processes; 1 if the mode has only one process."""
+    mode = registry.mode_of(config.get("variable_update"))
+    return config.get("num_workers", 1) if mode.is_distributed else 1
 
 
 def num_devices(config: Mapping[str, Any]) -> int:
-    """Devices of all workers."""
+    """Return the devices of all workers."""
     return config["num_devices"] * num_workers(config)
 
 
-def in_words(workers: int, devices_each: int) -> str:
-    """ "2 devices", "4 workers of one device each"."""
+def describe(workers: int, devices_per_worker: int) -> str:
+    """Return "2 devices", or "4 workers of one device each"."""
+    plural = "" if devices_per_worker == 1 else "s"
     if workers == 1:
-        return f"{devices_each} device{'' if devices_each == 1 else 's'}"
-    return f"{workers} workers of {'one device' if devices_each == 1 else f'{devices_each} devices'} each"
+        return f"{devices_per_worker} device{plural}"
+    count = "one" if devices_per_worker == 1 else devices_per_worker
+    return f"{workers} workers of {count} device{plural} each"

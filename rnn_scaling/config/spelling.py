@@ -12,53 +12,46 @@ from rnn_scaling.system import entry
 
 
 def spell(name: str, value: Any) -> str:
-    """A flag as the user would write it."""
+    """Return a flag as a user writes it."""
     return f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
 
 
 def command(config: Mapping[str, Any], **changes: Any) -> str:
-    """The sweep that runs this configuration with these changes."""
-    wanted = {**config, **changes}
-    ignored = unread_options(wanted)
-    model = presets.model_of(wanted["preset"])
+    """Return the sweep that runs a configuration with some changes."""
+    options = {**config, **changes}
+    preset = presets.current_name(options["preset"])
+    model = presets.find_model(preset)
     defaults = {
-        **_defaults(wanted["preset"], wanted["device"], wanted.get("model", model)),
+        **_defaults(preset, options["device"], options.get("model", model)),
         "model": model,
     }
-    always = {"encoder_type", "variable_update", "num_devices", scale.axis(wanted)}
-    options = [
-        (name, value)
-        for name, value in wanted.items()
-        if name in always or value != defaults.get(name, value)
-    ]
-    words = []
-    for name, value in options:
-        if (
-            value is None
-            or name in ignored
-            or (name in NOT_COMPARED and name != "preset")
-        ):
+    always = {"encoder_type", "variable_update", "num_devices", scale.axis(options)}
+    excluded = {*unread_options(options), *NOT_COMPARED}
+    words = [entry.program(), "sweep"]
+    if preset != presets.choose_sweep_preset(options["device"] == "gpu"):
+        words.append(spell("preset", preset))
+    for name, value in options.items():
+        if value is None or name in excluded:
             continue
-        if name in always or not _follows(name, value, wanted):
-            words.append(spell(name, value))
-    return " ".join([entry.program(), "sweep", *map(shlex.quote, words)])
+        is_default = value == defaults.get(name, value)
+        if name in always or not (is_default or _follows(name, value, options)):
+            words.append(shlex.quote(spell(name, value)))
+    return " ".join(words)
 
 
-def _follows(name: str, value: Any, wanted: Mapping[str, Any]) -> bool:
-    """Whether an option has this value because of the others'."""
+def _follows(name: str, value: Any, options: Mapping[str, Any]) -> bool:
+    """Return whether the other options give an option this value."""
     if name == "decoder_type":
-        return bool(value == wanted["encoder_type"])
+        return bool(value == options["encoder_type"])
     if name == "prefetch_data_to_device":
-        return bool(
-            value == registry.reads(registry.DATA_SOURCES, wanted["data_source"], name)
-        )
+        source = options["data_source"]
+        return bool(value == registry.reads(registry.DATA_SOURCES, source, name))
     if name == "batch_size":
-        return bool(wanted["global_batch_size"])
-    return name == "param_server_device" and bool(value == wanted["device"])
+        return bool(options["global_batch_size"])
+    return name == "param_server_device" and bool(value == options["device"])
 
 
 @functools.lru_cache(maxsize=64)
 def _defaults(preset: str, device: str, model: str) -> Mapping[str, Any]:
-    return configs.resolve(
-        {"preset": preset, "device": device, "model": model}, num_gpus=0, num_cores=1
-    ).flat()
+    options = {"preset": preset, "device": device, "model": model}
+    return configs.resolve(options, num_gpus=0, num_cores=1).flat()

@@ -1,10 +1,12 @@
-"""What one tower computes on in one step, and what a data source must know of it.
+"""The batches that a tower computes on, and the sides of a text.
 
-Word ids are int64 and lengths int32. On GPUs many of TensorFlow's ops keep int32 tensors in host memory: int32 ids
-would be copied there and back in each step. Lengths are int32 because cuDNN wants them so, and on the host.
+T: longest sentence of the batch or --pad_to, B: sentences. Ids are `[T, B]` in a
+time-major model and `[B, T]` otherwise. Positions at or after a sentence's length are
+padding: they contain any id and count neither as items nor in the loss.
 
-T is the longest sentence of the batch or --pad_to, B the sentences. Ids are `[T, B]` when the model is time-major and
-`[B, T]` otherwise. Positions at or after a sentence's length are padding: any id, never counted and never in the loss.
+Word ids are int64 and lengths int32. On GPUs many of TensorFlow's ops store int32 tensors
+in host memory, so int32 ids would be copied there and back in each step. Lengths are
+int32 because cuDNN needs them as int32 in host memory.
 """
 
 import dataclasses
@@ -23,7 +25,7 @@ class Batch(NamedTuple):
 
 
 class TargetBatch(NamedTuple):
-    """Sentences of the target side alone; the fields are those of `Batch`."""
+    """Sentences of the target side; `Batch` describes the fields."""
 
     target_input: Any
     target_output: Any
@@ -31,7 +33,7 @@ class TargetBatch(NamedTuple):
 
 
 class ImageBatch(NamedTuple):
-    """Images, each with the number of its class; H = W, C is 3."""
+    """Images with the numbers of their classes; H = W, C is 3."""
 
     images: Any  # [B, H, W, C], or [B, C, H, W] with --data_format=NCHW; float32
     labels: Any  # [B] int64
@@ -41,12 +43,11 @@ class ImageBatch(NamedTuple):
 class Side:
     """One side of the text."""
 
-    name: str  # "src" or "tgt", as in --src_max_len
-    vocab_size: int  # ids are below it
-    predicted: bool  # whether the next word is predicted at each of its words
-    vocabulary: str = ""  # name of the side whose vocabulary it has, as in --tgt_vocab_file; "": its own
+    name: str  # "src" or "tgt", the prefix of options such as --src_max_len
+    vocab_size: int  # ids are smaller
+    predicted: bool  # whether the next word is predicted at each position
+    vocabulary: str = ""  # name of the side whose vocabulary it shares, if any
 
 
-SeedOf = Callable[
-    [int], Any
-]  # number of a stream, 0 or 1 -> two int64 seed words for its random numbers
+SeedOf = Callable[[int], Any]
+"""Number of a stream -> two int64 seed words for its random numbers."""

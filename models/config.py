@@ -1,11 +1,15 @@
-"""What the network is: one frozen dataclass whose fields become flags, help text and record entries."""
+"""The options of the network; each field is a flag with a help text and a record entry.
+
+Records and command lines of users contain the names of the fields: never rename one.
+"""
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 from rnn_scaling.models.kernels import KERNELS, UNIT_TYPES
-from rnn_scaling.models.workloads import DATASETS, WORKLOADS, readers_of
+from rnn_scaling.models.workloads import DATASETS, WORKLOADS, option_readers
 
 
 def option(
@@ -20,21 +24,27 @@ def option(
     bare: bool = False,
     whole: bool = False,
 ) -> Any:
-    """Declares one field of an options dataclass.
+    """Declare one field of an options dataclass.
 
     Args:
-      default: value when the flag is not given; None means "resolved from other options".
-      help: one sentence for `--help`, with the unit where there is one.
-      parse: text -> value, where the type alone does not say it; a ValueError says what the text "must be".
-      bare: it may stand without a value and then is "true".
+      default: The value without the flag. None if it is resolved from other options.
+      help: One sentence for `--help`, with the unit of a quantity.
+      parse: Text -> value, if the type is not enough. The message of its ValueError
+        continues "must be".
+      shown: The value's placeholder in the help.
+      bare: Whether the flag may be used without a value, which means "true".
+      whole: Whether the text is one value although the field is a list.
     """
-    metadata: dict[str, Any] = {
+    metadata = {
         "help": help,
         "choices": choices,
         "minimum": minimum,
         "maximum": maximum,
+        "parse": parse,
+        "shown": shown,
+        "bare": bare,
+        "whole": whole,
     }
-    metadata |= {"parse": parse, "shown": shown, "bare": bare, "whole": whole}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -43,40 +53,43 @@ _DEPTHS: dict[str, Any] = {"minimum": 1, "maximum": 128}
 _VOCABULARIES: dict[str, Any] = {"minimum": 4, "maximum": 2_147_483_647}
 
 
-def _workloads_in_words() -> str:
-    """The workloads by what they count, those of one family together."""
-    families: dict[tuple[str, str], list[str]] = {}
-    for name, entry in WORKLOADS.items():
-        families.setdefault((entry.unit, entry.help), []).append(name)
-    by_unit: dict[str, list[str]] = {}
-    for (unit, family), names in families.items():
-        by_unit.setdefault(unit, []).append(f"{', '.join(names)} ({family})")
-    return "; ".join(
-        f"counting {unit}: {'; '.join(members)}" for unit, members in by_unit.items()
-    )
+def _describe_workloads() -> str:
+    """Return the workloads in words, grouped by unit and family."""
+    units = []
+    by_unit = itertools.groupby(WORKLOADS.items(), lambda item: item[1].unit)
+    for unit, workloads in by_unit:
+        families = []
+        for family, members in itertools.groupby(workloads, lambda item: item[1].help):
+            names = ", ".join(name for name, _ in members)
+            families.append(f"{names} ({family})")
+        units.append(f"counting {unit}: {'; '.join(families)}")
+    return "; ".join(units)
+
+
+_CELLS = ", ".join(f"{name} ({cell.help})" for name, cell in UNIT_TYPES.items())
+_KERNELS = ", ".join(f"{name} ({kernel.help})" for name, kernel in KERNELS.items())
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """Model: network, kernels, sizes and precision."""
 
-    model: str = option("nmt", _workloads_in_words(), choices=tuple(WORKLOADS))
+    model: str = option("nmt", _describe_workloads(), choices=tuple(WORKLOADS))
     unit_type: str = option(
         "lstm",
-        f"{readers_of('unit_type')}: cell of every layer: "
-        f"{' or '.join(f'{name} ({cell.help})' for name, cell in UNIT_TYPES.items())}",
+        f"{option_readers('unit_type')}: cell of every layer: {_CELLS}",
         choices=tuple(UNIT_TYPES),
     )
     encoder_type: str | None = option(
         None,
-        f"{readers_of('encoder_type')}: kernel of the encoder, or of the layers of lm: "
-        f"{' or '.join(f'{name} ({kernel.help})' for name, kernel in KERNELS.items())}; bi and uni mean "
-        "dynamic_rnn with that direction; if not given, the first kernel that computes the cell",
+        f"{option_readers('encoder_type')}: kernel of the encoder, or of the layers of lm: "
+        f"{_KERNELS}; bi and uni mean "
+        "dynamic_rnn with that direction; default: the first kernel that computes the cell",
         choices=(*KERNELS, "bi", "uni"),
     )
     decoder_type: str | None = option(
         None,
-        "nmt, nmt_attention: kernel of the decoder; if not given, the encoder's",
+        "nmt, nmt_attention: kernel of the decoder; default: the kernel of the encoder",
         choices=tuple(KERNELS),
     )
     direction: str = option(
@@ -86,14 +99,15 @@ class ModelConfig:
     )
     num_encoder_layers: int = option(
         2,
-        f"{readers_of('num_encoder_layers')}: cells of the encoder (with bi, two cells make one layer); layers of lm, "
-        "gnmt_v2 and transformer",
+        f"{option_readers('num_encoder_layers')}: number of cells in the "
+        "encoder (with bi, two per layer); for lm, gnmt_v2 and transformer, number of layers",
         **_DEPTHS,
     )
     num_decoder_layers: int = option(
         2,
-        f"{readers_of('num_decoder_layers')}: cells of the decoder, the same number as in the encoder; gnmt_v2 and "
-        "transformer: layers, any number",
+        f"{option_readers('num_decoder_layers')}: number of cells in the decoder, "
+        "which must equal the number in the encoder; for gnmt_v2 and transformer, any "
+        "number of layers",
         **_DEPTHS,
     )
     attention: str = option(
@@ -122,60 +136,64 @@ class ModelConfig:
     )
     num_heads: int = option(
         4,
-        f"{readers_of('num_heads')}: heads of every attention layer; must divide num_units",
+        f"{option_readers('num_heads')}: heads of every attention layer; must divide num_units",
         minimum=1,
         maximum=1_024,
     )
     filter_size: int = option(
         1024,
-        f"{readers_of('filter_size')}: inner width of a feed-forward network",
+        f"{option_readers('filter_size')}: inner width of a feed-forward network",
         **_WIDTHS,
     )
     num_units: int = option(
         256,
-        f"{readers_of('num_units')}: hidden size of each cell; for transformer, width of all layers and embeddings",
+        f"{option_readers('num_units')}: hidden size of each cell; for transformer, width of all layers and embeddings",
         **_WIDTHS,
     )
     embedding_dim: int = option(
-        256, f"{readers_of('embedding_dim')}: size of a word's embedding", **_WIDTHS
+        256, f"{option_readers('embedding_dim')}: size of a word's embedding", **_WIDTHS
     )
     src_vocab_size: int = option(
         8000, "nmt, nmt_attention: words in the source vocabulary", **_VOCABULARIES
     )
     tgt_vocab_size: int = option(
         8000,
-        f"{readers_of('tgt_vocab_size')}: words in the target vocabulary; for transformer, in the shared vocabulary",
+        f"{option_readers('tgt_vocab_size')}: words in the target vocabulary; for "
+        "transformer, in the shared vocabulary",
         **_VOCABULARIES,
     )
     dropout: float = option(
         0.0,
-        f"{readers_of('dropout')}: share of each recurrent layer's inputs that dropout sets to zero; for transformer, "
+        f"{option_readers('dropout')}: share of each recurrent layer's inputs that "
+        "dropout sets to zero; for transformer, "
         "of the embedded words and of each sublayer's output",
         minimum=0.0,
         maximum=0.99,
     )
     forget_bias: float = option(
         1.0,
-        f"{readers_of('forget_bias')}, with lstm and layer_norm_lstm: added to the forget gate before its sigmoid",
+        f"{option_readers('forget_bias')}, with lstm and layer_norm_lstm: added to the forget gate before its sigmoid",
     )
     time_major: bool = option(
         True,
-        f"{readers_of('time_major')}: keep activations [time, batch, units]; false: [batch, time, units]",
+        f"{option_readers('time_major')}: store activations as [time, batch, units]; "
+        "false: as [batch, time, units]",
     )
     data_format: str = option(
         "NHWC",
-        f"{readers_of('data_format')}: order of the axes of images and activations",
+        f"{option_readers('data_format')}: order of the axes of images and activations",
         choices=("NHWC", "NCHW"),
     )
     dataset: str | None = option(
         None,
-        f"{readers_of('dataset')}: imagenet (1000 classes, the network's usual size) or cifar10 (10 classes, "
-        "32 x 32); if not given, the first that the network supports",
+        f"{option_readers('dataset')}: imagenet (1000 classes, the network's usual size) or cifar10 (10 classes, "
+        "32 x 32); default: the first one that the network supports",
         choices=tuple(DATASETS),
     )
     compute_dtype: str = option(
         "float32",
-        "arithmetic of the towers; variables stay float32. float16 uses loss scaling (--loss_scale)",
+        "data type of the towers' arithmetic; variables stay float32; float16 uses "
+        "loss scaling (--loss_scale)",
         choices=("float32", "bfloat16", "float16"),
     )
     accuracy: bool = option(
@@ -191,16 +209,17 @@ class ModelConfig:
     xla: bool = option(False, "let XLA compile the parts of the step that it supports")
     forward_only: bool = option(
         False,
-        "evaluate: each tower computes the forward pass and the loss alone, without dropout, and nothing is updated",
+        "evaluate: each tower computes only the forward pass and the loss, without dropout; nothing is updated",
     )
     decode: bool = option(
         False,
-        f"{readers_of('decode')}: each tower translates its source sentences, and tokens of the best translations are "
+        f"{option_readers('decode')}: each tower translates its source sentences, and "
+        "tokens of the best translations are "
         "counted; --tgt_max_len is the longest translation",
     )
     beam_size: int = option(
         1,
-        "decode: hypotheses that are kept of each sentence; 1: greedy search",
+        "decode: hypotheses kept per sentence; 1: greedy search",
         minimum=1,
         maximum=1_024,
     )

@@ -1,11 +1,13 @@
-"""Projection to the vocabulary and cross entropy in one function with its own gradient; right predictions on the way.
+"""Projection to the vocabulary and cross entropy in one function with its own gradient.
 
-With p the softmax, dlogits = p - onehot(label): the probabilities become the gradient in place, and padding and
-the loss's own gradient scale the [N, U] side of each product, not the [N, V] one.
+With p the softmax, dlogits = p - onehot(label): the probabilities become the gradient in
+place. Padding and the gradient of the loss scale the [N, U] side of each product, not the
+[N, V] side. Correct predictions are counted on the way.
 
-With label smoothing e the target is (1 - e) onehot(label) + e / V: Szegedy et al., arXiv:1512.00567, section 7.
+With label smoothing e the target is (1 - e) onehot(label) + e / V: Szegedy et al.,
+arXiv:1512.00567, section 7.
 
-N: words, U: units, V: vocabulary.
+N: words, U: units, V: vocabulary, T: steps, B: sentences.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,18 +20,17 @@ from rnn_scaling.models.extension import operators
 from rnn_scaling.models.workload import Outcome
 
 MAX_LOGITS = 2**27
-"""Logits held at a time, 512 MiB in float32; more words than these allow are taken piece by piece."""
+"""Most logits in memory, 512 MiB in float32; more words are computed in pieces."""
 
-Gradient = Callable[..., tuple[Tensor | None, ...]]  # of the loss -> of each argument
+Gradient = Callable[..., tuple[Tensor | None, ...]]
+"""Gradient of the loss -> gradient of each argument"""
 
 
 class LossOptions(NamedTuple):
-    accuracy: bool = False  # right predictions are counted
+    accuracy: bool = False  # whether correct predictions are counted
     label_smoothing: float = 0.0  # share of each target that is spread over all words
-    tied: bool = (
-        False  # the projection is [V, U], a table of embeddings, and not [U, V]
-    )
-    differentiated: bool = True  # whether anybody asks for gradients
+    tied: bool = False  # whether the projection is a table of embeddings [V, U]
+    differentiated: bool = True  # whether gradients are needed
 
 
 PLAIN = LossOptions()
@@ -43,79 +44,85 @@ def loss_sum(
     bias: Tensor | None = None,
     options: LossOptions = PLAIN,
 ) -> Outcome:
-    """Sum of the cross entropy over the words that count.
+    """Return the sum of the cross entropy over the words that count.
 
     Args:
-      outputs: [N, U] of the last layer, or [T, B, U] or [B, T, U] of sentences, float32, bfloat16 or float16; the
-        products are made in its dtype.
-      projection: [U, V] float32, [V, U] if tied.
-      labels: [N] int64, or [T, B] or [B, T], each in [0, V).
-      weights: float32 of the labels' shape, 1 for a word that counts and 0 for padding.
-      bias: [V] float32, added to the logits; None: there is none.
+      outputs: The last layer's [N, U], or [T, B, U] or [B, T, U] of sentences, float32,
+        bfloat16 or float16; the dtype of the products.
+      projection: Float32 [U, V], or [V, U] if tied.
+      labels: Int64 [N], [T, B] or [B, T], each in [0, V).
+      weights: Float32 in the shape of the labels, 1 for a word that counts and 0 for
+        padding.
+      bias: [V] float32, added to the logits. None if the projection has no bias.
 
     Returns:
-      The sum, and `correct` if asked; float32: exponentials and sums are float32 whatever the dtype of `outputs`.
+      The sum, and `correct` if `options.accuracy`, both float32. Exponentials and sums
+      are float32 for every dtype of `outputs`.
     """
     units, vocabulary = projection.shape[::-1] if options.tied else projection.shape
     hidden = tf.reshape(outputs, [-1, units])
-    words = _Words(hidden, tf.reshape(labels, [-1]), tf.reshape(weights, [-1]))
+    positions = _Positions(hidden, tf.reshape(labels, [-1]), tf.reshape(weights, [-1]))
     num_words = hidden.shape[0]
-    compute = (
-        _in_pieces
-        if num_words is None or num_words * vocabulary > MAX_LOGITS
-        else _at_once
-    )
-    result = compute(words, projection, [] if bias is None else [bias], options)
-    return (
-        Outcome(result[0], correct=tf.stop_gradient(result[1]))
-        if options.accuracy
-        else Outcome(result)
-    )
+    is_large = num_words is None or num_words * vocabulary > MAX_LOGITS
+    compute = _piecewise_loss if is_large else _single_pass_loss
+    result = compute(positions, projection, [] if bias is None else [bias], options)
+    if options.accuracy:
+        return Outcome(result[0], correct=tf.stop_gradient(result[1]))
+    return Outcome(result)
 
 
-def logits_of(
+def compute_logits(
     outputs: Tensor,
     projection: Tensor,
     bias: Tensor | None = None,
     tied: bool = False,
 ) -> Tensor:
-    """[T, B, V] logits of the last layer's outputs [T, B, U], in their type."""
+    """Return the logits [T, B, V] of the last layer's outputs [T, B, U], in their dtype."""
     units, vocabulary = projection.shape[::-1] if tied else projection.shape
     flat = tf.matmul(
         tf.reshape(outputs, [-1, units]),
         tf.cast(projection, outputs.dtype),
         transpose_b=tied,
     )
-    flat = flat if bias is None else flat + tf.cast(bias, outputs.dtype)
+    if bias is not None:
+        flat += tf.cast(bias, outputs.dtype)
     return tf.reshape(flat, tf.concat([tf.shape(outputs)[:-1], [vocabulary]], 0))
 
 
 def losses(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """float32 cross entropy of each label, the shape of `labels`, from logits [..., V]."""
+    """Return the float32 cross entropy of each label for logits [..., V]."""
     logits = tf.cast(logits, tf.float32)
     unsmoothed = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     if not label_smoothing:
         return unsmoothed
-    at_label = tf.gather(logits, labels, batch_dims=labels.shape.rank)
-    return unsmoothed + label_smoothing * (at_label - tf.reduce_mean(logits, axis=-1))
+    label_logits = tf.gather(logits, labels, batch_dims=labels.shape.rank)
+    return unsmoothed + label_smoothing * (
+        label_logits - tf.reduce_mean(logits, axis=-1)
+    )
 
 
-def is_right(logits: Tensor, labels: Tensor) -> Tensor:
-    """float32, 1 where the label has the largest logit, of equal ones the first; the shape of `labels`."""
+def is_correct(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return float32 1 for each label that has the largest logit, else 0.
+
+    If several logits are equal, the first one is the largest.
+    """
     return tf.cast(tf.equal(tf.argmax(logits, axis=-1), labels), tf.float32)
 
 
 def word_weights(labels: Tensor, lengths: Tensor, time_axis: int) -> Tensor:
-    """float32, 1 before each sentence's length [B] and 0 in its padding; the shape of `labels`."""
+    """Return float32 1 before each sentence's length [B] and 0 in its padding."""
     # GPUs compare int32 on the host, and slice int64 shapes on the device.
     steps = tf.cast(tf.range(tf.shape(labels)[time_axis]), tf.int64)
     lengths = tf.cast(lengths, tf.int64)
-    inside = steps[:, None] < lengths if time_axis == 0 else steps < lengths[:, None]
-    return tf.cast(inside, tf.float32)
+    if time_axis == 0:
+        steps = steps[:, None]
+    else:
+        lengths = lengths[:, None]
+    return tf.cast(steps < lengths, tf.float32)
 
 
-class _Words(NamedTuple):
-    """As of `loss_sum`, in one row."""
+class _Positions(NamedTuple):
+    """The arguments of `loss_sum` for all positions of the batch."""
 
     hidden: Tensor  # [N, U]
     labels: Tensor  # [N]
@@ -124,9 +131,8 @@ class _Words(NamedTuple):
 
 class _LossForward(NamedTuple):
     losses: Tensor  # [N]
-    is_right: Callable[[], Tensor]  # [N] as `is_right` below returns
+    is_correct: Callable[[], Tensor]  # [N], see the function `is_correct`
     d_logits: Callable[[], Tensor]  # p - target, [N, V] in hidden's dtype
-    tied: bool  # as of the options
 
 
 def _forward(
@@ -138,46 +144,37 @@ def _forward(
 ) -> _LossForward:
     smoothing = options.label_smoothing
     if operators.usable(hidden.dtype):
-        ours = operators.load()
-        compute = ours.rnn_scaling_tied_loss if options.tied else ours.rnn_scaling_loss
-        made = compute(
-            hidden,
-            projection,
-            biases[0] if biases else tf.zeros([0]),
-            labels,
-            smoothing,
-        )
+        library = operators.load()
+        tied_loss = library.rnn_scaling_tied_loss
+        compute = tied_loss if options.tied else library.rnn_scaling_loss
+        bias = biases[0] if biases else tf.zeros([0])
+        result = compute(hidden, projection, bias, labels, smoothing)
         return _LossForward(
-            made.losses, lambda: made.is_right, lambda: made.d_logits, options.tied
+            result.losses, lambda: result.is_right, lambda: result.d_logits
         )
-    logits = sum(
-        biases,
-        tf.cast(tf.matmul(hidden, projection, transpose_b=options.tied), tf.float32),
-    )
+    products = tf.matmul(hidden, projection, transpose_b=options.tied)
+    logits = sum(biases, tf.cast(products, tf.float32))
     probabilities = tf.raw_ops.Softmax(logits=logits)  # tf.nn loads Keras
-    at_label = tf.stack([tf.range(tf.size(labels, tf.int64)), labels], axis=1)
-    # The likeliest word's p is 1 / sum(exp(logits - largest)) >= 1/V: this logarithm is never that of 0.
+    label_indices = tf.stack([tf.range(tf.size(labels, tf.int64)), labels], axis=1)
+    # The likeliest word's p is 1 / sum(exp(logits - largest)) >= 1/V, so the logarithm
+    # is finite.
     log_sum = tf.reduce_max(logits, axis=1) - tf.math.log(
         tf.reduce_max(probabilities, axis=1)
     )
-    losses = log_sum - tf.gather_nd(logits, at_label)
+    losses = log_sum - tf.gather_nd(logits, label_indices)
     if smoothing:
-        losses += smoothing * (
-            tf.gather_nd(logits, at_label) - tf.reduce_mean(logits, axis=1)
-        )
+        label_logits = tf.gather_nd(logits, label_indices)
+        losses += smoothing * (label_logits - tf.reduce_mean(logits, axis=1))
 
     def d_logits() -> Tensor:
-        spread = (
-            probabilities - smoothing / logits.shape[1] if smoothing else probabilities
-        )
-        p = tf.cast(spread, hidden.dtype)
-        return tf.tensor_scatter_nd_sub(
-            p, at_label, tf.fill(tf.shape(labels), tf.cast(1.0 - smoothing, p.dtype))
-        )
+        p = probabilities
+        if smoothing:
+            p -= smoothing / logits.shape[1]
+        p = tf.cast(p, hidden.dtype)
+        ones = tf.fill(tf.shape(labels), tf.cast(1.0 - smoothing, p.dtype))
+        return tf.tensor_scatter_nd_sub(p, label_indices, ones)
 
-    return _LossForward(
-        losses, lambda: is_right(logits, labels), d_logits, options.tied
-    )
+    return _LossForward(losses, lambda: is_correct(logits, labels), d_logits)
 
 
 def _gradients(
@@ -186,32 +183,35 @@ def _gradients(
     projection: Tensor,
     scale: Tensor,
     biases: Sequence[Tensor],
+    tied: bool,
 ) -> tuple[Tensor, ...]:
-    """Gradients of hidden, projection and biases, in hidden's dtype, of the losses' sum weighted by `scale` [N]."""
+    """Return the gradients of hidden, projection and biases, in hidden's dtype.
+
+    Args:
+      scale: [N], weights of the losses in their sum.
+    """
     d_logits = forward.d_logits()
     scale = tf.cast(scale, hidden.dtype)[:, None]
-    d_hidden = tf.matmul(d_logits, projection, transpose_b=not forward.tied) * scale
+    d_hidden = tf.matmul(d_logits, projection, transpose_b=not tied) * scale
     d_biases = [tf.matmul(scale, d_logits, transpose_a=True)[0] for _ in biases]
-    if forward.tied:
-        return (
-            d_hidden,
-            tf.matmul(d_logits, hidden * scale, transpose_a=True),
-            *d_biases,
-        )
-    return d_hidden, tf.matmul(hidden * scale, d_logits, transpose_a=True), *d_biases
+    if tied:
+        d_projection = tf.matmul(d_logits, hidden * scale, transpose_a=True)
+    else:
+        d_projection = tf.matmul(hidden * scale, d_logits, transpose_a=True)
+    return d_hidden, d_projection, *d_biases
 
 
 def _num_correct(forward: _LossForward, weights: Tensor) -> Tensor:
-    return tf.reduce_sum(forward.is_right() * weights)
+    return tf.reduce_sum(forward.is_correct() * weights)
 
 
-def _at_once(
-    words: _Words,
+def _single_pass_loss(
+    positions: _Positions,
     projection: Tensor,
     biases: Sequence[Tensor],
     options: LossOptions,
 ) -> Any:
-    """The loss, or with `accuracy` (loss, words predicted right)."""
+    """Return the loss, or (loss, number of correct predictions) with `accuracy`."""
 
     @tf.custom_gradient
     def loss(
@@ -225,27 +225,37 @@ def _at_once(
         forward = _forward(hidden, cast_projection, labels, biases, options)
 
         def gradient(d_loss: Tensor, *d_correct: Tensor) -> tuple[Tensor | None, ...]:
-            d_hidden, *d_others = _gradients(
-                forward, hidden, cast_projection, weights * d_loss, biases
+            d_hidden, *d_weights = _gradients(
+                forward,
+                hidden,
+                cast_projection,
+                weights * d_loss,
+                biases,
+                options.tied,
             )
-            d_projection, *d_biases = (tf.cast(d, tf.float32) for d in d_others)
+            d_projection, *d_biases = (tf.cast(d, tf.float32) for d in d_weights)
             return d_hidden, d_projection, None, None, *d_biases
 
         total = tf.reduce_sum(forward.losses * weights)
-        return (
-            (total, _num_correct(forward, weights)) if options.accuracy else total
-        ), gradient
+        if options.accuracy:
+            return (total, _num_correct(forward, weights)), gradient
+        return total, gradient
 
-    return loss(words.hidden, projection, words.labels, words.weights, *biases)
+    return loss(
+        positions.hidden, projection, positions.labels, positions.weights, *biases
+    )
 
 
-def _in_pieces(
-    words: _Words,
+def _piecewise_loss(
+    positions: _Positions,
     projection: Tensor,
     biases: Sequence[Tensor],
     options: LossOptions,
 ) -> Any:
-    """As `_at_once`, some words at a time; the gradients are made on the way, as no piece's logits are kept."""
+    """Compute `_single_pass_loss` for some words at a time.
+
+    The gradients are computed on the way, because no logits are kept.
+    """
     rows = max(1, MAX_LOGITS // projection.shape[0 if options.tied else 1])
 
     @tf.custom_gradient
@@ -262,23 +272,30 @@ def _in_pieces(
             d_hidden: tf.TensorArray,
             *correct: Tensor,
         ) -> tuple[Any, ...]:
-            part = slice(piece * rows, tf.minimum((piece + 1) * rows, num_words))
+            piece_rows = slice(piece * rows, tf.minimum((piece + 1) * rows, num_words))
             forward = _forward(
-                hidden[part], cast_projection, words.labels[part], biases, options
+                hidden[piece_rows],
+                cast_projection,
+                positions.labels[piece_rows],
+                biases,
+                options,
             )
-            total += tf.reduce_sum(forward.losses * words.weights[part])
-            correct = tuple(
-                before + _num_correct(forward, words.weights[part])
-                for before in correct
-            )
+            weights = positions.weights[piece_rows]
+            total += tf.reduce_sum(forward.losses * weights)
+            correct = tuple(n + _num_correct(forward, weights) for n in correct)
             if not options.differentiated:
                 return piece + 1, total, d_weights, d_hidden, *correct
-            d_piece, *d_more = _gradients(
-                forward, hidden[part], cast_projection, words.weights[part], biases
+            d_piece, *d_piece_weights = _gradients(
+                forward,
+                hidden[piece_rows],
+                cast_projection,
+                weights,
+                biases,
+                options.tied,
             )
             d_weights = tuple(
-                d + tf.cast(more, tf.float32)
-                for d, more in zip(d_weights, d_more, strict=True)
+                d_sum + tf.cast(d, tf.float32)
+                for d_sum, d in zip(d_weights, d_piece_weights, strict=True)
             )
             return piece + 1, total, d_weights, d_hidden.write(piece, d_piece), *correct
 
@@ -289,22 +306,22 @@ def _in_pieces(
             infer_shape=False,
             element_shape=[None, hidden.shape[1]],
         )
-        d_weights = (
-            tuple(map(tf.zeros_like, (projection, *biases)))
-            if options.differentiated
-            else ()
-        )
-        start = (0, 0.0, d_weights, pieces, *([0.0] if options.accuracy else []))
+        d_weights: tuple[Tensor, ...] = ()
+        if options.differentiated:
+            d_weights = tuple(map(tf.zeros_like, (projection, *biases)))
+        counters = [0.0] if options.accuracy else []
+        start = (0, 0.0, d_weights, pieces, *counters)
         _, total, d_weights, pieces, *correct = tf.while_loop(
             lambda piece, *_: piece < num_pieces, body, start, parallel_iterations=1
         )
         d_hidden = tf.reshape(pieces.concat(), tf.shape(hidden))
 
         def gradient(d_loss: Tensor, *d_correct: Tensor) -> tuple[Tensor, ...]:
-            return d_hidden * tf.cast(d_loss, hidden.dtype), *(
-                d * d_loss for d in d_weights
-            )
+            d_scaled = [d * d_loss for d in d_weights]
+            return d_hidden * tf.cast(d_loss, hidden.dtype), *d_scaled
 
-        return ((total, *correct) if options.accuracy else total), gradient
+        if options.accuracy:
+            return (total, *correct), gradient
+        return total, gradient
 
-    return loss(words.hidden, projection, *biases)
+    return loss(positions.hidden, projection, *biases)

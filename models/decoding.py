@@ -1,11 +1,13 @@
-"""Beam search over a network that gives the next word's logits; a beam of 1 is greedy search.
+"""Beam search over a network that returns the next word's logits; greedy with one beam.
 
-In each step the best K of a sentence's hypotheses, each longer by any word, are kept. One that has its end-of-sentence
-word stays as it is, and competes by its score. A score is the sum of the words' log probabilities. With a length
-penalty, a hypothesis of n words is ranked by score / ((5 + n) / 6)^penalty: Wu et al., arXiv:1609.08144, equation 14.
+Each step extends every hypothesis of a sentence by every word and keeps the best K. A
+finished hypothesis, which has its end-of-sentence word, does not grow but still competes.
+A score is the sum of the words' log probabilities. With a length penalty, a hypothesis of
+n words is ranked by score / ((5 + n) / 6)^penalty: Wu et al., arXiv:1609.08144, equation
+14.
 
-B: sentences, K: beams, N = B K: hypotheses, those of a sentence together and the best one first, V: vocabulary, T: the
-most words of a translation.
+B: sentences, K: beams, N = B K: hypotheses (grouped by sentence, the best one first), V:
+vocabulary, T: most words of a translation, E: embedding.
 """
 
 from collections.abc import Callable
@@ -18,14 +20,15 @@ from tensorflow import Tensor
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.workload import Tensors
 
-KERNEL = "one step a word in tf.while_loop"  # what decodes, for the record
+KERNEL = "one step a word in tf.while_loop"
+"""Name of the decoder in records."""
 
-_STACKED = 16  # rows into which `_largest` cuts one
+_NUM_STACKED_ROWS = 16  # rows into which `_largest` folds one row
 
 LookUp = Callable[[str, Tensor], Tensor]
 """(name of an embedding, ids) -> its rows, `ids.shape + [E]`"""
 State = Any
-"""What a network keeps from one word to the next: nested tensors, each [N, ...]."""
+"""The state of a network between two words: nested tensors, each [N, ...]."""
 Step = Callable[[Tensor, State, Tensor], tuple[Tensor, State]]
 """(words [N] int64, state, their position int32) -> (logits [N, V], next state)"""
 
@@ -33,14 +36,14 @@ Step = Callable[[Tensor, State, Tensor], tuple[Tensor, State]]
 class Start(NamedTuple):
     """A network that has read the source sentences."""
 
-    state: State  # before the first word, [B, ...] each
+    state: State  # before the first word, [B, ...] per tensor
     step: Step
 
 
 class Search(NamedTuple):
     num_beams: int
     length_penalty: float
-    max_words: int  # the end-of-sentence word included
+    max_words: int  # per translation, end-of-sentence word included
 
 
 class Decoder(Protocol):
@@ -49,20 +52,20 @@ class Decoder(Protocol):
     def start(
         self, weights: Tensors, look_up: LookUp, batch: Batch, search: Search
     ) -> Start:
-        """Reads the sources of a batch; arguments as of `Workload.forward`."""
+        """Read the sources of a batch; see `Workload.forward` for the arguments."""
 
 
 class Translation(NamedTuple):
     """The best hypothesis of each sentence."""
 
-    words: Tensor  # [B, T] int64; from its end on the end-of-sentence word
-    lengths: Tensor  # [B] float32; words with the end-of-sentence word
+    words: Tensor  # [B, T] int64; end-of-sentence words after the end
+    lengths: Tensor  # [B] float32, end-of-sentence word included
     scores: Tensor  # [B] float32
-    num_steps: Tensor  # of the loop, an int32 scalar
+    num_steps: Tensor  # steps of the loop, an int32 scalar
 
 
 class _Beams(NamedTuple):
-    words: Tensor  # [N] int64, the last of each hypothesis
+    words: Tensor  # [N] int64, last word of each hypothesis
     scores: Tensor  # [B, K] float32
     lengths: Tensor  # [B, K] float32
     ended: Tensor  # [B, K] bool
@@ -76,68 +79,64 @@ def translate(
     eos: Tensor,
     search: Search,
 ) -> Translation:
-    """Searches the translation of each sentence; bos and eos: the words at its ends, int64 scalars."""
+    """Search the translation of each sentence.
+
+    Args:
+      bos: Begin-of-sentence word, an int64 scalar.
+      eos: End-of-sentence word, an int64 scalar.
+    """
     num_beams, penalty, max_words = search
     size = num_sentences * num_beams
-    no_other = np.where(np.arange(num_beams) > 0, -np.inf, 0.0).astype(
-        np.float32
-    )  # [K]: the first choice alone
+    # [K] log probabilities that leave only the first choice.
+    first_only = np.where(np.arange(num_beams) > 0, -np.inf, 0.0).astype(np.float32)
     first_rows = tf.range(num_sentences, dtype=tf.int64)[:, None] * num_beams
     positions = tf.range(max_words, dtype=tf.int64)  # GPUs compare int32 on the host
 
-    def goes_on(position: Tensor, beams: _Beams, state: State) -> Tensor:
-        # Without a penalty no hypothesis overtakes a better one that has ended: a word adds nothing to a score.
+    def is_unfinished(position: Tensor, beams: _Beams, state: State) -> Tensor:
+        # Without a penalty, a word only lowers a score, so no hypothesis overtakes a
+        # better one that has ended.
         ended = beams.ended if penalty else beams.ended[:, 0]
         return (position < max_words) & ~tf.reduce_all(ended)
 
-    def lengthen(
+    def extend(
         position: Tensor, beams: _Beams, state: State
     ) -> tuple[Tensor, _Beams, State]:
         logits, state = start.step(beams.words, state, position)
-        log_probs, words = _best_words(tf.cast(logits, tf.float32), num_beams)
+        log_probs, choices = _best_words(tf.cast(logits, tf.float32), num_beams)
         ended = tf.reshape(beams.ended, [-1, 1])
-        log_probs = tf.where(ended, no_other, log_probs)
-        words = tf.where(ended, eos, words)
+        log_probs = tf.where(ended, first_only, log_probs)
+        choices = tf.where(ended, eos, choices)
         lengths = beams.lengths + tf.cast(~beams.ended, tf.float32)
         scores = beams.scores[:, :, None] + tf.reshape(
             log_probs, [-1, num_beams, num_beams]
         )
-        ranks = (
-            scores / ((5.0 + lengths[:, :, None]) / 6.0) ** penalty
-            if penalty
-            else scores
-        )
+        ranks = scores
+        if penalty:
+            ranks = scores / ((5.0 + lengths[:, :, None]) / 6.0) ** penalty
 
-        def of_sentences(x: Tensor) -> Tensor:
+        def flatten(x: Tensor) -> Tensor:
             return tf.reshape(x, [-1, num_beams**2])
 
-        chosen = tf.cast(
-            tf.math.top_k(of_sentences(ranks), num_beams).indices, tf.int64
-        )
-        scores, words = (
-            tf.gather(of_sentences(x), chosen, batch_dims=1) for x in (scores, words)
-        )
-        flat = tf.reshape(words, [-1])
+        best = tf.cast(tf.math.top_k(flatten(ranks), num_beams).indices, tf.int64)
+        scores = tf.gather(flatten(scores), best, batch_dims=1)
+        choices = tf.gather(flatten(choices), best, batch_dims=1)
+        words = tf.reshape(choices, [-1])
         ended = beams.ended
         sentences = beams.sentences
         if num_beams > 1:
-            rows = tf.reshape(first_rows + chosen // num_beams, [-1])
-            lengths, ended = (_rows_of(x, rows) for x in (lengths, ended))
+            rows = tf.reshape(first_rows + best // num_beams, [-1])
+            lengths, ended = (_gather_hypotheses(x, rows) for x in (lengths, ended))
             sentences, state = tf.nest.map_structure(
                 lambda x: tf.gather(x, rows), (sentences, state)
             )
-        sentences = tf.where(
-            positions == tf.cast(position, tf.int64), flat[:, None], sentences
-        )
-        return (
-            position + 1,
-            _Beams(flat, scores, lengths, ended | (words == eos), sentences),
-            state,
-        )
+        is_next = positions == tf.cast(position, tf.int64)
+        sentences = tf.where(is_next, words[:, None], sentences)
+        ended |= choices == eos
+        return position + 1, _Beams(words, scores, lengths, ended, sentences), state
 
     beams = _Beams(
         tf.fill([size], bos),
-        tf.tile(no_other[None], [num_sentences, 1]),
+        tf.tile(first_only[None], [num_sentences, 1]),
         tf.zeros([num_sentences, num_beams]),
         tf.fill([num_sentences, num_beams], False),
         tf.fill([size, max_words], eos),
@@ -146,7 +145,7 @@ def translate(
         lambda x: tf.repeat(x, num_beams, axis=0), start.state
     )
     num_steps, beams, _ = tf.while_loop(
-        goes_on, lengthen, (tf.constant(0), beams, state), parallel_iterations=1
+        is_unfinished, extend, (tf.constant(0), beams, state), parallel_iterations=1
     )
     return Translation(
         beams.sentences[::num_beams], beams.lengths[:, 0], beams.scores[:, 0], num_steps
@@ -154,40 +153,40 @@ def translate(
 
 
 def _best_words(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Log probabilities and numbers of the likeliest words of each row [V], the likeliest first: [N, count] each."""
-    best, words = _largest(logits, count)
-    # The likeliest word's probability is at least 1/V: this logarithm is never that of 0.
+    """Return log probabilities and ids of the likeliest words of each row [V].
+
+    Returns:
+      [N, count] each, the likeliest word first.
+    """
+    best, ids = _largest(logits, count)
+    # The likeliest word's probability is at least 1/V, so the logarithm is finite.
     likeliest = tf.math.log(tf.reduce_max(tf.nn.softmax(logits), axis=1, keepdims=True))
-    return best - best[:, :1] + likeliest, words
+    return best - best[:, :1] + likeliest, ids
 
 
 def _largest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The largest numbers of each row and where they are, as of `tf.math.top_k`.
+    """Return the largest values of each row and their indices, like `tf.math.top_k`.
 
-    They are in those columns of the row, cut and stacked, whose largest numbers are the largest: on CPUs a maximum is
-    many times as fast as a heap.
+    The row is folded into columns of 16 values. The columns with the largest maxima contain
+    the largest values. On CPUs a maximum is many times faster than `top_k`'s heap.
     """
-    num_columns = -(-x.shape[1] // _STACKED)
+    num_columns = -(-x.shape[1] // _NUM_STACKED_ROWS)
     if count == 1 or num_columns < count:
-        values, places = tf.math.top_k(x, count)
-        return values, tf.cast(places, tf.int64)
-    padded = tf.pad(
-        x, [[0, 0], [0, num_columns * _STACKED - x.shape[1]]], constant_values=-np.inf
-    )
-    stacked = tf.reshape(padded, [-1, _STACKED, num_columns])
-    columns = tf.cast(
-        tf.math.top_k(tf.reduce_max(stacked, axis=1), count).indices, tf.int64
-    )
-    few = tf.reshape(
-        tf.gather(stacked, columns, axis=2, batch_dims=1), [-1, _STACKED * count]
-    )
-    values, places = tf.math.top_k(few, count)
-    places = tf.cast(places, tf.int64)
-    return values, places // count * num_columns + tf.gather(
-        columns, places % count, batch_dims=1
-    )
+        values, indices = tf.math.top_k(x, count)
+        return values, tf.cast(indices, tf.int64)
+    missing = num_columns * _NUM_STACKED_ROWS - x.shape[1]
+    padded = tf.pad(x, [[0, 0], [0, missing]], constant_values=-np.inf)
+    stacked = tf.reshape(padded, [-1, _NUM_STACKED_ROWS, num_columns])
+    maxima = tf.reduce_max(stacked, axis=1)
+    columns = tf.cast(tf.math.top_k(maxima, count).indices, tf.int64)
+    candidates = tf.gather(stacked, columns, axis=2, batch_dims=1)
+    candidates = tf.reshape(candidates, [-1, _NUM_STACKED_ROWS * count])
+    values, indices = tf.math.top_k(candidates, count)
+    indices = tf.cast(indices, tf.int64)
+    column = tf.gather(columns, indices % count, batch_dims=1)
+    return values, indices // count * num_columns + column
 
 
-def _rows_of(x: Tensor, rows: Tensor) -> Tensor:
-    """[B, K] of the hypotheses of these numbers."""
+def _gather_hypotheses(x: Tensor, rows: Tensor) -> Tensor:
+    """Return x [B, K] for the hypotheses with these numbers."""
     return tf.reshape(tf.gather(tf.reshape(x, [-1]), rows), tf.shape(x))

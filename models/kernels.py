@@ -1,14 +1,17 @@
-"""What a layer's cells can be (--unit_type), and which module computes them: kernel name x kind of device -> module.
+"""The cells (--unit_type) and the encoder implementations that compute them.
 
-A new cell is one file and one line, and so is a new kernel. The module of a cell, models/cells/NAME.py, has
+A new cell is one file and one row, and so is a new encoder implementation. The module of a
+cell, models/cells/NAME.py, has
 
-- `STATE`: names of what a cell keeps from one step to the next, each [B, U]; the last of them is its output;
+- `STATE`: names of the tensors of its state, [B, U] each; the last one is its output;
 - `weights(input_dim, num_units)`: the specs of its variables;
-- `step(x, state, weights, forget_bias)`: one step, x [B, D] -> the next state. It is the definition of the cell:
-  every kernel that claims the cell must agree with it.
+- `step(x, state, weights, forget_bias)`: one step, x [B, D] -> the next state. It defines
+  the cell: every encoder implementation of the cell must agree with it.
 
-A kernel module has `kernel_name(stack)`, what really runs, and `build(stack)`, a function with the arguments and
-results of `rnn_scaling.models.stacks.reference(stack)`.
+The module of an encoder implementation has `kernel_name(stack)`, the name of the code that
+runs, and `build(stack)`, which returns a function like `stacks.reference(stack)`.
+
+B: sentences, D: width of the input, U: units.
 """
 
 import dataclasses
@@ -18,15 +21,22 @@ from types import ModuleType
 
 @dataclasses.dataclass(frozen=True)
 class UnitType:
-    help: str  # in a few words
-    title: str  # its name in sentences
-    matrices: int  # its products with x [B, D] and with h [B, U] have `matrices * U` columns each
-    reads: tuple[str, ...] = ()  # options that not every cell reads
+    """One cell.
+
+    Attributes:
+      matrices: The products with x [B, D] and with h [B, U] have `matrices * U` columns each.
+      reads: Options that only some cells read.
+    """
+
+    help: str
+    title: str  # name in sentences
+    matrices: int
+    reads: tuple[str, ...] = ()
 
 
 UNIT_TYPES = {
     "lstm": UnitType("without peepholes", "LSTM", 4, ("forget_bias",)),
-    "gru": UnitType("as cuDNN's", "GRU", 3),
+    "gru": UnitType("with cuDNN's equations", "GRU", 3),
     "layer_norm_lstm": UnitType(
         "LSTM with layer normalization", "layer-normalized LSTM", 4, ("forget_bias",)
     ),
@@ -36,14 +46,14 @@ UNIT_TYPES = {
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """An encoder implementation: its modules in models/encoders/ and its cells.
+    """An encoder implementation.
 
-    help: What it is, in a few words.
-    gpu: Its module for GPUs.
-    cpu: Its module for CPUs.
-    cells: The cells that both modules compute.
-    is_swept: Whether a sweep without --encoder_type runs it. Each one multiplies the
-      time of the default sweep, so a new implementation does not join by itself.
+    Attributes:
+      gpu: Module in models/encoders/ for GPUs.
+      cpu: Module in models/encoders/ for CPUs.
+      cells: The cells that both modules compute.
+      is_swept: Whether a sweep without --encoder_type runs it. Each one multiplies the
+        time of the default sweep, so a new implementation does not join automatically.
     """
 
     help: str
@@ -53,7 +63,8 @@ class Kernel:
     is_swept: bool = False
 
 
-KERNELS = {  # of a cell's kernels the first is the default
+# The first one that computes a cell is its default.
+KERNELS = {
     "cudnn_lstm": Kernel(
         "one fused kernel: cuDNN on GPUs, BlockLSTM on CPUs",
         "cudnn",
@@ -78,8 +89,11 @@ KERNELS = {  # of a cell's kernels the first is the default
 }
 
 
-def of_cell(unit_type: str) -> list[str]:
-    """The kernels that compute this cell, the one to take first; all of a cell that is none of ours."""
+def kernels_for(unit_type: str) -> list[str]:
+    """Return the encoder implementations of a cell, the default first.
+
+    An unknown cell gets all of them.
+    """
     return [
         name
         for name, kernel in KERNELS.items()
@@ -87,17 +101,17 @@ def of_cell(unit_type: str) -> list[str]:
     ]
 
 
-def swept(unit_type: str) -> list[str]:
+def default_sweep(unit_type: str) -> list[str]:
     """Return the encoder implementations of a cell that the default sweep runs.
 
     These are the ones with `is_swept`; the cell's first one if none has it.
     """
-    of_this_cell = of_cell(unit_type)
-    names = [name for name in of_this_cell if KERNELS[name].is_swept]
-    return names or of_this_cell[:1]
+    candidates = kernels_for(unit_type)
+    names = [name for name in candidates if KERNELS[name].is_swept]
+    return names or candidates[:1]
 
 
 def load(name: str | None, device_type: str, unit_type: str) -> ModuleType:
-    """Imports a kernel of the cell for "GPU" or "CPU", by default its first."""
-    module = getattr(KERNELS[name or of_cell(unit_type)[0]], device_type.lower())
+    """Import an encoder implementation (None: the cell's default) for "GPU" or "CPU"."""
+    module = getattr(KERNELS[name or kernels_for(unit_type)[0]], device_type.lower())
     return importlib.import_module(f"rnn_scaling.models.encoders.{module}")

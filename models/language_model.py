@@ -1,7 +1,7 @@
-"""Workload `lm`: embedded words -> recurrent layers -> projection -> loss: the next word of each sentence.
+"""Workload `lm`: embedded words -> recurrent layers -> projection to the next words.
 
-Items are tokens. The sentences are the target side of the text. A token is a position whose next word is predicted: the
-words of a sentence and its end-of-sentence word.
+Items are tokens. The sentences are the target side of the text. A token is a position with
+a predicted next word: the words of a sentence and its end-of-sentence word.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from rnn_scaling.models import kernels, stacks
 from rnn_scaling.models.batch import Side, TargetBatch
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.layout import TextLayout
-from rnn_scaling.models.next_words import NextWords
+from rnn_scaling.models.next_words import NextWords, projection_spec
 from rnn_scaling.models.workload import Counts, Tensors, VariableSpec, Workload, total
 
 _INPUT_STREAM, _LAYERS_STREAM = range(2)
@@ -20,16 +20,11 @@ _INPUT_STREAM, _LAYERS_STREAM = range(2)
 
 class _LanguageModel(NextWords):
     def __init__(self, config: ModelConfig, device_type: str) -> None:
-        super().__init__(
-            config,
-            TextLayout(
-                (Side("tgt", config.tgt_vocab_size, True),),
-                TargetBatch,
-                config.time_major,
-            ),
-        )
+        sides = (Side("tgt", config.tgt_vocab_size, True),)
+        super().__init__(config, TextLayout(sides, TargetBatch, config.time_major))
         kernel = kernels.load(config.encoder_type, device_type, config.unit_type)
-        self._stack = stack = stacks.stack_of(config, config.num_encoder_layers, 1)
+        stack = stacks.build_stack(config, config.num_encoder_layers, 1)
+        self._stack = stack
         self._run = kernel.build(stack)
         self.kernels: Mapping[str, str] = {"encoder_kernel": kernel.kernel_name(stack)}
         self._cells = [f"layer_{n}" for n in range(stack.num_cells)]
@@ -38,9 +33,7 @@ class _LanguageModel(NextWords):
                 "embedding", (config.tgt_vocab_size, config.embedding_dim), "embedding"
             ),
             *stack.variables(self._cells),
-            VariableSpec(
-                "projection", (config.num_units, config.tgt_vocab_size), "dense"
-            ),
+            projection_spec(config),
         )
 
     def lookups(self, batch: TargetBatch) -> dict[str, tf.Tensor]:
@@ -53,7 +46,7 @@ class _LanguageModel(NextWords):
         with tf.name_scope(self._config.unit_type):
             inputs = stacks.drop(rows["embedding"], dropout, seed, _INPUT_STREAM)
             layers_seed = stacks.fold_in(seed, _LAYERS_STREAM) if dropout else seed
-            cells = self._stack.weights_of(self._cells, weights)
+            cells = self._stack.select_weights(self._cells, weights)
             outputs, _ = self._run(
                 cells, inputs, batch.target_length, None, layers_seed
             )

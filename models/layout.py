@@ -1,9 +1,10 @@
-"""How batches of a workload are made: which parts they have, how random ones are drawn, where a batch may be cut.
+"""The fields of a workload's batches, random batches, and the axes of their samples.
 
-Letters: T words of a sentence, B samples, H and W height and width of an image, C its channels.
+T: words of a sentence, B: samples, H, W: height and width of an image, C: its channels.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -16,31 +17,33 @@ from rnn_scaling.models.batch import ImageBatch, SeedOf, Side
 BOS_ID = 1
 EOS_ID = 2
 CHANNELS = 3
-_LENGTHS = 1 << 19  # added to a side's stream for that of its lengths
-_STREAMS = {
-    "src": 0,
-    "tgt": 1,
-}  # so that a side's words are the same whatever other sides a workload reads
+# Added to the stream of a side's words for its lengths. rnn_scaling/data/device.py uses
+# only the streams below it.
+_LENGTHS = 1 << 19
+# Fixed per side, so that its words do not depend on the workload's other sides.
+_STREAMS = {"src": 0, "tgt": 1}
 
 
 @dataclasses.dataclass(frozen=True)
 class TextLayout:
     """Batches of sentences; the methods of both layouts have the same arguments.
 
-    labels: the parts that the loss alone reads.
+    Attributes:
+      sides: In the order of the batch's fields. A side has two fields, its words and their
+        lengths. A predicted side has its words twice: after the begin-of-sentence word and
+        before the end-of-sentence word.
+      type: The NamedTuple of the batches; the names of lengths end with "_length".
+      time_major: Whether ids are [T, B] instead of [B, T].
+      labels: The fields that only the loss reads.
     """
 
-    # In the order of the batch's fields. A side gives its words and their lengths; one that is predicted gives its
-    # words twice, after the begin-of-sentence word and before the end-of-sentence word.
     sides: tuple[Side, ...]
-    type: Callable[
-        ..., Any
-    ]  # of the batches, a NamedTuple; the names of lengths end with "_length"
-    time_major: bool  # ids are [T, B] and not [B, T]
+    type: Callable[..., Any]
+    time_major: bool
     labels = ("target_output",)
 
-    def batch(self, parts: Iterable[Iterable[Any]]) -> Any:
-        return self.type(*(part for side in parts for part in side))
+    def batch(self, fields: Iterable[Iterable[Any]]) -> Any:
+        return self.type(*itertools.chain.from_iterable(fields))
 
     def draw(
         self,
@@ -48,74 +51,95 @@ class TextLayout:
         lengths: Sequence[int],
         seed_of: SeedOf,
         ragged: bool = False,
+        has_full: bool = True,
     ) -> Any:
-        """Sentences whose ids are uniform; of a side that is predicted the word at its longest is EOS_ID.
+        """Return sentences with uniform ids; a predicted side of full length ends in EOS_ID.
 
-        `lengths`: words of each sentence of each of `sides`.
+        Args:
+          lengths: Words of the full sentences per side.
+          ragged: Whether to draw shorter lengths.
+          has_full: Whether the first ragged sentence is full.
         """
         sides = list(zip(self.sides, lengths, strict=True))
         words = [
-            self._words(side, batch_size, length, seed_of(_STREAMS[side.name]))
+            self._draw_words(side, batch_size, length, seed_of(_STREAMS[side.name]))
             for side, length in sides
         ]
-        time_axis, column = (
-            (0, [1, batch_size]) if self.time_major else (1, [batch_size, 1])
-        )
+        time_axis = 0 if self.time_major else 1
+        column = [1, batch_size] if self.time_major else [batch_size, 1]
         bos, eos = (tf.constant(word, tf.int64, column) for word in (BOS_ID, EOS_ID))
-        parts = []
+        fields: list[tuple[Any, ...]] = []
         sizes = _full_lengths(batch_size, lengths)
         if ragged:
             sizes = [
-                _ragged(full, seed_of(_LENGTHS + _STREAMS[side.name]))
+                _draw_lengths(full, seed_of(_LENGTHS + _STREAMS[side.name]), has_full)
                 for side, full in zip(self.sides, sizes)
             ]
         for side, ids, length in zip(self.sides, words, sizes):
-            shifted = (
-                (tf.concat([bos, ids], time_axis), tf.concat([ids, eos], time_axis))
-                if side.predicted
-                else (ids,)
-            )
-            parts.append((*shifted, length))
-        return self.batch(parts)
+            if side.predicted:
+                inputs = tf.concat([bos, ids], time_axis)
+                fields.append((inputs, tf.concat([ids, eos], time_axis), length))
+            else:
+                fields.append((ids, length))
+        return self.batch(fields)
 
     def padded(self, batch: Any, num_words: int) -> Any:
-        """A drawn batch whose sentences all have so many words, padding included."""
+        """Return a drawn batch with all sentences padded to `num_words` words."""
 
-        def pad(part: Tensor) -> Tensor:
-            if part.shape.rank == 1:
-                return part
-            more = [0, num_words - part.shape[0 if self.time_major else 1]]
-            return tf.pad(
-                part,
-                [more, [0, 0]] if self.time_major else [[0, 0], more],
-                constant_values=EOS_ID,
-            )
+        def pad(field: Tensor) -> Tensor:
+            if field.shape.rank == 1:
+                return field
+            paddings = [[0, 0], [0, 0]]
+            time_axis = 0 if self.time_major else 1
+            paddings[time_axis][1] = num_words - field.shape[time_axis]
+            return tf.pad(field, paddings, constant_values=EOS_ID)
 
         return type(batch)._make(map(pad, batch))
 
+    def cropped(self, batch: Any) -> Any:
+        """Return a drawn batch without the positions after its longest sentences."""
+        fields: list[Tensor] = []
+        words: list[Tensor] = []
+        for field in batch:
+            if field.shape.rank > 1:
+                words.append(field)
+                continue
+            longest = tf.reduce_max(field)
+            for ids in words:
+                fields.append(ids[:longest] if self.time_major else ids[:, :longest])
+            fields.append(field)
+            words = []
+        return type(batch)._make(fields)
+
     def ends(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """The begin-of-sentence and the end-of-sentence word, as a batch's longest target sentence has them."""
-        before, words = (
-            part if self.time_major else tf.transpose(part)
-            for part in (batch.target_input, batch.target_output)
+        """Return the begin- and the end-of-sentence word of the longest target sentence."""
+        inputs, outputs = (
+            ids if self.time_major else tf.transpose(ids)
+            for ids in (batch.target_input, batch.target_output)
         )
         longest = tf.argmax(batch.target_length, output_type=tf.int32)
-        return before[0, 0], words[batch.target_length[longest] - 1, longest]
+        return inputs[0, 0], outputs[batch.target_length[longest] - 1, longest]
 
-    def sample_axis(self, part: Tensor) -> int:
-        """The axis of one of a batch's parts, or of logits, along which the samples lie."""
-        return 1 if self.time_major and part.shape.rank >= 2 else 0
+    def sample_axis(self, tensor: Tensor) -> int:
+        """Return the axis of the samples in a field of a batch, or in logits."""
+        return 1 if self.time_major and tensor.shape.rank >= 2 else 0
 
-    def as_drawn(self, batch: Any, batch_size: int, lengths: Sequence[int]) -> Any:
-        """A batch that `draw` made elsewhere, with its lengths, known when tracing: cuDNN is faster with full ones."""
+    def with_static_lengths(
+        self, batch: Any, batch_size: int, lengths: Sequence[int]
+    ) -> Any:
+        """Return a batch that `draw` made, with full lengths that tracing can read.
+
+        cuDNN is faster if all sentences are full while tracing.
+        """
         names = [name for name in batch._fields if name.endswith("_length")]
-        return batch._replace(
-            **dict(zip(names, _full_lengths(batch_size, lengths), strict=True))
-        )
+        full = zip(names, _full_lengths(batch_size, lengths), strict=True)
+        return batch._replace(**dict(full))
 
-    def _words(self, side: Side, batch_size: int, length: int, seed: Tensor) -> Tensor:
-        """Words of a side whose sentences have `length` words, the end-of-sentence word, if any, left out."""
-        # [B, T] whatever the layout, so that time_major transposes the same words.
+    def _draw_words(
+        self, side: Side, batch_size: int, length: int, seed: Tensor
+    ) -> Tensor:
+        """Return words without the end-of-sentence word; a predicted side has one."""
+        # Always [B, T], so that time_major transposes the same words.
         shape = [batch_size, length - side.predicted]
         words = tf.random.stateless_uniform(
             shape, seed, minval=0, maxval=side.vocab_size, dtype=tf.int64
@@ -123,16 +147,18 @@ class TextLayout:
         return tf.transpose(words) if self.time_major else words
 
 
-def _ragged(full: Tensor, seed: Tensor) -> Tensor:
-    """Lengths [B] from 1 to that of a full sentence, which the first one has."""
-    drawn = tf.random.stateless_uniform(
+def _draw_lengths(full: Tensor, seed: Tensor, has_full: bool) -> Tensor:
+    """Return lengths [B] from 1 to the full length; the first may have to be full."""
+    lengths = tf.random.stateless_uniform(
         full.shape, seed, minval=1, maxval=full[0] + 1, dtype=tf.int32
     )
-    return tf.concat([full[:1], drawn[1:]], 0)
+    if not has_full:
+        return lengths
+    return tf.concat([full[:1], lengths[1:]], 0)
 
 
 def _full_lengths(batch_size: int, lengths: Sequence[int]) -> list[Tensor]:
-    """Lengths [B] of each side's sentences, known when tracing."""
+    """Return full lengths [B] per side, as constants that tracing can read."""
     return [tf.fill([batch_size], length) for length in lengths]
 
 
@@ -141,7 +167,7 @@ class ImageLayout:
     """Batches of images with a label each."""
 
     size: int  # height and width of an image
-    num_classes: int  # labels are below it
+    num_classes: int  # labels are smaller
     data_format: str  # "NHWC" or "NCHW", the order of the images' axes
     sides: tuple[Side, ...] = ()
     labels = ("labels",)
@@ -152,29 +178,30 @@ class ImageLayout:
         lengths: Sequence[int],
         seed_of: SeedOf,
         ragged: bool = False,
+        has_full: bool = True,
     ) -> ImageBatch:
-        """Pixels uniform in [-1, 1), labels uniform over the classes."""
-        # [B, H, W, C] whatever the format, so that NCHW transposes the same pixels.
+        """Return uniform pixels in [-1, 1) and uniform labels."""
+        # Always [B, H, W, C], so that NCHW transposes the same pixels.
         shape = [batch_size, self.size, self.size, CHANNELS]
         images = tf.random.stateless_uniform(shape, seed_of(0), minval=-1.0, maxval=1.0)
         labels = tf.random.stateless_uniform(
             [batch_size], seed_of(1), minval=0, maxval=self.num_classes, dtype=tf.int64
         )
-        return ImageBatch(self.ordered(images, "NHWC"), labels)
+        return ImageBatch(self.transpose_images(images, "NHWC"), labels)
 
-    def ordered(self, images: Tensor, data_format: str) -> Tensor:
-        """Images whose axes are in the order of this `data_format`, in that of the layout's."""
+    def transpose_images(self, images: Tensor, data_format: str) -> Tensor:
+        """Transpose images from this `data_format` to the layout's `data_format`."""
         axes = [data_format.index(axis) for axis in self.data_format]
         return images if axes == sorted(axes) else tf.transpose(images, axes)
 
-    def sample_axis(self, part: Tensor) -> int:
+    def sample_axis(self, tensor: Tensor) -> int:
         return 0
 
-    def as_drawn(
+    def with_static_lengths(
         self, batch: ImageBatch, batch_size: int, lengths: Sequence[int]
     ) -> ImageBatch:
-        """As it is: nothing of it but its shape is known."""
+        """Return the batch unchanged; it has no lengths."""
         return batch
 
 
-Layout = TextLayout | ImageLayout  # the batches of a workload
+Layout = TextLayout | ImageLayout

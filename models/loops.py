@@ -1,4 +1,4 @@
-"""Loops over the steps of a sequence, as every kernel of TensorFlow's operators has one.
+"""Loops over the steps of a sequence in kernels of TensorFlow's operators.
 
 T: steps.
 """
@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow import Tensor
 
 Step = Callable[..., tuple[tuple[Any, ...], Sequence[Tensor]]]
-"""(t, *state) -> (next state, what is kept of the step)"""
+"""(t, *state) -> (next state, tensors to store)"""
 
 
 def scan(
@@ -18,42 +18,43 @@ def scan(
     state: Sequence[Any],
     num_steps: int | Tensor,
     specs: Sequence[tf.TensorSpec],
-    is_reversed: bool = False,
+    backward: bool = False,
 ) -> tuple[tuple[Any, ...], list[Tensor]]:
     """Run all steps in order, one at a time.
 
     Args:
       step: The function of one step.
-      state: What the first step starts from.
+      state: The state before the first step.
       num_steps: T.
-      specs: Shape and dtype of each tensor that is kept of a step.
-      is_reversed: Whether the last step is the first.
+      specs: Shape and dtype of each tensor that a step stores.
+      backward: Whether to run from step T - 1 down to 0.
 
     Returns:
-      The state after the last step, and the tensors of all steps, [T, ...] each.
+      The state after the last step, and the stored tensors of all steps, [T, ...] each.
     """
-    kept = tuple(
+    stored = tuple(
         tf.TensorArray(spec.dtype, num_steps, element_shape=spec.shape)
         for spec in specs
     )
 
     def is_inside(t: Tensor, *_: Any) -> Tensor:
-        return t >= 0 if is_reversed else t < num_steps
+        return t >= 0 if backward else t < num_steps
 
     def body(
-        t: Tensor, state: tuple[Any, ...], kept: tuple[tf.TensorArray, ...]
+        t: Tensor, state: tuple[Any, ...], stored: tuple[tf.TensorArray, ...]
     ) -> tuple[Tensor, tuple[Any, ...], tuple[tf.TensorArray, ...]]:
-        following, results = step(t, *state)
-        kept = tuple(
-            array.write(t, result) for array, result in zip(kept, results, strict=True)
+        next_state, results = step(t, *state)
+        stored = tuple(
+            array.write(t, result)
+            for array, result in zip(stored, results, strict=True)
         )
-        return t - 1 if is_reversed else t + 1, following, kept
+        return t - 1 if backward else t + 1, next_state, stored
 
-    first = num_steps - 1 if is_reversed else 0
-    _, last, kept = tf.while_loop(
-        is_inside, body, (first, tuple(state), kept), parallel_iterations=1
+    first = num_steps - 1 if backward else 0
+    _, last, stored = tf.while_loop(
+        is_inside, body, (first, tuple(state), stored), parallel_iterations=1
     )
-    return last, [array.stack() for array in kept]
+    return last, [array.stack() for array in stored]
 
 
 def column_sums(rows: Tensor) -> Tensor:
@@ -61,5 +62,5 @@ def column_sums(rows: Tensor) -> Tensor:
 
     A product with ones adds up the columns ten times as fast as reduce_sum(axis=0).
     """
-    ones = tf.ones([1, tf.shape(rows)[0]], rows.dtype)
-    return tf.cast(tf.matmul(ones, rows)[0], tf.float32)
+    row = tf.ones([1, tf.shape(rows)[0]], rows.dtype)
+    return tf.cast(tf.matmul(row, rows)[0], tf.float32)

@@ -1,6 +1,6 @@
-"""What workloads share that predict the next word at each position of a target side.
+"""Base class of the workloads that predict the next word at each position of a side.
 
-T: words of the longest sentence, B: sentences, U: units, V: vocabulary.
+T: words of the longest sentence, B: sentences, U: units, V: vocabulary, N: positions.
 """
 
 import abc
@@ -16,18 +16,27 @@ from rnn_scaling.models.layout import Layout, TextLayout
 from rnn_scaling.models.workload import Outcome, Outputs, Tensors, VariableSpec, total
 
 PROJECTION = "projection"  # the variable [U, V]
-PROJECTION_BIAS = "projection/bias"  # and this [V], where there is one
+PROJECTION_BIAS = "projection/bias"  # the variable [V] of networks that have one
+
+
+def projection_spec(config: ModelConfig) -> VariableSpec:
+    """Return the projection [U, V]."""
+    return VariableSpec(PROJECTION, (config.num_units, config.tgt_vocab_size))
 
 
 class NextWords(abc.ABC):
-    """Forward pass and loss of a `Workload` on top of its last layer."""
+    """The projection and the loss of a `Workload` on top of its last layer."""
 
     moving: tuple[VariableSpec, ...] = ()
 
     def __init__(
         self, config: ModelConfig, layout: TextLayout, tied: bool = False
     ) -> None:
-        """tied: whether the projection is [V, U], a table of embeddings."""
+        """Create the workload.
+
+        Args:
+          tied: Whether the projection is [V, U], a table of embeddings.
+        """
         self._config = config
         self._time_axis = 0 if layout.time_major else 1
         self.layout: Layout = layout
@@ -39,7 +48,7 @@ class NextWords(abc.ABC):
     def last_layer(
         self, weights: Tensors, rows: Tensors, batch: Any, seed: Tensor
     ) -> Tensor:
-        """Its outputs, [T, B, U] or [B, T, U]."""
+        """Return the outputs of the last layer, [T, B, U] or [B, T, U]."""
 
     def forward(
         self, weights: Tensors, rows: Tensors, batch: Any, seed: Tensor
@@ -47,12 +56,12 @@ class NextWords(abc.ABC):
         outputs = self.last_layer(weights, rows, batch, seed)
         labels = batch.target_output
         with tf.name_scope("loss"):
-            counted = cross_entropy.word_weights(
+            word_weights = cross_entropy.word_weights(
                 labels, batch.target_length, self._time_axis
             )
             bias = weights.get(PROJECTION_BIAS)
             return cross_entropy.loss_sum(
-                outputs, weights[PROJECTION], labels, counted, bias, self._loss
+                outputs, weights[PROJECTION], labels, word_weights, bias, self._loss
             )
 
     def outputs(
@@ -61,14 +70,16 @@ class NextWords(abc.ABC):
         hidden = self.last_layer(weights, rows, batch, seed)
         bias = weights.get(PROJECTION_BIAS)
         return Outputs(
-            cross_entropy.logits_of(hidden, weights[PROJECTION], bias, self._loss.tied)
+            cross_entropy.compute_logits(
+                hidden, weights[PROJECTION], bias, self._loss.tied
+            )
         )
 
-    def _projected(self, weights: Tensors) -> Callable[[Tensor], Tensor]:
-        """The function of the last layer's outputs [N, U] at one position -> logits [N, V]."""
+    def _build_projection(self, weights: Tensors) -> Callable[[Tensor], Tensor]:
+        """Return the function of one position's outputs [N, U] -> logits [N, V]."""
         projection = tf.cast(weights[PROJECTION], self._config.compute_dtype)
         bias = weights.get(PROJECTION_BIAS)
-        return lambda hidden: cross_entropy.logits_of(
+        return lambda hidden: cross_entropy.compute_logits(
             hidden, projection, bias, self._loss.tied
         )
 
@@ -77,20 +88,20 @@ class NextWords(abc.ABC):
             losses = cross_entropy.losses(
                 logits, batch.target_output, self._loss.label_smoothing
             )
-            return self._of_sentences(losses, batch)
+            return self._sum_sentences(losses, batch)
 
     def correct(self, logits: Tensor, batch: Any) -> Tensor:
         with tf.name_scope("loss"):
-            return self._of_sentences(
-                cross_entropy.is_right(logits, batch.target_output), batch
+            return self._sum_sentences(
+                cross_entropy.is_correct(logits, batch.target_output), batch
             )
 
-    def _of_sentences(self, of_words: Tensor, batch: Any) -> Tensor:
-        """[B]: the sum over each sentence's words, of [T, B] or [B, T]."""
-        counted = cross_entropy.word_weights(
+    def _sum_sentences(self, values: Tensor, batch: Any) -> Tensor:
+        """Return the sum [B] over each sentence's words of values [T, B] or [B, T]."""
+        word_weights = cross_entropy.word_weights(
             batch.target_output, batch.target_length, self._time_axis
         )
-        return tf.reduce_sum(of_words * counted, self._time_axis)
+        return tf.reduce_sum(values * word_weights, self._time_axis)
 
     def loss_items(self, batch: Any) -> Tensor:
         return total(batch.target_length, tf.float32)

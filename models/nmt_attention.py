@@ -1,10 +1,11 @@
-"""Workload `nmt_attention`: as `nmt`, and each target word attends to the source's words. Items are words.
+"""Workload `nmt_attention`: like `nmt`, but each target word attends to the source's words.
 
-What stands between the embedded words and the projection is a network of `models/attention/`, by
---attention_architecture: `standard` (`step_wise.py`) or `gnmt_v2` (`gnmt.py`).
+Items are words. --attention_architecture chooses the network of `models/attention/` that
+computes the projection's input from the embedded words: `standard` (`step_wise.py`) or
+`gnmt_v2` (`gnmt.py`).
 
-S, T: words of the longest sentences, B: sentence pairs, E: embedding, U: units, D: width of the encoder's outputs, V:
-target vocabulary.
+S, T: words of the longest sentences, B: sentence pairs, E: embedding, U: units, D: width
+of the encoder's outputs, V: target vocabulary.
 """
 
 import tensorflow as tf
@@ -16,7 +17,7 @@ from rnn_scaling.models.attention.step_wise import StepWise
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.decoding import LookUp, Search, Start, State
-from rnn_scaling.models.next_words import PROJECTION, PROJECTION_BIAS
+from rnn_scaling.models.next_words import PROJECTION_BIAS, projection_spec
 from rnn_scaling.models.seq2seq import TranslationWorkload, embedding_specs
 from rnn_scaling.models.workload import Tensors, VariableSpec, Workload
 
@@ -31,13 +32,9 @@ class _AttentionTranslation(TranslationWorkload):
             Gnmt(config, device_type) if is_gnmt else StepWise(config, device_type)
         )
         self.kernels = self._network.kernels
-        projection = [
-            VariableSpec(PROJECTION, (config.num_units, config.tgt_vocab_size), "dense")
-        ]
+        projection = [projection_spec(config)]
         if is_gnmt:
-            projection.append(
-                VariableSpec(PROJECTION_BIAS, (config.tgt_vocab_size,), "dense")
-            )
+            projection.append(VariableSpec(PROJECTION_BIAS, (config.tgt_vocab_size,)))
         self.variables = (
             *embedding_specs(config),
             *self._network.variables,
@@ -57,14 +54,13 @@ class _AttentionTranslation(TranslationWorkload):
     def start(
         self, weights: Tensors, look_up: LookUp, batch: Batch, search: Search
     ) -> Start:
-        source = look_up(self.table_of("src"), batch.source)
+        source = look_up(self.table_name("src"), batch.source)
         first, run = self._network.start(weights, source, batch)
-        logits = self._projected(weights)
+        logits = self._build_projection(weights)
 
         def step(words: Tensor, state: State, position: Tensor) -> tuple[Tensor, State]:
-            embedded = tf.cast(
-                look_up(self.table_of("tgt"), words), self._config.compute_dtype
-            )
+            rows = look_up(self.table_name("tgt"), words)
+            embedded = tf.cast(rows, self._config.compute_dtype)
             output, state = run(embedded, state, position)
             return logits(output), state
 
@@ -72,5 +68,5 @@ class _AttentionTranslation(TranslationWorkload):
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:
-    """The network with the kernels for "GPU" or "CPU"."""
+    """Return the network with the kernels for "GPU" or "CPU"."""
     return _AttentionTranslation(config, device_type)

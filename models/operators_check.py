@@ -1,4 +1,7 @@
-"""Tests the operators against the plain reference before their first use: layers and losses, forward and backward."""
+"""The test of this project's operators against TensorFlow, before their first use.
+
+It compares layers, decoders with attention and losses, forward and backward.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -13,67 +16,48 @@ from rnn_scaling.models.attention import packed_decoder
 from rnn_scaling.models.encoders import block_lstm, gru_steps
 from rnn_scaling.models.extension import operators
 
-TOLERANCES = {
-    "float32": 2e-5,
-    "bfloat16": 0.04,
-}  # relative to the largest entry of an array
-LENGTHS = (
-    4,
-    1,
-    3,
-    4,
-    2,
-    4,
-    1,
-    4,
-    3,
-    2,
-    4,
-    4,
-    1,
-)  # 13 sentences and 41 units leave parts of blocks and vectors over
+# Largest difference relative to the largest entry of an array, per dtype.
+TOLERANCES = {"float32": 2e-5, "bfloat16": 0.04}
+# Blocks and vectors divide neither the 13 sentences nor the 41 units.
+LENGTHS = (4, 1, 3, 4, 2, 4, 1, 4, 3, 2, 4, 4, 1)
 STACK = stacks.RecurrentStack(input_dim=9, num_units=41, num_layers=1, num_directions=1)
 CELLS = {"lstm": block_lstm.build_packed, "gru": gru_steps.build_packed}
-WORDS = 37
+VOCABULARY = 37
 SMOOTHING = 0.1
 
 
 def failure() -> str:
-    """The first result that differs from the reference's, or "" if all agree.
+    """Return a description of the first wrong result, or "" if all operators agree.
 
     Raises:
-      tf.errors.ResourceExhaustedError: if memory is short, so that nothing can be said.
+      tf.errors.ResourceExhaustedError: If there is too little memory for the test.
     """
     try:
         with tf.device("CPU:0"):
-            for name, dtype, got, want in _compared():
-                error, where = parity.largest_error(got, want)
+            for name, dtype, got, want in _comparisons():
+                error, array = parity.largest_error(got, want)
                 if not error <= TOLERANCES[dtype]:
-                    return f"{where} of {name} {dtype}: differs by {error:.2g}, more than {TOLERANCES[dtype]}"
+                    return (
+                        f"{array} of {name} {dtype}: differs by {error:.2g}, "
+                        f"more than {TOLERANCES[dtype]}"
+                    )
     except tf.errors.ResourceExhaustedError:
         raise
-    except (
-        tf.errors.OpError,
-        AttributeError,
-        KeyError,
-    ) as e:  # of an operator, or one of its results, that is not there
+    # The library lacks an operator or one of its results.
+    except (tf.errors.OpError, AttributeError, KeyError) as e:
         return str(e).splitlines()[0]
     return ""
 
 
-def _compared() -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]]]:
-    """(name, dtype, results of the operators, results of the reference)."""
+def _comparisons() -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]]]:
+    """Yield name, dtype, results of the operators, and results of the reference."""
     for cell, build in CELLS.items():
         stack = dataclasses.replace(STACK, unit_type=cell)
         want = parity.results(stacks.reference(stack), stack, LENGTHS, is_traced=False)
         for dtype in TOLERANCES:
-            of_dtype = dataclasses.replace(stack, dtype=dtype)
-            yield (
-                cell,
-                dtype,
-                parity.results(build(of_dtype), of_dtype, LENGTHS, is_traced=False),
-                want,
-            )
+            cast = dataclasses.replace(stack, dtype=dtype)
+            got = parity.results(build(cast), cast, LENGTHS, is_traced=False)
+            yield cell, dtype, got, want
     for dtype in TOLERANCES:
         for name, units_of_v in {"luong": 0, "bahdanau": 41}.items():
             yield name, dtype, *_decoders(dtype, units_of_v)
@@ -84,35 +68,32 @@ def _compared() -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]
 def _losses(
     dtype: str, is_tied: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """(results of the operator, of TensorFlow) of a projection to words and its cross entropy."""
+    """Return results of a projection and cross entropy, from both implementations."""
     random = np.random.default_rng(0)
-    ours = operators.load()
+    library = operators.load()
     hidden, projection = (
-        tf.cast(random.uniform(-1, 1, shape), dtype) for shape in ((5, 9), (9, WORDS))
+        tf.cast(random.uniform(-1, 1, shape), dtype)
+        for shape in ((5, 9), (9, VOCABULARY))
     )
-    bias = tf.constant(random.uniform(-1, 1, WORDS), tf.float32)
+    bias = tf.constant(random.uniform(-1, 1, VOCABULARY), tf.float32)
     logits = tf.cast(hidden, tf.float32) @ tf.cast(projection, tf.float32) + bias
     labels = np.where(
         [True, False, True, False, False],
         tf.argmax(logits, axis=1),
-        np.arange(0, WORDS, 9),
+        np.arange(0, VOCABULARY, 9),
     )
-    target = (1 - SMOOTHING) * tf.one_hot(labels, WORDS) + SMOOTHING / WORDS
+    target = (1 - SMOOTHING) * tf.one_hot(labels, VOCABULARY) + SMOOTHING / VOCABULARY
     want = {
         "losses": tf.nn.softmax_cross_entropy_with_logits(target, logits),
-        "right": tf.cast(tf.argmax(logits, axis=1) == labels, tf.float32),
-        "gradients": tf.nn.softmax(logits) - target,
+        "is_right": tf.cast(tf.argmax(logits, axis=1) == labels, tf.float32),
+        "d_logits": tf.nn.softmax(logits) - target,
     }
-    compute = ours.rnn_scaling_tied_loss if is_tied else ours.rnn_scaling_loss
-    made = compute(
-        hidden,
-        tf.transpose(projection) if is_tied else projection,
-        bias,
-        labels,
-        SMOOTHING,
-    )
-    got = {"losses": made.losses, "gradients": made.d_logits, "right": made.is_right}
-    return _arrays(got), _arrays(want)
+    compute = library.rnn_scaling_loss
+    if is_tied:
+        compute = library.rnn_scaling_tied_loss
+        projection = tf.transpose(projection)
+    result = compute(hidden, projection, bias, labels, SMOOTHING)
+    return _arrays(result._asdict()), _arrays(want)
 
 
 def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
@@ -124,102 +105,101 @@ def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
 def _decoders(
     dtype: str, units_of_v: int
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """(results of the operators, of TensorFlow) of a decoder with attention, bahdanau if there are units of v."""
-    random, (steps, batch, words, width, units) = (
-        np.random.default_rng(0),
-        (3, 13, 21, 37, 41),
-    )
+    """Return results of a decoder with attention, from both implementations.
+
+    Args:
+      units_of_v: 0 for luong.
+    """
+    random = np.random.default_rng(0)
+    num_steps = 3
+    batch = 13
+    source_words = 21
+    width = 37
+    units = 41
 
     def draw(*shape: int) -> Tensor:
-        """Numbers that both dtypes hold."""
-        return tf.cast(
-            tf.cast(random.uniform(-0.5, 0.5, shape), tf.bfloat16), tf.float32
-        )
+        """Return numbers that are exact in both dtypes."""
+        values = tf.cast(random.uniform(-0.5, 0.5, shape), tf.bfloat16)
+        return tf.cast(values, tf.float32)
 
-    read = width if units_of_v else units
+    first_width = width if units_of_v else units
     inputs = {
-        "from_words": draw(steps, batch, 4 * units),
+        "from_words": draw(num_steps, batch, 4 * units),
         "biases": draw(2, 4 * units),
-        "kernels": [draw(read + units, 4 * units), draw(2 * units, 4 * units)],
+        "kernels": [draw(first_width + units, 4 * units), draw(2 * units, 4 * units)],
         "state": [(draw(batch, units), draw(batch, units)) for _ in range(2)],
-        "keys": draw(batch, words, units),
-        "memory": draw(batch, words, width),
+        "keys": draw(batch, source_words, units),
+        "memory": draw(batch, source_words, width),
         "v": draw(units_of_v),
         "matrix": draw(units if units_of_v else width + units, units),
     }
-    others = {
-        "masked": draw(batch, words),
-        "dropped": [draw(steps, batch, read), draw(steps, batch, units)],
+    constants = {
+        "mask": draw(batch, source_words),
+        "dropout_masks": [
+            draw(num_steps, batch, first_width),
+            draw(num_steps, batch, units),
+        ],
     }
-    d_results = (
-        draw(steps, batch, width),
-        draw(steps, batch, units),
-        draw(steps, batch, units),
-    )
-    rounded = {"from_words", "kernels", "keys", "memory", "v", "matrix"}
+    d_results = [draw(num_steps, batch, columns) for columns in (width, units, units)]
+    product_inputs = {"from_words", "kernels", "keys", "memory", "v", "matrix"}
 
     def results(
-        decode: Callable[..., packed_decoder.Results], to: tf.DType
+        decode: Callable[..., packed_decoder.Results], dtype: str
     ) -> dict[str, np.ndarray]:
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            cast = {
-                n: tf.nest.map_structure(lambda x: tf.cast(x, to), x)
-                for n, x in inputs.items()
-                if n in rounded
-            }
-            made = decode(**{**inputs, **cast}, **others)
-            total = tf.add_n(
-                [tf.reduce_sum(x * d) for x, d in zip(made, d_results, strict=True)]
-            )
-        named = {
-            f"gradient of {name}": tf.nest.flatten(d)
-            for name, d in tape.gradient(total, inputs).items()
-        }
-        gradients = {
-            f"{name}[{n}]": x
-            for name, parts in named.items()
-            for n, x in enumerate(parts)
-            if x is not None
-        }
-        return _arrays({**made._asdict(), **gradients})
+            values = dict(inputs)
+            for name in product_inputs:
+                values[name] = tf.nest.map_structure(
+                    lambda x: tf.cast(x, dtype), inputs[name]
+                )
+            outputs = decode(**values, **constants)
+            products = [x * d for x, d in zip(outputs, d_results, strict=True)]
+            total = tf.add_n([tf.reduce_sum(product) for product in products])
+        tensors = outputs._asdict()
+        for name, d_input in tape.gradient(total, inputs).items():
+            for number, d in enumerate(tf.nest.flatten(d_input)):
+                if d is not None:
+                    tensors[f"gradient of {name}[{number}]"] = d
+        return _arrays(tensors)
 
-    return results(packed_decoder.decode, tf.as_dtype(dtype)), results(
-        _plain_decode, tf.float32
-    )
+    got = results(packed_decoder.decode, dtype)
+    return got, results(_plain_decode, "float32")
 
 
 def _plain_decode(  # type: ignore[no-untyped-def]
-    from_words, biases, kernels, state, keys, memory, masked, v, matrix, dropped
+    from_words, biases, kernels, state, keys, memory, mask, v, matrix, dropout_masks
 ) -> packed_decoder.Results:
-    """As `packed_decoder.decode`."""
+    """Compute `packed_decoder.decode` with TensorFlow's operators."""
     is_luong = v.shape[0] == 0
     states = list(state)
     steps = []
 
     def attend(query: Tensor) -> Tensor:
-        pairs = (
-            query[:, None] * keys if is_luong else tf.tanh(query[:, None] + keys) * v
-        )
-        return tf.reduce_sum(
-            tf.nn.softmax(tf.reduce_sum(pairs, axis=2) + masked)[:, :, None] * memory,
-            axis=1,
-        )
+        rows = query[:, None]
+        pairs = rows * keys if is_luong else tf.tanh(rows + keys) * v
+        shares = tf.nn.softmax(tf.reduce_sum(pairs, axis=2) + mask)
+        return tf.reduce_sum(shares[:, :, None] * memory, axis=1)
 
-    made = tf.zeros_like(states[0][1])
-    for t, words in enumerate(tf.unstack(from_words)):
-        query = made if is_luong else states[-1][1] @ matrix
-        x = context = query if is_luong else attend(query)
+    fed = tf.zeros_like(states[0][1])
+    for t, from_step in enumerate(tf.unstack(from_words)):
+        if is_luong:
+            x = fed
+        else:
+            fed = states[-1][1] @ matrix
+            x = context = attend(fed)
         for layer, (c, h) in enumerate(states):
-            sums = (
-                tf.concat([x * dropped[layer][t], h], axis=1) @ kernels[layer]
-                + biases[layer]
-            )
-            step = block_lstm.lstm_step(sums if layer else sums + words, c)
-            states[layer], x = (step.cs, step.h), step.h
-        context = attend(x) if is_luong else context
-        made = tf.tanh(tf.concat([context, x], axis=1) @ matrix) if is_luong else query
-        steps.append((context, x, made))
+            joined = tf.concat([x * dropout_masks[layer][t], h], axis=1)
+            gates = joined @ kernels[layer] + biases[layer]
+            if layer == 0:
+                gates += from_step
+            step = block_lstm.lstm_step(gates, c)
+            states[layer] = (step.cs, step.h)
+            x = step.h
+        if is_luong:
+            context = attend(x)
+            fed = tf.tanh(tf.concat([context, x], axis=1) @ matrix)
+        steps.append((context, x, fed))
     return packed_decoder.Results(
-        *(tf.stack(parts) for parts in zip(*steps, strict=True))
+        *(tf.stack(tensors) for tensors in zip(*steps, strict=True))
     )

@@ -1,4 +1,4 @@
-"""A kernel's outputs, final states and gradients, to be compared with those of `stacks.reference`.
+"""Outputs, final states and gradients of a kernel, to compare with `stacks.reference`.
 
 T: steps, B: sentences, D: width of the input, U: units.
 """
@@ -18,12 +18,16 @@ def results(
     lengths: Sequence[int],
     is_traced: bool = True,
 ) -> dict[str, np.ndarray]:
-    """What `run` computes on the current device from random numbers, as float32 arrays by name.
+    """Run a kernel on the current device with random numbers.
 
     Args:
-      run: a function as `stacks.reference(stack)`.
-      lengths: [B], words of each sentence; the longest is T.
-      is_traced: as a graph, which takes seconds to make, or operator by operator.
+      run: A function like `stacks.reference(stack)`.
+      lengths: [B], words per sentence; the longest is T.
+      is_traced: Whether to run as a graph, whose tracing takes seconds, or operator by
+        operator.
+
+    Returns:
+      Float32 arrays by name.
     """
     random = np.random.default_rng(0)
     batch = len(lengths)
@@ -41,48 +45,44 @@ def results(
                 state,
                 tf.constant([1, 2]),
             )
-            # Every cotangent differs, so that a gradient in a wrong place cannot cancel out.
-            made = [tf.cast(tensor, tf.float32) for tensor in (outputs, *final)]
+            # Every cotangent differs, so that misplaced gradients cannot cancel out.
+            results = [tf.cast(tensor, tf.float32) for tensor in (outputs, *final)]
             loss = sum(
                 tf.reduce_sum(tf.sin(3 * tensor) * (1 + number))
-                for number, tensor in enumerate(made)
+                for number, tensor in enumerate(results)
             )
         d_weights, d_inputs, d_state = tape.gradient(loss, [weights, inputs, state])
-        named = {"outputs": made[0], "gradient of the inputs": d_inputs}
-        named |= {f"state {number}": tensor for number, tensor in enumerate(made[1:])}
-        named |= {
-            f"gradient of state {number}": tensor
-            for number, tensor in enumerate(d_state)
-        }
-        for cell, of_cell in enumerate(d_weights):
-            named |= {
-                f"gradient of weight {number} of cell {cell}": tensor
-                for number, tensor in enumerate(of_cell)
-            }
-        return named
+        arrays = {"outputs": results[0], "gradient of the inputs": d_inputs}
+        for number, tensor in enumerate(results[1:]):
+            arrays[f"state {number}"] = tensor
+        for number, tensor in enumerate(d_state):
+            arrays[f"gradient of state {number}"] = tensor
+        for cell, d_cell in enumerate(d_weights):
+            for number, tensor in enumerate(d_cell):
+                arrays[f"gradient of weight {number} of cell {cell}"] = tensor
+        return arrays
 
-    weights = [
-        tuple(draw(*spec.shape) for spec in stack.cell_weights(cell))
-        for cell in range(stack.num_cells)
-    ]
+    weights = []
+    for cell in range(stack.num_cells):
+        weights.append(tuple(draw(*spec.shape) for spec in stack.cell_weights(cell)))
     inputs = draw(max(lengths), batch, stack.input_dim)
     state = tuple(
         draw(stack.num_cells, batch, stack.num_units) for _ in stack.cell.STATE
     )
     if is_traced:
         compute = tf.function(compute, autograph=False, reduce_retracing=True)
-    return {
-        name: tensor.numpy() for name, tensor in compute(weights, inputs, state).items()
-    }
+    arrays = compute(weights, inputs, state)
+    return {name: tensor.numpy() for name, tensor in arrays.items()}
 
 
 def largest_error(got: Mapping[str, Any], want: Mapping[str, Any]) -> tuple[float, str]:
-    """The largest difference, relative to the largest entry of its array, and the array's name."""
+    """Return the largest relative difference and the name of its array.
+
+    A difference is relative to the largest entry of the expected array.
+    """
     errors = {
         name: float(np.abs(got[name] - array).max() / np.abs(array).max())
         for name, array in want.items()
     }
-    where = max(
-        errors, key=lambda name: errors[name] if np.isfinite(errors[name]) else np.inf
-    )
-    return errors[where], where
+    worst = max(errors, key=lambda name: np.nan_to_num(errors[name], nan=np.inf))
+    return errors[worst], worst

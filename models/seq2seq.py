@@ -1,7 +1,13 @@
-"""Workload `nmt`: embedded source -> encoder -> its final states -> decoder -> projection -> loss. Items are words.
+"""Workload `nmt`: embedded source -> encoder -> its final states -> decoder -> projection.
 
-T: words of the longest sentence, B: sentence pairs, E: embedding, U: units, V: target vocabulary. The decoder has
-one cell for each of the encoder's: its cell k starts from the final state of the encoder's cell k.
+Items are words. The decoder has one cell per cell of the encoder: its cell k starts from
+the final state of the encoder's cell k.
+
+T: words of the longest sentence, B: sentence pairs, E: embedding, U: units, V: target
+vocabulary.
+
+Checkpoints contain the names of the variables, and `frameworks.handoff` passes weights
+by these names.
 """
 
 from collections.abc import Mapping
@@ -14,14 +20,21 @@ from rnn_scaling.models.batch import Batch, Side
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.decoding import LookUp, Search, Start, State
 from rnn_scaling.models.layout import TextLayout
-from rnn_scaling.models.next_words import NextWords
-from rnn_scaling.models.workload import Counts, Tensors, VariableSpec, Workload, total
+from rnn_scaling.models.next_words import NextWords, projection_spec
+from rnn_scaling.models.workload import (
+    Counts,
+    Tensors,
+    VariableSpec,
+    Workload,
+    cast_weights,
+    total,
+)
 
 _SOURCE_STREAM, _TARGET_STREAM, _ENCODER_STREAM, _DECODER_STREAM = range(4)
 
 
 class TranslationWorkload(NextWords):
-    """What translation workloads share: sentence pairs, their embeddings, and words of both sides as items."""
+    """Base class for translation: sentence pairs, embeddings, words of both sides as items."""
 
     def __init__(self, config: ModelConfig) -> None:
         sides = (
@@ -31,36 +44,33 @@ class TranslationWorkload(NextWords):
         super().__init__(config, TextLayout(sides, Batch, config.time_major))
 
     def lookups(self, batch: Batch) -> dict[str, Tensor]:
-        """The ids of both sides; of a shared table those of the source before those of the target, one look-up."""
+        """Return the ids of both sides, joined to one look-up for a shared table."""
         if not self._config.share_embedding:
             return {"src_embedding": batch.source, "tgt_embedding": batch.target_input}
-        return {
-            "embedding": tf.concat(
-                [batch.source, batch.target_input], axis=self._time_axis
-            )
-        }
+        ids = [batch.source, batch.target_input]
+        return {"embedding": tf.concat(ids, axis=self._time_axis)}
 
     def embedded(self, rows: Tensors, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The rows of the source's words and those of the target's."""
+        """Return the embedded words of the source and of the target."""
         if not self._config.share_embedding:
             return rows["src_embedding"], rows["tgt_embedding"]
         axis = self._time_axis
-        words = [
+        sizes = [
             ids.shape[axis] or tf.shape(ids)[axis]
             for ids in (batch.source, batch.target_input)
         ]
-        source, target = tf.split(rows["embedding"], words, axis=axis)
+        source, target = tf.split(rows["embedding"], sizes, axis=axis)
         return source, target
 
-    def table_of(self, side: str) -> str:
-        """The embedding of "src" or "tgt"."""
+    def table_name(self, side: str) -> str:
+        """Return the name of the embedding of "src" or "tgt"."""
         return "embedding" if self._config.share_embedding else f"{side}_embedding"
 
     def counts(self, batch: Batch) -> Counts:
-        return counts_of_pairs(batch)
+        return count_pairs(batch)
 
 
-def counts_of_pairs(batch: Batch) -> Counts:
+def count_pairs(batch: Batch) -> Counts:
     source, target = (
         total(lengths, tf.float64)
         for lengths in (batch.source_length, batch.target_length)
@@ -70,7 +80,7 @@ def counts_of_pairs(batch: Batch) -> Counts:
 
 
 def embedding_specs(config: ModelConfig) -> list[VariableSpec]:
-    """The specs of the two sides' tables, or of the one that both look up (--share_embedding)."""
+    """Return the specs of the two tables or the shared one (--share_embedding)."""
     sizes = {
         "src_embedding": config.src_vocab_size,
         "tgt_embedding": config.tgt_vocab_size,
@@ -94,10 +104,8 @@ class _EncoderDecoder(TranslationWorkload):
         )
         encoder = encoder_stack(config)
         decoder = decoder_stack(config)
-        self._encode, self._decode = (
-            encoder_kernel.build(encoder),
-            decoder_kernel.build(decoder),
-        )
+        self._encode = encoder_kernel.build(encoder)
+        self._decode = decoder_kernel.build(decoder)
         self._encoder = encoder
         self._decoder = decoder
         self.kernels: Mapping[str, str] = {
@@ -108,9 +116,7 @@ class _EncoderDecoder(TranslationWorkload):
             *embedding_specs(config),
             *encoder.variables(encoder_cells(config)),
             *decoder.variables(decoder_cells(config)),
-            VariableSpec(
-                "projection", (config.num_units, config.tgt_vocab_size), "dense"
-            ),
+            projection_spec(config),
         )
 
     def last_layer(
@@ -118,21 +124,21 @@ class _EncoderDecoder(TranslationWorkload):
     ) -> Tensor:
         config = self._config
 
-        def seed_of(stream: int) -> Tensor:
+        def stream_seed(stream: int) -> Tensor:
             return stacks.fold_in(seed, stream) if config.dropout else seed
 
         source, target = self.embedded(rows, batch)
         with tf.name_scope("encoder"):
             source = stacks.drop(source, config.dropout, seed, _SOURCE_STREAM)
-            cells = self._encoder.weights_of(encoder_cells(config), weights)
+            cells = self._encoder.select_weights(encoder_cells(config), weights)
             _, state = self._encode(
-                cells, source, batch.source_length, None, seed_of(_ENCODER_STREAM)
+                cells, source, batch.source_length, None, stream_seed(_ENCODER_STREAM)
             )
         with tf.name_scope("decoder"):
             target = stacks.drop(target, config.dropout, seed, _TARGET_STREAM)
-            cells = self._decoder.weights_of(decoder_cells(config), weights)
+            cells = self._decoder.select_weights(decoder_cells(config), weights)
             outputs, _ = self._decode(
-                cells, target, batch.target_length, state, seed_of(_DECODER_STREAM)
+                cells, target, batch.target_length, state, stream_seed(_DECODER_STREAM)
             )
         return outputs
 
@@ -141,51 +147,49 @@ class _EncoderDecoder(TranslationWorkload):
     ) -> Start:
         config = self._config
         dtype = self._config.compute_dtype
-        source = look_up(self.table_of("src"), batch.source)
-        cells = self._encoder.weights_of(encoder_cells(config), weights)
+        source = look_up(self.table_name("src"), batch.source)
+        cells = self._encoder.select_weights(encoder_cells(config), weights)
         _, state = self._encode(
             cells, source, batch.source_length, None, tf.constant([0, 0])
         )
-        rounded = {name: tf.cast(w, dtype) for name, w in weights.items()}
-        cells = self._decoder.weights_of(decoder_cells(config), rounded)
-        logits = self._projected(weights)
+        rounded = cast_weights(weights, dtype)
+        cells = self._decoder.select_weights(decoder_cells(config), rounded)
+        logits = self._build_projection(weights)
 
         def step(
             words: Tensor, states: State, position: Tensor
         ) -> tuple[Tensor, State]:
-            states = self._decoder.step_all(
-                tf.cast(look_up(self.table_of("tgt"), words), dtype), states, cells
-            )
+            x = tf.cast(look_up(self.table_name("tgt"), words), dtype)
+            states = self._decoder.step_all(x, states, cells)
             return logits(states[-1][-1]), states
 
-        return Start(self._decoder.states_of(state, dtype), step)
+        return Start(self._decoder.split_states(state, dtype), step)
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:
-    """The network with the kernels for "GPU" or "CPU"."""
+    """Return the network with the kernels for "GPU" or "CPU"."""
     return _EncoderDecoder(config, device_type)
 
 
 def encoder_stack(config: ModelConfig) -> stacks.RecurrentStack:
-    """The encoder's layers, of as many cells as the options say."""
+    """Return the encoder's layers, with --num_encoder_layers cells in all."""
     num_directions = 2 if config.direction == "bi" else 1
-    return stacks.stack_of(
+    return stacks.build_stack(
         config, config.num_encoder_layers // num_directions, num_directions
     )
 
 
 def decoder_stack(config: ModelConfig) -> stacks.RecurrentStack:
-    """The decoder's layers, which start from the states of as many cells of the encoder."""
-    return stacks.stack_of(config, config.num_decoder_layers, 1)
+    """Return the decoder's layers, one cell each."""
+    return stacks.build_stack(config, config.num_decoder_layers, 1)
 
 
 def encoder_cells(config: ModelConfig) -> list[str]:
     directions = ("forward", "backward") if config.direction == "bi" else ("forward",)
-    return [
-        f"encoder/layer_{n}/{d}"
-        for n in range(config.num_encoder_layers // len(directions))
-        for d in directions
-    ]
+    cells = []
+    for layer in range(config.num_encoder_layers // len(directions)):
+        cells += [f"encoder/layer_{layer}/{direction}" for direction in directions]
+    return cells
 
 
 def decoder_cells(config: ModelConfig) -> list[str]:

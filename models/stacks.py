@@ -1,8 +1,10 @@
-"""The stack of layers that every kernel computes, its weights, and the plain reference that kernels are tested against.
+"""The stack of layers that every kernel computes, its weights, and the plain reference.
 
-T: steps, B: sentences, D: width of the input, U: units of a cell. A cell is one direction of one layer; cells
-are ordered layer 0 forward, layer 0 backward, layer 1 forward, ..., as cuDNN orders its pseudo-layers. What a
-cell computes in one step is its module's, `models/cells/`: see `rnn_scaling.models.kernels`.
+T: steps, B: sentences, D: width of the input, U: units of a cell.
+
+A cell is one direction of one layer. Cells are ordered layer 0 forward, layer 0 backward,
+layer 1 forward, and so on, like cuDNN's pseudo-layers. The modules of `models/cells/`
+define a step of a cell; see `rnn_scaling.models.kernels`.
 """
 
 import dataclasses
@@ -18,16 +20,18 @@ from rnn_scaling.models.kernels import UNIT_TYPES
 from rnn_scaling.models.workload import Tensors, VariableSpec
 
 CellWeights = tuple[Tensor, ...]
-"""Of one cell, in the order of its module's `weights`."""
+"""The weights of one cell, in the order of its module's `weights`."""
 Weights = Sequence[CellWeights]
 State = tuple[Tensor, ...]
-"""What cells keep, in the order of their module's `STATE`, the output last: each [B, U] of a cell, [cells, B, U] of a
-stack."""
+"""The tensors of the module's `STATE`, the output last.
+
+[B, U] each for a cell, [cells, B, U] each for a stack.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
 class RecurrentStack:
-    """What a kernel computes; `num_layers` layers, each seeing every direction of the layer below."""
+    """Layers of cells; each layer reads every direction of the layer below."""
 
     input_dim: int
     num_units: int
@@ -41,12 +45,12 @@ class RecurrentStack:
 
     @property
     def cell(self) -> ModuleType:
-        """What one cell is, its module in `models/cells/`."""
+        """The module of the cells in `models/cells/`."""
         return importlib.import_module(f"rnn_scaling.models.cells.{self.unit_type}")
 
     @property
     def product_dtype(self) -> str:
-        """That of a fused kernel's products on CPUs, which only emulate float16."""
+        """The dtype of a fused kernel's products on CPUs; they only emulate float16."""
         return "bfloat16" if self.dtype == "bfloat16" else "float32"
 
     @property
@@ -54,14 +58,12 @@ class RecurrentStack:
         return self.num_layers * self.num_directions
 
     def cell_input_dim(self, cell: int) -> int:
-        return (
-            self.input_dim
-            if cell < self.num_directions
-            else self.num_units * self.num_directions
-        )
+        if cell < self.num_directions:
+            return self.input_dim
+        return self.num_units * self.num_directions
 
     def cell_weights(self, cell: int) -> tuple[VariableSpec, ...]:
-        """The variables of cell number `cell`, by their names within it."""
+        """Return the variables of cell number `cell`, with their names within the cell."""
         specs: tuple[VariableSpec, ...] = self.cell.weights(
             self.cell_input_dim(cell), self.num_units
         )
@@ -72,42 +74,62 @@ class RecurrentStack:
             for spec in self.cell_weights(cell):
                 yield dataclasses.replace(spec, name=f"{name}/{spec.name}")
 
-    def weights_of(self, cells: Sequence[str], weights: Tensors) -> list[CellWeights]:
-        """The weights of the cells, out of all `weights` of the network by name."""
+    def select_weights(
+        self, cells: Sequence[str], weights: Tensors
+    ) -> list[CellWeights]:
+        """Return the weights of the cells, from all weights of the network by name."""
         names = [spec.name for spec in self.cell_weights(0)]
-        return [tuple(weights[f"{cell}/{name}"] for name in names) for cell in cells]
+        selected = []
+        for cell in cells:
+            selected.append(tuple(weights[f"{cell}/{name}"] for name in names))
+        return selected
 
     def step(self, x: Tensor, state: State, weights: CellWeights) -> State:
-        """One step of one cell: x [B, D] and the state, each [B, U] -> its next state."""
-        following: State = self.cell.step(x, state, weights, self.forget_bias)
-        return following
+        """Return the next state of a cell for x [B, D] and its state, [B, U] each."""
+        next_state: State = self.cell.step(x, state, weights, self.forget_bias)
+        return next_state
 
-    def states_of(self, state: State, dtype: str | tf.DType) -> tuple[State, ...]:
-        """That of each cell, [B, U], of the stack's [cells, B, U]."""
-        return tuple(
-            zip(*(tf.unstack(tf.cast(s, dtype), self.num_cells) for s in state))
+    def masked_step(
+        self, x: Tensor, state: State, weights: CellWeights, is_inside: Tensor
+    ) -> tuple[Tensor, State]:
+        """Run one step of a cell for sentences of which some have ended.
+
+        Args:
+          is_inside: [B, 1], whether a sentence has a word in this step.
+
+        Returns:
+          The output and the next state; zeros and `state` for sentences that have ended.
+        """
+        computed = self.step(x, state, weights)
+        next_state = tuple(
+            tf.where(is_inside, new, old) for new, old in zip(computed, state)
         )
+        output = tf.where(is_inside, computed[-1], tf.zeros_like(computed[-1]))
+        return output, next_state
+
+    def split_states(self, state: State, dtype: str | tf.DType) -> tuple[State, ...]:
+        """Return the state of each cell, from the state [cells, B, U] of the stack."""
+        tensors = (tf.unstack(tf.cast(s, dtype), self.num_cells) for s in state)
+        return tuple(zip(*tensors))
 
     def step_all(
         self, x: Tensor, states: Sequence[State], weights: Weights
     ) -> tuple[State, ...]:
-        """One step of one cell after the other, each of which reads what the one before it gave."""
-        following: list[State] = []
-        for state, of_cell in zip(states, weights, strict=True):
-            following.append(self.step(x, state, of_cell))
-            x = following[-1][-1]
-        return tuple(following)
+        """Run one step of every cell; each one reads the output of the cell below."""
+        next_states: list[State] = []
+        for state, cell in zip(states, weights, strict=True):
+            next_states.append(self.step(x, state, cell))
+            x = next_states[-1][-1]
+        return tuple(next_states)
 
-    def named(self, kernel: str) -> str:
-        """A kernel that computes several cells, for the record: with the cell's name where it is not the LSTM."""
-        return (
-            kernel
-            if self.unit_type == "lstm"
-            else f"{kernel} ({UNIT_TYPES[self.unit_type].title})"
-        )
+    def kernel_title(self, kernel: str) -> str:
+        """Return a kernel's name for records, with the cell's name unless it is the LSTM."""
+        if self.unit_type == "lstm":
+            return kernel
+        return f"{kernel} ({UNIT_TYPES[self.unit_type].title})"
 
 
-def stack_of(
+def build_stack(
     config: ModelConfig, num_layers: int, num_directions: int
 ) -> RecurrentStack:
     return RecurrentStack(
@@ -124,41 +146,44 @@ def stack_of(
 
 
 CellResult = tuple[Tensor, State]
-"""Of one direction of one layer: outputs [T, B, U], zero at and past each length, and the state at each length."""
+"""Outputs [T, B, U] of a cell, zero from each length on, and the states at the lengths."""
 RunCell = Callable[[Tensor, Tensor, State, CellWeights], CellResult]
 """(inputs [T, B, D], lengths [B], state, weights) -> CellResult"""
 Run = Callable[..., tuple[Tensor, State]]
-"""(weights, inputs, lengths, initial_state, seed) -> (outputs [T, B, U*directions], final State)"""
+"""(weights, inputs, lengths, initial_state, seed) -> outputs and final state
+
+Outputs are [T, B, U * directions].
+"""
 
 
 def drop(x: Tensor, rate: float, seed: Tensor, stream: int) -> Tensor:
-    """Sets a share of `x` to zero and divides the rest by 1-rate; equal (seed, stream) draw equal zeros."""
-    return (
-        x
-        if rate == 0.0
-        else tf.nn.experimental.stateless_dropout(x, rate, fold_in(seed, stream))
-    )
+    """Set the share `rate` of `x` to zero and divide the other values by 1 - rate.
+
+    Equal (seed, stream) draw equal zeros.
+    """
+    if rate == 0.0:
+        return x
+    return tf.nn.experimental.stateless_dropout(x, rate, fold_in(seed, stream))
 
 
 def fold_in(seed: Tensor, stream: int) -> Tensor:
-    """Another seed [2] for each stream."""
-    with tf.device(
-        "CPU:0"
-    ):  # generators take their seed from host memory, also on GPUs
+    """Return another seed [2] for each stream."""
+    # Generators read their seed from host memory, even on GPUs.
+    with tf.device("CPU:0"):
         return tf.random.experimental.stateless_fold_in(seed, stream)
 
 
 def swap_time_and_batch(x: Tensor) -> Tensor:
-    """[T, B, D] -> [B, T, D], and back."""
+    """Return [B, T, D] for [T, B, D], and the reverse."""
     return tf.transpose(x, [1, 0, 2])
 
 
 @tf.custom_gradient
 def reverse_time(x: Tensor, lengths: Tensor) -> Tensor:
-    """Reverses the first `lengths` steps of each sentence of x [T, B, D] and leaves the padding where it is.
+    """Reverse the first `lengths` steps of each sentence of x [T, B, D]; keep the padding.
 
-    A gather of rows, as `tf.reverse_sequence` goes element by element on the CPU; it is its own inverse, so
-    its gradient is the same gather and not a scatter.
+    It gathers rows, because `tf.reverse_sequence` copies element by element on CPUs. The
+    reversal is its own inverse, so its gradient is the same gather and not a scatter.
     """
     num_steps = tf.shape(x)[0]
     batch = tf.shape(x)[1]
@@ -178,29 +203,39 @@ def reverse_time(x: Tensor, lengths: Tensor) -> Tensor:
     return result, lambda d_result: (reverse(d_result), None)
 
 
-class Ends:
-    """Where sentences end in sequences [T, B, U] of states that were computed past their ends too."""
+class SentenceEnds:
+    """The ends of sentences in sequences [T, B, U] that continue after these ends."""
 
     def __init__(self, lengths: Tensor, num_steps: Tensor, batch: Tensor) -> None:
-        """lengths: [B], 1 to T."""
-        self.inside = tf.cast(tf.range(num_steps)[:, None] < lengths, tf.float32)[
-            :, :, None
-        ]  # [T, B, 1]
+        """Find the ends.
+
+        Args:
+          lengths: [B], 1 to T.
+          num_steps: T.
+          batch: B.
+        """
+        is_inside = tf.range(num_steps)[:, None] < lengths
+        self.mask = tf.cast(is_inside, tf.float32)[:, :, None]  # [T, B, 1]
         self._last_rows = (lengths - 1) * batch + tf.range(batch)
 
-    def of(self, sequence: Tensor) -> Tensor:
-        """[T, B, U] -> [B, U] of each sentence's last word."""
+    def last(self, sequence: Tensor) -> Tensor:
+        """Return the rows [B, U] of the last words."""
         return tf.gather(tf.reshape(sequence, [-1, sequence.shape[2]]), self._last_rows)
 
     def gradient(self, d_outputs: Tensor, d_last: Tensor) -> Tensor:
-        """Of the sequence itself, [T, B, U]: d_outputs [T, B, U] up to a sentence's end, and d_last [B, U] there."""
-        d_rows = tf.reshape(d_outputs * self.inside, [-1, d_last.shape[1]])
+        """Return the gradient [T, B, U] of the sequence.
+
+        Args:
+          d_outputs: [T, B, U], ignored after the ends.
+          d_last: [B, U], gradient of the last rows.
+        """
+        d_rows = tf.reshape(d_outputs * self.mask, [-1, d_last.shape[1]])
         d_rows = tf.tensor_scatter_nd_add(d_rows, self._last_rows[:, None], d_last)
         return tf.reshape(d_rows, tf.shape(d_outputs))
 
 
 def run_layers(stack: RecurrentStack, run_cell: RunCell) -> Run:
-    """The function of a whole stack, made of the function of one direction of one layer."""
+    """Return the function of the whole stack, from the function of one cell."""
     dtype = tf.as_dtype(stack.dtype)
 
     def run(
@@ -212,13 +247,11 @@ def run_layers(stack: RecurrentStack, run_cell: RunCell) -> Run:
     ) -> tuple[Tensor, State]:
         x = tf.cast(inputs, dtype)
         x = x if stack.time_major else swap_time_and_batch(x)
-        state = (
-            zero_state(stack, tf.shape(x)[1])
-            if initial_state is None
-            else initial_state
-        )
-        first = stack.states_of(state, dtype)
-        last = []
+        state = initial_state
+        if state is None:
+            state = zero_state(stack, tf.shape(x)[1])
+        first_states = stack.split_states(state, dtype)
+        last_states = []
         for layer in range(stack.num_layers):
             if layer > 0:
                 x = drop(x, stack.dropout, seed, layer)
@@ -227,12 +260,14 @@ def run_layers(stack: RecurrentStack, run_cell: RunCell) -> Run:
                 cell = layer * stack.num_directions + direction
                 cell_weights = tuple(tf.cast(w, dtype) for w in weights[cell])
                 ordered = reverse_time(x, lengths) if direction else x
-                y, state_of_cell = run_cell(ordered, lengths, first[cell], cell_weights)
+                y, last_state = run_cell(
+                    ordered, lengths, first_states[cell], cell_weights
+                )
                 outputs.append(reverse_time(y, lengths) if direction else y)
-                last.append(state_of_cell)
+                last_states.append(last_state)
             x = tf.concat(outputs, axis=2) if len(outputs) > 1 else outputs[0]
         x = x if stack.time_major else swap_time_and_batch(x)
-        return x, tuple(tf.stack(of_cells) for of_cells in zip(*last))
+        return x, tuple(tf.stack(states) for states in zip(*last_states))
 
     return run
 
@@ -240,11 +275,12 @@ def run_layers(stack: RecurrentStack, run_cell: RunCell) -> Run:
 def run_fused_layers(
     stack: RecurrentStack, run_steps: Callable[..., tuple[Tensor, ...]]
 ) -> Run:
-    """The function of a whole stack of cells whose last weight is a bias.
+    """Return the function of a whole stack of cells whose last weight is a bias.
 
     Args:
-      run_steps: one direction of one layer, (x, lengths, *state, *kernels, bias) -> outputs, *last state. It gets x
-        and the kernels in the stack's `product_dtype`, and all else in float32.
+      run_steps: The function of one cell, (x, lengths, *state, *kernels, bias) ->
+        outputs, *last state. It gets x and the kernels in the stack's `product_dtype`,
+        and the other floating tensors in float32.
     """
 
     def run_cell(
@@ -264,7 +300,7 @@ def run_fused_layers(
 
 
 def zero_state(stack: RecurrentStack, batch: int | Tensor) -> State:
-    """The state before the first word when none is given."""
+    """Return the state before the first word, without an initial state."""
     zeros = tf.zeros(
         [stack.num_cells, batch, stack.num_units], tf.as_dtype(stack.dtype)
     )
@@ -272,22 +308,19 @@ def zero_state(stack: RecurrentStack, batch: int | Tensor) -> State:
 
 
 def reference(stack: RecurrentStack) -> Run:
-    """The plain unrolled layers, differentiated by TensorFlow; T must be known. The kernels must agree with it."""
+    """Return the plain unrolled layers, which TensorFlow differentiates.
+
+    T must be known while tracing. Every kernel must agree with this function.
+    """
 
     def run_cell(
         inputs: Tensor, lengths: Tensor, state: State, weights: CellWeights
     ) -> CellResult:
         outputs = []
         for t in range(inputs.shape[0]):
-            inside = (t < lengths)[:, None]
-            following = stack.step(inputs[t], state, weights)
-            outputs.append(
-                tf.where(inside, following[-1], tf.zeros_like(following[-1]))
-            )
-            state = tuple(
-                tf.where(inside, after, before)
-                for after, before in zip(following, state)
-            )
+            is_inside = (t < lengths)[:, None]
+            output, state = stack.masked_step(inputs[t], state, weights, is_inside)
+            outputs.append(output)
         return tf.stack(outputs), state
 
     return run_layers(stack, run_cell)

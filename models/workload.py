@@ -1,4 +1,9 @@
-"""What the core trains and counts: it knows variables, batches, losses and items, and nothing of what they mean."""
+"""The interface between the trainer and a network.
+
+The trainer reads variables, batches, losses and items; it does not interpret them.
+
+B: samples of a batch, E: embedding.
+"""
 
 import dataclasses
 import math
@@ -14,92 +19,122 @@ from tensorflow import Tensor
 from rnn_scaling.models.layout import Layout
 
 INITIAL_RANGE = 0.1
-Tensors = Mapping[str, Tensor]  # by the names of their variables
+Tensors = Mapping[str, Tensor]
+"""Tensors by the names of their variables."""
 
 
 @dataclasses.dataclass(frozen=True)
 class VariableSpec:
-    """One float32 variable."""
+    """One float32 variable.
+
+    Attributes:
+      name: Its name in checkpoints and records.
+      kind: "embedding" (trained, looked up by rows), "dense" (trained, read whole) or
+        "moving" (without a gradient; each tower computes its next value).
+      initial: A name of `INITIAL`, or the number that fills the variable.
+    """
 
     name: str
     shape: tuple[int, ...]
-    # An "embedding" is trained and looked up by rows, a "dense" one is trained and read whole; a "moving" one is no
-    # gradient's, the towers themselves give it its next value.
-    kind: str
-    initial: str = "uniform"  # its first values, a name of `INITIAL` or the number that all of them are
+    kind: str = "dense"
+    initial: str = "uniform"
 
 
 class Counts(NamedTuple):
-    """What one batch holds, as scalar tensors."""
+    """The counts of one batch, as scalar tensors."""
 
-    loss_items: Tensor  # float64; what the loss is a sum over
-    items: Tensor  # float64; what is counted, padding left out
-    positions: Tensor  # int64; what is computed in place of `items`, padding included
+    loss_items: Tensor  # float64; the items that the loss is a sum over
+    items: Tensor  # float64; the items of the rate, without padding
+    positions: Tensor  # int64; computed positions, padding included
 
 
 class Outcome(NamedTuple):
-    """What the forward pass of one tower's batch gives."""
+    """The results of the forward pass for one tower's batch.
 
-    loss_sum: Tensor  # over the batch's `loss_items`; a float32 scalar
-    moving: Tensors = MappingProxyType(
-        {}
-    )  # next values of the moving variables, by name
-    correct: Tensor | None = (
-        None  # how many of `loss_items` were predicted right, a float32 scalar; None: not asked
-    )
+    Attributes:
+      loss_sum: Sum over the batch's `loss_items`, a float32 scalar.
+      moving: Next values of the moving variables, by name.
+      correct: How many of `loss_items` were predicted correctly, a float32 scalar; None
+        without --accuracy.
+    """
+
+    loss_sum: Tensor
+    moving: Tensors = MappingProxyType({})
+    correct: Tensor | None = None
 
 
 class Outputs(NamedTuple):
-    """What a network makes of one tower's batch, before its loss is computed."""
+    """The results of a network for one tower's batch, before its loss is computed.
 
-    logits: Tensor  # of classes or words, the last axis, in any floating type; samples as in the layout's parts
-    moving: Tensors = MappingProxyType({})  # as of an `Outcome`
+    Attributes:
+      logits: Any floating type; the last axis has the classes or words. The layout has
+        the axis of the samples.
+      moving: See `Outcome`.
+    """
+
+    logits: Tensor
+    moving: Tensors = MappingProxyType({})
 
 
 class Workload(Protocol):
-    """A network with its data; batches are of the type that `layout` makes."""
+    """A network with its data; batches have the type that `layout` makes.
+
+    Attributes:
+      variables: The trained variables, in a fixed order.
+      moving: Averages of each tower that no loss depends on, such as in a
+        batch normalization.
+      kernels: Names of the kernels that run, by their names in the record's `resolved`.
+    """
 
     layout: Layout
-    variables: tuple[VariableSpec, ...]  # that are trained, in a fixed order
-    # Averages that each tower keeps for itself and that no loss depends on, such as a batch normalisation's.
+    variables: tuple[VariableSpec, ...]
     moving: tuple[VariableSpec, ...]
-    kernels: Mapping[str, str]  # what really runs, by name in the record's `resolved`
+    kernels: Mapping[str, str]
 
     def lookups(self, batch: Any) -> dict[str, Tensor]:
-        """The ids that are looked up in each embedding, by its name."""
+        """Return the ids to look up in each embedding, by its name."""
 
     def forward(
         self, weights: Tensors, rows: Tensors, batch: Any, seed: Tensor
     ) -> Outcome:
-        """The loss of a batch, and what else its forward pass gives.
+        """Run the forward pass and the loss.
 
         Args:
-          weights: the dense and the moving variables by name.
-          rows: what `lookups` found, `ids.shape + [E]`, by the embedding's name.
+          weights: The dense and the moving variables by name.
+          rows: The rows of `lookups`, `ids.shape + [E]`, by the embedding's name.
           seed: [2] int; draws the dropout.
         """
 
     def outputs(
         self, weights: Tensors, rows: Tensors, batch: Any, seed: Tensor
     ) -> Outputs:
-        """The forward pass up to what the loss is computed from."""
+        """Run the forward pass without the loss."""
 
     def losses(self, logits: Tensor, batch: Any) -> Tensor:
-        """What each sample adds to the `loss_sum` of `forward`, [B] float32.
+        """Return each sample's part of the `loss_sum` of `forward`, [B] float32.
 
         Args:
-          logits: that `outputs` gives, or those of several towers joined along the samples.
-          batch: whose parts that `outputs` did not read are read here.
+          logits: From `outputs`; may join several towers along the axis of the samples.
+          batch: Only fields in the layout's `labels` and lengths are read.
         """
 
     def correct(self, logits: Tensor, batch: Any) -> Tensor:
-        """How many of each sample's items were predicted right, [B] float32; arguments as of `losses`."""
+        """Return the number of correct items per sample, [B] float32; see `losses`."""
 
     def loss_items(self, batch: Any) -> Tensor:
-        """How many items the loss is a sum over; a float32 scalar."""
+        """Return the number of items that the loss is a sum over, a float32 scalar."""
 
     def counts(self, batch: Any) -> Counts:
-        """What the batch holds."""
+        """Return the counts of the batch."""
+
+
+def cast_weights(weights: Tensors, dtype: str | tf.DType, prefix: str = "") -> Tensors:
+    """Cast the weights whose names begin with a prefix."""
+    return {
+        name: tf.cast(w, dtype)
+        for name, w in weights.items()
+        if name.startswith(prefix)
+    }
 
 
 def total(lengths: Tensor, dtype: tf.DType) -> Tensor:
@@ -107,7 +142,10 @@ def total(lengths: Tensor, dtype: tf.DType) -> Tensor:
 
 
 def _fan_in_out(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Inputs and outputs of one position that a matrix, or a convolution's kernel [H, W, in, out], connects."""
+    """Return the numbers of inputs and outputs that one position connects.
+
+    The shape is a matrix, or a convolution's kernel [h, w, in, out].
+    """
     field = math.prod(shape[:-2])
     return field * shape[-2], field * shape[-1]
 
@@ -139,13 +177,15 @@ INITIAL: dict[str, Callable[[tuple[int, ...], np.random.Generator], np.ndarray]]
 
 
 def initial_value(spec: VariableSpec, seed: int) -> np.ndarray:
-    """float32 values of a variable's shape, zeros for a bias; equal for equal (spec, seed)."""
+    """Return the float32 values of a variable before training; zeros for a bias.
+
+    Equal (spec, seed) have equal values.
+    """
     initial = "zeros" if spec.name.endswith("/bias") else spec.initial
     if initial not in INITIAL:
         return np.full(spec.shape, float(initial), np.float32)
-    return INITIAL[initial](
-        spec.shape, np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
-    )
+    generator = np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
+    return INITIAL[initial](spec.shape, generator)
 
 
 def first_values(specs: Iterable[VariableSpec], seed: int) -> dict[str, np.ndarray]:

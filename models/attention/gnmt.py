@@ -1,17 +1,21 @@
-"""GNMT v2: attention from the decoder's first layer, whose contexts are read by all the layers above it.
+"""GNMT v2: the decoder's first layer attends, and all layers above it read its contexts.
 
-No state of the first layer depends on a context, so with known target words nothing has to go step by step: every
-layer is one call of a kernel, and the attention of all words is computed at once.
+No state of the first layer depends on a context. If the target words are known, no layer
+has to go step by step: every layer is one call of a kernel, and the attention of all
+words is computed together.
 
-- Encoder: the first layer in both directions, the others forward; from the third layer on a layer's input is added to
-  its output.
-- Decoder: layer 0 reads the embedded words, its outputs are the queries; every later layer reads [x, context], and
-  from the third on x is added to its output. It starts from zeros. The projection has a bias.
+- Encoder: the first layer has both directions, the others run forward. From the third
+  layer on, a layer's input is added to its output.
+- Decoder: the outputs of layer 0, which reads the embedded words, are the queries. Every
+  later layer reads [x, context]; from the third layer on, x is added to its output. The
+  decoder starts from zeros. The projection has a bias.
 
-Sources: Wu et al., arXiv:1609.08144; NVIDIA DeepLearningExamples, PyTorch/Translation/GNMT (which differs from the
-paper as said here), and MLPerf's rnn_translator, which is the same network.
+Sources: Wu et al., arXiv:1609.08144; NVIDIA DeepLearningExamples, PyTorch/Translation/GNMT
+(which differs from the paper as described here), and MLPerf's rnn_translator, which is
+the same network.
 
-T: target words, S: source words, B: sentences, E: embedding, U: units, D: width of the encoder's outputs.
+T: target words, S: source words, B: sentences, E: embedding, U: units, D: width of the
+encoder's outputs.
 """
 
 import dataclasses
@@ -26,7 +30,7 @@ from rnn_scaling.models.attention.scores import Attention
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.decoding import Start, State
-from rnn_scaling.models.workload import Tensors, VariableSpec
+from rnn_scaling.models.workload import Tensors, VariableSpec, cast_weights
 
 _FIRST_RESIDUAL = 2  # the third layer
 _ENCODER_STREAM = 0
@@ -34,16 +38,17 @@ _DECODER_STREAM = 1
 
 
 class Gnmt:
-    """The network up to the projection; see `rnn_scaling.models.nmt_attention`."""
+    """The network below the projection; see `rnn_scaling.models.nmt_attention`."""
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         self._config = config
         self._encoder = _encoder_layers(config)
-        read = config.num_units + self._encoder[-1].width
         self._decoder = []
+        input_dim = config.embedding_dim
         for number in range(config.num_decoder_layers):
-            stack = layers.one_layer(config, read if number else config.embedding_dim)
+            stack = layers.one_layer(config, input_dim)
             self._decoder.append(_Layer(stack, [f"decoder/layer_{number}"]))
+            input_dim = config.num_units + self._encoder[-1].width
         encoder = kernels.load(config.encoder_type, device_type, config.unit_type)
         decoder_type = config.decoder_type or config.encoder_type
         decoder = kernels.load(decoder_type, device_type, config.unit_type)
@@ -70,15 +75,14 @@ class Gnmt:
         batch: Batch,
         seed: Tensor,
     ) -> Tensor:
-        """Return what the projection reads; see `step_wise.StepWise.last_layer`."""
+        """Return the outputs that the projection reads; see `step_wise.StepWise`."""
         rate = self._config.dropout
-        encoder_seed = seed
-        decoder_seed = seed
+        encoder_seed = decoder_seed = seed
         if rate:
             encoder_seed = stacks.fold_in(seed, _ENCODER_STREAM)
             decoder_seed = stacks.fold_in(seed, _DECODER_STREAM)
         with tf.name_scope("encoder"):
-            memory = self._read(weights, source, batch, encoder_seed)
+            memory = self._run_encoder(weights, source, batch, encoder_seed)
         with tf.name_scope("decoder"):
             x = tf.cast(target, self._config.compute_dtype)
             context = None
@@ -86,69 +90,67 @@ class Gnmt:
                 y = x if context is None else tf.concat([x, context], axis=2)
                 if number:
                     y = stacks.drop(y, rate, decoder_seed, number)
-                cells = layer.weights_of(weights)
+                cells = layer.cell_weights(weights)
                 y, _ = self._decode[number](cells, y, batch.target_length, None, seed)
                 x = x + y if number >= _FIRST_RESIDUAL else y
                 if context is None:
                     context = self._contexts(weights, x, memory, batch)
         return x
 
-    def _read(
+    def _run_encoder(
         self, weights: Tensors, source: Tensor, batch: Batch, seed: Tensor
     ) -> Tensor:
         """Return the encoder's outputs in the order of the source's axes."""
         x = tf.cast(source, self._config.compute_dtype)
         for number, layer in enumerate(self._encoder):
             y = stacks.drop(x, self._config.dropout, seed, number) if number else x
-            cells = layer.weights_of(weights)
+            cells = layer.cell_weights(weights)
             y, _ = self._encode[number](cells, y, batch.source_length, None, seed)
             x = x + y if number >= _FIRST_RESIDUAL else y
         return x
 
     def start(self, weights: Tensors, source: Tensor, batch: Batch) -> Start:
         """Return the state and step; see `step_wise.StepWise.start`."""
-        memory = self._read(weights, source, batch, tf.constant([0, 0]))
-        rounded = {name: tf.cast(w, memory.dtype) for name, w in weights.items()}
-        cells = [layer.weights_of(rounded)[0] for layer in self._decoder]
+        memory = self._run_encoder(weights, source, batch, tf.constant([0, 0]))
+        rounded = cast_weights(weights, memory.dtype)
+        cells = [layer.cell_weights(rounded)[0] for layer in self._decoder]
         if self._config.time_major:
             memory = stacks.swap_time_and_batch(memory)
-        attend = Attention(self._config, rounded, memory, batch.source_length).of_beams
+        attend = Attention(
+            self._config, rounded, memory, batch.source_length
+        ).beam_contexts
 
         def step(
             words: Tensor, states: State, position: Tensor
         ) -> tuple[Tensor, State]:
             x = words
             context = None
-            following = []
+            next_states = []
             for number, layer in enumerate(self._decoder):
-                read = x if context is None else tf.concat([x, context], axis=1)
-                state = layer.stack.step(read, states[number], cells[number])
-                following.append(state)
+                y = x if context is None else tf.concat([x, context], axis=1)
+                state = layer.stack.step(y, states[number], cells[number])
+                next_states.append(state)
                 x = x + state[-1] if number >= _FIRST_RESIDUAL else state[-1]
                 if context is None:
                     context = attend(x)
-            return x, tuple(following)
+            return x, tuple(next_states)
 
         first: list[stacks.State] = []
         for layer in self._decoder:
             zeros = stacks.zero_state(layer.stack, tf.shape(memory)[0])
-            first += layer.stack.states_of(zeros, layer.stack.dtype)
+            first += layer.stack.split_states(zeros, layer.stack.dtype)
         return Start(tuple(first), step)
 
     def _contexts(
         self, weights: Tensors, queries: Tensor, memory: Tensor, batch: Batch
     ) -> Tensor:
         """Return each target word's context, in the order of the queries' axes."""
-        rounded = {
-            name: tf.cast(w, queries.dtype)
-            for name, w in weights.items()
-            if name.startswith("attention/")
-        }
+        rounded = cast_weights(weights, queries.dtype, "attention/")
         if self._config.time_major:
             queries = stacks.swap_time_and_batch(queries)
             memory = stacks.swap_time_and_batch(memory)
         attention = Attention(self._config, rounded, memory, batch.source_length)
-        contexts = attention.of_words(queries)
+        contexts = attention.word_contexts(queries)
         if self._config.time_major:
             return stacks.swap_time_and_batch(contexts)
         return contexts
@@ -165,12 +167,12 @@ class _Layer:
     def width(self) -> int:
         return self.stack.num_units * self.stack.num_directions
 
-    def weights_of(self, weights: Tensors) -> list[stacks.CellWeights]:
-        return layers.weights_of(self.stack, self.cells, weights)
+    def cell_weights(self, weights: Tensors) -> list[stacks.CellWeights]:
+        return layers.select_weights(self.stack, self.cells, weights)
 
 
 def _encoder_layers(config: ModelConfig) -> list[_Layer]:
-    """Return each layer by itself; only the first has the directions of --direction."""
+    """Return the encoder's layers; only the first one has the directions of --direction."""
     directions = ("forward", "backward")[: 2 if config.direction == "bi" else 1]
     width = config.embedding_dim
     encoder: list[_Layer] = []

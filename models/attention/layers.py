@@ -1,4 +1,4 @@
-"""Cells as both networks with attention have them: with one bias a gate, or the two of cuDNN and PyTorch."""
+"""Layers of the networks with attention: one bias per gate, or two like cuDNN and PyTorch."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -13,33 +13,30 @@ _SECOND_BIAS = "recurrent_bias"
 def variables(
     stack: stacks.RecurrentStack, cells: Sequence[str], config: ModelConfig
 ) -> Iterator[VariableSpec]:
-    """Every cell's variables; with --biases_per_gate=2 a second bias, of zeros as the first."""
+    """Yield the variables of every cell; --biases_per_gate=2 adds a second bias of zeros."""
     for spec in stack.variables(cells):
         yield spec
         if config.biases_per_gate == 2 and spec.name.endswith("/bias"):
-            yield dataclasses.replace(
-                spec,
-                name=spec.name.removesuffix("bias") + _SECOND_BIAS,
-                initial="zeros",
-            )
+            name = spec.name.removesuffix("bias") + _SECOND_BIAS
+            yield dataclasses.replace(spec, name=name, initial="zeros")
 
 
-def weights_of(
+def select_weights(
     stack: stacks.RecurrentStack, cells: Sequence[str], weights: Tensors
 ) -> list[stacks.CellWeights]:
-    """The weights of the cells, of all `weights` by name; two biases are one, their sum."""
-    added = {
+    """Return the weights of the cells; the two biases of a gate become their sum."""
+    sums = {
         f"{cell}/bias": weights[f"{cell}/bias"] + weights[f"{cell}/{_SECOND_BIAS}"]
         for cell in cells
         if f"{cell}/{_SECOND_BIAS}" in weights
     }
-    return stack.weights_of(cells, {**weights, **added})
+    return stack.select_weights(cells, {**weights, **sums})
 
 
 def one_layer(
     config: ModelConfig, input_dim: int, num_directions: int = 1
 ) -> stacks.RecurrentStack:
-    """A layer by itself, whose inputs the caller drops."""
+    """Return a stack of one layer; the caller applies the dropout."""
     return dataclasses.replace(
-        stacks.stack_of(config, 1, num_directions), input_dim=input_dim, dropout=0.0
+        stacks.build_stack(config, 1, num_directions), input_dim=input_dim, dropout=0.0
     )

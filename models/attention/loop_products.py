@@ -1,10 +1,11 @@
-"""Products x_t @ matrix inside of a loop over the steps t, whose gradient of the matrix is made after the loop.
+"""Products x_t @ matrix inside of a loop, with one gradient of the matrix after the loop.
 
-What TensorFlow's own gradient of a loop does at each step, a product of two thin matrices and an addition to a sum as
-large as the matrix, is here one product over all steps. The loop only keeps each x_t, and hands back the gradient of
-each step's result: as that of `addends`, which are added to the results and so get it anyway.
+TensorFlow's own gradient of a loop multiplies two thin matrices in each step and adds the
+result to a sum as large as the matrix. Here it is one product over all steps. The loop
+stores each x_t, and the gradient of each step's result is the gradient of `addends`,
+which are added to the results.
 
-T: steps, B: sentences, K and N: width of x and of a result.
+T: steps, B: sentences, K: width of x, N: width of a result.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ _Gradient = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class Plain:
-    """Products as TensorFlow differentiates them; nothing is kept of a step."""
+    """Products with TensorFlow's own gradient; the loop stores nothing for them."""
 
     specs: tuple[tf.TensorSpec, ...] = ()
 
@@ -28,7 +29,7 @@ class Plain:
         """Return the function of x @ matrix + addend.
 
         Args:
-          matrix: [K, N], or [B, K, N] with one for each sentence.
+          matrix: [K, N], or [B, K, N] with one matrix per sentence.
           addend: Float32 [B, N].
         """
 
@@ -48,9 +49,9 @@ class Plain:
 class DeferredProducts:
     """Products whose matrices get their gradients after the loop.
 
-    The loop's body calls the products and keeps `factors()` of each step, as `specs`
-    states. After the loop, and before gradients are asked for, `end` gets those of all
-    steps.
+    The loop's body calls the products and stores `factors()` of each step; `specs` has
+    their shapes and dtypes. `end` must be called with the factors of all steps after the
+    loop, before gradients are computed.
     """
 
     def __init__(self, num_steps: Tensor | int, batch: Tensor | int) -> None:
@@ -59,7 +60,7 @@ class DeferredProducts:
         self._products: list[_DeferredProduct] = []
 
     def product(self, matrix: Tensor, addend: Tensor | None = None) -> Product:
-        """Like `Plain.product`, but no gradient reaches `addend`."""
+        """Return the function of x @ matrix + addend; `addend` gets no gradient."""
         shape = [self._num_steps, self._batch, matrix.shape[-1] or tf.shape(matrix)[-1]]
         addends = tf.broadcast_to(0.0 if addend is None else addend, shape)
         return self.product_of_steps(matrix, addends)
@@ -68,14 +69,14 @@ class DeferredProducts:
         """Return the function of x @ matrix + addends[t].
 
         Args:
-          matrix: As in `Plain.product`.
+          matrix: See `Plain.product`.
           addends: Float32 [T, B, N].
         """
         self._products.append(_DeferredProduct(matrix, addends))
         return self._products[-1]
 
     def factors(self) -> tuple[Tensor, ...]:
-        """Return what each product multiplied in this step."""
+        """Return the x of each product in this step."""
         return tuple(product.x for product in self._products)
 
     @property
@@ -83,7 +84,7 @@ class DeferredProducts:
         return tuple(product.spec for product in self._products)
 
     def end(self, factors: Sequence[Tensor]) -> None:
-        """Tell the products what they multiplied in all steps, [T, B, K] each."""
+        """Store the factors of all steps, [T, B, K] per product."""
         for product, inputs in zip(self._products, factors, strict=True):
             product.inputs = inputs
 
@@ -91,13 +92,13 @@ class DeferredProducts:
 class _DeferredProduct:
     def __init__(self, matrix: Tensor, addends: Tensor) -> None:
         self._matrix = tf.stop_gradient(matrix)
-        # Once for all steps: products with a matrix read across take longer.
+        # Transposed once for all steps, because a product that reads it across is slower.
         self._transposed = tf.stop_gradient(tf.linalg.matrix_transpose(matrix))
         self._addends = tf.TensorArray(
             tf.float32, tf.shape(addends)[0], element_shape=addends.shape[1:]
         )
-        self._addends = self._addends.unstack(self._tapped(matrix, addends))
-        self.x: Tensor | None = None  # what a step has multiplied
+        self._addends = self._addends.unstack(self._tap(matrix, addends))
+        self.x: Tensor | None = None  # [B, K] of the current step
         self.inputs: Tensor | None = None  # [T, B, K]
         self.spec = tf.TensorSpec([None, matrix.shape[-2]], matrix.dtype)
 
@@ -114,17 +115,19 @@ class _DeferredProduct:
 
         return multiply_and_add(x, self._addends.read(t))
 
-    def _tapped(self, matrix: Tensor, addends: Tensor) -> Tensor:
-        """Return `addends` as they are.
+    def _tap(self, matrix: Tensor, addends: Tensor) -> Tensor:
+        """Return the addends unchanged, with a gradient for the matrix.
 
-        Their gradient is the one of each step's result, and so gives the matrix' one.
+        The gradient of the addends is the gradient of each step's result.
         """
 
         @tf.custom_gradient
         def tap(matrix: Tensor, addends: Tensor) -> tuple[Tensor, _Gradient]:
             def gradient(d: Tensor) -> tuple[Tensor, Tensor]:
                 if self.inputs is None:
-                    raise ValueError("gradients need the loop to have ended")
+                    raise ValueError(
+                        "gradients can only be computed after the loop has ended"
+                    )
                 d_rows = tf.cast(d, matrix.dtype)
                 return outer_sum(self.inputs, d_rows, len(matrix.shape)), d
 
@@ -134,14 +137,19 @@ class _DeferredProduct:
 
 
 def _multiply(x: Tensor, matrix: Tensor) -> Tensor:
-    """[B, K] times [K, N] or, sentence by sentence, [B, K, N] -> [B, N]."""
+    """Return x [B, K] times [K, N], or times one [K, N] per sentence: [B, N]."""
     if len(matrix.shape) == 2:
         return tf.matmul(x, matrix)
     return tf.squeeze(tf.matmul(x[:, None], matrix), axis=1)
 
 
 def outer_sum(x: Tensor, y: Tensor, rank: int) -> Tensor:
-    """[T, B, K] and [T, B, N] -> the products' sum over the steps [B, K, N], or over the sentences too [K, N]."""
+    """Return the sum of the outer products of x [T, B, K] and y [T, B, N].
+
+    Args:
+      rank: 3 for the sum over the steps, [B, K, N]; 2 for the sum over steps and
+        sentences, [K, N].
+    """
     if rank == 2:
         x, y = (tf.reshape(z, [-1, z.shape[2]]) for z in (x, y))
         return tf.matmul(x, y, transpose_a=True)
@@ -149,7 +157,7 @@ def outer_sum(x: Tensor, y: Tensor, rank: int) -> Tensor:
 
 
 def repeated(bias: Tensor, num_steps: Tensor | int, batch: Tensor | int) -> Tensor:
-    """A bias [N] at every step of every sentence, [T, B, N]."""
+    """Return a bias [N] for every step and sentence, [T, B, N]."""
 
     @tf.custom_gradient
     def repeat(bias: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:

@@ -1,9 +1,10 @@
-"""Sublayers of the Transformer as functions of the words' rows; a step of decoding can use them with T = 1.
+"""Sublayers of the Transformer as functions of the words' rows.
 
-Products have the dtype of the matrices that they are given; all else is float32.
+A step of decoding uses them with T = 1. Products have the dtype of their matrices, and
+all other tensors are float32.
 
-T: words of the longest sentence, S: of the one that is attended to, B: sentences, N = B T: rows, sentence after
-sentence, D: width, H: heads.
+T: words of the longest sentence, S: words of the longest attended sentence, B: sentences,
+N = B T: rows, sentence after sentence, D: width, H: heads.
 Source: Vaswani et al., arXiv:1706.03762, sections 3.1 to 3.5.
 """
 
@@ -14,21 +15,23 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import Tensor
 
-EPSILON = 1e-6  # of the layer norm, as in the authors' tensor2tensor
+EPSILON = 1e-6  # layer norm; the value in the authors' tensor2tensor
 Weights = Mapping[str, Tensor]
-"""Of one sublayer, by their names within it."""
+"""The weights of one sublayer, by their names within it."""
 
 
-class Words(NamedTuple):
-    """What sublayers compute with."""
+class WordRows(NamedTuple):
+    """The words of a batch as inputs of a sublayer."""
 
     rows: Tensor  # [N, D]
     num_words: int | Tensor  # T
-    masked: Tensor  # float32, added to scores [B, H, *, T] of these words: 0, or as low as can be
+    # Float32, added to the scores [B, H, *, T] of these words: 0, or the lowest float32
+    # for a word that must not be attended.
+    mask: Tensor
 
 
 def positions(num_words: int | Tensor, width: int) -> Tensor:
-    """sin(t / 10000^(2i/D)) in column 2i, the cosine in column 2i + 1: [T, D]."""
+    """Return [T, D]: sin(t / 10000^(2i/D)) in column 2i, its cosine in column 2i + 1."""
     column = np.arange(width)
     rates = 10_000.0 ** -(column // 2 * 2 / width)
     phases = column % 2 * (np.pi / 2)
@@ -37,55 +40,69 @@ def positions(num_words: int | Tensor, width: int) -> Tensor:
 
 
 def causal_mask(num_words: int | Tensor) -> Tensor:
-    """float32 [T, T], 0 where a word attends to itself and to those before it, else as low as can be."""
+    """Return float32 [T, T]: 0 up to a word itself, the lowest float32 after it."""
     # GPUs compare int32 on the host.
     steps = tf.cast(tf.range(num_words), tf.int64)
     return tf.where(steps <= steps[:, None], 0.0, tf.float32.min)
 
 
 def attention(
-    x: Words, weights: Weights, num_heads: int, memory: Words | None = None
+    x: WordRows, weights: Weights, num_heads: int, memory: WordRows | None = None
 ) -> Tensor:
-    """What the words attend to, in themselves or in a memory: [N, D]."""
+    """Return the attention [N, D] to the words themselves, or to a memory."""
     if memory is None:
-        query, keys, values = heads(x, weights["input"], num_heads)
+        query, keys, values = split_heads(x, weights["input"], num_heads)
     else:
-        (query,), (keys, values) = (
-            heads(x, weights["query"], num_heads),
-            heads(memory, weights["input"], num_heads),
-        )
-    return product(attend(query, keys, values, (memory or x).masked), weights["output"])
+        (query,) = split_heads(x, weights["query"], num_heads)
+        keys, values = split_heads(memory, weights["input"], num_heads)
+    contexts = attend(query, keys, values, (memory or x).mask)
+    return product(contexts, weights["output"])
 
 
-def heads(x: Words, matrix: Tensor, num_heads: int) -> list[Tensor]:
-    """The rows' product with each [D, D] of a matrix [D, P D]: P times [B, H, T, D/H]."""
+def split_heads(x: WordRows, matrix: Tensor, num_heads: int) -> list[Tensor]:
+    """Return the heads of the rows' product with each square of a matrix.
+
+    Args:
+      matrix: P squares [D, D] next to each other.
+
+    Returns:
+      P tensors [B, H, T, D/H].
+    """
     width = matrix.shape[0]
-    parts = [-1, x.num_words, matrix.shape[1] // width, num_heads, width // num_heads]
-    return tf.unstack(
-        tf.transpose(tf.reshape(product(x.rows, matrix), parts), [2, 0, 3, 1, 4])
-    )
+    shape = [-1, x.num_words, matrix.shape[1] // width, num_heads, width // num_heads]
+    products = tf.reshape(product(x.rows, matrix), shape)
+    return tf.unstack(tf.transpose(products, [2, 0, 3, 1, 4]))
 
 
-def attend(query: Tensor, keys: Tensor, values: Tensor, masked: Tensor) -> Tensor:
-    """softmax(Q K' / sqrt(D/H)) V of every head: [N, D], of [B, H, T, D/H] and twice [B, H, S, D/H]."""
+def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """Return softmax(Q K' / sqrt(D/H)) V of every head.
+
+    Args:
+      query: [B, H, T, D/H].
+      keys: [B, H, S, D/H].
+      values: [B, H, S, D/H].
+      mask: Added to the scores [B, H, T, S].
+
+    Returns:
+      [N, D].
+    """
     num_heads = query.shape[1]
     size = query.shape[3]
     scores = tf.matmul(query * tf.cast(size**-0.5, query.dtype), keys, transpose_b=True)
-    shares = tf.nn.softmax(tf.cast(scores, tf.float32) + masked)
+    shares = tf.nn.softmax(tf.cast(scores, tf.float32) + mask)
     contexts = tf.matmul(tf.cast(shares, values.dtype), values)
     return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, num_heads * size])
 
 
-def feed_forward(x: Words, weights: Weights) -> Tensor:
-    """relu(x W + b) W' + b'."""
-    hidden = tf.nn.relu(
-        _add_bias(product(x.rows, weights["inner"]), weights["inner/bias"])
-    )
+def feed_forward(x: WordRows, weights: Weights) -> Tensor:
+    """Return relu(x W + b) W' + b'."""
+    inner = product(x.rows, weights["inner"])
+    hidden = tf.nn.relu(_add_bias(inner, weights["inner/bias"]))
     return _add_bias(product(hidden, weights["outer"]), weights["outer/bias"])
 
 
 def product(x: Tensor, matrix: Tensor) -> Tensor:
-    """x W, in the dtype of the matrix."""
+    """Return x W in the dtype of the matrix."""
     return tf.matmul(tf.cast(x, matrix.dtype), matrix)
 
 
@@ -94,12 +111,15 @@ def _add_bias(x: Tensor, bias: Tensor) -> Tensor:
 
 
 def layer_norm(x: Tensor, weights: Weights) -> Tensor:
-    """Each row [D] with mean 0 and variance 1, times the gain, plus the bias: arXiv:1607.06450."""
-    return _normalized(x) * weights["norm/gain"] + weights["norm/bias"]
+    """Normalize each row [D] to mean 0 and variance 1; apply gain and bias.
+
+    Source: Ba et al., arXiv:1607.06450.
+    """
+    return _normalize(x) * weights["norm/gain"] + weights["norm/bias"]
 
 
 @tf.custom_gradient
-def _normalized(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+def _normalize(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     def mean(rows: Tensor) -> Tensor:
         return tf.reduce_mean(rows, axis=1, keepdims=True)
 

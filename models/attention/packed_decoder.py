@@ -1,7 +1,10 @@
-"""The decoder of `step_wise` by our own operators (models/extension): one call for all steps, and one backward.
+"""The decoder of `step_wise` with this project's operators (models/extension).
 
-T: target words, S: source words, B: sentences, L: layers, U: units, D: width of the memory, F: width of what the first
-layer reads of the step before: U (luong) or D (bahdanau).
+One call computes all steps forward, and one call all steps backward.
+
+T: target words, S: source words, B: sentences, L: layers, U: units, D: width of the
+memory, F: width of the first layer's input from the previous step: U (luong) or D
+(bahdanau).
 """
 
 from __future__ import annotations
@@ -18,11 +21,12 @@ from rnn_scaling.models.extension import operators
 
 
 class Results(NamedTuple):
-    """Of all steps, float32."""
+    """The results of all steps, float32."""
 
     contexts: Tensor  # [T, B, D]
-    tops: Tensor  # [T, B, U], the last layer's h
-    made: Tensor  # [T, B, U]: tanh([context, h] matrix) with luong, the queries with bahdanau
+    top_states: Tensor  # [T, B, U], the last layer's h
+    # [T, B, U]; luong: tanh([context, h] matrix), bahdanau: the queries.
+    fed: Tensor
 
 
 def decode(
@@ -32,40 +36,40 @@ def decode(
     state: Sequence[stacks.State],
     keys: Tensor,
     memory: Tensor,
-    masked: Tensor,
+    mask: Tensor,
     v: Tensor,
     matrix: Tensor,
-    dropped: Sequence[Tensor],
+    dropout_masks: Sequence[Tensor],
 ) -> Results:
-    """Runs all steps in order. Tensors have the dtype of products unless float32 is stated.
+    """Run all steps in order. Tensors have the dtype of products unless noted otherwise.
 
     Args:
-      from_words: [T, B, 4U], the words' part of the first layer's product.
-      biases: float32 [L, 4U], with the forget gate's.
-      kernels: [F + U, 4U] of the first layer, [2U, 4U] of each other.
-      state: each layer's (c, h), float32 [B, U].
+      from_words: [T, B, 4U], the embedded words times their rows of the first kernel.
+      biases: Float32 [L, 4U], including the forget bias.
+      kernels: [F + U, 4U] of the first layer, [2U, 4U] of every other layer.
+      state: (c, h) per layer, float32 [B, U].
       keys: [B, S, U].
       memory: [B, S, D].
-      masked: float32 [B, S], added to the scores.
-      v: [U] with bahdanau, [0] with luong.
-      matrix: [D + U, U] of the output with luong, [U, U] of the query with bahdanau.
-      dropped: float32 [T, B, F or U] per layer, which multiplies the layer's input; empty without dropout.
+      mask: Float32 [B, S], added to the scores.
+      v: [U] for bahdanau, [0] for luong.
+      matrix: The output's [D + U, U] for luong, the query's [U, U] for bahdanau.
+      dropout_masks: Factors of the layers' inputs, float32 [T, B, F or U] per layer;
+        empty without dropout.
     """
-    ours = operators.load()
+    library = operators.load()
     dtype = memory.dtype
     is_luong = v.shape[0] == 0
-    flat = (
-        tf.concat([tf.reshape(mask, [-1]) for mask in dropped], axis=0)
-        if dropped
-        else tf.zeros([0])
-    )
+    flat_masks = tf.zeros([0])
+    if dropout_masks:
+        rows = [tf.reshape(factors, [-1]) for factors in dropout_masks]
+        flat_masks = tf.concat(rows, axis=0)
 
     def product_sum(x: Sequence[Tensor], y: Tensor, rank: int) -> Tensor:
         return outer_sum(tf.cast(tf.concat(x, axis=2), dtype), tf.cast(y, dtype), rank)
 
     @tf.custom_gradient
     def run(from_words, biases, all_kernels, first_c, first_h, keys, memory, v, matrix):  # type: ignore[no-untyped-def]
-        gates, cs, hs, shares, contexts, made = ours.rnn_scaling_decode(
+        gates, cs, hs, shares, contexts, fed = library.rnn_scaling_decode(
             from_words,
             biases,
             all_kernels,
@@ -73,65 +77,60 @@ def decode(
             first_h,
             keys,
             memory,
-            masked,
+            mask,
             v,
             matrix,
-            flat,
+            flat_masks,
         )
 
         def gradient(*d_results: Tensor) -> tuple[Tensor, ...]:
-            d = ours.rnn_scaling_decode_grad(
+            d = library.rnn_scaling_decode_grad(
                 all_kernels,
                 first_c,
                 keys,
                 memory,
                 v,
                 matrix,
-                flat,
+                flat_masks,
                 gates,
                 cs,
                 hs,
                 shares,
-                made,
+                fed,
                 *d_results,
             )
-            before = tf.concat([first_h[:, None], hs], axis=1)[:, :-1]
+            previous_hs = tf.concat([first_h[:, None], hs], axis=1)[:, :-1]
             if is_luong:
-                fed = tf.concat([tf.zeros_like(made[:1]), made[:-1]], axis=0)
+                first_input = tf.concat([tf.zeros_like(fed[:1]), fed[:-1]], axis=0)
                 d_keys = product_sum([d.d_scores], hs[-1], 3)
                 d_matrix = product_sum([contexts, hs[-1]], d.d_products, 2)
             else:
-                fed = contexts
+                first_input = contexts
                 d_keys = tf.cast(d.d_keys, dtype)
-                d_matrix = product_sum([before[-1]], d.d_products, 2)
-            read = [fed, *(hs[layer] for layer in range(len(kernels) - 1))]
-            read = (
-                [x * mask for x, mask in zip(read, dropped, strict=True)]
-                if dropped
-                else read
-            )
-            d_kernels = [
-                product_sum([x, before[n]], d.d_gates[n], 2) for n, x in enumerate(read)
-            ]
+                d_matrix = product_sum([previous_hs[-1]], d.d_products, 2)
+            inputs = [first_input, *(hs[layer] for layer in range(len(kernels) - 1))]
+            if dropout_masks:
+                inputs = [x * m for x, m in zip(inputs, dropout_masks, strict=True)]
+            d_kernels = []
+            for layer, x in enumerate(inputs):
+                factors = [x, previous_hs[layer]]
+                d_kernels.append(product_sum(factors, d.d_gates[layer], 2))
             d_memory = product_sum([shares], d.d_all_contexts, 3)
-            d_weights = (
+            return (
+                d.d_gates[0],
                 d.d_biases,
                 tf.concat(d_kernels, axis=0),
                 d.d_first_c,
                 d.d_first_h,
-            )
-            return (
-                d.d_gates[0],
-                *d_weights,
                 d_keys,
                 d_memory,
                 tf.cast(d.d_v, dtype),
                 d_matrix,
             )
 
-        return (contexts, hs[-1], made), gradient
+        return (contexts, hs[-1], fed), gradient
 
-    first_c, first_h = (tf.stack(parts) for parts in zip(*state, strict=True))
+    first_c, first_h = (tf.stack(states) for states in zip(*state, strict=True))
     all_kernels = tf.concat(kernels, axis=0)
     return Results(
         *run(from_words, biases, all_kernels, first_c, first_h, keys, memory, v, matrix)

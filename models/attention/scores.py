@@ -1,12 +1,16 @@
-"""How much a decoder's state attends to each source word: Luong's multiplicative scores, Bahdanau's additive ones.
+"""The scores of a decoder's state for each source word, and the attention by them.
 
-S: source words, T: target words, B: sentences, D: width of the memory (the encoder's outputs), U: units.
+S: source words, T: target words, B: sentences, D: width of the memory (the encoder's
+outputs), U: units.
 
-    luong     score(h, m_s) = h' W m_s                        Luong et al., arXiv:1508.04025, section 3.1, "general"
-    bahdanau  score(h, m_s) = v' tanh(Q h + W m_s)            Bahdanau et al., arXiv:1409.0473, appendix A.1.2
-      normalised              g v' / |v| tanh(Q h + W m_s + b)  Salimans and Kingma, arXiv:1602.07868
+    luong       h' W m_s
+    bahdanau    v' tanh(Q h + W m_s)
+    normalized  g v' / |v| tanh(Q h + W m_s + b)
 
-What does not depend on the decoder, W m_s, is computed once for all steps: the keys.
+W m_s does not depend on the decoder and is computed once for all steps: the keys.
+
+Sources: Luong et al., arXiv:1508.04025, section 3.1, "general"; Bahdanau et al.,
+arXiv:1409.0473, appendix A.1.2; Salimans and Kingma, arXiv:1602.07868.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,27 +30,27 @@ QUERY = "attention/query"
 
 
 def variable_specs(config: ModelConfig, memory_dim: int) -> Iterator[VariableSpec]:
-    """What the scores are made with."""
+    """Yield the variables that the scores are computed with."""
     units = config.num_units
-    yield VariableSpec(MEMORY, (memory_dim, units), "dense")
+    yield VariableSpec(MEMORY, (memory_dim, units))
     if config.attention == "bahdanau":
-        yield VariableSpec(QUERY, (units, units), "dense")
-        yield VariableSpec("attention/v", (units,), "dense")
+        yield VariableSpec(QUERY, (units, units))
+        yield VariableSpec("attention/v", (units,))
         if config.normalize_attention:
-            yield VariableSpec("attention/g", (), "dense", str(units**-0.5))
-            yield VariableSpec("attention/bias", (units,), "dense")
+            yield VariableSpec("attention/g", (), initial=str(units**-0.5))
+            yield VariableSpec("attention/bias", (units,))
 
 
-def mask(lengths: Tensor, num_words: int | Tensor) -> Tensor:
-    """float32 [B, S], 0 for a word of a sentence and as low as can be in its padding."""
+def padding_mask(lengths: Tensor, num_words: int | Tensor) -> Tensor:
+    """Return float32 [B, S]: 0 for a word, the lowest float32 for padding."""
     # GPUs compare int32 on the host.
-    words = tf.cast(tf.range(num_words), tf.int64)
+    positions = tf.cast(tf.range(num_words), tf.int64)
     lengths = tf.cast(lengths, tf.int64)
-    return tf.where(words < lengths[:, None], 0.0, tf.float32.min)
+    return tf.where(positions < lengths[:, None], 0.0, tf.float32.min)
 
 
 class Attention:
-    """Attention to one memory, by the scores of --attention."""
+    """Attention to one memory with the scores of --attention."""
 
     def __init__(
         self,
@@ -63,41 +67,43 @@ class Attention:
           lengths: [B], words of each source sentence.
         """
         self.memory = memory
-        self.masked = mask(lengths, memory.shape[1] or tf.shape(memory)[1])
+        self.mask = padding_mask(lengths, memory.shape[1] or tf.shape(memory)[1])
         self.query = weights[QUERY] if config.attention == "bahdanau" else None
-        # What is added to every query is added to the keys, [B, S, U].
-        self.keys = _rows(memory, weights[MEMORY])
+        # [B, S, U], including the bias of the queries.
+        self.keys = _multiply_rows(memory, weights[MEMORY])
         if "attention/bias" in weights:
             self.keys += weights["attention/bias"]
         if self.query is not None:
-            self.v = _v_of(config, weights)
+            self.v = _normalize_v(config, weights)
 
-    def at_steps(
+    def step_attention(
         self, products: Plain | DeferredProducts
     ) -> Callable[[Tensor, Tensor], Tensor]:
-        """Return the attention inside of a loop over the target words.
+        """Return the attention for use inside of a loop over the target words.
 
         Returns:
-          (t, h [B, U]) -> float32 [B, D], the memory's average by shares that are 0 at
-          padding.
+          (t, h [B, U]) -> float32 [B, D], the weighted mean of the memory. Padding has
+          weight 0.
         """
         if self.query is None:
             weigh = products.product(self.memory)
             keys = tf.linalg.matrix_transpose(self.keys)
-            score = products.product(keys, self.masked)
+            score = products.product(keys, self.mask)
             return lambda t, h: weigh(t, tf.nn.softmax(score(t, h)))
         query = products.product(self.query)
         weigh = products.product(self.memory)
 
         def attend(t: Tensor, h: Tensor) -> Tensor:
             queries = tf.cast(query(t, h), self.keys.dtype)
-            scores = _additive(queries, self.keys, self.v) + self.masked
+            scores = _additive(queries, self.keys, self.v) + self.mask
             return weigh(t, tf.nn.softmax(scores))
 
         return attend
 
-    def of_words(self, queries: Tensor) -> Tensor:
-        """Return the contexts of all target words, if no state depends on them.
+    def word_contexts(self, queries: Tensor) -> Tensor:
+        """Return the contexts of all target words.
+
+        No state may depend on a context.
 
         Args:
           queries: [B, T, U].
@@ -106,33 +112,33 @@ class Attention:
           [B, T, D] in the dtype of products.
         """
         if self.query is None:
-            return self._weighed(self._products_with_keys(queries))
-        queries = _rows(queries, self.query)
-        return self._weighed(_all_additive(queries, self.keys, self.v))
+            return self._weigh_memory(self._multiplicative(queries))
+        queries = _multiply_rows(queries, self.query)
+        return self._weigh_memory(_all_additive(queries, self.keys, self.v))
 
-    def of_beams(self, queries: Tensor) -> Tensor:
+    def beam_contexts(self, queries: Tensor) -> Tensor:
         """Return the contexts [B K, D] of K queries per sentence, [B K, U]."""
         queries = tf.reshape(queries, [tf.shape(self.keys)[0], -1, queries.shape[1]])
         if self.query is None:
-            scores = self._products_with_keys(queries)
+            scores = self._multiplicative(queries)
         else:
-            from_queries = _rows(queries, self.query)[:, :, None]
+            from_queries = _multiply_rows(queries, self.query)[:, :, None]
             hidden = tf.tanh(from_queries + self.keys[:, None])  # [B, K, S, U]
-            scores = _times_v(hidden, self.v, tf.shape(hidden)[:3])
-        return tf.reshape(self._weighed(scores), [-1, self.memory.shape[2]])
+            scores = _multiply_by_v(hidden, self.v, tf.shape(hidden)[:3])
+        return tf.reshape(self._weigh_memory(scores), [-1, self.memory.shape[2]])
 
-    def _products_with_keys(self, queries: Tensor) -> Tensor:
+    def _multiplicative(self, queries: Tensor) -> Tensor:
         return tf.matmul(queries, self.keys, transpose_b=True)
 
-    def _weighed(self, scores: Tensor) -> Tensor:
-        """Return the memory's averages [B, T, D] by scores [B, T, S]."""
-        scores = tf.cast(scores, tf.float32) + self.masked[:, None]
+    def _weigh_memory(self, scores: Tensor) -> Tensor:
+        """Return the memory's weighted means [B, T, D] for scores [B, T, S]."""
+        scores = tf.cast(scores, tf.float32) + self.mask[:, None]
         shares = tf.cast(tf.nn.softmax(scores), self.memory.dtype)
         return tf.matmul(shares, self.memory)
 
 
-def _rows(x: Tensor, matrix: Tensor) -> Tensor:
-    """[B, S, K] @ [K, N] as one product of all rows."""
+def _multiply_rows(x: Tensor, matrix: Tensor) -> Tensor:
+    """Return [B, S, K] @ [K, N], computed as one product of all rows."""
     shape = tf.shape(x)
     result = tf.reshape(
         tf.matmul(tf.reshape(x, [-1, x.shape[2]]), matrix),
@@ -142,17 +148,17 @@ def _rows(x: Tensor, matrix: Tensor) -> Tensor:
     return result
 
 
-def _v_of(config: ModelConfig, weights: Tensors) -> Tensor:
+def _normalize_v(config: ModelConfig, weights: Tensors) -> Tensor:
     v = weights["attention/v"]
     if not config.normalize_attention:
         return v
-    precise = tf.cast(v, tf.float32)
-    scaled = tf.cast(weights["attention/g"], tf.float32) * precise / tf.norm(precise)
-    return tf.cast(scaled, v.dtype)
+    v_float32 = tf.cast(v, tf.float32)
+    g = tf.cast(weights["attention/g"], tf.float32)
+    return tf.cast(g * v_float32 / tf.norm(v_float32), v.dtype)
 
 
-def _times_v(x: Tensor, v: Tensor, shape: Tensor) -> Tensor:
-    """Return x [..., U] times v [U], in the shape without U."""
+def _multiply_by_v(x: Tensor, v: Tensor, shape: Tensor) -> Tensor:
+    """Return x [..., U] times v [U], reshaped to `shape`."""
     rows = tf.reshape(x, [-1, v.shape[0]])
     return tf.reshape(tf.matmul(rows, v[:, None]), shape)
 
@@ -161,8 +167,8 @@ def _times_v(x: Tensor, v: Tensor, shape: Tensor) -> Tensor:
 def _additive(query: Tensor, keys: Tensor, v: Tensor) -> tuple[Tensor, _Gradients]:
     """Return the scores [B, S] float32 of query [B, U], keys [B, S, U] and v [U].
 
-    The gradient computes tanh again: keeping it would take S times the memory of the
-    step's states.
+    The gradient computes tanh a second time, because storing it would take S times the
+    memory of a step's states.
     """
 
     def hidden() -> Tensor:
@@ -177,23 +183,23 @@ def _additive(query: Tensor, keys: Tensor, v: Tensor) -> tuple[Tensor, _Gradient
         d_v = tf.matmul(rows, d_column, transpose_a=True)[:, 0]
         return tf.reduce_sum(d_sum, axis=1), d_sum, d_v
 
-    scores = _times_v(hidden(), v, tf.shape(keys)[:2])
+    scores = _multiply_by_v(hidden(), v, tf.shape(keys)[:2])
     return tf.cast(scores, tf.float32), gradient
 
 
 def _all_additive(queries: Tensor, keys: Tensor, v: Tensor) -> Tensor:
     """Return the scores of all target words, [B, T, S].
 
-    Word by word, because all at once would take S times T times B times U.
+    They are computed word by word; all together would need tensors [B, T, S, U].
     """
     num_words = queries.shape[1] or tf.shape(queries)[1]
-    by_word = tf.TensorArray(
+    word_queries = tf.TensorArray(
         queries.dtype, num_words, element_shape=[queries.shape[0], queries.shape[2]]
     )
-    by_word = by_word.unstack(tf.transpose(queries, [1, 0, 2]))
+    word_queries = word_queries.unstack(tf.transpose(queries, [1, 0, 2]))
 
     def step(t: Tensor) -> tuple[tuple[()], list[Tensor]]:
-        return (), [_additive(by_word.read(t), keys, v)]
+        return (), [_additive(word_queries.read(t), keys, v)]
 
     _, [scores] = scan(step, (), num_words, [tf.TensorSpec(keys.shape[:2])])
     return tf.transpose(scores, [1, 0, 2])

@@ -1,15 +1,20 @@
-"""Attention as its papers have it, around a decoder that goes step by step: each step reads what the one before gave.
+"""Attention around a decoder that goes step by step; a step reads the one before it.
 
-    luong     c_t attends from the top state h_t; a_t = tanh([c_t, h_t] C) is what the projection reads and, by input
-              feeding, a part of the next step's input: [e_{t+1}, a_t].           arXiv:1508.04025, sections 3.1 and 3.3
-    bahdanau  c_t attends from the top state of the step before and is a part of this one's input: [e_t, c_t]. The
-              projection reads tanh([c_t, h_t] C), where the paper has a layer of maxout.  arXiv:1409.0473, appendix A
+luong: the context c_t attends from the top state h_t. a_t = tanh([c_t, h_t] C) is read
+by the projection and, by input feeding, by the next step: its input is [e_{t+1}, a_t].
+Source: Luong et al., arXiv:1508.04025, sections 3.1 and 3.3.
 
-The encoder is that of `nmt`, and the decoder's cells start from its final states. What does not depend on a step's
-state is made for all steps at once: the memory's keys, the embedded words' product with the first cell's kernel,
-bahdanau's tanh([c_t, h_t] C), and the gradients of the weights (`loop_products`).
+bahdanau: c_t attends from the top state h_{t-1}, and step t reads [e_t, c_t]. The
+projection reads tanh([c_t, h_t] C); the paper has a maxout layer instead.
+Source: Bahdanau et al., arXiv:1409.0473, appendix A.
 
-T: target words, S: source words, B: sentences, E: embedding, U: units, D: width of the encoder's outputs.
+The encoder is the encoder of `nmt`, and the decoder's cells start from its final states.
+Four products do not depend on a step's state and are computed once for all steps: the
+keys, the embedded words times the first cell's kernel, bahdanau's tanh([c_t, h_t] C) and
+the gradients of the weights (`loop_products`).
+
+T: target words, S: source words, B: sentences, E: embedding, U: units, D: width of the
+encoder's outputs.
 """
 
 import dataclasses
@@ -33,30 +38,31 @@ from rnn_scaling.models.encoders.block_lstm import (
 )
 from rnn_scaling.models.extension import operators
 from rnn_scaling.models.loops import scan
-from rnn_scaling.models.workload import Tensors, VariableSpec
+from rnn_scaling.models.workload import Tensors, VariableSpec, cast_weights
 
 _ENCODER_STREAM = 0
-_FED_STREAM = 1  # a layer's own input is drawn from the streams after this one
+# Dropout of layer n's input is drawn from stream _FIRST_LAYER_STREAM + n.
+_FIRST_LAYER_STREAM = 1
 _OUTPUT = "attention/output"
 
 _States = tuple[stacks.State, ...]
 RunCell = Callable[[Tensor, Tensor, stacks.State], stacks.State]
-"""(t, the part [B, N] of a cell's input that the loop makes, state) -> its next state"""
+"""(t, input [B, N] that the loop computes, state) -> next state of the cell"""
 
 
-class _Inputs(NamedTuple):
-    """What a decoder computes with."""
+class _DecoderInputs(NamedTuple):
+    """The weights and tensors of one forward pass of the decoder."""
 
     cells: list[stacks.CellWeights]
-    output: Tensor  # the matrix of the output, in the dtype of products
+    output_matrix: Tensor  # C, in the dtype of products
     target: Tensor  # embedded words [T, B, E]
     attention: Attention
-    first: _States
-    masks: Sequence[Tensor]  # of dropout, see `StepWise._masks`
+    first_states: _States
+    dropout_masks: Sequence[Tensor]  # see `StepWise._dropout_masks`
 
 
 class StepWise:
-    """The network up to the projection; see `rnn_scaling.models.nmt_attention`."""
+    """The network below the projection; see `rnn_scaling.models.nmt_attention`."""
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         self._config = config
@@ -74,7 +80,7 @@ class StepWise:
         decoder_type = config.decoder_type or config.encoder_type
         self._is_fused = decoder_type != "dynamic_rnn" and config.unit_type == "lstm"
         self._is_packed = self._is_fused and operators.usable(self._dtype)
-        decoder_kernel = self._decoder.named("tf.while_loop")
+        decoder_kernel = self._decoder.kernel_title("tf.while_loop")
         if self._is_packed:
             decoder_kernel = "packed LSTM decoder"
         elif self._is_fused:
@@ -88,9 +94,7 @@ class StepWise:
             *scores.variable_specs(config, self._memory_dim),
             *layers.variables(self._decoder, seq2seq.decoder_cells(config), config),
             VariableSpec(
-                _OUTPUT,
-                (self._memory_dim + config.num_units, config.num_units),
-                "dense",
+                _OUTPUT, (self._memory_dim + config.num_units, config.num_units)
             ),
         )
 
@@ -102,7 +106,7 @@ class StepWise:
         batch: Batch,
         seed: Tensor,
     ) -> Tensor:
-        """Return what the projection reads.
+        """Return the outputs that the projection reads.
 
         Args:
           weights: The dense variables by name.
@@ -115,41 +119,38 @@ class StepWise:
           [T, B, U] or [B, T, U], in the dtype of products.
         """
         with tf.name_scope("encoder"):
-            memory, state = self._read(weights, source, batch, seed)
+            memory, state = self._run_encoder(weights, source, batch, seed)
         with tf.name_scope("decoder"):
             if not self._config.time_major:
                 target = stacks.swap_time_and_batch(target)
-            rounded = {
-                name: tf.cast(w, self._dtype)
-                for name, w in weights.items()
-                if name.startswith("attention/")
-            }
-            is_fused = self._is_fused
-            decoder_input = _Inputs(
+            rounded = cast_weights(weights, self._dtype, "attention/")
+            inputs = _DecoderInputs(
                 self._decoder_cells(weights),
                 rounded[_OUTPUT],
                 tf.cast(target, self._dtype),
                 Attention(self._config, rounded, memory, batch.source_length),
-                self._decoder.states_of(state, tf.float32 if is_fused else self._dtype),
-                self._masks(seed, *_sizes(target)),
+                self._decoder.split_states(
+                    state, tf.float32 if self._is_fused else self._dtype
+                ),
+                self._dropout_masks(seed, *_sizes(target)),
             )
-            outputs = self._decode(decoder_input)
+            outputs = self._decode(inputs)
         if self._config.time_major:
             return outputs
         return stacks.swap_time_and_batch(outputs)
 
     def _decoder_cells(self, weights: Tensors) -> list[stacks.CellWeights]:
         names = seq2seq.decoder_cells(self._config)
-        return layers.weights_of(self._decoder, names, weights)
+        return layers.select_weights(self._decoder, names, weights)
 
-    def _read(
+    def _run_encoder(
         self, weights: Tensors, source: Tensor, batch: Batch, seed: Tensor
     ) -> tuple[Tensor, stacks.State]:
         """Return the memory [B, S, D] and the encoder's last state."""
         if self._config.dropout:
             seed = stacks.fold_in(seed, _ENCODER_STREAM)
         names = seq2seq.encoder_cells(self._config)
-        cells = layers.weights_of(self._encoder, names, weights)
+        cells = layers.select_weights(self._encoder, names, weights)
         memory, state = self._encode(cells, source, batch.source_length, None, seed)
         if self._config.time_major:
             memory = stacks.swap_time_and_batch(memory)
@@ -158,17 +159,19 @@ class StepWise:
     def start(self, weights: Tensors, source: Tensor, batch: Batch) -> Start:
         """Return the state and step of a `decoding.Decoder`, up to the projection.
 
-        The step reads embedded words; the arguments are those of `last_layer`.
+        The step reads embedded words; the arguments are described in `last_layer`.
         """
-        memory, state = self._read(weights, source, batch, tf.constant([0, 0]))
-        rounded = {name: tf.cast(w, self._dtype) for name, w in weights.items()}
+        memory, state = self._run_encoder(weights, source, batch, tf.constant([0, 0]))
+        rounded = cast_weights(weights, self._dtype)
         cells = self._decoder_cells(rounded)
-        attend = Attention(self._config, rounded, memory, batch.source_length).of_beams
+        attend = Attention(
+            self._config, rounded, memory, batch.source_length
+        ).beam_contexts
 
         def step(
-            words: Tensor, before: State, position: Tensor
+            words: Tensor, previous: State, position: Tensor
         ) -> tuple[Tensor, State]:
-            states, fed = before
+            states, fed = previous
             context = fed if self._feeds_output else attend(states[-1][-1])
             x = tf.concat([words, context], axis=1)
             states = self._decoder.step_all(x, states, cells)
@@ -179,52 +182,54 @@ class StepWise:
             return output, (states, output if self._feeds_output else fed)
 
         first = tf.zeros([tf.shape(memory)[0], self._fed_dim], self._dtype)
-        return Start((self._decoder.states_of(state, self._dtype), first), step)
+        return Start((self._decoder.split_states(state, self._dtype), first), step)
 
-    def _decode(self, given: _Inputs) -> Tensor:
+    def _decode(self, inputs: _DecoderInputs) -> Tensor:
         """Return the outputs [T, B, U] of all target words, one after the other."""
-        decode = self._decode_at_once if self._is_packed else self._decode_in_loop
-        results = decode(given)
+        decode = self._decode_by_operators if self._is_packed else self._decode_in_loop
+        results = decode(inputs)
         if self._feeds_output:
             return tf.cast(results[0], self._dtype)
-        both = tf.cast(tf.concat(results, axis=2), self._dtype)
-        rows = tf.reshape(both, [-1, given.output.shape[0]])
-        outputs = tf.tanh(tf.matmul(rows, given.output))
-        return tf.reshape(outputs, [*_sizes(given.target), self._config.num_units])
+        joined = tf.cast(tf.concat(results, axis=2), self._dtype)
+        rows = tf.reshape(joined, [-1, inputs.output_matrix.shape[0]])
+        outputs = tf.tanh(tf.matmul(rows, inputs.output_matrix))
+        return tf.reshape(outputs, [*_sizes(inputs.target), self._config.num_units])
 
-    def _decode_at_once(self, given: _Inputs) -> Sequence[Tensor]:
+    def _decode_by_operators(self, inputs: _DecoderInputs) -> Sequence[Tensor]:
         """Decode by this project's own operators.
 
         Returns:
-          With luong outputs [T, B, U]; with bahdanau contexts [T, B, D] and states
-          [T, B, U].
+          luong: outputs [T, B, U]. bahdanau: contexts [T, B, D] and states [T, B, U].
         """
-        of_words, *above = (tf.cast(kernel, self._dtype) for kernel, _ in given.cells)
-        from_words, kernel = _words_product(of_words, given.target)
-        attention = given.attention
+        cell_kernels = [tf.cast(kernel, self._dtype) for kernel, _ in inputs.cells]
+        from_words, cell_kernels[0] = _words_product(cell_kernels[0], inputs.target)
+        attention = inputs.attention
+        forget_bias = self._config.forget_bias
         results = packed_decoder.decode(
             from_words=from_words,
-            biases=tf.stack([self._gate_biases(bias) for _, bias in given.cells]),
-            kernels=[kernel, *above],
-            state=given.first,
+            biases=tf.stack(
+                [gate_biases(bias, forget_bias) for _, bias in inputs.cells]
+            ),
+            kernels=cell_kernels,
+            state=inputs.first_states,
             keys=attention.keys,
             memory=attention.memory,
-            masked=attention.masked,
+            mask=attention.mask,
             v=tf.zeros([0], self._dtype) if self._feeds_output else attention.v,
-            matrix=given.output if self._feeds_output else attention.query,
-            dropped=given.masks,
+            matrix=inputs.output_matrix if self._feeds_output else attention.query,
+            dropout_masks=inputs.dropout_masks,
         )
         if self._feeds_output:
-            return [results.made]
-        return [results.contexts, results.tops]
+            return [results.fed]
+        return [results.contexts, results.top_states]
 
-    def _decode_in_loop(self, given: _Inputs) -> Sequence[Tensor]:
-        """Decode like `_decode_at_once`, by TensorFlow's operators."""
-        num_steps, batch = _sizes(given.target)
+    def _decode_in_loop(self, inputs: _DecoderInputs) -> Sequence[Tensor]:
+        """Decode like `_decode_by_operators`, with TensorFlow's operators."""
+        num_steps, batch = _sizes(inputs.target)
         products = DeferredProducts(num_steps, batch) if self._is_fused else Plain()
-        attend = given.attention.at_steps(products)
-        combine = products.product(given.output) if self._feeds_output else None
-        run_cells = self._cells(given, products)
+        attend = inputs.attention.step_attention(products)
+        combine = products.product(inputs.output_matrix) if self._feeds_output else None
+        run_cells = self._cell_steps(inputs, products)
 
         def step(
             t: Tensor, states: _States, fed: Tensor
@@ -233,15 +238,15 @@ class StepWise:
             x = context
             following = []
             for layer, run_cell in enumerate(run_cells):
-                if given.masks:
-                    x = x * tf.cast(given.masks[layer][t], x.dtype)
+                if inputs.dropout_masks:
+                    x = x * tf.cast(inputs.dropout_masks[layer][t], x.dtype)
                 following.append(run_cell(t, x, states[layer]))
                 x = following[-1][-1]
             if combine is None:
                 results = [context, tf.cast(x, tf.float32)]
             else:
-                both = tf.concat([attend(t, x), tf.cast(x, tf.float32)], axis=1)
-                fed = tf.tanh(combine(t, both))
+                joined = tf.concat([attend(t, x), tf.cast(x, tf.float32)], axis=1)
+                fed = tf.tanh(combine(t, joined))
                 results = [fed]
             return (tuple(following), fed), [*results, *products.factors()]
 
@@ -250,21 +255,22 @@ class StepWise:
             widths = [self._fed_dim]
         specs = [tf.TensorSpec([None, width]) for width in widths]
         fed = tf.zeros([batch, self._fed_dim])
-        _, kept = scan(step, (given.first, fed), num_steps, [*specs, *products.specs])
-        products.end(kept[len(widths) :])
-        return kept[: len(widths)]
+        start = (inputs.first_states, fed)
+        _, sequences = scan(step, start, num_steps, [*specs, *products.specs])
+        products.end(sequences[len(widths) :])
+        return sequences[: len(widths)]
 
-    def _cells(
-        self, given: _Inputs, products: Plain | DeferredProducts
+    def _cell_steps(
+        self, inputs: _DecoderInputs, products: Plain | DeferredProducts
     ) -> list[RunCell]:
         """Return each cell's step; the first one also reads the embedded words."""
         cells: list[RunCell] = []
-        for number, of_cell in enumerate(given.cells):
-            words = None if number else given.target
+        for number, weights in enumerate(inputs.cells):
+            words = None if number else inputs.target
             if isinstance(products, DeferredProducts):
-                cells.append(self._fused_cell(of_cell, words, given, products))
+                cells.append(self._fused_cell(weights, words, inputs, products))
             else:
-                rounded = tuple(tf.cast(w, self._dtype) for w in of_cell)
+                rounded = tuple(tf.cast(w, self._dtype) for w in weights)
                 cells.append(_plain_cell(self._decoder, rounded, words))
         return cells
 
@@ -272,17 +278,21 @@ class StepWise:
         self,
         weights: stacks.CellWeights,
         words: Tensor | None,
-        given: _Inputs,
+        inputs: _DecoderInputs,
         products: DeferredProducts,
     ) -> RunCell:
-        """Return an LSTM's cell whose gates are one product.
+        """Return the step of an LSTM cell whose gates are one product.
 
-        On the way back they are one operator. The product of `words` [T, B, E], which
-        come before the rest of its input, is made here.
+        The gradient of the gates is one operator.
+
+        Args:
+          words: [T, B, E], the first columns of the cell's input, whose product is
+            computed here for all steps. None if the cell reads only `x`.
         """
         kernel = tf.cast(weights[0], self._dtype)
-        shape = tf.shape(given.target)
-        addends = repeated(self._gate_biases(weights[1]), shape[0], shape[1])
+        shape = tf.shape(inputs.target)
+        biases = gate_biases(weights[1], self._config.forget_bias)
+        addends = repeated(biases, shape[0], shape[1])
         if words is not None:
             from_words, kernel = _words_product(kernel, words)
             addends += tf.cast(from_words, tf.float32)
@@ -292,13 +302,10 @@ class StepWise:
             gates(t, tf.concat([x, state[1]], axis=1)), state[0]
         )
 
-    def _gate_biases(self, bias: Tensor) -> Tensor:
-        return gate_biases(bias, self._config.forget_bias)
-
-    def _masks(
+    def _dropout_masks(
         self, seed: Tensor, num_steps: int | Tensor, batch: int | Tensor
     ) -> list[Tensor]:
-        """Return what multiplies the loop's part of each layer's input.
+        """Return the factors of each layer's input that the loop computes.
 
         Returns:
           Float32 [T, B, width] per layer; empty without dropout.
@@ -309,37 +316,38 @@ class StepWise:
         masks = []
         for layer in range(self._decoder.num_layers):
             width = self._config.num_units if layer else self._fed_dim
-            ones = tf.ones([num_steps, batch, width])
-            dropped = stacks.drop(ones, rate, seed, _FED_STREAM + layer)
-            masks.append(tf.stop_gradient(dropped))
+            mask = tf.ones([num_steps, batch, width])
+            mask = stacks.drop(mask, rate, seed, _FIRST_LAYER_STREAM + layer)
+            masks.append(tf.stop_gradient(mask))
         return masks
 
 
 def _sizes(target: Tensor) -> list[int | Tensor]:
-    """Return the steps and sentences of words [T, B, E], numbers if they are known."""
+    """Return T and B of words [T, B, E], as numbers if they are known."""
     return [target.shape[axis] or tf.shape(target)[axis] for axis in (0, 1)]
 
 
 def _plain_cell(
     stack: stacks.RecurrentStack, weights: stacks.CellWeights, words: Tensor | None
 ) -> RunCell:
-    """Return the cell of `models/cells/`.
+    """Return the step of a cell of `models/cells/`.
 
     Args:
       stack: The decoder.
       weights: In the dtype of products.
-      words: [T, B, E] that come before the rest of its input.
+      words: [T, B, E], the first columns of the cell's input. None if the cell reads
+        only `x`.
     """
-    by_step = None
+    step_words = None
     if words is not None:
-        by_step = tf.TensorArray(
+        step_words = tf.TensorArray(
             words.dtype, tf.shape(words)[0], element_shape=words.shape[1:]
         ).unstack(words)
 
     def run(t: Tensor, x: Tensor, state: stacks.State) -> stacks.State:
         x = tf.cast(x, weights[0].dtype)
-        if by_step is not None:
-            x = tf.concat([by_step.read(t), x], axis=1)
+        if step_words is not None:
+            x = tf.concat([step_words.read(t), x], axis=1)
         return stack.step(x, state, weights)
 
     return run
@@ -348,9 +356,10 @@ def _plain_cell(
 def _words_product(kernel: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
     """Return words [T, B, E] times the kernel's first E rows, and the other rows."""
     width = words.shape[2]
-    of_words, others = tf.split(kernel, [width, kernel.shape[0] - width])
-    rows = tf.matmul(tf.reshape(words, [-1, width]), of_words)
-    return tf.reshape(rows, [*tf.unstack(tf.shape(words)[:2]), kernel.shape[1]]), others
+    word_rows, other_rows = tf.split(kernel, [width, kernel.shape[0] - width])
+    products = tf.matmul(tf.reshape(words, [-1, width]), word_rows)
+    shape = [*tf.unstack(tf.shape(words)[:2]), kernel.shape[1]]
+    return tf.reshape(products, shape), other_rows
 
 
 _NextState = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -359,7 +368,7 @@ _NextState = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 def _next_state(units: int) -> _NextState:
     """Return the function of gates [B, 4U] and c [B, U] -> the next c and h.
 
-    The gates are before their nonlinearity; all is float32.
+    The gates are before their nonlinearity. All tensors are float32.
     """
     differentiate = lstm_step_gradient(units)
 

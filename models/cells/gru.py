@@ -1,4 +1,4 @@
-"""The GRU as cuDNN computes it: the reset gate meets the recurrent product, not the state before it.
+"""The GRU of cuDNN: the reset gate multiplies the recurrent product, not the state.
 
     r_t = sigmoid(x_t @ W_r + h_{t-1} @ R_r + b_r)
     u_t = sigmoid(x_t @ W_u + h_{t-1} @ R_u + b_u)
@@ -7,10 +7,11 @@
 
 W = kernel [D, 3U] and R = recurrent_kernel [U, 3U] with columns r, u, n; bias [4U] is b_r, b_u, b_n, b_s.
 
-This is the first version of Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder for Statistical
-Machine Translation", arXiv:1406.1078v1, and NVIDIA's CUDNN_GRU (cuDNN API reference, cudnnRNNMode_t). The paper's third
-version, TensorFlow's GRUCell and its GRUBlockCell have tanh(x @ W_n + (r * h) @ R_n + b_n): another function, with as
-many products, which cuDNN does not compute.
+Sources: Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder for
+Statistical Machine Translation", arXiv:1406.1078v1 (first version), and NVIDIA's CUDNN_GRU
+(cuDNN API reference, cudnnRNNMode_t). The paper's third version, TensorFlow's GRUCell and
+its GRUBlockCell compute tanh(x @ W_n + (r * h) @ R_n + b_n): a different function with
+the same number of products, which cuDNN does not compute.
 
 B: sentences, D: width of the input, U: units.
 """
@@ -25,15 +26,16 @@ STATE = ("h",)
 
 def weights(input_dim: int, num_units: int) -> tuple[VariableSpec, ...]:
     return (
-        VariableSpec("kernel", (input_dim, 3 * num_units), "dense"),
-        VariableSpec("recurrent_kernel", (num_units, 3 * num_units), "dense"),
-        VariableSpec("bias", (4 * num_units,), "dense"),
+        VariableSpec("kernel", (input_dim, 3 * num_units)),
+        VariableSpec("recurrent_kernel", (num_units, 3 * num_units)),
+        VariableSpec("bias", (4 * num_units,)),
     )
 
 
 def step(x: tf.Tensor, state: State, weights: CellWeights, forget_bias: float) -> State:
-    """One step of x [B, D] and state (h,), each [B, U] -> the next h."""
-    (h,), (kernel, recurrent_kernel, bias) = state, weights
+    """Return the next state for x [B, D] and state (h,), each [B, U]."""
+    (h,) = state
+    kernel, recurrent_kernel, bias = weights
     units = h.shape[1]
     input_bias, state_bias = tf.split(bias, [3 * units, units])
     input_r, input_u, input_n = tf.split(x @ kernel + input_bias, 3, axis=1)

@@ -1,15 +1,15 @@
-"""The LSTM with layer normalization, as TensorFlow 1's LayerNormBasicLSTMCell has it.
+"""The LSTM with layer normalization of TensorFlow 1's LayerNormBasicLSTMCell.
 
     i, j, f, o = norm of each of the four [B, U] of [x_t, h_{t-1}] @ kernel        kernel [D+U, 4U]
     c_t        = norm(sigmoid(f + forget_bias) * c_{t-1} + sigmoid(i) * tanh(j))
     h_t        = sigmoid(o) * tanh(c_t)
     norm(a)    = gain * (a - mean(a)) / sqrt(variance(a) + 1e-12) + shift          over the U units of one sentence
 
-gain and shift [5U] are those of i, j, f, o, c, and take the place of the biases.
+gain and shift [5U] belong to i, j, f, o, c and replace the biases.
 
-Source: Ba et al., "Layer Normalization", arXiv:1607.06450, equations 20 to 22. The paper normalizes the input's product
-and the recurrent one apart, with 4U units in one norm, and keeps c_t as it was before its norm; TensorFlow's cell, and
-so this one, does not.
+Source: Ba et al., "Layer Normalization", arXiv:1607.06450, equations 20 to 22. The paper
+normalizes the input's product and the recurrent one separately, with 4U units in one norm,
+and the next step reads c_t without its norm. TensorFlow's cell and this one do not.
 
 B: sentences, D: width of the input, U: units.
 """
@@ -25,17 +25,21 @@ _EPSILON = 1e-12
 
 
 def weights(input_dim: int, num_units: int) -> tuple[VariableSpec, ...]:
-    """kernel, the rows of the input first, columns i, j, f, o; gain and shift, of i, j, f, o, c."""
+    """Return the specs of kernel, gain and shift.
+
+    The kernel's first rows belong to the input; its columns are i, j, f, o.
+    """
     return (
-        VariableSpec("kernel", (input_dim + num_units, 4 * num_units), "dense"),
-        VariableSpec("gain", (5 * num_units,), "dense", "ones"),
-        VariableSpec("shift", (5 * num_units,), "dense", "zeros"),
+        VariableSpec("kernel", (input_dim + num_units, 4 * num_units)),
+        VariableSpec("gain", (5 * num_units,), initial="ones"),
+        VariableSpec("shift", (5 * num_units,), initial="zeros"),
     )
 
 
 def step(x: Tensor, state: State, weights: CellWeights, forget_bias: float) -> State:
-    """One step of x [B, D] and state (c, h), each [B, U] -> the next c and h."""
-    (c, h), (kernel, gain, shift) = state, weights
+    """Return the next state for x [B, D] and state (c, h), each [B, U]."""
+    c, h = state
+    kernel, gain, shift = weights
     units = h.shape[1]
     gain, shift = (tf.reshape(w, [5, units]) for w in (gain, shift))
     gates = tf.reshape(tf.concat([x, h], axis=1) @ kernel, [-1, 4, units])
@@ -47,7 +51,7 @@ def step(x: Tensor, state: State, weights: CellWeights, forget_bias: float) -> S
 
 
 def _norm(x: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
-    """x [..., U] with mean `shift` and deviation `gain` over its units; computed in float32 at least."""
+    """Normalize x [..., U] over its units, in float32 or x's wider dtype."""
     dtype = tf.float32 if x.dtype.size < tf.float32.size else x.dtype
     precise, gain, shift = (tf.cast(tensor, dtype) for tensor in (x, gain, shift))
     centred = precise - tf.reduce_mean(precise, axis=-1, keepdims=True)

@@ -6,7 +6,7 @@
 
 B: sentences, D: width of the input, U: units.
 Source: Zaremba et al., "Recurrent Neural Network Regularization", arXiv:1409.2329, section 3.1, and TensorFlow's
-BasicLSTMCell, whose forget bias it has.
+BasicLSTMCell, which has the same forget bias.
 """
 
 import tensorflow as tf
@@ -18,16 +18,20 @@ STATE = ("c", "h")
 
 
 def weights(input_dim: int, num_units: int) -> tuple[VariableSpec, ...]:
-    """kernel, the rows of the input first, and bias; columns i, j, f, o."""
+    """Return the specs of kernel and bias; their columns are i, j, f, o.
+
+    The kernel's first rows belong to the input.
+    """
     return (
-        VariableSpec("kernel", (input_dim + num_units, 4 * num_units), "dense"),
-        VariableSpec("bias", (4 * num_units,), "dense"),
+        VariableSpec("kernel", (input_dim + num_units, 4 * num_units)),
+        VariableSpec("bias", (4 * num_units,)),
     )
 
 
 def step(x: tf.Tensor, state: State, weights: CellWeights, forget_bias: float) -> State:
-    """One step of x [B, D] and state (c, h), each [B, U] -> the next c and h."""
-    (c, h), (kernel, bias) = state, weights
+    """Return the next state for x [B, D] and state (c, h), each [B, U]."""
+    c, h = state
+    kernel, bias = weights
     i, j, f, o = tf.split(tf.concat([x, h], axis=1) @ kernel + bias, 4, axis=1)
     c = tf.sigmoid(f + forget_bias) * c + tf.sigmoid(i) * tf.tanh(j)
     return c, tf.sigmoid(o) * tf.tanh(c)

@@ -1,4 +1,6 @@
-"""The cell that a search found, as TensorFlow 1's NASCell has it, without its optional biases and projection.
+"""The cell that an architecture search found: TensorFlow 1's NASCell.
+
+It has neither the optional biases nor the projection.
 
     a, b  = the eight [B, U] of x_t @ kernel and of h_{t-1} @ recurrent_kernel       kernel [D, 8U], recurrent [U, 8U]
     k     = sigmoid(a0 + b0), relu(a1 + b1), sigmoid(a2 + b2), relu(a3 * b3),
@@ -20,20 +22,20 @@ STATE = ("c", "h")
 
 
 def weights(input_dim: int, num_units: int) -> tuple[VariableSpec, ...]:
-    """kernel and recurrent_kernel, with eight columns of units each."""
+    """Return the specs of the two kernels, each with eight columns per unit."""
     return (
-        VariableSpec("kernel", (input_dim, 8 * num_units), "dense"),
-        VariableSpec("recurrent_kernel", (num_units, 8 * num_units), "dense"),
+        VariableSpec("kernel", (input_dim, 8 * num_units)),
+        VariableSpec("recurrent_kernel", (num_units, 8 * num_units)),
     )
 
 
 def step(x: tf.Tensor, state: State, weights: CellWeights, forget_bias: float) -> State:
-    """One step of x [B, D] and state (c, h), each [B, U] -> the next c and h."""
-    (c, h), (kernel, recurrent_kernel) = state, weights
-    a, b = (
-        tf.split(product, 8, axis=1) for product in (x @ kernel, h @ recurrent_kernel)
-    )
-    sums = [of_input + of_state for of_input, of_state in zip(a, b)]
+    """Return the next state for x [B, D] and state (c, h), each [B, U]."""
+    c, h = state
+    kernel, recurrent_kernel = weights
+    a = tf.split(x @ kernel, 8, axis=1)
+    b = tf.split(h @ recurrent_kernel, 8, axis=1)
+    sums = [input_part + state_part for input_part, state_part in zip(a, b)]
     first = tf.tanh(tf.sigmoid(sums[0]) * tf.nn.relu(sums[1]))
     second = tf.tanh(tf.sigmoid(sums[2]) + tf.nn.relu(a[3] * b[3]))
     third = tf.tanh(tf.tanh(sums[4]) * tf.sigmoid(sums[5]))

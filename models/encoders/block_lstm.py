@@ -1,15 +1,17 @@
-"""The fused CPU kernel: `BlockLSTM` forward, and backward a loop of `LSTMBlockCellGrad` and one MatMul a step.
+"""The fused LSTM for CPUs: `BlockLSTM` forward, `LSTMBlockCellGrad` and a MatMul backward.
 
-TensorFlow registers no gradient for the V1 op and a wrong one for V2, and its `BlockLSTMGrad` multiplies
-small matrices for the weights' gradient at each step. Here these products are made once, after the loop.
+TensorFlow registers no gradient for the V1 op and a wrong one for V2, and its
+`BlockLSTMGrad` multiplies small matrices for the weights' gradient at each step. Here
+these products are computed once, after the loop.
 
-`BlockLSTM` has no bfloat16, so there the forward pass is a loop too: products in bfloat16, the input's in one
-piece before the loop, gates and cell states in float32. float16, which CPUs only emulate, is computed
-in float32 from weights, inputs and to outputs rounded to float16.
+`BlockLSTM` has no bfloat16, so the bfloat16 forward pass is a loop. Its products
+are bfloat16, with the input's product computed once before the loop; gates and cell states
+are float32. CPUs only emulate float16: it is computed in float32, with weights, inputs and
+outputs rounded to float16.
 
-Where our own operators were built and can be taken (models/extension), they are: one call a layer forward and one
-backward. A step is then one product of its input and state with the kernel, which is packed once a call, and its gates
-are computed while the product's sums are still in the caches.
+If this project's operators can be used (models/extension), each layer is one call forward
+and one call backward. A step is then one product of its input and state with the kernel,
+which is packed once per call, and its gates are computed while the sums are in the caches.
 
 T: steps, B: sentences, D: width of the input, U: units.
 """
@@ -50,7 +52,7 @@ def kernel_name(stack: stacks.RecurrentStack) -> str:
 
 
 def build(stack: stacks.RecurrentStack) -> stacks.Run:
-    """Return the function of `stack`; T and B may be unknown while tracing."""
+    """Return the function that runs `stack`; T and B may be unknown while tracing."""
     if operators.usable(stack.product_dtype):
         return build_packed(stack)
     run_forward = _loop_forward if stack.dtype == "bfloat16" else _block_forward
@@ -73,7 +75,7 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
           Outputs, last c and last h, float32.
         """
         forward = run_forward(x, c, h, kernel, bias, stack.forget_bias)
-        ends = stacks.Ends(lengths, tf.shape(x)[0], tf.shape(x)[1])
+        ends = stacks.SentenceEnds(lengths, tf.shape(x)[0], tf.shape(x)[1])
 
         def gradient(
             d_outputs: Tensor, d_last_c: Tensor, d_last_h: Tensor
@@ -85,7 +87,7 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
             d_x, d_kernel, d_bias = _large_products(x, forward.h, h, kernel, d_gates)
             return d_x, None, d_c, d_h, d_kernel, d_bias
 
-        results = (forward.h * ends.inside, ends.of(forward.cs), ends.of(forward.h))
+        results = (forward.h * ends.mask, ends.last(forward.cs), ends.last(forward.h))
         return results, gradient
 
     return stacks.run_fused_layers(stack, cell)
@@ -93,7 +95,7 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
 
 def build_packed(stack: stacks.RecurrentStack) -> stacks.Run:
     """Like `build`, but always with this project's operators."""
-    ours = operators.load()
+    library = operators.load()
 
     @tf.custom_gradient
     def cell(
@@ -106,12 +108,19 @@ def build_packed(stack: stacks.RecurrentStack) -> stacks.Run:
     ) -> tuple[tuple[Tensor, ...], _Gradient]:
         """Run one direction of one layer; outputs have the products' dtype."""
         all_biases = gate_biases(bias, stack.forget_bias)
-        forward = ours.rnn_scaling_lstm(x, kernel, all_biases, c, h, lengths)
+        forward = library.rnn_scaling_lstm(x, kernel, all_biases, c, h, lengths)
 
         def gradient(*d_results: Tensor) -> tuple[Tensor | None, ...]:
-            made = forward.gates, forward.cs, forward.outputs
-            d_x, d_kernel, d_bias, d_c, d_h = ours.rnn_scaling_lstm_grad(
-                x, kernel, c, h, lengths, *made, *d_results
+            d_x, d_kernel, d_bias, d_c, d_h = library.rnn_scaling_lstm_grad(
+                x,
+                kernel,
+                c,
+                h,
+                lengths,
+                forward.gates,
+                forward.cs,
+                forward.outputs,
+                *d_results,
             )
             return d_x, None, d_c, d_h, d_kernel, d_bias
 
@@ -121,7 +130,7 @@ def build_packed(stack: stacks.RecurrentStack) -> stacks.Run:
 
 
 def gate_biases(bias: Tensor, forget_bias: float) -> Tensor:
-    """Return [4U] with the forget gate's, ordered i, ci, f, o."""
+    """Return the biases [4U] of i, ci, f, o, including the forget bias."""
     return bias + tf.repeat(
         tf.constant([0.0, 0.0, forget_bias, 0.0]), bias.shape[0] // 4
     )
@@ -136,7 +145,7 @@ def _block_forward(
     forget_bias: float,
 ) -> LstmStep:
     peephole = tf.zeros([c.shape[1]])
-    made = tf.raw_ops.BlockLSTM(
+    sequences = tf.raw_ops.BlockLSTM(
         seq_len_max=tf.cast(tf.shape(x)[0], tf.int64),
         x=x,
         cs_prev=c,
@@ -150,7 +159,7 @@ def _block_forward(
         cell_clip=-1.0,
         use_peephole=False,
     )
-    return LstmStep(*made)
+    return LstmStep(*sequences)
 
 
 def _loop_forward(
@@ -171,8 +180,8 @@ def _loop_forward(
     def step(t: Tensor, c: Tensor, h: Tensor) -> tuple[tuple[Tensor, ...], LstmStep]:
         gates = tf.cast(from_input[t], tf.float32)
         gates += tf.cast(tf.cast(h, x.dtype) @ recurrent, tf.float32)
-        made = lstm_step(gates + bias, c)
-        return (made.cs, made.h), made
+        result = lstm_step(gates + bias, c)
+        return (result.cs, result.h), result
 
     specs = [tf.TensorSpec(c.shape)] * len(LstmStep._fields)
     _, sequences = loops.scan(step, (c, h), num_steps, specs)
@@ -180,7 +189,7 @@ def _loop_forward(
 
 
 def lstm_step(gates: Tensor, c: Tensor) -> LstmStep:
-    """Run one step; all float32.
+    """Run one step; all tensors are float32.
 
     Args:
       gates: [B, 4U] before their nonlinearity, ordered i, ci, f, o.
@@ -203,7 +212,7 @@ def lstm_step_gradient(units: int) -> Callable[..., tuple[Tensor, Tensor]]:
       (step, c before it, gradients of its cs and h) -> the gradients of the gates
       before their nonlinearity and of that c.
     """
-    # The operator reads only their shapes; made here, they are made once.
+    # The operator reads only their shapes. They are created once for all steps.
     peephole = tf.zeros([units])
     b = tf.zeros([4 * units])
     w = tf.zeros([2 * units, 4 * units])
@@ -214,7 +223,7 @@ def lstm_step_gradient(units: int) -> Callable[..., tuple[Tensor, Tensor]]:
         gates = step._asdict()
         h = gates.pop("h")
         result = tf.raw_ops.LSTMBlockCellGrad(
-            x=h,  # only its shape is read, like that of h_prev
+            x=h,  # only the shapes of x and h_prev are read
             h_prev=h,
             cs_prev=c,
             w=w,
@@ -241,12 +250,15 @@ def _run_backward(
     d_sequence: Tensor,
     d_last_c: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of the gates and of the first c and h.
+    """Run the steps backward.
 
-    Those of the gates, before their nonlinearity, are [T, B, 4U] in the kernel's dtype.
+    Returns:
+      The gradient of the gates before their nonlinearity, [T, B, 4U] in the kernel's
+      dtype, and the gradients of the first c and h.
     """
     units = c.shape[1]
-    # Transposed once: a product with a transposed [U, 4U] matrix takes 1.8 times as long, T times.
+    # Transposed once, because a product with a transposed [U, 4U] matrix takes 1.8
+    # times as long in each step.
     recurrent = tf.transpose(kernel[-units:])
     cs_prev = tf.concat([c[None], forward.cs[:-1]], axis=0)
     gate_sequences = forward._asdict()
@@ -256,14 +268,14 @@ def _run_backward(
     def step(
         t: Tensor, d_c: Tensor, d_h: Tensor
     ) -> tuple[tuple[Tensor, ...], list[Tensor]]:
-        # A sentence's last state gets its gradient where the sentence ends; all gradients after it are zero.
+        # A sentence's last state gets its gradient where the sentence ends. All gradients
+        # after its end are zero.
         d_c = tf.where((lengths == t + 1)[:, None], d_last_c, d_c)
         gates = {name: sequence[t] for name, sequence in gate_sequences.items()}
-        of_step = LstmStep(**gates, h=h)
-        d_gates_of_step, d_c = differentiate(
-            of_step, cs_prev[t], d_c, d_sequence[t] + d_h
+        d_step, d_c = differentiate(
+            LstmStep(**gates, h=h), cs_prev[t], d_c, d_sequence[t] + d_h
         )
-        d_step = tf.cast(d_gates_of_step, kernel.dtype)
+        d_step = tf.cast(d_step, kernel.dtype)
         d_h = tf.cast(tf.matmul(d_step, recurrent), tf.float32)
         return (d_c, d_h), [d_step]
 
@@ -271,7 +283,7 @@ def _run_backward(
     specs = [tf.TensorSpec([c.shape[0], 4 * units], kernel.dtype)]
     num_steps = tf.shape(d_sequence)[0]
     (d_c, d_h), [d_gates] = loops.scan(
-        step, (zeros, zeros), num_steps, specs, is_reversed=True
+        step, (zeros, zeros), num_steps, specs, backward=True
     )
     return d_gates, d_c, d_h
 

@@ -1,5 +1,6 @@
-"""TensorFlow's own while loop over the steps, `tf.compat.v1.nn.dynamic_rnn`: one or two MatMuls and
-twenty small ops a step.
+"""TensorFlow's own loop over the steps, `tf.compat.v1.nn.dynamic_rnn`.
+
+A step has one or two MatMuls and about twenty small ops.
 
 T: steps, B: sentences, D: width of the input, U: units.
 """
@@ -8,16 +9,19 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow import Tensor
-from tensorflow.python.ops.rnn import (
-    dynamic_rnn,
-)  # tf.compat.v1.nn's, without loading the rest of it
+
+# The function of tf.compat.v1.nn, without loading the rest of that module.
+from tensorflow.python.ops.rnn import dynamic_rnn
 from tensorflow.python.util import deprecation
 
 from rnn_scaling.models import stacks
 
 
 class _Cell:
-    """The cell interface of TensorFlow 1 (its own cells went with Keras 3), around weights made elsewhere."""
+    """The cell interface of TensorFlow 1 for one of this project's cells.
+
+    TensorFlow's own cells were removed with Keras 3.
+    """
 
     def __init__(
         self, stack: stacks.RecurrentStack, weights: stacks.CellWeights
@@ -38,30 +42,34 @@ class _Cell:
 
 
 class _PaddedCell(_Cell):
-    """The cell that computes past the end of a sentence too: there it keeps the state and puts out zeros.
+    """A cell that returns zeros after the end of a sentence and leaves the state unchanged.
 
-    Its state begins with the words that are left of each sentence, [B].
+    Its state begins with the number of remaining words per sentence, [B].
     """
 
     def __call__(
         self, inputs: Tensor, state: stacks.State, scope: Any = None
     ) -> tuple[Tensor, stacks.State]:
-        left, *before = state
-        inside = (left > 0)[:, None]
-        after = self._stack.step(inputs, tuple(before), self._weights)
-        kept = tuple(tf.where(inside, new, old) for new, old in zip(after, before))
-        return tf.where(inside, after[-1], tf.zeros_like(after[-1])), (left - 1, *kept)
+        num_remaining, *previous = state
+        is_inside = (num_remaining > 0)[:, None]
+        output, next_state = self._stack.masked_step(
+            inputs, tuple(previous), self._weights, is_inside
+        )
+        return output, (num_remaining - 1, *next_state)
 
 
 def kernel_name(stack: stacks.RecurrentStack) -> str:
-    return stack.named("tf.compat.v1.nn.dynamic_rnn")
+    return stack.kernel_title("tf.compat.v1.nn.dynamic_rnn")
 
 
 def build(stack: stacks.RecurrentStack) -> stacks.Run:
-    """The function of `stack`; layer by layer and, as v1's bidirectional_dynamic_rnn, direction by direction.
+    """Return the function that runs `stack`.
 
-    With `sequence_length` the loop ends after the longest sentence. Where the number of steps is known when tracing but
-    the lengths are not, sentences are padded to one length, and the loop takes all steps, so that every tower does.
+    It runs layer by layer and, like v1's bidirectional_dynamic_rnn, direction by direction.
+
+    With `sequence_length` the loop ends after the longest sentence. If tracing shows the
+    number of steps but not the lengths, sentences are padded to one length. Then the loop
+    runs all steps, so that every tower runs the same number.
     """
 
     def run_cell(
@@ -71,17 +79,15 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
         weights: stacks.CellWeights,
     ) -> stacks.CellResult:
         is_padded = inputs.shape[0] is not None and tf.get_static_value(lengths) is None
-        with (
-            deprecation.silence()
-        ):  # "Please use keras.layers.RNN": the op is what this module measures
+        # The op is measured on purpose, so its advice to use keras.layers.RNN is silenced.
+        with deprecation.silence():
             if is_padded:
+                # GPUs keep int32 on the host.
+                num_words = tf.cast(lengths, tf.int64)
                 outputs, (_, *state) = dynamic_rnn(
                     _PaddedCell(stack, weights),
                     inputs,
-                    initial_state=(
-                        tf.cast(lengths, tf.int64),
-                        *state,
-                    ),  # GPUs keep int32 on the host
+                    initial_state=(num_words, *state),
                     dtype=inputs.dtype,
                     time_major=True,
                 )

@@ -1,13 +1,16 @@
-"""The fused CPU kernel of the GRU: one MatMul a step forward and one backward, with a gradient written by hand.
+"""The fused GRU for CPUs: one MatMul per step forward and one backward.
 
-The input's products are made in one piece before the loop, and those of the weights' gradients after it. TensorFlow's
-`GRUBlockCell` computes another GRU (see models/cells/gru.py). Backward, a step's gradients of r, u and of n's recurrent
-product are its gradient of h times factors that need no loop, so the loop has little else than its MatMul.
+The input's products are computed before the loop, and the products for the weights'
+gradients after it. TensorFlow's `GRUBlockCell` computes another GRU (models/cells/gru.py).
+In a backward step, the gradients of r, u and of n's recurrent product are the gradient of
+h times factors that are computed before the loop, so the loop is little more than its
+MatMul.
 
-Where our own operators can be used (models/extension), they compute both loops.
+If this project's operators can be used (models/extension), they compute both loops.
 
-Products are in the stack's dtype, bfloat16 or float32; gates and states in float32. float16, which CPUs only emulate,
-is computed in float32 from weights, inputs and to outputs rounded to float16.
+Products are in the stack's dtype, bfloat16 or float32; gates and states are float32. CPUs
+only emulate float16: it is computed in float32, with weights, inputs and outputs rounded
+to float16.
 
 T: steps, B: sentences, D: width of the input, U: units.
 """
@@ -23,12 +26,12 @@ from rnn_scaling.models.extension import operators
 
 
 class _GruForward(NamedTuple):
-    """Every step's gates, their nonlinearity applied, and outputs; each [T, B, U], float32."""
+    """Gates after their nonlinearity, and outputs of every step: [T, B, U] float32."""
 
     r: Tensor
     u: Tensor
     n: Tensor
-    state_n: Tensor  # what r is multiplied with: the state's product and its bias
+    state_n: Tensor  # the state's product for n plus its bias, before r multiplies it
     h: Tensor
 
 
@@ -37,7 +40,7 @@ def kernel_name(stack: stacks.RecurrentStack) -> str:
 
 
 def build(stack: stacks.RecurrentStack) -> stacks.Run:
-    """Return the function of `stack`; T and B may be unknown while tracing."""
+    """Return the function that runs `stack`; T and B may be unknown while tracing."""
     if operators.usable(stack.product_dtype):
         return build_packed(stack)
     return stacks.run_fused_layers(stack, _cell)
@@ -69,7 +72,7 @@ def _cell(
       Outputs and last h, float32.
     """
     forward = _run_forward(x, h, kernel, recurrent, bias)
-    ends = stacks.Ends(lengths, tf.shape(x)[0], tf.shape(x)[1])
+    ends = stacks.SentenceEnds(lengths, tf.shape(x)[0], tf.shape(x)[1])
 
     def gradient(d_outputs: Tensor, d_last_h: Tensor) -> tuple[Tensor | None, ...]:
         h_prev = tf.concat([h[None], forward.h[:-1]], axis=0)
@@ -78,7 +81,7 @@ def _cell(
         )
         return _large_products(x, h_prev, kernel, d_input, d_state, d_h)
 
-    return (forward.h * ends.inside, ends.of(forward.h)), gradient
+    return (forward.h * ends.mask, ends.last(forward.h)), gradient
 
 
 @tf.custom_gradient
@@ -90,17 +93,15 @@ def _packed_cell(
     recurrent: Tensor,
     bias: Tensor,
 ) -> tuple[tuple[Tensor, Tensor], _Gradient]:
-    """Like `_cell`, by this project's operators; outputs have the products' dtype."""
-    ours = operators.load()
+    """Run `_cell` with this project's operators; outputs have the products' dtype."""
+    library = operators.load()
     columns = 3 * h.shape[1]
-    from_input = tf.reshape(
-        tf.reshape(x, [-1, x.shape[2]]) @ kernel,
-        [*tf.unstack(tf.shape(x)[:2]), columns],
-    )
-    forward = ours.rnn_scaling_gru(from_input, recurrent, bias, h, lengths)
+    rows = tf.reshape(x, [-1, x.shape[2]])
+    from_input = tf.reshape(rows @ kernel, [*tf.unstack(tf.shape(x)[:2]), columns])
+    forward = library.rnn_scaling_gru(from_input, recurrent, bias, h, lengths)
 
     def gradient(*d_results: Tensor) -> tuple[Tensor | None, ...]:
-        *d_products, d_h = ours.rnn_scaling_gru_grad(
+        *d_products, d_h = library.rnn_scaling_gru_grad(
             recurrent, h, lengths, forward.gates, forward.hs, *d_results
         )
         d_input, d_state = (tf.reshape(d, [-1, columns]) for d in d_products)
@@ -116,12 +117,11 @@ def _run_forward(
     num_steps = tf.shape(x)[0]
     units = h.shape[1]
     input_bias, state_bias = tf.split(bias, [3 * units, units])
-    from_input = (
-        tf.cast(tf.reshape(x, [-1, x.shape[2]]) @ kernel, tf.float32) + input_bias
-    )
+    rows = tf.reshape(x, [-1, x.shape[2]])
+    from_input = tf.cast(rows @ kernel, tf.float32) + input_bias
     input_gates, input_n = (
-        tf.reshape(part, [num_steps, -1, part.shape[1]])
-        for part in tf.split(from_input, [2 * units, units], axis=1)
+        tf.reshape(columns, [num_steps, -1, columns.shape[1]])
+        for columns in tf.split(from_input, [2 * units, units], axis=1)
     )
 
     def step(t: Tensor, h: Tensor) -> tuple[tuple[Tensor, ...], _GruForward]:
@@ -142,40 +142,44 @@ def _run_forward(
 def _run_backward(
     forward: _GruForward, h_prev: Tensor, recurrent: Tensor, d_sequence: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of the input's products and of the state's [T * B, 3U], in the products' dtype, and of the first h.
+    """Run the steps backward.
 
     Args:
       h_prev: h before each step, [T, B, U].
       recurrent: [U, 3U], in the products' dtype.
-      d_sequence: gradient of each h as an output, [T, B, U].
+      d_sequence: Gradient of each h as an output, [T, B, U].
+
+    Returns:
+      The gradients of the products with the input and with the state, [T * B, 3U] in
+      their dtype, and the gradient of the first h.
     """
     r, u, n, state_n, _ = forward
     units = r.shape[2]
-    # Gradient of n before its tanh, if the gradient of h is one; and so on.
+    # Gradient of n before its tanh if the gradient of h is one; r and u likewise.
     to_n = (1 - u) * (1 - n * n)
     to_r = to_n * state_n * r * (1 - r)
     to_u = (h_prev - n) * u * (1 - u)
     to_state = tf.stack([to_r, to_u, to_n * r], axis=2)
-    # Transposed once: a product with a transposed matrix takes longer, T times.
+    # Transposed once, because a product with a transposed matrix takes longer.
     transposed = tf.transpose(recurrent)
 
     def products(d_h: Tensor, factors: Tensor) -> Tensor:
-        """d_h [N, U] and factors [N, 3, U] -> [N, 3U]."""
+        """Return d_h [N, U] times factors [N, 3, U] as rows [N, 3U]."""
         rows = tf.reshape(d_h[:, None] * factors, [-1, 3 * units])
         return tf.cast(rows, recurrent.dtype)
 
     def step(t: Tensor, d_h: Tensor) -> tuple[tuple[Tensor, ...], list[Tensor]]:
         d_h += d_sequence[t]
-        before = d_h * u[t]
-        before += tf.cast(products(d_h, to_state[t]) @ transposed, tf.float32)
-        return (before,), [d_h]
+        d_previous = d_h * u[t]
+        d_previous += tf.cast(products(d_h, to_state[t]) @ transposed, tf.float32)
+        return (d_previous,), [d_h]
 
     (d_h,), [d_steps] = loops.scan(
         step,
         (tf.zeros_like(h_prev[0]),),
         tf.shape(d_sequence)[0],
         [tf.TensorSpec(r.shape[1:])],
-        is_reversed=True,
+        backward=True,
     )
     rows = tf.reshape(d_steps, [-1, units])
     d_state = products(rows, tf.reshape(to_state, [-1, 3, units]))
@@ -191,7 +195,11 @@ def _large_products(
     d_state: Tensor,
     d_h: Tensor,
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of x, lengths, h, kernel, recurrent and bias, over all steps at once, as in `_run_backward`."""
+    """Return the gradients of x, lengths, h, kernel, recurrent and bias for all steps.
+
+    Args:
+      h_prev: See `_run_backward`, which returns the gradients.
+    """
     units = h_prev.shape[2]
     d_x = tf.reshape(tf.matmul(d_input, kernel, transpose_b=True), tf.shape(x))
     d_kernel = tf.matmul(tf.reshape(x, [-1, x.shape[2]]), d_input, transpose_a=True)

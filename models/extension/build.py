@@ -27,7 +27,9 @@ VARIANTS = {
 }
 WORKPLACE_PREFIX = "rnn-scaling-kernels-"
 # Run as a program, because the package of the networks imports no other.
-TETHER = Path(__file__).parents[2] / "system" / "processes" / "tether.py"
+PARENT_DEATH_LAUNCHER = (
+    Path(__file__).parents[2] / "system" / "processes" / "parent_death_launcher.py"
+)
 
 
 def main() -> int:
@@ -190,10 +192,16 @@ def _run_all(commands: Sequence[Sequence[str]], folder: Path) -> None:
       RuntimeError: With the first message of a command that fails.
     """
     environment = {**os.environ, "TMPDIR": str(folder)}
-    tethered = [sys.executable, "-I", str(TETHER), str(os.getpid()), "--group"]
+    launched = [
+        sys.executable,
+        "-I",
+        str(PARENT_DEATH_LAUNCHER),
+        str(os.getpid()),
+        "--group",
+    ]
     started = [
         subprocess.Popen(
-            [*tethered, *command],
+            [*launched, *command],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

@@ -128,7 +128,7 @@ def _read(path: Path, max_bytes: int) -> bytes:
       OSError: If it cannot be read, is not a regular file, or is larger.
     """
     if path.is_dir():
-        raise OSError(errno.EISDIR, "it is a folder, which you have to remove")
+        raise OSError(errno.EISDIR, "it is a folder; remove it")
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with open(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):

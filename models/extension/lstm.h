@@ -89,26 +89,27 @@ static void NAME(gates_back)(const LstmLayer *layer, int64_t t, const float *d_h
 }
 
 static int NAME(lstm_grad)(const LstmLayer *layer) {
-  int64_t T = layer->T, B = layer->B, D = layer->D, U = layer->U, G = 4 * U, K = D + U;
-  int64_t N = T * B, width = STRIDE(K);
-  PACKED *panels = array_for(LAYER_PANELS, NAME(packed_bytes)(G, K));
+  int64_t T = layer->T, B = layer->B, D = layer->D, U = layer->U, G = 4 * U;
+  int64_t N = T * B, width = STRIDE(U);
+  PACKED *panels = array_for(LAYER_PANELS, NAME(packed_bytes)(G, U));
   PACKED *step = array_for(STEP, B * STRIDE(G) * sizeof(PACKED));
   ELEMENT *d_gates = array_for(GATES, N * G * sizeof(ELEMENT)), *h = array_for(STATES, N * U * sizeof(ELEMENT));
   float *sums = array_for(STEP_SUMS, B * width * sizeof(float));
   if (!panels || !step || !d_gates || !h || !sums) return NO_MEMORY;
-  NAME(pack_transposed)(layer->kernel, G, G, K, panels);
+  /* A step needs only the states' rows of the kernel, which stay in the second cache. */
+  NAME(pack_transposed)((const ELEMENT *)layer->kernel + D * G, G, G, U, panels);
   memset(sums, 0, B * width * sizeof(float));
   memset(layer->d_c, 0, B * U * sizeof(float));
   memset(layer->d_bias, 0, G * sizeof(float));
   for (int64_t t = T - 1; t >= 0; t--) {
-    NAME(gates_back)(layer, t, sums + D, width, step, d_gates + t * B * G);
-    NAME(product)(step, STRIDE(G), B, panels, G, K, sums, width, 0);
-    for (int64_t b = 0; b < B; b++)
-      NAME(store_row)((ELEMENT *)layer->d_x + (t * B + b) * D, sums + b * width, D);
+    NAME(gates_back)(layer, t, sums, width, step, d_gates + t * B * G);
+    NAME(product)(step, STRIDE(G), B, panels, G, U, sums, width, 0);
   }
-  for (int64_t b = 0; b < B; b++) memcpy(layer->d_h + b * U, sums + b * width + D, U * sizeof(float));
-  /* The kernel's gradient in one product: inputs and states before each step, transposed, times the gates' gradients. */
+  for (int64_t b = 0; b < B; b++) memcpy(layer->d_h + b * U, sums + b * width, U * sizeof(float));
+  /* The inputs' and the kernel's gradients in one product each; the latter of the inputs and of the states before each step,
+   * transposed, and the gates' gradients. */
   NAME(store_row)(h, layer->first_h, N ? B * U : 0);
   if (N) memcpy(h + B * U, layer->outputs, (N - B) * U * sizeof(ELEMENT));
-  return NAME(product_of_transposed)(layer->x, D, h, U, d_gates, N, G, layer->d_kernel);
+  int failure = NAME(product_with_transposed)(d_gates, N, G, layer->kernel, D, layer->d_x);
+  return failure ? failure : NAME(product_of_transposed)(layer->x, D, h, U, d_gates, N, G, layer->d_kernel);
 }

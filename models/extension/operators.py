@@ -35,14 +35,14 @@ def library_file() -> Path:
     """Return the path of the library that this process loads.
 
     Returns:
-      The library for this processor. If it is missing, one that was built on another
-      processor (a wheel's, or one in a shared folder), if there is one.
+      The library for this processor. If it is missing, a library that was built on
+      another processor (in a wheel or a shared folder), if one exists.
     """
-    own = own_library_file()
-    if own.exists():
-        return own
-    others = sorted(FOLDER.glob(f"{library_prefix()}*.so"))
-    return others[0] if others else own
+    file = own_library_file()
+    if file.exists():
+        return file
+    foreign = sorted(FOLDER.glob(f"{library_prefix()}*.so"))
+    return foreign[0] if foreign else file
 
 
 def own_library_file() -> Path:
@@ -59,8 +59,8 @@ def library_prefix() -> str:
 
 def _sources_digest() -> str:
     """Return eight digits that change with the C sources and with how they are built."""
-    here = Path(__file__).parent
-    sources = [*here.glob("*.[ch]"), *(here / name for name in BUILD_MODULES)]
+    folder = Path(__file__).parent
+    sources = [*folder.glob("*.[ch]"), *(folder / name for name in BUILD_MODULES)]
     contents = [path.read_bytes() for path in sorted(sources)]
     return hashlib.sha256(b"".join(contents)).hexdigest()[:8]
 
@@ -98,61 +98,63 @@ def instruction_set() -> str | None:
 def name_for(dtype: str) -> str:
     """Return the instruction set for a network of this dtype, or STOCK (for records)."""
     product_dtype = dtype if dtype == "bfloat16" else "float32"
-    if not usable(product_dtype):
-        return STOCK
-    return instruction_set() or STOCK
+    return (usable(product_dtype) and instruction_set()) or STOCK
 
 
-def choose(wanted: str) -> tuple[str | None, str]:
+def choose(setting: str) -> tuple[str | None, str]:
     """Return the instruction set for a value of SWITCH, and why it cannot be used.
 
     Operators that were never tested are tested.
 
     Returns:
-      (None, "") if the processor has none or they were not built; otherwise the
-      reason is "" if the operators can be used.
+      (None, "") if the operators were not built or the processor lacks AVX2. Otherwise
+      the reason is "" if the operators can be used.
     """
     file = library_file()
     if not file.exists() or (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        if wanted in ("", "off"):
+        if setting in ("", "off"):
             return None, ""
-        return None, f"{SWITCH}={wanted} needs them built; run ./run.sh setup"
-    if wanted == "off":
+        return (
+            None,
+            f"{SWITCH}={setting} needs the CPU kernels; ./run.sh setup builds them",
+        )
+    if setting == "off":
         return None, ""
     identity, damage = _identity(file)
     if identity is None:
         return None, damage
     try:
-        found = _library(file).rnn_scaling_use(wanted.encode())
-    except tf.errors.OpError as e:  # of a wheel from a system with newer libraries
+        used_set = _library(file).rnn_scaling_use(setting.encode())
+    # A wheel that was built with newer libraries does not load.
+    except tf.errors.OpError as e:
         return "x86-64", e.message.splitlines()[0]
-    if not found:
+    if not used_set:
         return None, ""
-    name: str = found.decode()
+    name: str = used_set.decode()
     return name, test(file, identity, name)
 
 
 @functools.cache
 def test(file: Path, identity: library.Identity, name: str) -> str:
-    """Return what the test of an instruction set found, "" if all operators agree.
+    """Test an instruction set; return a failure, or "" if all operators agree.
 
-    The result is kept in a file next to the library, if that can be written.
+    The result is stored in a file next to the library, if it can be written.
     """
     path = library.result_file(file, name)
     try:
-        kept = library.read_result(path, identity)
+        result = library.read_result(path, identity)
     except library.ResultError as e:
         _warn(f"faster CPU kernels are tested again: {e}")
-        kept = None
-    if kept is not None:
-        return kept
+        result = None
+    if result is not None:
+        return result
     check = importlib.import_module(CHECK)
-    # In a thread, which has neither the graph nor the tape that may be open here.
-    with ThreadPoolExecutor(1) as outside:
+    # A thread does not see the graph or the tape that may be open here.
+    with ThreadPoolExecutor(1) as executor:
         try:
-            failure: str = outside.submit(check.failure).result()
+            failure: str = executor.submit(check.failure).result()
         except tf.errors.ResourceExhaustedError as e:
-            return str(e.message)  # not kept: the next process may have more memory
+            return str(e.message)  # not stored: the next process may have more memory
     with contextlib.suppress(OSError):
         library.write_result(path, identity, failure)
     return failure

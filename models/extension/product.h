@@ -1,7 +1,8 @@
 /* Matrix products, a [M, K] times b [K, N], with sums in float32.
  *
  * PANEL columns of b lie together, row after row (with PAIRS pairs of rows), padded with zeros. A block of ROWS rows of
- * a keeps its ROWS * VECTORS vectors of sums in registers while it goes down a panel, which stays in the caches. */
+ * a keeps its ROWS * VECTORS vectors of sums in registers while it goes down a panel, which stays in the second cache:
+ * it is fetched into the first one ROWS_AHEAD rows before it is used. */
 
 /* `count` numbers of a tensor or of float32 -> operands of a product. */
 INLINE void NAME(pack_row)(PACKED *to, const ELEMENT *from, int64_t count) {
@@ -107,7 +108,10 @@ INLINE void NAME(block)(int rows, int in_panel, const PACKED *a, int64_t stride,
   for (int64_t k = 0; k < depth; k += PER_LANE, panel += PANEL * PER_LANE) {
     Vector b[VECTORS];
 #pragma GCC unroll 8
-    for (int v = 0; v < VECTORS; v++) memcpy(&b[v], panel + v * LANES * PER_LANE, sizeof b[v]); /* each in one load */
+    for (int v = 0; v < VECTORS; v++) {
+      memcpy(&b[v], panel + v * LANES * PER_LANE, sizeof b[v]); /* each in one load */
+      __builtin_prefetch(panel + (ROWS_AHEAD * VECTORS + v) * LANES * PER_LANE);
+    }
 #pragma GCC unroll 8
     for (int m = 0; m < rows; m++) {
 #ifdef PAIRS
@@ -203,6 +207,25 @@ static int NAME(product_of_transposed)(const ELEMENT *x, int64_t X, const ELEMEN
       int64_t of = m < X ? X : H, left = m < X ? X - m : X + H - m;
       height = left < HEIGHT ? left : HEIGHT;
       NAME(multiply)(a, 1, of, height, panels, K, width, space, sums, columns);
+      for (int64_t r = 0; r < height; r++) NAME(store_row)(to + (m + r) * N + n, sums + r * columns, width);
+    }
+  }
+  return DONE;
+}
+
+/* a [M, K] times a transposed b [N, K] -> [M, N]. DONE or NO_MEMORY. */
+static int NAME(product_with_transposed)(const ELEMENT *a, int64_t M, int64_t K, const ELEMENT *b, int64_t N, ELEMENT *to) {
+  int64_t columns = N < WIDTH ? N : WIDTH;
+  PACKED *panels = array_for(PANELS, NAME(packed_bytes)(round_up(K, DEPTH), columns));
+  PACKED *space = array_for(SPACE, NAME(space)(HEIGHT, K) * sizeof(PACKED));
+  float *sums = array_for(SUMS, HEIGHT * columns * sizeof(float));
+  if (!panels || !space || !sums) return NO_MEMORY;
+  for (int64_t n = 0; n < N; n += WIDTH) {
+    int64_t width = N - n < WIDTH ? N - n : WIDTH;
+    NAME(pack_columns)(b, 1, K, N, n, width, panels);
+    for (int64_t m = 0; m < M; m += HEIGHT) {
+      int64_t height = M - m < HEIGHT ? M - m : HEIGHT;
+      NAME(multiply)(a + m * K, 0, K, height, panels, K, width, space, sums, columns);
       for (int64_t r = 0; r < height; r++) NAME(store_row)(to + (m + r) * N + n, sums + r * columns, width);
     }
   }

@@ -33,8 +33,9 @@ static void *array_for(int use, size_t bytes) {
 #include "vectors.h"
 
 /* A product a b adds up DEPTH rows of b at a time, and HEIGHT rows of a meet all panels before the next, so that they stay in
- * the second cache. A kernel's gradient is made WIDTH columns at a time. IN_PANELS: see `blocks`. */
-enum { DEPTH = 512, HEIGHT = 96, WIDTH = 960, IN_PANELS = 0 };
+ * the second cache. A kernel's gradient is made WIDTH columns at a time. IN_PANELS: see `blocks`.
+ * ROWS_AHEAD: the rows of a panel that are fetched into the first cache. */
+enum { DEPTH = 512, HEIGHT = 96, WIDTH = 960, IN_PANELS = 0, ROWS_AHEAD = 8 };
 /* Rows of a product lie this far apart: not a power of two, by which all would share a few sets of the first cache. */
 #define STRIDE(n) (round_up(n, 2 * LANES) + 2 * LANES)
 

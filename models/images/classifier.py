@@ -1,4 +1,4 @@
-"""The workload of a network of images.
+"""The workload of an image classifier.
 
 B: images of a batch, H = W: their size, C: their 3 channels. Images are [B, H, W, C]
 with --data_format=NHWC and [B, C, H, W] with NCHW.
@@ -26,10 +26,10 @@ class ImageClassifier(abc.ABC):
         """Create the workload.
 
         Args:
-          config: Has the images' `data_format` and `compute_dtype`, and how the loss
-            is computed.
+          config: The images' `data_format` and `compute_dtype`, and the options of the
+            loss.
           image_size: Height and width.
-          num_classes: Labels are below it.
+          num_classes: Labels are smaller.
         """
         self.config = config
         self.image_size = image_size
@@ -52,14 +52,14 @@ class ImageClassifier(abc.ABC):
 
         Args:
           weights: Variables and moving averages by name, float32; the network casts
-            what it computes with.
+            them.
           images: [B, H, W, C] or [B, C, H, W] in the run's compute_dtype.
           seed: [2] int; draws the dropout of networks that have it.
 
         Returns:
           The logits [B, num_classes] in any floating type, and the next values of all
           moving averages, float32, by name. Batch statistics are computed in float32
-          and are those of this batch alone.
+          and describe only this batch.
         """
 
     def lookups(self, batch: ImageBatch) -> dict[str, Tensor]:
@@ -84,7 +84,7 @@ class ImageClassifier(abc.ABC):
         return cross_entropy.losses(logits, batch.labels, self.config.label_smoothing)
 
     def correct(self, logits: Tensor, batch: ImageBatch) -> Tensor:
-        return cross_entropy.is_right(logits, batch.labels)
+        return cross_entropy.is_correct(logits, batch.labels)
 
     def loss_items(self, batch: ImageBatch) -> Tensor:
         return tf.cast(tf.size(batch.labels), tf.float32)

@@ -1,6 +1,9 @@
-"""Networks of keras.applications: Keras' layers, weights' names and shapes; our variables, batches and step.
+"""Networks of keras.applications with this project's variables, batches and step.
 
-The models are built without a value for any weight: a step gives the layers its tensors, and no second copy exists.
+Layers, shapes and names of the weights are Keras'. The models are built without values: a
+step passes its tensors to the layers, so there is no second copy of the weights.
+
+B: images, H, W: height and width, C: channels.
 """
 
 from collections.abc import Callable
@@ -32,15 +35,15 @@ class KerasClassifier(ImageClassifier):
 
     def declared(self) -> list[VariableSpec]:
         self.model = _build(self.config, self.image_size, self.num_classes)
-        trained = [_spec(each, "dense") for each in self.model.trainable_variables]
+        trained = [_spec(v, "dense") for v in self.model.trainable_variables]
         averages = self.model.non_trainable_variables
         return [*trained, *(_spec(average, "moving") for average in averages)]
 
     def logits(
         self, weights: Tensors, images: tf.Tensor, seed: tf.Tensor
     ) -> tuple[tf.Tensor, Tensors]:
-        values = [(each, weights[each.path]) for each in self.model.variables]
-        # Not stateless_call: it would give the variables values of their own when it ends.
+        values = [(v, weights[v.path]) for v in self.model.variables]
+        # `stateless_call` would assign values to the variables at its end.
         with keras.StatelessScope(values, initialize_variables=False) as scope:
             logits = self.model(images, training=True)
             moving = {}
@@ -51,7 +54,7 @@ class KerasClassifier(ImageClassifier):
 
 def _build(config: ModelConfig, image_size: int, num_classes: int) -> Any:
     """Return Keras' model, whose variables have shapes and no values."""
-    # Layers without a name of their own are numbered from 0.
+    # Number unnamed layers from 0.
     keras.utils.clear_session(free_memory=False)
     shape = [image_size, image_size, 3]
     order = "channels_last"
@@ -71,32 +74,34 @@ def _build(config: ModelConfig, image_size: int, num_classes: int) -> Any:
             classifier_activation=None,
         )
     fuse(model)
-    # Keras forgets that the variables want values.
+    # Remove Keras' list of variables that need values.
     keras.utils.clear_session(free_memory=False)
     return model
 
 
 def _spec(variable: Any, kind: str) -> VariableSpec:
-    initial = {"GlorotUniform": "glorot_uniform", "Zeros": "zeros", "Ones": "ones"}
-    return VariableSpec(
-        variable.path,
-        tuple(variable.shape),
-        kind,
-        initial[type(variable._initializer).__name__],
-    )
+    names = {"GlorotUniform": "glorot_uniform", "Zeros": "zeros", "Ones": "ones"}
+    initial = names[type(variable._initializer).__name__]
+    return VariableSpec(variable.path, tuple(variable.shape), kind, initial)
 
 
 class FusedBatchNormalization(keras.layers.BatchNormalization):
-    """Keras' layer as one operator instead of seventeen; statistics are float32 under any policy."""
+    """Keras' layer as one operator instead of seventeen; its statistics are float32."""
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
-        """The normalized activations; `inputs`: [B, H, W, C], or [B, C, H, W] where `axis` is 1."""
+        """Return the normalized activations.
+
+        Args:
+          inputs: [B, H, W, C], or [B, C, H, W] if `axis` is 1.
+        """
         if not training:
             return super().call(inputs, training=training, mask=mask)
-        ones = tf.ones(inputs.shape[self.axis])
+        scale = tf.ones(inputs.shape[self.axis])
+        if self.scale:
+            scale = tf.convert_to_tensor(self.gamma)
         normalized = tf.raw_ops.FusedBatchNormV3(
             x=inputs,
-            scale=tf.convert_to_tensor(self.gamma) if self.scale else ones,
+            scale=scale,
             offset=tf.convert_to_tensor(self.beta),
             mean=[],
             variance=[],
@@ -105,7 +110,7 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
             is_training=True,
         )
         count = tf.cast(tf.size(inputs) // inputs.shape[self.axis], tf.float32)
-        # The operator's variance divides by one value less.
+        # The operator divides by count - 1.
         variance = normalized.batch_variance * ((count - 1.0) / count)
         averages = (self.moving_mean, self.moving_variance)
         for average, value in zip(averages, (normalized.batch_mean, variance)):
@@ -114,12 +119,15 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
 
 
 def fuse(model: Any) -> None:
-    """Lets the model's batch normalisations compute so. They stay the layers they are: a clone takes a second."""
+    """Let the model's batch normalizations compute as `FusedBatchNormalization`.
+
+    The class of the layers is replaced, because cloning the model takes a second.
+    """
     for layer in model.layers:
         if type(layer) is keras.layers.BatchNormalization:
             layer.__class__ = FusedBatchNormalization
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:
-    size, num_classes = workloads.images_of(config.model, config.dataset)
+    size, num_classes = workloads.image_size_and_classes(config.model, config.dataset)
     return KerasClassifier(config, size, num_classes)

@@ -1,10 +1,11 @@
 """Layers of the project's own convolutional networks.
 
-A network is one function of `Layers` and the images. It runs once on shapes alone, which declares its variables, and
-then in each tower's forward pass: what is declared and computed cannot disagree.
+A network is one function of `Layers` and the images. It runs once on shapes, which declares
+its variables, and in each tower's forward pass, so declarations and computation agree.
 
-B images, H rows, W columns, C channels, F features. Activations are [B, H, W, C] under NHWC and [B, C, H, W] under
-NCHW; a kernel is [h, w, in, out] under both.
+B: images, H: rows, W: columns, C: channels, F: features, h, w: window of a kernel.
+Activations are [B, H, W, C] with NHWC and [B, C, H, W] with NCHW. A kernel is
+[h, w, in, out] with both.
 """
 
 import contextlib
@@ -20,43 +21,43 @@ from rnn_scaling.models.images.classifier import ImageClassifier
 from rnn_scaling.models.stacks import drop
 from rnn_scaling.models.workload import Tensors, VariableSpec
 
-DECAY = 0.9  # of the moving averages of a batch normalisation, a step
-EPSILON = 1e-5  # added to the variance before its root
+DECAY = 0.9  # factor per step of a batch normalization's moving averages
+EPSILON = 1e-5  # added to a variance before its square root
 
 
 class Layers:
-    """Computes layers of a network on values."""
+    """The layers of a network, with a function that returns the values of variables."""
 
     def __init__(
         self,
         data_format: str,
-        value_of: Callable[[VariableSpec], Tensor],
+        get_value: Callable[[VariableSpec], Tensor],
         seed: Tensor | None,
     ) -> None:
-        """Create layers without values.
+        """Create the layers.
 
         Args:
           data_format: "NHWC" or "NCHW".
-          value_of: Returns the float32 value of a variable.
-          seed: [2] int; draws the dropout. None: nothing is dropped.
+          get_value: Returns the float32 value of a variable.
+          seed: [2] int; draws the dropout. None for no dropout.
         """
         self._data_format = data_format
-        self._value_of = value_of
+        self._get_value = get_value
         self._seed = seed
         self._channel_axis = data_format.index("C")
         self._scope = ""
-        self._dropped = 0
+        self._num_dropouts = 0
         # Next values of the moving averages, by name.
         self.moving: dict[str, Tensor] = {}
 
     @contextlib.contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Names of variables and operators inside begin with this one."""
-        before = self._scope
-        self._scope = f"{before}{name}/"
+        """Prefix the names of variables and operators inside."""
+        outer_scope = self._scope
+        self._scope = f"{outer_scope}{name}/"
         with tf.name_scope(name):
             yield
-        self._scope = before
+        self._scope = outer_scope
 
     def channels(self, x: Tensor) -> int:
         return int(x.shape[self._channel_axis])
@@ -70,7 +71,12 @@ class Layers:
         padding: str = "SAME",
         biased: bool = False,
     ) -> Tensor:
-        """`x` convolved: "SAME" keeps ceil(H / stride) rows, "VALID" has windows inside the image alone."""
+        """Convolve `x` with a window of `window` x `window` pixels.
+
+        Args:
+          padding: "SAME" returns ceil(H / stride) rows; "VALID" uses only windows inside
+            the image.
+        """
         shape = (window, window, self.channels(x), channels)
         kernel = self._variable("kernel", shape, "he_normal")
         y = tf.nn.conv2d(
@@ -86,8 +92,8 @@ class Layers:
 
         Returns:
           (x - mean) / sqrt(variance + EPSILON) * gamma + beta, in the shape of `x`.
-          Statistics are float32 whatever the type of `x`. The moving variance
-          divides by n - 1 values, like cuDNN's.
+          Statistics are float32 for every dtype of `x`. The moving variance of n values
+          divides by n - 1, like cuDNN's.
 
         Source: Ioffe, Szegedy, Batch Normalization, arXiv:1502.03167.
         """
@@ -114,10 +120,12 @@ class Layers:
     def local_response_normalization(
         self, x: Tensor, radius: int, alpha: float, beta: float
     ) -> Tensor:
-        """x / (1 + alpha * the sum of squares over the 2 * radius + 1 nearest channels) ** beta, in float32."""
-        last = tf.cast(
-            self._channels_last(x), tf.float32
-        )  # the operator has no kernel for bfloat16
+        """Return x / (1 + alpha * s) ** beta, computed in float32.
+
+        s is the sum of squares over the 2 * radius + 1 nearest channels.
+        """
+        # The operator has no kernel for bfloat16.
+        last = tf.cast(self._channels_last(x), tf.float32)
         y = tf.nn.local_response_normalization(
             last, depth_radius=radius, bias=1.0, alpha=alpha, beta=beta
         )
@@ -125,46 +133,51 @@ class Layers:
         return tf.transpose(y, [0, 3, 1, 2]) if self._data_format == "NCHW" else y
 
     def max_pool(self, x: Tensor, padding: str) -> Tensor:
-        """Return the largest of each 3 x 3 pixels, at every second row and column."""
+        """Return the maxima of 3 x 3 pixels, at every second row and column."""
         return tf.nn.max_pool2d(x, 3, 2, padding, self._data_format)
 
-    def halve(self, x: Tensor) -> Tensor:
-        """Return the mean of each 2 x 2 pixels."""
+    def average_pool(self, x: Tensor) -> Tensor:
+        """Return the means of 2 x 2 pixels."""
         return tf.nn.avg_pool2d(x, 2, 2, "VALID", self._data_format)
 
-    def every_second(self, x: Tensor) -> Tensor:
+    def subsample(self, x: Tensor) -> Tensor:
         return x[:, :, ::2, ::2] if self._data_format == "NCHW" else x[:, ::2, ::2]
 
     def pad_channels(self, x: Tensor, channels: int) -> Tensor:
-        """`x` in the middle of so many channels, zeros in the others."""
+        """Pad `x` with zeros to this number of channels, on both sides."""
         paddings = [[0, 0]] * 4
         missing = channels - self.channels(x)
         paddings[self._channel_axis] = [missing // 2, missing - missing // 2]
         return tf.pad(x, paddings)
 
-    def join(self, *parts: Tensor) -> Tensor:
-        return tf.concat(parts, self._channel_axis)
+    def join(self, *tensors: Tensor) -> Tensor:
+        return tf.concat(tensors, self._channel_axis)
 
     def spatial_mean(self, x: Tensor) -> Tensor:
-        """[B, C], the mean of each channel."""
+        """Return the mean of each channel, [B, C]."""
         return tf.reduce_mean(x, [2, 3] if self._data_format == "NCHW" else [1, 2])
 
     def flatten(self, x: Tensor) -> Tensor:
-        """[B, H * W * C], in this order in both layouts, so that they share weights."""
+        """Return [B, H * W * C]; the order is equal in both layouts, so they share weights."""
         return tf.reshape(self._channels_last(x), [-1, math.prod(x.shape[1:])])
 
     def dense(self, x: Tensor, features: int, initial: str = "he_normal") -> Tensor:
-        """[B, features]: x [B, F] times a matrix, plus a bias; `initial`: of the matrix, a name of `INITIAL`."""
+        """Return x [B, F] times a matrix plus a bias, [B, features].
+
+        Args:
+          initial: First values of the matrix, a name of `INITIAL`.
+        """
         kernel = self._variable("kernel", (int(x.shape[-1]), features), initial)
         bias = self._variable("bias", (features,), "zeros")
-        return tf.nn.bias_add(
-            tf.matmul(x, tf.cast(kernel, x.dtype)), tf.cast(bias, x.dtype)
-        )
+        products = tf.matmul(x, tf.cast(kernel, x.dtype))
+        return tf.nn.bias_add(products, tf.cast(bias, x.dtype))
 
     def dropout(self, x: Tensor, rate: float) -> Tensor:
-        """A share of `x` set to zero and the rest divided by 1 - rate; other zeros at each call."""
-        self._dropped += 1
-        return x if self._seed is None else drop(x, rate, self._seed, self._dropped)
+        """Apply dropout; each call draws other zeros."""
+        self._num_dropouts += 1
+        return (
+            x if self._seed is None else drop(x, rate, self._seed, self._num_dropouts)
+        )
 
     def _channels_last(self, x: Tensor) -> Tensor:
         return tf.transpose(x, [0, 2, 3, 1]) if self._data_format == "NCHW" else x
@@ -172,19 +185,21 @@ class Layers:
     def _variable(
         self, name: str, shape: tuple[int, ...], initial: str, kind: str = "dense"
     ) -> Tensor:
-        return self._value_of(VariableSpec(self._scope + name, shape, kind, initial))
+        return self._get_value(VariableSpec(self._scope + name, shape, kind, initial))
 
 
 Body = Callable[[Layers, Tensor], Tensor]
-"""Layers and images -> [B, F], from which the logits are computed."""
+"""Layers and images -> the features [B, F] below the logits."""
 
 
 class LayeredClassifier(ImageClassifier):
-    """A network of layers; its logits are one more dense layer."""
+    """A network of layers; one more dense layer computes its logits."""
 
     def __init__(self, body: Body, config: ModelConfig) -> None:
         self._body = body
-        super().__init__(config, *workloads.images_of(config.model, config.dataset))
+        super().__init__(
+            config, *workloads.image_size_and_classes(config.model, config.dataset)
+        )
 
     def declared(self) -> list[VariableSpec]:
         specs: list[VariableSpec] = []
@@ -210,10 +225,10 @@ class LayeredClassifier(ImageClassifier):
     def _run(
         self,
         images: Tensor,
-        value_of: Callable[[VariableSpec], Tensor],
+        get_value: Callable[[VariableSpec], Tensor],
         seed: Tensor | None,
     ) -> tuple[Layers, Tensor]:
-        layers = Layers(self.config.data_format, value_of, seed)
+        layers = Layers(self.config.data_format, get_value, seed)
         features = self._body(layers, images)
         with layers.scope("logits"):
             logits = layers.dense(features, self.num_classes, "glorot_uniform")

@@ -1,21 +1,21 @@
-"""The project's own networks of convolutions: AlexNet, ResNet and DenseNet.
+"""The project's own convolutional networks: AlexNet, ResNet and DenseNet.
 
-`alexnet` has the shapes of tf_cnn_benchmarks: for ImageNet the network of one tower,
-for CIFAR-10 that of TensorFlow's tutorial. Sources: Krizhevsky, One weird trick for
+`alexnet` has the shapes of tf_cnn_benchmarks: its one-tower network for ImageNet, and the
+network of TensorFlow's tutorial for CIFAR-10. Sources: Krizhevsky, One weird trick for
 parallelizing convolutional neural networks, arXiv:1404.5997; Krizhevsky, Learning
 Multiple Layers of Features from Tiny Images, 2009.
 
-`resnet20` to `resnet110` have 6n + 2 layers: three stages of n blocks of two 3 x 3
-convolutions each. A shortcut into a wider stage takes every second row and column and
-pads channels with zeros, so it has no weights. Source: He, Zhang, Ren, Sun, Deep
-Residual Learning for Image Recognition, arXiv:1512.03385, section 4.2.
+`resnet20` to `resnet110` have 6n + 2 layers: three stages of n blocks with two 3 x 3
+convolutions each. A shortcut to a wider stage reads every second row and column and pads
+channels with zeros, so it has no weights. Source: He, Zhang, Ren, Sun, Deep Residual
+Learning for Image Recognition, arXiv:1512.03385, section 4.2.
 
-`densenet40_k12` and its like have three blocks of (depth - 4) / 3 layers. A layer adds
-k channels (the growth rate) to all that it reads. Between blocks a transition halves
-rows and columns. A transition here ends with 2k channels and convolutions have biases:
-the networks whose parameters tf_cnn_benchmarks' users report (364,772 and 2,259,652).
-The paper's keep all channels and have no biases. Source: Huang, Liu, van der Maaten,
-Weinberger, Densely Connected Convolutional Networks, arXiv:1608.06993.
+`densenet40_k12` and similar networks have three blocks of (depth - 4) / 3 layers. A layer
+adds k channels (the growth rate) to its input. A transition between blocks halves rows and
+columns. Here it ends with 2k channels, and convolutions have biases: users of
+tf_cnn_benchmarks report the parameters of these networks (364,772 and 2,259,652). In the
+paper, a transition keeps all channels and there are no biases. Source: Huang, Liu, van der
+Maaten, Weinberger, Densely Connected Convolutional Networks, arXiv:1608.06993.
 """
 
 import re
@@ -35,8 +35,8 @@ _ALEXNET_CONVOLUTIONS = (
     (384, 3, 1, "SAME", False),
     (256, 3, 1, "SAME", True),
 )
-_ALEXNET_DROPOUT = 0.5  # of the wide layers' outputs
-_RESNET_CHANNELS = (16, 32, 64)  # of each stage
+_ALEXNET_DROPOUT = 0.5  # after each wide layer
+_RESNET_CHANNELS = (16, 32, 64)  # per stage
 _DENSENET_BLOCKS = 3
 _DENSENET_FIRST_CHANNELS = 16
 _NAME = re.compile(r"(resnet|densenet)(\d+)(?:_k(\d+))?")
@@ -64,10 +64,10 @@ def alexnet_cifar10(layers: Layers, x: Tensor) -> Tensor:
     """Compute the layers below the logits, for images of 32 x 32."""
     with layers.scope("conv_1"):
         x = tf.nn.relu(layers.convolution(x, 64, 5, biased=True))
-        x = _normalized_locally(layers, layers.max_pool(x, "SAME"))
+        x = _normalize_locally(layers, layers.max_pool(x, "SAME"))
     with layers.scope("conv_2"):
         x = tf.nn.relu(layers.convolution(x, 64, 5, biased=True))
-        x = layers.max_pool(_normalized_locally(layers, x), "SAME")
+        x = layers.max_pool(_normalize_locally(layers, x), "SAME")
     x = layers.flatten(x)
     for number, features in ((3, 384), (4, 192)):
         with layers.scope(f"dense_{number}"):
@@ -75,7 +75,7 @@ def alexnet_cifar10(layers: Layers, x: Tensor) -> Tensor:
     return x
 
 
-def _normalized_locally(layers: Layers, x: Tensor) -> Tensor:
+def _normalize_locally(layers: Layers, x: Tensor) -> Tensor:
     return layers.local_response_normalization(
         x, radius=4, alpha=0.001 / 9.0, beta=0.75
     )
@@ -89,7 +89,7 @@ def resnet(num_layers: int) -> Body:
     """
 
     def run(layers: Layers, images: Tensor) -> Tensor:
-        x = _normalized(layers, "first", images, _RESNET_CHANNELS[0], 1)
+        x = _convolve_and_normalize(layers, "first", images, _RESNET_CHANNELS[0], 1)
         x = tf.nn.relu(x)
         for stage, channels in enumerate(_RESNET_CHANNELS):
             for block in range((num_layers - 2) // 6):
@@ -108,13 +108,15 @@ def residual_block(layers: Layers, x: Tensor, channels: int) -> Tensor:
     shortcut = x
     stride = 1
     if channels != layers.channels(x):
-        shortcut = layers.pad_channels(layers.every_second(x), channels)
+        shortcut = layers.pad_channels(layers.subsample(x), channels)
         stride = 2
-    y = tf.nn.relu(_normalized(layers, "conv_0", x, channels, stride))
-    return tf.nn.relu(shortcut + _normalized(layers, "conv_1", y, channels, 1))
+    y = tf.nn.relu(_convolve_and_normalize(layers, "conv_0", x, channels, stride))
+    return tf.nn.relu(
+        shortcut + _convolve_and_normalize(layers, "conv_1", y, channels, 1)
+    )
 
 
-def _normalized(
+def _convolve_and_normalize(
     layers: Layers, name: str, x: Tensor, channels: int, stride: int
 ) -> Tensor:
     with layers.scope(name):
@@ -136,31 +138,35 @@ def densenet(depth: int, growth: int) -> Body:
         for block in range(_DENSENET_BLOCKS):
             if block:
                 with layers.scope(f"transition_{block}"):
-                    x = layers.halve(_activated(layers, x, 2 * growth, 1))
+                    x = layers.average_pool(
+                        _activate_and_convolve(layers, x, 2 * growth, 1)
+                    )
             for layer in range((depth - 4) // _DENSENET_BLOCKS):
                 with layers.scope(f"block_{block}_layer_{layer}"):
-                    x = layers.join(x, _activated(layers, x, growth, 3))
+                    x = layers.join(x, _activate_and_convolve(layers, x, growth, 3))
         with layers.scope("last"):
             return layers.spatial_mean(tf.nn.relu(layers.batch_normalization(x)))
 
     return run
 
 
-def _activated(layers: Layers, x: Tensor, channels: int, window: int) -> Tensor:
+def _activate_and_convolve(
+    layers: Layers, x: Tensor, channels: int, window: int
+) -> Tensor:
     activated = tf.nn.relu(layers.batch_normalization(x))
     return layers.convolution(activated, channels, window, biased=True)
 
 
-def body_of(config: ModelConfig) -> Body:
+def network_body(config: ModelConfig) -> Body:
     """Return the layers of the network that --model and --dataset name."""
-    found = _NAME.fullmatch(config.model)
-    if found is None:
+    match = _NAME.fullmatch(config.model)
+    if match is None:
         return alexnet_cifar10 if config.dataset == "cifar10" else alexnet
-    family, depth, growth = found.groups()
+    family, depth, growth = match.groups()
     if family == "resnet":
         return resnet(int(depth))
     return densenet(int(depth), int(growth))
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:
-    return LayeredClassifier(body_of(config), config)
+    return LayeredClassifier(network_body(config), config)

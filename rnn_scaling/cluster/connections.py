@@ -1,6 +1,6 @@
-"""Connections of other libraries: waits for a server that comes late, and ends those that hang on a frozen peer.
+"""Connections of other libraries: wait for a late server, close those to a frozen rank.
 
-gRPC waits for ever for a peer that is silent: its calls end only with the connection.
+gRPC waits for ever for a silent process: its calls end only with the connection.
 """
 
 import contextlib
@@ -12,11 +12,15 @@ from pathlib import Path
 from rnn_scaling.cluster import ports
 from rnn_scaling.cluster.launch import RETRY_S
 
-FILES = Path("/proc/self/fd")
+OPEN_FILES = Path("/proc/self/fd")
 
 
 def wait_for_server(address: str, timeout_s: float) -> None:
-    """Returns once something accepts connections there; OSError with the last reason if nothing does in time."""
+    """Return once a server accepts connections at HOST:PORT.
+
+    Raises:
+      OSError: If none does within `timeout_s`; it has the last reason.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         left_s = max(RETRY_S, deadline - time.monotonic())
@@ -33,35 +37,38 @@ def wait_for_server(address: str, timeout_s: float) -> None:
 
 
 def cut(address: str) -> int:
-    """Shuts this process's TCP connections to an address down, as if the peer had died; returns how many it found."""
+    """Shut down this process's TCP connections to an address, as if its host had died.
+
+    Returns:
+      The number of connections.
+    """
     host, port = ports.split(address)
     try:
-        hosts = {
-            str(info[4][0])
-            for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        }
-        files = [int(entry.name) for entry in FILES.iterdir()]
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        descriptors = [int(entry.name) for entry in OPEN_FILES.iterdir()]
     except OSError:
         return 0
-    return sum(_cut(number, hosts, port) for number in files)
+    hosts = {str(info[4][0]) for info in infos}
+    return sum(_cut(descriptor, hosts, port) for descriptor in descriptors)
 
 
-def _cut(number: int, hosts: set[str], port: int) -> bool:
-    """Whether a file of this process was such a connection."""
+def _cut(descriptor: int, hosts: set[str], port: int) -> bool:
+    """Shut down a file if it is a connection to the port of one of these hosts."""
     with contextlib.suppress(OSError):
-        copy = os.dup(number)
+        copy = os.dup(descriptor)
         try:
-            end = socket.socket(fileno=copy)
-        except OSError:  # no socket
+            connection = socket.socket(fileno=copy)
+        except OSError:  # It is not a socket.
             os.close(copy)
             return False
-        with end:
+        with connection:
             if (
-                end.family in (socket.AF_INET, socket.AF_INET6)
-                and end.type == socket.SOCK_STREAM
+                connection.family in (socket.AF_INET, socket.AF_INET6)
+                and connection.type == socket.SOCK_STREAM
             ):
-                peer = end.getpeername()
-                if peer[1] == port and str(peer[0]).removeprefix("::ffff:") in hosts:
-                    end.shutdown(socket.SHUT_RDWR)
+                remote = connection.getpeername()
+                remote_host = str(remote[0]).removeprefix("::ffff:")
+                if remote[1] == port and remote_host in hosts:
+                    connection.shutdown(socket.SHUT_RDWR)
                     return True
     return False

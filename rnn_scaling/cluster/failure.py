@@ -9,7 +9,10 @@ from typing import Any
 
 
 class FailureKind(enum.Enum):
-    """The kind of a failure, as ranks send it to each other."""
+    """The kind of a failure.
+
+    Ranks send the values to each other, and records contain them: never change one.
+    """
 
     NOT_JOINED = "not_joined"  # the ranks did not meet, or their flags differ
     LOST = "lost"  # a rank was killed, crashed, froze or cannot be reached
@@ -47,9 +50,13 @@ class Failure:
         rank = fields.get("rank")
         message = fields.get("message")
         if rank is not None and type(rank) is not int:
-            raise ValueError(f"rank of a failure is {rank!r}")
+            raise ValueError(
+                f"the rank of a failure must be a whole number, got {rank!r}"
+            )
         if not isinstance(message, str):
-            raise ValueError("a failure without a message")
+            raise ValueError(
+                f"the message of a failure must be a text, got {message!r}"
+            )
         return cls(FailureKind(kind), rank, message)
 
 

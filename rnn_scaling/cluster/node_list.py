@@ -1,48 +1,66 @@
-"""Slurm's lists of nodes and of tasks, written out: "n[1-3,07],gpu5" and "2(x3),1"."""
+"""Slurm's lists of nodes and of tasks: "n[1-3,07],gpu5" and "2(x3),1"."""
 
 import re
-from collections.abc import Iterator
 
 _NODE = re.compile(r"(?:[^][,\s]+(?:\[[0-9][0-9,-]*\])?|\[[0-9][0-9,-]*\])+")
 _TASKS = re.compile(r"([0-9]{1,7})(?:\(x([0-9]{1,7})\))?")
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
 def nodes(text: str) -> list[str]:
-    """The names that a list of nodes stands for, in its order. Raises ValueError if it is none."""
-    entries = re.split(r",(?![^\[]*\])", text)
-    if not all(map(_NODE.fullmatch, entries)):
-        raise ValueError(f"{text}: no list of nodes")
-    return [name for entry in entries for name in _expanded(entry)]
+    """Return the names of all nodes in a list of nodes, in its order.
+
+    Raises:
+      ValueError: If the text is not a list of nodes.
+    """
+    names = []
+    for entry in re.split(r",(?![^\[]*\])", text):
+        if not _NODE.fullmatch(entry):
+            raise ValueError(f"{text} is not a list of nodes")
+        names += _expand(entry)
+    return names
 
 
 def tasks(text: str) -> list[int]:
-    """How many tasks each node has, in the order of the nodes. Raises ValueError if it is no such list."""
-    matches = [_TASKS.fullmatch(entry) for entry in text.split(",")]
-    if not all(matches):
-        raise ValueError(f"{text}: no list of tasks")
-    return [
-        int(match[1]) for match in matches if match for _ in range(int(match[2] or 1))
-    ]
+    """Return the number of tasks per node, in the order of the nodes.
+
+    Raises:
+      ValueError: If the text is not a list of tasks per node.
+    """
+    counts: list[int] = []
+    for entry in text.split(","):
+        match = _TASKS.fullmatch(entry)
+        if not match:
+            raise ValueError(f"{text} is not a list of tasks per node")
+        counts += [int(match[1])] * int(match[2] or 1)
+    return counts
 
 
-def _expanded(entry: str) -> list[str]:
-    """The names of one entry, which may have several brackets, as clusters of more than one dimension have."""
-    prefix, bracket, rest = entry.partition("[")
+def _expand(entry: str) -> list[str]:
+    """Return the names of one entry.
+
+    Clusters of more than one dimension have several brackets in an entry.
+    """
+    prefix, bracket, after = entry.partition("[")
     if not bracket:
         return [entry]
-    numbers, _, rest = rest.partition("]")
-    return [
-        prefix + number + ending
-        for number in _numbers(numbers)
-        for ending in _expanded(rest)
-    ]
+    ranges, _, after = after.partition("]")
+    endings = _expand(after)
+    names = []
+    for number in _numbers(ranges):
+        names += [prefix + number + ending for ending in endings]
+    return names
 
 
-def _numbers(text: str) -> Iterator[str]:
-    """ "1-3,07" -> 1, 2, 3, 07: leading zeros count."""
-    for entry in text.split(","):
-        match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", entry)
+def _numbers(ranges: str) -> list[str]:
+    """Return 1, 2, 3, 07 for "1-3,07"; leading zeros belong to a number."""
+    numbers = []
+    for entry in ranges.split(","):
+        match = _RANGE.fullmatch(entry)
         if not match or int(match[2] or match[1]) < int(match[1]):
-            raise ValueError(f"[{text}]: no list of numbers")
-        for number in range(int(match[1]), int(match[2] or match[1]) + 1):
-            yield f"{number:0{len(match[1])}d}"
+            raise ValueError(f"[{ranges}] is not a list of numbers")
+        first = match[1]
+        last = match[2] or first
+        for number in range(int(first), int(last) + 1):
+            numbers.append(f"{number:0{len(first)}d}")
+    return numbers

@@ -1,9 +1,14 @@
-"""Rank 0's side: one thread that hears every rank, lets them pass barriers together, and tells all who failed and why.
+"""The rendezvous of all ranks: one thread in the process of rank 0.
 
-member -> meeting   hello, beat, come (to a barrier, with a value or none), report, abort, gave_up, leave
-meeting -> member   refused or seen, welcome, beat, pass, lost, failed
+It receives the messages of every rank, lets ranks pass barriers together, and sends
+all of them the first failure.
 
-A hello, and the answer to it, proves that its sender has the job's token. Who does not prove it hears nothing.
+rank -> rendezvous   hello, beat, come (to a barrier, with or without a value), report,
+                     abort, gave_up, leave
+rendezvous -> rank   refused or seen, welcome, beat, pass, lost, failed
+
+A hello and its answer prove that their sender has the job's token. A connection
+without this proof gets no answer.
 """
 
 import dataclasses
@@ -18,40 +23,52 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import Any
 
-from rnn_scaling.cluster import peers, ports, tokens, wire
+from rnn_scaling.cluster import ports, rank_info, tokens, wire
 from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
 from rnn_scaling.cluster.launch import REMEDY, Launch
-from rnn_scaling.cluster.peers import Hello, Peer
+from rnn_scaling.cluster.rank_info import Hello, RankInfo
 
-STRANGER_S = 3.0  # within which a connection says who it is
-BACKLOG = 1024  # connections that wait to be accepted; of more, clients would try again after seconds
-STRANGERS = (
-    64  # connections that have not said it; for one more, the oldest of them is closed
-)
+STRANGER_S = 3.0  # time limit for the hello of a connection
+# Connections that wait to be accepted; further ranks would try again after seconds.
+BACKLOG = 1024
+# Connections without a hello; if there is one more, the oldest is closed.
+MAX_STRANGERS = 64
 LONGEST_TICK_S = 0.5
 
 
 class _Connection(wire.Channel):
-    """Somebody who has connected; `peer` once it has said which rank it is."""
+    """A connection of a rank, or of a stranger.
+
+    Attributes:
+      address: The address of its host, or "" for the connection of rank 0.
+      info: Its rank, or None before its hello.
+      since: time.monotonic() when it was accepted.
+    """
 
     def __init__(
         self, connection: socket.socket, selector: selectors.BaseSelector, address: str
     ) -> None:
-        """`address`: of its host; empty: rank 0's own end."""
         super().__init__(connection, selector)
         self.address = address
-        self.peer: Peer | None = None
+        self.info: RankInfo | None = None
         self.since = self.heard_at
 
     @property
     def is_stranger(self) -> bool:
-        """Whether it may be anybody's."""
-        return self.peer is None and bool(self.address)
+        """Whether any program may have opened the connection."""
+        return self.info is None and bool(self.address)
 
 
 @dataclasses.dataclass
 class _Gathering:
-    """A barrier where somebody waits: what each rank brought, and when the patience of one ends."""
+    """A barrier where at least one rank waits.
+
+    Attributes:
+      values: The value of each rank that waits.
+      keeps_values: Whether ranks sent values.
+      deadline: The earliest end of a rank's time limit, by time.monotonic().
+      timeout_s: That time limit.
+    """
 
     values: dict[int, Any] = dataclasses.field(default_factory=dict)
     keeps_values: bool = False
@@ -60,7 +77,12 @@ class _Gathering:
 
 
 class Rendezvous:
-    """The meeting point of all ranks; lives in rank 0's process."""
+    """The meeting point of all ranks; it runs in the process of rank 0.
+
+    Attributes:
+      reports: The reports of each rank, in the order of their arrival.
+      gathered: The values by rank of each gathering; None for a lost rank.
+    """
 
     def __init__(
         self,
@@ -69,13 +91,9 @@ class Rendezvous:
         heartbeat_s: float,
         survives: Collection[str] = (),
     ) -> None:
-        """Starts to listen."""
-        self.reports: defaultdict[int, list[Any]] = defaultdict(
-            list
-        )  # of each rank, in the order in which they came
-        self.gathered: dict[
-            str, list[Any]
-        ] = {}  # each rank's value by name of a gathering; None for a lost one
+        """Listen at the address of the rendezvous."""
+        self.reports: defaultdict[int, list[Any]] = defaultdict(list)
+        self.gathered: dict[str, list[Any]] = {}
         self._launch = launch
         self._timeout_s = timeout_s
         self._heartbeat_s = heartbeat_s
@@ -85,44 +103,50 @@ class Rendezvous:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._connections: set[_Connection] = set()
-        self._live: dict[
-            int, _Connection
-        ] = {}  # of ranks that have joined and neither left nor been lost
-        self._joined: dict[int, tuple[Peer, Hello]] = {}
+        # Ranks that have joined and have neither left nor been lost.
+        self._live: dict[int, _Connection] = {}
+        self._joined: dict[int, tuple[RankInfo, Hello]] = {}
         self._left: set[int] = set()
         self._gatherings: dict[str, _Gathering] = {}
         self._num_hellos = 0
-        self._num_turned_away = 0
-        # What went wrong before all ranks joined. It is sent when they have, so that
-        # it reaches all of them.
-        self._trouble: Failure | None = None
+        self._num_rejected = 0
+        # A failure before all ranks have joined. It is sent when they have, so that it
+        # reaches all of them.
+        self._early_failure: Failure | None = None
         self._has_begun = False
         self._failure: Failure | None = None
-        # A rank that loads a large library on a shared core may be silent for long. Until all have met, it is not lost.
+        # A rank may be silent for long while it loads a large library on a shared
+        # core. Until the first barrier only the time limit counts.
         self._silence_s = max(timeout_s, heartbeat_s)
         self._deadline = time.monotonic() + timeout_s
         self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="meeting", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name="rendezvous", daemon=True
+        )
 
     def connect(self) -> socket.socket:
-        """Rank 0's own end of a connection, which leads through no network; starts the meeting."""
-        client, server = socket.socketpair()
-        self._connections.add(_Connection(server, self._selector, ""))
+        """Start the rendezvous; return rank 0's end of a connection without network."""
+        rank_0_end, own_end = socket.socketpair()
+        self._connections.add(_Connection(own_end, self._selector, ""))
         self._thread.start()
-        return client
+        return rank_0_end
 
-    def others(self) -> list[int]:
-        """Ranks but 0 that have joined and neither left nor been lost."""
+    def other_ranks(self) -> list[int]:
+        """Return ranks except 0 that have joined and have neither left nor been lost."""
         return sorted(rank for rank in list(self._live) if rank)
 
-    def close(self, end: wire.Channel) -> None:
-        """Ends it; who is still connected sees that. `end`: rank 0's, whose closing the thread notices at once."""
+    def close(self, rank_0_channel: wire.Channel) -> None:
+        """End the rendezvous; ranks that are still connected notice it.
+
+        Args:
+          rank_0_channel: It is closed, which the thread notices at once.
+        """
         self._ends.set()
-        end.close()
+        rank_0_channel.close()
         self._thread.join(LONGEST_TICK_S * 4)
 
     def _run(self) -> None:
-        """The thread, which alone touches what stands below."""
+        """Serve all ranks. Only this thread calls the methods below."""
         pulse = wire.Pulse(self._heartbeat_s)
         tick_s = min(pulse.period_s, LONGEST_TICK_S)
         watched_at = time.monotonic()
@@ -136,13 +160,13 @@ class Rendezvous:
                 for key, events in ready:
                     self._serve(key.data, events)
                 if pulse.is_due():
-                    self._tell_all(wire.encode("beat"))
-                # It looks at every rank, and so not after every message.
+                    self._send_all(wire.encode("beat"))
+                # This looks at every rank, so it does not run after every message.
                 if now - watched_at >= tick_s / 4:
                     watched_at = now
                     self._watch(now)
-        except Exception as e:  # no fault of this thread may leave all ranks waiting
-            message = f"rank 0: the rendezvous broke: {type(e).__name__}: {e}"
+        except Exception as e:  # Otherwise all ranks would wait for ever.
+            message = f"rank 0: the rendezvous failed: {type(e).__name__}: {e}"
             self._fail(Failure(FailureKind.ERROR, 0, message))
         finally:
             for connection in list(self._connections):
@@ -164,24 +188,24 @@ class Rendezvous:
                 self._lose(connection, "ended: killed or crashed")
             for message in messages or ():
                 if connection in self._connections:
-                    self._take(connection, message)
-        except (wire.Rubbish, RecursionError) as e:
-            self._lose(connection, f"sent what no rank sends ({e})")
+                    self._handle(connection, message)
+        except (wire.InvalidMessage, RecursionError) as e:
+            self._lose(connection, f"sent an invalid message ({e})")
 
     def _accept(self) -> None:
         try:
             connection, address = self._listener.accept()
-        except OSError:  # it went away again, or this process may open no more files
+        except OSError:  # It was closed again, or this process has too many open files.
             time.sleep(0.01)
             return
         strangers = [
             connection for connection in self._connections if connection.is_stranger
         ]
-        if len(strangers) >= STRANGERS:
+        if len(strangers) >= MAX_STRANGERS:
             self._drop(min(strangers, key=lambda stranger: stranger.since))
         try:
             self._connections.add(_Connection(connection, self._selector, address[0]))
-        except OSError:  # it went away again
+        except OSError:  # It was closed again.
             connection.close()
 
     def _watch(self, now: float) -> None:
@@ -191,8 +215,8 @@ class Rendezvous:
             if connection.is_stranger and now - connection.since > STRANGER_S:
                 self._drop(connection)
             elif (
-                connection.peer is not None
-                and connection.peer.rank
+                connection.info is not None
+                and connection.info.rank
                 and now - connection.heard_at > self._silence_s
             ):
                 silence = f"has not answered for {self._silence_s:g} s"
@@ -201,153 +225,153 @@ class Rendezvous:
                 )
         for name, gathering in self._gatherings.items():
             if now > gathering.deadline:
-                missing = peers.ranks_text(
-                    [
-                        rank
-                        for rank in sorted(self._live)
-                        if rank not in gathering.values
-                    ]
-                )
+                missing = sorted(self._live.keys() - gathering.values.keys())
                 text = (
-                    f"{missing} did not reach '{name}' within {gathering.timeout_s:g} s"
+                    f"{rank_info.ranks_text(missing)} did not reach '{name}' "
+                    f"within {gathering.timeout_s:g} s"
                 )
                 self._fail(Failure(FailureKind.LOST, None, text))
 
-    def _take(self, connection: _Connection, message: wire.Message) -> None:
+    def _handle(self, connection: _Connection, message: wire.Message) -> None:
         kind = message["kind"]
-        peer = connection.peer
-        if peer is None:
+        info = connection.info
+        if info is None:
             if kind != "hello":
-                raise wire.Rubbish(kind)
+                raise wire.InvalidMessage(kind)
             self._greet(connection, message)
-        elif self._live.get(peer.rank) is not connection:
-            return  # a second process of this rank
+        elif self._live.get(info.rank) is not connection:
+            return  # It is a second process of this rank.
         elif kind == "come" and self._has_begun:
-            self._come(peer, message)
+            self._come(info, message)
         elif kind == "report":
-            self.reports[peer.rank].append(message.get("values"))
+            self.reports[info.rank].append(message.get("values"))
         elif kind == "abort":
-            # Whatever the sender claims, it began at the sender.
-            failure = dataclasses.replace(wire.failure(message), rank=peer.rank)
+            # The failure began at the sender, even if the message names another rank.
+            failure = dataclasses.replace(wire.decode_failure(message), rank=info.rank)
             self._end(connection, failure)
         elif kind == "gave_up":
-            self._fail(wire.failure(message))
+            self._fail(wire.decode_failure(message))
         elif kind == "leave":
-            self._leave(connection, peer)
+            self._leave(connection, info)
         elif kind != "beat":
-            raise wire.Rubbish(kind)
+            raise wire.InvalidMessage(kind)
 
     def _greet(self, connection: _Connection, message: wire.Message) -> None:
-        """Hears who a connection is. Who is no rank of this job is told nothing."""
-        signed = {
-            name: value
-            for name, value in message.items()
-            if name not in ("kind", "proof")
-        }
-        proven = tokens.proves(self._launch.token, message.get("proof"), signed)
-        if not proven or signed.get("job") != self._launch.job:
-            self._num_turned_away += 1
+        """Read the hello of a connection; answer only ranks of this job."""
+        signed = dict(message)
+        del signed["kind"]
+        sent_proof = signed.pop("proof", None)
+        has_token = tokens.is_proof(self._launch.token, sent_proof, signed)
+        if not has_token or signed.get("job") != self._launch.job:
+            self._num_rejected += 1
             self._drop(connection)
             return
-        peer = Peer.from_message(message)
-        rank = peer.rank
+        info = RankInfo.from_message(message)
+        rank = info.rank
         size = wire.field(message, "size", int)
         nonce = wire.field(message, "nonce", str)
-        own_proof = tokens.proof(self._launch.token, {"nonce": nonce})
+        own_proof = tokens.make_proof(self._launch.token, {"nonce": nonce})
         flags = wire.field(message, "flags", dict)
         versions = wire.field(message, "versions", dict)
-        hello = Hello(peer.role, flags, versions, peer.address)
+        hello = Hello(info.role, flags, versions, info.address)
         if self._has_begun:
-            refusal = f"the run at {self._launch.meeting} has begun without it; start all ranks by one command"
+            refusal = (
+                f"the run at {self._launch.rendezvous} has begun without it; "
+                "start all ranks with one command"
+            )
             connection.send(wire.encode("refused", line=refusal, proof=own_proof))
             self._drop(connection)
             return
-        connection.peer = peer
-        connection.longest = wire.LONGEST
+        connection.info = info
+        connection.max_line_bytes = wire.MAX_BYTES
         rank_0 = f"rank 0 (host {self._launch.host}, process {os.getpid()})"
         connection.send(wire.encode("seen", rank_0=rank_0, proof=own_proof))
         self._num_hellos += 1
         if size != self._launch.size or not 0 <= rank < size:
-            sizes = f"was started as one of {size} ranks, rank 0 as one of {self._launch.size}"
-            self._note_trouble(f"{peer} {sizes}; start all ranks with one command")
+            self._note_early_failure(
+                f"{info} was started as one of {size} ranks, but rank 0 as one of "
+                f"{self._launch.size}; start all ranks with one command"
+            )
         elif rank in self._joined:
-            both = f"{self._joined[rank][0]} and {peer}"
-            self._note_trouble(
-                f"{both} are two processes with the same rank; give each its own rank"
+            self._note_early_failure(
+                f"{self._joined[rank][0]} and {info} are two processes with the same "
+                "rank; give each its own rank"
             )
         else:
-            self._live[rank], self._joined[rank] = connection, (peer, hello)
+            self._live[rank] = connection
+            self._joined[rank] = (info, hello)
         if self._failure:
             connection.send(wire.encode("failed", failure=self._failure.to_json()))
         elif self._num_hellos >= self._launch.size:
             self._begin()
 
-    def _note_trouble(self, message: str) -> None:
-        """Keep why the ranks cannot join, unless something else was found before."""
-        if self._trouble is None:
-            self._trouble = Failure(FailureKind.NOT_JOINED, None, message)
+    def _note_early_failure(self, message: str) -> None:
+        """Keep why the ranks cannot join; only the first reason counts."""
+        if self._early_failure is None:
+            self._early_failure = Failure(FailureKind.NOT_JOINED, None, message)
 
     def _begin(self) -> None:
-        """Let the run begin, or tell all ranks why it cannot."""
-        if self._trouble is not None:
-            self._fail(self._trouble)
+        """Begin the run, or send all ranks the reason why it cannot begin."""
+        if self._early_failure is not None:
+            self._fail(self._early_failure)
             return
         missing = [
             rank for rank in range(self._launch.size) if rank not in self._joined
         ]
-        line = peers.disagreement(self._joined)
+        line = rank_info.describe_disagreement(self._joined)
         if not line and missing:
-            rule = f"did not join within {self._timeout_s:g} s ({self._launch.timeout_option})"
-            remedy = f"see what they printed, and whether their hosts reach {self._launch.meeting}"
             line = (
-                f"{peers.ranks_text(missing)} of {self._launch.size} {rule}; {remedy}"
+                f"{rank_info.ranks_text(missing)} of {self._launch.size} did not join "
+                f"within {self._timeout_s:g} s ({self._launch.timeout_option}); check "
+                "their output, and whether their hosts can reach "
+                f"{self._launch.rendezvous}"
             )
-            if self._num_turned_away:
-                line += f"; rejected {self._num_turned_away} connections with another job or RNN_SCALING_JOB_TOKEN"
+            if self._num_rejected:
+                line += (
+                    f"; rejected {self._num_rejected} connections with another job or "
+                    "RNN_SCALING_JOB_TOKEN"
+                )
         if line:
             self._fail(Failure(FailureKind.NOT_JOINED, None, line))
             return
         self._has_begun = True
-        everyone = [
-            dataclasses.asdict(self._joined[rank][0])
-            for rank in range(self._launch.size)
-        ]
-        self._tell_all(wire.encode("welcome", peers=everyone))
+        ranks = range(self._launch.size)
+        infos = [dataclasses.asdict(self._joined[rank][0]) for rank in ranks]
+        self._send_all(wire.encode("welcome", peers=infos))
 
-    def _come(self, peer: Peer, message: wire.Message) -> None:
+    def _come(self, info: RankInfo, message: wire.Message) -> None:
         name = wire.field(message, "name", str)
         timeout_s = wire.field(message, "timeout_s", float)
         for rank in sorted(self._left):
-            text = f"{self._joined[rank][0]} left before '{name}', where {peer} waits"
+            text = f"{self._joined[rank][0]} left before '{name}', where {info} waits"
             self._fail(Failure(FailureKind.LOST, rank, text))
         gathering = self._gatherings.setdefault(name, _Gathering())
-        gathering.values[peer.rank] = message.get("value")
+        gathering.values[info.rank] = message.get("value")
         gathering.keeps_values |= "value" in message
         if time.monotonic() + timeout_s < gathering.deadline:
             gathering.deadline = time.monotonic() + timeout_s
             gathering.timeout_s = timeout_s
-        self._let_pass()
+        self._open_barriers()
 
-    def _let_pass(self) -> None:
-        """Opens the barriers to which all have come that are still there."""
+    def _open_barriers(self) -> None:
+        """Open the barriers that all live ranks have reached."""
         if self._failure:
             return
         for name, gathering in list(self._gatherings.items()):
             if gathering.values.keys() >= self._live.keys():
                 del self._gatherings[name]
                 if gathering.keeps_values:
-                    self.gathered[name] = [
-                        gathering.values.get(rank) for rank in range(self._launch.size)
-                    ]
+                    ranks = range(self._launch.size)
+                    self.gathered[name] = [gathering.values.get(rank) for rank in ranks]
                 self._silence_s = self._heartbeat_s
-                self._tell_all(wire.encode("pass", name=name))
+                self._send_all(wire.encode("pass", name=name))
 
-    def _leave(self, connection: _Connection, peer: Peer) -> None:
-        self._left.add(peer.rank)
+    def _leave(self, connection: _Connection, info: RankInfo) -> None:
+        self._left.add(info.rank)
         for name in self._gatherings:
-            text = f"{peer} left before '{name}', while other ranks wait there"
-            self._fail(Failure(FailureKind.LOST, peer.rank, text))
-        if peer.rank:
+            text = f"{info} left before '{name}', while other ranks wait there"
+            self._fail(Failure(FailureKind.LOST, info.rank, text))
+        if info.rank:
             self._drop(connection)
         self._let_rank_0_leave()
 
@@ -356,85 +380,92 @@ class Rendezvous:
             self._drop(self._live[0])
             self._ends.set()
 
-    def _lose(self, connection: _Connection, what: str) -> None:
-        """End a rank that did not leave; `what` completes a sentence about it."""
-        if connection.peer is None:
+    def _lose(self, connection: _Connection, predicate: str) -> None:
+        """End a rank that did not leave; `predicate` completes a sentence about it."""
+        if connection.info is None:
             self._drop(connection)
             return
-        message = f"{connection.peer} {what}"
-        self._end(connection, Failure(FailureKind.LOST, connection.peer.rank, message))
+        message = f"{connection.info} {predicate}"
+        self._end(connection, Failure(FailureKind.LOST, connection.info.rank, message))
 
     def _end(self, connection: _Connection, failure: Failure) -> None:
         """End a rank, and the run unless it survives the loss of this role."""
-        peer = connection.peer
-        if peer is None or self._live.get(peer.rank) is not connection or self._failure:
+        info = connection.info
+        if info is None or self._live.get(info.rank) is not connection or self._failure:
             self._drop(connection)
             return
-        if not self._has_begun and peer.rank:
-            # Rank 0's own failure ends the run at once: nobody could report it later.
-            self._trouble = self._trouble or failure
-        elif peer.role in self._survives and peer.rank:
+        if not self._has_begun and info.rank:
+            # A failure of rank 0 ends the run at once: no rank could send it later.
+            self._early_failure = self._early_failure or failure
+        elif info.role in self._survives and info.rank:
             connection.send(wire.encode("failed", failure=failure.to_json()))
             self._drop(connection)
-            self._tell_all(wire.encode("lost", rank=peer.rank, line=failure.message))
-            self._let_pass()
+            self._send_all(wire.encode("lost", rank=info.rank, line=failure.message))
+            self._open_barriers()
         else:
             self._fail(failure)
         self._drop(connection)
         self._let_rank_0_leave()
 
     def _fail(self, failure: Failure) -> None:
-        """Tell all ranks why the run ends. Only the first failure counts."""
+        """Send all ranks why the run ends. Only the first failure counts."""
         if self._failure is None:
             self._failure = failure
-            self._tell_all(wire.encode("failed", failure=failure.to_json()))
+            self._send_all(wire.encode("failed", failure=failure.to_json()))
 
-    def _tell_all(self, line: bytes) -> None:
-        """Rank 0 last: its process would otherwise start to compute before the others have heard."""
-        ranks = [
-            connection
-            for connection in self._connections
-            if connection.peer is not None
-        ]
-        for rank in sorted(
-            ranks, key=lambda connection: self._live.get(0) is connection
-        ):
+    def _send_all(self, line: bytes) -> None:
+        """Send a line to all ranks.
+
+        Rank 0 gets it last. Otherwise its process would start to compute before the
+        other ranks have received the line.
+        """
+        ranks = [c for c in self._connections if c.info is not None]
+        for rank in sorted(ranks, key=lambda c: self._live.get(0) is c):
             rank.send(line)
 
     def _drop(self, connection: _Connection) -> None:
-        if connection in self._connections:
-            self._connections.remove(connection)
-            connection.close()
-            if (
-                connection.peer is not None
-                and self._live.get(connection.peer.rank) is connection
-            ):
-                del self._live[connection.peer.rank]
+        if connection not in self._connections:
+            return
+        self._connections.remove(connection)
+        connection.close()
+        info = connection.info
+        if info is not None and self._live.get(info.rank) is connection:
+            del self._live[info.rank]
 
 
 def listen(launch: Launch) -> socket.socket:
-    """The socket where rank 0 waits: on loopback if no other machine takes part, else at the meeting's address."""
-    host, port = ports.split(launch.meeting)
+    """Return the socket where rank 0 waits for the other ranks.
+
+    It listens only on loopback if no other machine takes part.
+
+    Raises:
+      ClusterError: If the address cannot be used.
+    """
+    host, port = ports.split(launch.rendezvous)
     try:
         family, _, _, _, target = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM
         )[0]
         address = str(target[0])
         if ports.is_loopback(address) and not launch.is_local:
-            address = ""  # a host's own name may stand for 127.0.1.1 there, and for its real address elsewhere
+            # On its own host a name may mean 127.0.1.1, on other hosts the real address.
+            address = ""
         return socket.create_server(
             (address, port), family=family, backlog=launch.size + BACKLOG
         )
     except OSError as e:
         if e.errno == errno.EADDRINUSE:
-            rule = f"port {port} of {host}, where rank 0 waits, is taken by another program"
+            problem = (
+                f"port {port} of {host}, where rank 0 waits, is used by another program"
+            )
             remedy = (
-                "end that, or give --coordinator_address=HOST:PORT with another port"
+                "end that program, or give --coordinator_address=HOST:PORT with "
+                "another port"
             )
         elif e.errno == errno.EADDRNOTAVAIL:
-            rule = f"{host} is no address of this host, where rank 0 runs"
+            problem = f"{host} is not an address of this host, where rank 0 runs"
             remedy = REMEDY
         else:
-            rule = f"rank 0 cannot wait at {launch.meeting}: {e.strerror or e}"
+            problem = f"rank 0 cannot listen at {launch.rendezvous}: {e.strerror or e}"
             remedy = REMEDY
-        raise ClusterError(f"{rule}; {remedy}") from None
+        raise ClusterError(f"{problem}; {remedy}") from None

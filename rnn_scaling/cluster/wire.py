@@ -1,4 +1,7 @@
-"""Messages between ranks: one JSON object a line, of bounded length. Nothing else is read; nothing is evaluated."""
+"""Messages between ranks: one JSON object per line, of bounded length.
+
+Nothing else is read, and nothing is evaluated.
+"""
 
 import collections
 import json
@@ -13,12 +16,11 @@ from typing import Any, TypeVar
 from rnn_scaling.cluster.failure import Failure
 
 Message = dict[str, Any]
-LONGEST_OF_STRANGERS = (
-    1 << 18
-)  # bytes of a line from who has not said yet which rank it is
-LONGEST = 1 << 28
+# Lengths of a line: before the sender is known to be a rank, and afterwards.
+MAX_STRANGER_BYTES = 1 << 18
+MAX_BYTES = 1 << 28
 BEATS = 4  # heartbeats within the silence that counts as a loss
-AT_ONCE = 1 << 18  # bytes read at once
+READ_BYTES = 1 << 18  # bytes read by one call
 Value = TypeVar("Value")
 
 
@@ -46,68 +48,99 @@ class Pulse:
         return True
 
 
-class Rubbish(ValueError):
-    """A peer has sent what no rank sends."""
+class InvalidMessage(ValueError):
+    """Another process has sent a message that a rank never sends."""
 
 
 def encode(kind: str, **fields: Any) -> bytes:
-    """The line of a message. Raises TypeError or ValueError if JSON cannot hold it or it would be too long."""
+    """Return the line of a message.
+
+    Raises:
+      TypeError: If JSON cannot hold a value.
+      ValueError: If JSON cannot hold a value, or the line is longer than MAX_BYTES.
+    """
     line = json.dumps({"kind": kind, **fields}).encode() + b"\n"
-    if len(line) > LONGEST:
-        raise ValueError(f"a message of {len(line)} bytes: at most {LONGEST} fit")
+    if len(line) > MAX_BYTES:
+        raise ValueError(
+            f"a message of {len(line)} bytes is too long: it may have {MAX_BYTES} bytes"
+        )
     return line
 
 
 def decode(line: bytes) -> Message:
-    """The message of a line. Raises Rubbish if it is none."""
+    """Return the message of a line.
+
+    Raises:
+      InvalidMessage: If the line is not a JSON object with a `kind`.
+    """
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
-        raise Rubbish("not JSON") from None
+        raise InvalidMessage("not JSON") from None
     if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
-        raise Rubbish("no message")
+        raise InvalidMessage("not a message")
     return message
 
 
 def field(message: Message, name: str, kind: type[Value]) -> Value:
-    """A value of a message. Raises Rubbish if it has none, or another type."""
+    """Return a field of a message.
+
+    Raises:
+      InvalidMessage: If the field is missing or has another type.
+    """
     value = message.get(name)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise Rubbish(f"no {name} in {message.get('kind', 'a rank')}")
+        raise InvalidMessage(f"{message.get('kind', 'a rank')} without a valid {name}")
     return value
 
 
-def failure(message: Message) -> Failure:
+def decode_failure(message: Message) -> Failure:
     """Return the failure in a message.
 
     Raises:
-      Rubbish: If the message has none, or one with wrong fields.
+      InvalidMessage: If the failure is missing or has wrong fields.
     """
     try:
         return Failure.from_json(field(message, "failure", dict))
     except ValueError as e:
-        raise Rubbish(f"no failure in {message['kind']} ({e})") from None
+        raise InvalidMessage(
+            f"{message['kind']} without a valid failure ({e})"
+        ) from None
 
 
-def first(connection: socket.socket, deadline: float) -> Message:
-    """The first message, and no byte of what follows. Raises Rubbish, or OSError if none comes in time."""
+def receive_first(connection: socket.socket, deadline: float) -> Message:
+    """Return the first message of a connection; read no byte after it.
+
+    Raises:
+      InvalidMessage: If the other process is not a rank.
+      OSError: If it closes the connection, or sends no message before the deadline.
+    """
     line = b""
     while not line.endswith(b"\n"):
         connection.settimeout(max(0.01, deadline - time.monotonic()))
         content = connection.recv(1)
         if not content:
-            rule = "it closed the connection, as it does for another job or RNN_SCALING_JOB_TOKEN"
-            raise ConnectionResetError(None, rule)
+            reason = (
+                "it closed the connection, which it does for another job or "
+                "RNN_SCALING_JOB_TOKEN"
+            )
+            raise ConnectionResetError(None, reason)
         line += content
-        if len(line) > LONGEST_OF_STRANGERS:
-            raise Rubbish("no end of a line")
+        if len(line) > MAX_STRANGER_BYTES:
+            raise InvalidMessage("a line that does not end")
     return decode(line)
 
 
 class Channel:
     """One end of a connection. Any thread may send, one receives, and neither waits.
 
-    A selector watches it, also for writing while something waits to be sent, and names the channel when it is ready.
+    A selector watches it for reading, and for writing while bytes are unsent. The data
+    of its key is the channel.
+
+    Attributes:
+      max_line_bytes: Longer lines are refused.
+      heard_at: time.monotonic() of the last bytes that came.
+      unsent: The bytes that wait until the connection has room.
     """
 
     def __init__(
@@ -116,24 +149,25 @@ class Channel:
         connection.setblocking(False)
         if connection.family in (socket.AF_INET, socket.AF_INET6):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.longest = LONGEST_OF_STRANGERS
+        self.max_line_bytes = MAX_STRANGER_BYTES
         self.heard_at = time.monotonic()
+        self.unsent: collections.deque[memoryview] = collections.deque()
         self._connection = connection
         self._selector = selector
         self._lock = threading.Lock()
-        self.to_send: collections.deque[memoryview] = (
-            collections.deque()
-        )  # what still waits
         self._received = bytearray()
         self.is_open = True
         self._waits_to_write = False
         selector.register(connection, selectors.EVENT_READ, self)
 
     def send(self, line: bytes) -> None:
-        """Sends it, now or as soon as there is room. What a closed connection is sent is lost without an error."""
+        """Send a line now or as soon as there is room.
+
+        It is lost without an error if the connection is closed.
+        """
         with self._lock:
             if self.is_open:
-                self.to_send.append(memoryview(line))
+                self.unsent.append(memoryview(line))
                 self._flush()
 
     def flush(self) -> None:
@@ -142,9 +176,13 @@ class Channel:
                 self._flush()
 
     def receive(self) -> Iterator[Message] | None:
-        """The messages that have come; None: the other end is closed."""
+        """Return the messages that have come, or None if the other end is closed.
+
+        Raises:
+          InvalidMessage: If a line is too long; iterating raises it for other faults.
+        """
         try:
-            content = self._connection.recv(AT_ONCE)
+            content = self._connection.recv(READ_BYTES)
         except (BlockingIOError, InterruptedError):
             return iter(())
         except OSError:
@@ -155,36 +193,36 @@ class Channel:
         self._received += content
         lines: list[bytes] = []
         if b"\n" in content:
-            *lines, rest = bytes(self._received).split(b"\n")
-            self._received = bytearray(rest)
-        if max(map(len, (*lines, self._received))) > self.longest:
-            raise Rubbish(f"more than {self.longest} bytes in a line")
+            *lines, incomplete = bytes(self._received).split(b"\n")
+            self._received = bytearray(incomplete)
+        if max(map(len, (*lines, self._received))) > self.max_line_bytes:
+            raise InvalidMessage(f"a line of more than {self.max_line_bytes} bytes")
         return map(decode, lines)
 
     def close(self) -> None:
-        """Closes it at once; what waits to be sent is lost."""
+        """Close the connection at once; unsent bytes are lost."""
         with self._lock:
             if self.is_open:
                 self.is_open = False
-                self.to_send.clear()
+                self.unsent.clear()
                 self._selector.unregister(self._connection)
                 self._connection.close()
 
     def _flush(self) -> None:
         try:
-            while self.to_send:
-                sent = self._connection.send(self.to_send[0])
-                if sent == len(self.to_send[0]):
-                    self.to_send.popleft()
+            while self.unsent:
+                num_sent = self._connection.send(self.unsent[0])
+                if num_sent == len(self.unsent[0]):
+                    self.unsent.popleft()
                 else:
-                    self.to_send[0] = self.to_send[0][sent:]
+                    self.unsent[0] = self.unsent[0][num_sent:]
         except (BlockingIOError, InterruptedError):
             pass
-        except OSError:  # the other end is closed: who receives here sees it
-            self.to_send.clear()
-        if self._waits_to_write != bool(self.to_send):
-            self._waits_to_write = bool(self.to_send)
-            events = selectors.EVENT_READ | (
-                selectors.EVENT_WRITE if self._waits_to_write else 0
-            )
+        except OSError:  # The other end is closed; the receiving thread notices it.
+            self.unsent.clear()
+        if self._waits_to_write != bool(self.unsent):
+            self._waits_to_write = bool(self.unsent)
+            events = selectors.EVENT_READ
+            if self._waits_to_write:
+                events |= selectors.EVENT_WRITE
             self._selector.modify(self._connection, events, self)

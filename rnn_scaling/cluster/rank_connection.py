@@ -1,12 +1,13 @@
-"""A rank's side of the meeting: join, barriers, heartbeats, and the line that says who failed and why.
+"""The connection of a rank to the rendezvous: join, barriers, heartbeats, failures.
 
-    member = Member(launch, hello, timeout_s=60, heartbeat_s=10)
-    peers = member.join()
-    member.barrier("warm")
+    connection = RankConnection(launch, hello, timeout_s=60, heartbeat_s=10)
+    ranks = connection.join()
+    connection.barrier("warm")
     ...
-    member.leave()
+    connection.leave()
 
-Addresses, flags, barriers, heartbeats and measurements go this way; gradients never do.
+Addresses, flags, barriers, heartbeats and measurements are sent through it; gradients
+never are.
 """
 
 import math
@@ -23,15 +24,21 @@ from typing import Any
 from rnn_scaling.cluster import ports, tokens, wire
 from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
 from rnn_scaling.cluster.launch import REMEDY, RETRY_S, Launch
-from rnn_scaling.cluster.peers import Hello, Peer, ranks_text
+from rnn_scaling.cluster.rank_info import Hello, RankInfo, ranks_text
 from rnn_scaling.cluster.rendezvous import Rendezvous
 
-LAST_WORDS_S = 2.0  # for what is said while a run ends
-CONNECT_S = 5.0  # of one attempt to reach rank 0
+LAST_MESSAGES_S = 2.0  # for messages that are sent while a run ends
+CONNECT_S = 5.0  # time limit of one attempt to reach rank 0
 
 
-class Member:
-    """This process among the ranks of its run."""
+class RankConnection:
+    """This process among the ranks of its run.
+
+    Attributes:
+      failed: Set when the run has failed, at any rank.
+      failure: The failure; it is set before `failed` is.
+      lost: Rank and message of each rank that was lost without ending the run.
+    """
 
     def __init__(
         self,
@@ -41,100 +48,123 @@ class Member:
         heartbeat_s: float,
         survives: Collection[str] = (),
     ) -> None:
-        self.failed = threading.Event()  # set when the run has failed, here or anywhere
-        self.failure: Failure | None = None  # set before `failed` is
-        self.lost: tuple[
-            tuple[int, str], ...
-        ] = ()  # rank and line of each whose loss the run survives
+        """Create a connection; `join` opens it.
+
+        Args:
+          launch: The rank of this process.
+          hello: What the rendezvous compares with rank 0.
+          timeout_s: Time limit for joining and for leaving.
+          heartbeat_s: Silence after which a rank is lost, once all have met.
+          survives: Roles whose loss does not end the run.
+        """
+        self.failed = threading.Event()
+        self.failure: Failure | None = None
+        self.lost: tuple[tuple[int, str], ...] = ()
         self._launch = launch
         self._hello = hello
         self._survives = survives
-        self._timeout_s, self._heartbeat_s, self._silence_s = (
-            timeout_s,
-            heartbeat_s,
-            max(timeout_s, heartbeat_s),
-        )
-        self._meeting: Rendezvous | None = None
+        self._timeout_s = timeout_s
+        self._heartbeat_s = heartbeat_s
+        self._silence_s = max(timeout_s, heartbeat_s)
+        self._rendezvous: Rendezvous | None = None
         self._channel: wire.Channel | None = None
         self._selector = selectors.DefaultSelector()
-        self._peers: tuple[Peer, ...] = ()
+        self._ranks: tuple[RankInfo, ...] = ()
         self._rank_0 = "rank 0"
-        self._last_words = (
-            b""  # what `abort` tells the others, which is kept until there is a channel
-        )
+        # The message of `abort`. If it is called before there is a channel, `join`
+        # sends it.
+        self._last_message = b""
         self._waits: dict[str, threading.Event] = {}
         self._passed: set[str] = set()
-        self._lock = threading.Lock()  # over the first failure
-        self._is_leaving, self._is_closed = False, threading.Event()
+        self._lock = threading.Lock()  # guards the first failure
+        self._is_leaving = False
+        self._is_closed = threading.Event()
 
-    def join(self) -> tuple[Peer, ...]:
-        """Waits until all ranks are there and agree; ClusterError if they disagree, or are late by `timeout_s`."""
+    def join(self) -> tuple[RankInfo, ...]:
+        """Wait until all ranks have joined and agree; return them.
+
+        Raises:
+          ClusterError: If they disagree, or do not join within `timeout_s`.
+        """
         deadline = time.monotonic() + self._timeout_s
         welcome = self._waits["welcome"] = threading.Event()
         if self._launch.rank == 0:
-            self._meeting = Rendezvous(
+            self._rendezvous = Rendezvous(
                 self._launch, self._timeout_s, self._heartbeat_s, self._survives
             )
-            connection = self._introduced(self._meeting.connect(), deadline)
+            connection = self._introduce(self._rendezvous.connect(), deadline)
         else:
-            connection = self._connected(deadline)
+            connection = self._connect(deadline)
         self._channel = wire.Channel(connection, self._selector)
-        self._channel.longest = wire.LONGEST
+        self._channel.max_line_bytes = wire.MAX_BYTES
         threading.Thread(
-            target=self._run, args=(self._channel,), name="member", daemon=True
+            target=self._run, args=(self._channel,), name="rank connection", daemon=True
         ).start()
-        if self._last_words:
-            self._send(self._last_words)
+        if self._last_message:
+            self._send(self._last_message)
         try:
             self._wait("welcome", welcome)
         except ClusterError:
             self._close_later()
             raise
-        return self._peers
+        return self._ranks
 
     def barrier(self, name: str, timeout_s: float = math.inf) -> None:
-        """Returns at all ranks at once, but for the time of a message; ClusterError once the run has failed."""
+        """Return at all ranks at once, except for the time of a message.
+
+        Raises:
+          ClusterError: Once the run has failed.
+        """
         self._meet(name, {"timeout_s": float(timeout_s)})
 
     def gather(self, name: str, value: Any) -> list[Any] | None:
-        """Waits as `barrier`; returns the values by rank at rank 0, None for a lost one, and None elsewhere."""
+        """Wait like `barrier`, and send rank 0 a value.
+
+        Returns:
+          At rank 0 the values by rank, with None for a lost rank; at other ranks None.
+        """
         self._meet(name, {"timeout_s": math.inf, "value": value})
-        return self._meeting.gathered.pop(name) if self._meeting else None
+        return self._rendezvous.gathered.pop(name) if self._rendezvous else None
 
     def report(self, values: Any) -> None:
-        """Sends rank 0 something that JSON holds, which it keeps even if the run fails later; waits for nothing."""
+        """Send rank 0 JSON data, which it keeps even if the run fails later.
+
+        Does not wait.
+        """
         self._send(wire.encode("report", values=values))
 
     def reports(self) -> dict[int, list[Any]]:
-        """At rank 0: what each rank has reported so far; elsewhere nothing."""
-        return (
-            {rank: list(values) for rank, values in dict(self._meeting.reports).items()}
-            if self._meeting
-            else {}
-        )
+        """Return the reports of each rank so far; only rank 0 has any."""
+        if not self._rendezvous:
+            return {}
+        reports = dict(self._rendezvous.reports)
+        return {rank: list(values) for rank, values in reports.items()}
 
     def abort(self, message: str, kind: FailureKind = FailureKind.ERROR) -> None:
         """End the run at all ranks because of an error at this rank.
 
-        Returns once rank 0 knows, after two seconds at most. If the death of another
+        Returns when rank 0 has answered, or after two seconds. If the death of another
         rank may have caused the error, wait for `failed` first.
 
         Args:
           message: The cause in one line, without this rank's name.
           kind: What went wrong.
         """
-        failure = Failure(kind, self._launch.rank, f"{self._me} ended: {message}")
-        self._last_words = wire.encode("abort", failure=failure.to_json())
-        self._send(self._last_words)
+        failure = Failure(kind, self._launch.rank, f"{self._info} ended: {message}")
+        self._last_message = wire.encode("abort", failure=failure.to_json())
+        self._send(self._last_message)
         if self._channel is not None:
-            self.failed.wait(LAST_WORDS_S)
+            self.failed.wait(LAST_MESSAGES_S)
         self._fail(failure)
         self._close_later()
 
     def leave(self) -> None:
-        """Ends this rank's part; ClusterError if the run fails only now, or does not end within `timeout_s`.
+        """Leave the run. Rank 0 waits for all others.
 
-        Rank 0 waits for the others; after a failure, at most for their last reports.
+        After a failure rank 0 waits only for their last reports, two seconds at most.
+
+        Raises:
+          ClusterError: If the run fails now, or does not end within `timeout_s`.
         """
         if self._channel is None or self._is_closed.is_set():
             return
@@ -146,73 +176,86 @@ class Member:
         deadline = time.monotonic() + self._timeout_s
         while not self._is_closed.wait(0.02) and not self.failed.is_set():
             if time.monotonic() > deadline:
-                late = "rank 0 did not let it go"
-                if self._meeting:
-                    late = f"{ranks_text(self._meeting.others())} did not leave"
+                delay = "rank 0 did not release this rank"
+                if self._rendezvous:
+                    delay = (
+                        f"{ranks_text(self._rendezvous.other_ranks())} did not leave"
+                    )
                 self.abort(
-                    f"{late} within {self._timeout_s:g} s ({self._launch.timeout_option})"
+                    f"{delay} within {self._timeout_s:g} s ({self._launch.timeout_option})"
                 )
         if self.failed.is_set():
             self._close_later()
             raise self._error()
-        if self._meeting:
-            self._meeting.close(self._channel)
+        if self._rendezvous:
+            self._rendezvous.close(self._channel)
 
     @property
-    def _me(self) -> Peer:
+    def _info(self) -> RankInfo:
         launch = self._launch
         hello = self._hello
-        return Peer(launch.rank, hello.role, launch.host, os.getpid(), hello.address)
+        return RankInfo(
+            launch.rank, hello.role, launch.host, os.getpid(), hello.address
+        )
 
     def _send(self, line: bytes) -> None:
         if self._channel is not None:
             self._channel.send(line)
 
     def _close_later(self) -> None:
-        """After a failure: lets what was said arrive, and at rank 0 what the others still say."""
-        deadline = time.monotonic() + LAST_WORDS_S
+        """Close after a failure, when pending messages have been sent.
+
+        Rank 0 also waits for pending messages of the others.
+        """
+        deadline = time.monotonic() + LAST_MESSAGES_S
         while self._is_busy() and time.monotonic() < deadline:
             time.sleep(0.01)
-        if self._meeting and self._channel is not None:
-            self._meeting.close(self._channel)
+        if self._rendezvous and self._channel is not None:
+            self._rendezvous.close(self._channel)
         elif self._channel is not None:
             self._channel.close()
 
     def _is_busy(self) -> bool:
-        if self._meeting:
-            return bool(self._meeting.others())
-        return self._channel is not None and bool(self._channel.to_send)
+        if self._rendezvous:
+            return bool(self._rendezvous.other_ranks())
+        return self._channel is not None and bool(self._channel.unsent)
 
     # Joining.
 
-    def _connected(self, deadline: float) -> socket.socket:
-        """A connection to rank 0, which has heard who this is."""
-        host, port = ports.split(self._launch.meeting)
-        problem = "no answer"
+    def _connect(self, deadline: float) -> socket.socket:
+        """Connect to rank 0 and introduce this rank."""
+        host, port = ports.split(self._launch.rendezvous)
+        reason = "no answer"
         while time.monotonic() < deadline:
             try:
-                return self._introduced(
+                return self._introduce(
                     socket.create_connection((host, port), CONNECT_S), deadline
                 )
-            except wire.Rubbish:
-                problem = "another program answers there"
+            except wire.InvalidMessage:
+                reason = "another program answers there"
             except OSError as e:
-                problem = e.strerror or str(e) or problem
+                reason = e.strerror or str(e) or reason
             time.sleep(max(0.0, min(RETRY_S, deadline - time.monotonic())))
-        rule = f"was not reached at {self._launch.meeting} within {self._timeout_s:g} s ({self._launch.timeout_option})"
-        remedy = f"see what rank 0 printed, or {REMEDY}"
         raise ClusterError(
-            f"rank {self._launch.rank}: rank 0 {rule}: {problem}; {remedy}"
+            f"rank {self._launch.rank}: rank 0 was not reached at "
+            f"{self._launch.rendezvous} within {self._timeout_s:g} s "
+            f"({self._launch.timeout_option}): {reason}; see what rank 0 printed, "
+            f"or {REMEDY}"
         )
 
-    def _introduced(self, connection: socket.socket, deadline: float) -> socket.socket:
-        """Says who this is and reads whether that is welcome. Raises ClusterError if it is not."""
+    def _introduce(self, connection: socket.socket, deadline: float) -> socket.socket:
+        """Send who this rank is, and read whether rank 0 accepts it.
+
+        Raises:
+          ClusterError: If rank 0 refuses this rank.
+          InvalidMessage: If another program answers.
+        """
         launch = self._launch
         hello = self._hello
         try:
             connection.settimeout(CONNECT_S)
             fields = {
-                **vars(self._me),
+                **vars(self._info),
                 "job": launch.job,
                 "size": launch.size,
                 "versions": {"Python": platform.python_version(), **hello.versions},
@@ -220,20 +263,23 @@ class Member:
                 "nonce": secrets.token_hex(16),
             }
             connection.sendall(
-                wire.encode("hello", **fields, proof=tokens.proof(launch.token, fields))
+                wire.encode(
+                    "hello", **fields, proof=tokens.make_proof(launch.token, fields)
+                )
             )
-            # However long it takes: rank 0 may be loading TensorFlow, and takes who goes away for one that has crashed.
-            answer = wire.first(connection, deadline)
-            if not tokens.proves(
+            # Wait until the deadline: rank 0 may be loading TensorFlow, and takes a
+            # closed connection for a crash.
+            answer = wire.receive_first(connection, deadline)
+            if not tokens.is_proof(
                 launch.token, answer.get("proof"), {"nonce": fields["nonce"]}
             ):
-                raise wire.Rubbish("no rank 0 of this job")
+                raise wire.InvalidMessage("not rank 0 of this job")
             if answer["kind"] == "refused":
                 raise ClusterError(
                     f"rank {launch.rank}: {wire.field(answer, 'line', str)}"
                 )
             if answer["kind"] != "seen":
-                raise wire.Rubbish(answer["kind"])
+                raise wire.InvalidMessage(answer["kind"])
             self._rank_0 = wire.field(answer, "rank_0", str)
         except BaseException:
             connection.close()
@@ -242,9 +288,9 @@ class Member:
 
     # Rendezvous.
 
-    def _meet(self, name: str, brought: dict[str, Any]) -> None:
+    def _meet(self, name: str, fields: dict[str, Any]) -> None:
         wait = self._waits[name] = threading.Event()
-        self._send(wire.encode("come", name=name, **brought))
+        self._send(wire.encode("come", name=name, **fields))
         self._wait(name, wait)
 
     def _wait(self, name: str, wait: threading.Event) -> None:
@@ -267,24 +313,21 @@ class Member:
         for wait in list(self._waits.values()):
             wait.set()
 
-    # The thread, which alone receives.
+    # The thread, which is the only one that receives.
 
     def _run(self, channel: wire.Channel) -> None:
         try:
-            self._talk(channel)
-        except Exception as e:  # no fault of this thread may leave its rank waiting
-            message = (
-                f"its connection to the other ranks broke: {type(e).__name__}: {e}"
-            )
-            self._fail(
-                Failure(FailureKind.ERROR, self._launch.rank, f"{self._me}: {message}")
-            )
+            self._receive_and_beat(channel)
+        except Exception as e:  # Otherwise the rank would wait for ever.
+            cause = f"{type(e).__name__}: {e}"
+            message = f"{self._info}: its connection to the other ranks broke: {cause}"
+            self._fail(Failure(FailureKind.ERROR, self._launch.rank, message))
         finally:
             channel.close()
             self._selector.close()
             self._is_closed.set()
 
-    def _talk(self, channel: wire.Channel) -> None:
+    def _receive_and_beat(self, channel: wire.Channel) -> None:
         pulse = wire.Pulse(self._heartbeat_s)
         while channel.is_open:
             ready = self._selector.select(pulse.period_s)
@@ -294,11 +337,11 @@ class Member:
             for _, events in ready:
                 if events & selectors.EVENT_WRITE:
                     channel.flush()
-                if events & selectors.EVENT_READ and not self._hear(channel):
+                if events & selectors.EVENT_READ and not self._receive(channel):
                     return
             if (
                 now - channel.heard_at > self._silence_s
-                and not self._meeting
+                and not self._rendezvous
                 and not self.failed.is_set()
             ):
                 silence = f"has not answered for {self._silence_s:g} s"
@@ -309,13 +352,13 @@ class Member:
             if pulse.is_due():
                 channel.send(wire.encode("beat"))
 
-    def _hear(self, channel: wire.Channel) -> bool:
-        """Reads what has come; False: the connection is closed."""
+    def _receive(self, channel: wire.Channel) -> bool:
+        """Read the messages that have come; return whether the connection is open."""
         try:
             messages = channel.receive()
             for message in messages or ():
-                self._take(message)
-        except wire.Rubbish as e:
+                self._handle(message)
+        except wire.InvalidMessage as e:
             text = f"{self._rank_0} sent an invalid message ({e})"
             self._fail(Failure(FailureKind.LOST, 0, text))
             return False
@@ -324,11 +367,11 @@ class Member:
             self._fail(Failure(FailureKind.LOST, 0, text))
         return messages is not None
 
-    def _take(self, message: wire.Message) -> None:
+    def _handle(self, message: wire.Message) -> None:
         kind = message["kind"]
         if kind == "welcome":
-            peers = wire.field(message, "peers", list)
-            self._peers = tuple(map(Peer.from_message, peers))
+            ranks = wire.field(message, "peers", list)
+            self._ranks = tuple(map(RankInfo.from_message, ranks))
             self._pass("welcome")
         elif kind == "pass":
             self._silence_s = self._heartbeat_s
@@ -339,9 +382,9 @@ class Member:
                 (wire.field(message, "rank", int), wire.field(message, "line", str)),
             )
         elif kind == "failed":
-            self._fail(wire.failure(message))
+            self._fail(wire.decode_failure(message))
         elif kind != "beat":
-            raise wire.Rubbish(kind)
+            raise wire.InvalidMessage(kind)
 
     def _pass(self, name: str) -> None:
         if name in self._waits:

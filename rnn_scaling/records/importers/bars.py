@@ -12,13 +12,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from rnn_scaling.records import cell_numbers
+from rnn_scaling.records.cell_numbers import SECONDS, SLACK, PrintedNumber
 from rnn_scaling.records.decoding import LARGEST, SMALLEST
-from rnn_scaling.records.importers import cost_series, printed_numbers, rates
+from rnn_scaling.records.importers import cost_series, log_numbers, rates
 from rnn_scaling.records.importers.cost_series import PrintedAverage
-from rnn_scaling.records.importers.rates import RankRate
+from rnn_scaling.records.importers.rates import RankRate, Stretch
 from rnn_scaling.records.importers.reading import (
     ImportedRun,
+    LineError,
     LogFormat,
+    LogLine,
     Measurement,
     Problems,
     Reading,
@@ -30,16 +34,14 @@ from rnn_scaling.records.importers.reading import (
     run_record,
 )
 from rnn_scaling.records.parts import LogFindingKind
-from rnn_scaling.records.printed_number import SLACK, Printed
 
 # A number in a bar; it is short, so that no line takes long.
 NUMBER = r"(?<![\d.,])\d[\d.,]{0,15}(?:e[-+]\d\d)?[kMGT]?"
 LONGEST_BAR = 1000  # characters of a bar that are read
 MOST_LINES = 200_000  # lines of a bar that are kept
-ALONE = "-"  # the title of a bar that is a single line
-MOST_OFF = 0.1  # largest relative rounding error of the time between two lines
+SINGLE_LINE = "-"  # the title of a bar that is a single line
+MOST_ERROR = 0.1  # largest relative rounding error of the time between two lines
 LEAST_DIFFERENCE = 0.02  # smallest reported difference of a rate and the average
-_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}  # units before the slash
 _EPOCH = re.compile(r"(?i)\bepoch\D{0,3}(\d{1,9})")
 _HEADER = re.compile(r"\s*(?i:epoch) (\d{1,9})(?:/\d{1,9})?:?\s*")
 
@@ -47,33 +49,36 @@ _HEADER = re.compile(r"\s*(?i:epoch) (\d{1,9})(?:/\d{1,9})?:?\s*")
 class _Drawing(NamedTuple):
     """One drawing of a bar. The time of its measurement is seconds per step."""
 
-    shown: Measurement
+    measurement: Measurement
     title: tuple[str, str | None]
-    is_alone: bool
+    is_single_line: bool
     elapsed_s: float | None  # whole seconds since the bar began; None if not shown
     is_complete: bool
     is_validated: bool  # its seconds contain a validation
 
     @property
     def step(self) -> float:
-        return self.shown.numbers["step"].value
+        return self.measurement.numbers["step"].value
 
     @property
-    def end_s(self) -> float:
-        """Seconds since the bar began, if the rate is an average."""
-        return self.step * self.shown.numbers["seconds"].value
+    def mean(self) -> Stretch:
+        """The steps and seconds since the bar began, if the rate is an average."""
+        seconds = self.measurement.numbers["seconds"]
+        half_s = 0.5 * self.step * seconds.step
+        return Stretch(self.step, self.step * seconds.value, half_s)
 
     @property
-    def off_s(self) -> float:
-        return 0.5 * self.step * self.shown.numbers["seconds"].step
+    def end(self) -> tuple[float, float]:
+        """The seconds since the bar began and half their error.
 
-
-class _Stretch(NamedTuple):
-    """Steps that were timed together; off_s is the rounding error of the seconds."""
-
-    steps: float
-    seconds: float
-    off_s: float
+        If the rate contradicts the elapsed time of the bar, the rate is that of the
+        latest steps, and the elapsed time counts.
+        """
+        assert self.elapsed_s is not None
+        _, seconds, half_s, _ = self.mean
+        if self.elapsed_s - half_s <= seconds <= self.elapsed_s + 1.0 + half_s:
+            return seconds, half_s
+        return self.elapsed_s + 0.5, 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,19 +95,17 @@ class Bar(LogFormat):
     has_mean: bool
     note: str
     validated: str = ""  # a text in lines whose seconds contain a validation
-    own: str = (
-        ""  # pattern of a text that only logs of this kind have; "" if any has it
-    )
+    distinction: str = ""  # pattern that only logs of this kind contain, or ""
     foreign: Callable[[str], bool] | None = None  # whether a text is of another kind
     has_rates = True
     counts_steps = True
 
     def detect(self, text: str) -> bool:
         """Return whether a text has a bar of this kind with a rate."""
-        if self.own and not re.search(self.own, text):
+        if self.distinction and not re.search(self.distinction, text):
             return False
         has_bar = any(
-            "seconds" in drawing.shown.numbers
+            "seconds" in drawing.measurement.numbers
             for drawing in self._drawings(text.splitlines(keepends=True), Terms())
         )
         return has_bar and not (self.foreign and self.foreign(text))
@@ -113,163 +116,172 @@ class Bar(LogFormat):
         The steps are timed by the arrival of the lines if that is known. The rates that
         the bar shows count if that is too coarse.
         """
-        ranks = self._main(lines, terms)
+        ranks = self._main_bar_by_rank(lines, terms)
         notes = [self.note]
         extra = {}
-        counts_ranks = terms.items_per_step is None
-        timed: RankRate | None = None
-        if terms.arrivals and ranks:
-            with contextlib.suppress(ValueError):
-                timed = self._of_arrivals(ranks[0], terms)
-        if timed is not None:
-            found = rates.combine_ranks([timed] * len(ranks), terms, counts_items=False)
-        else:
-            shown = [rate for rate in map(self._of_bars, ranks) if rate is not None]
-            if not shown:
-                make_reading(self.name, Problems(), "no progress bar with a rate")
-            first_steps, first_notes = shown[0][1:]
-            notes += first_notes
-            found = rates.combine_ranks(
-                [each[0] for each in shown], terms, counts_items=counts_ranks
+        try:
+            # Arrivals time the whole program, so all ranks have this rate.
+            timed = self._rate_by_arrivals(ranks, terms)
+            result = rates.combine_ranks(
+                [timed] * len(ranks), terms, counts_items=False
             )
+        except ValueError:
+            bars = [bar for bar in map(self._rate_of_bars, ranks) if bar is not None]
+            if not bars:
+                raise LineError(1, "found no progress bar with a rate") from None
+            shown, steps = zip(*bars)
+            counts_ranks = terms.items_per_step is None
+            result = rates.combine_ranks(shown, terms, counts_items=counts_ranks)
             is_sum = counts_ranks and terms.ranks == rates.Ranks.SUM
-            counted = shown if is_sum else shown[:1]
-            steps = math.fsum(each[1] for each in counted)
-            extra["steps"] = exact_number(steps)
+            extra["steps"] = exact_number(math.fsum(steps) if is_sum else steps[0])
+            notes += result.notes
             if terms.arrivals:
                 notes.append(
                     "rates are read from the bar, since its lines arrived in too few "
                     "bursts to time"
                 )
-            found = _in_items(found, terms.items_per_step or 1.0)
+            result = _in_items(result, terms.items_per_step or 1.0)
         record = run_record(
             self.name,
             {},
             terms.unit or ("" if terms.items_per_step else "steps"),
-            found.rate,
-            batches=found.batches,
-            rounding=min(found.rounding, rates.MOST_ERROR),
-            clock=found.clock,
-            findings=found.findings,
+            result.rate,
+            batches=result.batches,
+            rounding=min(result.rounding, rates.MOST_ERROR),
+            clock=result.clock,
+            findings=result.findings,
         )
-        step = 2 * found.rounding * found.rate
+        step = 2 * result.rounding * result.rate
         decimals = max(0, math.ceil(-math.log10(step))) if step else 0
-        printed = Printed(found.rate, step, f"{found.rate:.{decimals}f}")
-        run = ImportedRun(ranks[0][-1].shown.line.number, record, extra, printed)
-        notes += [note for note in found.notes if note not in notes]
+        printed = PrintedNumber(result.rate, step, f"{result.rate:.{decimals}f}")
+        run = ImportedRun(ranks[0][-1].measurement.line.number, record, extra, printed)
+        notes += [note for note in result.notes if note not in notes]
         return make_reading(self.name, Problems(), "", runs=[run], notes=notes)
 
-    def _of_arrivals(self, main: Sequence[_Drawing], terms: Terms) -> RankRate:
+    def _rate_by_arrivals(
+        self, ranks: Sequence[Sequence[_Drawing]], terms: Terms
+    ) -> RankRate:
         """Return the rate of a bar by the arrival of its lines.
 
         Lines after a validation are left out, unless all lines are.
-        """
-        timed = [drawing for drawing in main if not drawing.is_validated]
-        return rates.measure_arrivals([each.shown for each in timed or main], terms)
 
-    def _of_bars(
-        self, main: Sequence[_Drawing]
-    ) -> tuple[RankRate, float, list[str]] | None:
-        """Return the rate that the bars of one rank show, its steps, and a note.
+        Raises:
+          ValueError: If the arrivals are unknown or too coarse.
+        """
+        if not terms.arrivals or not ranks:
+            raise ValueError("no arrivals")
+        measurements = [each.measurement for each in _without_validation(ranks[0])]
+        return rates.measure_arrivals(measurements, terms)
+
+    def _rate_of_bars(
+        self, drawings: Sequence[_Drawing]
+    ) -> tuple[RankRate, float] | None:
+        """Return the rate that the bars of one rank show, and their steps.
 
         If there are several bars, the first one is left out, because it contains the
         start. A bar whose rates are averages counts from its first line to its last.
         """
-        bars = self._bars(main)
+        bars = self._split_into_bars(drawings)
         counted = bars[1:] or bars
         if not counted:
             return None
-        means = [_mean_of(self._last(bar)) for bar in counted]
-        between = [self._between_lines(bar) for bar in counted]
-        stretches = [measured or mean for measured, mean in zip(between, means)]
-        steps = math.fsum(stretch.steps for stretch in stretches)
-        seconds = math.fsum(stretch.seconds for stretch in stretches)
-        off_s = math.fsum(stretch.off_s for stretch in stretches)
-        rate = steps / seconds
-        shown_s = math.fsum(stretch.seconds for stretch in means)
-        shown_rate = math.fsum(stretch.steps for stretch in means) / shown_s
-        is_between = any(stretch is not None for stretch in between)
+        means = [self._drawing_with_mean(bar).mean for bar in counted]
+        between_lines = [self._between_lines(bar) for bar in counted]
+        stretches = [between or mean for between, mean in zip(between_lines, means)]
+        rate = rates.mean_rate(stretches)
+        shown_rate = rates.mean_rate(means)
         findings = []
-        if is_between and abs(rate / shown_rate - 1) > LEAST_DIFFERENCE:
+        if any(between_lines) and abs(rate / shown_rate - 1) > LEAST_DIFFERENCE:
             kind = LogFindingKind.RUNNING_AVERAGE
             lines = sum(map(len, counted))
             findings.append(rates.make_finding(kind, lines, lines, rate, shown_rate))
-        start = "Its start counts in the rate."
+        note = "Its start counts in the rate."
         if len(bars) > 1:
-            start = f"The first of {len(bars)} bars is left out."
-        elif is_between:
-            start = "The rate is that from its first line to its last."
-        rounding = off_s / seconds + SLACK
-        return RankRate(rate, rounding, findings=tuple(findings)), steps, [start]
+            note = f"The first of {len(bars)} bars is left out."
+        elif any(between_lines):
+            note = "The rate is that from its first line to its last."
+        seconds = math.fsum(stretch.seconds for stretch in stretches)
+        half_s = math.fsum(stretch.half_s for stretch in stretches)
+        rounding = half_s / seconds + SLACK
+        steps = math.fsum(stretch.items for stretch in stretches)
+        return RankRate(rate, rounding, findings=tuple(findings), notes=(note,)), steps
 
-    def _bars(self, main: Sequence[_Drawing]) -> list[list[_Drawing]]:
-        """Return the drawings with a rate of each bar, in the order of the log."""
+    def _split_into_bars(self, drawings: Sequence[_Drawing]) -> list[list[_Drawing]]:
+        """Return the drawings with a rate of each bar, in the order of the log.
+
+        A bar begins with a new epoch, when the steps count from 0 again, and with each
+        line of a log that has one line per bar.
+        """
         bars: list[list[_Drawing]] = []
-        # Without any growing bar, each line is a whole epoch; only its second drawing,
-        # after a validation, is not.
-        are_whole = _growing(main) == 0
-        before: _Drawing | None = None
-        for drawing in main:
-            is_new = before is None or drawing.is_alone
-            if before is not None and not is_new:
-                is_new = drawing.shown.epoch != before.shown.epoch
-                is_new |= rates.is_new_epoch(drawing.step, before.step)
-                is_other_line = drawing.shown.line.number != before.shown.line.number
-                is_new |= are_whole and is_other_line and not drawing.is_validated
-            if is_new:
+        # If no bar grows, each line is an epoch, except for a second drawing after a
+        # validation.
+        are_epochs = _count_growing(drawings) == 0
+        previous: _Drawing | None = None
+        for drawing in drawings:
+            this = drawing.measurement
+            if previous is None or drawing.is_single_line:
                 bars.append([])
-            before = drawing
-            if "seconds" in drawing.shown.numbers:
+            else:
+                last = previous.measurement
+                is_other_line = this.line.number != last.line.number
+                if (
+                    this.epoch != last.epoch
+                    or rates.is_new_epoch(drawing.step, previous.step)
+                    or (are_epochs and is_other_line and not drawing.is_validated)
+                ):
+                    bars.append([])
+            previous = drawing
+            if "seconds" in this.numbers:
                 bars[-1].append(drawing)
         return [bar for bar in bars if bar]
 
-    def _last(self, bar: Sequence[_Drawing]) -> _Drawing:
+    def _drawing_with_mean(self, bar: Sequence[_Drawing]) -> _Drawing:
         """Return the drawing whose rate is the mean of the whole bar."""
-        training = [drawing for drawing in bar if not drawing.is_validated] or bar
+        training = _without_validation(bar)
         if self.has_mean:
             return training[-1]
         return max(training, key=lambda drawing: drawing.step)
 
-    def _between_lines(self, bar: Sequence[_Drawing]) -> _Stretch | None:
+    def _between_lines(self, bar: Sequence[_Drawing]) -> Stretch | None:
         """Return the steps from the first drawing to the last.
 
         Returns:
           None if rates are not averages, or if too few digits were printed.
         """
-        last = self._last(bar)
+        last = self._drawing_with_mean(bar)
         earlier = [drawing for drawing in bar if drawing.step <= last.step]
         first = earlier[0]
         if first.elapsed_s is None or last.elapsed_s is None:
             return None
         if not last.is_complete and not _are_averages(earlier):
             return None
-        began_s, began_off_s = _end_of(first, first.elapsed_s)
-        ended_s, ended_off_s = _end_of(last, last.elapsed_s)
-        stretch = _Stretch(
-            last.step - first.step, ended_s - began_s, began_off_s + ended_off_s
-        )
-        if stretch.steps <= 0 or stretch.off_s > MOST_OFF * stretch.seconds:
+        began_s, began_half_s = first.end
+        ended_s, ended_half_s = last.end
+        steps = last.step - first.step
+        seconds = ended_s - began_s
+        half_s = began_half_s + ended_half_s
+        if steps <= 0 or half_s > MOST_ERROR * seconds:
             return None
-        return stretch
+        return Stretch(steps, seconds, half_s)
 
-    def _main(self, lines: Iterable[str], terms: Terms) -> list[list[_Drawing]]:
+    def _main_bar_by_rank(
+        self, lines: Iterable[str], terms: Terms
+    ) -> list[list[_Drawing]]:
         """Return the drawings of the main bar by rank, the lowest rank first."""
-        found: dict[tuple[str, str | None], dict[int, list[_Drawing]]] = {}
+        bars: dict[tuple[str, str | None], dict[int, list[_Drawing]]] = {}
         for drawing in self._drawings(lines, terms):
-            rank = drawing.shown.line.rank
-            by_rank = found.setdefault(drawing.title, {})
+            rank = drawing.measurement.line.rank
+            by_rank = bars.setdefault(drawing.title, {})
             drawings = by_rank.setdefault(-1 if rank is None else rank, [])
             drawings.append(drawing)
             if len(drawings) > MOST_LINES:
                 del drawings[1::2]
-        main = max(
-            found.values(),
-            key=lambda by_rank: max(
-                (_growing(drawings), len(drawings)) for drawings in by_rank.values()
-            ),
-            default={},
-        )
-        return [main[rank] for rank in sorted(main)]
+
+        def growth(by_rank: dict[int, list[_Drawing]]) -> tuple[int, int]:
+            return max((_count_growing(each), len(each)) for each in by_rank.values())
+
+        main_bar = max(bars.values(), key=growth, default={})
+        return [main_bar[rank] for rank in sorted(main_bar)]
 
     def _drawings(self, lines: Iterable[str], terms: Terms) -> Iterator[_Drawing]:
         """Yield every drawing of a bar; one line may have many."""
@@ -277,117 +289,99 @@ class Bar(LogFormat):
         for number, piece in number_lines(lines):
             if self.needs not in piece and "poch" not in piece:
                 continue
-            arrivals = terms.arrivals[number - 1 : number]
-            parts = re.split("[\r\b]+", piece.rstrip("\r\n"))
-            for line in log_lines([f"{part}\n" for part in parts], longest=LONGEST_BAR):
+            arrived_s = next(iter(terms.arrivals[number - 1 : number]), None)
+            drawings = re.split("[\r\b]+", piece.rstrip("\r\n"))
+            for line in log_lines(
+                [f"{drawing}\n" for drawing in drawings], longest=LONGEST_BAR
+            ):
                 if header := _HEADER.fullmatch(line.text):
                     headers[line.rank] = int(header[1])
                 elif match := self.regex.match(line.text):
-                    title = _EPOCH.search(line.text, 0, match.start("step"))
-                    arrived_s = arrivals[0] if arrivals else None
                     line = dataclasses.replace(line, number=number, arrived_s=arrived_s)
-                    shown = Measurement(
-                        line,
-                        _numbers(match),
-                        epoch=int(title[1]) if title else headers.get(line.rank),
-                    )
-                    yield self._drawing(shown, match)
+                    yield self._drawing(line, match, headers.get(line.rank))
 
-    def _drawing(self, shown: Measurement, match: re.Match[str]) -> _Drawing:
+    def _drawing(
+        self, line: LogLine, match: re.Match[str], header: int | None
+    ) -> _Drawing:
+        epoch = _EPOCH.search(line.text, 0, match.start("step"))
         total = match["total"]
         title = re.sub(r"\d+", "#", (match["bar"] or "").strip())
-        behind = match.string[match.end() :]
+        elapsed = cell_numbers.parse_cell(match.groupdict().get("elapsed") or "")
         return _Drawing(
-            shown,
+            Measurement(
+                line, _numbers(match), epoch=int(epoch[1]) if epoch else header
+            ),
             (title, total),
-            is_alone=match["bar"] == ALONE,
-            elapsed_s=_elapsed_s(match.groupdict().get("elapsed") or ""),
+            is_single_line=match["bar"] == SINGLE_LINE,
+            elapsed_s=elapsed.value if elapsed else None,
             is_complete=total is not None and total == match["step"],
-            is_validated=bool(self.validated) and self.validated in behind,
+            is_validated=bool(self.validated)
+            and self.validated in line.text[match.end() :],
         )
 
 
-def _in_items(found: RankRate, items_per_step: float) -> RankRate:
-    """Return the rate of steps as one of items."""
+def _without_validation(drawings: Sequence[_Drawing]) -> Sequence[_Drawing]:
+    """Return the drawings whose seconds have no validation, or all if they all have."""
+    return [each for each in drawings if not each.is_validated] or drawings
+
+
+def _in_items(result: RankRate, items_per_step: float) -> RankRate:
+    """Return the rate of items of a rate of steps."""
     findings = []
-    for each in found.findings:
-        other = None if each.other is None else each.other * items_per_step
-        taken = each.taken * items_per_step
-        findings.append(dataclasses.replace(each, taken=taken, other=other))
+    for finding in result.findings:
+        other_rate = None if finding.other is None else finding.other * items_per_step
+        rate = finding.taken * items_per_step
+        findings.append(dataclasses.replace(finding, taken=rate, other=other_rate))
     return dataclasses.replace(
-        found, rate=found.rate * items_per_step, findings=tuple(findings)
+        result, rate=result.rate * items_per_step, findings=tuple(findings)
     )
 
 
-def _mean_of(last: _Drawing) -> _Stretch:
-    return _Stretch(last.step, last.end_s, last.off_s)
-
-
-def _end_of(drawing: _Drawing, elapsed_s: float) -> tuple[float, float]:
-    """Return the seconds from the start of a bar to a drawing, and half their error.
-
-    The whole seconds of the bar count if the rate contradicts them, since it is that of
-    the latest steps then.
-    """
-    low_s = elapsed_s - drawing.off_s
-    high_s = elapsed_s + 1.0 + drawing.off_s
-    if low_s <= drawing.end_s <= high_s:
-        return drawing.end_s, drawing.off_s
-    return elapsed_s + 0.5, 0.5
-
-
 def _are_averages(drawings: Sequence[_Drawing]) -> bool:
-    """Return whether the rates of a bar that was not completed are averages.
+    """Return whether a bar that was not completed prints averages.
 
-    Others are those of the latest steps.
+    Otherwise it prints the rates of the latest steps.
     """
-    averages = [
-        PrintedAverage(each.step, each.step / each.end_s, 0.0) for each in drawings
-    ]
+    averages = []
+    for drawing in drawings:
+        averages.append(PrintedAverage(drawing.step, 1 / drawing.mean.cost, 0.0))
     if not cost_series.rises([average.rate for average in averages]):
         return False
     is_short = len(averages) < cost_series.FEWEST_AVERAGES
     return is_short or cost_series.is_straight(averages)
 
 
-def _growing(drawings: Sequence[_Drawing]) -> int:
+def _count_growing(drawings: Sequence[_Drawing]) -> int:
     """Return how many drawings have a larger step than the one before.
 
     The result is 0 for a bar of one step, even if it is drawn several times.
     """
     pairs = itertools.pairwise(drawings)
-    return sum(before.step < after.step for before, after in pairs)
+    return sum(previous.step < drawing.step for previous, drawing in pairs)
 
 
-def _numbers(match: re.Match[str]) -> dict[str, Printed]:
+def _numbers(match: re.Match[str]) -> dict[str, PrintedNumber]:
     """Return the step of a line, its loss, and its seconds per step if it shows a rate."""
-    step = Printed(0.0, 0.0, match["step"])
+    step = PrintedNumber(0.0, 0.0, match["step"])
     numbers = {"step": step}
     with contextlib.suppress(ValueError):
-        step = printed_numbers.parse_number(match["step"])
+        step = log_numbers.parse_number(match["step"])
         is_count = match["step"].isdigit()
         numbers["step"] = dataclasses.replace(step, step=0.0) if is_count else step
         if match["loss"]:
-            numbers["loss"] = printed_numbers.parse_number(match["loss"])
-        rate = printed_numbers.parse_number(match["rate"] or "")
-        value = max(
-            rate.value, 0.5 * rate.step
-        )  # a step of 0 ms takes up to half of one
-        if not all(SMALLEST <= each <= LARGEST for each in (step.value, value)):
+            numbers["loss"] = log_numbers.parse_number(match["loss"])
+        rate = log_numbers.parse_number(match["rate"] or "")
+        # A step of "0 ms" takes up to half a millisecond.
+        value = max(rate.value, 0.5 * rate.step)
+        if not all(SMALLEST <= number <= LARGEST for number in (step.value, value)):
             return numbers
         if match["unit"].endswith("/s"):
-            numbers["seconds"] = Printed(1 / value, rate.step / value**2, rate.text)
+            numbers["seconds"] = PrintedNumber(
+                1 / value, rate.step / value**2, rate.text
+            )
         else:
-            factor = _SECONDS[match["unit"].strip().partition("/")[0]]
-            numbers["seconds"] = Printed(value * factor, rate.step * factor, rate.text)
+            factor = SECONDS[match["unit"].strip().partition("/")[0]]
+            numbers["seconds"] = PrintedNumber(
+                value * factor, rate.step * factor, rate.text
+            )
     return numbers
-
-
-def _elapsed_s(text: str) -> float | None:
-    """Return the seconds of a text such as 01:02:03; None if it is not one."""
-    seconds = 0.0
-    for part in text.split(":"):
-        if not part.isdigit():
-            return None
-        seconds = 60 * seconds + float(part)
-    return seconds

@@ -9,12 +9,12 @@ the difference of their T = n / rate.
 import dataclasses
 import itertools
 import math
-import operator
 import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rnn_scaling.records.importers.outliers import robust_deviation
+import numpy as np
+
 from rnn_scaling.records.importers.reading import Terms
 
 USUAL_START = 1  # lines that are always left out: compilation, first data
@@ -26,7 +26,7 @@ DEVIATIONS = 3.0  # smallest slow-down in deviations of the later half
 CLUSTER_FACTOR = 3.0  # smallest ratio of the medians of the two kinds of lines
 CLUSTER_GAP = 2.0  # smallest ratio of the two values around the gap between the kinds
 FEWEST_OF_KIND = 3  # lines that each kind must have
-FEWEST_PLACES = 2  # stretches of the rarer kind; a single one may be a disturbance
+FEWEST_STRETCHES = 2  # stretches of the rarer kind; a single one may be a disturbance
 
 FEWEST_AVERAGES = 4  # lines of one stretch
 LEAST_RISE = 0.02  # smallest relative rise from the first line to the last
@@ -41,6 +41,9 @@ MOST_SLOWING = 1.2
 FEWEST_OF_HALVES = 8  # lines from which on the halves are compared
 
 
+_TO_DEVIATION = 1.4826  # normal distribution: deviation / median absolute deviation
+
+
 class StartUp(NamedTuple):
     """The lines at the start that are left out, and the trend of the other lines."""
 
@@ -49,17 +52,17 @@ class StartUp(NamedTuple):
     slower_from: int = 0  # first line of a slower part; 0 without such a part
 
 
-class Clusters(NamedTuple):
-    """Two kinds of lines: indices of the training lines and of the others."""
+class Kinds(NamedTuple):
+    """The lines that train, and those of another kind, as indices."""
 
-    training: list[int]
-    others: list[int]
+    training: Sequence[int]
+    rarer: Sequence[int] = ()
 
 
 class PrintedAverage(NamedTuple):
     """A rate that may be an average since the start."""
 
-    end: float  # steps since the start
+    end: float  # steps since the start, or the printed step
     rate: float
     half: float  # half a unit of the last printed digit of the rate
 
@@ -90,11 +93,9 @@ def find_start(costs: Sequence[float], terms: Terms, num_unusable: int = 0) -> S
     Returns:
       A start-up after which at least one line remains.
     """
-    last = len(costs) - 1
-    if terms.warmup is not None:
-        return StartUp(min(max(0, terms.warmup - num_unusable), last))
-    usual = min(max(0, USUAL_START - num_unusable), last)
-    if len(costs) < FEWEST_LINES:
+    warmup = USUAL_START if terms.warmup is None else terms.warmup
+    usual = min(max(0, warmup - num_unusable), len(costs) - 1)
+    if terms.warmup is not None or len(costs) < FEWEST_LINES:
         return StartUp(usual)
 
     lines = max(usual, _count_slow(costs))
@@ -105,8 +106,8 @@ def find_start(costs: Sequence[float], terms: Terms, num_unusable: int = 0) -> S
         return StartUp(lines, is_steady=state.kind != "no steady state")
     if not state.start:
         return StartUp(lines)
-    before = statistics.median(costs[: state.start])
-    if before > statistics.median(costs[state.start :]):
+    start_cost = statistics.median(costs[: state.start])
+    if start_cost > statistics.median(costs[state.start :]):
         return StartUp(max(lines, state.start))
     # A run that becomes slower later has no start-up, and all of it counts.
     return StartUp(lines, slower_from=state.start)
@@ -123,79 +124,81 @@ def _count_slow(costs: Sequence[float]) -> int:
     return len(list(slow))
 
 
-def find_clusters(costs: Sequence[float]) -> Clusters | None:
-    """Return the two kinds of lines that alternate in a log, or None.
+def robust_deviation(values: Sequence[float]) -> float:
+    """Return the standard deviation that the median absolute deviation implies."""
+    middle = statistics.median(values)
+    return _TO_DEVIATION * statistics.median(abs(value - middle) for value in values)
+
+
+def find_kinds(costs: Sequence[float]) -> Kinds:
+    """Return the two kinds of lines that alternate in a log; all lines if they do not.
 
     They differ by at least `CLUSTER_FACTOR`, each is narrow, and both come back. The
     kind with more lines is training; if both have as many, the kind of the first line.
     The first line may contain the start, and then belongs to neither kind.
     """
     for first in (0, 1):
-        clusters = _split(costs, first)
-        if clusters is not None:
-            return Clusters([*range(first), *clusters.training], clusters.others)
-    return None
+        kinds = _split(costs, first)
+        if kinds is not None:
+            return Kinds([*range(first), *kinds.training], kinds.rarer)
+    return Kinds(range(len(costs)))
 
 
-def _split(costs: Sequence[float], first: int) -> Clusters | None:
-    logs = {index: math.log(cost) for index, cost in enumerate(costs) if index >= first}
-    ordered = sorted(logs.values())
-    gaps = [above - below for below, above in itertools.pairwise(ordered)]
-    if not gaps or max(gaps) < math.log(CLUSTER_GAP):
+def _split(costs: Sequence[float], first: int) -> Kinds | None:
+    logs = np.log(costs[first:])
+    ordered = np.sort(logs)
+    gaps = np.diff(ordered)
+    if not len(gaps) or gaps.max() < math.log(CLUSTER_GAP):
         return None
-    limit = ordered[gaps.index(max(gaps))]
-    low = [index for index, value in logs.items() if value <= limit]
-    high = [index for index, value in logs.items() if value > limit]
+    is_low = logs <= ordered[gaps.argmax()]
+    low = logs[is_low]
+    high = logs[~is_low]
     if min(len(low), len(high)) < FEWEST_OF_KIND:
         return None
-    low_logs = [logs[index] for index in low]
-    high_logs = [logs[index] for index in high]
-    distance = statistics.median(high_logs) - statistics.median(low_logs)
+    distance = np.median(high) - np.median(low)
     if distance < math.log(CLUSTER_FACTOR):
         return None
-    if max(_width(low_logs), _width(high_logs)) > distance / 2:
+    if max(_width(low), _width(high)) > distance / 2:
         return None
-    training, others = sorted((low, high), key=lambda kind: (-len(kind), kind[0]))
-    places = 1 + sum(after > before + 1 for before, after in itertools.pairwise(others))
-    return Clusters(training, others) if places >= FEWEST_PLACES else None
+    kinds = [(first + np.flatnonzero(kind)).tolist() for kind in (is_low, ~is_low)]
+    training, rarer = sorted(kinds, key=lambda kind: (-len(kind), kind[0]))
+    num_cuts = sum(np.diff(rarer) > 1)
+    return Kinds(training, rarer) if num_cuts + 1 >= FEWEST_STRETCHES else None
 
 
-def _width(values: Sequence[float]) -> float:
+def _width(values: np.ndarray) -> float:
     """Return the range of the values without the lowest and the highest tenth."""
-    ordered = sorted(values)
-    tenth = len(ordered) // 10
-    return ordered[len(ordered) - 1 - tenth] - ordered[tenth]
+    tenth = len(values) // 10
+    ordered = np.sort(values)
+    return float(ordered[-1 - tenth] - ordered[tenth])
 
 
-def find_running_average(
-    rates: Sequence[float], halves: Sequence[float], steps: Sequence[float] | None
-) -> RunningAverage | None:
+def find_running_average(lines: Sequence[PrintedAverage]) -> RunningAverage | None:
     """Return the rate between lines whose rates rise like running averages.
 
     An average may start again, for example in each epoch.
 
     Args:
-      rates: The printed rate of each line, items/s.
-      halves: Half a unit of the last printed digit of each rate.
-      steps: The printed step of each line; None if some line prints none.
+      lines: Each line with its printed step, or its number if some line prints none.
 
     Returns:
       None if the rates do not rise, or if there are fewer than `FEWEST_AVERAGES`.
     """
-    stretches = _split_averages(rates, halves, steps)
+    stretches = _split_averages(lines)
     long = [lines for lines in stretches if len(lines) >= FEWEST_AVERAGES]
     if not long or len(long) < len(stretches) - 1:  # The last one may be cut short.
         return None
-    if not all(rises([line.rate for line in lines]) for lines in long):
-        return None
-    is_certain = all(is_straight(lines) for lines in long)
+    for stretch in long:
+        if not rises([line.rate for line in stretch]):
+            return None
+    is_certain = all(map(is_straight, long))
     if len(stretches) > 1 and not is_certain:
         return None
     total_steps = 0.0
     total_s = 0.0
     total_half_s = 0.0
-    for lines in long:
-        between = _between(lines)
+    for stretch in long:
+        between = _between(stretch)
         if between is None:
             return None
         steps_between, seconds, half_s = between
@@ -208,8 +211,8 @@ def find_running_average(
 
 def rises(rates: Sequence[float]) -> bool:
     """Return whether (nearly) every rate is higher than the one before."""
-    falls = sum(after < before for before, after in itertools.pairwise(rates))
-    ties = sum(after == before for before, after in itertools.pairwise(rates))
+    falls = sum(rate < previous for previous, rate in itertools.pairwise(rates))
+    ties = sum(rate == previous for previous, rate in itertools.pairwise(rates))
     pairs = max(1, len(rates) - 1)
     is_higher = rates[-1] > (1 + LEAST_RISE) * rates[0]
     return falls <= MOST_FALLS * pairs and ties <= pairs / 2 and is_higher
@@ -220,28 +223,17 @@ def is_straight(lines: Sequence[PrintedAverage]) -> bool:
 
     The line minimizes the squares of relative differences.
     """
-    ends = [1 / line.end for line in lines]
-    rates = [line.rate for line in lines]
-    weights = [rate**2 for rate in rates]
-    total = math.fsum(weights)
-    mean_end = math.fsum(map(operator.mul, weights, ends)) / total
-    mean_cost = math.fsum(rates) / total  # weighted mean of 1 / rate
-    products = []
-    squares = []
-    for weight, end, rate in zip(weights, ends, rates):
-        products.append(weight * (end - mean_end) * (1 / rate - mean_cost))
-        squares.append(weight * (end - mean_end) ** 2)
-    if not math.fsum(squares):
+    ends = np.array([1 / line.end for line in lines])
+    rates = np.array([line.rate for line in lines])
+    if not np.ptp(ends):
         return False
-
-    slope = math.fsum(products) / math.fsum(squares)
-    level = mean_cost - slope * mean_end
-    fitted = [level + slope * end for end in ends]
-    if slope <= 0 or level <= 0 or min(fitted) <= 0:
+    slope, level = np.polyfit(ends, 1 / rates, 1, w=rates)
+    fitted = level + slope * ends
+    if slope <= 0 or level <= 0 or fitted.min() <= 0:
         return False
-    residual = max(abs(math.log(cost * rate)) for cost, rate in zip(fitted, rates))
-    rise = math.log(max(rates) / min(rates))
-    return residual <= MOST_RESIDUAL * rise and not _slows_down(lines)
+    residual = np.abs(np.log(fitted * rates)).max()
+    rise = math.log(rates.max() / rates.min())
+    return bool(residual <= MOST_RESIDUAL * rise) and not _slows_down(lines)
 
 
 def _slows_down(lines: Sequence[PrintedAverage]) -> bool:
@@ -275,38 +267,21 @@ def _between(lines: Sequence[PrintedAverage]) -> tuple[float, float, float] | No
     return None
 
 
-def _split_averages(
-    rates: Sequence[float], halves: Sequence[float], steps: Sequence[float] | None
-) -> list[list[PrintedAverage]]:
-    """Return the lines of each average, which starts again if steps or rates fall."""
-    cuts = [0]
-    for index in range(1, len(rates)):
-        has_fallen = rates[index] < (1 - RESTART) * rates[index - 1]
-        if has_fallen or (steps and steps[index] <= steps[index - 1]):
-            cuts.append(index)
-    stretches = []
-    for first, end in itertools.pairwise([*cuts, len(rates)]):
-        ends = _steps_of_averages(steps, first, end)
-        averages = zip(ends, rates[first:end], halves[first:end])
-        stretches.append([PrintedAverage(*average) for average in averages])
-    return stretches
+def _split_averages(lines: Sequence[PrintedAverage]) -> list[list[PrintedAverage]]:
+    """Return the lines of each average, which starts again if steps or rates fall.
 
-
-def _steps_of_averages(
-    steps: Sequence[float] | None, first: int, end: int
-) -> Sequence[float]:
-    """Return the number of steps that the average of each line contains.
-
-    Without printed steps, all lines have the same distance.
+    Their ends are the numbers of steps that each average contains.
     """
-    if not steps:
-        return range(1, end - first + 1)
-    printed = steps[first:end]
-    if first and steps[first - 1] < printed[0]:  # Steps continue after an average.
-        return [step - steps[first - 1] for step in printed]
-    interval = (printed[-1] - printed[0]) / max(1, len(printed) - 1)
-    if printed[0] == 0:  # Step 0 is printed at its end.
-        return [step + 1 for step in printed]
-    if printed[0] > 2 * interval > 0:  # A resumed run begins at its first line.
-        return [step - printed[0] + interval for step in printed]
-    return printed
+    stretches: list[list[PrintedAverage]] = []
+    last: PrintedAverage | None = None
+    start = 0.0
+    for line in lines:
+        if last is None or line.end <= last.end:
+            start = -1.0 if line.end == 0 else 0.0  # Step 0 is printed at its end.
+            stretches.append([])
+        elif line.rate < (1 - RESTART) * last.rate:
+            start = last.end  # Steps continue after an average.
+            stretches.append([])
+        stretches[-1].append(line._replace(end=line.end - start))
+        last = line
+    return stretches

@@ -7,7 +7,8 @@ A log that prints settings and one rate per run is a `TotalsFormat`; a progress 
 import re
 from collections.abc import Mapping
 
-from rnn_scaling.records import printed_number
+from rnn_scaling.records import cell_numbers
+from rnn_scaling.records.cell_numbers import PrintedNumber
 from rnn_scaling.records.importers import tf_cnn
 from rnn_scaling.records.importers.bars import NUMBER, Bar
 from rnn_scaling.records.importers.gnmt import Gnmt
@@ -15,8 +16,13 @@ from rnn_scaling.records.importers.horovod_timeline import HorovodTimeline
 from rnn_scaling.records.importers.matrices import BandwidthTest, PeerToPeer
 from rnn_scaling.records.importers.mlperf import Mlperf
 from rnn_scaling.records.importers.mlperf_systems import MlperfSystem
-from rnn_scaling.records.importers.nccl_tests import NcclJson, NcclText, RcclJson
-from rnn_scaling.records.importers.reading import LogFormat, parse_positive
+from rnn_scaling.records.importers.nccl_json import NcclJson, RcclJson
+from rnn_scaling.records.importers.nccl_tests import NcclText
+from rnn_scaling.records.importers.reading import (
+    LogFormat,
+    check_format,
+    parse_positive,
+)
 from rnn_scaling.records.importers.topology_matrix import TopologyMatrix
 from rnn_scaling.records.importers.totals import (
     Description,
@@ -25,20 +31,6 @@ from rnn_scaling.records.importers.totals import (
     last_step,
     mean_of_steps,
 )
-from rnn_scaling.records.printed_number import Printed
-
-
-def _describe_groups(
-    header: Mapping[str, str], command: Mapping[str, str]
-) -> Description:
-    """Return the number of devices and the batch size of one device, as printed."""
-    options = {}
-    for name in ("num_devices", "batch_size"):
-        if name in header:
-            options[name] = int(
-                parse_positive(header[name], f"a number above 0 ({name})")
-            )
-    return Description(options)
 
 
 def _describe_horovod(
@@ -57,11 +49,11 @@ def _describe_horovod(
 
 
 def _find_horovod_faults(
-    settings: Mapping[str, str], rate: Printed, devices: int
+    settings: Mapping[str, str], rate: PrintedNumber, devices: int
 ) -> list[str]:
-    """Return why the total is not the rate of rank 0 times the devices."""
+    """Return reasons why a total is not the rate of rank 0 times the devices."""
     faults = []
-    rank_rate = printed_number.parse(settings.get("Img/sec", ""))
+    rank_rate = cell_numbers.parse_cell(settings.get("Img/sec", ""))
     if rank_rate:
         is_low = rate.high < devices * rank_rate.low
         is_high = rate.low > devices * rank_rate.high
@@ -70,10 +62,10 @@ def _find_horovod_faults(
                 f"the total {rate.text} is not {devices} * {rank_rate.text} = "
                 f"{devices * rank_rate.value:.1f}"
             )
-    listed = settings.get("Number", str(devices))
-    if listed != str(devices):
+    number = settings.get("Number", str(devices))
+    if number != str(devices):
         faults.append(
-            f"the total is for {devices} devices, but the settings say {listed}"
+            f"the total is for {devices} devices, but the settings say {number}"
         )
     return faults
 
@@ -87,7 +79,7 @@ _FORMATS: tuple[LogFormat, ...] = (
         "tf_cnn_benchmarks",
         "images",
         needles=("images/sec: ", "Img/sec"),
-        unread="images/sec: ",
+        unread=".*images/sec: ",
         detected=r"\btotal images/sec: |\bStep\tImg/sec\t|\d\s+images/sec: \S+ \+/- ",
         total=r"total images/sec: (?P<rate>\S+)",
         rate_meaning="total images/sec",
@@ -178,16 +170,16 @@ _FORMATS: tuple[LogFormat, ...] = (
     TotalsFormat(
         "seed_trainer",
         "words",
-        needles=("|gpu number|",),
-        detected=r"\|gpu number\|batch_size\|total time\|speed\|speedup ratio\|",
-        header="|gpu number|batch_size|total time|speed|speedup ratio|",
+        needles=("|gpu number|batch_size|total time|speed|speedup ratio|",),
+        # A ratio of 1.00 is printed for any number of GPUs.
         total=(
-            r"\|(?P<num_devices>[^|]*)\|(?P<batch_size>[^|]*)\|(?P<seconds>[^|]*)"
-            r"\|(?P<rate>[^|]*)\|(?P<speedup>[^|]*)\|?"
+            r"\|(?!gpu number)(?P<num_devices>(?P<one>1(?=\|))?[^|]*)\|(?P<batch_size>[^|]*)"
+            r"\|(?P<seconds>[^|]*)\|(?P<rate>[^|]*)"
+            r"\|(?:(?(one)(?!)|1\.00)|(?P<speedup>[^|]*))\|?"
         ),
+        unread=r"\|\d+\|\d+\|",
         rate_meaning="words/s",
-        loss=r"Pass \d+, Batch (?P<step>\d+), Loss : (?P<loss>\S+)",
-        describe=_describe_groups,
+        loss=r"Pass \d+, Batch (?P<step>\d+), Loss : -?nan\b",
         columns={"seconds": "seconds", "speedup": "speedup as printed"},
         notes=(
             "Batch size is per GPU. The clock starts after the first counted batch has "
@@ -204,7 +196,6 @@ _FORMATS: tuple[LogFormat, ...] = (
         detected=r"""['"]train_samples_per_second['"]: ['"]?[^'",}\s]+""",
         total=r""".*?['"]train_samples_per_second['"]: ['"]?(?P<rate>[^'",}\s]+).*""",
         rate_meaning="samples/s",
-        describe=_describe_groups,
         notes=(
             "The rate is samples of all devices over the whole of train(): its first "
             "step, evaluation and saving count.",
@@ -238,7 +229,7 @@ _FORMATS: tuple[LogFormat, ...] = (
         ),
         needs="Epoch",
         has_mean=False,
-        own=(
+        distinction=(
             r"Sanity Checking|Validation DataLoader|Trainer\.fit|\bv_num\b|"
             r"Trainable params"
         ),
@@ -263,4 +254,6 @@ _FORMATS: tuple[LogFormat, ...] = (
         note="A bar's last line has the mean rate from its first step to its last.",
     ),
 )
+for _format in _FORMATS:
+    check_format(_format)
 FORMATS: Mapping[str, LogFormat] = {format.name: format for format in _FORMATS}

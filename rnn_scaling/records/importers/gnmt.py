@@ -7,13 +7,16 @@ one rank; `Performance:` is the log's own sum over ranks.
 
 import dataclasses
 import itertools
-import math
 import re
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from rnn_scaling.records import cell_numbers
+from rnn_scaling.records.cell_numbers import PrintedNumber
 from rnn_scaling.records.importers import rates
 from rnn_scaling.records.importers.rank_tags import Ranks
+from rnn_scaling.records.importers.rates import RankRate
 from rnn_scaling.records.importers.reading import (
     ImportedRun,
     LogFormat,
@@ -28,7 +31,6 @@ from rnn_scaling.records.importers.reading import (
     run_record,
 )
 from rnn_scaling.records.parts import LogFinding, LogFindingKind
-from rnn_scaling.records.printed_number import Printed
 from rnn_scaling.system.files.markdown import Table, Value
 
 NAME = "gnmt"
@@ -69,32 +71,34 @@ class _Step(NamedTuple):
     """One TRAIN line."""
 
     epoch: int
-    step: int
-    steps: int  # number of steps of the epoch
+    number: int  # in its epoch, from 0
+    epoch_length: int  # number of steps of the epoch
     seconds: float
     rate: float
-    mean_s: str
-    mean_rate: str
+    mean_s: PrintedNumber | None
+    mean_rate: PrintedNumber | None
     line: int
 
     @property
     def position(self) -> tuple[int, int]:
-        return self.epoch, self.step
+        return self.epoch, self.number
 
 
 @dataclasses.dataclass
 class _Run:
     """The steps of each rank, and the settings and totals of the run."""
 
-    steps: dict[int | None, list[_Step]] = dataclasses.field(default_factory=dict)
+    steps_by_rank: dict[int | None, list[_Step]] = dataclasses.field(
+        default_factory=dict
+    )
     totals: dict[int, float] = dataclasses.field(default_factory=dict)  # by epoch
     settings: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def first(self) -> _Step:
-        return next(iter(self.steps.values()))[0]
+        return next(iter(self.steps_by_rank.values()))[0]
 
-    def size(self, name: str) -> int | None:
+    def batch_size_setting(self, name: str) -> int | None:
         """Return a batch size from the settings; None if it is not a number above 0."""
         text = self.settings.get(name, "")
         return int(text) if re.fullmatch(r"0*[1-9]\d{0,12}", text) else None
@@ -104,22 +108,18 @@ class Gnmt(LogFormat):
     """The log of one or more trainings."""
 
     name = NAME
+    needles = ("TRAIN [",)
+    detected = _TRAIN.pattern
     has_rates = True
-
-    def detect(self, text: str) -> bool:
-        """Return whether a text has a TRAIN line."""
-        return "TRAIN [" in text and _TRAIN.search(text) is not None
 
     def read(self, lines: Iterable[str], terms: Terms) -> Reading:
         """Return all runs. With Ranks.FIRST, a TRAIN line is the total of all ranks."""
         problems = Problems()
         runs = [_Run()]
         settings: dict[str, str] = {}
-        count = 0
         for line in log_lines(lines):
             try:
                 if "TRAIN [" in line.text:
-                    count += 1
                     _add_step(line, runs)
                 elif match := _EPOCH.search(line.text):
                     total = parse_positive(match[2], "Tok/s of an epoch")
@@ -131,23 +131,21 @@ class Gnmt(LogFormat):
                         settings["train-global-batch-size"] = match[1]
             except ValueError as e:
                 problems.add(line.number, f"{e}; line left out", "bad number")
-            if problems.is_over_limit(line.number, count, "TRAIN lines"):
-                break
             runs[-1].settings = dict(settings)
 
         rows: list[tuple[Value, ...]] = []
         imported = []
         for run in runs:
-            if not run.steps:
+            if not run.steps_by_rank:
                 continue
             rows += _epoch_rows(run)
-            record = _imported_run(run, problems, terms.ranks)
+            record = _imported_run(run, problems, terms)
             if record is not None:
                 imported.append(record)
         return make_reading(
             NAME,
             problems,
-            "no TRAIN line of GNMT in this file",
+            "this file contains no TRAIN line of GNMT",
             runs=imported,
             tables=[Table("GNMT epochs", COLUMNS, tuple(rows))],
             notes=NOTES,
@@ -170,16 +168,16 @@ def _add_step(line: LogLine, runs: list[_Run]) -> None:
         int(match["steps"]),
         parse_positive(match["seconds"], "seconds"),
         parse_positive(match["rate"], "Tok/s"),
-        match["mean_s"],
-        match["mean_rate"],
+        cell_numbers.parse_cell(match["mean_s"]),
+        cell_numbers.parse_cell(match["mean_rate"]),
         line.number,
     )
     parse_positive(str(step.seconds * step.rate), "Tok/s of a step")
     rank = _guess_rank(runs[-1], step) if line.rank is None else line.rank
-    earlier = runs[-1].steps.get(rank)
+    earlier = runs[-1].steps_by_rank.get(rank)
     if earlier and step.position <= earlier[-1].position:
         runs.append(_Run())
-    runs[-1].steps.setdefault(rank, []).append(step)
+    runs[-1].steps_by_rank.setdefault(rank, []).append(step)
 
 
 def _guess_rank(run: _Run, step: _Step) -> int | None:
@@ -190,24 +188,19 @@ def _guess_rank(run: _Run, step: _Step) -> int | None:
     no rank has printed more than two lines.
     """
     behind = {}
-    for rank, steps in run.steps.items():
+    for rank, steps in run.steps_by_rank.items():
         if steps[-1].position < step.position:
             behind[rank] = steps[-1].position
     if behind:
         return max(behind, key=lambda rank: behind[rank])
-    for steps in run.steps.values():
+    for steps in run.steps_by_rank.values():
         if steps[0].position != step.position or len(steps) > 2:
             return None
-    return len(run.steps) or None
+    return len(run.steps_by_rank) or None
 
 
-def _imported_run(
-    run: _Run, problems: Problems, ranks: Ranks | None
-) -> ImportedRun | None:
+def _imported_run(run: _Run, problems: Problems, terms: Terms) -> ImportedRun | None:
     """Return the run as a record.
-
-    If the steps of the log do not agree with its total, or are only warm-up, the total
-    is the rate.
 
     Returns:
       None if the run has no total and ends within its warm-up.
@@ -215,52 +208,67 @@ def _imported_run(
     counted = _without_warmup(run)
     total = next(reversed(run.totals.values()), None)
     num_counted = sum(map(len, counted.values()))
-    num_printed = sum(map(len, run.steps.values()))
+    num_printed = sum(map(len, run.steps_by_rank.values()))
     if not all(counted.values()):
         if total is None:
-            reason = f"the run ends within its warm-up ({WARMUP_STEPS} steps): no rate"
+            reason = f"the run ends within its warm-up ({WARMUP_STEPS} steps) and has no rate"
             problems.add(run.first.line, reason, "warm-up")
             return None
         kind = LogFindingKind.LOG_TOTAL
         finding = rates.make_finding(kind, num_counted, num_printed, total)
         return _make_run(run, total, None, [finding], {})
 
-    rank_rates = [_mean_rate(steps) for steps in counted.values()]
-    num_ranks = len(rank_rates)
-    sum_of_ranks = math.fsum(rank_rates)
-    devices = _count_devices(run, num_ranks)
-    rate = sum_of_ranks * (devices / num_ranks if devices else 1)
-    if ranks == Ranks.FIRST:
-        rate = rank_rates[0]
-    elif devices is None and total is None:
+    rank_rates = [RankRate(_mean_rate(steps)) for steps in counted.values()]
+    devices = _count_devices(run, len(rank_rates)) or terms.num_devices
+    if devices is None and total is None and terms.ranks != Ranks.FIRST:
         reason = (
-            "the log does not say how many ranks there were: the rate is one rank's"
+            "the log does not give the number of ranks, so the rate is that of one rank; "
+            "add --num_devices=N"
         )
         problems.add(run.first.line, reason, "ranks")
-
-    findings = []
-    if num_ranks > 1:
-        kind = LogFindingKind.SUM_OF_RANKS
-        taken = sum_of_ranks
-        other = rank_rates[0]
-        if ranks == Ranks.FIRST:
-            kind = LogFindingKind.FIRST_RANK
-            taken = rank_rates[0]
-            other = sum_of_ranks
-        findings.append(rates.make_finding(kind, num_ranks, num_ranks, taken, other))
+    shown = _rate_of_all_ranks(rank_rates, devices, terms)
+    findings = list(shown.findings)
     extra = {
         "steps shown": exact_number(num_counted),
         "left out as warm-up": exact_number(num_printed - num_counted),
-        "tokens/s a rank": _rounded(sum_of_ranks / num_ranks),
+        "tokens/s a rank": _rounded(statistics.fmean(rank.rate for rank in rank_rates)),
     }
     if total is not None:
         extra["tokens/s of all ranks as printed"] = _rounded(total)
-    if total is None or abs(rate / total - 1) <= AGREE or ranks == Ranks.FIRST:
-        return _make_run(run, rate, devices, findings, extra)
-    kind = LogFindingKind.LOG_TOTAL
-    findings.append(rates.make_finding(kind, num_counted, num_printed, total, rate))
-    extra["tokens/s of the steps shown"] = _rounded(rate)
-    return _make_run(run, total, devices, findings, extra)
+    rate = _choose_rate(shown.rate, total, terms)
+    if rate != shown.rate:
+        kind = LogFindingKind.LOG_TOTAL
+        finding = rates.make_finding(kind, num_counted, num_printed, rate, shown.rate)
+        findings.append(finding)
+        extra["tokens/s of the steps shown"] = _rounded(shown.rate)
+    return _make_run(run, rate, devices, findings, extra)
+
+
+def _rate_of_all_ranks(
+    rank_rates: Sequence[RankRate], devices: int | None, terms: Terms
+) -> RankRate:
+    """Return the rate of all ranks according to the steps that the log shows.
+
+    It is the sum of the ranks that print. A single printing rank counts for all devices,
+    unless the user takes its rate for the total or the number of devices is unknown.
+    """
+    first = rank_rates[0]
+    if len(rank_rates) > 1:
+        by_default = dataclasses.replace(terms, ranks=terms.ranks or Ranks.SUM)
+        return rates.combine_ranks(rank_rates, by_default, counts_items=True)
+    if terms.ranks == Ranks.FIRST or devices is None:
+        return first
+    return dataclasses.replace(first, rate=first.rate * devices)
+
+
+def _choose_rate(shown: float, total: float | None, terms: Terms) -> float:
+    """Return the total of the log if it contradicts the rate of the steps shown.
+
+    With Ranks.FIRST, the steps are the total.
+    """
+    if total is None or terms.ranks == Ranks.FIRST:
+        return shown
+    return shown if abs(shown / total - 1) <= AGREE else total
 
 
 def _make_run(
@@ -268,15 +276,15 @@ def _make_run(
     rate: float,
     devices: int | None,
     findings: Sequence[LogFinding],
-    extra: Mapping[str, Printed],
+    extra: Mapping[str, PrintedNumber],
 ) -> ImportedRun:
     options = {
         "math": run.settings.get("math"),
         "num_devices": devices,
-        "batch_size": run.size("train-batch-size"),
+        "batch_size": run.batch_size_setting("train-batch-size"),
     }
     if options["batch_size"] is None:
-        options["global_batch_size"] = run.size("train-global-batch-size")
+        options["global_batch_size"] = run.batch_size_setting("train-global-batch-size")
     record = run_record(
         NAME, options, UNIT, rate, rounding=min(0.5 / rate, 0.5), findings=findings
     )
@@ -286,18 +294,17 @@ def _make_run(
 def _without_warmup(run: _Run) -> dict[int | None, list[_Step]]:
     """Return the steps of each rank after the warm-up.
 
-    A run that was started again after a line or two looks like a rank without such
-    steps, so that it is left out if others have some.
+    A run that was restarted after a line or two looks like a rank without such steps; it
+    is left out if other ranks have some.
     """
-    counted = {}
-    for rank, steps in run.steps.items():
+    counted: dict[int | None, list[_Step]] = {}
+    for rank, steps in run.steps_by_rank.items():
         first = steps[0].epoch
-        counted[rank] = [
-            each
-            for each in steps
-            if each.step > 0
-            and (each.epoch - first) * each.steps + each.step >= WARMUP_STEPS
-        ]
+        counted[rank] = []
+        for step in steps:
+            num_steps = (step.epoch - first) * step.epoch_length + step.number
+            if step.number > 0 and num_steps >= WARMUP_STEPS:
+                counted[rank].append(step)
     with_steps = {rank: steps for rank, steps in counted.items() if steps}
     return with_steps if None in counted and with_steps else counted
 
@@ -305,7 +312,7 @@ def _without_warmup(run: _Run) -> dict[int | None, list[_Step]]:
 def _mean_rate(steps: Iterable[_Step]) -> float:
     """Return the tokens/s of one rank over the steps that its log shows."""
     return rates.mean_rate(
-        rates.Stretch(step.seconds * step.rate, step.seconds, 0.0) for step in steps
+        rates.Stretch(step.seconds * step.rate, step.seconds) for step in steps
     )
 
 
@@ -317,17 +324,15 @@ def _count_devices(run: _Run, num_printing: int) -> int | None:
     """
     if num_printing > 1:
         return num_printing
-    batch_size = run.size("train-batch-size")
-    total_size = run.size("train-global-batch-size")
+    batch_size = run.batch_size_setting("train-batch-size")
+    total_size = run.batch_size_setting("train-global-batch-size")
     if batch_size and total_size and total_size % batch_size == 0:
         return min(total_size // batch_size, MAX_RANKS)
-    steps = next(iter(run.steps.values()))
+    steps = next(iter(run.steps_by_rank.values()))
     for epoch, total in reversed(run.totals.items()):
-        means = [_parse_mean(step.mean_rate) for step in steps if step.epoch == epoch]
-        mean = means[-1] if means else None
-        if not mean or total / mean > MAX_RANKS:
-            continue
-        ratio = total / mean
+        means = [step.mean_rate for step in steps if step.epoch == epoch]
+        mean = means[-1].value if means and means[-1] else 0.0
+        ratio = total / mean if mean > total / MAX_RANKS else 0.0
         if round(ratio) >= 1 and abs(ratio - round(ratio)) <= AGREE * ratio:
             return round(ratio)
     return None
@@ -336,26 +341,18 @@ def _count_devices(run: _Run, num_printing: int) -> int | None:
 def _epoch_rows(run: _Run) -> list[tuple[Value, ...]]:
     """Return a row of COLUMNS per rank and epoch."""
     rows: list[tuple[Value, ...]] = []
-    for rank, steps in run.steps.items():
+    for rank, steps in run.steps_by_rank.items():
         for epoch, group in itertools.groupby(steps, key=lambda step: step.epoch):
             printed = list(group)
             last = printed[-1]
-            mean_s = _parse_mean(last.mean_s)
-            mean_rate = _parse_mean(last.mean_rate)
+            means = [
+                mean.value if mean else None for mean in (last.mean_s, last.mean_rate)
+            ]
             total = run.totals.get(epoch)
-            row = (epoch, rank, last.steps, len(printed), mean_s, mean_rate, total)
-            rows.append(row)
+            rows.append((epoch, rank, last.epoch_length, len(printed), *means, total))
     return rows
 
 
-def _parse_mean(text: str) -> float | None:
-    """Return a printed mean; None if it is not a number above 0."""
-    try:
-        return parse_positive(text, "a mean")
-    except ValueError:
-        return None
-
-
-def _rounded(value: float) -> Printed:
+def _rounded(value: float) -> PrintedNumber:
     """Return a mean of steps that were printed with about four digits."""
-    return Printed(value, 1.0, f"{value:.0f}")
+    return PrintedNumber(value, 1.0, f"{value:.0f}")

@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 
-from rnn_scaling.records.importers import printed_numbers
+from rnn_scaling.records.importers import log_numbers
 from rnn_scaling.records.importers.reading import log_lines
 
 MOST_LINES = 5000  # lines of a log in which a changed pattern is tried
@@ -12,7 +12,7 @@ LONGEST = 1000  # characters of a line
 SOME_BLANKS = r"\s+"
 ANY_BLANKS = r"\s*"
 _NAMED_GROUP = r"\(\?P<\w+>(?:\[\^?\]?[^\]]*\]|\\.|[^()\\\[])*\)"
-_KEPT = re.compile(rf"({_NAMED_GROUP}|{re.escape(printed_numbers.TOKEN)})")
+_UNCHANGED = re.compile(rf"({_NAMED_GROUP}|{re.escape(log_numbers.TOKEN)})")
 
 
 def suggest_pattern(lines: Iterable[str], pattern: str) -> str:
@@ -25,7 +25,7 @@ def suggest_pattern(lines: Iterable[str], pattern: str) -> str:
     texts = [line.text for line in first_lines]
     for candidate in dict.fromkeys(_candidates(pattern)):
         try:
-            regex = printed_numbers.compile_pattern(candidate)
+            regex = log_numbers.compile_pattern(candidate)
         except re.error:
             continue
         if candidate != pattern and any(_reads(regex, text) for text in texts):
@@ -60,9 +60,9 @@ def _replace_blanks(pattern: str, blanks: str) -> str:
     ANY_BLANKS is also inserted between other text and a number.
     """
     text = ""
-    for part in _KEPT.split(pattern):
-        if not _KEPT.fullmatch(part):
-            text += re.sub(r"(?:\\? )+", lambda found: blanks, part)
+    for part in _UNCHANGED.split(pattern):
+        if not _UNCHANGED.fullmatch(part):
+            text += re.sub(r"(?:\\? )+", lambda _match: blanks, part)
             continue
         if blanks == ANY_BLANKS and text and not text.endswith(blanks):
             text += blanks
@@ -72,34 +72,14 @@ def _replace_blanks(pattern: str, blanks: str) -> str:
 
 def _escape_parentheses(pattern: str) -> str:
     r"""Return the pattern with \( and \) instead of groups without a name."""
-    characters = list(pattern)
-    open_positions: list[int] = []
-    is_in_class = False
-    position = 0
-    while position < len(pattern):
-        character = pattern[position]
-        if character == "\\":
-            position += 1
-        elif is_in_class:
-            is_in_class = character != "]"
-        elif character == "[":
-            is_in_class = True
-        elif character == "(":
-            open_positions.append(position)
-        elif character == ")" and open_positions:
-            start = open_positions.pop()
-            if pattern[start + 1 : start + 2] != "?":
-                characters[start] = r"\("
-                characters[position] = r"\)"
-        position += 1
-    return "".join(characters)
+    return re.sub(r"(?<!\\)\((?!\?)([^()]*)\)", r"\(\1\)", pattern)
 
 
 def _escape_text(pattern: str) -> str:
     """Return the pattern with all text except its numbers taken literally."""
     text = ""
-    for part in _KEPT.split(pattern):
-        if _KEPT.fullmatch(part):
+    for part in _UNCHANGED.split(pattern):
+        if _UNCHANGED.fullmatch(part):
             text += part
             continue
         # Blanks need no backslash, and some characters may already have one.

@@ -1,4 +1,4 @@
-"""Files -> readings: the door through which `import_log` and sweeps read logs."""
+"""Read the logs of `import_log` and of sweeps: detect their formats and read them."""
 
 import contextlib
 import dataclasses
@@ -8,7 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rnn_scaling.records.decoding import LARGEST
-from rnn_scaling.records.importers import mlperf_systems, printed_numbers, regex_log
+from rnn_scaling.records.importers import (
+    log_numbers,
+    mlperf_systems,
+    regex_log,
+    stated_sizes,
+)
 from rnn_scaling.records.importers.bars import Bar
 from rnn_scaling.records.importers.formats import FORMATS
 from rnn_scaling.records.importers.hints import suggest_pattern
@@ -20,7 +25,6 @@ from rnn_scaling.records.importers.reading import (
     WALL,
     ImportedRun,
     LineError,
-    LogError,
     NoMatch,
     Reading,
     RunProgress,
@@ -36,10 +40,10 @@ WINDOW = 256 << 10  # characters that are searched together for a known format
 MOST_ROUNDING = 0.5  # largest relative error of the wall time
 LOWEST = 1e-6  # lowest rate that is shown while a run continues
 HINT_S = 5.0  # longest search for a better pattern
-LOOK_S = 0.2  # longest search for a pattern in one line of a running program
+LINE_S = 0.2  # longest search for a pattern in one line of a running program
 END_S = 0.05  # delay until the end of a process is noticed
-_UTF_16 = "UTF-16 text; convert it first: iconv -f UTF-16 -t UTF-8"
-_COMPRESSED = "a compressed file; unpack it first"
+_UTF_16 = "the file is UTF-16 text; convert it first: iconv -f UTF-16 -t UTF-8"
+_COMPRESSED = "the file is compressed; unpack it first"
 _SIGNATURES = {
     b"\xff\xfe": _UTF_16,
     b"\xfe\xff": _UTF_16,
@@ -63,7 +67,7 @@ def check_rate_formats(text: str) -> str:
     """
     formats = _complete_names(text, [AUTO, *rate_formats(), WALL])
     if WALL in formats and len(formats) > 1:
-        raise ValueError(f"{WALL} alone: it reads no output")
+        raise ValueError(f"{WALL} by itself, because {WALL} reads no output")
     return ",".join(formats)
 
 
@@ -76,16 +80,16 @@ def check_formats(text: str) -> str:
     return ",".join(_complete_names(text, [AUTO, *FORMATS]))
 
 
-def _complete_names(text: str, known: Sequence[str]) -> list[str]:
+def _complete_names(text: str, all_names: Sequence[str]) -> list[str]:
     formats, pattern = _split_formats(text)
     complete = []
     for name in formats:
-        choices = [choice for choice in known if choice.startswith(name)]
-        if name in known:
+        choices = [choice for choice in all_names if choice.startswith(name)]
+        if name in all_names:
             choices = [name]
         if len(choices) != 1:
             raise ValueError(
-                f"of {', '.join(known)} or {REGEX}PATTERN, the pattern being the last"
+                f"one of {', '.join(all_names)} or {REGEX}PATTERN (which must come last)"
             )
         complete += choices
     if pattern:
@@ -95,8 +99,8 @@ def _complete_names(text: str, known: Sequence[str]) -> list[str]:
 
 def _split_formats(text: str) -> tuple[list[str], str]:
     """Return the formats and the pattern, which is the last because of its commas."""
-    before, _, pattern = text.partition(REGEX)
-    return [name for name in before.split(",") if name], pattern
+    names, _, pattern = text.partition(REGEX)
+    return [name for name in names.split(",") if name], pattern
 
 
 def lacks_items(text: str) -> bool:
@@ -115,59 +119,64 @@ def read_files(paths: Sequence[Path], terms: Terms) -> tuple[list[Reading], list
     readings: list[Reading] = []
     errors: list[str] = []
     for path in paths:
+        names: list[str] = []
         try:
-            formats = _formats_of_file(path, terms)
-        except LogError as e:
-            errors.append(str(e))
-            continue
-        except OSError as e:
-            errors.append(f"{path}: {e.strerror or e}")
-            continue
-        for name in formats:
+            names = _formats_of_file(path, terms)
+        except (OSError, ValueError) as e:
+            errors.append(_explain(path, e))
+        for name in names:
             try:
                 readings.append(_read(path, name, terms))
-            except LogError as e:
-                errors.append(str(e))
-            except OSError as e:
-                errors.append(f"{path}: {e.strerror or e}")
-            except ValueError as e:
-                errors.append(f"{path}: {e}")
-    return mlperf_systems.add_devices(readings), errors
+            except (OSError, ValueError) as e:
+                errors.append(_explain(path, e))
+    described = mlperf_systems.add_devices(readings)
+    return [stated_sizes.add_sizes(reading, terms) for reading in described], errors
+
+
+def _explain(path: Path, error: OSError | ValueError) -> str:
+    """Return "FILE:LINE: reason" or "FILE: reason"."""
+    if isinstance(error, LineError):
+        return f"{path}:{error.line}: {error.reason}"
+    reason = error.strerror if isinstance(error, OSError) else None
+    return f"{path}: {reason or error}"
 
 
 def _formats_of_file(path: Path, terms: Terms) -> list[str]:
     """Return the formats in which a file is read, the pattern last.
 
     Raises:
-      LogError: If the file is in no known format, or not a text.
+      LineError: If the file is in no known format, or not a text.
       OSError: If it cannot be read.
     """
-    formats, pattern = _split_formats(terms.formats)
-    patterns = [REGEX + pattern] if pattern else []
-    if AUTO not in formats:
-        return formats + patterns
-    found = _detect_formats(path, list(FORMATS)) + patterns
-    if found:
-        return found
-    known = ", ".join(FORMATS)
-    reason = f"no line of a known format ({known}); for tables use the audit"
-    raise LogError(str(path), 1, reason)
+    names, pattern = _split_formats(terms.formats)
+    if AUTO in names:
+        names = _detect_formats(path, list(FORMATS))
+    if pattern:
+        names.append(REGEX + pattern)
+    if not names:
+        known = ", ".join(FORMATS)
+        raise LineError(
+            1,
+            f"found no line of a known format ({known}); use --format={REGEX}PATTERN "
+            "for the log of another program, or audit for tables",
+        )
+    return names
 
 
 def _read(path: Path, name: str, terms: Terms) -> Reading:
     """Read a file in one format, or by a pattern.
 
     Raises:
-      LogError: If a line makes it unusable.
+      LineError: If a line makes it unusable.
       ValueError: If it has no content.
       OSError: If it cannot be read.
     """
+    if not name.startswith(REGEX):
+        reading = FORMATS[name].read(read_lines(path), terms)
+        return dataclasses.replace(reading, source=str(path))
     pattern = name.removeprefix(REGEX)
     try:
-        if name.startswith(REGEX):
-            reading = regex_log.read(read_lines(path), pattern, terms)
-        else:
-            reading = FORMATS[name].read(read_lines(path), terms)
+        reading = regex_log.read(read_lines(path), pattern, terms)
     except NoMatch as e:
         better = ""
         with contextlib.suppress(ValueError), time_limit(HINT_S):
@@ -175,8 +184,6 @@ def _read(path: Path, name: str, terms: Terms) -> Reading:
         if not better:
             raise
         raise ValueError(f"{e}; --log_format='{REGEX}{better}' matches") from None
-    except LineError as e:
-        raise LogError(str(path), e.line, e.reason) from None
     return dataclasses.replace(reading, source=str(path))
 
 
@@ -190,36 +197,38 @@ def read_run(path: Path, terms: Terms) -> tuple[ImportedRun, Reading]:
     if terms.formats == WALL:
         return _measure_process(terms)
     if not path.stat().st_size:
-        raise ValueError("it printed nothing")
-    formats, pattern = _split_formats(terms.formats)
-    candidates = rate_formats() if AUTO in formats else formats
+        raise ValueError("the program printed nothing")
+    candidates, pattern = _rate_candidates(terms)
     failures = []
     try:
-        for name in _detect_formats(path, candidates):
-            try:
-                if FORMATS[name].counts_steps and terms.items_per_step is None:
-                    raise ValueError(
-                        "a progress bar counts only steps; add "
-                        "--items_per_step=PRODUCT (1 to measure steps)"
-                    )
-                return _only_run(_read(path, name, terms))
-            except LogError as e:
-                failures.append(f"as {name}: {e.reason}")
-            except ValueError as e:
-                failures.append(f"as {name}: {e}")
-    except LogError as e:  # not a text
+        detected = _detect_formats(path, candidates)
+    except LineError as e:
         raise ValueError(f"its output cannot be read: {e.reason}") from None
-    if pattern:
+    for name in detected:
         try:
-            return _only_run(_read(path, REGEX + pattern, terms))
-        except LogError as e:
-            raise LineError(e.line, e.reason) from None
+            if FORMATS[name].counts_steps and terms.items_per_step is None:
+                raise ValueError(
+                    "a progress bar counts only steps; add "
+                    "--items_per_step=PRODUCT (1 to measure steps)"
+                )
+            return _only_run(_read(path, name, terms))
+        except ValueError as e:
+            reason = e.reason if isinstance(e, LineError) else e
+            failures.append(f"as {name}: {reason}")
+    if pattern:
+        return _only_run(_read(path, REGEX + pattern, terms))
     if failures:
         raise ValueError(f"its output contains no rate ({'; '.join(failures)})")
     raise ValueError(
         f"its output has no known format ({', '.join(candidates)}); "
-        f"--log_format={REGEX}PATTERN reads others"
+        f"use --log_format={REGEX}PATTERN for another format"
     )
+
+
+def _rate_candidates(terms: Terms) -> tuple[list[str], str]:
+    """Return the formats that the one run of a log may have, and the pattern."""
+    names, pattern = _split_formats(terms.formats)
+    return rate_formats() if AUTO in names else names, pattern
 
 
 def _only_run(reading: Reading) -> tuple[ImportedRun, Reading]:
@@ -227,7 +236,7 @@ def _only_run(reading: Reading) -> tuple[ImportedRun, Reading]:
     if len(runs) == 1:
         return runs[0], reading
     first = f"; {reading.problems[0].reason}" if reading.problems else ""
-    raise ValueError(f"{len(runs) or 'no'} rates, and one run has one{first}")
+    raise ValueError(f"expected one rate of one run, got {len(runs) or 'none'}{first}")
 
 
 def list_notes(reading: Reading) -> list[str]:
@@ -255,12 +264,12 @@ def _measure_process(terms: Terms) -> tuple[ImportedRun, Reading]:
 
 def _detect_formats(path: Path, candidates: Sequence[str]) -> list[str]:
     """Return the formats that a file seems to contain."""
-    found: set[str] = set()
+    detected: set[str] = set()
     for window in windows(path):
-        found |= {name for name in candidates if FORMATS[name].detect(window)}
-        if found and candidates == list(FORMATS):
+        detected |= {name for name in candidates if FORMATS[name].detect(window)}
+        if detected and candidates == list(FORMATS):
             break
-    return [name for name in candidates if name in found]
+    return [name for name in candidates if name in detected]
 
 
 def windows(path: Path) -> Iterator[str]:
@@ -284,14 +293,14 @@ def read_lines(path: Path) -> Iterator[str]:
     Bytes that are not UTF-8 become U+FFFD.
 
     Raises:
-      LogError: If the file is not a text.
+      LineError: If the file is not a text.
       OSError: If it cannot be read.
     """
     with input_files.open_regular(path) as file:
         head = file.read(4096)
         fault = _find_signature(head)
         if fault:
-            raise LogError(str(path), 1, fault)
+            raise LineError(1, fault)
         file.seek(len(_UTF_8_MARK) if head.startswith(_UTF_8_MARK) else 0)
         while piece := file.readline(PIECE):
             yield piece.decode("utf-8", errors="replace")
@@ -304,7 +313,7 @@ def _find_signature(head: bytes) -> str:
     for signature, fault in _SIGNATURES.items():
         if head.startswith(signature):
             return fault
-    return "a binary file; expected a log or JSON" if b"\0" in head else ""
+    return "the file is binary; expected a log or JSON" if b"\0" in head else ""
 
 
 def watch(terms: Terms) -> Callable[[str], RunProgress | None]:
@@ -314,15 +323,20 @@ def watch(terms: Terms) -> Callable[[str], RunProgress | None]:
       A function of one line. It returns None if the line shows no progress, and raises
       nothing, whatever the line contains.
     """
-    searches = _progress_searches(terms)
+    names, pattern = _rate_candidates(terms)
+    bars = [FORMATS[name] for name in names if name in FORMATS]
+    searches: list[Callable[[str], re.Match[str] | None]] = []
+    searches += [bar.regex.match for bar in bars if isinstance(bar, Bar)]
+    if pattern:
+        searches.append(log_numbers.compile_pattern(pattern).search)
     first: tuple[float, float] | None = None
     count = 0
 
-    def look(line: str) -> RunProgress | None:
+    def find_progress(line: str) -> RunProgress | None:
         nonlocal first, count
         text = next(log_lines([line[:LONGEST]])).tagged
         try:
-            with time_limit(LOOK_S):
+            with time_limit(LINE_S):
                 match = next(filter(None, (search(text) for search in searches)), None)
         except ValueError:
             # A pattern that takes too long is only searched for at the end of the run.
@@ -337,19 +351,16 @@ def watch(terms: Terms) -> Callable[[str], RunProgress | None]:
         if first is None or step < first[1]:
             first = now, step
         start, start_step = first
-        steps = step - start_step
-        seconds = now - start
-        rate = None
-        if "rate" in numbers and "unit" not in match.groupdict():
-            rate = numbers["rate"]
-        elif steps and seconds:
-            rate = steps * (terms.items_per_step or 1.0) / seconds
-        if rate is not None and not LOWEST < rate <= LARGEST:
+        rate = numbers.get("rate")
+        if rate is None or "unit" in match.groupdict():
+            per_step = terms.items_per_step or 1.0
+            rate = (step - start_step) * per_step / max(now - start, 1e-9)
+        if not LOWEST < rate <= LARGEST:
             rate = None
         total = numbers.get("total")
         return RunProgress(int(step), None if total is None else int(total), rate)
 
-    return look
+    return find_progress
 
 
 def _parse_groups(match: re.Match[str]) -> dict[str, float]:
@@ -357,20 +368,7 @@ def _parse_groups(match: re.Match[str]) -> dict[str, float]:
     numbers = {}
     for name, text in match.groupdict("").items():
         with contextlib.suppress(ValueError):
-            value = printed_numbers.parse_number(text).value
+            value = log_numbers.parse_number(text).value
             if 0 <= value <= LARGEST:
                 numbers[name] = value
     return numbers
-
-
-def _progress_searches(terms: Terms) -> list[Callable[[str], re.Match[str] | None]]:
-    """Return the searches for a step in a line, for bars and for the pattern."""
-    formats, pattern = _split_formats(terms.formats)
-    searches: list[Callable[[str], re.Match[str] | None]] = []
-    for name in rate_formats() if AUTO in formats else formats:
-        format = FORMATS.get(name)
-        if isinstance(format, Bar):
-            searches.append(format.regex.match)
-    if pattern:
-        searches.append(printed_numbers.compile_pattern(pattern).search)
-    return searches

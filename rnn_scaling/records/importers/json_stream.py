@@ -15,16 +15,16 @@ class JsonFault(ValueError):
 
     Attributes:
       line: Line of the fault.
-      between: Whether the text ends after a complete value.
+      is_between_values: Whether the text ends after a complete value.
     """
 
-    def __init__(self, line: int, reason: str, between: bool = False) -> None:
+    def __init__(self, line: int, reason: str, is_between_values: bool = False) -> None:
         super().__init__(reason)
         self.line = line
-        self.between = between
+        self.is_between_values = is_between_values
 
 
-def items(text: str, start: int) -> Iterator[tuple[int, Any]]:
+def read_items(text: str, start: int) -> Iterator[tuple[int, Any]]:
     """Yield the values of a list with their lines.
 
     Args:
@@ -43,9 +43,12 @@ def items(text: str, start: int) -> Iterator[tuple[int, Any]]:
         if text[begin : begin + 1] == "]":
             return
         if begin >= len(text):
-            raise JsonFault(line, "the file ends early, expected ']'", between=True)
+            raise JsonFault(
+                line, "the file ends early, expected ']'", is_between_values=True
+            )
         num_commas = 0 if position == start else 1
         try:
+            # The gap pattern skips any number of commas; the decoder checks none.
             if text.count(",", position, begin) != num_commas:
                 raise json.JSONDecodeError("expected ']' or ','", text, begin)
             value, position = _DECODER.raw_decode(text, begin)
@@ -56,7 +59,7 @@ def items(text: str, start: int) -> Iterator[tuple[int, Any]]:
             line += text.count("\n", begin, e.pos)
             raise JsonFault(line, f"not JSON ({e.msg})") from None
         except (ValueError, RecursionError):
-            reason = "a JSON value too large or too deep to read"
+            reason = "a JSON value is too large or too deeply nested"
             raise JsonFault(line, reason) from None
         yield line, value
         line += text.count("\n", begin, position)

@@ -7,12 +7,9 @@ Samples/5_Domain_Specific/p2pBandwidthLatencyTest, main and output*Matrix.
 
 import dataclasses
 import re
-import statistics
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from rnn_scaling.records.importers.reading import (
-    Finding,
-    FindingKind,
     LogFormat,
     Problems,
     Reading,
@@ -23,12 +20,6 @@ from rnn_scaling.records.importers.reading import (
     parse_positive,
 )
 from rnn_scaling.system.files.markdown import Table
-
-SLOWER = 0.8  # of the other direction or of other links, below which one is slow
-FEW_LINKS = 0.1  # share of all links, or two, up to which those of one kind stand out
-# Two matrices are two measurements of a few copies; closer rates are not a difference.
-SLOWER_THAN_STAGING = 0.9
-Link = tuple[int, int]  # from a device to another one
 
 _COPY = r"(Host to Device|Device to Host|Device to Device) Bandwidth, (\d+)"
 _COPY_DEVICE = re.compile(r"\s*Device (\d+): (.+)")
@@ -49,7 +40,8 @@ _TITLE = re.compile(
     r"((?:Unidirectional |Bidirectional )?P2P(?:=\w+)? .*Matrix(?: \((?:GB/s|us)\))?)\s*"
 )
 _HEAD = re.compile(r"\s*(D\\D|GPU|CPU)((?:\s+\d{1,4})+)\s*")
-_ROW = re.compile(r"\s*(\d{1,4})((?:\s+\S+)+)\s*")
+_ROW = re.compile(r"\s*\d{1,4}(?:\s+\S+)+\s*")
+Link = tuple[int, int]  # from a device to another one
 _MODE = re.compile(r"P2P=(?:Enabled|Disabled)|\(P2P \w+\)")
 
 
@@ -70,10 +62,9 @@ class BandwidthTest(LogFormat):
 
     name = "bandwidth_test"
 
-    def detect(self, text: str) -> bool:
-        """Return whether a text has the title of the program or of its numbers."""
-        head = rf"\[CUDA Bandwidth Test\]|\b{_COPY}"
-        return "Bandwidth" in text and re.search(head, text) is not None
+    needles = ("Bandwidth",)
+    has_rates = False
+    detected = rf"\[CUDA Bandwidth Test\]|\b{_COPY}"
 
     def read(self, lines: Iterable[str], terms: Terms) -> Reading:
         """Return every size of every copy."""
@@ -89,8 +80,6 @@ class BandwidthTest(LogFormat):
                 problems.add(last, str(e), "bad number")
             if line.text.startswith("Result = FAIL"):
                 problems.add(last, "the test says Result = FAIL")
-            if problems.is_over_limit(last, len(rows)):
-                break
         if heading.kind and not heading.num_rows:
             problems.add(last, f"the file ends before the numbers of {heading.kind}")
         notes = ["Device to Device counts each byte twice, as read and as written."]
@@ -106,7 +95,7 @@ class BandwidthTest(LogFormat):
                 "after the other."
             )
         table = Table("Copy bandwidth (bandwidthTest)", _COPY_COLUMNS, tuple(rows))
-        nothing = "no result of bandwidthTest in this file"
+        nothing = "this file contains no result of bandwidthTest"
         return make_reading(self.name, problems, nothing, tables=[table], notes=notes)
 
 
@@ -138,14 +127,11 @@ def _read_copy(
     return heading
 
 
-@dataclasses.dataclass
-class _Matrix:
+@dataclasses.dataclass(frozen=True)
+class LinkMatrix(Table):
     """Numbers from every device (rows) to every device (columns)."""
 
-    title: str
-    line: int
-    devices: list[int]
-    rows: list[tuple[int | float, ...]] = dataclasses.field(default_factory=list)
+    line: int = 0
 
     @property
     def is_connectivity(self) -> bool:
@@ -156,10 +142,6 @@ class _Matrix:
         return "Latency" in self.title
 
     @property
-    def unit(self) -> str:
-        return "us" if self.is_time else "GB/s"
-
-    @property
     def kind(self) -> str:
         """The title without the mode of peer-to-peer access."""
         return " ".join(_MODE.sub("", self.title).split())
@@ -168,97 +150,96 @@ class _Matrix:
         """Return the number of each pair of different devices."""
         cells = {}
         for device, *values in self.rows:
-            for peer, value in zip(self.devices, values):
-                if peer != device:
-                    cells[int(device), peer] = value
-        return cells
+            for peer, value in zip(self.columns[1:], values):
+                if peer != str(device):
+                    cells[device, int(peer)] = value
+        return cells  # type: ignore[return-value]
 
 
 class PeerToPeer(LogFormat):
     """Bandwidth and latency between every two GPUs."""
 
     name = "p2p_bandwidth_latency"
-
-    def detect(self, text: str) -> bool:
-        """Return whether a text has the title of the program or of a matrix."""
-        head = (
-            r"P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test|"
-            r"\b(Uni|Bi)directional P2P=\w+ Bandwidth"
-        )
-        return "P2P" in text and re.search(head, text) is not None
+    needles = ("P2P",)
+    has_rates = False
+    detected = (
+        r"P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test|"
+        r"\b(Uni|Bi)directional P2P=\w+ Bandwidth"
+    )
 
     def read(self, lines: Iterable[str], terms: Terms) -> Reading:
         """Return the devices and every matrix."""
         problems = Problems()
         devices: list[tuple[int | str, ...]] = []
-        matrices: list[_Matrix] = []
+        matrices: list[LinkMatrix] = []
         title = ""
         last = 1
         is_open = False
         for line in log_lines(lines, longest=20_000):
             last = line.number
             if match := _DEVICE.fullmatch(line.text):
-                place = f"{match[5]}:{match[3]}:{match[4]}"
-                devices.append((int(match[1]), match[2], place))
+                address = f"{match[5]}:{match[3]}:{match[4]}"
+                devices.append((int(match[1]), match[2], address))
             elif match := _TITLE.fullmatch(line.text):
                 title = match[1]
                 is_open = False
             elif title and (match := _HEAD.fullmatch(line.text)):
-                # Latencies come twice: by the clock of the GPU and by that of the CPU.
+                # Latencies are printed twice: by the clocks of the GPU and the CPU.
                 name = title if match[1] == "D\\D" else f"{title}, {match[1]} time"
-                peers = [int(word) for word in match[2].split()]
-                matrices.append(_Matrix(name, last, peers))
+                peers = map(str, map(int, match[2].split()))
+                matrices.append(LinkMatrix(name, ("From \\ to", *peers), (), last))
                 is_open = True
             elif is_open and (match := _ROW.fullmatch(line.text)):
-                _add_row(matrices[-1], match[1], match[2].split(), last, problems)
+                matrices[-1] = _with_row(
+                    matrices[-1], line.text.split(), last, problems
+                )
             elif is_open and line.text.strip():
                 is_open = False
                 title = ""
         for matrix in matrices:
-            if len(matrix.rows) < len(matrix.devices):
-                rows = f"{len(matrix.rows)} of {len(matrix.devices)} rows"
+            size = len(matrix.columns) - 1
+            if len(matrix.rows) < size:
+                rows = f"{len(matrix.rows)} of {size} rows"
                 reason = f"{matrix.title}: {rows}; the file is cut short"
                 problems.add(matrix.line, reason, f"{matrix.title} {matrix.line}")
         has_numbers = matrices and matrices[-1].title.startswith(title)
         if title and not is_open and not has_numbers:
             problems.add(last, f"the file ends before the numbers of {title}")
-        tables = [
-            Table("GPUs", ("Device", "Name", "PCI domain:bus:device"), tuple(devices))
-        ]
-        for matrix in matrices:
-            columns = ("From \\ to", *map(str, matrix.devices))
-            tables.append(Table(matrix.title, columns, tuple(matrix.rows)))
+        columns = ("Device", "Name", "PCI domain:bus:device")
+        gpus = Table("GPUs", columns, tuple(devices))
         return make_reading(
             self.name,
             problems,
-            "no matrix of bandwidth or latency in this file",
-            tables=tables if any(matrix.rows for matrix in matrices) else [],
+            "this file contains no matrix of bandwidths or latencies",
+            tables=[gpus, *matrices] if any(matrix.rows for matrix in matrices) else [],
             notes=_notes(matrices),
-            findings=[*_slower_than_staging(matrices), *_all_slow_links(matrices)],
         )
 
 
-def _add_row(
-    matrix: _Matrix, name: str, words: Sequence[str], line: int, problems: Problems
-) -> None:
-    size = len(matrix.devices)
-    where = f"{matrix.title}: row {name}"
-    if len(words) != size:
-        reason = f"{where} has {len(words)} of {size} cells; left out"
+def _with_row(
+    matrix: LinkMatrix, words: Sequence[str], line: int, problems: Problems
+) -> LinkMatrix:
+    """Return a matrix with one more row, if the words of a line are one."""
+    name, *cells = words
+    size = len(matrix.columns) - 1
+    row = f"{matrix.title}: row {name}"
+    if len(cells) != size:
+        reason = f"{row} has {len(cells)} of {size} cells; left out"
         problems.add(line, reason, "short row")
-        return
+        return matrix
+    values: list[int | float]
     try:
         if matrix.is_connectivity:
-            numbers = [int(parse_non_negative(word, "0 or 1")) for word in words]
-            matrix.rows.append((int(name), *numbers))
+            values = [int(parse_non_negative(cell, "0 or 1")) for cell in cells]
         else:
-            values = [parse_positive(word, "a number") for word in words]
-            matrix.rows.append((int(name), *values))
+            values = [parse_positive(cell, "a number") for cell in cells]
     except ValueError as e:
-        problems.add(line, f"{where}: {e}; left out", "bad number")
+        problems.add(line, f"{row}: {e}; left out", "bad number")
+        return matrix
+    return dataclasses.replace(matrix, rows=(*matrix.rows, (int(name), *values)))
 
 
-def _notes(matrices: Sequence[_Matrix]) -> list[str]:
+def _notes(matrices: Sequence[LinkMatrix]) -> list[str]:
     notes = [
         "GB/s is 10**9 bytes a second, us are microseconds; the diagonal is a copy within "
         "the GPU, counted as read and written.",
@@ -272,113 +253,3 @@ def _notes(matrices: Sequence[_Matrix]) -> list[str]:
             "called P2P=Enabled."
         )
     return notes
-
-
-def _slower_than_staging(matrices: Sequence[_Matrix]) -> Iterator[Finding]:
-    """Yield a finding per pair of matrices in which peer-to-peer is the slower way."""
-    no_access: set[Link] = set()
-    disabled: dict[str, _Matrix] = {}
-    for matrix in matrices:
-        if matrix.is_connectivity:
-            no_access = {pair for pair, value in matrix.cells().items() if not value}
-        elif "P2P=Disabled" in matrix.title:
-            disabled[matrix.kind] = matrix
-        elif "CPU time" in matrix.title:
-            continue  # it shows how long a call takes, not the copy
-        elif "P2P=Enabled" in matrix.title and matrix.kind in disabled:
-            yield from _compare(disabled[matrix.kind], matrix, no_access)
-
-
-def _compare(
-    staged: _Matrix, direct: _Matrix, no_access: Container[Link]
-) -> Iterator[Finding]:
-    """Yield a finding if peer-to-peer copies are slower than staged ones.
-
-    Args:
-      staged: Numbers through the host's memory.
-      direct: Numbers with peer-to-peer enabled.
-      no_access: Pairs that copy through the host's memory in both.
-    """
-    before = staged.cells()
-    speeds = {}
-    for pair, value in direct.cells().items():
-        if pair in before and pair not in no_access:
-            speed = value / before[pair]
-            speeds[pair] = 1 / speed if direct.is_time else speed
-    slower = [pair for pair in speeds if speeds[pair] < SLOWER_THAN_STAGING]
-    if not slower:
-        return
-    worst = min(slower, key=lambda pair: speeds[pair])
-    values = {
-        "title": direct.title,
-        "count": len(slower),
-        "total": len(speeds),
-        "speed": statistics.median(speeds[pair] for pair in slower),
-        "first": worst[0],
-        "second": worst[1],
-        "direct": direct.cells()[worst],
-        "staged": before[worst],
-        "unit": direct.unit,
-    }
-    yield Finding(FindingKind.P2P_SLOWER, direct.line, values)
-
-
-def _all_slow_links(matrices: Sequence[_Matrix]) -> Iterator[Finding]:
-    """Yield a finding for each link, or each GPU, that is slower than its like."""
-    for matrix in matrices:
-        if matrix.is_connectivity:
-            continue
-        rates = matrix.cells()
-        if matrix.is_time:
-            rates = {pair: 1 / value for pair, value in rates.items()}
-        for kind, links, slow, usual in slow_links(rates):
-            values = {
-                "title": matrix.title,
-                "links": links,
-                "slow": 1 / slow if matrix.is_time else slow,
-                "usual": 1 / usual if matrix.is_time else usual,
-                "unit": matrix.unit,
-            }
-            yield Finding(kind, matrix.line, values)
-
-
-def slow_links(
-    rates: Mapping[Link, float],
-) -> list[tuple[FindingKind, str, float, float]]:
-    """Return kind, devices, rate and usual rate of each group of slow links.
-
-    Machines have links of several kinds (NVLink, PCIe, another socket): one is slow if
-    its other direction is faster, or if few links are slower than all others.
-    """
-    one_way = [
-        (a, b)
-        for (a, b), rate in rates.items()
-        if rate < SLOWER * rates.get((b, a), rate)
-    ]
-    if one_way:
-        return [
-            (FindingKind.ONE_WAY_LINK, f"{a} to {b}", rates[a, b], rates[b, a])
-            for a, b in one_way
-        ]
-    ordered = sorted(rates, key=lambda link: rates[link])
-    slowest = ordered[:1]
-    for link in ordered[1:]:
-        if rates[slowest[-1]] < SLOWER * rates[link]:
-            break
-        slowest.append(link)
-    others = ordered[len(slowest) :]
-    if not others:
-        return []
-    slow = statistics.median(rates[link] for link in slowest)
-    usual = statistics.median(rates[link] for link in others)
-    if slow >= SLOWER * usual:
-        return []
-    shared = set.intersection(*(set(link) for link in slowest))
-    num_devices = len(set().union(*rates))
-    if len(shared) == 1 and len(slowest) == 2 * (num_devices - 1) and num_devices > 2:
-        return [(FindingKind.SLOW_DEVICE, str(shared.pop()), slow, usual)]
-    if len(slowest) > max(2, FEW_LINKS * len(rates)):
-        return []
-    pairs = dict.fromkeys((min(link), max(link)) for link in slowest)
-    named = ", ".join(f"{a} and {b}" for a, b in pairs)
-    return [(FindingKind.SLOW_LINKS, named, slow, usual)]

@@ -6,6 +6,7 @@ release 0.5 (`mlperf_v05`) one event per line without JSON.
 """
 
 import dataclasses
+import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,9 +53,6 @@ _EXTRA = {
     "epoch_num": "epochs",
     "quality": "last quality",
 }
-_EVENT = re.compile(
-    r":::MLLOG \{|:::MLL \d+\.\d+ \w+: \{|:::MLPv0\.5\.\d \w+ \d+(?:\.\d+)? \("
-)
 _V06 = re.compile(r":::MLL (\d{1,12}\.\d{1,9}) (\w{1,80}): (\{.*)")
 # Names of rates: keys of the value of "tracked_stats" in later releases, keys of events
 # in older ones. If one rate is reported under several names, the first name counts.
@@ -75,28 +73,24 @@ _PROGRESS = ("block_stop", "epoch_stop", "eval_accuracy", "eval_stop", "run_stop
 
 
 @dataclasses.dataclass
-class _Run:
-    """One run so far; times in milliseconds since the epoch."""
+class LoggedRun:
+    """The events of one run; times are in milliseconds since 1970."""
 
     line: int = 0
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
-    init_ms: float | None = None
-    start_ms: float | None = None
-    stop_ms: float | None = None
+    # The first init_start, run_start and run_stop, which each rank may log.
+    times_ms: dict[str, float] = dataclasses.field(default_factory=dict)
     status: str = ""
     num_repeated: int = 0  # starts and stops that other ranks had logged before
     # The last samples_count, epoch_num and quality.
-    reached: dict[str, float] = dataclasses.field(default_factory=dict)
+    progress: dict[str, float] = dataclasses.field(default_factory=dict)
     reports: dict[str, list[float]] = dataclasses.field(default_factory=dict)
-    old: mlperf_v05.OldRun | None = None  # of a log of release 0.5
+    old: mlperf_v05.OldRun | None = None  # only for logs of release 0.5
 
     @property
     def rates(self) -> list[float]:
         """The reported rates."""
-        for name in _REPORTS:
-            if name in self.reports:
-                return self.reports[name]
-        return []
+        return next((self.reports[key] for key in _REPORTS if key in self.reports), [])
 
     @property
     def rate(self) -> float | None:
@@ -105,29 +99,65 @@ class _Run:
             return statistics.fmean(self.rates)
         return self.old.rate if self.old else None
 
+    def seconds_between(self, first: str, last: str) -> float | None:
+        """Return the time between two events; None if one of them is missing."""
+        if first not in self.times_ms or last not in self.times_ms:
+            return None
+        return (self.times_ms[last] - self.times_ms[first]) / 1e3
+
     @property
     def seconds(self) -> float | None:
         """Time from run_start to run_stop."""
-        if self.start_ms is None or self.stop_ms is None:
-            return None
-        return (self.stop_ms - self.start_ms) / 1e3
+        return self.seconds_between("run_start", "run_stop")
+
+    @property
+    def devices(self) -> int | None:
+        return count_accelerators(self.settings)
+
+    @property
+    def global_batch_size(self) -> int | None:
+        number = finite_number(self.settings.get("global_batch_size"))
+        return int(number) if number and number > 0 else None
+
+
+@dataclasses.dataclass(frozen=True)
+class MlperfReading(Reading):
+    """The runs of a log, whose devices another file may contain."""
+
+    logged: tuple[LoggedRun, ...] = ()
+
+    @property
+    def lacks_devices(self) -> bool:
+        return any(run.devices is None for run in self.logged)
+
+    def with_runs(self, logged: Iterable[LoggedRun]) -> "MlperfReading":
+        """Return the reading with everything that follows from these runs."""
+        runs = tuple(logged)
+        scored = [run for run in runs if run.status == "success" and run.seconds]
+        return dataclasses.replace(
+            self,
+            logged=runs,
+            runs=tuple(map(_imported_run, scored)),
+            tables=(Table("MLPerf runs", COLUMNS, tuple(map(_row, runs))),),
+            notes=tuple(_notes(runs)),
+        )
 
 
 class Mlperf(LogFormat):
     """The log of one or more runs."""
 
     name = "mlperf"
+    needles = (":::ML",)
+    detected = (
+        r":::MLLOG \{|:::MLL \d+\.\d+ \w+: \{|:::MLPv0\.5\.\d \w+ \d+(?:\.\d+)? \("
+    )
     has_rates = True
-
-    def detect(self, text: str) -> bool:
-        """Return whether a text contains an event."""
-        return ":::ML" in text and _EVENT.search(text) is not None
 
     def read(self, lines: Iterable[str], terms: Terms) -> Reading:
         """Return every run; a run that was aborted or has no run_stop has no rate."""
         problems = Problems()
-        runs = [_Run()]
-        missing = "no run_start in this MLPerf log"
+        runs = [LoggedRun()]
+        missing = "this MLPerf log contains no run_start"
         for line, text in number_lines(lines):
             start = text.find(":::ML")
             if start < 0:
@@ -135,35 +165,29 @@ class Mlperf(LogFormat):
             try:
                 event = _read_event(text[start:].rstrip("\r\n"))
                 if event is not None:
-                    missing = "no score: no run_start in this MLPerf log"
+                    missing = "no score: this MLPerf log contains no run_start"
                     _take_event(event, line, runs, problems)
             except input_files.JsonError:
                 reason = (
-                    "no whole JSON in this event; the line is cut, or two ranks wrote "
-                    "into it"
+                    "this event is not complete JSON; the line is cut off, or two "
+                    "ranks wrote into it"
                 )
                 problems.add(line, reason, "not JSON")
             except KeyError as e:
                 problems.add(line, f"bad event: {e.args[0]!r} is missing", "bad event")
             except (ValueError, TypeError, AttributeError) as e:
                 problems.add(line, f"bad event: {e}", "bad event")
-            if problems.is_over_limit(line, len(runs), "runs"):
-                break
 
-        started = [run for run in runs if run.start_ms is not None]
+        started = [run for run in runs if "run_start" in run.times_ms]
         for run in started:
             if run.old:
-                run.reached |= run.old.reached
+                run.progress |= run.old.progress
             _check(run, problems)
-        scored = [run for run in started if run.status == "success" and run.seconds]
-        return make_reading(
-            self.name,
-            problems,
-            missing,
-            runs=map(_imported_run, scored),
-            tables=[Table("MLPerf runs", COLUMNS, tuple(map(_row, started)))],
-            notes=[*NOTES, *_notes(started)],
+        reading = MlperfReading(self.name).with_runs(started)
+        checked = make_reading(
+            self.name, problems, missing, runs=reading.runs, tables=reading.tables
         )
+        return dataclasses.replace(reading, problems=checked.problems)
 
 
 def _read_event(text: str) -> Any:
@@ -177,7 +201,7 @@ def _read_event(text: str) -> Any:
 
 
 def _take_event(
-    event: Mapping[str, Any], line: int, runs: list[_Run], problems: Problems
+    event: Mapping[str, Any], line: int, runs: list[LoggedRun], problems: Problems
 ) -> None:
     """Add an event to the last run, or begin a new run with it."""
     key = event["key"]
@@ -185,107 +209,113 @@ def _take_event(
     metadata = event.get("metadata") or {}
     ms = finite_number(event["time_ms"])
     if ms is None or ms < 0:
-        shown = str(event["time_ms"])[:40]
-        raise ValueError(f"expected time_ms in milliseconds since 1970, got {shown}")
+        text = str(event["time_ms"])[:40]
+        raise ValueError(f"expected time_ms in milliseconds since 1970, got {text}")
 
-    run = runs[-1]
-    if run.stop_ms is not None and key in _BEGINNINGS:
-        settings = {} if key == "submission_benchmark" else dict(run.settings)
-        run = _Run(settings=settings)
-        runs.append(run)
-    has_stopped = run.stop_ms is not None
+    run = _run_of_event(key, runs)
+    has_stopped = "run_stop" in run.times_ms
     if "benchmark" in event and not has_stopped:
         _take_old_event(run, event, ms)
 
-    if key == "init_start" and run.init_ms is None:
-        run.init_ms = ms
-    elif key == "run_start":
-        _take_start(run, ms, line)
-    elif key == "run_stop":
-        _take_stop(run, ms, metadata, line, problems)
+    if key in ("init_start", "run_start", "run_stop"):
+        _take_time(run, event, line, problems)
     elif key == "eval_accuracy" and (quality := finite_number(value)) is not None:
-        run.reached["quality"] = quality
+        run.progress["quality"] = quality
     elif key in _SETTINGS and not (has_stopped and key in run.settings):
         run.settings[key] = value
     elif key == _TRACKED or key in _RATE_KEYS:
         _take_report(run, key, value)
 
-    if run.start_ms is not None and key in _PROGRESS:
+    if "run_start" in run.times_ms and key in _PROGRESS:
+        # Other ranks may report smaller numbers later.
         for name in ("samples_count", "epoch_num"):
             number = finite_number(metadata.get(name))
-            if number is not None and number >= run.reached.get(name, 0):
-                run.reached[name] = number
+            if number is not None and number >= run.progress.get(name, 0):
+                run.progress[name] = number
 
 
-def _take_start(run: _Run, ms: float, line: int) -> None:
-    if run.start_ms is not None:  # Another rank logs the start as well.
-        run.num_repeated += 1
-        return
-    run.start_ms = ms
-    run.line = line
-
-
-def _take_stop(
-    run: _Run, ms: float, metadata: Mapping[str, Any], line: int, problems: Problems
+def _take_time(
+    run: LoggedRun, event: Mapping[str, Any], line: int, problems: Problems
 ) -> None:
-    if run.stop_ms is not None:
-        run.num_repeated += 1
-        return
-    if run.start_ms is None:
-        problems.add(line, "run_stop without a run_start", "stop without start")
-        return
-    run.stop_ms = ms
-    run.status = str(metadata.get("status", "no status"))
+    """Take the time of a start or a stop, which each rank may log; the first counts."""
+    key = event["key"]
+    if key in run.times_ms:
+        run.num_repeated += key != "init_start"
+    elif key == "run_stop" and "run_start" not in run.times_ms:
+        problems.add(line, "run_stop has no run_start before it", "stop without start")
+    else:
+        run.times_ms[key] = float(event["time_ms"])
+        if key == "run_start":
+            run.line = line
+        elif key == "run_stop":
+            run.status = _read_status(run, event.get("metadata") or {})
+
+
+def _run_of_event(key: str, runs: list[LoggedRun]) -> LoggedRun:
+    """Return the run that an event belongs to; some events begin a run after a stop.
+
+    A new run keeps the settings of the last one, unless it names its benchmark first.
+    """
+    last = runs[-1]
+    if "run_stop" in last.times_ms and key in _BEGINNINGS:
+        settings = {} if key == "submission_benchmark" else dict(last.settings)
+        runs.append(LoggedRun(settings=settings))
+    return runs[-1]
+
+
+def _read_status(run: LoggedRun, metadata: Mapping[str, Any]) -> str:
+    """Return the status of a stop, or the one that the target quality implies."""
+    if "status" in metadata or run.old is None:
+        return str(metadata.get("status", "no status"))
     # In release 0.5 a run may stop without naming its status.
-    if "status" not in metadata and run.old and run.old.has_reached(run.reached):
-        run.status = "success"
+    quality = run.progress.get("quality", -math.inf)
+    has_reached_target = quality >= run.old.sizes.get("eval_target", math.inf)
+    return "success" if has_reached_target else "no status"
 
 
-def _take_old_event(run: _Run, event: Mapping[str, Any], ms: float) -> None:
+def _take_old_event(run: LoggedRun, event: Mapping[str, Any], ms: float) -> None:
     """Add an event of release 0.5, whose lines name the benchmark."""
     if run.old is None:
         run.old = mlperf_v05.OldRun()
     run.old.take(event["key"], event["value"], event["metadata"].get("epoch"), ms)
     run.settings["submission_benchmark"] = event["benchmark"]
-    if run.old.batch_size is not None:
-        run.settings["global_batch_size"] = run.old.batch_size
+    if "input_batch_size" in run.old.sizes:
+        run.settings["global_batch_size"] = run.old.sizes["input_batch_size"]
 
 
-def _take_report(run: _Run, key: str, value: Any) -> None:
+def _take_report(run: LoggedRun, key: str, value: Any) -> None:
     """Add the rates of an event to the reports of the run."""
-    named = value if isinstance(value, dict) else {key: value}
-    rates = {name: named[name] for name in _RATE_KEYS if name in named}
+    fields = value if isinstance(value, dict) else {key: value}
+    rates = {name: fields[name] for name in _RATE_KEYS if name in fields}
     if any((finite_number(rate) or 0.0) <= 0 for rate in rates.values()):
-        shown = str(list(rates.values()))[:40]
-        raise ValueError(f"expected a throughput above 0, got {shown}")
+        text = str(list(rates.values()))[:40]
+        raise ValueError(f"expected a throughput above 0, got {text}")
     for name, rate in rates.items():
         report = f"{_TRACKED} {name}" if key == _TRACKED else name
         run.reports.setdefault(report, []).append(rate)
 
 
-def _check(run: _Run, problems: Problems) -> None:
+def _check(run: LoggedRun, problems: Problems) -> None:
     """Report why a run has no score."""
-    if run.stop_ms is None:
-        reason = "a run without run_stop; it was killed, or the log is cut short"
-        problems.add(run.line, f"{NO_SCORE}: {reason}", "no stop")
+    fault = ""
+    if run.seconds is None:
+        fault = "the run has no run_stop; it was killed, or the log is cut short"
         run.status = "no run_stop"
-    elif (run.seconds or 0) <= 0:
-        early_s = -(run.seconds or 0)
-        reason = f"{NO_SCORE}: run_stop is {early_s:g} s before run_start"
-        problems.add(run.line, reason, "negative")
+    elif run.seconds <= 0:
+        fault = f"run_stop is {abs(run.seconds):g} s before run_start"
         run.status = "bad times"
     elif run.status != "success":
-        reason = f"{NO_SCORE}: the run ended with status {run.status!r}"
-        problems.add(run.line, reason, "status")
-
+        fault = f"the run ended with status {run.status!r}"
+    if fault:
+        problems.add(run.line, f"{NO_SCORE}: {fault}", fault[:14])
     batch = run.settings.get("global_batch_size")
-    if batch is not None and not (finite_number(batch) or 0) > 0:
+    if batch is not None and not run.global_batch_size:
         reason = f"expected a global_batch_size above 0, got {batch!r}"
         problems.add(run.line, reason, "batch")
 
 
 def count_accelerators(settings: Mapping[str, Any]) -> int | None:
-    """Return number_of_nodes x accelerators_per_node; None if one is not known.
+    """Return number_of_nodes x accelerators_per_node, or None if one is unknown.
 
     In the description of a system they are texts.
     """
@@ -301,23 +331,18 @@ def count_accelerators(settings: Mapping[str, Any]) -> int | None:
     return int(product)
 
 
-def _row(run: _Run) -> tuple[Value, ...]:
+def _row(run: LoggedRun) -> tuple[Value, ...]:
     settings = run.settings
-    init_s = None
-    if run.start_ms and run.init_ms is not None:
-        init_s = (run.start_ms - run.init_ms) / 1e3
-    status = run.status if run.status == "success" else f"{NO_SCORE} ({run.status})"
-    batch = finite_number(settings.get("global_batch_size"))
     seed = settings.get("seed")
     return (
         short_text(settings.get("submission_benchmark")),
         short_text(settings.get("submission_platform")),
-        status,
+        run.status if run.status == "success" else f"{NO_SCORE} ({run.status})",
         run.seconds,
-        init_s,
-        count_accelerators(settings),
-        int(batch) if batch else None,
-        *(run.reached.get(name) for name in _EXTRA),
+        run.seconds_between("init_start", "run_start"),
+        run.devices,
+        run.global_batch_size,
+        *(run.progress.get(name) for name in _EXTRA),
         run.rate,
         len(run.rates),
         seed if isinstance(seed, int) else None,
@@ -329,43 +354,33 @@ def short_text(value: Any) -> str | None:
     return str(value)[:80] if value not in (None, "") else None
 
 
-def _imported_run(run: _Run) -> ImportedRun:
-    settings = run.settings
+def _imported_run(run: LoggedRun) -> ImportedRun:
     # The number of machines is not part of the name: "4xNVIDIA DGX-1".
-    platform = short_text(settings.get("submission_platform")) or ""
+    platform = short_text(run.settings.get("submission_platform")) or ""
+    batch_size = run.global_batch_size
+    devices = run.devices
     options: dict[str, Any] = {
-        "model": short_text(settings.get("submission_benchmark")),
+        "model": short_text(run.settings.get("submission_benchmark")),
         "machine": re.sub(r"^\d+\s?x\s?", "", platform) or None,
+        "global_batch_size": batch_size,
+        "num_devices": devices,
     }
-    batch = finite_number(settings.get("global_batch_size"))
-    if batch and batch > 0:
-        options["global_batch_size"] = int(batch)
-    options |= device_options(options, count_accelerators(settings))
+    # The batch of each device, if it divides evenly.
+    if batch_size and devices and batch_size % devices == 0:
+        options |= {"global_batch_size": None, "batch_size": batch_size // devices}
 
     seconds = round(run.seconds or 0.0, 3)
     extra = {"time to target (s)": exact_number(seconds, 1e-3)}
     for name, title in _EXTRA.items():
-        if name in run.reached:
-            extra[title] = exact_number(run.reached[name])
+        if name in run.progress:
+            extra[title] = exact_number(run.progress[name])
     rate = run.rate
     record = run_record(Mlperf.name, options, "samples", rate)
     return ImportedRun(run.line, record, extra, exact_number(rate) if rate else None)
 
 
-def device_options(options: Mapping[str, Any], devices: int | None) -> dict[str, Any]:
-    """Return the number of devices, and the batch of each if it divides evenly."""
-    total = options.get("global_batch_size")
-    if devices is None or not total or total % devices:
-        return {"num_devices": devices}
-    return {
-        "num_devices": devices,
-        "batch_size": total // devices,
-        "global_batch_size": None,
-    }
-
-
-def _notes(runs: Sequence[_Run]) -> list[str]:
-    notes = []
+def _notes(runs: Sequence[LoggedRun]) -> list[str]:
+    notes = list(NOTES)
     num_repeated = sum(run.num_repeated for run in runs)
     if num_repeated:
         notes.append(
@@ -374,6 +389,6 @@ def _notes(runs: Sequence[_Run]) -> list[str]:
         )
     if any(run.old for run in runs):
         notes.append(mlperf_v05.NOTE)
-    if any(count_accelerators(run.settings) is None for run in runs):
+    if any(run.devices is None for run in runs):
         notes.append(NO_DEVICES)
     return notes

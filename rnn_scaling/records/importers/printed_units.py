@@ -25,13 +25,13 @@ _ANY_TIME = "|".join(_SPELLINGS.values())
 _TIME = rf"(?:{_ANY_TIME})(?![A-Za-z])"
 _PER = r"(?:\s?/\s?|\s+per\s+|_per_|-per-)"
 _MEASURED = r"bytes?|bits?|flops?|flop|ops|hz"  # follow B, b, M, G and the like
-_COUNTED = (
+COUNTED = (
     r"it(?:er(?:ation)?)?s?|tok(?:en)?s?|w(?:or)?ds?|samples?|im(?:g|age)?s?|"
     r"ex(?:ample)?s?|seq(?:uence)?s?|sent(?:ence)?s?|steps?|items?|batch(?:es)?|"
     r"frames?|updates?|records?|rows?"
 )
 _PREFIXED_MEASURE = re.compile(rf"(?P<prefix>[kKMGTP]i?)(?:[Bb]|(?i:{_MEASURED}))")
-_PREFIXED_COUNT = re.compile(rf"(?P<prefix>[kKMGT])(?:{_COUNTED})")
+_PREFIXED_COUNT = re.compile(rf"(?P<prefix>[kKMGT])(?:{COUNTED})")
 _PREFIX_WORDS = {
     "k": ("k", "kilo", "kibi", "thousand"),
     "m": ("m", "mega", "mebi", "million"),
@@ -178,10 +178,10 @@ def _find_time_behind(
     match = _TIME_BEHIND.match(behind)
     if match is None:
         return None
-    rest = behind[match.end() :]
-    if match["open"] and rest[:1] not in (")", "]", "/"):
+    text_behind = behind[match.end() :]
+    if match["open"] and text_behind[:1] not in (")", "]", "/"):
         return None
-    per = re.match(rf"{_PER}\w+", rest)
+    per = re.match(rf"{_PER}\w+", text_behind)
     per_text = per[0] if per else ""
     is_separate = match["gap"] and not match["open"]
     if is_separate and _belongs_to_next(match, per_text, label_unit):
@@ -197,15 +197,15 @@ def _belongs_to_next(
 
     Examples are "wps 512 ms 12" and "2.1 min 1.9 max".
     """
-    rest = match.string[match.start("time") + len(match["time"] + per_text) :]
-    is_followed = bool(_NEXT_NUMBER.match(rest))
+    text_behind = match.string[match.start("time") + len(match["time"] + per_text) :]
+    is_followed = bool(_NEXT_NUMBER.match(text_behind))
     is_word = _time_unit(match["time"]) in ("minutes", "hours")  # or the minimum
     if label_unit is not None:
         if is_word and label_unit.time_unit:
             return True
         if is_followed and label_unit.kind is not Kind.TIME:
             return True
-    is_label = not per_text and rest.lstrip()[:1] in (":", "=")
+    is_label = not per_text and text_behind.lstrip()[:1] in (":", "=")
     return is_followed and (is_word or match["time"] == "s" or is_label)
 
 

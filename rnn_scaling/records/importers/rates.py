@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rnn_scaling.records.importers import cost_series
-from rnn_scaling.records.importers.cost_series import RunningAverage
+from rnn_scaling.records.importers.cost_series import PrintedAverage, RunningAverage
 from rnn_scaling.records.importers.rank_tags import Ranks
 from rnn_scaling.records.importers.reading import (
     LogLine,
@@ -28,10 +28,9 @@ TOGETHER_S = 0.01  # lines that arrive within this time were written together
 BURST = 1.5  # mean number of lines per burst above which a program buffers its output
 MOST_ERROR = 0.5  # largest relative error of a rate
 REMEDY = (
-    "let it print at once: flush=True, python -u, PYTHONUNBUFFERED=1, or stdbuf -oL "
-    "before another program"
+    "turn off the buffering of its output: flush=True, python -u, PYTHONUNBUFFERED=1, "
+    "or stdbuf -oL for other programs"
 )
-_UNITS_PER_S = {"seconds": 1, "ms": 1000}
 
 
 class Stretch(NamedTuple):
@@ -39,7 +38,7 @@ class Stretch(NamedTuple):
 
     items: float
     seconds: float
-    half_s: float
+    half_s: float = 0.0
     half_items: float = 0.0
 
     @property
@@ -64,12 +63,12 @@ def make_finding(
     kind: LogFindingKind,
     count: int,
     total: int,
-    taken: float,
-    other: float | None = None,
+    rate: float,
+    other_rate: float | None = None,
 ) -> LogFinding:
-    """Return another way to read a log: `other` items/s instead of `taken`."""
+    """Return another way to read a log: `other_rate` items/s instead of `rate`."""
     return LogFinding(
-        kind=kind.value, count=count, total=total, taken=taken, other=other
+        kind=kind.value, count=count, total=total, taken=rate, other=other_rate
     )
 
 
@@ -83,8 +82,8 @@ def mean_rate(stretches: Iterable[Stretch]) -> float:
 def printed_stretch(measurement: Measurement, terms: Terms) -> Stretch:
     """Return the items and seconds of a line.
 
-    A line with a rate covers as many items as steps, so that lines have equal weights
-    per step. A time is that of one step if the user names the items of a step.
+    A line with a rate counts one item per step, so that lines have equal weights per
+    step. If the user names the items of a step, a time is that of one step.
     """
     numbers = measurement.numbers
     rate = numbers.get("rate")
@@ -93,11 +92,10 @@ def printed_stretch(measurement: Measurement, terms: Terms) -> Stretch:
         longest_s = measurement.steps / (rate.value - 0.5 * rate.step)
         return Stretch(measurement.steps, seconds, longest_s - seconds)
 
-    name = _time_group(measurement)
-    time = numbers[name]
+    time = numbers["seconds"]
     num_times = 1.0 if terms.items_per_step is None else measurement.steps
-    seconds = time.value / _UNITS_PER_S[name] * num_times
-    half_s = 0.5 * time.step / _UNITS_PER_S[name] * num_times
+    seconds = time.value * num_times
+    half_s = 0.5 * time.step * num_times
     items = numbers.get("items")
     if items is None:
         per_step = terms.items_per_step or math.nan
@@ -117,85 +115,75 @@ def measure_rank(
       terms: How the log is read.
       num_unusable: Number of earlier lines without a usable number.
     """
-    stretches = [printed_stretch(each, terms) for each in measurements]
+    stretches = [printed_stretch(line, terms) for line in measurements]
     costs = [stretch.cost for stretch in stretches]
     average = _find_average(measurements, costs)
     if average is not None and average.is_certain:
         return _rate_between_averages(average, costs)
 
-    clusters = cost_series.find_clusters(costs)
-    if clusters is None:
-        lines = list(measurements)
-        training = stretches
-    else:
-        lines = [measurements[index] for index in clusters.training]
-        training = [stretches[index] for index in clusters.training]
+    kinds = cost_series.find_kinds(costs)
+    lines = [measurements[index] for index in kinds.training]
+    training = [stretches[index] for index in kinds.training]
     start = cost_series.find_start(
         [stretch.cost for stretch in training], terms, num_unusable
     )
-    has_rates = "rate" in lines[0].numbers
-    if has_rates:
-        found = _rate_of_rates(training, start.lines, num_unusable)
-    else:
-        found = _rate_of_times(training, start.lines, lines)
-
-    findings: list[LogFinding] = []
-
-    def add_finding(
-        kind: LogFindingKind, count: int, total: int, others: Sequence[Stretch]
-    ) -> None:
-        other = mean_rate(others)
-        findings.append(make_finding(kind, count, total, found.rate, other))
+    result = _rate_of_lines(lines, training, start.lines, num_unusable)
 
     total = len(measurements)
-    num_training = len(training)
+    half = len(training) // 2
+    has_rates = "rate" in lines[0].numbers
+    # The other rates and their kinds, with the lines that are counted and all lines.
+    others: list[tuple[LogFindingKind, int, int, float]] = []
     if average is not None:
-        kind = LogFindingKind.RISING
-        findings.append(make_finding(kind, total, total, found.rate, average.rate))
-    if clusters is not None:
-        others = [stretches[index] for index in clusters.others]
-        add_finding(LogFindingKind.TWO_CLUSTERS, len(others), total, others)
-        other_lines = [measurements[index] for index in clusters.others]
-        findings[-1] = dataclasses.replace(
-            findings[-1], taken_ms=_mean_ms(lines), other_ms=_mean_ms(other_lines)
-        )
+        others.append((LogFindingKind.RISING, total, total, average.rate))
+    if kinds.rarer:
+        rate = mean_rate(stretches[index] for index in kinds.rarer)
+        others.append((LogFindingKind.TWO_CLUSTERS, len(kinds.rarer), total, rate))
     if terms.warmup is None and start.lines > cost_series.USUAL_START:
-        add_finding(LogFindingKind.START_UP, start.lines, num_training, training)
+        rate = mean_rate(training)
+        others.append((LogFindingKind.START_UP, start.lines, len(training), rate))
     if has_rates and start.slower_from:
-        first = start.slower_from
-        add_finding(LogFindingKind.SLOWER, first, num_training, training[first:])
+        rate = mean_rate(training[start.slower_from :])
+        count = start.slower_from
+        others.append((LogFindingKind.SLOWER, count, len(training), rate))
     elif has_rates and not start.is_steady and average is None:
-        half = num_training // 2
-        add_finding(LogFindingKind.UNSTEADY, half, num_training, training[half:])
-    return dataclasses.replace(found, findings=tuple(findings))
+        rate = mean_rate(training[half:])
+        others.append((LogFindingKind.UNSTEADY, half, len(training), rate))
+
+    findings = []
+    for kind, count, all_lines, other_rate in others:
+        finding = make_finding(kind, count, all_lines, result.rate, other_rate)
+        if kind is LogFindingKind.TWO_CLUSTERS:
+            rarer = [measurements[index] for index in kinds.rarer]
+            finding = dataclasses.replace(
+                finding, taken_ms=_mean_ms(lines), other_ms=_mean_ms(rarer)
+            )
+        findings.append(finding)
+    return dataclasses.replace(result, findings=tuple(findings))
 
 
-def _rate_of_rates(
-    stretches: Sequence[Stretch], start: int, num_unusable: int
+def _rate_of_lines(
+    lines: Sequence[Measurement],
+    stretches: Sequence[Stretch],
+    start: int,
+    num_unusable: int,
 ) -> RankRate:
+    """Return the rate of lines after a start-up; times become batches, rates do not."""
     counted = stretches[start:]
     seconds = math.fsum(stretch.seconds for stretch in counted)
     half_s = math.fsum(stretch.half_s for stretch in counted)
-    mean = "the last printed rate"
-    if len(counted) > 1:
-        mean = f"the mean of {len(counted)} printed rates"
-    notes: tuple[str, ...] = ()
-    if len(stretches) + num_unusable > 1:
-        notes = (f"{mean}, {start + num_unusable} left out",)
-    rounding = half_s / (seconds + half_s)
-    return RankRate(mean_rate(counted), rounding=rounding, notes=notes)
-
-
-def _rate_of_times(
-    stretches: Sequence[Stretch], start: int, lines: Sequence[Measurement]
-) -> RankRate:
-    counted = stretches[start:]
-    seconds = math.fsum(stretch.seconds for stretch in counted)
-    half_s = math.fsum(stretch.half_s for stretch in counted)
+    rate = mean_rate(counted)
+    if "rate" in lines[0].numbers:
+        mean = "the last printed rate"
+        if len(counted) > 1:
+            mean = f"the mean of {len(counted)} printed rates"
+        note = f"{mean}, {start + num_unusable} left out"
+        notes = (note,) if len(stretches) + num_unusable > 1 else ()
+        return RankRate(rate, half_s / (seconds + half_s), notes=notes)
     items = math.fsum(stretch.items for stretch in counted)
     half_items = math.fsum(stretch.half_items for stretch in counted)
     return RankRate(
-        items / seconds,
+        rate,
         rounding=1 - (1 - half_s / seconds) * items / (items + half_items),
         batches=_batches(stretches, lines, start),
         notes=(
@@ -210,20 +198,20 @@ def _find_average(
 ) -> RunningAverage | None:
     """Return the rate between lines that print averages; None if they do not.
 
-    Seconds next to items are those of a stretch, and not an average.
+    Seconds next to items belong to a stretch; they are not an average.
     """
     first = measurements[0].numbers
     if "items" in first:
         return None
-    name = "rate" if "rate" in first else _time_group(measurements[0])
-    halves = []
-    for measurement, cost in zip(measurements, costs):
+    name = "rate" if "rate" in first else "seconds"
+    has_steps = all("step" in line.numbers for line in measurements)
+    lines = []
+    for count, (measurement, cost) in enumerate(zip(measurements, costs), 1):
         number = measurement.numbers[name]
-        halves.append(0.5 * number.step / number.value / cost)
-    steps = None
-    if all("step" in each.numbers for each in measurements):
-        steps = [_step(each) for each in measurements]
-    return cost_series.find_running_average([1 / cost for cost in costs], halves, steps)
+        step = _step(measurement) if has_steps else count
+        half = 0.5 * number.step / number.value / cost
+        lines.append(PrintedAverage(step, 1 / cost, half))
+    return cost_series.find_running_average(lines)
 
 
 def _rate_between_averages(average: RunningAverage, costs: Sequence[float]) -> RankRate:
@@ -246,40 +234,38 @@ def combine_ranks(
     Args:
       rates: The rate of each rank, the lowest rank first.
       terms: The ranks that count.
-      counts_items: Whether each rank prints its items. The items of a step that the
-        user names are those of all ranks, so that a sum would have no meaning.
+      counts_items: Whether each rank prints its items. If the user names the items of
+        a step, these are the items of all ranks, and a sum would have no meaning.
     """
     first = rates[0]
     count = len(rates)
+    total = math.fsum(rank.rate for rank in rates)
+    other_rate: float | None = None
     if count == 1:
         if terms.ranks != Ranks.SUM:
             return first
-        return _with_rank_finding(first, LogFindingKind.NO_RANKS, 1)
-    if not counts_items:
-        return _with_rank_finding(first, LogFindingKind.ONE_TIMED_RANK, count)
-    total = math.fsum(each.rate for each in rates)
-    if terms.ranks != Ranks.SUM:
-        return _with_rank_finding(first, LogFindingKind.FIRST_RANK, count, total)
-
-    # The sum has the batches of the first rank, with the items of all ranks.
-    items = []
-    for number in first.batches.items:
-        items.append(integer_if_whole(number * total / first.rate))
-    error = math.fsum(each.rate * each.rounding for each in rates)
-    added = dataclasses.replace(
-        first,
-        rate=total,
-        rounding=error / total,
-        batches=dataclasses.replace(first.batches, items=tuple(items)),
-    )
-    return _with_rank_finding(added, LogFindingKind.SUM_OF_RANKS, count, first.rate)
-
-
-def _with_rank_finding(
-    found: RankRate, kind: LogFindingKind, count: int, other: float | None = None
-) -> RankRate:
-    finding = make_finding(kind, count, count, found.rate, other)
-    return dataclasses.replace(found, findings=(finding, *found.findings))
+        kind = LogFindingKind.NO_RANKS
+    elif not counts_items:
+        kind = LogFindingKind.ONE_TIMED_RANK
+    elif terms.ranks != Ranks.SUM:
+        kind = LogFindingKind.FIRST_RANK
+        other_rate = total
+    else:
+        kind = LogFindingKind.SUM_OF_RANKS
+        other_rate = first.rate
+        # The sum has the batches of the first rank, with the items of all ranks.
+        items = []
+        for number in first.batches.items:
+            items.append(integer_if_whole(number * total / first.rate))
+        error = math.fsum(rank.rate * rank.rounding for rank in rates)
+        first = dataclasses.replace(
+            first,
+            rate=total,
+            rounding=error / total,
+            batches=dataclasses.replace(first.batches, items=tuple(items)),
+        )
+    finding = make_finding(kind, count, count, first.rate, other_rate)
+    return dataclasses.replace(first, findings=(finding, *first.findings))
 
 
 def measure_arrivals(measurements: Sequence[Measurement], terms: Terms) -> RankRate:
@@ -294,7 +280,7 @@ def measure_arrivals(measurements: Sequence[Measurement], terms: Terms) -> RankR
     Raises:
       ValueError: If there are too few stretches, or if they are too short.
     """
-    if any(each.line.arrived_s is None for each in measurements):
+    if any(line.line.arrived_s is None for line in measurements):
         raise ValueError(
             "the pattern has no group rate, seconds or ms, and the arrival times of "
             "the lines are unknown"
@@ -315,28 +301,28 @@ def measure_arrivals(measurements: Sequence[Measurement], terms: Terms) -> RankR
         num_lines = num_new_steps + len(epochs)
         raise ValueError(f"its {num_lines} lines that begin a new step {reason}")
 
-    steps = [_step(end) - _step(begin) for begin, end in pairs]
-    seconds = [_arrived_s(end.line) - _arrived_s(begin.line) for begin, end in pairs]
-    costs = [took_s / count for took_s, count in zip(seconds, steps)]
+    per_step = terms.items_per_step or 1.0
+    stretches = []
+    for begin, end in pairs:
+        items = (_step(end) - _step(begin)) * per_step
+        stretches.append(Stretch(items, _arrived_s(end.line) - _arrived_s(begin.line)))
+    costs = [stretch.cost for stretch in stretches]
     start = cost_series.find_start(costs, terms).lines
-    counted_s = math.fsum(seconds[start:])
+    counted_s = math.fsum(stretch.seconds for stretch in stretches[start:])
+    counted_steps = math.fsum(stretch.items for stretch in stretches[start:]) / per_step
 
     error_s = DELAY_S
     if is_buffered:
-        error_s += math.fsum(seconds) / num_new_steps
+        error_s += math.fsum(stretch.seconds for stretch in stretches) / num_new_steps
     # Half a unit of the last digit at both ends of each epoch.
-    unit = max(each.numbers["step"].step for each in itertools.chain(*pairs))
+    unit = max(line.numbers["step"].step for line in itertools.chain(*pairs))
     num_epochs = sum(len(bursts) > 1 for bursts in epochs)
-    error = num_epochs * (error_s / counted_s + unit / math.fsum(steps[start:]))
+    error = num_epochs * (error_s / counted_s + unit / counted_steps)
     if error > MOST_ERROR:
         raise ValueError(
             f"its steps were printed within {counted_s:.2g} s, which is too short to "
-            f"time; {REMEDY}, or make more steps"
+            f"time; {REMEDY}, or run more steps"
         )
-    per_step = terms.items_per_step or 1.0
-    stretches = []
-    for count, took_s in zip(steps, seconds):
-        stretches.append(Stretch(count * per_step, took_s, 0.0))
     return RankRate(
         mean_rate(stretches[start:]),
         rounding=error,
@@ -360,19 +346,19 @@ def _split_epochs(
     epochs: list[list[Measurement]] = []
     burst_s = 0.0
     num_new_steps = 0
-    for each in measurements:
-        arrived_s = _arrived_s(each.line)
-        last = epochs[-1][-1] if epochs else each
-        is_first = not epochs or each.epoch != last.epoch
-        if is_first or is_new_epoch(_step(each), _step(last)):
-            epochs.append([each])
+    for line in measurements:
+        arrived_s = _arrived_s(line.line)
+        last = epochs[-1][-1] if epochs else line
+        is_first = not epochs or line.epoch != last.epoch
+        if is_first or is_new_epoch(_step(line), _step(last)):
+            epochs.append([line])
             burst_s = arrived_s
-        elif _step(each) > _step(last):
+        elif _step(line) > _step(last):
             num_new_steps += 1
             if arrived_s - burst_s < TOGETHER_S:
-                epochs[-1][-1] = each
+                epochs[-1][-1] = line
             else:
-                epochs[-1].append(each)
+                epochs[-1].append(line)
                 burst_s = arrived_s
     return epochs, num_new_steps
 
@@ -406,14 +392,8 @@ def _loss(measurement: Measurement) -> float | None:
     return value if value is not None and abs(value) <= LARGEST_LOSS else None
 
 
-def _time_group(measurement: Measurement) -> str:
-    return "seconds" if "seconds" in measurement.numbers else "ms"
-
-
 def _mean_ms(lines: Sequence[Measurement]) -> float | None:
     """Return the mean of the printed times; None if the lines print rates or items."""
     if {"rate", "items"} & lines[0].numbers.keys():
         return None
-    name = _time_group(lines[0])
-    mean = statistics.fmean(line.numbers[name].value for line in lines)
-    return 1000 * mean / _UNITS_PER_S[name]
+    return 1000 * statistics.fmean(line.numbers["seconds"].value for line in lines)

@@ -2,10 +2,15 @@
 
     file -> LogLine -> Measurement -> ImportedRun (a RunRecord) -> Reading
 
-A format of `formats.FORMATS` has two methods:
+A format of `formats.FORMATS` only parses:
 
-    detect(text)          return whether a piece of a file is of this format
+    name                  the name as users choose it
+    has_rates             whether it has rates of training runs, which a sweep can read
+    needles               texts, one of which is in each file of this format
     read(lines, terms)    read all lines of a file and return a `Reading`
+
+These four are mandatory, and `check_format` refuses a format without them. A format may
+also have `detected`, a pattern, or a `detect` of its own instead of needles.
 
 `LogLine` is one line without the tag of its rank. `Measurement` contains the numbers
 that one line prints about the speed of a run. `rates.py` computes one rate from the
@@ -16,19 +21,19 @@ not contain are not in the options of the record. A sweep of another program and
 
 import abc
 import dataclasses
-import enum
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rnn_scaling.config.naming import TRAINER
-from rnn_scaling.records import printed_number
+from rnn_scaling.records import cell_numbers
+from rnn_scaling.records.cell_numbers import PrintedNumber
 from rnn_scaling.records.importers import rank_tags
 from rnn_scaling.records.importers.rank_tags import Ranks
 from rnn_scaling.records.options import Options
 from rnn_scaling.records.parts import Batches, LogFinding, PrintedOutput, Throughput
-from rnn_scaling.records.printed_number import Printed
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.files.markdown import Table
 
@@ -45,22 +50,12 @@ NO_BATCHES = Batches()
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-class LogError(ValueError):
-    """A log without usable content; the text is "FILE:LINE: reason"."""
-
-    def __init__(self, source: str, line: int, reason: str) -> None:
-        super().__init__(f"{source}:{line}: {reason}")
-        self.source = source
-        self.line = line
-        self.reason = reason
-
-
 class NoMatch(ValueError):
     """A log without any line that matches a pattern."""
 
 
 class LineError(ValueError):
-    """A line that makes a log unusable; a sweep shows its text."""
+    """A line that makes a log unusable, with its number; a sweep shows its text."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(f"line {line} of its output: {reason}")
@@ -85,7 +80,7 @@ class Measurement:
 
     line: LogLine
     # By group of the pattern: rate, items, seconds, ms, step, total, loss.
-    numbers: Mapping[str, Printed]
+    numbers: Mapping[str, PrintedNumber]
     span: tuple[int, int] = (0, 0)  # position of the rate or time in the line
     text_before: str = ""  # the line up to its first number that is read
     unit: str = ""  # unit of the rate if that has a metric prefix, such as "MB"
@@ -98,34 +93,13 @@ class Measurement:
         return None if number is None else number.value
 
 
-class FindingKind(str, enum.Enum):
-    """Kind of an outlier; each has a template in reports."""
-
-    P2P_SLOWER = "p2p-slower"  # slower than staging through the host's memory
-    ONE_WAY_LINK = "one-way-link"  # a link slower than in its other direction
-    SLOW_LINKS = "slow-links"
-    SLOW_DEVICE = "slow-device"  # a device whose links are all slow
-    SLOW_RUN = "slow-run"  # a run that reached its target later than its repeats
-    SLOW_REPEAT = "slow-repeat"  # a run with a lower rate than its repeats
-    NO_SCORE = "no-score"  # runs that did not reach their target
-
-
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """An outlier in the numbers of logs."""
-
-    kind: FindingKind
-    line: int
-    values: Mapping[str, Any]
-
-
 @dataclasses.dataclass(frozen=True)
 class Problem:
     """A fault in a log: its first line and the number of its repetitions."""
 
     line: int
     reason: str
-    more: int = 0
+    more: int = 0  # number of repetitions
 
     def text(self, source: str) -> str:
         """Return "FILE:LINE: reason (and 3 more such lines)"."""
@@ -144,8 +118,8 @@ class ImportedRun:
     # Its options lack num_devices if the log does not contain the number of devices.
     record: RunRecord
     # Numbers that have no field in a record, by the title of their column.
-    extra: Mapping[str, Printed] = dataclasses.field(default_factory=dict)
-    rate: Printed | None = None  # as printed
+    extra: Mapping[str, PrintedNumber] = dataclasses.field(default_factory=dict)
+    rate: PrintedNumber | None = None  # as printed
 
     @property
     def options(self) -> dict[str, Any]:
@@ -162,7 +136,6 @@ class Reading:
     tables: tuple[Table, ...] = ()  # numbers that are not rates of runs
     notes: tuple[str, ...] = ()  # the meaning of the numbers, one sentence each
     problems: tuple[Problem, ...] = ()  # lines that could not be used
-    findings: tuple[Finding, ...] = ()
     source: str = ""  # the file, as the user named it
 
 
@@ -183,7 +156,10 @@ class Terms:
     warmup: int | None = None
     # Items of a step on all devices; None if the log prints items.
     items_per_step: float | None = None
-    num_devices: int = 1
+    # Devices of a run, and samples of each device per step; None if not known. The size
+    # that a log names counts.
+    num_devices: int | None = None
+    batch_size: int | None = None
     items: float | None = None  # items of the whole run, for WALL
     unit: str = ""  # the value of --unit; "" if it is not set
     # Ranks that count if several print; None for the default of the format.
@@ -198,19 +174,40 @@ class Terms:
 
 
 class LogFormat(abc.ABC):
-    """A format of logs."""
+    """A format of logs; those without a default are mandatory."""
 
     name: str  # as users choose it
-    has_rates = False  # whether it has rates of training runs, which a sweep can read
+    needles: tuple[str, ...]  # one of these texts is in each log
+    has_rates: bool  # whether it has rates of training runs, which a sweep can read
+    detected = ""  # pattern of a text of this format; "" if a needle is enough
     counts_steps = False  # whether its rates are steps/s, as in a progress bar
 
-    @abc.abstractmethod
     def detect(self, text: str) -> bool:
         """Return whether a piece of a file is of this format."""
+        if not any(needle in text for needle in self.needles):
+            return False
+        return re.search(self.detected, _ANSI.sub("", text)) is not None
 
     @abc.abstractmethod
     def read(self, lines: Iterable[str], terms: Terms) -> Reading:
         """Return the content of the lines; raises LineError if nothing is usable."""
+
+
+def check_format(format: LogFormat) -> None:
+    """Check that a format has all that is mandatory.
+
+    Raises:
+      TypeError: If something is missing.
+    """
+    mandatory = ["name", "has_rates"]
+    if type(format).detect is LogFormat.detect:
+        mandatory.append("needles")
+    missing = [name for name in mandatory if not hasattr(format, name)]
+    if missing:
+        raise TypeError(
+            f"the format {type(format).__name__} lacks {', '.join(missing)}; a format "
+            f"needs {', '.join(mandatory)} and read"
+        )
 
 
 class Problems:
@@ -237,13 +234,6 @@ class Problems:
         else:
             self._first[kind] = dataclasses.replace(first, more=first.more + 1)
 
-    def is_over_limit(self, line: int, count: int, things: str = "results") -> bool:
-        """Return whether there are more results than are kept, and report it."""
-        if count <= MAX_ROWS:
-            return False
-        self.add(line, f"more than {MAX_ROWS} {things}; the rest is left out")
-        return True
-
     def all(self) -> tuple[Problem, ...]:
         """Return the problems in the order of their lines."""
         return tuple(sorted(self._first.values(), key=lambda problem: problem.line))
@@ -257,7 +247,6 @@ def make_reading(
     runs: Iterable[ImportedRun] = (),
     tables: Iterable[Table] = (),
     notes: Iterable[str] = (),
-    findings: Iterable[Finding] = (),
 ) -> Reading:
     """Return the reading of a file.
 
@@ -268,19 +257,27 @@ def make_reading(
       runs: Runs of the file.
       tables: Other numbers; tables without rows are left out.
       notes: The meaning of the numbers.
-      findings: Outliers.
 
     Raises:
       LineError: If the file has neither a run nor a row of a table.
     """
-    kept_runs = tuple(runs)
-    kept_tables = tuple(table for table in tables if table.rows)
+    too_many = f"more than {MAX_ROWS} results; the rest is left out"
+    kept_runs = tuple(itertools.islice(runs, MAX_ROWS + 1))
+    if len(kept_runs) > MAX_ROWS:
+        problems.add(kept_runs[-1].line, too_many)
+    kept_tables = []
+    for table in tables:
+        if len(table.rows) > MAX_ROWS:
+            problems.add(1, f"{table.title}: {too_many}")
+            table = dataclasses.replace(table, rows=table.rows[:MAX_ROWS])
+        if table.rows:
+            kept_tables.append(table)
     faults = problems.all()
     if not (kept_runs or kept_tables):
         first = faults[0] if faults else Problem(1, missing)
         raise LineError(first.line, first.reason)
     return Reading(
-        format, kept_runs, kept_tables, tuple(notes), faults, tuple(findings)
+        format, kept_runs[:MAX_ROWS], tuple(kept_tables), tuple(notes), faults
     )
 
 
@@ -322,11 +319,11 @@ def run_record(
         throughput = Throughput(items=None, seconds=None, items_per_second=rate)
 
     config = {TRAINER: format.partition(":")[0], **options}
-    known = {name: value for name, value in config.items() if value is not None}
+    recorded = {name: value for name, value in config.items() if value is not None}
     return RunRecord(
         status="ok",
         error=None,
-        options=Options(known),
+        options=Options(recorded),
         batches=batches,
         throughput=throughput,
         output=output,
@@ -380,14 +377,14 @@ def parse_non_negative(text: str, meaning: str) -> float:
 
 def parse_printed(
     text: str, meaning: str, check: Callable[[str, str], float] = parse_positive
-) -> Printed:
+) -> PrintedNumber:
     """Return a number with its printed digits.
 
     Raises:
       ValueError: If the text is not a number, or if `check` raises it.
     """
     check(text, meaning)
-    number = printed_number.parse(text)
+    number = cell_numbers.parse_cell(text)
     if number is None:
         raise ValueError(f"expected {meaning}, got {text!r}")
     return number
@@ -404,11 +401,11 @@ def finite_number(value: object) -> float | None:
     return number if abs(number) <= LARGEST else None
 
 
-def exact_number(value: float, step: float = 1e-9) -> Printed:
+def exact_number(value: float, step: float = 1e-9) -> PrintedNumber:
     """Return a number that was not rounded for print, such as one from JSON."""
     number = float(value)
     is_integer = number.is_integer() and abs(number) < 1e15
-    return Printed(number, step, str(int(number)) if is_integer else repr(number))
+    return PrintedNumber(number, step, str(int(number)) if is_integer else repr(number))
 
 
 def integer_if_whole(value: float) -> int:
@@ -416,11 +413,11 @@ def integer_if_whole(value: float) -> int:
     return int(value) if float(value).is_integer() else value  # type: ignore[return-value]
 
 
-def _parse(text: str, meaning: str, least: float, rule: str) -> float:
+def _parse(text: str, meaning: str, lowest: float, rule: str) -> float:
     try:
         value = float(text)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"expected {meaning}, got {str(text)[:40]!r}") from None
-    if not least <= value <= LARGEST:
+    if not lowest <= value <= LARGEST:
         raise ValueError(f"expected {meaning} {rule}, got {text!r}")
     return value

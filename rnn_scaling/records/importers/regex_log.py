@@ -16,15 +16,16 @@ import statistics
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 
+from rnn_scaling.records.cell_numbers import PrintedNumber
 from rnn_scaling.records.decoding import LARGEST, SMALLEST
 from rnn_scaling.records.importers import (
     cost_series,
-    printed_numbers,
+    log_numbers,
     printed_units,
     rank_tags,
     rates,
 )
-from rnn_scaling.records.importers.printed_units import Kind, PrintedUnit
+from rnn_scaling.records.importers.printed_units import Kind
 from rnn_scaling.records.importers.rates import RankRate
 from rnn_scaling.records.importers.reading import (
     REGEX,
@@ -41,21 +42,18 @@ from rnn_scaling.records.importers.reading import (
     run_record,
 )
 from rnn_scaling.records.parts import LogFindingKind, PrintedOutput
-from rnn_scaling.records.printed_number import Printed
 
 GROUPS = ("rate", "items", "seconds", "ms", "step", "total", "loss")
 _SPEEDS = frozenset(("rate", "seconds", "ms"))  # groups that time a step
 _OPTIONAL = frozenset(("step", "total", "loss"))
-_COMBINATIONS = frozenset(
-    map(
-        frozenset,
-        (["rate"], ["items", "seconds"], ["seconds"], ["items", "ms"], ["ms"]),
-    )
-)
+# Groups of the matches of a pattern, with seconds for ms.
+_COMBINATIONS = {
+    frozenset(names.split()) for names in ("rate", "items seconds", "seconds")
+}
 MOST_MATCHES = 100_000
 MOST_UNUSABLE = 50  # matches at the start that --log_warmup may be advised for
 LIMIT_S = 60.0  # for all searches of a pattern; some patterns take years for one line
-SHOWN = 400  # characters of a line in which another rate is looked for
+SEARCHED = 400  # characters of a line in which another rate is looked for
 MOST_COMPARED = 500  # lines, evenly chosen, in which other rates are looked for
 
 _EVALUATION = re.compile(
@@ -78,12 +76,13 @@ _AVERAGE_BEHIND = re.compile(
 # A standard deviation may be in parentheses as well, but it is seldom that large.
 _LEAST_AVERAGE = 0.1
 _ITEM_LETTERS = 3  # letters that distinguish "tokens" and "tok" from "words"
-_ITEMS_OF_RATES = {
-    "wps": "wor", "tps": "tok", "fps": "fra", "ips": "img", "sps": "sam", "ups": "upd",
-    "qps": "que",
+# Names of rates without items, among them words that a line uses for one quantity only,
+# unlike "rate".
+_RATES_BY_NAME = {
+    "/s": "/s", "/sec": "/s", "wps": "wor", "tps": "tok", "fps": "fra", "ips": "img",
+    "sps": "sam", "ups": "upd", "qps": "que", "throughput": "throughput",
+    "bandwidth": "bandwidth", "busbw": "busbw", "algbw": "algbw", "speed": "speed",
 }  # fmt: skip
-# Words that a line uses for one quantity only, unlike "rate".
-_RATES_BY_NAME = ("throughput", "bandwidth", "busbw", "algbw", "speed")
 
 
 def check_pattern(pattern: str) -> str:
@@ -95,12 +94,12 @@ def check_pattern(pattern: str) -> str:
     try:
         groups = _group_names(pattern)
     except re.error as e:
-        raise ValueError(
-            f"a regular expression behind {REGEX}, and it is not: {e}"
-        ) from None
+        raise ValueError(f"{REGEX} and a valid regular expression ({e})") from None
     if unknown := groups - set(GROUPS):
         names = ", ".join(sorted(unknown))
-        raise ValueError(f"of the groups {', '.join(GROUPS)}, and has {names}")
+        raise ValueError(
+            f"a pattern whose groups are among {', '.join(GROUPS)}, but it has {names}"
+        )
     if "items" in groups and not groups & {"seconds", "ms"}:
         raise ValueError(
             "a pattern with (?P<seconds>...) or (?P<ms>...) next to (?P<items>...)"
@@ -114,14 +113,14 @@ def lacks_items(pattern: str) -> bool:
 
 
 def _group_names(pattern: str) -> set[str]:
-    return set(printed_numbers.compile_pattern(pattern).groupindex)
+    return set(log_numbers.compile_pattern(pattern).groupindex)
 
 
 def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
     """Return the rate of the matches of a pattern, without those of evaluations.
 
     The tags of launchers are removed from the lines, unless the pattern reads them: in
-    "200: loss 2" the number may be that of a step.
+    "200: loss 2" the number may be a step.
 
     Raises:
       NoMatch: If nothing matches.
@@ -132,31 +131,28 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
     if not matches:
         raise NoMatch("its output has no line that the pattern of --log_format matches")
 
-    evaluating = _find_evaluations([each.text_before for each in matches])
-    training = [each for k, each in enumerate(matches) if k not in evaluating]
-    evaluations = [each for k, each in enumerate(matches) if k in evaluating]
-    ranks = _by_rank(training, terms.num_devices)
+    evaluating = _find_evaluations([match.text_before for match in matches])
+    training = [match for k, match in enumerate(matches) if k not in evaluating]
+    ranks = _by_rank(training, terms.num_devices or 1)
     evaluation_rate = None
     if _group_names(pattern) & _SPEEDS:
-        usable, found = _measure_speeds(ranks, terms)
-        output = _describe_output(usable, terms)
-        # The seconds of all steps that the lines cover, as in the batches.
-        printed_s = math.fsum(found.batches.seconds) or None
-        output = dataclasses.replace(output, printed_s=printed_s)
+        usable, rank_rate = _measure_speeds(ranks, terms)
+        evaluations = [matches[k] for k in sorted(evaluating)]
         evaluation_rate = _measure_evaluations(evaluations, terms)
     else:
         usable = _number_steps(ranks[0])
-        found = rates.measure_arrivals(usable, terms)
-        found = rates.combine_ranks([found] * len(ranks), terms, counts_items=False)
-        output = _describe_output(usable, terms)
+        rank_rate = rates.measure_arrivals(usable, terms)
+        rank_rate = rates.combine_ranks(
+            [rank_rate] * len(ranks), terms, counts_items=False
+        )
 
-    findings = list(found.findings)
-    if evaluations:
+    findings = list(rank_rate.findings)
+    if evaluating:
         finding = rates.make_finding(
             LogFindingKind.EVALUATION,
-            len(evaluations),
+            len(evaluating),
             len(matches),
-            found.rate,
+            rank_rate.rate,
             evaluation_rate,
         )
         findings.insert(0, finding)
@@ -164,15 +160,17 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
         REGEX + pattern,
         {},
         terms.unit or _common_unit(training),
-        found.rate,
-        batches=found.batches,
-        rounding=found.rounding,
-        clock=found.clock,
+        rank_rate.rate,
+        batches=rank_rate.batches,
+        rounding=rank_rate.rounding,
+        clock=rank_rate.clock,
         findings=findings,
-        output=output,
+        output=_describe_output(usable, rank_rate, terms),
     )
     run = ImportedRun(usable[0].line.number, record)
-    return make_reading(REGEX + pattern, Problems(), "", runs=[run], notes=found.notes)
+    return make_reading(
+        REGEX + pattern, Problems(), "", runs=[run], notes=rank_rate.notes
+    )
 
 
 def _measure_speeds(
@@ -184,25 +182,26 @@ def _measure_speeds(
     for lines in ranks:
         count = _count_unusable(lines, terms.warmup)
         counts.append(count)
-        usable.append(_with_stretches([_checked(each) for each in lines[count:]]))
+        usable.append(_with_stretches([_checked(line) for line in lines[count:]]))
     counts_items = not {"rate", "items"}.isdisjoint(usable[0][0].numbers)
     if not counts_items and terms.items_per_step is None:
         raise ValueError(
             "the pattern reads only seconds; add the group items, or "
             "--items_per_step=PRODUCT"
         )
-    found = []
+    rank_rates = []
     for lines, count in zip(usable, counts):
-        found.append(rates.measure_rank(lines, terms, count))
-    return usable[0], rates.combine_ranks(found, terms, counts_items=counts_items)
+        rank_rates.append(rates.measure_rank(lines, terms, count))
+    return usable[0], rates.combine_ranks(rank_rates, terms, counts_items=counts_items)
 
 
 def _find_matches(
     lines: Iterable[str], pattern: str, terms: Terms
 ) -> list[Measurement]:
-    regex = printed_numbers.compile_pattern(pattern)
+    regex = log_numbers.compile_pattern(pattern)
     groups = regex.groupindex.keys()
     is_timed = bool(_SPEEDS & groups) or "step" not in groups
+    num_devices = terms.num_devices or 1
     matches: list[Measurement] = []
     for line in log_lines(lines, terms.arrivals):
         match = regex.search(line.text)
@@ -216,13 +215,22 @@ def _find_matches(
         if groups and not measurement.numbers:
             continue  # An alternative without any group matched.
         matches.append(measurement)
-        if len(matches) > MOST_MATCHES * terms.num_devices:
-            if is_timed:
-                raise ValueError(
-                    f"its output matches the pattern more than {MOST_MATCHES:,} times; "
-                    "print fewer lines"
-                )
-            del matches[1::2]  # The arrival of every other step is enough.
+        if len(matches) <= MOST_MATCHES * num_devices:
+            continue
+        if is_timed:
+            raise ValueError(
+                f"its output matches the pattern more than {MOST_MATCHES:,} times; "
+                "print fewer lines"
+            )
+        # The arrival of every other step is enough. Ranks often print in turn, so that
+        # every other match of each rank is kept. More tags than devices are not ranks.
+        ranks = _by_rank(matches, num_devices)
+        if len(ranks) > num_devices:
+            ranks = [matches]
+        thinned: list[Measurement] = []
+        for rank in ranks:
+            thinned += rank[::2]
+        matches = sorted(thinned, key=lambda measurement: measurement.line.number)
     return matches
 
 
@@ -237,32 +245,32 @@ def _read_match(
     for name in match.re.groupindex:
         if match[name] is None:
             continue
-        fault = printed_numbers.find_fault(match, name, pattern, terms.unit)
+        fault = log_numbers.find_fault(match, name, pattern, terms.unit)
         if fault:
             raise LineError(line.number, fault)
-        numbers[name] = _parse(printed_numbers.number_text(match, name))
+        numbers[name] = _parse(log_numbers.number_text(match, name))
         if name not in _OPTIONAL:
             starts.append(match.start(name))
         if name in _SPEEDS:
             span = match.span(name)
         if name == "rate":
-            unit = printed_numbers.rate_unit(match)
+            unit = log_numbers.rate_unit(match)
     text_before = match.string[: min(starts, default=match.start())]
     return Measurement(line, numbers, span, text_before, unit)
 
 
-def _parse(text: str) -> Printed:
+def _parse(text: str) -> PrintedNumber:
     """Return a printed number; NaN if it is not one, infinite if it is too large."""
     try:
-        return printed_numbers.parse_number(text)
-    except printed_numbers.TooLarge:
-        return Printed(math.inf, 0.0, text)
+        return log_numbers.parse_number(text)
+    except log_numbers.TooLarge:
+        return PrintedNumber(math.inf, 0.0, text)
     except ValueError:
-        return Printed(math.nan, 0.0, text)
+        return PrintedNumber(math.nan, 0.0, text)
 
 
 def _checked(measurement: Measurement) -> Measurement:
-    """Return a measurement whose counts are exact.
+    """Return a measurement with exact counts and with seconds instead of milliseconds.
 
     Raises:
       LineError: If a record cannot hold one of the numbers. A loss may be NaN.
@@ -270,12 +278,17 @@ def _checked(measurement: Measurement) -> Measurement:
     numbers = {}
     for name, number in measurement.numbers.items():
         _check(name, number, measurement.line.number)
-        is_count = name in ("items", "step") and number.text.isdigit()
-        numbers[name] = dataclasses.replace(number, step=0.0) if is_count else number
+        if name in ("items", "step") and number.text.isdigit():
+            number = dataclasses.replace(number, step=0.0)
+        elif name == "ms":
+            name = "seconds"
+            value = number.value / 1000
+            number = dataclasses.replace(number, value=value, step=number.step / 1000)
+        numbers[name] = number
     return dataclasses.replace(measurement, numbers=numbers)
 
 
-def _check(name: str, number: Printed, line: int) -> None:
+def _check(name: str, number: PrintedNumber, line: int) -> None:
     """Raise LineError if a number is impossible."""
     if name == "loss" or SMALLEST <= number.value <= LARGEST:
         return
@@ -284,7 +297,7 @@ def _check(name: str, number: Printed, line: int) -> None:
     text = number.text[:40]
     is_named = number.text.strip("+-").lower() in ("nan", "inf", "infinity")
     if math.isnan(number.value) and not is_named:
-        raise LineError(line, f"{name} is {text!r}, no number")
+        raise LineError(line, f"{name} is {text!r}, which is not a number")
     rule = f"up to {LARGEST:g}" if number.value > LARGEST else "above 0"
     raise LineError(line, f"{name} is {text}; expected a number {rule}")
 
@@ -301,34 +314,33 @@ def _count_unusable(lines: Sequence[Measurement], warmup: int | None) -> int:
     Raises:
       ValueError: If more matches at the start are unusable than are left out.
     """
-    fault = ""
-    count = 0
-    for each in lines[: max(MOST_UNUSABLE, warmup or 0)]:
+    faults = []
+    for match in lines[: max(MOST_UNUSABLE, warmup or 0)]:
         try:
-            for name in _SPEEDS & each.numbers.keys():
-                _check(name, each.numbers[name], each.line.number)
+            for name in _SPEEDS & match.numbers.keys():
+                _check(name, match.numbers[name], match.line.number)
         except LineError as e:
-            fault = str(e)
-            count += 1
+            faults.append(e)
         else:
             break
-    if count == len(lines) or not fault:
+    count = len(faults)
+    if count == len(lines):
         return 0
-    most = warmup
-    if most is None:
-        most = max(cost_series.USUAL_START, len(lines) // 2)
-    if count > most:
-        raise ValueError(f"{fault}; --log_warmup={count} leaves it out")
+    limit = warmup
+    if limit is None:
+        limit = max(cost_series.USUAL_START, len(lines) // 2)
+    if count > limit:
+        raise ValueError(f"{faults[-1]}; --log_warmup={count} leaves it out")
     return count
 
 
 def _number_steps(lines: Sequence[Measurement]) -> list[Measurement]:
-    """Return matches with a step each; without the group `step`, each match is one."""
+    """Return matches with their steps; without the group `step`, each counts as one."""
     with_steps = []
-    for count, each in enumerate(lines, 1):
-        step = Printed(float(count), 0.0, str(count))
-        numbers = {"step": step, **each.numbers}
-        with_steps.append(_checked(dataclasses.replace(each, numbers=numbers)))
+    for count, match in enumerate(lines, 1):
+        step = PrintedNumber(float(count), 0.0, str(count))
+        numbers = {"step": step, **match.numbers}
+        with_steps.append(_checked(dataclasses.replace(match, numbers=numbers)))
     return with_steps
 
 
@@ -340,8 +352,8 @@ def _with_stretches(lines: Sequence[Measurement]) -> list[Measurement]:
     """
     stretches: list[Measurement] = []
     last_step = 0.0
-    for each in lines:
-        step = each.value("step")
+    for match in lines:
+        step = match.value("step")
         if step is None:
             step = last_step + 1
         if step > last_step:
@@ -350,13 +362,13 @@ def _with_stretches(lines: Sequence[Measurement]) -> list[Measurement]:
             steps = stretches[-1].steps
         else:  # a new epoch, whose steps count from 0 again
             steps = max(step, 1.0)
-        stretches.append(dataclasses.replace(each, steps=steps))
+        stretches.append(dataclasses.replace(match, steps=steps))
         last_step = step
     if len(stretches) > 1:  # The steps of a resumed run do not count from 0.
         steps = min(stretches[0].steps, stretches[1].steps)
         stretches[0] = dataclasses.replace(stretches[0], steps=steps)
 
-    combinations = {frozenset(each.numbers.keys() - _OPTIONAL) for each in stretches}
+    combinations = {frozenset(match.numbers.keys() - _OPTIONAL) for match in stretches}
     if len(combinations) == 1 and combinations <= _COMBINATIONS:
         return stretches
     texts = {"+".join(sorted(names)) or "nothing" for names in combinations}
@@ -368,30 +380,32 @@ def _with_stretches(lines: Sequence[Measurement]) -> list[Measurement]:
 
 def _by_rank(lines: Sequence[Measurement], num_devices: int) -> list[list[Measurement]]:
     """Return the lines of each rank, lowest first; untagged lines are one rank."""
-    tagged = [each.line.tagged for each in lines if each.line.rank is not None]
-    is_certain = any(map(rank_tags.is_certain, tagged))
-    tags = [each.line.rank for each in lines]
+    tags = [measurement.line.rank for measurement in lines]
+    is_certain = any(
+        measurement.line.rank is not None
+        and rank_tags.is_certain(measurement.line.tagged)
+        for measurement in lines
+    )
     if not is_certain and not rank_tags.are_ranks(tags, num_devices):
         return [list(lines)]
     by_rank: dict[int, list[Measurement]] = {}
-    for each in lines:
-        rank = -1 if each.line.rank is None else each.line.rank
-        by_rank.setdefault(rank, []).append(each)
+    for measurement, tag in zip(lines, tags):
+        by_rank.setdefault(-1 if tag is None else tag, []).append(measurement)
     return [by_rank[rank] for rank in sorted(by_rank)]
 
 
 def _common_unit(lines: Sequence[Measurement]) -> str:
     """Return the unit of all rates if it has a prefix, such as "MB"; else ""."""
     first_lines: dict[str, int] = {}
-    for each in lines:
-        first_lines.setdefault(each.unit, each.line.number)
+    for measurement in lines:
+        first_lines.setdefault(measurement.unit, measurement.line.number)
     if len(first_lines) == 1:
         return lines[0].unit
-    parts = []
+    texts = []
     for unit, line in first_lines.items():
-        parts.append(f"line {line} has {unit or 'no prefix'}")
+        texts.append(f"line {line} has {unit or 'no prefix'}")
     raise ValueError(
-        f"the units of the rates differ: {' and '.join(parts)}; the pattern must match "
+        f"the units of the rates differ: {' and '.join(texts)}; the pattern must match "
         "only one of them"
     )
 
@@ -405,11 +419,13 @@ def _find_evaluations(texts: Sequence[str]) -> set[int]:
     Returns:
       An empty set if all lines evaluate, because the user may want their rate.
     """
-    found = {index for index, text in enumerate(texts) if _evaluates(text)}
-    if len(found) == len(texts):  # The word may be in the name of the run.
+    evaluating = {index for index, text in enumerate(texts) if _evaluates(text)}
+    if len(evaluating) == len(texts):  # The word may be in the name of the run.
         common = len(os.path.commonprefix(list(texts)))
-        found = {index for index, text in enumerate(texts) if _evaluates(text[common:])}
-    return found if len(found) < len(texts) else set()
+        evaluating = {
+            index for index, text in enumerate(texts) if _evaluates(text[common:])
+        }
+    return evaluating if len(evaluating) < len(texts) else set()
 
 
 def _evaluates(text: str) -> bool:
@@ -428,8 +444,8 @@ def _measure_evaluations(lines: Sequence[Measurement], terms: Terms) -> float | 
     if not lines:
         return None
     try:
-        usable = _with_stretches([_checked(each) for each in lines])
-        return rates.mean_rate(rates.printed_stretch(each, terms) for each in usable)
+        usable = _with_stretches(list(map(_checked, lines)))
+        return rates.mean_rate(rates.printed_stretch(line, terms) for line in usable)
     except ValueError:
         return None
 
@@ -447,28 +463,32 @@ def time_limit(seconds: float) -> Iterator[None]:
     if not hasattr(signal, "setitimer") or not is_main:
         yield
         return
-    before = signal.signal(signal.SIGALRM, end)
+    previous = signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, previous)
 
 
-def _describe_output(lines: Sequence[Measurement], terms: Terms) -> PrintedOutput:
+def _describe_output(
+    lines: Sequence[Measurement], rate: RankRate, terms: Terms
+) -> PrintedOutput:
     """Return facts about the lines of one rank, for `analysis.plausibility`."""
-    speeds = [rate for rate in map(_printed_rate, lines) if rate is not None]
+    speeds = [speed for speed in map(_printed_rate, lines) if speed is not None]
     start = 0
     if speeds:
-        start = cost_series.find_start([1 / rate for rate in speeds], terms).lines
-    arrivals = [
-        each.line.arrived_s for each in lines if each.line.arrived_s is not None
-    ]
+        start = cost_series.find_start([1 / speed for speed in speeds], terms).lines
+    times = [measurement.line.arrived_s for measurement in lines]
+    arrivals = [time for time in times if time is not None]
+    # The seconds of all steps that the lines cover, as in the batches.
+    printed_s = math.fsum(rate.batches.seconds) if not rate.clock else 0.0
     return PrintedOutput(
         lines=len(lines),
         span_s=arrivals[-1] - arrivals[0] if arrivals else None,
         process_s=terms.seconds or None,
+        printed_s=printed_s or None,
         lowest_rate=min(speeds[start:], default=None),
         highest_rate=max(speeds[start:], default=None),
         other_rate_ratio=_other_rate_ratio(lines[start:]),
@@ -490,60 +510,50 @@ def _other_rate_ratio(lines: Sequence[Measurement]) -> float | None:
     If a line has several other rates, the one that differs most counts.
     """
     ratios = []
-    for each in lines[:: max(1, len(lines) // MOST_COMPARED)]:
-        others = [*_average_ratios(each), *_same_unit_ratios(each)]
-        if others:
-            ratios.append(max(others, key=lambda ratio: abs(math.log(ratio))))
+    for line in lines[:: max(1, len(lines) // MOST_COMPARED)]:
+        other_ratios = list(_other_ratios(line))
+        if other_ratios:
+            ratios.append(max(other_ratios, key=lambda ratio: abs(math.log(ratio))))
     return statistics.median(ratios) if ratios else None
 
 
-def _average_ratios(measurement: Measurement) -> Iterator[float]:
-    """Yield the average behind a number, as in "speed 512.3 (89.1)", by that number.
+def _other_ratios(measurement: Measurement) -> Iterator[float]:
+    """Yield the other rates of a line by the rate that was read.
 
-    The ratio of times is inverted, so that it is always a ratio of rates.
+    These are the average behind a number, as in "speed 512.3 (89.1)", and rates in the
+    same unit. The ratio of times is inverted, so that it is always a ratio of rates.
     """
-    start, end = measurement.span
-    text = measurement.line.text[:SHOWN]
-    match = _AVERAGE_BEHIND.match(text, end)
-    if end == 0 or match is None:
-        return
-    value = _parse(text[start:end]).value
-    average = _parse(match[1]).value
-    if not (value > 0 and average > 0):
-        return
-    ratio = average / value if "rate" in measurement.numbers else value / average
-    if _LEAST_AVERAGE < ratio < 1 / _LEAST_AVERAGE:
-        yield ratio
-
-
-def _same_unit_ratios(measurement: Measurement) -> Iterator[float]:
-    """Yield the other rates of a line with the same unit, by the rate that was read."""
     rate = measurement.value("rate")
     start, end = measurement.span
-    text = measurement.line.text[:SHOWN]
-    if end == 0 or rate is None:
-        return
-    unit = printed_units.find_unit(text, start, end)
-    items = _name_items(unit) if unit else ""
-    if not items:
+    text = measurement.line.text[:SEARCHED]
+    value = _parse(text[start:end]).value
+    match = _AVERAGE_BEHIND.match(text, end)
+    if match and value > 0 and (average := _parse(match[1]).value) > 0:
+        ratio = average / value if rate else value / average
+        if _LEAST_AVERAGE < ratio < 1 / _LEAST_AVERAGE:
+            yield ratio
+
+    items = _name_items(text, start, end)
+    if not rate or not items:
         return
     for match in _NUMBER.finditer(text):
-        if start < match.end() and match.start() < end:
-            continue
-        other = printed_units.find_unit(text, *match.span())
-        if other and other.kind is Kind.RATE and _name_items(other) == items:
+        is_other = match.end() <= start or end <= match.start()
+        if is_other and _name_items(text, *match.span()) == items:
             value = _parse(match[0]).value
             if SMALLEST <= value <= LARGEST:
                 yield value / rate
 
 
-def _name_items(unit: PrintedUnit) -> str:
-    """Return a name for the items of a rate; "" if it cannot be compared."""
+def _name_items(text: str, start: int, end: int) -> str:
+    """Return a name for the items of the rate at text[start:end].
+
+    Returns:
+      "" if it is not a rate, or if its items cannot be compared.
+    """
+    unit = printed_units.find_unit(text, start, end)
+    if unit is None or unit.kind is not Kind.RATE:
+        return ""
     if unit.items:
         name = unit.items.split()[-1].rpartition("_")[2].lower()
         return name.replace("image", "img")[:_ITEM_LETTERS]
-    if unit.text in ("/s", "/sec"):
-        return "/s"
-    if unit.text in _ITEMS_OF_RATES:
-        return _ITEMS_OF_RATES[unit.text]
-    return unit.text if unit.text in _RATES_BY_NAME else ""
+    return _RATES_BY_NAME.get(unit.text, "")

@@ -2,7 +2,7 @@
 
 Format: tensorflow/benchmarks, scripts/tf_cnn_benchmarks/benchmark_cnn.py (print_info,
 get_perf_timing, benchmark_one_step). The header names no parameter device, precision or
-XLA; the command before it often does.
+XLA; the command above it often does.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from rnn_scaling.records.importers.reading import parse_positive
 from rnn_scaling.records.importers.totals import PER_DEVICE, Description
 
 MAX_DEVICES = 10_000_000
-# Settings for the size of a run and for its files.
+# Settings of the size of a run and of its files.
 _SIZE = {
     PER_DEVICE, "rate", "step", "error", "jitter", "batch_size", "num_batches", "num_epochs", "devices", "num_gpus",
     "num_warmup_batches", "display_every", "data_dir", "train_dir", "trace_file",
@@ -22,7 +22,7 @@ _SIZE = {
     "save_summaries_steps", "worker_hosts", "ps_hosts", "controller_host", "job_name",
     "task_index", "print_training_accuracy",
 }  # fmt: skip
-# Options of the command line under other names than in the header.
+# Names in the header of options with other names on the command line.
 _HEADER_NAMES = {
     "data_name": "dataset", "variable_update": "variables", "all_reduce_spec": "allreduce",
     "cross_replica_sync": "sync", "horovod_device": "horovod_on",
@@ -40,39 +40,43 @@ def describe(header: Mapping[str, str], command: Mapping[str, str]) -> Descripti
     Raises:
       ValueError: If its batch sizes are impossible.
     """
-    named = {_HEADER_NAMES.get(name, name): value for name, value in command.items()}
+    settings = {}
+    for name, value in command.items():
+        settings[_HEADER_NAMES.get(name, name)] = value
     for name, value in header.items():
-        named[name if name == PER_DEVICE else name.lower().replace(" ", "_")] = value
-    devices, workers = _devices(named)
-    listed = named.get("devices", "")
-    if "/cpu" in listed:
-        named["device"] = "cpu"
-    if "job:" in listed:  # its parameters come over the network, to a lone worker too
-        named["cluster"] = "true"
+        if name != PER_DEVICE:
+            name = name.lower().replace(" ", "_")
+        settings[name] = value
+    devices, workers = _devices(settings)
+    device_names = settings.get("devices", "")
+    if "/cpu" in device_names:
+        settings["device"] = "cpu"
+    # Parameters come over the network even if the job has only one worker.
+    if "job:" in device_names:
+        settings["cluster"] = "true"
     options: dict[str, Any] = {"num_devices": devices, "device": "gpu"}
-    for name, value in named.items():
-        if name not in _SIZE and value.lower() not in (
-            _DEFAULTS.get(name, "false"),
-            "",
-        ):
+    for name, value in settings.items():
+        defaults = (_DEFAULTS.get(name, "false"), "")
+        if name not in _SIZE and value.lower() not in defaults:
             # "1.10" is the name of a release.
             options[name] = value if name == "tensorflow" else _value(value)
-    for name, text in (
-        ("batch_size", named.get(PER_DEVICE)),
-        ("global_batch_size", named.get("batch_size", "").partition(" ")[0]),
-    ):
-        if text and re.fullmatch(r"\d+(\.0+)?", text):
+    # The global batch size follows from the batch size of a device.
+    sizes = {
+        "batch_size": settings.get(PER_DEVICE, ""),
+        "global_batch_size": settings.get("batch_size", "").partition(" ")[0],
+    }
+    for name, text in sizes.items():
+        if re.fullmatch(r"\d+(\.0+)?", text):
             options[name] = int(float(text))
-    if "batch_size" in options:  # the global one follows from it
-        options.pop("global_batch_size", None)
+            break
     return Description(options, workers)
 
 
 def _devices(settings: Mapping[str, str]) -> tuple[int | None, int]:
     """Return the number of devices, and of processes that print a total each."""
     names = settings.get("devices", "")
-    listed = names.count("'") // 2
-    devices = listed or None
+    num_names = names.count("'") // 2
+    devices = num_names or None
     total = settings.get("batch_size", "").partition(" ")[0]
     per_device = settings.get(PER_DEVICE, "")
     if total and per_device:
@@ -80,18 +84,18 @@ def _devices(settings: Mapping[str, str]) -> tuple[int | None, int]:
         ratio = parse_positive(total, "a global batch size") / size
         if ratio > MAX_DEVICES:
             raise ValueError(
-                f"a global batch size of {total[:20]} at {per_device[:20]} per device is "
-                "no number of devices"
+                f"a global batch size of {total[:20]} at {per_device[:20]} per device "
+                "gives no plausible number of devices"
             )
         if abs(ratio - round(ratio)) < 1e-9:
             devices = round(ratio)
-    if "horovod" in names:  # its list names the device of every rank
-        return devices, max(listed, 1)
-    return devices, max((devices or 1) // max(listed, 1), 1)
+    if "horovod" in names:  # The list has the device of every rank.
+        return devices, max(num_names, 1)
+    return devices, max((devices or 1) // max(num_names, 1), 1)
 
 
 def _value(text: str) -> bool | int | float | str:
-    """Return a value as records hold it."""
+    """Return a value with the type that it has in records."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     if re.fullmatch(r"\d{1,9}", text):

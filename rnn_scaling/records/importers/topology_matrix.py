@@ -5,7 +5,7 @@ Format: the manual of nvidia-smi, "topo", and the legend below the matrix.
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from rnn_scaling.records.importers.reading import (
     LogFormat,
@@ -19,7 +19,6 @@ from rnn_scaling.system.files.markdown import Table
 from rnn_scaling.system.machine import topology
 
 FORMAT = "nvidia_smi_topo"
-_DETECT = re.compile(r"^[^\n]*\bGPU0\b[^\n]*\n[^\n]*\bGPU0\s+X\b", re.MULTILINE)
 _LEGEND = re.compile(r"\s*(X|NV#|[A-Z]{2,5}|NIC\d+)\s*[=:]\s*(\S.*)")
 
 
@@ -27,6 +26,7 @@ _LEGEND = re.compile(r"\s*(X|NV#|[A-Z]{2,5}|NIC\d+)\s*[=:]\s*(\S.*)")
 class _Matrix:
     line: int
     header: topology.Header
+    text: str
     rows: dict[str, topology.MatrixRow] = dataclasses.field(default_factory=dict)
 
 
@@ -34,11 +34,9 @@ class TopologyMatrix(LogFormat):
     """The matrix of a machine."""
 
     name = FORMAT
-
-    def detect(self, text: str) -> bool:
-        """Return whether a text has a header of devices with a row of its first GPU."""
-        plain = re.sub(r"\x1b\[[0-9;]*m", "", text) if "GPU0" in text else ""
-        return _DETECT.search(plain) is not None
+    needles = ("GPU0",)
+    has_rates = False
+    detected = r"(?m)^[^\n]*\bGPU0\b[^\n]*\n[^\n]*\bGPU0\s+X\b"
 
     def read(self, lines: Iterable[str], terms: Terms) -> Reading:
         """Return matrix, affinities and legend, and the GPUs by closeness."""
@@ -49,80 +47,46 @@ class TopologyMatrix(LogFormat):
         for line in log_lines(lines, longest=20_000):
             text = line.text
             if (header := topology.read_header(text)) is not None:
-                matrices.append(_Matrix(line.number, header))
+                matrices.append(_Matrix(line.number, header, f"{text}\n"))
                 in_legend = False
             elif text.strip().endswith("Legend:"):
                 in_legend = True
             elif in_legend and (match := _LEGEND.fullmatch(text)):
                 legend[match[1]] = match[2].strip()
             elif matrices and (row := topology.read_row(text, matrices[-1].header)):
-                _add_row(matrices[-1], row, line.number, problems)
+                matrices[-1].text += f"{text}\n"
+                if len(row.links) == len(matrices[-1].header.devices):
+                    matrices[-1].rows.setdefault(row.name, row)
         tables: list[Table] = []
         for matrix in matrices:
-            _check(matrix, legend, problems)
+            missing = [
+                name for name in matrix.header.devices if name not in matrix.rows
+            ]
+            try:
+                if missing:
+                    raise topology.TopologyError(
+                        f"the matrix lacks the row of {', '.join(missing)}: the file is "
+                        "cut short"
+                    )
+                topology.parse(matrix.text)
+            except topology.TopologyError as e:
+                problems.add(matrix.line, str(e))
             tables += [_matrix_table(matrix), _groups_table(matrix)]
         if any(table.rows for table in tables):
             symbols = tuple(legend.items())
             tables.append(Table("Legend", ("Symbol", "Meaning"), symbols))
-        nothing = "no row of a topology matrix in this file"
+        nothing = "this file contains no row of a topology matrix"
         notes = _notes(matrices)
         return make_reading(FORMAT, problems, nothing, tables=tables, notes=notes)
 
 
 def _matrix_table(matrix: _Matrix) -> Table:
     header = matrix.header
-    rows = [
-        (name, *row.links, *(cell or None for cell in row.extras))
-        for name, row in matrix.rows.items()
-    ]
+    rows = []
+    for name, row in matrix.rows.items():
+        extras = [cell or None for cell in row.extras]
+        rows.append((name, *row.links, *extras))
     return Table("Topology", ("Device", *header.devices, *header.extras), tuple(rows))
-
-
-def _add_row(
-    matrix: _Matrix, row: topology.MatrixRow, line: int, problems: Problems
-) -> None:
-    size = len(matrix.header.devices)
-    unknown = [cell for cell in row.links if not topology.RELATION.fullmatch(cell)]
-    if len(row.links) < size:
-        reason = f"row {row.name} has {len(row.links)} of {size} cells; left out"
-        problems.add(line, reason, "short row")
-    elif row.name in matrix.rows:
-        reason = f"row {row.name} stands here twice; the first counts"
-        problems.add(line, reason, "row twice")
-    elif unknown:
-        expected = "X, NV#, PIX, PXB, PHB, NODE or SYS"
-        reason = f"row {row.name}: expected {expected}, got {unknown[0]!r}"
-        problems.add(line, reason, "bad relation")
-    else:
-        matrix.rows[row.name] = row
-
-
-def _check(matrix: _Matrix, legend: Mapping[str, str], problems: Problems) -> None:
-    """Report missing rows and contradictions between cells."""
-    devices = matrix.header.devices
-    missing = [name for name in devices if name not in matrix.rows]
-    if missing:
-        names = ", ".join(missing)
-        reason = f"the matrix lacks the row of {names}: the file is cut short"
-        problems.add(matrix.line, reason)
-    known = {*topology.LEVELS, *legend, "X", "N/A"}
-    for i, first in enumerate(devices):
-        if first not in matrix.rows:
-            continue
-        for j, second in enumerate(devices):
-            relation = matrix.rows[first].links[j]
-            pair = f"{first}-{second}"
-            if topology.level_of(relation) not in known:
-                reason = f"{pair}: {relation!r} is not in the legend"
-                problems.add(matrix.line, reason, "unknown relation")
-            if (relation == "X") != (i == j):
-                reason = f"{pair}: {relation!r}, but X stands for a device with itself"
-                problems.add(matrix.line, reason, "X")
-            elif i < j and second in matrix.rows:
-                back = matrix.rows[second].links[i]
-                if back != relation:
-                    reason = f"{pair} is {relation}, but {second}-{first} is {back}"
-                    problems.add(matrix.line, reason, "uneven")
 
 
 def _groups_table(matrix: _Matrix) -> Table:

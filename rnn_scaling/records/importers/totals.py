@@ -7,10 +7,12 @@ translates its settings.
 import dataclasses
 import re
 import statistics
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from rnn_scaling.records import printed_number
+from rnn_scaling.records import cell_numbers
+from rnn_scaling.records.cell_numbers import SLACK, PrintedNumber
 from rnn_scaling.records.importers.reading import (
     LONGEST,
     MAX_ROWS,
@@ -27,7 +29,6 @@ from rnn_scaling.records.importers.reading import (
     parse_printed,
     run_record,
 )
-from rnn_scaling.records.printed_number import SLACK, Printed
 
 # Ranks of one run that each time the same synchronous steps differ by less: they start
 # and stop within milliseconds.
@@ -46,6 +47,17 @@ class Description:
     workers: int = 1  # number of ranks that each print a total
 
 
+def describe_groups(
+    header: Mapping[str, str], command: Mapping[str, str]
+) -> Description:
+    """Return the number of devices and the batch size of one device, as printed."""
+    options = {}
+    for name in ("num_devices", "batch_size"):
+        if name in header:
+            options[name] = int(parse_positive(header[name], name))
+    return Description(options)
+
+
 @dataclasses.dataclass
 class Stream:
     """The output of one rank, or of a log without tags, since the last run."""
@@ -58,14 +70,12 @@ class Stream:
     line: int = 0  # line of the last step
     is_done: bool = False  # whether its total was read
 
-    @property
-    def last_step(self) -> dict[str, str]:
-        """The groups of its last step; none without a step."""
-        return self.steps[-1] if self.steps else {}
+    def groups(self) -> dict[str, str]:
+        """Return its settings and the groups of its last step."""
+        return {**(self.steps[-1] if self.steps else {}), **self.settings}
 
 
-@dataclasses.dataclass(frozen=True)
-class _Total:
+class _Total(NamedTuple):
     line: LogLine
     key: Hashable  # the settings of the run
     workers: int
@@ -77,12 +87,12 @@ class _Total:
 class Settings:
     """The form in which the settings of a run are printed."""
 
-    pattern: str  # of a line from its beginning; groups name and value
-    known: frozenset[str]  # names that are read wherever they are
+    pattern: str  # pattern of a line from its beginning, with groups name and value
+    known: frozenset[str]  # names that are read in any line
     begins: frozenset[str]  # names with which a run begins
     # Beginnings of the lines behind a header; in a header all names are read.
     header_end: tuple[str, ...] = ()
-    program: str = ""  # whose command line may be in the log
+    program: str = ""  # the program whose command line may be in the log
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,30 +105,28 @@ class TotalsFormat(LogFormat):
 
     name: str
     unit: str
-    needles: tuple[str, ...]  # one of these texts is in each log
-    detected: str  # pattern of a text of this format
+    needles: tuple[str, ...]
     total: str
-    describe: Callable[[Mapping[str, str], Mapping[str, str]], Description]
     notes: tuple[str, ...]
     rate_meaning: str
+    detected: str = ""
+    describe: Callable[[Mapping[str, str], Mapping[str, str]], Description] = (
+        describe_groups
+    )
     settings: Settings | None = None
     step: str = ""
     # Titles of columns by group; those of the last step begin with "step ".
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    header: str = ""  # the only line that a total may follow
-    loss: str = ""  # pattern of a printed loss; groups step and loss
+    loss: str = ""  # pattern of a loss that is not a number, with a group step
     # Returns the rate of a run that was cut short, or None, and its last step.
-    cut_rate: Callable[[Stream, Description], tuple[Printed | None, str]] | None = None
+    cut_rate: (
+        Callable[[Stream, Description], tuple[PrintedNumber | None, str]] | None
+    ) = None
     # Returns contradictions between a total and the settings.
-    faults: Callable[[Mapping[str, str], Printed, int], list[str]] | None = None
-    unread: str = ""  # a text of lines with a rate; other forms of it are a problem
+    faults: Callable[[Mapping[str, str], PrintedNumber, int], list[str]] | None = None
+    unread: str = ""  # pattern of lines with a rate; other forms of it are a problem
     separate: str = ""  # note if several runs have the same settings
     has_rates = True
-
-    def detect(self, text: str) -> bool:
-        """Return whether a text has a line of this format."""
-        has_needle = any(needle in text for needle in self.needles)
-        return has_needle and re.search(self.detected, text) is not None
 
     def read(self, lines: Iterable[str], terms: Terms) -> Reading:
         """Return all runs; one without its total has the rate of its steps."""
@@ -127,14 +135,9 @@ class TotalsFormat(LogFormat):
             try:
                 reader.take(line)
             except ValueError as e:
-                left_out = "; row left out" if self.header else ""
-                reader.problems.add(line.number, f"{e}{left_out}")
-            count = max(len(reader.totals) + len(reader.cut), len(reader.streams))
-            if reader.problems.is_over_limit(line.number, count):
-                break
+                reader.problems.add(line.number, str(e))
         for rank in reader.streams:
             reader.end_without_total(rank)
-        reader.end_of_header("no numbers follow this header: the log is cut short")
         groups = _groups(reader.totals)
         runs = [*(group[0].run for group in groups), *reader.cut]
         notes = [*self.notes, *_repeated(groups, self.unit)]
@@ -143,7 +146,7 @@ class TotalsFormat(LogFormat):
         return make_reading(
             self.name,
             reader.problems,
-            f"no rate of {self.name} in this file",
+            f"this file contains no rate of {self.name}",
             runs=sorted(runs, key=lambda run: run.line),
             notes=notes,
         )
@@ -159,18 +162,15 @@ class _Reader:
         self.totals: list[_Total] = []
         self.cut: list[ImportedRun] = []
         self._num_runs = 0  # headings so far
-        self._header_line = 0  # of a header whose numbers have not come yet
         self._command: dict[str, str] = {}
-        self._typed = ""  # a command line that continues in the next line
+        self._partial_command = ""  # a command that continues in the next line
 
     def take(self, line: LogLine) -> None:
         """Read one line."""
         form = self.format
         text = line.text.strip()
         stream = self.streams.setdefault(line.rank, Stream())
-        if form.header:
-            self._take_below_header(line, stream, text)
-        elif match := re.fullmatch(form.total, text):
+        if match := re.fullmatch(form.total, text):
             try:
                 self._add_total(line, stream, match)
             finally:
@@ -182,31 +182,14 @@ class _Reader:
                 stream.steps.append(match.groupdict(""))
             stream.line = line.number
             stream.is_done = False
-        elif form.unread and form.unread in text:
+        elif form.unread and re.match(form.unread, text):
             reason = f"not understood: {text[:60]!r}"
             self.problems.add(line.number, reason, "not understood")
-        elif form.settings is not None:
-            self._take_setting(line, stream, form.settings)
-
-    def _take_below_header(self, line: LogLine, stream: Stream, text: str) -> None:
-        form = self.format
-        if text == form.header:
-            self.end_of_header("no numbers follow this header")
-            self._header_line = line.number
-        elif self._header_line and text:
-            self._header_line = 0
-            match = re.fullmatch(form.total, text)
-            if match is None:
-                raise ValueError(f"expected 5 numbers between bars, got {text[:60]!r}")
-            self._add_total(line, stream, match)
-        elif (match := re.match(form.loss, text)) and match["loss"] in ("nan", "-nan"):
+        elif form.loss and (match := re.match(form.loss, text)):
             reason = f"the loss of batch {match['step']} is nan: the run diverged"
             self.problems.add(line.number, reason, "loss")
-
-    def end_of_header(self, reason: str) -> None:
-        """Note a header whose numbers did not come."""
-        if self._header_line:
-            self.problems.add(self._header_line, reason, "no numbers")
+        elif form.settings is not None:
+            self._take_setting(line, stream, form.settings)
 
     def end_without_total(self, rank: int | None) -> None:
         """Add the run of a rank whose total never came, if it had steps."""
@@ -214,8 +197,7 @@ class _Reader:
         if not stream.steps or stream.is_done or self.format.cut_rate is None:
             return
         try:
-            said = {**stream.last_step, **stream.settings}
-            description = self.format.describe(said, stream.command)
+            description = self.format.describe(stream.groups(), stream.command)
         except ValueError as e:
             self.problems.add(stream.line, str(e), "bad number")
             return
@@ -226,7 +208,7 @@ class _Reader:
 
     def _take_setting(self, line: LogLine, stream: Stream, form: Settings) -> None:
         """Read a command line, a setting or the end of a header."""
-        if self._typed or (form.program and f"{form.program} -" in line.text):
+        if self._partial_command or (form.program and f"{form.program} -" in line.text):
             self._read_command(line.text, form.program)
             return
         if form.header_end and line.text.startswith(form.header_end):
@@ -237,7 +219,7 @@ class _Reader:
         name = match["name"] or PER_DEVICE
         if not stream.in_header and name not in form.known:
             return
-        is_over = bool(stream.is_done or stream.steps or not form.header_end)
+        is_over = stream.is_done or stream.steps or not form.header_end
         if name in form.begins and is_over:
             self.end_without_total(line.rank)
             stream = Stream()
@@ -249,29 +231,29 @@ class _Reader:
         stream.settings[name] = match["value"].strip()
 
     def _read_command(self, text: str, program: str) -> None:
-        self._typed += text.rstrip()
-        if self._typed.endswith("\\") and len(self._typed) < MAX_COMMAND:
-            self._typed = self._typed[:-1] + " "
+        command = self._partial_command + text.rstrip()
+        if command.endswith("\\") and len(command) < MAX_COMMAND:
+            self._partial_command = f"{command[:-1]} "
             return
-        command = self._typed[:MAX_COMMAND].partition(program)[2]
-        options = _OPTION.findall(re.split(r"\s\d?[|>&;]", command)[0])
+        self._partial_command = ""
+        words = command[:MAX_COMMAND].partition(program)[2]
+        options = _OPTION.findall(re.split(r"\s\d?[|>&;]", words)[0])
         self._command = {name: value.strip("'\"") or "true" for name, value in options}
-        self._typed = ""
 
     def _add_total(self, line: LogLine, stream: Stream, match: re.Match[str]) -> None:
         form = self.format
         rate = parse_printed(match["rate"], form.rate_meaning)
-        groups = {name: text for name, text in match.groupdict().items() if text}
-        said = {**stream.last_step, **stream.settings, **groups}
-        description = form.describe(said, stream.command)
+        groups = stream.groups()
+        groups |= {name: text for name, text in match.groupdict().items() if text}
+        description = form.describe(groups, stream.command)
         devices = description.options.get("num_devices") or 1
         if form.faults is not None:
-            for fault in form.faults(said, rate, devices):
+            for fault in form.faults(groups, rate, devices):
                 self.problems.add(line.number, fault, fault[:15])
         stream.line = line.number
-        run = self._run(stream, description, rate, said)
+        run = self._run(stream, description, rate, groups)
         # Without tags a new heading is a new run, unless every rank prints a header.
-        has_header = form.settings is not None and bool(form.settings.header_end)
+        has_header = form.settings is not None and form.settings.header_end
         number = 0 if has_header or line.rank is not None else self._num_runs
         settings = {**stream.command, **stream.settings}
         key = (tuple(sorted(settings.items())), devices, number)
@@ -281,22 +263,17 @@ class _Reader:
         self,
         stream: Stream,
         description: Description,
-        rate: Printed | None,
-        said: Mapping[str, str],
+        rate: PrintedNumber | None,
+        groups: Mapping[str, str],
     ) -> ImportedRun:
         form = self.format
-        texts = {"steps": str(len(stream.steps) or ""), **said}
-        for name, text in stream.last_step.items():
-            texts[f"step {name}"] = text
+        texts = {"steps": str(len(stream.steps) or ""), **groups}
+        for step in stream.steps[-1:]:
+            texts |= {f"step {name}": text for name, text in step.items()}
         extra = {}
-        devices = description.options.get("num_devices")
         for name, title in form.columns.items():
-            cell = printed_number.parse(texts.get(name, ""))
-            # The trainer of the seed prints 1.00 for any number of GPUs.
-            is_default = (
-                name == "speedup" and texts.get(name) == "1.00" and devices != 1
-            )
-            if cell is not None and not is_default:
+            cell = cell_numbers.parse_cell(texts.get(name, ""))
+            if cell is not None:
                 extra[title] = cell
         rounding = 0.5 * rate.step / rate.value + SLACK if rate else 0.0
         record = run_record(
@@ -310,34 +287,29 @@ class _Reader:
 
 
 def _groups(totals: Iterable[_Total]) -> list[list[_Total]]:
-    """Return the totals of each run, in the order of the log, the one to use first.
+    """Return the totals of each run in the order of the log, the lowest rank first.
 
-    With tags the k-th total of a rank with some settings belongs to the k-th run.
-    Without, neighbours of equal settings are one run while they are no more than its
-    ranks and agree within SAME_TOTAL.
+    If lines have tags, the k-th total of a rank with the same settings belongs to the
+    k-th run. Otherwise consecutive totals with the same settings are one run if they are
+    not more than its ranks and agree within SAME_TOTAL.
     """
     groups: list[list[_Total]] = []
     tagged: dict[tuple[Hashable, int], list[_Total]] = {}
-    counts: dict[tuple[Hashable, int], int] = {}
+    counts: Counter[tuple[Hashable, int]] = Counter()
     for total in totals:
         rank = total.line.rank
+        group: list[_Total] = []
         if rank is not None and total.workers > 1:
-            count = counts.get((total.key, rank), 0) + 1
-            counts[total.key, rank] = count
-            group = tagged.setdefault((total.key, count), [])
-            if not group:
-                groups.append(group)
-            group.append(total)
+            counts[total.key, rank] += 1
+            group = tagged.setdefault((total.key, counts[total.key, rank]), [])
         elif groups and _joins(total, groups[-1]):
-            groups[-1].append(total)
-        else:
-            groups.append([total])
-    return [
-        sorted(
-            group, key=lambda total: -1 if total.line.rank is None else total.line.rank
-        )
-        for group in groups
-    ]
+            group = groups[-1]
+        if not group:
+            groups.append(group)
+        group.append(total)
+    for group in groups:
+        group.sort(key=lambda total: total.line.rank or 0)
+    return groups
 
 
 def _joins(total: _Total, group: Sequence[_Total]) -> bool:
@@ -349,7 +321,7 @@ def _joins(total: _Total, group: Sequence[_Total]) -> bool:
 
 
 def _repeated(groups: Sequence[Sequence[_Total]], unit: str) -> list[str]:
-    """Return the note on totals that count as one; none if no run had several."""
+    """Return a note on the runs with several totals, which count as one total."""
     repeated = [group for group in groups if len(group) > 1]
     if not repeated:
         return []
@@ -368,29 +340,26 @@ def _repeated(groups: Sequence[Sequence[_Total]], unit: str) -> list[str]:
 
 def mean_of_steps(
     stream: Stream, description: Description
-) -> tuple[Printed | None, str]:
-    """Return the number of devices times the mean of steps that print one device's rate."""
+) -> tuple[PrintedNumber | None, str]:
+    """Return the number of devices times the mean of the steps, which print one device."""
     devices = description.options["num_devices"]
-    rates = _rates(stream)
-    mean = devices * statistics.fmean(rates)
+    count = len(stream.steps)
+    mean = devices * statistics.fmean(float(step["rate"]) for step in stream.steps)
     reason = (
-        f"iteration {len(rates)}: the run is cut short; its rate is "
-        f"{devices} * the mean of {len(rates)} iterations"
+        f"iteration {count}: the run is cut short; its rate is {devices} * the mean of "
+        f"{count} iterations"
     )
     # The iterations were printed to 0.1; so is their mean.
-    return Printed(mean, 0.1 * devices, f"{mean:.1f}"), reason
+    return PrintedNumber(mean, 0.1 * devices, f"{mean:.1f}"), reason
 
 
-def last_step(stream: Stream, description: Description) -> tuple[Printed | None, str]:
+def last_step(
+    stream: Stream, description: Description
+) -> tuple[PrintedNumber | None, str]:
     """Return the rate of the last step, which is the mean of all steps."""
     step = stream.steps[-1]
-    reason = f"its rate is that of steps 1 to {step['step']}"
-    rate = printed_number.parse(step["rate"] or "")
+    reason = f"step {step['step']}: the run is cut short; its rate is"
     if description.workers > 1:
-        reason = "its rate is one worker's, so the run has no rate"
-        rate = None
-    return rate, f"step {step['step']}: the run is cut short; {reason}"
-
-
-def _rates(stream: Stream) -> list[float]:
-    return [float(step["rate"] or "nan") for step in stream.steps]
+        return None, f"{reason} one worker's, so the run has no rate"
+    rate = cell_numbers.parse_cell(step["rate"])
+    return rate, f"{reason} that of steps 1 to {step['step']}"

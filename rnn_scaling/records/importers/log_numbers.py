@@ -1,11 +1,15 @@
-"""Printed numbers (12,345.6, 12.3k, 1.23e+04 or 12_345) and patterns that read them."""
+"""Numbers in logs (12,345.6, 12.3k, 1.23e+04 or 12_345) and patterns that read them.
+
+Numbers in the cells of tables have marks and footnotes: `records.cell_numbers`.
+"""
 
 import math
 import re
+import warnings
 
+from rnn_scaling.records.cell_numbers import PrintedNumber
 from rnn_scaling.records.importers import printed_units
-from rnn_scaling.records.importers.printed_units import Kind, PrintedUnit
-from rnn_scaling.records.printed_number import Printed
+from rnn_scaling.records.importers.printed_units import COUNTED, Kind, PrintedUnit
 
 TOKEN = "{number}"  # part of a pattern that reads any of these numbers
 _SEPARATOR = "[,_'\u2019\u00a0\u2009\u202f]"
@@ -14,13 +18,9 @@ _DIGITS = (
     rf"(?<!\d)(?:\d{{1,3}}(?:{_SEPARATOR}\d{{2,3}}){{0,9}}{_SEPARATOR}\d{{3}}{_END}|"
     rf"\d{{1,40}}{_END})(?:\.\d{{0,40}}{_END})?|\.\d{{1,40}}{_END}"
 )
-_ITEMS = (
-    "it|tok(?:en)?s?|words?|samples?|im(?:g|age)?s?|ex(?:ample)?s?|seq(?:uence)?s?|"
-    "steps?|items?"
-)
 # The first letter of MB, kbit or GFLOPS belongs to the unit and not to the number.
 _PREFIX = (
-    rf" ?(?:[kKMGT](?![\w-])|B(?![\w/-])|[kKMG](?=(?:{_ITEMS})\b))|"
+    rf" ?(?:[kKMGT](?![\w-])|B(?![\w/-])|[kKMG](?=(?:{COUNTED})\b))|"
     r"k(?=[a-z])(?!ki?b|kflop|kops\b|khz)"
 )
 _EXPONENT = rf"[eE][-+]?\d{{1,9}}{_END}"
@@ -28,7 +28,7 @@ NUMBER = (
     rf"(?:[-+\u2212]?(?:(?:{_DIGITS})(?:{_EXPONENT})?(?:{_PREFIX})?|"
     r"(?i:nan|inf(?:inity)?)(?![A-Za-z])))"
 )
-_WHOLE = re.compile(rf"([-+\u2212]?)({_DIGITS})({_EXPONENT})?( ?[kKMGTB])?")
+_FULL_NUMBER = re.compile(rf"([-+\u2212]?)({_DIGITS})({_EXPONENT})?( ?[kKMGTB])?")
 _FACTORS = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 _BEFORE = re.compile(
     rf"(?:\d|\d{_SEPARATOR}|\d\.|\d[eE][-+]?|(?:^|[\s=:(\[])(?:\.|[-\u2212]\.?))$"
@@ -43,7 +43,7 @@ _COUNTER_BEFORE = re.compile(
     r"(?i)(?<![a-z])(?:step|it|iter|iteration|epoch|batch|update|rank)"
     r"[\s:=#(\[]{0,3}\d{1,3} $"
 )
-_PREFIX_BEHIND = re.compile(rf" ?(?:[kKMGTB](?![\w-])|[kKMGT](?=(?:{_ITEMS})\b))")
+_PREFIX_BEHIND = re.compile(rf" ?(?:[kKMGTB](?![\w-])|[kKMGT](?=(?:{COUNTED})\b))")
 _UNIT_BEHIND = re.compile(r" ?[kKMGTB]\w")
 _TIME_GROUPS = {"seconds": "seconds", "ms": "milliseconds"}
 _GROUP = r"\(\?P<{}>(?:\[\^?\]?[^\]]*\]|\\.|[^()\\\[])*\)"
@@ -64,19 +64,22 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
     if "(?P<" not in pattern:
         pattern = pattern.replace(TOKEN, f"(?P<rate>{TOKEN})", 1)
     try:
-        return re.compile(pattern.replace(TOKEN, NUMBER))
+        with warnings.catch_warnings():
+            # Python warns that a later version may read "[[" as a set in a set.
+            warnings.simplefilter("ignore", FutureWarning)
+            return re.compile(pattern.replace(TOKEN, NUMBER))
     except (RecursionError, OverflowError, MemoryError) as e:
         raise re.error(f"too deeply nested or too large ({type(e).__name__})") from None
 
 
-def parse_number(text: str) -> Printed:
+def parse_number(text: str) -> PrintedNumber:
     """Return a printed number with the unit of its last digit.
 
     Raises:
       TooLarge: If the number is too large for a float.
       ValueError: If the text is not a number.
     """
-    match = _WHOLE.fullmatch(text.strip().rstrip(","))
+    match = _FULL_NUMBER.fullmatch(text.strip().rstrip(","))
     if match is None:
         raise ValueError(f"{text[:40]!r} is not a number")
     sign, digits, exponent, prefix = match.groups("")
@@ -88,7 +91,7 @@ def parse_number(text: str) -> Printed:
     step = float(f"1e{power - decimals}") * factor
     if not math.isfinite(value + step):
         raise TooLarge(f"{text[:40]!r} is too large")
-    return Printed(-value if sign in ("-", "\u2212") else value, step, text)
+    return PrintedNumber(-value if sign in ("-", "\u2212") else value, step, text)
 
 
 def number_text(match: re.Match[str], name: str) -> str:
@@ -187,38 +190,38 @@ def _find_wrong_unit(match: re.Match[str], name: str, pattern: str, unit: str) -
     printed = printed_units.find_unit(match.string, *match.span(name))
     if printed is None:
         return ""
-    found = f"the group {name} reads {match[name]!r} in {_text_around(match, name)!r}"
+    fault = f"the group {name} reads {match[name]!r} in {_text_around(match, name)!r}"
     if name in _TIME_GROUPS:
-        return _find_wrong_time(printed, name, pattern, found)
+        return _find_wrong_time(printed, name, pattern, fault)
     if printed.kind is Kind.TIME:
         remedy = _time_remedy(printed, name, pattern)
-        return f"{found}, which is a time ({printed.text}); {remedy}"
+        return f"{fault}, which is a time ({printed.text}); {remedy}"
     if printed.time_unit not in ("", "seconds"):
         return (
-            f"{found}, which is a rate per {printed.time_unit.removesuffix('s')}; "
+            f"{fault}, which is a rate per {printed.time_unit.removesuffix('s')}; "
             "print a rate per second, or the seconds of a step, to read with "
             "(?P<seconds>...) and --items_per_step=PRODUCT"
         )
     items = rate_unit(match)
     if items and unit and not printed_units.carries_prefix(unit, printed.prefix):
         return (
-            f"{found}, whose unit is {items}, but --unit={unit} lacks the prefix "
+            f"{fault}, whose unit is {items}, but --unit={unit} lacks the prefix "
             f"{printed.prefix}; use --unit={items}"
         )
     return ""
 
 
-def _find_wrong_time(printed: PrintedUnit, name: str, pattern: str, found: str) -> str:
+def _find_wrong_time(printed: PrintedUnit, name: str, pattern: str, fault: str) -> str:
     """Return why a group of seconds or milliseconds cannot hold a number, or ""."""
     if printed.kind is Kind.RATE:
         if not printed.is_behind:
             return ""
         rate = _rename_group(pattern, name, "rate")
-        return f"{found}, which is a rate; use --log_format='regex:{rate}'"
+        return f"{fault}, which is a rate; use --log_format='regex:{rate}'"
     if printed.time_unit in ("", _TIME_GROUPS[name]):
         return ""
     remedy = _time_remedy(printed, name, pattern)
-    return f"{found}, whose unit is {printed.text}; {remedy}"
+    return f"{fault}, whose unit is {printed.text}; {remedy}"
 
 
 def _time_remedy(printed: PrintedUnit, name: str, pattern: str) -> str:
@@ -247,16 +250,16 @@ def _literal_prefix(match: re.Match[str], name: str) -> str:
 
     It is a separate letter ("58.4 K") or the first letter of a unit ("58.4 ktok/s").
     """
-    found = _PREFIX_BEHIND.match(match.string, match.end(name))
-    if found is None or not re.search(r"[\d.]$", match[name]):
+    prefix = _PREFIX_BEHIND.match(match.string, match.end(name))
+    if prefix is None or not re.search(r"[\d.]$", match[name]):
         return ""
-    return found[0].strip() if _is_literal(match, name, found.end() - 1) else ""
+    return prefix[0].strip() if _is_literal(match, name, prefix.end() - 1) else ""
 
 
 def _is_part_of_unit(match: re.Match[str], name: str) -> bool:
     """Return whether a pattern contains the letter behind a prefix, as "t" in "ktok"."""
-    found = _UNIT_BEHIND.match(match.string, match.end(name))
-    return found is not None and _is_literal(match, name, found.end() - 1)
+    unit = _UNIT_BEHIND.match(match.string, match.end(name))
+    return unit is not None and _is_literal(match, name, unit.end() - 1)
 
 
 def _is_separator(match: re.Match[str], name: str, position: int) -> bool:
@@ -276,10 +279,14 @@ def _is_literal(match: re.Match[str], name: str, position: int) -> bool:
 def _suggest_pattern(match: re.Match[str], name: str, pattern: str) -> str:
     """Return a sentence with a pattern that reads the number of this line."""
     group = f"(?P<{name}>{TOKEN})"
-    better = re.sub(_GROUP.format(name), lambda found: group, pattern, count=1)
+    better = re.sub(_GROUP.format(name), lambda _: group, pattern, count=1)
     if better != pattern:
-        found = compile_pattern(better).search(match.string)
-        if found is not None and found[name] and not find_fault(found, name, better):
+        better_match = compile_pattern(better).search(match.string)
+        if (
+            better_match is not None
+            and better_match[name]
+            and not find_fault(better_match, name, better)
+        ):
             return f"--log_format='regex:{better}' reads it"
     ending = "the pattern must contain the character that ends it"
     if TOKEN in pattern:

@@ -1,98 +1,105 @@
-"""What a run's record says of whether its mode trains right: the part `certificate`."""
+"""The part `certificate`: whether a run trains like serial training.
+
+Field names are keys of record files; rename only with metadata `older`, see
+decoding.py. Verdicts are stored too, and INPUT_VERDICTS must equal the texts that the
+modules of rnn_scaling.verification write.
+"""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 from rnn_scaling.records.decoding import Loss, Name, Part, PositiveCount, Seconds
 
-OF_INPUTS = (  # verdicts
-    *("same batch", "another's batch", "another's dropout"),
-    *("items left out", "samples left out", "other weights"),
+# Verdicts about wrong inputs.
+INPUT_VERDICTS = (
+    "same batch",
+    "another's batch",
+    "another's dropout",
+    "items left out",
+    "samples left out",
+    "other weights",
 )
-Difference = Seconds  # any number that is not negative
+Difference = Seconds  # 0 or any positive number
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CertifiedBatch(Part):
-    """One batch: the loss of both, and the largest difference of a weight after it."""
+    """One batch, trained serially and in parallel."""
 
     loss_serial: Loss | None
     loss_parallel: Loss | None
-    weights_difference: Difference | None
+    weights_difference: Difference | None  # the largest one after the batch
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Check(Part):
-    """One comparison. holds: None where it could not be tried here, as the text says; text: what was compared."""
+    """One comparison."""
 
     name: Name
-    holds: bool | None
-    text: str
-    difference: Difference | None = None
+    holds: bool | None  # None if this machine cannot check it; `text` has the reason
+    text: str  # names the compared things
+    difference: Difference | None = None  # the largest one
     tolerance: Difference | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate(Part):
-    verdict: Name  # in a word or two, as "equal within 1e-05", "stale by 1 step", "sum"
-    holds: bool  # whether that is what the mode promises
-    # The same for a person, which older versions wrote.
+    """Evidence that a run trains like serial training."""
+
+    verdict: Name  # such as "equal within 1e-05", "stale by 1 step" or "sum"
+    holds: bool  # whether the verdict is the one that the mode promises
+    # A sentence that older versions wrote.
     sentence: str | None = dataclasses.field(default=None, metadata={"former": True})
-    statements: tuple[Mapping[str, Any], ...] = ()  # the same as data
-    compared: str = ""  # what with what
-    replicas: PositiveCount = 1  # how many were compared
-    tolerance: Difference | None = (
-        None  # the share of a variable's way by which it may differ
-    )
-    loss_difference: Difference | None = None  # the largest, as a share of the loss
-    weights_difference: Difference | None = None  # the largest of a weight
-    weights_moved: Difference | None = None  # the largest way of one
+    statements: tuple[Mapping[str, Any], ...] = ()  # the verdict as data
+    compared: str = ""  # names the compared trainings
+    replicas: PositiveCount = 1  # number of compared replicas
+    # Allowed difference of a variable, relative to the distance that it moved.
+    tolerance: Difference | None = None
+    loss_difference: Difference | None = None  # the largest, relative to the loss
+    weights_difference: Difference | None = None  # the largest of one weight
+    weights_moved: Difference | None = None  # the largest distance of one weight
     batches: tuple[CertifiedBatch, ...] = ()
-    checks: tuple[
-        Check, ...
-    ] = ()  # what was compared, each with its largest difference
+    checks: tuple[Check, ...] = ()
 
 
-def joined(certificates: Iterable[Certificate]) -> Certificate | None:
-    """The result of all processes of a run: the fault of one, the largest differences of all.
+def merge(certificates: Iterable[Certificate]) -> Certificate | None:
+    """Return one certificate for all processes of a run, or None without certificates.
 
-    A fault that a process sees in its inputs explains what others see in their weights.
+    It has the fault of one process and the largest differences of all. A fault in the
+    inputs of one process explains differences of the weights in other processes.
     """
-    several = list(certificates)
-    if not several:
+    certificates = list(certificates)
+    if not certificates:
         return None
-    decisive = min(
-        several,
-        key=lambda certificate: (
-            certificate.holds,
-            certificate.verdict not in OF_INPUTS,
-        ),
-    )
     return dataclasses.replace(
-        decisive,
-        replicas=sum(certificate.replicas for certificate in several),
-        loss_difference=_largest(
-            certificate.loss_difference for certificate in several
-        ),
-        weights_difference=_largest(
-            certificate.weights_difference for certificate in several
-        ),
-        weights_moved=_largest(certificate.weights_moved for certificate in several),
-        checks=_worst(check for certificate in several for check in certificate.checks),
+        min(certificates, key=_severity),
+        replicas=sum(c.replicas for c in certificates),
+        loss_difference=_largest(c.loss_difference for c in certificates),
+        weights_difference=_largest(c.weights_difference for c in certificates),
+        weights_moved=_largest(c.weights_moved for c in certificates),
+        checks=_worst_checks(chain.from_iterable(c.checks for c in certificates)),
     )
 
 
-def _worst(checks: Iterable[Check]) -> tuple[Check, ...]:
-    """Of each name the check that failed, or else the one with the largest difference."""
+def _severity(certificate: Certificate) -> tuple[bool, bool]:
+    """Return a sort key that is lowest for faults of the inputs."""
+    return certificate.holds, certificate.verdict not in INPUT_VERDICTS
+
+
+def _worst_checks(checks: Iterable[Check]) -> tuple[Check, ...]:
+    """Return for each name a failed check or the check with the largest difference."""
     worst: dict[str, Check] = {}
     for check in checks:
-        both = worst.get(check.name, check), check
-        worst[check.name] = min(
-            both,
-            key=lambda check: (check.holds is not False, -(check.difference or 0.0)),
-        )
+        previous = worst.get(check.name)
+        if previous is None or _check_severity(check) < _check_severity(previous):
+            worst[check.name] = check
     return tuple(worst.values())
+
+
+def _check_severity(check: Check) -> tuple[bool, float]:
+    return check.holds is not False, -(check.difference or 0.0)
 
 
 def _largest(numbers: Iterable[float | None]) -> float | None:

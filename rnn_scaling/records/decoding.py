@@ -1,13 +1,22 @@
-"""JSON objects <-> frozen dataclasses: what each field must be follows from its annotation, and every fault is named.
+"""Read frozen dataclasses from JSON objects, and write them.
 
-A part is a dataclass below `Part`. Its fields are numbers, texts, tuples, mappings and parts; `Range` says which
-numbers can be. Metadata of a field: `key`, its name in the file; `older`, its name in older files; `former`: only older
-versions wrote it.
+A part is a dataclass derived from `Part`. The annotations of its fields are the rules of
+a file: numbers in a `Range`, texts, tuples, mappings and other parts. Every fault is
+reported with its path. Metadata of a field:
+
+  key: The name of the field in the file, if it differs.
+  older: The name of the field in older files. They are read with it, but every file is
+    written with the newer name.
+  former: True for a field that only older versions wrote. It is left out if it is None.
+
+A part may have a field `missing`. It gets the names of the fields that the file lacks,
+and `encode` leaves these out again, so that reading and writing changes no file. Such a
+part can have neither `key` nor `older`, because `missing` contains only the names in
+the file.
 """
 
 import dataclasses
 import functools
-import itertools
 import math
 import types
 import typing
@@ -17,27 +26,28 @@ from typing import Annotated, Any, TypeVar, Union
 # Limits of seconds and counts; beyond them, sums and ratios overflow.
 SMALLEST = 1e-12
 LARGEST = 1e18
-LARGEST_SINGLE = 3.5e38  # all of float32
+LARGEST_SINGLE = 3.5e38  # above every float32
+LONGEST_QUOTE = 40  # characters of a value in a fault
 
 Faults = list[str]
-Decode = Callable[
-    [Any, str, Faults], Any
-]  # value, its path, faults so far -> the value as it is kept
+# Value, its path, faults so far -> the value as a part stores it.
+Decode = Callable[[Any, str, Faults], Any]
 P = TypeVar("P", bound="Part")
 
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The numbers from `low` to `high`, whole or not, and what they are in words."""
+    """The numbers from `low` to `high`, whole or not."""
 
     low: float
     high: float
-    words: str
+    words: str  # the rule in a fault: "expected ..."
 
 
 Number = Annotated[float, Range(-LARGEST, LARGEST, "a number")]
 Single = Annotated[float, Range(-LARGEST_SINGLE, LARGEST_SINGLE, "a number")]
-Loss = Single  # a run that diverges says so in its record
+Magnitude = Annotated[float, Range(0, LARGEST_SINGLE, "a number of at least 0")]
+Loss = Single  # may be as large as float32 allows, because runs diverge
 Count = Annotated[int, Range(0, LARGEST, "a number")]
 Seconds = Annotated[float, Range(0, LARGEST, "seconds")]
 Joules = Annotated[float, Range(0, LARGEST, "joules")]
@@ -46,26 +56,46 @@ Fraction = Annotated[float, Range(0, 0.99, "a share below 1")]
 Name = Annotated[str, "printable"]
 PositiveCount = Annotated[int, Range(SMALLEST, LARGEST, "a number above 0")]
 
+_SCALARS = {str: "text", Name: "a name", bool: "true or false", int: "a whole number"}
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """An object of a file. further: fields of a newer version, which are kept and written again."""
+    """An object in a file."""
 
-    further: Mapping[str, Any] | None = None
+    # Fields that a newer version wrote; they are written again.
+    extra_fields: Mapping[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Sparse(Part):
-    """A part that is written without fields that are None: most of them apply to one kind of device or run."""
+    """A part whose fields are left out of the file if they are None.
+
+    Most of its fields apply to only one kind of device or run.
+    """
 
 
 def decode(kind: Any, value: Any, path: str, faults: Faults) -> Any:
-    """A part, or a value of another type, from parsed JSON; faults of a part make it None."""
+    """Return a part, or a value of any other type, from parsed JSON.
+
+    Args:
+      kind: An annotation.
+      value: The parsed JSON.
+      path: Where the file contains the value, for faults.
+      faults: Each fault is appended to it.
+
+    Returns:
+      The value; None for a part with faults.
+    """
     return _decoder(kind)(value, path, faults)
 
 
 def build(kind: type[P], fields: Mapping[str, Any], path: str = "") -> P:
-    """A part from fields that this program made itself."""
+    """Return a part from fields that this program made.
+
+    Raises:
+      ValueError: If the fields have faults.
+    """
     faults: Faults = []
     part: P | None = decode(kind, fields, path or kind.__name__.lower(), faults)
     if part is None:
@@ -74,258 +104,248 @@ def build(kind: type[P], fields: Mapping[str, Any], path: str = "") -> P:
 
 
 def encode(value: Any) -> Any:
-    """Parsed JSON of a part or of anything inside it; NaN and infinities become null."""
+    """Return a part, or a value inside one, as JSON; NaN and infinities become null."""
     if isinstance(value, Part):
+        kind: Any = type(value)
         missing = getattr(value, "missing", ())
         fields = {}
-        for field in _written(type(value)):  # type: ignore[arg-type]  # as in `decode`
+        for field in _file_fields(kind):
             item = getattr(value, field.name)
-            may_lack = isinstance(value, Sparse) or field.metadata.get("former")
-            if field.name not in missing and not (may_lack and item is None):
+            is_optional = isinstance(value, Sparse) or field.metadata.get("former")
+            if field.name not in missing and not (is_optional and item is None):
                 fields[field.metadata.get("key", field.name)] = encode(item)
-        return {**fields, **encode(value.further or {})}
+        return {**fields, **encode(value.extra_fields or {})}
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
         return {key: encode(item) for key, item in value.items()}
-    return (
-        [encode(item) for item in value] if isinstance(value, (list, tuple)) else value
-    )
+    if isinstance(value, (list, tuple)):
+        return [encode(item) for item in value]
+    return value
 
 
-def spelled(value: Any) -> str:
-    """A value as it is quoted in a fault."""
+def quote(value: Any) -> str:
+    """Return a value as a fault quotes it."""
+    if value is None:
+        return "missing"
     try:
-        text = "missing" if value is None else repr(value)
-    except ValueError:  # Python spells no whole number of thousands of digits
-        text = "a number of thousands of digits"
-    return text if len(text) <= 40 else text[:37] + "..."
+        text = repr(value)
+    except ValueError:  # Python does not print integers with thousands of digits
+        text = "a number with thousands of digits"
+    return text if len(text) <= LONGEST_QUOTE else text[: LONGEST_QUOTE - 3] + "..."
 
 
-def are_numbers(values: Sequence[Any], low: float, high: float) -> bool:
-    """Whether all are numbers in a range; at the speed of C, for there are millions."""
+def not_null(annotation: Any) -> Any:
+    """Return the type of a value that is not null."""
+    if typing.get_origin(annotation) not in (Union, types.UnionType):
+        return annotation
+    arguments = typing.get_args(annotation)
+    (kind,) = [argument for argument in arguments if argument is not type(None)]
+    return kind
+
+
+def _are_numbers(values: Sequence[Any], low: float, high: float) -> bool:
+    """Return whether all values are numbers in a range.
+
+    Only functions in C look at each value, because a folder may contain millions.
+    """
     if not {*map(type, values)} <= {int, float}:
         return False
-    return not values or (
-        min(values) >= low and max(values) <= high and not any(map(math.isnan, values))
-    )
+    if not values:
+        return True
+    is_in_range = min(values) >= low and max(values) <= high
+    return is_in_range and not any(map(math.isnan, values))
 
 
 @functools.cache
-def _written(kind: type[Part]) -> list[dataclasses.Field]:
-    """The fields that a file has."""
-    return [
-        field
-        for field in dataclasses.fields(kind)
-        if field.name not in ("further", "missing")
-    ]
+def _file_fields(kind: Any) -> list[dataclasses.Field]:
+    """Return the fields that a file contains."""
+    fields = dataclasses.fields(kind)
+    return [field for field in fields if field.name not in ("extra_fields", "missing")]
 
 
 @functools.cache
 def _decoder(annotation: Any, or_null: str = "") -> Decode:
-    """What reads a value of this type; `or_null` ends what a fault expects."""
-    origin = typing.get_origin(annotation)
-    arguments = typing.get_args(annotation)
-    if annotation is Any:
-        return lambda value, path, faults: value
-    if origin in (Union, types.UnionType):
-        decode_inner = _decoder(not_null(annotation), " or null")
+    """Return the function that decodes a value of a type.
+
+    A number in a range is also annotated, so its range is looked for before its type.
+
+    Args:
+      annotation: The type.
+      or_null: Appended to the rule in faults if the value may be null.
+    """
+    kind = not_null(annotation)
+    if kind is not annotation:
+        decode_value = _decoder(kind, " or null")
         return lambda value, path, faults: (
-            None if value is None else decode_inner(value, path, faults)
+            None if value is None else decode_value(value, path, faults)
         )
-    expected = _words(annotation) + or_null
-    if origin is Annotated:
-        return (
-            _number(arguments[1], expected)
-            if isinstance(arguments[1], Range)
-            else _scalar(str, expected)
-        )
+    if kind is Any:
+        return lambda value, path, faults: value
+    rule = _rule(kind) + or_null
+    if number_range := _range_of(kind):
+        return _number_decoder(number_range, rule)
+    if kind in _SCALARS:
+        return _scalar_decoder(kind, rule)
+    origin = typing.get_origin(kind)
+    arguments = typing.get_args(kind)
     if origin is tuple:
-        inner = arguments[0]
-        if typing.get_origin(inner) is tuple and _is_range(typing.get_args(inner)[0]):
-            return _number_lists(inner, expected)
-        return (
-            _numbers(inner, expected)
-            if _is_range(not_null(inner))
-            else _tuple(_decoder(inner), expected)
-        )
-    if origin is not None and issubclass(origin, Mapping):
-        return _mapping(_decoder(arguments[1]), expected)
-    is_part = isinstance(annotation, type) and issubclass(annotation, Part)
-    return _part(annotation, expected) if is_part else _scalar(annotation, expected)
+        return _tuple_decoder(arguments[0], rule)
+    if origin is not None:
+        return _mapping_decoder(_decoder(arguments[1]), rule)
+    return _part_decoder(kind, rule)
 
 
-def _is_range(annotation: Any) -> bool:
-    return typing.get_origin(annotation) is Annotated and isinstance(
-        typing.get_args(annotation)[1], Range
-    )
+def _range_of(annotation: Any) -> Range | None:
+    """Return the range of a type of numbers, or None for other types."""
+    if typing.get_origin(annotation) is not Annotated:
+        return None
+    rule = typing.get_args(annotation)[1]
+    return rule if isinstance(rule, Range) else None
 
 
-def not_null(annotation: Any) -> Any:
-    """The type of a value that is not null."""
-    if typing.get_origin(annotation) not in (Union, types.UnionType):
-        return annotation
-    (known,) = [
-        argument
-        for argument in typing.get_args(annotation)
-        if argument is not type(None)
-    ]
-    return known
-
-
-def _words(annotation: Any) -> str:
-    """What a value of this type is, in words."""
-    if _is_range(annotation):
-        return typing.get_args(annotation)[1].words
-    known = {str: "text", Name: "a name", bool: "true or false", int: "a whole number"}
-    if annotation in known:
-        return known[annotation]
-    if typing.get_origin(annotation) in (Union, types.UnionType):
-        return " or ".join(
-            "null" if kind is type(None) else _words(kind)
-            for kind in typing.get_args(annotation)
-        )
+def _rule(annotation: Any) -> str:
+    """Return what a value of a type must be, in words."""
+    if number_range := _range_of(annotation):
+        return number_range.words
+    if annotation in _SCALARS:
+        return _SCALARS[annotation]
+    kind = not_null(annotation)
+    if kind is not annotation:
+        return f"{_rule(kind)} or null"
     return "a list" if typing.get_origin(annotation) is tuple else "an object"
 
 
-def _wrong(faults: Faults, path: str, value: Any, expected: str) -> None:
-    faults.append(f"{path} is {spelled(value)}; expected {expected}")
+def _add_fault(faults: Faults, path: str, value: Any, rule: str) -> None:
+    faults.append(f"{path} is {quote(value)}; expected {rule}")
 
 
-def _scalar(kind: type, expected: str) -> Decode:
+def _scalar_decoder(kind: Any, rule: str) -> Decode:
+    value_type = str if kind is Name else kind
+
     def decode_scalar(value: Any, path: str, faults: Faults) -> Any:
-        if type(value) is not kind or (
-            expected.startswith("a name") and not str(value).isprintable()
-        ):
-            _wrong(faults, path, value, expected)
+        is_valid = type(value) is value_type
+        if not is_valid or (kind is Name and not value.isprintable()):
+            _add_fault(faults, path, value, rule)
         return value
 
     return decode_scalar
 
 
-def _number(allowed: Range, expected: str) -> Decode:
-    low = allowed.low
-    high = allowed.high
+def _number_decoder(number_range: Range, rule: str) -> Decode:
+    low = number_range.low
+    high = number_range.high
 
     def decode_number(value: Any, path: str, faults: Faults) -> Any:
         if type(value) not in (int, float) or not low <= value <= high:
-            _wrong(faults, path, value, expected)
+            _add_fault(faults, path, value, rule)
         return value
 
     return decode_number
 
 
-def _numbers(annotation: Any, expected: str) -> Decode:
-    """Numbers in a list, some of them null where they may be: judged all at once where they are right."""
-    allowed = typing.get_args(not_null(annotation))[1]
-    decode_number = _decoder(annotation)
-    or_null = not_null(annotation) is not annotation
+def _tuple_decoder(item_type: Any, rule: str) -> Decode:
+    decode_item = _decoder(item_type)
+    number_range = _range_of(not_null(item_type))
+    may_be_null = not_null(item_type) is not item_type
 
-    def decode_numbers(value: Any, path: str, faults: Faults) -> Any:
-        if type(value) is not list:
-            _wrong(faults, path, value, expected)
-            return None
-        numbers = [item for item in value if item is not None] if or_null else value
-        if not are_numbers(numbers, allowed.low, allowed.high):
-            before = len(faults)
-            for i, item in enumerate(value):
-                decode_number(item, f"{path}[{i}]", faults)
-            shorten(faults, before)
-        return tuple(value)
-
-    return decode_numbers
-
-
-def _number_lists(annotation: Any, expected: str) -> Decode:
-    """Lists of numbers in a list, as a number of each tower for each batch: judged all at once where they are right."""
-    allowed = typing.get_args(typing.get_args(annotation)[0])[1]
-    one_by_one = _tuple(_decoder(annotation), expected)
-
-    def decode_number_lists(value: Any, path: str, faults: Faults) -> Any:
-        is_whole = type(value) is list and {*map(type, value)} <= {list}
-        if is_whole and are_numbers(
-            [*itertools.chain.from_iterable(value)], allowed.low, allowed.high
-        ):
-            return tuple(map(tuple, value))
-        return one_by_one(value, path, faults)
-
-    return decode_number_lists
-
-
-def shorten(faults: Faults, before: int) -> None:
-    """Makes the faults of one list, those from `before` on, its first one and the number of the others."""
-    if (more := len(faults) - before - 1) > 0:
-        faults[before:] = [f"{faults[before]} (and {more} more in this list)"]
-
-
-def _tuple(inner: Decode, expected: str) -> Decode:
     def decode_tuple(value: Any, path: str, faults: Faults) -> Any:
         if type(value) is not list:
-            _wrong(faults, path, value, expected)
+            _add_fault(faults, path, value, rule)
             return None
-        return tuple(
-            [inner(item, f"{path}[{i}]", faults) for i, item in enumerate(value)]
-        )
+        # Long lists of numbers are checked at once. Only a list with a fault is decoded
+        # item by item, to find it.
+        if number_range:
+            numbers = value
+            if may_be_null:
+                numbers = [item for item in value if item is not None]
+            if _are_numbers(numbers, number_range.low, number_range.high):
+                return tuple(value)
+        item_faults: Faults = []
+        items = [
+            decode_item(item, f"{path}[{i}]", item_faults)
+            for i, item in enumerate(value)
+        ]
+        if number_range and len(item_faults) > 1:
+            num_others = len(item_faults) - 1
+            item_faults = [f"{item_faults[0]} (and {num_others} more in this list)"]
+        faults += item_faults
+        return tuple(items)
 
     return decode_tuple
 
 
-def _mapping(inner: Decode, expected: str) -> Decode:
+def _mapping_decoder(decode_item: Decode, rule: str) -> Decode:
     def decode_mapping(value: Any, path: str, faults: Faults) -> Any:
         if type(value) is not dict:
-            _wrong(faults, path, value, expected)
+            _add_fault(faults, path, value, rule)
             return None
         for key, item in value.items():
-            inner(item, f"{path}.{key}", faults)
+            decode_item(item, f"{path}.{key}", faults)
         return value
 
     return decode_mapping
 
 
-def _part(kind: type[Part], expected: str) -> Decode:
+@dataclasses.dataclass(frozen=True)
+class _Field:
+    """The rule that decodes one field of a part.
+
+    Attributes:
+      name: Its name in the part.
+      key: Its name in the file.
+      older_key: Its name in older files, or `key`.
+      decode: Decodes its value.
+      rule: The rule of a required field, in words; "" for an optional one.
+    """
+
+    name: str
+    key: str
+    older_key: str
+    decode: Decode
+    rule: str
+
+
+def _part_decoder(kind: Any, rule: str) -> Decode:
     hints = typing.get_type_hints(kind, include_extras=True)
-    fields = [
-        field
-        for field in dataclasses.fields(kind)
-        if field.name not in ("further", "missing")
-    ]
-    plan = []
-    for field in fields:
+    plan = []  # decided once per type, because a folder has many records
+    keys = set()
+    for field in _file_fields(kind):
+        hint = hints[field.name]
         key = field.metadata.get("key", field.name)
-        older = field.metadata.get("older")
-        plan.append((field.name, key, older, _decoder(hints[field.name])))
-    without_default = [
-        f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING
-    ]
-    required = {name: _words(hints[name]) for name in without_default}
-    names = frozenset(key for _, key, _, _ in plan)
-    known = names | {older for _, _, older, _ in plan if older}
-    tells_missing = "missing" in hints
-    decode_further = _decoder(typing.get_args(not_null(hints["further"]))[1])
+        older_key = field.metadata.get("older", key)
+        is_required = field.default is field.default_factory  # both are MISSING
+        field_rule = _rule(hint) if is_required else ""
+        plan.append(_Field(field.name, key, older_key, _decoder(hint), field_rule))
+        keys |= {key, older_key}
+    has_missing = "missing" in hints
+    names = frozenset(field.key for field in plan)
+    decode_extra_field = _decoder(typing.get_args(not_null(hints["extra_fields"]))[1])
 
     def decode_part(value: Any, path: str, faults: Faults) -> Any:
         if type(value) is not dict:
-            _wrong(faults, path, value, expected)
+            _add_fault(faults, path, value, rule)
             return None
-        fields: dict[str, Any] = {}
-        before = len(faults)
+        num_faults = len(faults)
         prefix = f"{path}." if path else ""
-        for name, key, older, inner in plan:
-            if key not in value and older in value:
-                key = older
+        fields: dict[str, Any] = {}
+        for field in plan:
+            key = field.key
+            if key not in value and field.older_key in value:
+                key = field.older_key
             if key in value:
-                fields[name] = inner(value[key], prefix + key, faults)
-            elif name in required:
-                faults.append(f"{prefix}{key} is missing; expected {required[name]}")
-        if newer := value.keys() - known:
-            fields["further"] = {
-                key: decode_further(value[key], prefix + key, faults)
-                for key in value
-                if key in newer
-            }
-        if len(faults) > before:
+                fields[field.name] = field.decode(value[key], prefix + key, faults)
+            elif field.rule:
+                faults.append(f"{prefix}{key} is missing; expected {field.rule}")
+        extra_fields = {}
+        for key in value:
+            if key not in keys:
+                extra_fields[key] = decode_extra_field(value[key], prefix + key, faults)
+        if len(faults) > num_faults:
             return None
-        if tells_missing:
+        if extra_fields:
+            fields["extra_fields"] = extra_fields
+        if has_missing:
             fields["missing"] = names - value.keys()
         return kind(**fields)
 

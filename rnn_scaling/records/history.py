@@ -1,13 +1,14 @@
-"""Entries of a history: one small JSON file for each commit and machine, written once and never changed.
+"""Entries of a history: one small JSON file per commit and machine, never changed.
 
-File names are MEASURED-COMMIT-DIGEST.json, as `sealed_files` makes them.
+File names are MEASURED-COMMIT-DIGEST.json (see `sealed_files`). Field names are keys of
+these files; rename only with metadata `older`, see decoding.py.
 """
 
 import dataclasses
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,8 @@ from rnn_scaling.records.decoding import Length, Name, Number, Part, PositiveCou
 from rnn_scaling.records.own_files import is_result, starts_as
 
 SCHEMA = "rnn_scaling.history/1"
-TIME = re.compile(
-    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
-)  # UTC, so that text order is time order
+# UTC, so that sorting the texts sorts the times.
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 HASH = re.compile(r"[0-9a-f]{7,64}")
 # Characters of a commit in file names, and on pages.
 SHORT = 12
@@ -38,26 +38,25 @@ class Machine(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Commit(Part):
-    """The measured commit; diff: digest of uncommitted changes; date and subject: None if git did not know them."""
+    """The measured commit; None for facts that git did not have."""
 
     hash: Name
     modified: bool = False
-    diff: Name | None = None
+    diff: Name | None = None  # digest of uncommitted changes
     date: Name | None = None
     subject: Name | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration(Part):
-    """Options that differ from the defaults, and the values of each process, in order of time."""
+    """The runs of one configuration, in the order of time."""
 
-    options: Mapping[str, Any]
-    facts: Mapping[str, str] = dataclasses.field(
-        default_factory=dict
-    )  # that distinguish runs with the same options
+    options: Mapping[str, Any]  # options that differ from the defaults
+    # Other facts that distinguish runs with these options.
+    facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unit: Name
     num_devices: PositiveCount
-    rates: tuple[Length, ...]
+    rates: tuple[Length, ...]  # one per run, like the values of each metric
     metrics: Mapping[str, tuple[Number | None, ...]] = dataclasses.field(
         default_factory=dict
     )
@@ -69,11 +68,11 @@ class Configuration(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Entry(Part):
-    """The results of one commit on one machine; `measured`: when the first run started."""
+    """The results of one commit on one machine."""
 
     schema: Name = SCHEMA
     label: Name = ""
-    measured: Name | None = None
+    measured: Name | None = None  # when the first run started
     commit: Commit | None = None
     machine: Machine
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -81,103 +80,130 @@ class Entry(Part):
 
     @property
     def name(self) -> str:
-        """The short commit, with + for uncommitted changes; without a commit, the time of measurement."""
+        """The short commit, with + for uncommitted changes, or the time of measurement."""
         if self.commit is None:
             return self.measured or "unknown"
         return f"{self.commit.hash[:SHORTEST]}{'+' if self.commit.modified else ''}"
 
     @property
     def source(self) -> tuple[str, str | None, str]:
-        """What its runs share: commit, uncommitted changes, machine."""
-        return (
-            (self.commit.hash, self.commit.diff, self.machine.name)
-            if self.commit
-            else ("", None, self.machine.name)
-        )
+        """Commit, uncommitted changes and machine, which all its runs share."""
+        if self.commit is None:
+            return "", None, self.machine.name
+        return self.commit.hash, self.commit.diff, self.machine.name
 
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """The entries of a folder, and a message for each file that is left out."""
+    """The entries of a folder."""
 
     entries: tuple[Entry, ...]
-    left_out: tuple[str, ...] = ()
-    seen: set[Any] = dataclasses.field(
-        default_factory=set, compare=False
-    )  # the runs of its entries, for `unseen`
+    left_out: tuple[str, ...] = ()  # one message per file that is not used
+    # The runs of the entries, for `unseen`.
+    seen: set[Any] = dataclasses.field(default_factory=set, compare=False)
 
 
 def read(folder: Path) -> History:
-    """All entries of a folder; a run in several entries counts once. Raises OSError if the folder cannot be read."""
-    entries: list[Entry | None] = []
-    left_out = []
-    num_others = 0
+    """Return all entries of a folder; a run in several entries counts once.
+
+    Raises:
+      OSError: If the folder cannot be read.
+    """
+    entries = []
+    messages = []
+    num_foreign = 0
     seen: set[Any] = set()
     for name in sorted(name for name in os.listdir(folder) if name.endswith(".json")):
         path = folder / name
         if not starts_as(path, rb"history/"):
-            num_others += not is_result(path)
+            num_foreign += not is_result(path)
             continue
         try:
-            entries.append(unseen(_read_one(path), seen))
+            entry = unseen(_read_entry(path), seen)
         except (OSError, ValueError) as e:
-            left_out.append(f"{path}: {getattr(e, 'strerror', None) or e}")
-    if num_others:
-        left_out.append(
-            f"{folder}: {num_others} JSON file{'s' if num_others > 1 else ''} without a history entry"
+            messages.append(f"{path}: {getattr(e, 'strerror', None) or e}")
+            continue
+        if entry:
+            entries.append(entry)
+    if num_foreign:
+        files = "JSON files" if num_foreign > 1 else "JSON file"
+        messages.append(
+            f"{folder}: {num_foreign} {files} without a valid history entry"
         )
-    return History(tuple(filter(None, entries)), tuple(left_out), seen)
+    return History(tuple(entries), tuple(messages), seen)
 
 
-def unseen(new: Entry, seen: set[Any]) -> Entry | None:
-    """The entry without runs that are in `seen`, or None if nothing is left. Adds its runs to `seen`.
+def unseen(entry: Entry, seen: set[Any]) -> Entry | None:
+    """Return the entry without runs that were seen before, or None if none remain.
 
-    A run is identified by its rate, because no two processes agree in all digits.
+    A run is identified by its rate, because no two runs have rates with the same
+    digits.
+
+    Args:
+      entry: The entry.
+      seen: The runs that were seen; the runs of the entry are added.
     """
-    kept = []
-    for part in new.configurations:
-        runs = [(*new.source, part.key, rate) for rate in part.rates]
-        places = [i for i, run in enumerate(runs) if run not in seen]
+    configurations = []
+    for configuration in entry.configurations:
+        key = (*entry.source, configuration.key)
+        runs = [(*key, rate) for rate in configuration.rates]
+        new = [i for i, run in enumerate(runs) if run not in seen]
         seen.update(runs)
-        metrics = {
-            name: tuple(values[i] for i in places)
-            for name, values in part.metrics.items()
-        }
-        if places:
-            kept.append(
-                dataclasses.replace(
-                    part, rates=tuple(part.rates[i] for i in places), metrics=metrics
-                )
-            )
-    return dataclasses.replace(new, configurations=tuple(kept)) if kept else None
+        if new:
+            configurations.append(_select(configuration, new))
+    if not configurations:
+        return None
+    return dataclasses.replace(entry, configurations=tuple(configurations))
 
 
-def write(new: Entry, folder: Path) -> Path:
-    """Writes an entry completely or not at all. Raises OSError."""
-    commit = new.commit.hash[:SHORT] if new.commit else "none"
-    return sealed_files.write(
-        new, folder, f"{re.sub('[-:]', '', new.measured or 'undated')}-{commit}"
-    )
+def _select(configuration: Configuration, indices: Sequence[int]) -> Configuration:
+    """Return the configuration with some of its runs."""
+    metrics = {}
+    for name, values in configuration.metrics.items():
+        metrics[name] = tuple(values[i] for i in indices)
+    rates = tuple(configuration.rates[i] for i in indices)
+    return dataclasses.replace(configuration, rates=rates, metrics=metrics)
 
 
-def _read_one(path: Path) -> Entry:
-    """Raises OSError, or a ValueError with one line that says why the file is not an entry."""
-    found = sealed_files.read(path, Entry, SCHEMA)
-    if not _is_plausible(found):
-        raise ValueError("invalid times, hash, sizes or numbers of processes")
-    return found
+def write(entry: Entry, folder: Path) -> Path:
+    """Write an entry completely or not at all.
+
+    Raises:
+      OSError: If it cannot be written.
+    """
+    commit = entry.commit.hash[:SHORT] if entry.commit else "none"
+    measured = re.sub("[-:]", "", entry.measured or "undated")
+    return sealed_files.write(entry, folder, f"{measured}-{commit}")
 
 
-def _is_plausible(found: Entry) -> bool:
-    """Checks that types cannot express."""
-    commit = found.commit
-    parts = found.configurations
-    times = [found.measured, commit.date if commit else None]
-    sizes = [part.options.get(name, 1) for part in parts for name in scale.AXES]
-    counts = [{len(part.rates), *map(len, part.metrics.values())} for part in parts]
-    return (
-        all(TIME.fullmatch(time) for time in times if time is not None)
-        and (commit is None or HASH.fullmatch(commit.hash) is not None)
-        and all(type(size) is int and size > 0 for size in sizes)
-        and all(len(numbers) == 1 and numbers != {0} for numbers in counts)
-    )
+def _read_entry(path: Path) -> Entry:
+    """Return the entry in a file.
+
+    Raises:
+      OSError: If the file cannot be read.
+      ValueError: If it is not an entry.
+    """
+    entry = sealed_files.read(path, Entry, SCHEMA)
+    if not _is_plausible(entry):
+        raise ValueError("its times, hash, sizes or numbers of processes are not valid")
+    return entry
+
+
+def _is_plausible(entry: Entry) -> bool:
+    """Check rules that types cannot express."""
+    times = [entry.measured]
+    if entry.commit:
+        times.append(entry.commit.date)
+        if not HASH.fullmatch(entry.commit.hash):
+            return False
+    if not all(TIME.fullmatch(time) for time in times if time is not None):
+        return False
+    for configuration in entry.configurations:
+        sizes = [configuration.options.get(name, 1) for name in scale.AXES]
+        if not all(type(size) is int and size > 0 for size in sizes):
+            return False
+        num_runs = len(configuration.rates)
+        lengths = {len(values) for values in configuration.metrics.values()}
+        if not num_runs or not lengths <= {num_runs}:
+            return False
+    return True

@@ -1,4 +1,8 @@
-"""A folder that one process works in: a lock that the kernel lets go of however that process ends."""
+"""Locks of folders; the kernel releases a lock when its process ends in any way.
+
+A lock belongs to an open file, not to a process: a second `hold` of the same folder fails
+even in one process. Child processes do not inherit it.
+"""
 
 import contextlib
 import dataclasses
@@ -11,28 +15,29 @@ from pathlib import Path
 
 from rnn_scaling.system.files.output_files import open_own
 
-SWEEP_LOCK = ".sweep.lock"  # of a folder in which a sweep runs
-TRIES = 3
-BETWEEN_TRIES_S = 0.02
+SWEEP_LOCK = ".sweep.lock"  # in a folder in which a sweep runs
+MAX_TRIES = 3
+TRY_INTERVAL_S = 0.02
 
 
 class BusyError(RuntimeError):
-    """Another process works in the folder."""
+    """Another process holds the folder."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Hold:
-    """A folder that this process holds alone: its lock, and that file, opened."""
+    """The lock of a folder that only this process holds."""
 
     path: Path
-    handle: int
+    handle: int  # descriptor of the lock file
 
     @property
     def folder(self) -> Path:
+        """The folder that is locked."""
         return self.path.parent
 
-    def is_whole(self) -> bool:
-        """Whether the folder and its lock still are those that were taken."""
+    def is_valid(self) -> bool:
+        """Return whether the lock file was neither removed nor replaced."""
         try:
             return os.path.samestat(os.lstat(self.path), os.fstat(self.handle))
         except OSError:
@@ -41,19 +46,31 @@ class Hold:
 
 @contextlib.contextmanager
 def hold(folder: Path, name: str, user: str, remedy: str) -> Iterator[Hold]:
-    """Holds a folder for this process alone; the kernel lets go of it however the process ends.
+    """Hold a folder exclusively.
 
-    flock instead of the filelock package: the same call, and the file can say who holds it. A BusyError names the
-    folder and the process that holds it; an OSError says that the lock cannot be written.
-    user: what holds such folders: "sweep"; remedy: "choose another --out".
+    The package filelock also calls flock, but its file cannot name the holder.
+
+    Args:
+      folder: The folder.
+      name: The name of the lock file.
+      user: The program that holds such folders, such as "sweep"; part of the error.
+      remedy: The remedy in the error, such as "choose another --out".
+
+    Yields:
+      The hold; it ends with the `with` statement. The lock file stays.
+
+    Raises:
+      BusyError: If another process holds the folder.
+      OSError: If the lock file cannot be written.
     """
     path = folder / name
     handle = open_own(path, os.O_RDWR)
     try:
-        if not _locks(handle):
-            holder = _holder(handle) or "its process ID is not known yet"
+        if not _try_to_lock(handle):
+            holder = _read_holder(handle) or "its process ID is not known yet"
             raise BusyError(
-                f"{folder} is in use by another {user} ({holder}); wait for it, end it or {remedy}"
+                f"{folder} is in use by another {user} ({holder}); "
+                f"wait for it, end it or {remedy}"
             )
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{_this_holder()}\n".encode(), 0)
@@ -79,7 +96,7 @@ def is_held_by_another(path: Path) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _holder(handle) != _this_holder()
+        return _read_holder(handle) != _this_holder()
     except OSError:  # a file system without locks
         return False
     else:
@@ -88,19 +105,23 @@ def is_held_by_another(path: Path) -> bool:
         os.close(handle)
 
 
-def _locks(handle: int) -> bool:
-    """Take the lock; whoever asks `is_held_by_another` has it for a moment."""
-    for attempt in range(TRIES):
+def _try_to_lock(handle: int) -> bool:
+    """Lock a file and return whether that succeeded.
+
+    It is tried again because `is_held_by_another` also locks the file for a moment.
+    """
+    for attempt in range(MAX_TRIES):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
-            if attempt < TRIES - 1:
-                time.sleep(BETWEEN_TRIES_S)
+            if attempt < MAX_TRIES - 1:
+                time.sleep(TRY_INTERVAL_S)
     return False
 
 
-def _holder(handle: int) -> str:
+def _read_holder(handle: int) -> str:
+    """Return the line that the holder wrote; "" before it has."""
     return os.pread(handle, 200, 0).decode("utf-8", "replace").strip()
 
 

@@ -1,4 +1,7 @@
-"""The options of one run, as one frozen object."""
+"""The options of one run, as one frozen object.
+
+Their names are keys of `config` in record files; never rename one.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from rnn_scaling.config.run_config import OPTIONS
 
 
 class Unknown(enum.Enum):
-    """The value of what a record does not contain."""
+    """The value of an option that a record does not contain."""
 
     UNKNOWN = "unknown"
 
@@ -35,11 +38,13 @@ _UNRECORDED = {**dict.fromkeys(DEFAULTS, UNKNOWN), **ASSUMED}
 class Options(Mapping[str, Any]):
     """Every option of a run, by name.
 
-    An option that a record of our trainer lacks is newer than the record, and had its
-    default. If another program did not record an option, its value is UNKNOWN.
+    An option that a record of our trainer lacks is newer than the record; it gets its
+    default. If another program did not record an option, its value is UNKNOWN, or
+    the one in ASSUMED. So `get(name, default)` never returns `default` for an option of
+    this suite.
 
     Attributes:
-      recorded: The options as they are in the record, which its file contains.
+      recorded: The options in the file of the record.
       is_ours: Whether our trainer made the run.
       known: The options with known values: all of ours, and those that another program
         recorded.

@@ -1,4 +1,8 @@
-"""Files of this suite that are no records: each kind has a mark of its own."""
+"""Files that this suite writes and that are not records; each kind has its own mark.
+
+STARTS must match what the renderers of reports write first, or a command refuses to
+replace its own file.
+"""
 
 import re
 from pathlib import Path
@@ -6,24 +10,26 @@ from pathlib import Path
 from rnn_scaling.system.files import input_files
 
 REPORT_SCHEMA = "rnn_scaling.report/1"
-EDGE = 4096  # bytes at the start of a file within which a report's own file says so
+EDGE = 4096  # bytes at the start or end of a file that contain the mark
 MARK = f"\n<!-- {REPORT_SCHEMA} -->\n"  # the end of Markdown
 _SCHEMA = re.escape(REPORT_SCHEMA.encode())
-# How a file of the report says so, by the end of its name: at one place, so that a text about reports is not one.
+# The start of a file of the report, by the end of its name. The mark has a fixed place,
+# so that a text about reports is not taken for one.
 STARTS = {
     ".csv": rb"schema,[^\n]*\r?\n" + _SCHEMA + rb",",
-    # inspect, threads, history, predict and whatif write these next to their records and entries.
-    ".json": rb'\{\s*"schema": "rnn_scaling\.(?:report|inspect|threads|whatif|(?:history|prediction)_report)/1"',
-    ".html": rb'<!doctype html>\n(?:<(?!meta name="generator")[^\n]*\n){1,8}<meta name="generator" content="'
-    + _SCHEMA
-    + rb'">',
+    # Several commands write their reports next to records and entries. A command whose
+    # schema is missing here refuses to replace its own file. Any version is its own.
+    ".json": rb'\{\s*"schema": "rnn_scaling\.'
+    rb'(?:report|inspect|threads|whatif|(?:history|prediction)_report)/\d+"',
+    ".html": rb'<!doctype html>\n(?:<(?!meta name="generator")[^\n]*\n){1,8}'
+    rb'<meta name="generator" content="' + _SCHEMA + rb'">',
     ".svg": rb"<!-- " + _SCHEMA + rb" -->\n<svg ",
     ".png": rb"\x89PNG\r\n\x1a\n(?s:.){0,200}tEXtSoftware\x00" + _SCHEMA,
 }
 
 
 def is_own(path: Path) -> bool:
-    """Whether a file was written by the report: the schema stands where the report puts it in a file of that name."""
+    """Return whether the report wrote a file: whether it has the mark of its kind."""
     if path.suffix == ".md":
         return _edge(path, at_end=True).endswith(MARK.encode())
     pattern = STARTS.get(path.suffix)
@@ -31,22 +37,27 @@ def is_own(path: Path) -> bool:
 
 
 def is_result(path: Path) -> bool:
-    """Whether one of this suite's commands wrote a file that is no record."""
+    """Return whether a command of this suite wrote a JSON file that is not a record."""
     return starts_as(path, rb"(?!run/)")
 
 
 def starts_as(path: Path, schema: bytes) -> bool:
-    """Whether a file begins as this suite's files do, with a schema that matches the pattern."""
-    return (
-        re.match(rb'\{\s*"schema":\s*"rnn_scaling\.' + schema, _edge(path)) is not None
-    )
+    """Return whether a file starts like JSON of this suite.
+
+    Args:
+      path: The file.
+      schema: Pattern of its schema, without "rnn_scaling.".
+    """
+    pattern = rb'\{\s*"schema":\s*"rnn_scaling\.' + schema
+    return re.match(pattern, _edge(path)) is not None
 
 
 def _edge(path: Path, at_end: bool = False) -> bytes:
-    """The first bytes of a file, or the last; none if it cannot be read."""
+    """Return the first or last bytes of a file; b"" if it cannot be read."""
     try:
         with input_files.open_regular(path, input_files.UNLIMITED) as file:
-            file.seek(max(0, path.stat().st_size - EDGE) if at_end else 0)
+            if at_end:
+                file.seek(max(0, path.stat().st_size - EDGE))
             return file.read(EDGE)
     except OSError:
         return b""

@@ -1,4 +1,8 @@
-"""What a run's record says of the run itself: its batches and what follows from them, its phases, its failure."""
+"""Parts of a record about the run: batches, rates, phases and failures.
+
+Field names are keys of record files; rename only with metadata `older`, see
+decoding.py. The values of the enums are stored too: add new ones, but never change one.
+"""
 
 import dataclasses
 import enum
@@ -9,44 +13,57 @@ from rnn_scaling.records.decoding import (
     Joules,
     Length,
     Loss,
+    Magnitude,
     Name,
     Number,
     Part,
     PositiveCount,
     Seconds,
+    Single,
     Sparse,
+)
+
+PHASES = (
+    "start",
+    "cluster",
+    "build",
+    "resume",
+    "first_batch",
+    "warmup",
+    "measured",
+    "teardown",
 )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunError(Sparse):
-    """Why a run failed; process: of a run that has not ended, by which `machine.alive` finds out whether it goes on."""
+    """Why a run failed."""
 
     type: str = "unknown"
     message: str = ""
+    # The process of a run that has not ended; see `system.processes.alive`.
     process: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters(Sparse):
-    """Numbers and bytes of one copy of the variables. None: an older record, which does not tell."""
+    """Size of one copy of the variables; None for fields that older records lack."""
 
     trainable: int
-    bytes: int  # of what the optimizer updates
-    moving: Count | None = (
-        None  # averages that each tower keeps, such as a batch normalisation's
-    )
-    optimizer: Count | None = None  # its slots
-    embedding_bytes: Count | None = None  # those of `bytes` that are looked up by rows
-    row_bytes: Count | None = None  # of such a row
+    bytes: int  # size of the variables that the optimizer updates
+    # Averages that each tower keeps, for example of a batch normalisation.
+    moving: Count | None = None
+    optimizer: Count | None = None  # numbers in the optimizer's slots
+    embedding_bytes: Count | None = None  # part of `bytes`: tables looked up by rows
+    row_bytes: Count | None = None  # size of one such row
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Resumption(Part):
-    """That a run went on from a checkpoint: after so many batches, and how long its process took until the next one."""
+    """The continuation of a run from a checkpoint."""
 
-    batch: Count
-    seconds: Seconds
+    batch: Count  # batches before it
+    seconds: Seconds  # from the start of the process to the next batch
 
 
 class EarlyStepsKind(str, enum.Enum):
@@ -67,14 +84,17 @@ class EarlySteps(Part):
 
     kind: Name
     steps: Count  # the fast steps at the start, or the long ones
-    seconds: Seconds  # of these steps, or after the last step
+    seconds: Seconds  # duration of these steps, or time after the last step
     total_steps: Count  # measured steps
-    total_seconds: Seconds  # of the measured steps
+    total_seconds: Seconds  # duration of the measured steps
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Batches(Sparse):
-    """Every batch from the first, warm-up included; tower_items and tower_positions of each batch have one a tower."""
+    """Every batch from the first, warm-up included.
+
+    tower_items and tower_positions have one number per tower for each batch.
+    """
 
     warmup: int = 0
     measured: int = 0
@@ -83,28 +103,31 @@ class Batches(Sparse):
         default=(), metadata={"older": "words"}
     )
     loss: tuple[Loss | None, ...] = ()
+    # Only runs with a `Recorder` have them; None for a step that did not report one.
+    learning_rate: tuple[Single | None, ...] | None = None
+    grad_norm: tuple[Magnitude | None, ...] | None = None
     tower_items: tuple[tuple[PositiveCount, ...], ...] = dataclasses.field(
         default=(), metadata={"older": "tower_words"}
     )
     tower_positions: tuple[tuple[PositiveCount, ...], ...] = ()
-    loss_items: tuple[PositiveCount, ...] | None = None  # what the loss is a mean over
-    correct: tuple[Count, ...] | None = (
-        None  # how many of these were predicted right; None: not counted
-    )
-    resumed: tuple[Resumption, ...] | None = None  # None: one process did all of them
-    # Of a `Recorder`; None if no sign of early steps was found.
+    loss_items: tuple[PositiveCount, ...] | None = None  # the loss is their mean
+    correct: tuple[Count, ...] | None = None  # correct predictions among `loss_items`
+    resumed: tuple[Resumption, ...] | None = None  # None if one process ran all batches
+    # Only runs with a `Recorder` have it; None without signs of early steps.
     early_steps: EarlySteps | None = None
     # A sentence that older versions wrote instead of `early_steps`.
     unwaited: str | None = dataclasses.field(default=None, metadata={"former": True})
-    ended_by: str | None = None  # the option of our trainer that ended them
-    skipped_updates: Count | None = (
-        None  # since a gradient was not finite; None: the loss was not scaled
-    )
+    ended_by: str | None = None  # the option of our trainer that ended the run
+    # Updates skipped because a gradient was not finite; None without loss scaling.
+    skipped_updates: Count | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput(Part):
-    """Of the measured batches alone. items, seconds: None where the log that was read tells no more than the rate."""
+    """The throughput of the measured batches.
+
+    items and seconds are None if a log contained only the rate.
+    """
 
     items: PositiveCount | None = dataclasses.field(metadata={"older": "words"})
     seconds: Length | None
@@ -112,42 +135,42 @@ class Throughput(Part):
 
 
 class LogFindingKind(str, enum.Enum):
-    """What makes the rate of a log depend on how its lines are read."""
+    """Why the rate of a log depends on how its lines are read."""
 
-    FIRST_RANK = "first-rank"  # several ranks printed a rate; the first was taken
-    SUM_OF_RANKS = "sum-of-ranks"  # several ranks printed a rate; their sum was taken
-    NO_RANKS = "no-ranks"  # a sum was asked for, and no line has the tag of a rank
-    ONE_TIMED_RANK = "one-timed-rank"  # several ranks printed times; one was taken
-    RUNNING_AVERAGE = "running-average"  # taken: the rate between the lines
-    RISING = "rising"  # start-up or a running average; taken: the mean of the lines
-    START_UP = "start-up"  # more lines than the usual one are left out
+    FIRST_RANK = "first-rank"  # several ranks printed a rate; the first one counts
+    SUM_OF_RANKS = "sum-of-ranks"  # several ranks printed a rate; their sum counts
+    NO_RANKS = "no-ranks"  # a sum was requested, but no line has the tag of a rank
+    ONE_TIMED_RANK = "one-timed-rank"  # several ranks printed times; one counts
+    RUNNING_AVERAGE = "running-average"  # the rate between the lines counts
+    RISING = "rising"  # start-up or a running average; the mean of the lines counts
+    START_UP = "start-up"  # more than one line at the start is left out
     SLOWER = "slower"  # the later lines are slower; all of them count
-    UNSTEADY = "unsteady"  # no level of the rates holds to the end
+    UNSTEADY = "unsteady"  # the rates change level until the end
     TWO_CLUSTERS = "two-clusters"  # lines of another kind, by their values
     EVALUATION = "evaluation"  # lines of another kind, by their words
-    LOG_TOTAL = "log-total"  # the log's own total differs from the steps that it shows
+    LOG_TOTAL = "log-total"  # the total in the log differs from the steps in it
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LogFinding(Sparse):
-    """A second way to read a log, and which of the two the rate of the record is.
+    """A second way to read a log; the record contains the rate of the first.
 
     The kind is the value of a `LogFindingKind`; newer versions may have more.
     """
 
     kind: Name
     count: Count  # ranks, or lines that were left out or differ
-    total: Count  # lines in all, of which `count` is a part; 0 if that has no meaning
-    taken: Length  # items/s that the record has
-    other: Length | None = None  # items/s by the other way; None if it is not known
-    # Mean milliseconds as the two kinds of lines print them; None if they print rates.
+    total: Count  # all lines, of which `count` is a part; 0 if there is no such total
+    taken: Length  # items/s in the record
+    other: Length | None = None  # items/s by the other way; None if unknown
+    # Mean milliseconds in the two kinds of lines; None if they print rates.
     taken_ms: Length | None = None
     other_ms: Length | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Memory(Part):
-    """The most that was in use until the last measured batch: by the process on the host, on each device (GPUs)."""
+    """Peak memory until the end of the measured batches: the process, and each GPU."""
 
     peak_process_bytes: PositiveCount | None = None
     peak_device_bytes: tuple[Count, ...] | None = None
@@ -155,19 +178,20 @@ class Memory(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Energy(Part):
-    """Energy of the process's machine during the measured batches; not_measured: counter -> reason."""
+    """Energy of the process's machine during the measured batches."""
 
     joules: Mapping[str, Joules]
-    seconds: Seconds  # between the first and the last read
+    seconds: Seconds  # between the first and the last reading
+    # Reason by counter.
     not_measured: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PrintedOutput(Sparse):
-    """What a sweep saw of the output of another program.
+    """The output of another program in a sweep.
 
-    All fields but `warnings` are about the lines that the rate was read from, and are
-    0 or None if that was not a pattern.
+    All fields except `warnings` are about the lines that contained the rate; they are
+    0 or None if the rate was not read with a pattern.
     """
 
     lines: Count = 0  # lines that the pattern matched
@@ -176,14 +200,14 @@ class PrintedOutput(Sparse):
     printed_s: Seconds | None = None  # sum of the printed seconds; None if not printed
     lowest_rate: Length | None = None  # items/s, after the warm-up
     highest_rate: Length | None = None
-    # Another rate of the same unit in the same line / the rate that was read: median.
+    # Median of: another rate of the same unit in the same line / the rate that counts.
     other_rate_ratio: Length | None = None
     warnings: tuple[str, ...] | None = None  # the program's own lines of warnings
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyState(Part):
-    """What the times of the batches say in addition to the rate (docs/statistics.md); rates in items/s."""
+    """The steady state of a run (docs/statistics.md); rates in items/s."""
 
     kind: str
     start: int | None
@@ -198,36 +222,28 @@ class SteadyState(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Phases(Sparse):
-    """Seconds of each phase of a run; they sum to the total. cluster: until all processes had met."""
+    """Seconds of each phase of a run; they sum to the total."""
 
     start: Seconds = 0.0
-    cluster: Seconds = 0.0
+    cluster: Seconds = 0.0  # time until all processes had met
     build: Seconds = 0.0
-    # Of a run that went on from a checkpoint, the warm-up that counts nowhere; the batches before are in the batches'
-    # phases and in the total, what else the processes before this one did is not.
+    # The repeated warm-up of a run that continued from a checkpoint. The batches before
+    # the checkpoint are in their phases and in the total; the other time of earlier
+    # processes is in neither.
     resume: Seconds | None = None
     first_batch: Seconds = 0.0
     warmup: Seconds = 0.0
     measured: Seconds = 0.0
     teardown: Seconds = 0.0
     total: Seconds = 0.0
-    further: Mapping[str, Seconds] | None = None
+    extra_fields: Mapping[str, Seconds] | None = None
 
     @property
     def parts(self) -> dict[str, float]:
-        """Seconds by name, without their total; those of a newer writer are among them."""
-        names = (
-            "start",
-            "cluster",
-            "build",
-            "resume",
-            "first_batch",
-            "warmup",
-            "measured",
-            "teardown",
-        )
-        values = {name: getattr(self, name) for name in names}
-        return {
-            **{name: value for name, value in values.items() if value is not None},
-            **(self.further or {}),
-        }
+        """Seconds by phase, with the phases that newer versions added."""
+        seconds = {}
+        for name in PHASES:
+            value = getattr(self, name)
+            if value is not None:
+                seconds[name] = value
+        return {**seconds, **(self.extra_fields or {})}

@@ -1,6 +1,7 @@
-"""Predictions, kept next to the runs that they were made from: FOLDER/predictions/prediction-DIGEST.json.
+"""Predictions, stored with their runs: FOLDER/predictions/prediction-DIGEST.json.
 
 Files are never changed. docs/predict.md describes schema "rnn_scaling.prediction/1".
+Field names are keys of these files; rename only with metadata `older`, see decoding.py.
 """
 
 import dataclasses
@@ -12,42 +13,42 @@ from rnn_scaling.records import sealed_files
 from rnn_scaling.records.decoding import Length, Name, Number, Part, PositiveCount
 
 SCHEMA = "rnn_scaling.prediction/1"
-FOLDER = "predictions"  # in the folder of the runs, whose files are run records
-UNSEALED = ("date", "version")  # the same prediction at another time is no new one
-Key = tuple[
-    int, str
-]  # of a run: devices, and the rate, which no two runs share in all digits
+FOLDER = "predictions"  # in the folder of the runs
+UNSEALED = ("date", "version")  # they may differ between files of equal predictions
+# Devices and rate of a run. No two runs have rates with the same digits.
+Key = tuple[int, str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted(Part):
-    """The rates of the runs on some devices, or the one that a table prints."""
+    """The rates of the runs on a number of devices, or the one in a table."""
 
     devices: PositiveCount
     rates: tuple[Length, ...]
 
     @property
     def keys(self) -> set[Key]:
-        return {
-            (self.devices, f"{rate:.9g}") for rate in self.rates
-        }  # platforms differ in the last digits
+        """The runs; nine digits, because platforms differ in the last ones."""
+        return {(self.devices, f"{rate:.9g}") for rate in self.rates}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted(Part):
-    """The rate on some devices with the ends of its 95 % interval; efficiency and its loss as shares of 1."""
+    """The predicted rate on a number of devices."""
 
     devices: PositiveCount
     rate: Length
+    # The ends of the 95 % interval of the rate.
     low: Length
     high: Length
-    efficiency: Number | None = None
+    efficiency: Number | None = None  # 1 is 100 %
+    # The parts of the efficiency loss, as shares of 1.
     parts: Mapping[str, Number] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class KeptPrediction(Part):
-    """What was predicted for one series, from which runs, when and by which version."""
+    """The prediction for one series."""
 
     schema: Name = SCHEMA
     date: str  # UTC
@@ -60,40 +61,61 @@ class KeptPrediction(Part):
     predicted: tuple[Predicted, ...]
     models: Mapping[str, Number]  # their weights
     statements: tuple[Any, ...] = ()
+    # Machines that the predicted devices are spread over; None for any number.
+    machines: PositiveCount | None = None
 
     @property
     def runs(self) -> frozenset[Key]:
-        """The runs that it was made from."""
+        """The runs that it was fitted to."""
         return frozenset().union(*(fitted.keys for fitted in self.fitted))
 
 
 def read(folder: Path) -> tuple[list[KeptPrediction], list[str]]:
-    """The predictions that are kept in a folder, by date, and a message for each file that is left out."""
-    found = []
-    left_out = []
+    """Return the predictions in a folder by date, and a message per unusable file."""
+    predictions = []
+    messages = []
     for path in sorted((folder / FOLDER).glob("*.json")):
         try:
-            kept = sealed_files.read(path, KeptPrediction, SCHEMA, UNSEALED)
-            _check_fitted(kept)
-            found.append(kept)
+            prediction = sealed_files.read(path, KeptPrediction, SCHEMA, UNSEALED)
+            _check_fitted(prediction)
+            predictions.append(_with_machines_of_older_file(prediction))
         except (OSError, ValueError) as e:
-            left_out.append(f"{path}: {getattr(e, 'strerror', None) or e}")
-    return sorted(found, key=lambda kept: kept.date), left_out
+            messages.append(f"{path}: {getattr(e, 'strerror', None) or e}")
+    predictions.sort(key=lambda prediction: prediction.date)
+    return predictions, messages
 
 
-def _check_fitted(kept: KeptPrediction) -> None:
+def _check_fitted(prediction: KeptPrediction) -> None:
     """Refuse a prediction that no run identifies; it would belong to every series.
 
     Raises:
-      ValueError: If a number of devices has no rate, or none is listed.
+      ValueError: If a number of devices has no rate, or there is no such number.
     """
-    if not kept.fitted or not all(fitted.rates for fitted in kept.fitted):
+    if not prediction.fitted or not all(part.rates for part in prediction.fitted):
         raise ValueError(
-            "fitted has no rates; expected the rates of the runs on each number of devices"
+            "fitted has no rates; "
+            "expected the rates of the runs on each number of devices"
         )
 
 
-def keep(new: KeptPrediction, folder: Path) -> None:
-    """Writes a prediction completely or not at all, unless it is kept already. Raises OSError."""
-    if new.predicted:
-        sealed_files.write(new, folder / FOLDER, "prediction", UNSEALED)
+def _with_machines_of_older_file(prediction: KeptPrediction) -> KeptPrediction:
+    """Return the prediction with its machines, which older files only stated."""
+    if prediction.machines is not None:
+        return prediction
+    for statement in prediction.statements:
+        if isinstance(statement, dict) and statement.get("kind") == "predict-machines":
+            values = statement.get("values")
+            machines = values.get("machines") if isinstance(values, dict) else None
+            if isinstance(machines, int):
+                return dataclasses.replace(prediction, machines=machines)
+    return prediction
+
+
+def write(prediction: KeptPrediction, folder: Path) -> None:
+    """Write a prediction completely or not at all, unless the folder has it.
+
+    Raises:
+      OSError: If it cannot be written.
+    """
+    if prediction.predicted:
+        sealed_files.write(prediction, folder / FOLDER, "prediction", UNSEALED)

@@ -1,7 +1,11 @@
-"""The run record: raw seconds and items of one run with everything needed to understand them, as JSON.
+"""The run record: raw seconds and items of one run with all facts that explain them.
 
-Schema "rnn_scaling.run/1" is described in docs/record.md. A new field is added, an old one never changes its meaning.
-`read` is the one door: what passed it has the types that stand here, and numbers that can be.
+docs/record.md describes schema "rnn_scaling.run/1". New fields may be added; existing
+ones never change their meaning. Every record is checked by `from_json`, so that its
+fields have the types below and plausible numbers.
+
+The field names of `RunRecord` are keys of the file, except `options`, whose key is
+`config`; they have no older names, so never rename one.
 """
 
 import dataclasses
@@ -26,9 +30,14 @@ from rnn_scaling.records.decoding import (
     decode,
     encode,
     not_null,
-    spelled,
+    quote,
 )
-from rnn_scaling.records.environment import NOTHING_TOLD, Environment, Resolved
+from rnn_scaling.records.environment import (
+    UNKNOWN_ENVIRONMENT,
+    Environment,
+    LoadWindows,
+    Resolved,
+)
 from rnn_scaling.records.options import Options
 from rnn_scaling.records.parts import (
     Batches,
@@ -50,28 +59,37 @@ from rnn_scaling.system.files.output_files import write_text
 
 SCHEMA = "rnn_scaling.run/1"
 STATUSES = ("ok", "failed", "interrupted")
-MOST_SHOWN = 5  # faults in a message
-MULTILINE = ("topology", "diff")
-_SUSPECT = re.compile(
-    r"\\[bfnrtu]|[^\t\n\r\x20-\x7e]"
-)  # in JSON, what may be a character that does not print
-# Parts of the environment that no two runs share; the rest of it is kept once for thousands of records.
+MAX_FAULTS = 5  # in a message
+MULTILINE = ("topology", "diff")  # fields whose texts may have several lines
+# JSON that may contain a character that does not print.
+_UNPRINTABLE = re.compile(r"\\[bfnrtu]|[^\t\n\r\x20-\x7e]")
+# Parts of the environment that differ between runs; thousands of records share the
+# others.
 VARYING = ("started", "load_average", "cpu_mhz", "gpus", "gpus_after", "load", "clocks")
 
 
+Cache = dict[Any, Any]
+
+
 class RecordError(ValueError):
-    """A file is not a run record. faults: a line for each thing that is wrong, with its path in the file."""
+    """A file is not a run record.
+
+    Attributes:
+      faults: One line per fault, with the path in the file.
+    """
 
     def __init__(self, source: str, faults: list[str]) -> None:
-        more = len(faults) - MOST_SHOWN
-        rest = [f"{more} more {'faults' if more > 1 else 'fault'}"] if more > 0 else []
-        super().__init__(f"{source}: {'. '.join([*faults[:MOST_SHOWN], *rest])}")
+        lines = faults[:MAX_FAULTS]
+        num_others = len(faults) - len(lines)
+        if num_others:
+            lines.append(f"{num_others} more {'faults' if num_others > 1 else 'fault'}")
+        super().__init__(f"{source}: {'. '.join(lines)}")
         self.faults = tuple(faults)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run. What there is whole or not at all is None where the run did not get so far; the rest is then empty."""
+    """One run. Parts that the run did not reach are None or empty."""
 
     status: str
     error: RunError | None
@@ -83,30 +101,29 @@ class RunRecord:
     memory: Memory | None = None
     steady_state: SteadyState | None = None
     phases: Phases = Phases()
-    environment: Environment = NOTHING_TOLD
-    graph: Graph | None = None  # None unless the run was traced, as `trace`
+    environment: Environment = UNKNOWN_ENVIRONMENT
+    # Both are None unless the run was traced.
+    graph: Graph | None = None
     trace: Trace | None = None
-    unit: Name = "words"  # what its items are
-    flops_per_item: Length | None = None  # of forward and backward; None: not known
-    workers: Workers | None = None  # None: a run of one process
-    certificate: Certificate | None = None  # None: not compared with serial training
-    energy: Energy | None = None  # of this process's machine; None without counters
-    log_format: Name | None = (
-        None  # of the log that its numbers were read from; None: it timed its steps itself
-    )
-    # By what share of itself its rate may be off for the digits that the log printed, or by log_clock.
+    unit: Name = "words"  # name of one item, plural
+    flops_per_item: Length | None = None  # forward and backward; None if unknown
+    workers: Workers | None = None  # None for a run of one process
+    certificate: Certificate | None = None  # None without a serial comparison
+    energy: Energy | None = None  # None without counters
+    # Format of the log with the numbers; None if the run timed its steps.
+    log_format: Name | None = None
+    # Relative error of the rate that the log's digits, or `log_clock`, allow.
     log_rounding: Fraction | None = None
-    # What timed that log's steps, the "arrival" of its lines or the "process"; None: it printed rates or seconds.
+    # "arrival" if the lines of the log were timed as they arrived, "process" if the
+    # program was timed; None if the log printed rates or seconds.
     log_clock: Name | None = None
-    # What else the rate of that log may be; None: its lines have one meaning.
+    # Other possible readings of the log; None if its lines have one meaning.
     log_findings: tuple[LogFinding, ...] | None = None
-    output: PrintedOutput | None = None  # of another program; None: not seen
-    ended: Name | None = (
-        None  # how its program ended after it had written this, where that was not well
-    )
-    missing_output: Name | None = (
-        None  # which output besides the numbers could not be written, and why
-    )
+    output: PrintedOutput | None = None  # None for our trainer and for logs
+    # How the program failed after it had written this record; None if it did not.
+    ended: Name | None = None
+    # Output that could not be written and why, apart from the numbers.
+    missing_output: Name | None = None
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:
@@ -115,11 +132,11 @@ class RunRecord:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The options as the file of the record contains them."""
+        """The options as the record's file contains them."""
         return self.options.recorded
 
     def to_json(self) -> str:
-        """The record as JSON text; floats keep every digit, NaN and infinities become null."""
+        """Return the record as JSON; NaN and infinities become null."""
         fields: dict[str, Any] = {
             "schema": self.schema,
             "status": self.status,
@@ -128,7 +145,7 @@ class RunRecord:
             "flops_per_item": encode(self.flops_per_item),
             "config": encode(self.config),
         }
-        for name in (*_SELDOM, *PARTS):
+        for name in (*_OPTIONAL, *PARTS):
             value = getattr(self, name)
             if value is not None or name in _ALWAYS:
                 fields[name] = {} if value is None else encode(value)
@@ -136,7 +153,7 @@ class RunRecord:
 
 
 _TYPES = typing.get_type_hints(RunRecord, include_extras=True)
-_SELDOM = (
+_OPTIONAL = (
     "log_format",
     "log_rounding",
     "log_clock",
@@ -144,13 +161,14 @@ _SELDOM = (
     "ended",
     "missing_output",
 )
-_TOP = {
-    name: _TYPES[name] for name in ("error", "unit", "flops_per_item", *_SELDOM)
-}  # what is no part of its own
+# Fields that are not objects.
+TOP_FIELDS = {
+    name: _TYPES[name] for name in ("error", "unit", "flops_per_item", *_OPTIONAL)
+}
 PARTS = {
     name: not_null(kind)
     for name, kind in _TYPES.items()
-    if name not in {"status", "options", "schema", *_TOP}
+    if name not in {"status", "options", "schema", *TOP_FIELDS}
 }
 # Parts that a file has even if the run did not reach them.
 _ALWAYS = PARTS.keys() - {"workers", "certificate", "energy", "output"}
@@ -160,15 +178,25 @@ def from_json(
     text: str,
     source: str = "record",
     *,
-    derived: bool = True,
-    kept: dict[Any, Any] | None = None,
+    check_derived: bool = True,
+    cache: Cache | None = None,
 ) -> RunRecord:
-    """Parses a record; a RecordError names everything that is wrong in a text that is none of this schema."""
+    """Return the record of a JSON text.
+
+    Args:
+      text: The text.
+      source: The name of the file, for errors.
+      check_derived: Whether to check values that follow from others, such as sums.
+      cache: Parts of the records that were read before, to share equal parts.
+
+    Raises:
+      RecordError: If the text is not a record; it contains every fault.
+    """
     try:
         fields = input_files.parse_json(text)
     except input_files.JsonError as e:
         raise RecordError(source, [f"{e}; expected a run record"]) from None
-    if not input_files.is_plain(text) and _SUSPECT.search(text):
+    if not input_files.is_plain(text) and _UNPRINTABLE.search(text):
         fields = _readable(fields)
     if not isinstance(fields, dict) or fields.get("schema") != SCHEMA:
         got = (
@@ -176,20 +204,20 @@ def from_json(
         )
         raise RecordError(source, [f"expected schema {SCHEMA!r}, got {got!r}"])
     if missing := {"status", "error", "config"} - fields.keys():
-        raise RecordError(source, [f"{', '.join(sorted(missing))} missing"])
+        raise RecordError(source, [f"the record lacks {', '.join(sorted(missing))}"])
     faults: list[str] = []
-    run = _decode(fields, derived, {} if kept is None else kept, faults)
+    run = _decode(fields, check_derived, {} if cache is None else cache, faults)
     if run is None or faults:
         raise RecordError(source, faults)
     return run
 
 
-def _readable(value: Any, lines: bool = False) -> Any:
-    """The parsed JSON without anything that drives a terminal; only a few texts have several lines."""
+def _readable(value: Any, is_multiline: bool = False) -> Any:
+    """Return parsed JSON without control characters, and mostly without line breaks."""
     if type(value) is str:
-        return entry.printable(value, lines)
+        return entry.printable(value, is_multiline)
     if type(value) is list:
-        return [_readable(item, lines) for item in value]
+        return [_readable(item, is_multiline) for item in value]
     if type(value) is dict:
         return {
             entry.printable(name): _readable(item, name in MULTILINE)
@@ -201,19 +229,24 @@ def _readable(value: Any, lines: bool = False) -> Any:
 def read(
     path: str | os.PathLike[str],
     *,
-    derived: bool = True,
-    kept: dict[Any, Any] | None = None,
+    check_derived: bool = True,
+    cache: Cache | None = None,
 ) -> RunRecord:
-    """Reads a record file; raises OSError if it cannot be read, RecordError if it is not a record."""
+    """Return the record of a file, with the arguments of `from_json`.
+
+    Raises:
+      OSError: If the file cannot be read.
+      RecordError: If it is not a record.
+    """
     try:
         text = input_files.read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as e:
         raise RecordError(str(path), ["not UTF-8 text; expected a run record"]) from e
-    return from_json(text, str(path), derived=derived, kept=kept)
+    return from_json(text, str(path), check_derived=check_derived, cache=cache)
 
 
 def find(path: str | os.PathLike[str]) -> RunRecord | None:
-    """The record of a file; None: there is no file that can be read as one."""
+    """Return the record of a file, or None if it cannot be read as one."""
     try:
         return read(path)
     except (OSError, RecordError):
@@ -221,69 +254,68 @@ def find(path: str | os.PathLike[str]) -> RunRecord | None:
 
 
 def write(record: RunRecord, path: str | os.PathLike[str]) -> None:
-    """Writes a record whole or not at all; after an OSError what was at `path` is still there."""
+    """Write a record completely or, after an OSError, not at all."""
     write_text(record.to_json(), path)
 
 
 def _decode(
-    fields: dict[str, Any], derived: bool, kept: dict[Any, Any], faults: list[str]
+    fields: dict[str, Any], check_derived: bool, cache: Cache, faults: list[str]
 ) -> RunRecord | None:
-    """The record of a file's fields; None where anything is wrong. Every part is judged, whatever the others have."""
+    """Return the record of a file's fields, or None if anything is wrong.
+
+    Every part is checked, even if another one has faults.
+    """
     if fields["status"] not in STATUSES:
-        faults.append(
-            f"expected status {', '.join(STATUSES)}, got {fields['status']!r}"
-        )
-    options = _keep(fields["config"], "config", kept, faults, _options)
-    parts = _parts(fields, kept, faults)
-    before = len(faults)
-    top = {
-        name: decode(kind, fields[name], name, faults)
-        for name, kind in _TOP.items()
-        if name in fields
-    }
-    if len(faults) > before:
+        status = fields["status"]
+        faults.append(f"expected status {', '.join(STATUSES)}, got {status!r}")
+    options = _share(fields["config"], "config", cache, faults, _options)
+    parts = _parts(fields, cache, faults)
+    num_faults = len(faults)
+    top_fields = {}
+    for name, kind in TOP_FIELDS.items():
+        if name in fields:
+            top_fields[name] = decode(kind, fields[name], name, faults)
+    if len(faults) > num_faults:
         return None
-    run = RunRecord(
-        status=fields["status"], options=options, **top, **parts
-    )  # a part that is wrong is None
-    in_file = fields.get("batches")
-    noun = "items" if isinstance(in_file, dict) and "items" in in_file else "words"
-    faults += _rate_faults(run, fields, derived, noun) + _part_faults(run, derived)
-    if derived and not faults and run.status == "ok":
-        faults += _judged(checks.window_faults, run.workers, run.batches, noun)
+    # Parts with faults are None.
+    run = RunRecord(status=fields["status"], options=options, **top_fields, **parts)
+    batches = fields.get("batches")
+    has_items = isinstance(batches, dict) and "items" in batches
+    noun = "items" if has_items else "words"
+    faults += _rate_faults(run, fields, check_derived, noun)
+    faults += _part_faults(run, check_derived)
+    if check_derived and not faults and run.status == "ok":
+        faults += _faults(checks.window_faults, run.workers, run.batches, noun)
     return None if faults else run
 
 
-def _parts(
-    fields: dict[str, Any], kept: dict[Any, Any], faults: list[str]
-) -> dict[str, Any]:
-    """The parts that the file has, decoded; an empty one is a part that the run did not reach."""
+def _parts(fields: dict[str, Any], cache: Cache, faults: list[str]) -> dict[str, Any]:
+    """Return the decoded parts that the run reached."""
     parts: dict[str, Any] = {}
     for name, kind in PARTS.items():
         value = fields.get(name, {})
         if value == {}:
             continue
         if name == "environment":
-            parts[name] = _environment(value, kept, faults)
+            parts[name] = _environment(value, cache, faults)
         elif name in ("resolved", "parameters"):
-            parts[name] = _keep(
-                value, name, kept, faults, functools.partial(decode, kind)
-            )
+            decode_part = functools.partial(decode, kind)
+            parts[name] = _share(value, name, cache, faults, decode_part)
         else:
             parts[name] = decode(kind, value, name, faults)
     return parts
 
 
 def _rate_faults(
-    run: RunRecord, fields: dict[str, Any], derived: bool, noun: str
+    run: RunRecord, fields: dict[str, Any], check_derived: bool, noun: str
 ) -> list[str]:
-    """What does not fit in batches and throughput; a log may tell the rate alone."""
+    """Check batches and throughput; a record of a log may contain only the rate."""
     if run.log_format is not None and run.batches == Batches():
         return []
-    faults = _judged(checks.rate_faults, run.throughput, noun)
+    faults = _faults(checks.rate_faults, run.throughput, noun)
     if run.batches and (run.status == "ok" or run.throughput):
-        throughput = run.throughput if derived else None
-        faults += _judged(
+        throughput = run.throughput if check_derived else None
+        faults += _faults(
             checks.batch_faults, run.batches, throughput, _towers(run), noun
         )
         if fields.get("throughput", {}) == {}:
@@ -293,24 +325,40 @@ def _rate_faults(
     return faults
 
 
-def _part_faults(run: RunRecord, derived: bool) -> list[str]:
-    """What does not fit in the other parts."""
+def _part_faults(run: RunRecord, check_derived: bool) -> list[str]:
+    """Check the other parts."""
     towers = _towers(run)
-    traced = (
-        {run.options["num_devices"], towers} if towers else ()
-    )  # of a worker, or where one drives all
+    # A trace contains the towers of one worker, or of all if one process drives them.
+    traced_towers = {run.options["num_devices"], towers} if towers else ()
+    batches = run.batches if check_derived else None
     return [
-        *_judged(checks.unit_faults, run.config or None, run.unit),
-        *_judged(checks.rank_faults, run.workers),
-        *_judged(checks.phase_faults, run.phases, run.batches if derived else None),
-        *_judged(checks.clock_faults, run.environment and run.environment.clocks),
-        *_judged(checks.trace_faults, run.trace, traced),
-        *_judged(checks.graph_faults, run.graph),
+        *_faults(checks.unit_faults, run.config or None, run.unit),
+        *_faults(checks.rank_faults, run.workers),
+        *_faults(checks.phase_faults, run.phases, batches),
+        *_faults(checks.load_faults, _load_windows(run)),
+        *_faults(checks.clock_faults, run.environment and run.environment.clocks),
+        *_faults(checks.trace_faults, run.trace, traced_towers),
+        *_faults(checks.graph_faults, run.graph),
     ]
 
 
-def _judged(check: Callable[..., Iterable[str]], part: Any, *values: Any) -> list[str]:
-    """The faults that a check finds in a part that there is; an error of the check is one too, and stops no folder."""
+def _load_windows(run: RunRecord) -> dict[str, LoadWindows]:
+    """Return the windows of the recording process and of each rank, by their path."""
+    found = {}
+    if run.environment and run.environment.load and run.environment.load.windows:
+        found["environment.load.windows"] = run.environment.load.windows
+    for i, rank in enumerate(run.workers.ranks if run.workers else ()):
+        if rank.load_windows:
+            found[f"workers.ranks[{i}].load_windows"] = rank.load_windows
+    return found
+
+
+def _faults(check: Callable[..., Iterable[str]], part: Any, *values: Any) -> list[str]:
+    """Return the faults that a check finds in a part, if the record has it.
+
+    An exception in the check becomes a fault, so that one file cannot stop the reading
+    of a folder.
+    """
     try:
         return [] if part is None else list(check(part, *values))
     except Exception as e:
@@ -327,49 +375,43 @@ def _towers(run: RunRecord) -> int | None:
     return math.prod(sizes)
 
 
-def _keep(
+def _share(
     value: Any,
     name: str,
-    kept: dict[Any, Any],
+    cache: Cache,
     faults: list[str],
     decode_part: Callable[[Any, str, list[str]], Any],
 ) -> Any:
-    """The part that `value` is; the same one for every record that has it."""
-    key = (
-        name,
-        marshal.dumps(value, 2),
-    )  # version 2: the same bytes for whatever is the same JSON, at once
-    if key not in kept:
-        before = len(faults)
+    """Return the decoded part, the same object for all records with equal JSON."""
+    # Version 2 of the format has no references, so equal JSON has equal bytes.
+    key = (name, marshal.dumps(value, 2))
+    if key not in cache:
+        num_faults = len(faults)
         part = decode_part(value, name, faults)
-        if len(faults) > before:
+        if len(faults) > num_faults:
             return part
-        kept[key] = part
-    return kept[key]
+        cache[key] = part
+    return cache[key]
 
 
 def _options(value: Any, name: str, faults: list[str]) -> Options:
     if not isinstance(value, dict):
-        faults.append(f"{name} is {spelled(value)}; expected the run's options")
+        faults.append(f"{name} is {quote(value)}; expected the run's options")
         return Options({})
-    faults += _judged(checks.config_faults, value)
+    faults += _faults(checks.config_faults, value)
     return Options(dict(zip(map(sys.intern, value), value.values())))
 
 
-def _environment(
-    value: Any, kept: dict[Any, Any], faults: list[str]
-) -> Environment | None:
+def _environment(value: Any, cache: Cache, faults: list[str]) -> Environment | None:
     if not isinstance(value, dict):
         return decode(Environment, value, "environment", faults)
-    varying = {name: value[name] for name in VARYING if name in value}
-    rest = {name: item for name, item in value.items() if name not in varying}
-    shared = _keep(
-        rest, "environment", kept, faults, functools.partial(decode, Environment)
-    )
+    varying = {name: item for name, item in value.items() if name in VARYING}
+    constant = {name: item for name, item in value.items() if name not in VARYING}
+    decode_part = functools.partial(decode, Environment)
+    shared = _share(constant, "environment", cache, faults, decode_part)
     specific = decode(Environment, varying, "environment", faults)
     if shared is None or specific is None:
         return None
     fields = {name: getattr(specific, name) for name in varying}
-    return dataclasses.replace(
-        shared, missing=shared.missing & specific.missing, **fields
-    )
+    missing = shared.missing & specific.missing
+    return dataclasses.replace(shared, missing=missing, **fields)

@@ -1,7 +1,9 @@
-"""Small JSON files that are written once and never changed, for folders that several people or programs add to.
+"""Small JSON files that are written once and never changed.
 
-The file name STEM-DIGEST.json follows from the content. Two writers therefore never collide, merges have no conflicts,
-and an edited file is detected.
+They are for folders that several people or programs add to. The name of a file,
+STEM-DIGEST.json, follows from its content. Therefore two writers never use the same
+name, merges have no conflicts, and an edited file is detected.
+Never change `_digest`: every existing file would seem edited.
 """
 
 import hashlib
@@ -15,51 +17,63 @@ from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import write_text
 
-DIGITS = 12  # of a digest
+NUM_DIGITS = 12  # length of a digest
+MAX_FAULTS = 3  # in a message
 P = TypeVar("P", bound=Part)
 
 
-def write(part: Part, folder: Path, stem: str, without: Collection[str] = ()) -> Path:
-    """Writes a part completely or not at all, unless the folder has it; the digest is `without` some of its fields.
+def write(part: Part, folder: Path, stem: str, unsealed: Collection[str] = ()) -> Path:
+    """Write a part completely or not at all, unless the folder has it already.
 
-    Raises OSError.
+    Args:
+      part: The part.
+      folder: The folder.
+      stem: The start of the file name.
+      unsealed: Fields that the digest leaves out.
+
+    Raises:
+      OSError: If the file cannot be written.
     """
     fields = encode(part)
-    path = folder / f"{stem}-{_digest(fields, without)}.json"
+    path = folder / f"{stem}-{_digest(fields, unsealed)}.json"
     if not path.exists():
-        write_text(
-            json.dumps(fields, separators=(",", ":"), ensure_ascii=False) + "\n", path
-        )
+        text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+        write_text(text + "\n", path)
     return path
 
 
-def read(path: Path, kind: type[P], schema: str, without: Collection[str] = ()) -> P:
-    """Reads a part. Raises OSError, or a ValueError with one line that says what is wrong with the file."""
+def read(path: Path, kind: type[P], schema: str, unsealed: Collection[str] = ()) -> P:
+    """Return the part in a file.
+
+    Raises:
+      OSError: If the file cannot be read.
+      ValueError: If it is not a part of this kind and schema, or was edited.
+    """
     try:
-        fields = input_files.parse_json(
-            input_files.read_bytes(path).decode("utf-8-sig")
-        )
+        text = input_files.read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError(f"not UTF-8 text; expected {schema}") from None
-    found = fields.get("schema") if isinstance(fields, dict) else type(fields).__name__
-    if found != schema:
+    fields = input_files.parse_json(text)
+    is_object = isinstance(fields, dict)
+    file_schema = fields.get("schema") if is_object else type(fields).__name__
+    if file_schema != schema:
         raise ValueError(
-            f"expected schema {schema}, got {entry.plain(found)}; a newer version of this suite reads it"
+            f"expected schema {schema}, got {entry.plain(file_schema)}; reading it "
+            "may need a newer version of this suite"
         )
-    if not path.stem.endswith(f"-{_digest(fields, without)}"):
+    if not path.stem.endswith(f"-{_digest(fields, unsealed)}"):
         raise ValueError(
-            "edited or renamed after it was written; `git log` finds the original"
+            "was edited or renamed after it was written; `git log` finds the original"
         )
     faults: list[str] = []
     part: P | None = decode(kind, fields, "", faults)
     if part is None:
-        raise ValueError(". ".join(faults[:3]))
+        raise ValueError(". ".join(faults[:MAX_FAULTS]))
     return part
 
 
-def _digest(fields: Mapping[str, Any], without: Collection[str]) -> str:
-    """A digest of the content, not of the bytes, because git may change line endings."""
-    kept = {name: value for name, value in fields.items() if name not in without}
-    return hashlib.sha256(
-        json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()
-    ).hexdigest()[:DIGITS]
+def _digest(fields: Mapping[str, Any], unsealed: Collection[str]) -> str:
+    """Return the digest of the content, which does not depend on line endings."""
+    sealed = {name: value for name, value in fields.items() if name not in unsealed}
+    text = json.dumps(sealed, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:NUM_DIGITS]

@@ -1,4 +1,8 @@
-"""What the record of a traced run says of the inside of a step: the parts `graph` and `trace`, and their names."""
+"""The parts `graph` and `trace`, which describe the inside of a step.
+
+Field names are keys of record files; rename only with metadata `older`, see
+decoding.py. PHASES, PARTS and LETTERS are stored too: never change a name or a letter.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -13,14 +17,9 @@ UPDATE = "update"
 OTHER = "other"
 PHASES = (INPUT, FORWARD, BACKWARD, EXCHANGE, UPDATE, OTHER)
 
-OWN = (
-    FORWARD,
-    BACKWARD,
-    UPDATE,
-    INPUT,
-    OTHER,
-)  # a tower's compute, in order of precedence
-SHARED_OWN = (UPDATE, INPUT, OTHER)  # what is done once for all towers
+# Compute of one tower, in the order of precedence.
+OWN = (FORWARD, BACKWARD, UPDATE, INPUT, OTHER)
+SHARED_OWN = (UPDATE, INPUT, OTHER)  # compute for all towers at once
 EXPOSED = "exchange_exposed"
 STARVED = "waits_for_input"
 WAITS = "waits_for_towers"
@@ -33,33 +32,33 @@ PARTS = (
     WAITS,
     IDLE,
 )
-LETTERS = "fbuioUIOxnw."  # one a part, in the order of PARTS: how a timeline is written
-TIMELINE_BINS = 400  # letters of a timeline
+LETTERS = "fbuioUIOxnw."  # one letter per part in a timeline, in the order of PARTS
+TIMELINE_BINS = 400  # letters per timeline
 
-COLLECTIVES = ("Collective", "Nccl")  # begin the types of collective operators
-# What TensorFlow's executor makes a while loop of: they move values and decide, and compute nothing on any device.
+COLLECTIVES = ("Collective", "Nccl")  # prefixes of the types of collective operators
+# Operators of a while loop in TensorFlow's executor; they only pass values on.
 CONTROL_FLOW = ("Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Operators(Part):
-    """How many operators a graph has; those of functions (loop bodies) count once."""
+    """Number of operators in a graph; functions (loop bodies) count once."""
 
     operators: Count
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseOperators(Part):
-    """Operators of one tower (None: what all towers share) in one phase."""
+    """Number of operators in one phase."""
 
-    tower: Count | None
+    tower: Count | None  # None for operators that all towers share
     phase: str
     operators: Count
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Partitions(Sparse):
-    """The graphs that run, one a device; operators by type, by device, and by tower and phase."""
+    """The graphs that run, one per device, with their numbers of operators."""
 
     operators: Count
     by_type: Mapping[str, Count]
@@ -69,34 +68,36 @@ class Partitions(Sparse):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Slot(Part):
+    """A variable of the optimizer."""
+
     device: Name
     bytes: Count
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Gradient(Part):
-    """A tower's gradient of a variable: `kind` "dense" or "rows"; bytes are None where the rows vary."""
+    """A tower's gradient of a variable."""
 
     tower: Count
-    kind: Name
+    kind: Name  # "dense" or "rows"
     device: Name
-    bytes: Count | None
+    bytes: Count | None  # None if the number of rows varies
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Update(Part):
-    """Where a variable is updated, and the types of the operators (unknown inside a condition)."""
+    """The update of a variable."""
 
     device: Name
-    types: tuple[Name, ...]
+    types: tuple[Name, ...]  # operator types; unknown inside a condition
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedVariable(Part):
-    """A variable, or a part or copy of one, that a step updates; tower: whose copy it is (None: shared)."""
+    """A variable, or a part or copy of one, that a step updates."""
 
     name: Name
-    tower: Count | None = None
+    tower: Count | None = None  # the tower with this copy; None for a shared variable
     device: Name
     bytes: Count
     slots: tuple[Slot, ...]
@@ -119,64 +120,64 @@ class SentTensor(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Copies(Part):
-    """Tensors that one device (`source`) sends to another (`target`) in a step; bytes of those whose size is known."""
+    """Tensors that one device sends to another in a step."""
 
     source: Name = dataclasses.field(metadata={"key": "from"})
     target: Name = dataclasses.field(metadata={"key": "to"})
     pairs: Count
-    bytes: Count
+    bytes: Count  # total of the tensors with known sizes
     of_unknown_size: Count
     largest: tuple[SentTensor, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SlicedPart(Part):
-    """A part of a global batch: its bytes (None: they vary), and what reads it, as `training/slicing.py` has it."""
+    """A part of a global batch."""
 
     name: Name
-    bytes: Count | None
-    read: Name
+    bytes: Count | None  # None if they vary
+    read: Name  # what reads it; a name in `training/slicing.py`
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SlicedMove(Part):
-    """Bytes of the batch that one device sends to another in a step: in closed form, and in the graph (None: vary)."""
+    """Bytes of the batch that one device sends to another in a step."""
 
     source: Name = dataclasses.field(metadata={"key": "from"})
     target: Name = dataclasses.field(metadata={"key": "to"})
-    predicted: Count | None
-    counted: Count | None
+    predicted: Count | None  # in closed form; None if they vary
+    counted: Count | None  # in the graph; None if they vary
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Slicing(Part):
-    """How the towers' slices are cut of one global batch, `on` "host" or "device", and what moves for it."""
+    """How one global batch is divided into slices for the towers."""
 
-    on: Name
+    on: Name  # "host" or "device"
     parts: tuple[SlicedPart, ...]
     moves: tuple[SlicedMove, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Graph(Sparse):
-    """The step's graph: as traced from Python, as TensorFlow optimized it, and as it runs; what is where."""
+    """The graph of a step, and the devices of its variables and operators."""
 
-    python: Operators
-    optimized: Operators
-    partitions: Partitions
+    python: Operators  # as traced from Python
+    optimized: Operators  # the graph after TensorFlow's optimization
+    partitions: Partitions  # as it runs
     placement: Placement | None = None
     copies: tuple[Copies, ...] | None = None
-    slicing: Slicing | None = None  # None: each tower has a batch of its own
+    slicing: Slicing | None = None  # None if each tower has its own batch
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCounts(Part):
-    """Kernels of a step: on CPU devices, on GPUs, copies and fills of GPUs' memory, launched on GPUs by the host."""
+    """Number of kernels in a step."""
 
-    host: Count
-    device: Count
-    copies: Count
-    dispatched: Count
+    host: Count  # on CPU devices
+    device: Count  # on GPUs
+    copies: Count  # copies and fills of GPU memory
+    dispatched: Count  # launched on GPUs by the host
 
 
 PLACES = ("host", "device", "copies", "dispatched")
@@ -184,29 +185,29 @@ PLACES = ("host", "device", "copies", "dispatched")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseKernels(Part):
-    """Kernels of one tower (None: what all towers share) in one phase."""
+    """Number of kernels in one phase."""
 
-    tower: Count | None = None
+    tower: Count | None = None  # None for kernels that all towers share
     phase: str
     kernels: Count
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels(Sparse):
-    """Every kernel of a step: of each counted step, and of the last one by type, device, tower and phase."""
+    """Numbers of kernels in each counted step, with details of the last one."""
 
     steps: tuple[KernelCounts, ...]
     by_type: Mapping[str, Count]
     by_device: Mapping[str, Count] | None = None
     by_phase: tuple[PhaseKernels, ...]
-    input_pipeline: Seconds  # a mean number of kernels
+    input_pipeline: Seconds  # mean number of kernels, not seconds
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TraceCost(Part):
-    """Seconds of an untraced batch, of each traced one, and of the profiler's start and stop."""
+    """The cost of tracing, in seconds."""
 
-    untraced_s: Length
+    untraced_s: Length  # one batch
     timed_s: tuple[Length, ...]
     counted_s: tuple[Length, ...]
     start_s: Seconds
@@ -215,19 +216,19 @@ class TraceCost(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TowerStep(Part):
-    """One tower in one step: seconds by part, phase of compute and kind of exchange; when it began and was ready."""
+    """The seconds of one tower in one step."""
 
     tower: int
     parts: Mapping[str, Seconds]
-    busy: Mapping[str, Seconds]
-    exchange: Mapping[str, Seconds]
-    first_s: Seconds | None
-    arrival_s: Seconds | None
+    busy: Mapping[str, Seconds]  # seconds by phase of its compute
+    exchange: Mapping[str, Seconds]  # seconds by kind
+    first_s: Seconds | None  # when it began
+    arrival_s: Seconds | None  # when its gradients were ready
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline(Part):
-    """A step from left to right: a letter for each of TIMELINE_BINS moments, of every tower and of the exchange."""
+    """A step as letters, one for each of TIMELINE_BINS moments."""
 
     towers: tuple[str, ...]
     exchange: str
@@ -235,18 +236,18 @@ class Timeline(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TimedStep(Part):
-    """One timed step; concurrency: towers that compute at once (None: unknown)."""
+    """One timed step."""
 
     seconds: Length
     towers: tuple[TowerStep, ...]
-    concurrency: Seconds | None
+    concurrency: Seconds | None  # mean number of towers that compute at the same time
     kernels: Count
     timeline: Timeline
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Trace(Sparse):
-    """Batches after the measured ones, under TensorFlow's profiler."""
+    """The batches that TensorFlow's profiler recorded, after the measured ones."""
 
     batches: int | None = None
     items: Count = dataclasses.field(metadata={"older": "words"})

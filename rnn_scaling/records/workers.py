@@ -1,4 +1,8 @@
-"""What a record says of the processes of a distributed run: the part `workers`."""
+"""The part `workers`: the processes of a distributed run.
+
+Field names are keys of record files; rename only with metadata `older`, see
+decoding.py.
+"""
 
 import dataclasses
 import math
@@ -17,54 +21,65 @@ from rnn_scaling.records.decoding import (
     Seconds,
     Sparse,
 )
+from rnn_scaling.records.environment import LoadWindows
 from rnn_scaling.records.parts import Batches, Energy, Phases
 
-WORKER, SERVER, COORDINATOR = ROLES = ("worker", "ps", "coordinator")
-WINDOW = "from a barrier after the warm-up to the end of the last rank; each rank counts seconds by its own clock"
+WORKER = "worker"
+SERVER = "ps"
+COORDINATOR = "coordinator"
+ROLES = (WORKER, SERVER, COORDINATOR)
+WINDOW = (
+    "from a barrier after the warm-up to the end of the last rank; each rank counts "
+    "seconds by its own clock"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rank(Sparse):
-    """One process, with the raw batches that it timed itself (none, where another process runs its towers)."""
+    """One process, with the batches that it timed itself.
+
+    It has no batches if another process runs its towers.
+    """
 
     rank: Count
-    role: Name = WORKER  # or "ps", or "coordinator"
+    role: Name = WORKER
     host: str | None = None
     pid: Count | None = None
     cpu_affinity: tuple[int, ...] | None = None
     seconds: tuple[Length, ...] = ()
     items: tuple[PositiveCount, ...] = ()
     loss: tuple[Loss | None, ...] = ()
-    loss_items: tuple[
-        PositiveCount, ...
-    ] = ()  # of each batch, what its loss is a mean over
+    loss_items: tuple[PositiveCount, ...] = ()  # the loss of each batch is their mean
     tower_items: tuple[tuple[PositiveCount, ...], ...] = ()
     tower_positions: tuple[tuple[PositiveCount, ...], ...] = ()
-    # Of each batch, seconds until the gradients of its last tower were computed and the exchange could begin.
+    # Seconds from the start of each batch until the gradients of its last tower were
+    # computed and the exchange could begin.
     ready: tuple[Seconds, ...] = ()
-    correct: tuple[Count, ...] | None = (
-        None  # how many of these were predicted right, None: not counted
-    )
+    correct: tuple[Count, ...] | None = None  # correct predictions among `loss_items`
     phases: Phases | None = None
     load_others: Number | None = None
+    load_windows: LoadWindows | None = None  # of the rank's own cores and batches
     peak_process_bytes: PositiveCount | None = None
-    energy: Energy | None = None  # of its machine, which other ranks may share
-    error: str | None = None  # how it ended, where it did not end well
-    certificate: Certificate | None = None  # of its own replicas
+    energy: Energy | None = None  # its machine may have other ranks
+    # The kind of a failure that began at this rank: the value of a `FailureKind`.
+    failure: Name | None = None
+    # One line about the failure. With a `failure` it names the rank and its host.
+    error: str | None = None
+    certificate: Certificate | None = None  # compares its replicas
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Workers(Sparse):
-    launcher: str | None = None  # what started them
-    window: str | None = None  # how the common window was made
-    window_seconds: Length | None = (
-        None  # its length by the clock of rank 0, from barrier to barrier
-    )
-    link: str | None = None  # the network between them, where it was made for the run
+    """All processes of a distributed run."""
+
+    launcher: str | None = None  # program that started them
+    window: str | None = None  # how the common window was defined
+    window_seconds: Length | None = None  # between its barriers, by the clock of rank 0
+    link: str | None = None  # the emulated network between them
     ranks: tuple[Rank, ...] = ()
     lost: tuple[Rank, ...] = ()
-    # How many updates of others lay between the reading of the variables and their update, and how often
-    # (asynchronous modes).
+    # Asynchronous modes: number of updates by others between reading and updating the
+    # variables -> how often this happened.
     staleness: Mapping[str, Count] | None = None
 
     @property
@@ -73,12 +88,16 @@ class Workers(Sparse):
         return tuple(rank for rank in self.ranks if rank.role == WORKER)
 
     def machine(self, rank: Rank) -> str:
-        """What a rank's cores belong to: its host; "" where the network was made for the run, all of it on one."""
+        """Return the name of the machine of a rank's cores.
+
+        Returns:
+          Its host; "" if the network was emulated, on a single machine.
+        """
         return "" if self.link else rank.host or ""
 
     @property
     def hosts(self) -> dict[str, list[Rank]]:
-        """The workers of each host, in their order; empty where one does not tell its own."""
+        """The workers of each host; empty if the host of one is unknown."""
         hosts: dict[str, list[Rank]] = {}
         for rank in self.workers:
             if rank.host is None:
@@ -88,17 +107,19 @@ class Workers(Sparse):
 
 
 def sharing_a_core(workers: Workers) -> set[int]:
-    """The ranks that share a core with another of the run, to which each of them seems load of others."""
-    return {
-        rank
-        for sharing in users_of_cores(workers).values()
-        if len(sharing) > 1
-        for rank in sharing
-    }
+    """Return the ranks that share a core with another rank of the run.
+
+    Each of them measures the other as load of other processes.
+    """
+    ranks: set[int] = set()
+    for users in users_of_cores(workers).values():
+        if len(users) > 1:
+            ranks.update(users)
+    return ranks
 
 
 def users_of_cores(workers: Workers) -> Mapping[tuple[str, int], list[int]]:
-    """Machine and core -> the ranks that are bound to it."""
+    """Return the ranks that are bound to each core, by machine and core."""
     users: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for rank in workers.ranks:
         for core in rank.cpu_affinity or ():
@@ -107,73 +128,100 @@ def users_of_cores(workers: Workers) -> Mapping[tuple[str, int], list[int]]:
 
 
 def without_each_other(workers: Workers) -> Workers:
-    """Without the load of others where that is also other ranks of the run."""
+    """Remove the load of others from ranks for which other ranks are part of it."""
     sharing = sharing_a_core(workers)
-    ranks = (
-        dataclasses.replace(rank, load_others=None) if rank.rank in sharing else rank
-        for rank in workers.ranks
-    )
+    ranks = []
+    for rank in workers.ranks:
+        if rank.rank in sharing:
+            rank = dataclasses.replace(rank, load_others=None, load_windows=None)
+        ranks.append(rank)
     return dataclasses.replace(workers, ranks=tuple(ranks))
 
 
 def join_batches(ranks: Sequence[Rank], warmup: int) -> Batches:
-    """The batches that all of these ranks have ended, `warmup` of them before the second barrier.
+    """Return the batches of a run from the batches that all ranks have ended.
 
-    No two clocks are compared. All ranks leave a barrier before the first batch, and another after the warm-up; from
-    each of the two on every rank counts seconds by itself. E[k] is the largest over the ranks of their seconds since
-    the barrier at the end of batch k, and the batch took E[k] - E[k-1].
+    No two clocks are compared. All ranks leave one barrier before the first batch, and
+    another one after the warm-up. From each barrier on, each rank counts seconds by its
+    own clock. E[k] is the largest number of seconds of a rank from the barrier to the
+    end of batch k, and the batch took E[k] - E[k-1].
+
+    Args:
+      ranks: The ranks.
+      warmup: Batches before the second barrier.
     """
     steps = min((len(rank.seconds) for rank in ranks), default=0)
-    correct = [rank.correct for rank in ranks if rank.correct is not None]
-    counts_right = bool(ranks) and len(correct) == len(ranks)
+    loss_items = None
+    correct = None
+    if ranks and all(rank.correct is not None for rank in ranks):
+        loss_items = sum_over_ranks(ranks, "loss_items", steps)
+        correct = sum_over_ranks(ranks, "correct", steps)
     return Batches(
         warmup=min(steps, warmup),
         measured=max(0, steps - warmup),
         seconds=tuple(batch_seconds(ranks, warmup, steps)),
-        items=tuple(sum(rank.items[k] for rank in ranks) for k in range(steps)),
+        items=sum_over_ranks(ranks, "items", steps),
         loss=tuple(_loss(ranks, k) for k in range(steps)),
         tower_items=tower_counts(ranks, "tower_items", steps),
         tower_positions=tower_counts(ranks, "tower_positions", steps),
-        loss_items=tuple(
-            sum(rank.loss_items[k] for rank in ranks) for k in range(steps)
-        )
-        if counts_right
-        else None,
-        correct=tuple(sum(counts[k] for counts in correct) for k in range(steps))
-        if counts_right
-        else None,
+        loss_items=loss_items,
+        correct=correct,
     )
 
 
+def sum_over_ranks(ranks: Sequence[Rank], name: str, steps: int) -> tuple[int, ...]:
+    """Return the sum of a field of the ranks, for each of the first batches."""
+    lists = [getattr(rank, name)[:steps] for rank in ranks]
+    return tuple(map(sum, zip(*lists, strict=True)))
+
+
 def batch_seconds(ranks: Sequence[Rank], warmup: int, steps: int) -> list[float]:
-    """Seconds of the batches, whose ranks all have as many."""
-    return [*_ends(ranks, 0, min(steps, warmup)), *_ends(ranks, warmup, steps)]
+    """Return the seconds of the first `steps` batches."""
+    warmup_s = _seconds_of(ranks, 0, min(steps, warmup))
+    return [*warmup_s, *_seconds_of(ranks, warmup, steps)]
 
 
 def tower_counts(
     ranks: Sequence[Rank], name: str, steps: int
 ) -> tuple[tuple[int, ...], ...]:
-    """A number of each tower of all ranks, in their order, for each batch; empty where a rank does not tell it."""
-    of_ranks = [getattr(rank, name) for rank in ranks]
-    return tuple(
-        tuple(n for shares in of_ranks for n in shares[k])
-        for k in range(steps if all(of_ranks) else 0)
-    )
+    """Return the numbers of the towers of all ranks, for each batch.
+
+    Args:
+      ranks: The ranks.
+      name: The field of the numbers.
+      steps: Number of batches.
+
+    Returns:
+      One tuple per batch; none if a rank lacks the field.
+    """
+    counts_of_ranks = [getattr(rank, name) for rank in ranks]
+    if not all(counts_of_ranks):
+        return ()
+    batches = []
+    for k in range(steps):
+        batch: list[int] = []
+        for counts in counts_of_ranks:
+            batch += counts[k]
+        batches.append(tuple(batch))
+    return tuple(batches)
 
 
-def _ends(ranks: Sequence[Rank], first: int, stop: int) -> list[float]:
-    """Seconds of the batches from `first` on, whose start all ranks share."""
-    since = [list(accumulate(rank.seconds[first:stop])) for rank in ranks]
-    last = [max(ends[k] for ends in since) for k in range(max(0, stop - first))]
-    return [end - start for start, end in zip([0.0, *last], last)]
+def _seconds_of(ranks: Sequence[Rank], first: int, stop: int) -> list[float]:
+    """Return the seconds of the batches after a barrier before batch `first`."""
+    ends_of_ranks = [list(accumulate(rank.seconds[first:stop])) for rank in ranks]
+    ends = [max(batch_ends) for batch_ends in zip(*ends_of_ranks)]
+    return [end - start for start, end in zip([0.0, *ends], ends)]
 
 
 def _loss(ranks: Sequence[Rank], k: int) -> float | None:
-    """The mean of the ranks' losses, by what each is a mean over."""
-    losses = [rank.loss[k] for rank in ranks]
-    if any(loss is None for loss in losses):
-        return None
-    over = [(rank.loss_items or rank.items)[k] for rank in ranks]
-    return math.fsum((loss or 0.0) * items for loss, items in zip(losses, over)) / sum(
-        over
-    )
+    """Return the mean of the ranks' losses, weighted by their items."""
+    weighted_losses = []
+    total = 0
+    for rank in ranks:
+        loss = rank.loss[k]
+        items = (rank.loss_items or rank.items)[k]
+        if loss is None:
+            return None
+        weighted_losses.append(loss * items)
+        total += items
+    return math.fsum(weighted_losses) / total

@@ -6,6 +6,7 @@ tables of texts; what the columns mean is decided in measurements.py.
 
 import contextlib
 import csv
+import enum
 import itertools
 import json
 import math
@@ -13,19 +14,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from rnn_scaling.records import printed_number
+from rnn_scaling.records import cell_numbers
 from rnn_scaling.records.tables import text_tables
 from rnn_scaling.records.tables.grids import MOST_ROWS, table_of
 from rnn_scaling.records.tables.table import Row, Table
 from rnn_scaling.system.files import input_files
 
-MOST_BYTES = 1 << 20  # of a line that are read
-_FIRST_LINES = 20  # that show the syntax
+MAX_LINE_BYTES = 1 << 20  # bytes of a line that are read
+_FIRST_LINES = 20  # lines in which the syntax is recognized
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
+class Syntax(enum.Enum):
+    """The syntax of a file."""
+
+    CSV = enum.auto()  # cells between commas, semicolons or tabs
+    JSON_LINES = enum.auto()  # one object per line
+    JSON = enum.auto()
+    TEXT = enum.auto()  # Markdown, HTML, or columns of a terminal
+
+
 class UnreadableError(ValueError):
-    """A file that holds nothing that can be read; the text says why."""
+    """A file cannot be read; the message has the reason."""
 
 
 def read_tables(path: Path) -> Iterator[Table]:
@@ -39,68 +49,83 @@ def read_tables(path: Path) -> Iterator[Table]:
         start = file.peek(4096)[:4096]
         if b"\0" in start:
             kind = "UTF-16 text" if start[:2] in _UTF16 else "a binary file"
-            raise UnreadableError(f"{path}: {kind}; expected UTF-8 text")
-        lines = _lines(file)
+            raise UnreadableError(f"{path}: this is {kind}; expected UTF-8 text")
+        lines = _read_lines(file)
         head = list(itertools.islice(lines, _FIRST_LINES))
-        every = itertools.chain(head, lines)
+        all_lines = itertools.chain(head, lines)
         texts = [text for _, text in head if text.strip()][:8]
-        syntax = _syntax(path.suffix, texts)
-        if syntax == "csv":
-            delimiter = "\t" if path.suffix == ".tsv" else _delimiter(texts)
-            yield from _delimited(str(path), every, delimiter)
-        elif syntax == "json lines":
-            parsed = ((number, _object(text)) for number, text in every)
+        syntax = _detect_syntax(path.suffix, texts)
+        if syntax is Syntax.CSV:
+            delimiter = "\t" if path.suffix == ".tsv" else _find_delimiter(texts)
+            yield from _csv_tables(str(path), all_lines, delimiter)
+        elif syntax is Syntax.JSON_LINES:
+            parsed = ((number, _parse_object(text)) for number, text in all_lines)
             objects = ((number, item) for number, item in parsed if item is not None)
             while piece := list(itertools.islice(objects, MOST_ROWS)):
-                yield from _of_objects(str(path), piece, "")
-        elif syntax == "json":
+                yield from _table_of_objects(str(path), piece, "")
+        elif syntax is Syntax.JSON:
             try:
-                document = input_files.parse_json("\n".join(text for _, text in every))
+                document = input_files.parse_json(
+                    "\n".join(text for _, text in all_lines)
+                )
             except input_files.JsonError as e:
                 raise UnreadableError(f"{path}: {e}") from None
             yield from find_json_tables(str(path), document, "")
         else:
-            yield from text_tables.find_tables(str(path), every)
+            yield from text_tables.find_tables(str(path), all_lines)
 
 
-def _syntax(suffix: str, texts: Sequence[str]) -> str:
-    """Return what a file holds, from its name and its first lines that are not empty."""
+def _detect_syntax(suffix: str, texts: Sequence[str]) -> Syntax:
+    """Return the syntax of a file.
+
+    The suffix of CSV decides before the lines do. Lines decide between JSON and JSON
+    lines, because programs use the suffix .json for both.
+
+    Args:
+      suffix: The suffix of its name.
+      texts: Its first lines that are not empty.
+    """
     first = texts[0].lstrip()[:1] if texts else ""
     if suffix in (".csv", ".tsv"):
-        return "csv"
-    begins_objects = first == "{" and len(texts) > 1 and all(map(_object, texts[:2]))
+        return Syntax.CSV
+    begins_objects = (
+        first == "{" and len(texts) > 1 and all(map(_parse_object, texts[:2]))
+    )
     if suffix == ".jsonl" or begins_objects:
-        return "json lines"
+        return Syntax.JSON_LINES
     if suffix == ".json" or (first in ("{", "[") and suffix != ".md"):
-        return "json"
+        return Syntax.JSON
     is_markup = suffix in (".md", ".html", ".htm") or first == "<"
-    return "csv" if not is_markup and _is_delimited(texts) else "text"
+    if not is_markup and _is_delimited(texts):
+        return Syntax.CSV
+    return Syntax.TEXT
 
 
-def _lines(file: IO[bytes]) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines without colours; of a long line only its beginning."""
+def _read_lines(file: IO[bytes]) -> Iterator[tuple[int, str]]:
+    """Yield numbered lines without colours, and only the beginning of long lines."""
     for number in itertools.count(1):
-        line = file.readline(MOST_BYTES)
+        line = file.readline(MAX_LINE_BYTES)
         if not line:
             return
-        rest = line
-        while rest and not rest.endswith(b"\n"):
-            rest = file.readline(MOST_BYTES)
+        piece = line
+        while piece and not piece.endswith(b"\n"):
+            piece = file.readline(MAX_LINE_BYTES)
         encoding = "utf-8-sig" if number == 1 else "utf-8"
         text = line.decode(encoding, errors="replace").rstrip("\r\n")
         yield number, text_tables.without_colours(text)
 
 
-def _delimiter(texts: Sequence[str]) -> str:
+def _find_delimiter(texts: Sequence[str]) -> str:
+    """Return the delimiter with which all lines have equally many cells; else ","."""
     for delimiter in (",", ";", "\t"):
-        widths = {len(_cells(text, delimiter)) for text in texts}
+        widths = {len(_split_cells(text, delimiter)) for text in texts}
         if len(texts) > 1 and len(widths) == 1 and max(widths) > 1:
             return delimiter
     return ","
 
 
-def _cells(line: str, delimiter: str) -> tuple[str, ...]:
-    """Return the cells of a line; none if csv refuses it (a cell of 128 KiB)."""
+def _split_cells(line: str, delimiter: str) -> tuple[str, ...]:
+    """Return the cells of a line, or () if csv refuses it (a cell of 128 KiB)."""
     with contextlib.suppress(csv.Error):
         line = line.replace("\r", " ")
         return tuple(next(csv.reader([line], delimiter=delimiter), ()))
@@ -108,13 +133,14 @@ def _cells(line: str, delimiter: str) -> tuple[str, ...]:
 
 
 def _is_delimited(texts: Sequence[str]) -> bool:
-    delimiter = _delimiter(texts)
+    """Return whether lines without a suffix to go by are CSV, and not prose."""
+    delimiter = _find_delimiter(texts)
     counts = {text.count(delimiter) for text in texts}
     is_prose = any("|" in text or ". " in text for text in texts)
     return len(texts) > 2 and len(counts) == 1 and 0 not in counts and not is_prose
 
 
-def _delimited(
+def _csv_tables(
     source: str, lines: Iterable[tuple[int, str]], delimiter: str
 ) -> Iterator[Table]:
     """Yield the tables of a CSV file, which an empty line ends."""
@@ -122,10 +148,12 @@ def _delimited(
     for number, line in lines:
         if not rows and line.startswith("#") and delimiter not in line:
             continue  # a comment
-        cells = _cells(line, delimiter)
+        cells = _split_cells(line, delimiter)
         is_empty = not any(map(str.strip, cells))
         if rows and (is_empty or len(rows) > MOST_ROWS):
             yield from table_of(source, rows)
+            # A table that is cut because of its length continues under the same header;
+            # an empty line has no cells, or only empty ones.
             is_continued = bool(cells) and len(rows) > 1
             rows = rows[:1] if is_continued else []
         if not is_empty:
@@ -133,13 +161,13 @@ def _delimited(
     yield from table_of(source, rows)
 
 
-def _object(text: str) -> dict[str, Any] | None:
+def _parse_object(text: str) -> dict[str, Any] | None:
     """Return the JSON object of a line; None for anything else."""
     try:
-        found = input_files.parse_json(text) if text.strip() else None
+        document = input_files.parse_json(text) if text.strip() else None
     except input_files.JsonError:
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def find_json_tables(source: str, document: Any, name: str) -> Iterator[Table]:
@@ -147,21 +175,24 @@ def find_json_tables(source: str, document: Any, name: str) -> Iterator[Table]:
 
     The line of a row is its place in the list, from 1.
     """
+    members: list[tuple[str, Any]] = []
     if isinstance(document, list):
-        yield from _of_list(source, document, name)
-        return
-    if not isinstance(document, dict):
-        return
-    flat = {key: value for key, value in document.items() if _is_flat_list(value)}
-    if len(flat) > 1 and len(set(map(len, flat.values()))) == 1:
-        rows = [dict(zip(flat, row)) for row in zip(*flat.values())]
-        yield from _of_objects(source, list(enumerate(rows, 1)), name)
-        return
-    values = document.values()
-    if len(document) > 1 and all(isinstance(value, dict) for value in values):
-        named = [{"name": key, **value} for key, value in document.items()]
-        yield from _of_objects(source, list(enumerate(named, 1)), name)
-    yield from _of_members(source, document, name)
+        yield from _table_of_rows(source, document, name)
+        for row in document:
+            items = row.items() if isinstance(row, dict) else ()
+            members += [(key, item) for key, item in items if isinstance(item, list)]
+    elif isinstance(document, dict):
+        lists = {key: item for key, item in document.items() if _is_flat_list(item)}
+        if len(lists) > 1 and len(set(map(len, lists.values()))) == 1:
+            rows = [dict(zip(lists, row)) for row in zip(*lists.values())]
+            yield from _table_of_rows(source, rows, name)
+            return
+        members += document.items()
+        if all(isinstance(item, dict) for item in document.values()):
+            rows = [{"name": key, **item} for key, item in members]
+            yield from _table_of_rows(source, rows, name)
+    for key, item in members:
+        yield from find_json_tables(source, item, f"{name}.{key}" if name else key)
 
 
 def _is_flat_list(value: Any) -> bool:
@@ -170,52 +201,50 @@ def _is_flat_list(value: Any) -> bool:
     return not any(isinstance(item, (list, dict)) for item in value)
 
 
-def _of_list(source: str, document: Sequence[Any], name: str) -> Iterator[Table]:
-    numbered = list(enumerate(document, 1))
-    objects = [(k, item) for k, item in numbered if isinstance(item, dict)]
-    if objects:
-        yield from _of_objects(source, objects, name)
-        for _, item in objects:
-            lists = {k: value for k, value in item.items() if isinstance(value, list)}
-            yield from _of_members(source, lists, name)
-    elif len(document) > 1 and all(isinstance(row, list) and row for row in document):
-        rows = [(k, tuple(map(_text, row))) for k, row in numbered]
+def _table_of_rows(source: str, items: Sequence[Any], name: str) -> Iterator[Table]:
+    """Yield the table of several objects, with a column per key, or of several lists."""
+    rows: list[Row] = []
+    if all(isinstance(item, list) for item in items):
+        for place, item in enumerate(items, 1):
+            rows.append((place, tuple(map(_cell_text, item))))
         yield from table_of(source, rows, name)
-
-
-def _of_members(source: str, document: Mapping[str, Any], name: str) -> Iterator[Table]:
-    for key, value in document.items():
-        yield from find_json_tables(
-            source, value, f"{name}.{key}" if name else str(key)
-        )
-
-
-def _of_objects(
-    source: str, objects: Sequence[tuple[int, Mapping[str, Any]]], name: str
-) -> Iterator[Table]:
-    flat = [(number, _flat(item)) for number, item in objects]
-    header = tuple(dict.fromkeys(key for _, item in flat for key in item))
-    if len(header) < 2 or len(flat) < 2:
         return
-    rows = []
-    for number, item in flat:
-        rows.append((number, tuple(_text(item.get(key)) for key in header)))
-    titles = tuple(key[: printed_number.LONGEST] for key in header)
-    title = name[: text_tables.MOST_CAPTION]
-    yield Table(source, rows[0][0], titles, tuple(rows), title)
+    numbered = list(enumerate(items, 1))
+    yield from _table_of_objects(source, numbered, name)
 
 
-def _flat(item: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _table_of_objects(
+    source: str, items: Iterable[tuple[int, Any]], name: str
+) -> Iterator[Table]:
+    """Yield the table of several objects, with a column per key."""
+    objects = []
+    header: dict[str, None] = {}
+    for place, item in items:
+        if isinstance(item, dict):
+            objects.append((place, _flatten(item)))
+            header.update(dict.fromkeys(objects[-1][1]))
+    if len(header) > 1 and len(objects) > 1:
+        rows = []
+        for place, item in objects:
+            rows.append((place, tuple(_cell_text(item.get(key)) for key in header)))
+        titles = tuple(key[: cell_numbers.LONGEST] for key in header)
+        title = name[: text_tables.MAX_CAPTION]
+        yield Table(source, rows[0][0], titles, tuple(rows), title)
+
+
+def _flatten(item: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return an object's values by dotted path; lists are left out."""
+    values: dict[str, Any] = {}
     for key, value in item.items():
         if isinstance(value, Mapping):
-            found.update(_flat(value, f"{prefix}{key}."))
+            values.update(_flatten(value, f"{prefix}{key}."))
         elif not isinstance(value, list):
-            found[f"{prefix}{key}"] = value
-    return found
+            values[f"{prefix}{key}"] = value
+    return values
 
 
-def _text(value: Any) -> str:
+def _cell_text(value: Any) -> str:
+    """Return a JSON value as a cell; "" for null and for numbers that are not finite."""
     if value is None or isinstance(value, float) and not math.isfinite(value):
         return ""
     return json.dumps(value) if isinstance(value, (int, float)) else str(value)

@@ -1,6 +1,7 @@
 """Read a header: its quantity, its number of devices, and the words that remain.
 
-headers.json holds the vocabulary.
+headers.json holds the vocabulary. The order of its "quantities" matters: the first pattern
+that a header matches decides, so narrow patterns come before wide ones.
 """
 
 import dataclasses
@@ -14,7 +15,7 @@ _DATA = json.loads(Path(__file__).with_name("headers.json").read_text(encoding="
 
 
 class Quantity(str, enum.Enum):
-    """What the numbers of a column are. The values are the names in headers.json."""
+    """The quantity of the numbers of a column; the values are names in headers.json."""
 
     DEVICES = "devices"
     SETTING = "setting"  # a second number of devices, which separates series
@@ -38,19 +39,26 @@ class Quantity(str, enum.Enum):
     POWER = "power"
     FLOPS = "flops"
     UTILIZATION = "utilization"
-    ASIDE = "aside"  # no result of a run's speed: accuracy, memory, CPU time
+    ASIDE = "aside"  # accuracy, memory, CPU time, and others that are not a speed
     UNKNOWN = ""
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern of headers.json, in which THINGS and MODELS are vocabularies."""
     for name in ("things", "models"):
         pattern = pattern.replace(name.upper(), _DATA[name])
     return re.compile(pattern)
 
 
 _QUANTITIES = [
-    (Quantity(name), _compiled(word), _compiled(bar) if bar else None)
+    (Quantity(name), _compile(word), _compile(bar) if bar else None)
     for name, word, bar in _DATA["quantities"]
+]
+
+
+_UNITS = [
+    (set(map(Quantity, names)), _compile(pattern), factor)
+    for names, pattern, factor in _DATA["units"]
 ]
 
 
@@ -59,23 +67,23 @@ def _group(name: str) -> tuple[Quantity, ...]:
 
 
 DERIVED = _group("derived")  # computed from others
-CHOSEN = _group("chosen")  # by people, and printed exactly
+CHOSEN = _group("chosen")  # people choose these, and print them exactly
 # The first of these that a table has is what its series measure.
 MEASURES = _group("measures")
-# They may separate series, those that do so more often first.
+# Parameters may separate series. The first ones do so most often.
 PARAMETERS = _group("parameters")
 IN_ROWS = _group("in rows")  # names of rows with these show that a table is turned
 MEASURED = _group("measured")  # an empty cell is a missing number, not part of a group
-# Of several columns of counts, that of the first word has the devices.
+# If a table has several columns of counts, the first of these words names the devices.
 FINEST_FIRST: list[str] = _DATA["finest first"]
 _WORDS = {"single": 1, "one": 1, "two": 2, "four": 4, "eight": 8}
-_COUNT = _compiled(_DATA["count"])
-_TOTAL = _compiled(_DATA["total"])
-_BASELINE = _compiled(_DATA["baseline"])
-_STATISTIC = _compiled(_DATA["statistic"])
-_RANK = _compiled(_DATA["rank"])
-_FASTER = _compiled(_DATA["faster"])
-_THING = _compiled("THINGS")
+_COUNT = _compile(_DATA["count"])
+_TOTAL = _compile(_DATA["total"])
+_BASELINE = _compile(_DATA["baseline"])
+_STATISTIC = _compile(_DATA["statistic"])
+_RANK = _compile(_DATA["rank"])
+_FASTER = _compile(_DATA["faster"])
+_THING = _compile("THINGS")
 _PATH = re.compile(r"[^\s.]+(?:\.[^\s.]+)+")
 _STEM = re.compile(r"[a-z0-9]+|%|δ")
 _COMMON = frozenset(_DATA["common"].split())
@@ -92,42 +100,48 @@ _PERCENTILES = {
 
 @dataclasses.dataclass(frozen=True)
 class Meaning:
-    """What a header says."""
+    """The meaning of a header."""
 
     quantity: Quantity
     devices: int | None  # the number in "4 GPUs"
-    rest: str  # the header without that number
+    other_words: str  # the header without that number
     is_percent: bool  # whether the numbers count hundredths
     words: frozenset[str]  # the words that distinguish it from other columns
-    is_statistic: bool  # of several runs; ratios of minima are not minima of ratios
+    # Whether it is a statistic of several runs. The ratio of two minima is not the
+    # minimum of the ratios.
+    is_statistic: bool
 
 
 @functools.lru_cache(maxsize=4096)
-def read(header: str) -> Meaning:
-    """Return the meaning of a header."""
+def read_header(header: str) -> Meaning:
+    """Return the meaning of a header.
+
+    A number of devices is removed first: "4 GPUs (img/s)" is a rate on 4 devices. Only if
+    the whole header names no quantity, the words without the number are read.
+    """
     text = re.sub(r"[_\s]+", " ", header.lower()).strip()
-    devices, rest = devices_in(text) or (None, text)
+    devices, other_words = find_devices(text) or (None, text)
     keys = [text]
     if _PATH.fullmatch(header):
-        keys = text.split(".")  # of JSON; the last one says most
-    found = [quantity for key in reversed(keys) if (quantity := quantity_of(key))]
-    quantity = found[0] if found else Quantity.UNKNOWN
+        keys = text.split(".")  # a path in JSON; its last key is the most specific
+    quantities = filter(None, map(find_quantity, reversed(keys)))
+    quantity = next(quantities, Quantity.UNKNOWN)
     if quantity == Quantity.DEVICES and devices is not None:
         quantity = Quantity.UNKNOWN
-    if not quantity and rest != text:
-        quantity = quantity_of(rest)
+    if not quantity and other_words != text:
+        quantity = find_quantity(other_words)
     return Meaning(
         quantity,
         devices,
-        rest,
+        other_words,
         "%" in text or "percent" in text,
-        frozenset(_STEM.findall(rest)) - _COMMON,
+        frozenset(_STEM.findall(other_words)) - _COMMON,
         bool(_STATISTIC.search(text)),
     )
 
 
 @functools.lru_cache(maxsize=4096)
-def quantity_of(text: str) -> Quantity:
+def find_quantity(text: str) -> Quantity:
     """Return the quantity that a text in lower case names."""
     for quantity, pattern, excluded in _QUANTITIES:
         if pattern.search(text) and not (excluded and excluded.search(text)):
@@ -135,35 +149,44 @@ def quantity_of(text: str) -> Quantity:
     return Quantity.UNKNOWN
 
 
-def devices_in(text: str) -> tuple[int, str] | None:
+def find_factor(header: str, quantity: Quantity) -> float:
+    """Return the factor from the unit of a header to seconds, bytes or items/s."""
+    text = header.lower().replace("_", " ")
+    for quantities, pattern, factor in _UNITS:
+        if quantity in quantities and pattern.search(text):
+            return factor
+    return 1.0
+
+
+def find_devices(text: str) -> tuple[int, str] | None:
     """Return the number of devices in a text such as "8x V100", and the other words."""
     match = _COUNT.search(text.lower())
     if match is None:
         return None
     digits = match["equal"] or match["number"] or match["after"]
     number = int(digits) if digits else _WORDS[match["word"]]
-    others = f"{text[: match.start()]} {text[match.end() :]}".strip(" ,()-:")
-    return number * int(match["nodes"] or 1), others
+    other_words = f"{text[: match.start()]} {text[match.end() :]}".strip(" ,()-:")
+    return number * int(match["nodes"] or 1), other_words
 
 
 def is_below(low: str, high: str) -> bool:
     """Return whether the first column cannot exceed the second.
 
-    That holds for a percentile and a higher one of the same measure, for a mean and a
-    maximum, and for a part and its total.
+    Examples are a percentile and a higher one of the same measure, a mean and a
+    maximum, and a part and its total.
     """
     first = _statistic(low)
     second = _statistic(high)
     if first and second and first[1] == second[1]:
         return first[0][1] < second[0][0]
-    parts = set(_STEM.findall(low.lower()))
-    whole = set(_STEM.findall(high.lower()))
-    is_total = len(whole) > 1 and "total" in whole and "total" not in parts
-    return is_total and whole - {"total"} < parts
+    low_words = set(_STEM.findall(low.lower()))
+    high_words = set(_STEM.findall(high.lower()))
+    is_total = "total" in high_words and "total" not in low_words
+    return is_total and set() < high_words - {"total"} < low_words
 
 
 def _statistic(header: str) -> tuple[tuple[float, float], str] | None:
-    """Return the percentiles between which a statistic lies, and what it is of."""
+    """Return the percentiles between which a statistic lies, and its measure."""
     text = header.lower().replace("_", " ")
     match = _RANK.search(text)
     if match is None:
@@ -189,5 +212,5 @@ def is_total(text: str) -> bool:
 
 
 def is_baseline(text: str) -> bool:
-    """Return whether a row's name says that others are compared with it."""
+    """Return whether a row's name makes it the baseline of others."""
     return bool(_BASELINE.search(text.lower()))

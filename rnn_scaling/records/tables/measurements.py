@@ -1,7 +1,8 @@
-"""Say what the columns of a table are: quantities with units, names and devices.
+"""Find the quantities, units, names and numbers of devices of a table's columns.
 
-A table has up to three layouts: as it is, with a row for every header that names
-devices ("1 GPU", "4 GPUs"), and turned, if quantities are in its rows.
+A table has up to three layouts: its own, one with a row for every header that names
+devices ("1 GPU", "4 GPUs"), and one with a row for every column if quantities are in
+rows.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,8 +18,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from rnn_scaling.records import printed_number
-from rnn_scaling.records.printed_number import Printed
+from rnn_scaling.records import cell_numbers
+from rnn_scaling.records.cell_numbers import PrintedNumber
 from rnn_scaling.records.tables import headers
 from rnn_scaling.records.tables.headers import (
     CHOSEN,
@@ -29,41 +31,30 @@ from rnn_scaling.records.tables.headers import (
 )
 from rnn_scaling.records.tables.table import Table
 
-MOST_COLUMNS = 64  # of a table that are compared with each other
+MAX_SAMPLE = 1000  # rows that decide whether a column holds numbers
+MOST_COLUMNS = 64  # columns of a table that are compared with each other
 SMALLEST = 1e-300  # number whose logarithm is taken
-_FIRST_ROWS = 60  # that show whether cells have numbers in brackets
-_PER = {
-    r"(?:/|\bper) ?min": 1 / 60,
-    r"(?:/|\bper) ?h(?:r|our)?\b": 1 / 3600,
-    r"(?:/|\bper) ?day": 1 / 86400,
-}
+_FIRST_ROWS = 60  # rows that are searched for numbers in brackets
 _WALL_CLOCK = re.compile(r"\bwall\b|wall[-_ ]?clock|\belapsed\b|\breal\b")
 _CPU = re.compile(r"\bcpu\b")
 _COMPARED = re.compile(r"\b(?:vs|over|relative|than)\b")
-_SIZE = re.compile(r"\b([kmgt])(i?)b(?:/s|ps)?\b")
-_UNITS = ("", "%", "x")  # that every column may mix
+_UNITS = ("", "%", "x")  # every column may mix these
 _BRACKETS = re.compile(
-    # Bounded repeats: three without bounds take cubic time in a cell of digits and commas.
+    # Three repeats without bounds take cubic time in a cell of digits and commas.
     r"\d\S{0,24}(?:\s?[A-Za-zµ%/]{1,12})?\s?[(\[/,]\s?([^()\[\]]{1,30}?)\s?[)\]]?$"
 )
-_UNIT = re.compile(
-    r"\b(ns|us|µs|ms|millis(?:econds)?|micros(?:econds)?|nanos(?:econds)?"
-    r"|mins?\b(?! \w)|minutes|h|hrs|hours|days)\b"
-)
-
-# A place is (row, column) of a table. Row -1 is its header, and numbers in brackets
-# count as columns behind the last one.
+# The row and the column of a cell. Row -1 is the header, and numbers in brackets count
+# as columns after the last one.
 Place = tuple[int, int]
-Cell = tuple[Printed | None, Place]
 Key = TypeVar("Key")
 
 
 class Item(NamedTuple):
-    """A number of a column. low, high: its bounds in the unit of the column."""
+    """A number of a column."""
 
-    number: Printed
+    number: PrintedNumber
     place: Place
-    low: float
+    low: float  # bounds in the unit of the column
     high: float
 
     @property
@@ -73,7 +64,7 @@ class Item(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """What the printed number is multiplied by in the unit of the column."""
+        """The factor from the printed number to the unit of the column."""
         is_exact = self.low == self.high or not self.number.high
         return 1.0 if is_exact else self.high / self.number.high
 
@@ -90,9 +81,14 @@ class Column:
     items: tuple[Item | None, ...]
 
     @functools.cached_property
-    def numbers(self) -> list[Printed]:
+    def numbers(self) -> list[PrintedNumber]:
         """The printed numbers, without the empty rows."""
         return [item.number for item in self.items if item]
+
+    @functools.cached_property
+    def value_counts(self) -> collections.Counter[float]:
+        """How often each value is printed."""
+        return collections.Counter(number.value for number in self.numbers)
 
     @functools.cached_property
     def low(self) -> np.ndarray:
@@ -110,14 +106,22 @@ class Column:
         return (2.0 * self.low + self.high) / 3.0
 
     @functools.cached_property
+    def inner_range(self) -> float:
+        """log(second largest / second smallest) of its positive numbers, at most 1."""
+        values = np.sort(self.middle[self.middle > 0])
+        if len(values) > 4:
+            values = values[1:-1]
+        return min(1.0, float(np.log(values[-1] / values[0]))) if len(values) else 0.0
+
+    @functools.cached_property
     def is_derived(self) -> bool:
-        """Whether it is computed from others, by its header or its numbers."""
+        """Whether the header or the numbers show that it is computed from others."""
         num_times = sum(number.unit == "x" for number in self.numbers)
         return self.quantity in DERIVED or num_times > 1
 
     @functools.cached_property
     def is_exact(self) -> bool:
-        """Whether it holds counts, which are not rounded: sizes that somebody chose."""
+        """Whether it holds counts, which are not rounded."""
         return all(item.low == item.high for item in self.items if item)
 
 
@@ -133,21 +137,40 @@ class Measurements:
 
     def find_columns(self, quantity: Quantity | str) -> list[int]:
         """Return the indices of the columns of a quantity."""
-        found = enumerate(self.columns)
-        return [k for k, column in found if column.quantity == quantity]
+        columns = enumerate(self.columns)
+        return [k for k, column in columns if column.quantity == quantity]
 
     @functools.cached_property
     def devices(self) -> Column | None:
         """The column of the numbers of devices."""
-        found = self.find_columns(Quantity.DEVICES)
-        return self.columns[found[0]] if found else None
+        indices = self.find_columns(Quantity.DEVICES)
+        return self.columns[indices[0]] if indices else None
+
+    @functools.cached_property
+    def device_counts(self) -> np.ndarray:
+        """The number of devices of each row; 1 if it is unknown."""
+        low = self.devices.low if self.devices else np.ones(len(self.lines))
+        return np.fmax(low, 1.0)
+
+    @functools.cached_property
+    def _cells(self) -> dict[Place, tuple[Column, int, Item]]:
+        cells = {}
+        for column in reversed(self.columns):
+            for row, item in enumerate(column.items):
+                if item:
+                    cells[item.place] = (column, row, item)
+        return cells
+
+    def find(self, place: Place) -> tuple[Column, int, Item]:
+        """Return the column, the row in this layout, and the number of a cell."""
+        return self._cells[place]
 
     def before_brackets(self, target: int) -> int | None:
         """Return the column of the numbers before a column of numbers in brackets."""
-        outer = _table_columns(self.columns[target])
+        bracketed = _table_columns(self.columns[target])
         width = len(self.table.header)
         for k, column in enumerate(self.columns):
-            if {place + width for place in _table_columns(column)} == outer:
+            if {index + width for index in _table_columns(column)} == bracketed:
                 return k
         return None
 
@@ -158,211 +181,291 @@ def _table_columns(column: Column) -> set[int]:
 
 def rows_by(keys: Iterable[Key]) -> dict[Key, list[int]]:
     """Return the rows of each key, given the key of every row."""
-    found: dict[Key, list[int]] = {}
+    rows: dict[Key, list[int]] = {}
     for row, key in enumerate(keys):
-        found.setdefault(key, []).append(row)
-    return found
+        rows.setdefault(key, []).append(row)
+    return rows
+
+
+class _Texts(NamedTuple):
+    """A column before its numbers are read."""
+
+    title: str
+    meaning: Meaning
+    texts: Sequence[str]
+    places: Sequence[Place]
+    quantity: Quantity | None = None  # None if the header and the units decide it
 
 
 def read(table: Table) -> list[Measurements]:
     """Return the measurements of a table in every layout that makes sense."""
-    meanings = [headers.read(text) for text in table.header]
-    found = [_plain(table, meanings, True), *_by_header(table, meanings)]
+    layouts = [_own_layout(table), *_layout_by_header(table)]
     for rows in rows_by(table.part_of).values():
-        found += _turned(table, meanings, rows)
-    return [one for one in found if len(one.columns) > 1]
+        layouts += _turned_layout(table, rows)
+    return [layout for layout in layouts if len(layout.columns) > 1]
 
 
-def _column(
-    name: str, meaning: Meaning, cells: Sequence[Cell], quantity: Quantity | None = None
-) -> Column:
-    """Return a column. quantity: of its numbers, if the header does not decide it."""
-    numbers = [number for number, _ in cells if number]
-    units = collections.Counter(number.unit for number in numbers)
-    if quantity is None:
-        quantity = _quantity(name, meaning.quantity, units)
+def _own_layout(table: Table) -> Measurements:
+    columns = []
+    for k, title in enumerate(table.header):
+        texts = [texts[k] for _, texts in table.rows]
+        places = [(row, k) for row in range(len(texts))]
+        column = _Texts(title, headers.read_header(title), texts, places)
+        columns += [*_bracketed(column, len(table.header)), column]
+    lines = [line for line, _ in table.rows]
+    return _measurements(table, columns, lines, table.part_of)
+
+
+def _bracketed(column: _Texts, width: int) -> Iterator[_Texts]:
+    """Yield the second numbers of cells such as "1446.3 (12.1x)" and "88 (91 %)".
+
+    They are a column after the last one of the table, which has `width` columns.
+    """
+    texts = list(map(cell_numbers.strip_markup, column.texts))
+    if not any(map(_BRACKETS.search, texts[:_FIRST_ROWS])):
+        return
+    matches = [_BRACKETS.search(text) for text in texts]
+    inner_texts = [match[1] if match else "" for match in matches]
+    numbers = list(map(cell_numbers.parse_cell, inner_texts))
+    units = collections.Counter(number.unit for number in numbers if number)
+    unit, num_numbers = (units.most_common(1) or [("", 0)])[0]
+    num_closed = sum(match is not None and match[0].endswith(")") for match in matches)
+    is_bare = unit == "" and 2 * min(num_numbers, num_closed) > len(texts) > 2
+    if num_numbers > 1 and (unit in ("x", "%") or is_bare):
+        for row, number in enumerate(numbers):
+            if number and number.unit != unit:
+                inner_texts[row] = ""
+        quantity = Quantity.EFFICIENCY if unit == "%" else Quantity.SHARE
+        places = [(row, k + width) for row, k in column.places]
+        yield _Texts(column.title, column.meaning, inner_texts, places, quantity)
+
+
+def _layout_by_header(table: Table) -> Iterator[Measurements]:
+    """Yield a layout with a row for every number of devices that headers name."""
+    devices = _devices_of_headers(table)
+    if not devices:
+        return
+    description = " ".join(filter(None, (table.header[0], table.caption, table.title)))
+    columns_by_measure: dict[str, dict[int, int]] = {}  # each by number of devices
+    for k, count in devices.items():
+        meaning = headers.read_header(table.header[k])
+        measure = meaning.other_words if meaning.devices else ""
+        columns_by_measure.setdefault(measure, {})[count] = k
+    header_columns = {count: k for k, count in reversed(devices.items())}
+    rows = list(itertools.product(range(len(table.rows)), header_columns))
+
+    def column(title: str, meaning: Meaning, indices: Mapping[int, int]) -> _Texts:
+        """Return the cells of each row and number of devices, by their column."""
+        places = [(row, indices.get(count, -1)) for row, count in rows]
+        texts = [table.rows[row][1][k] if k >= 0 else "" for row, k in places]
+        return _Texts(title, meaning, texts, places)
+
+    counts = [str(count) for _, count in rows]
+    places = [(-1, header_columns[count]) for _, count in rows]
+    columns = []
+    for k, title in enumerate(table.header):
+        if k not in devices and not is_numeric([texts[k] for _, texts in table.rows]):
+            indices = dict.fromkeys(header_columns, k)
+            columns.append(column(title, headers.read_header(title), indices))
+    columns.append(_Texts("devices", headers.read_header("devices"), counts, places))
+    for measure, indices in columns_by_measure.items():
+        meaning = headers.read_header(measure)
+        if not meaning.quantity:
+            quantity = headers.find_quantity(description.lower())
+            meaning = dataclasses.replace(meaning, quantity=quantity)
+        columns.append(column(measure or description, meaning, indices))
+    lines = [table.rows[row][0] for row, _ in rows]
+    yield _measurements(table, columns, lines, [table.part_of[row] for row, _ in rows])
+
+
+def _devices_of_headers(table: Table) -> dict[int, int]:
+    """Return the devices of each column whose header names them."""
+    named: dict[int, int] = {}
+    bare: dict[int, int] = {}
+    for k, title in enumerate(table.header[1:], 1):
+        devices = headers.read_header(title).devices
+        if devices and not _COMPARED.search(title.lower()):
+            named[k] = devices
+        number = cell_numbers.parse_cell(title)
+        if number and number.value >= 1 and number.is_whole:
+            bare[k] = int(number.value)
+    is_bare = len(bare) == len(table.header) - 1
+    counts_devices = headers.read_header(table.header[0]).quantity == Quantity.DEVICES
+    if len(named) < 2 and is_bare and counts_devices:
+        return bare
+    return named if len(set(named.values())) > 1 else {}
+
+
+def _turned_layout(table: Table, rows: Sequence[int]) -> Iterator[Measurements]:
+    """Yield a layout with a row for every column, if quantities are in rows."""
+    if len(rows) > MOST_COLUMNS or len(table.header) < 3:
+        return
+    width = range(1, len(table.header))
+    meaning = headers.read_header(table.header[0])
+    places = [(-1, k) for k in width]
+    columns = [_Texts(table.header[0], meaning, table.header[1:], places)]
+    for row in rows:
+        title, *texts = table.rows[row][1]
+        title = cell_numbers.strip_markup(title)
+        places = [(row, k) for k in width]
+        columns.append(_Texts(title, headers.read_header(title), texts, places))
+    in_rows = [c.meaning.quantity for c in columns[1:] if c.meaning.quantity in IN_ROWS]
+    quantities = [headers.read_header(title).quantity for title in table.header[1:]]
+    num_in_header = sum(quantity in IN_ROWS for quantity in quantities)
+    least = 2 if set(in_rows).isdisjoint(DERIVED) else 1
+    if len(in_rows) >= max(least, num_in_header + 1):
+        zeros = [0] * len(width)
+        yield _measurements(table, columns, [table.line] * len(width), zeros)
+
+
+def _measurements(
+    table: Table,
+    all_texts: Iterable[_Texts],
+    lines: Sequence[int],
+    parts: Sequence[int],
+) -> Measurements:
+    """Return the columns of numbers, and the names of each row."""
+    columns: list[Column] = []
+    names: list[_Texts] = []
+    for column in all_texts:
+        if not is_numeric(column.texts):
+            texts = list(map(cell_numbers.strip_markup, column.texts))
+            names.append(column._replace(texts=texts))
+        elif len(columns) < MOST_COLUMNS:
+            numbers = list(map(cell_numbers.parse_cell, column.texts))
+            columns.append(_column(column, numbers))
+    if all(column.quantity != Quantity.DEVICES for column in columns):
+        columns += _take_devices(names)
+    labels = zip(*(column.texts for column in names)) if names else ((),) * len(lines)
+    return Measurements(
+        table, _resolved(columns), tuple(labels), tuple(lines), tuple(parts)
+    )
+
+
+def _take_devices(names: list[_Texts]) -> Iterator[Column]:
+    """Yield the devices that names contain, such as "8x V100"; leave the other words."""
+
+    def is_other(k: int) -> bool:
+        return names[k].meaning.quantity != Quantity.DEVICES
+
+    for k in sorted(range(len(names)), key=is_other):
+        numbers: list[PrintedNumber | None] = []
+        other_words = []
+        for name in names[k].texts:
+            count, words = headers.find_devices(name) or (None, name)
+            other_words.append(words)
+            numbers.append(PrintedNumber(count, 1.0, str(count)) if count else None)
+        counts = [number.value for number in numbers if number]
+        if 3 * len(counts) >= 2 * len(numbers) and len(set(counts)) > 1:
+            meaning = headers.read_header("devices")
+            yield _column(_Texts("devices", meaning, (), names[k].places), numbers)
+            names[k] = names[k]._replace(texts=other_words)
+            return
+
+
+def is_numeric(texts: Sequence[str]) -> bool:
+    """Return whether a column holds numbers rather than names."""
+    filled = [text for text in texts[:MAX_SAMPLE] if any(map(str.isalnum, text))]
+    num_numbers = sum(cell_numbers.parse_cell(text) is not None for text in filled)
+    return num_numbers > 0 and 2 * num_numbers >= len(filled)
+
+
+def _column(column: _Texts, numbers: Sequence[PrintedNumber | None]) -> Column:
+    """Return the typed column of some numbers, by its header and their units."""
+    known = [number for number in numbers if number]
+    units = collections.Counter(number.unit for number in known)
+    quantity = column.quantity or _quantity(column, known, units)
     common = [unit for unit, _ in units.most_common() if unit not in _UNITS][:1]
     foreign = set(units) - {*common, *_UNITS}  # "4 B" below "1 MiB"
     if units["s"]:
         foreign.add("")  # "2.1" below "349 µs"
     if quantity == Quantity.DEVICES:
-        # A number of devices never has decimals. One that has them is left out; if
-        # half of a column have them, it holds something else.
-        if 2 * sum(map(_is_whole, numbers)) <= len(numbers):
-            quantity = Quantity.UNKNOWN
-        else:
-            cells = [(n if n and _is_whole(n) else None, place) for n, place in cells]
-            foreign -= {
-                unit for unit in units if headers.is_thing(unit)
-            }  # "1 GPU", "4 GPUs"
-    factor = _factor(name, meaning, quantity, numbers, units)
+        foreign -= {unit for unit in units if headers.is_thing(unit)}
+        numbers = [n if n and n.is_whole else None for n in numbers]
+    factor = _factor(column, quantity, known, units)
     factors = {"%": 0.01}
     if quantity in (Quantity.SECONDS, Quantity.UNKNOWN):
         factors["s"] = 1.0
     is_chosen = quantity in (*CHOSEN, Quantity.BATCHES)
-    is_exact = is_chosen or (not quantity and _are_round(numbers))
+    is_exact = is_chosen or (not quantity and _are_round(known))
     items: list[Item | None] = []
-    for number, place in cells:
+    for number, place in zip(numbers, column.places):
         if number is None or number.unit in foreign:
             items.append(None)
         elif is_exact:
             items.append(Item(number, place, number.value, number.value))
         else:
-            own = factors.get(number.unit, factor)
-            items.append(Item(number, place, number.low * own, number.high * own))
-    return Column(name, meaning, quantity, factor, tuple(items))
+            scale = factors.get(number.unit, factor)
+            items.append(Item(number, place, number.low * scale, number.high * scale))
+    return Column(column.title, column.meaning, quantity, factor, tuple(items))
 
 
-def _is_whole(number: Printed) -> bool:
-    return number.value % 1 == 0
-
-
-def _quantity(name: str, stated: Quantity, units: Mapping[str, int]) -> Quantity:
+def _quantity(
+    column: _Texts, numbers: Sequence[PrintedNumber], units: Mapping[str, int]
+) -> Quantity:
     """Return the quantity of a column, by its header and the units of its numbers."""
-    half = sum(units.values()) / 2
-    if units["x"] > half and (not stated or headers.may_be_speedup(name)):
+    stated = column.meaning.quantity
+    half = len(numbers) / 2
+    is_change = headers.may_be_speedup(column.title)
+    if units["x"] > half and (not stated or is_change):
         return Quantity.SPEEDUP
-    if stated or not units:
-        return stated
-    if all(map(headers.is_thing, units)):
-        return Quantity.DEVICES
-    if units["s"] > half:
-        return Quantity.SECONDS
-    is_rate = {headers.quantity_of(unit.lower()) for unit in units} == {Quantity.RATE}
-    return Quantity.RATE if is_rate else stated
+    if not stated and numbers:
+        if all(map(headers.is_thing, units)):
+            stated = Quantity.DEVICES
+        elif units["s"] > half:
+            stated = Quantity.SECONDS
+        elif {headers.find_quantity(unit.lower()) for unit in units} == {Quantity.RATE}:
+            stated = Quantity.RATE
+    # A number of devices never has decimals. If half of a column have them, it holds
+    # something else.
+    num_whole = sum(number.is_whole for number in numbers)
+    if stated == Quantity.DEVICES and 2 * num_whole <= len(numbers):
+        return Quantity.UNKNOWN
+    return stated
 
 
-def _are_round(numbers: Sequence[Printed]) -> bool:
+def _are_round(numbers: Sequence[PrintedNumber]) -> bool:
     """Return whether most numbers are sizes that people choose: 2, 8, 12, 24, 100."""
     num_chosen = 0
     for number in numbers:
         if number.value > 0 and number.step == 1.0 and not number.unit:
-            whole = int(number.value)
-            num_chosen += whole % 10 == 0 or (whole & -whole) * 3 >= whole
+            size = int(number.value)
+            num_chosen += size % 10 == 0 or (size & -size) * 3 >= size
     return len(numbers) > 2 and 5 * num_chosen >= 4 * len(numbers)
 
 
 def _factor(
-    name: str,
-    meaning: Meaning,
+    column: _Texts,
     quantity: Quantity,
-    numbers: Sequence[Printed],
+    numbers: Sequence[PrintedNumber],
     units: Mapping[str, int],
 ) -> float:
     """Return the factor to seconds, items per second, bytes or fractions."""
-    text = name.lower().replace("_", " ")
-    if quantity in DERIVED and numbers:
-        half = len(numbers) / 2
-        middle = sorted(abs(number.value) for number in numbers)[len(numbers) // 2]
-        least = math.inf  # of percents that have no sign
-        if meaning.is_percent:
-            least = 3
-        elif quantity in (Quantity.EFFICIENCY, Quantity.CHANGE):
-            least = 8
-        is_percent = units["%"] > half or middle > least
-        return 0.01 if is_percent and units["x"] <= half else 1.0
-    if quantity in (Quantity.RATE, Quantity.EACH):
-        found = [factor for word, factor in _PER.items() if re.search(word, text)]
-        return found[0] if found else 1.0
-    prefix = _SIZE.search(text)
-    if quantity in (Quantity.ALGBW, Quantity.BYTES) and prefix:
-        base = 1024.0 if prefix[2] else 1000.0
-        return base ** ("kmgt".index(prefix[1]) + 1)
-    unit = _UNIT.search(text)
-    is_time = bool(unit) and quantity == Quantity.SECONDS
-    return printed_number.SECONDS[unit[1]] if unit and is_time else 1.0
-
-
-def _devices_of_names(
-    table: Table, names: Mapping[int, list[str]]
-) -> tuple[Column, int, list[str]] | None:
-    """Return the devices in the names of rows, their column, and the other words."""
-    is_other = {
-        k: headers.read(table.header[k]).quantity != Quantity.DEVICES for k in names
-    }
-    for k in sorted(names, key=is_other.__getitem__):
-        found = [headers.devices_in(name) for name in names[k]]
-        counts = {pair[0] for pair in found if pair}
-        if 3 * sum(map(bool, found)) >= 2 * len(found) and len(counts) > 1:
-            cells: list[Cell] = []
-            rests = list(names[k])
-            for row, pair in enumerate(found):
-                number = None
-                if pair:
-                    number = Printed(float(pair[0]), 1.0, str(pair[0]))
-                    rests[row] = pair[1]
-                cells.append((number, (row, k)))
-            return _column("devices", headers.read("devices"), cells), k, rests
-    return None
-
-
-def _plain(
-    table: Table, meanings: Sequence[Meaning], has_brackets: bool = False
-) -> Measurements:
-    """Return the table as it is.
-
-    Args:
-      table: The table.
-      meanings: Of its headers.
-      has_brackets: Whether numbers in brackets are columns of their own.
-    """
-    columns: list[Column] = []
-    names: dict[int, list[str]] = {}
-    for k, title in enumerate(table.header):
-        if has_brackets:
-            columns += _bracketed(table, k)
-        if not table.is_numeric(k):
-            names[k] = table.texts(k)
-        elif len(columns) < MOST_COLUMNS:
-            cells = [(row[k], (at, k)) for at, row in enumerate(table.numbers)]
-            columns.append(_column(title, meanings[k], cells))
-    has_devices = any(column.quantity == Quantity.DEVICES for column in columns)
-    in_names = None if has_devices else _devices_of_names(table, names)
-    if in_names:
-        column, k, rests = in_names
-        columns.append(column)
-        names[k] = rests
-    labels = tuple(zip(*names.values())) if names else ((),) * len(table.rows)
-    lines = tuple(line for line, _ in table.rows)
-    return Measurements(table, _resolved(columns), labels, lines, table.part_of)
-
-
-def _bracketed(table: Table, k: int) -> Iterator[Column]:
-    """Yield the second numbers of cells such as "1446.3 (12.1x)" and "88 (91 %)"."""
-    texts = table.texts(k)
-    if not any(map(_BRACKETS.search, texts[:_FIRST_ROWS])):
-        return
-    found = [_BRACKETS.search(text) for text in texts]
-    parsed = [printed_number.parse(match[1]) if match else None for match in found]
-    units = collections.Counter(number.unit for number in parsed if number)
-    if not units:
-        return
-    unit, count = units.most_common(1)[0]
-    num_closed = sum(match is not None and match[0].endswith(")") for match in found)
-    is_bare = unit == "" and 2 * min(count, num_closed) > len(table.rows) > 2
-    if count < 2 or not (unit in ("x", "%") or is_bare):
-        return
-    at = k + len(table.header)  # as if it were a column of its own
-    cells: list[Cell] = []
-    for row, number in enumerate(parsed):
-        cells.append((number if number and number.unit == unit else None, (row, at)))
-    quantity = Quantity.EFFICIENCY if unit == "%" else Quantity.SHARE
-    yield _column(table.header[k], headers.read(table.header[k]), cells, quantity)
+    if quantity not in DERIVED or not numbers:
+        return headers.find_factor(column.title, quantity)
+    half = len(numbers) / 2
+    middle = sorted(abs(number.value) for number in numbers)[len(numbers) // 2]
+    smallest_percent = math.inf  # compared with the median
+    if column.meaning.is_percent:
+        smallest_percent = 3
+    elif quantity in (Quantity.EFFICIENCY, Quantity.CHANGE):
+        smallest_percent = 8
+    is_percent = units["%"] > half or middle > smallest_percent
+    return 0.01 if is_percent and units["x"] <= half else 1.0
 
 
 def _resolved(columns: Iterable[Column]) -> tuple[Column, ...]:
     """Return the columns with one number of devices, and one clock.
 
     The smallest parts of the machine that are counted are the devices, and any other
-    count is a setting. Beside a wall-clock time, CPU times are no times of a run.
+    count is a setting. If a table has a wall-clock time, its CPU times are not the
+    times of a run.
     """
     columns = list(columns)
     counts = [column for column in columns if column.quantity == Quantity.DEVICES]
     finest = min(counts, key=lambda column: _fineness(column.name), default=None)
-    is_timed = any(
-        column.quantity == Quantity.SECONDS and _WALL_CLOCK.search(column.name.lower())
-        for column in columns
-    )
+    times = [column for column in columns if column.quantity == Quantity.SECONDS]
+    is_timed = any(_WALL_CLOCK.search(column.name.lower()) for column in times)
     for k, column in enumerate(columns):
         name = column.name.lower()
         is_cpu_time = _CPU.search(name) and not _WALL_CLOCK.search(name)
@@ -374,110 +477,5 @@ def _resolved(columns: Iterable[Column]) -> tuple[Column, ...]:
 
 
 def _fineness(name: str) -> int:
-    found = [k for k, word in enumerate(FINEST_FIRST) if word in name.lower()]
-    return found[0] if found else len(FINEST_FIRST)
-
-
-def _counts(table: Table, meanings: Sequence[Meaning]) -> dict[int, int]:
-    """Return the devices of each column whose header names them."""
-    counts: dict[int, int] = {}
-    bare: dict[int, int] = {}
-    for k, title in enumerate(table.header[1:], 1):
-        devices = meanings[k].devices
-        if devices and not _COMPARED.search(title.lower()):
-            counts[k] = devices
-        number = printed_number.parse(title)
-        if number and number.value >= 1 and _is_whole(number):
-            bare[k] = int(number.value)
-    is_bare = len(bare) == len(table.header) - 1
-    if len(counts) < 2 and is_bare and meanings[0].quantity == Quantity.DEVICES:
-        return bare
-    return counts if len(set(counts.values())) > 1 else {}
-
-
-def _by_header(table: Table, meanings: Sequence[Meaning]) -> Iterator[Measurements]:
-    """Yield a layout with a row for every number of devices that headers name."""
-    counts = _counts(table, meanings)
-    if not counts:
-        return
-    about = " ".join(filter(None, (table.header[0], table.caption, table.title)))
-    columns_of: dict[str, dict[int, int]] = {}  # by what is measured and devices
-    for k, n in counts.items():
-        name = meanings[k].rest if meanings[k].devices else ""
-        columns_of.setdefault(name, {})[n] = k
-    others = [k for k in range(len(table.header)) if k not in counts]
-    names = [k for k in others if not table.is_numeric(k)]
-    first = {n: k for k, n in reversed(counts.items())}
-    rows = []
-    for row, (line, texts) in enumerate(table.rows):
-        for n, k in first.items():
-            cells = [(texts[name], (row, name)) for name in names]
-            cells.append((str(n), (-1, k)))
-            for at in columns_of.values():
-                text = texts[at[n]] if n in at else ""
-                cells.append((text, (row, at.get(n, 0))))
-            rows.append((line, table.part_of[row], cells))
-    titles = [*(table.header[k] for k in names), "devices"]
-    found = [headers.read(title) for title in titles]
-    for name in columns_of:
-        meaning = headers.read(name)
-        if not meaning.quantity:
-            quantity = headers.quantity_of(about.lower())
-            meaning = dataclasses.replace(meaning, quantity=quantity)
-        titles.append(name or about)
-        found.append(meaning)
-    yield _relaid(table, titles, found, rows)
-
-
-def _turned(
-    table: Table, meanings: Sequence[Meaning], rows: Sequence[int]
-) -> Iterator[Measurements]:
-    """Yield a layout with a row for every column, if quantities are in rows."""
-    if len(rows) > MOST_COLUMNS or len(table.header) < 3:
-        return
-    titles = [printed_number.plain(table.rows[row][1][0]) for row in rows]
-    found = [headers.read(title) for title in titles]
-    in_rows = [meaning.quantity for meaning in found if meaning.quantity in IN_ROWS]
-    in_header = [meaning for meaning in meanings[1:] if meaning.quantity in IN_ROWS]
-    is_derived = any(quantity in DERIVED for quantity in in_rows)
-    if len(in_rows) < (1 if is_derived else 2) or len(in_rows) <= len(in_header):
-        return
-    columns = []
-    for k in range(1, len(table.header)):
-        cells = [(table.header[k], (-1, k))]
-        cells += [(table.rows[row][1][k], (row, k)) for row in rows]
-        columns.append((table.line, 0, cells))
-    titles.insert(0, table.header[0])
-    found.insert(0, meanings[0])
-    yield _relaid(table, titles, found, columns)
-
-
-def _relaid(
-    table: Table,
-    titles: Sequence[str],
-    meanings: Sequence[Meaning],
-    rows: Sequence[tuple[int, int, Sequence[tuple[str, Place]]]],
-) -> Measurements:
-    """Return the measurements of the same cells in another layout.
-
-    Args:
-      table: The table.
-      titles: Of the columns of the other layout.
-      meanings: Of the same columns.
-      rows: The line, the part and the cells of every row, with their places in the
-        table.
-    """
-    lines = tuple((line, tuple(text for text, _ in cells)) for line, _, cells in rows)
-    parts = tuple(part for _, part, _ in rows)
-    other = dataclasses.replace(table, header=tuple(titles), rows=lines, parts=parts)
-    found = _plain(other, meanings)
-    columns = []
-    for column in found.columns:
-        items: list[Item | None] = []
-        for item in column.items:
-            if item:
-                row, k = item.place
-                item = item._replace(place=rows[row][2][k][1])
-            items.append(item)
-        columns.append(dataclasses.replace(column, items=tuple(items)))
-    return dataclasses.replace(found, table=table, columns=tuple(columns))
+    indices = [k for k, word in enumerate(FINEST_FIRST) if word in name.lower()]
+    return indices[0] if indices else len(FINEST_FIRST)

@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import functools
-import itertools
 import math
 import re
 import statistics
@@ -17,7 +16,8 @@ from rnn_scaling.records.tables.measurements import (
     rows_by,
 )
 
-APART = 1.1  # repeats whose values differ by more than this factor are different series
+# Repeats whose values differ by more than this factor are different series.
+MAX_REPEAT_RATIO = 1.1
 _NUMBER = re.compile(r"\d{1,9}")
 _PART_OF_TIME = re.compile(
     r"\b(?:comput\w*|comm|communicat\w+|exchange|all-?reduce|forward|backward|fwd|bwd)\b"
@@ -40,39 +40,45 @@ class Series:
     measurements: Measurements
     column: Column
     name: str
-    line: int  # of the first point
+    line: int  # the line of the first point
     rows: tuple[int, ...]
     points: tuple[Point, ...]
 
 
-def rows_of_series(found: Measurements) -> list[list[int]]:
-    """Return the rows of each series of a table with numbers of devices."""
-    return list(rows_by(_keys(found, separators(found))).values())
+def series_keys(layout: Measurements) -> list[tuple[Hashable, ...]]:
+    """Return a key of the series of each row."""
+    return list(_keys(layout, separators(layout)))
 
 
 @functools.lru_cache(maxsize=4)
-def separators(found: Measurements) -> tuple[Sequence[str], ...]:
+def separators(layout: Measurements) -> tuple[Sequence[str], ...]:
     """Return the values, by row, of the columns that separate series.
 
-    Names do, except those that repeat the number of devices ("2x8"). So do parameters
-    (a batch size, a sequence length) that have several values for one number of
-    devices, but not a global batch that grows with the devices.
+    Names separate series unless they repeat the number of devices ("2x8"). A parameter
+    (a batch size, a sequence length) separates them if it has several values for one
+    number of devices, unlike a global batch that grows with the devices.
     """
-    if found.devices is None:
+    if layout.devices is None:
         return ()
     chosen: tuple[Sequence[str], ...] = ()
-    for names in zip(*found.labels):
-        if not _repeats_devices(found.devices, names):
+    for names in zip(*layout.labels):
+        if not _repeats_devices(layout.devices, names):
             chosen = (*chosen, names)
-    parameters = [column for column in found.columns if _holds_parameters(column)]
+    parameters = [column for column in layout.columns if _holds_parameters(column)]
     parameters.sort(key=lambda column: PARAMETERS.index(column.quantity))
     for column in parameters:
-        texts = [_shown(column, row) for row in range(len(found.lines))]
-        before = _devices_of_series(found, chosen)
+        texts = []
+        for item in column.items:
+            texts.append(f"{column.name} {item.number.text}" if item else "")
+        before = _devices_of_series(layout, chosen)
         after = (*chosen, texts)
         is_needed = any(len(set(counts)) < len(counts) for counts in before)
-        is_finer = len(_devices_of_series(found, after)) > len(before)
-        if is_needed and is_finer and _num_alone(found, after) <= len(texts) / 2:
+        if not is_needed:
+            break
+        split = _devices_of_series(layout, after)
+        # Rows without another number of devices in their series.
+        num_single = sum(len(counts) for counts in split if len(set(counts)) < 2)
+        if len(split) > len(before) and num_single <= len(texts) / 2:
             chosen = after
     return chosen
 
@@ -88,17 +94,6 @@ def _repeats_devices(devices: Column, names: Sequence[str]) -> bool:
     return len(ratios) == 1
 
 
-def _num_alone(found: Measurements, chosen: Sequence[Sequence[str]]) -> int:
-    """Return how many rows have no other number of devices in their series."""
-    series = _devices_of_series(found, chosen)
-    return sum(len(counts) for counts in series if len(set(counts)) < 2)
-
-
-def _shown(column: Column, row: int) -> str:
-    item = column.items[row]
-    return f"{column.name} {item.number.text}" if item else ""
-
-
 def _holds_parameters(column: Column) -> bool:
     """Return whether a column holds at least two different whole numbers."""
     values = {number.value for number in column.numbers}
@@ -107,67 +102,75 @@ def _holds_parameters(column: Column) -> bool:
 
 
 def _keys(
-    found: Measurements, chosen: Sequence[Sequence[str]]
+    layout: Measurements, chosen: Sequence[Sequence[str]]
 ) -> Iterator[tuple[Hashable, ...]]:
-    return zip(found.parts, *chosen)
+    return zip(layout.parts, *chosen)
 
 
 def _devices_of_series(
-    found: Measurements, chosen: Sequence[Sequence[str]]
+    layout: Measurements, chosen: Sequence[Sequence[str]]
 ) -> list[list[float]]:
-    """Return the numbers of devices of every series, given what separates them."""
+    """Return the numbers of devices of every series, given its separators."""
     by_key = collections.defaultdict(list)
-    items = found.devices.items if found.devices else ()
-    for key, item in zip(_keys(found, chosen), items):
+    items = layout.devices.items if layout.devices else ()
+    for key, item in zip(_keys(layout, chosen), items):
         if item:
             by_key[key].append(item.low)
     return list(by_key.values())
 
 
-def find_series(found: Measurements) -> list[Series]:
+def find_series(layout: Measurements) -> list[Series]:
     """Return every series with at least two numbers of devices.
 
     Only the columns of the first of MEASURES are read, without columns that are a part
     of the time of a step.
     """
     for quantity in MEASURES:
-        columns = [found.columns[k] for k in found.find_columns(quantity)]
-        parts = [c for c in columns if _PART_OF_TIME.search(c.name.lower())]
+        columns = [layout.columns[k] for k in layout.find_columns(quantity)]
         if quantity == Quantity.SECONDS and len(columns) > 1:
-            columns = [column for column in columns if column not in parts]
-        made = list(itertools.chain(*(of_column(found, column) for column in columns)))
-        if made:
-            return made
+            columns = [c for c in columns if not _PART_OF_TIME.search(c.name.lower())]
+        series: list[Series] = []
+        for column in columns:
+            series += series_of_column(layout, column)
+        if series:
+            return series
     return []
 
 
-def of_column(found: Measurements, column: Column) -> Iterator[Series]:
+def series_of_column(layout: Measurements, column: Column) -> Iterator[Series]:
     """Yield the series of one column with at least two numbers of devices."""
-    if found.devices is None:
+    if layout.devices is None:
         return
-    separating = separators(found)
-    for rows in rows_by(_keys(found, separating)).values():
+    chosen = separators(layout)
+    for rows in rows_by(_keys(layout, chosen)).values():
         repeats: dict[int, list[Item]] = {}
-        measured = []
+        measured_rows = []
         for row in rows:
-            count = found.devices.items[row]
+            count = layout.devices.items[row]
             item = column.items[row]
             if count and item and count.low > 0 and item.number.value > 0:
                 repeats.setdefault(int(count.low), []).append(item)
-                measured.append(row)
+                measured_rows.append(row)
+        if len(repeats) < 2:
+            continue
         points = [_point(column, n, repeats[n]) for n in sorted(repeats)]
-        if len(points) > 1 and all(points):
-            words = [values[measured[0]] for values in separating]
-            name = ", ".join(filter(None, (*words, column.name)))
-            line = found.lines[measured[0]]
-            every = tuple(filter(None, points))
-            yield Series(found, column, name, line, tuple(measured), every)
+        if all(points):
+            first_row = measured_rows[0]
+            names = [*(values[first_row] for values in chosen), column.name]
+            yield Series(
+                layout,
+                column,
+                name=", ".join(filter(None, names)),
+                line=layout.lines[first_row],
+                rows=tuple(measured_rows),
+                points=tuple(filter(None, points)),
+            )
 
 
 def _point(column: Column, devices: int, items: Sequence[Item]) -> Point | None:
     """Return the point of repeats; None if they are too far apart."""
     values = [item.value for item in items]
-    if max(values) > APART * min(values):
+    if max(values) > MAX_REPEAT_RATIO * min(values):
         return None
     mean = statistics.geometric_mean(values)
     item = min(items, key=lambda item: abs(item.value - mean))

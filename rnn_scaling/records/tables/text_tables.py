@@ -5,12 +5,12 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from rnn_scaling.records import printed_number
+from rnn_scaling.records import cell_numbers
 from rnn_scaling.records.tables.grids import MOST_ROWS, table_of
 from rnn_scaling.records.tables.table import Row, Table
 
-MOST_CELLS = 2_000_000  # of an HTML table
-MOST_CAPTION = 1000  # characters
+MAX_CELLS = 2_000_000  # cells of an HTML table
+MAX_CAPTION = 1000  # characters
 _OF_RULES = re.compile(r"[\s|:+=-]*")
 _LINE = re.compile(r"[-=]{2}")
 _CORNERS = "┌┬┐├┼┤└┴┘╔╦╗╠╬╣╚╩╝╒╤╕╞╪╡╘╧╛┏┳┓┡╇┩┣╋┫┗┻┛"
@@ -19,7 +19,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _GAPS = (re.compile(r"\t+"), re.compile(r"\s{2,}"), re.compile(r"\s+"))
 _COMMENTED = re.compile(r"#\s*\S+(?:\s{2,}\S+){3}")  # the header of nccl-tests
 _UNITS = re.compile(r"[#\s]*(?:\([\w/%]+\)\s*)+")  # a line below a header
-_CLOSING = "# \t"  # of a heading
+_CLOSING = "# \t"  # the end of a heading
 _TR = re.compile(r"<tr\b", re.IGNORECASE)
 _TD = re.compile(r"<t[dh]\b", re.IGNORECASE)
 _END = re.compile(r"</t[dhr]|</table", re.IGNORECASE)
@@ -46,7 +46,7 @@ def find_tables(source: str, lines: Iterable[tuple[int, str]]) -> Iterator[Table
             yield from table_of(source, _columns(block), title, caption)
             caption = ""
         else:
-            caption = block[-1][1].strip()[:MOST_CAPTION]
+            caption = block[-1][1].strip()[:MAX_CAPTION]
 
 
 def without_colours(text: str) -> str:
@@ -82,13 +82,20 @@ def _blocks(
 
 
 def _kind(line: str, before: str) -> tuple[str, str]:
-    """Return what a line below one of another kind holds, and its text."""
+    """Return the kind of a line, and its text.
+
+    Args:
+      line: The line.
+      before: The kind of the line above it.
+    """
     if "<" in line and "<table" in line.lower():
         return "html", line
     text = line.strip().removeprefix(">").strip()
     heading = _HEADING.match(line) if text[:1] == "#" else None
     if heading and not _COMMENTED.match(text):
-        return "heading", printed_number.plain(line[heading.end() :].rstrip(_CLOSING))
+        return "heading", cell_numbers.strip_markup(
+            line[heading.end() :].rstrip(_CLOSING)
+        )
     is_below = before == "pipes" and ("|" in text or _is_rule(text))
     is_rule = "|" in text and _is_rule(text)
     if text.count("|") > 1 or text.startswith("+-") or is_below or is_rule:
@@ -125,30 +132,41 @@ def _split(text: str) -> tuple[str, ...]:
 
 
 def _columns(block: Lines) -> list[Row]:
-    """Return a header and lines of as many fields, with a number in each of them."""
+    """Return a header and the lines below it.
+
+    The lines have the same number of fields as the header, and each has a number.
+    """
     lines = []
     for number, text in block:
         if not _UNITS.fullmatch(text) and not _is_rule(text.strip()):
             bare = _without_remark(_spaced(text.lstrip("# ")).strip())
             lines.append((number, bare))
-    splits: list[Callable[[str], list[str]]] = [_at_commas]
+    splits: list[Callable[[str], list[str]]] = [lambda text: text.split(",")]
     splits += [gap.split for gap in _GAPS]
     for split in splits:
-        rows = [(number, tuple(split(text))) for number, text in lines]
+        rows = []
+        for number, text in lines:
+            rows.append((number, tuple(map(str.strip, split(text)))))
         for start in range(len(rows) - 2):
             width = len(rows[start + 1][1])
             number, head = rows[start]
             if len(head) == width - 1:
                 head = ("", *head)  # names without a header
-            if len(head) != width or width < 2 or any(map(printed_number.parse, head)):
+            if (
+                len(head) != width
+                or width < 2
+                or any(map(cell_numbers.parse_cell, head))
+            ):
                 continue
-            found = [(number, head)]
+            table_rows = [(number, head)]
             for row in rows[start + 1 :]:
-                if len(row[1]) != width or not any(map(printed_number.parse, row[1])):
+                if len(row[1]) != width or not any(
+                    map(cell_numbers.parse_cell, row[1])
+                ):
                     break
-                found.append(row)
-            if len(found) > 2:
-                return found
+                table_rows.append(row)
+            if len(table_rows) > 2:
+                return table_rows
     return []
 
 
@@ -159,10 +177,10 @@ def _spaced(text: str) -> str:
     return " ± ".join(map(str.strip, text.replace("|", "  ").split("±")))
 
 
-# Every line of any file is looked at here, so each of these takes linear time, which
-# a regular expression with two neighbouring repeats does not.
+# These functions see every line of a file, so they must take linear time. A regular
+# expression with two neighbouring repeats takes quadratic time.
 def _is_rule(text: str) -> bool:
-    """Return whether a line is drawn between rows: "|---|---:|", "+==+", "|-|"."""
+    """Return whether a line separates rows, such as "|---|---:|", "+==+" and "|-|"."""
     if not _OF_RULES.fullmatch(text):
         return False
     if _LINE.search(text):
@@ -172,16 +190,12 @@ def _is_rule(text: str) -> bool:
 
 
 def _without_remark(text: str) -> str:
-    """Return a line without the remark in brackets at its end, which has no header."""
+    """Return a line without a remark in brackets at its end."""
     if not text.endswith(")"):
         return text
     before, _, remark = text.rpartition("(")
     has_gap = before != before.rstrip()
     return before.rstrip() if has_gap and ")" not in remark[:-1] else text
-
-
-def _at_commas(text: str) -> list[str]:
-    return [field.strip() for field in text.split(",")]
 
 
 def _html(
@@ -207,7 +221,7 @@ def _html(
         below: dict[int, tuple[int, str]] = {}
         for attributes, content in _cells_of(part):
             num_cells += _span(attributes, "colspan")
-            if num_cells > MOST_CELLS:
+            if num_cells > MAX_CELLS:
                 break
             _fill(cells, spanning)
             num_rows = _span(attributes, "rowspan")
@@ -221,7 +235,7 @@ def _html(
             rows.append((line, tuple(cells)))
         line += part.count("\n")
     caption = " ".join(_TAG.sub(" ", caption.partition("<")[0]).split())
-    yield from table_of(source, rows, title, caption[:MOST_CAPTION])
+    yield from table_of(source, rows, title, caption[:MAX_CAPTION])
 
 
 def _cells_of(row: str) -> Iterator[tuple[str, str]]:
@@ -233,9 +247,9 @@ def _cells_of(row: str) -> Iterator[tuple[str, str]]:
 
 
 def _span(attributes: str, name: str) -> int:
-    """Return how many columns or rows a cell spans."""
-    found = re.search(name + r"\W{0,3}(\d{1,6})", attributes[:MOST_CAPTION])
-    return max(1, min(int(found[1]), 1000)) if found else 1
+    """Return the number of columns or rows that a cell spans."""
+    match = re.search(name + r"\W{0,3}(\d{1,6})", attributes[:MAX_CAPTION])
+    return max(1, min(int(match[1]), 1000)) if match else 1
 
 
 def _fill(cells: list[str], spanning: Mapping[int, tuple[int, str]]) -> None:

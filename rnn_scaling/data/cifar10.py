@@ -1,8 +1,10 @@
 """Data source `cifar10`: the images of CIFAR-10's binary files.
 
-1. Images are shuffled within a buffer of `output_buffer_size`, in a fresh order each epoch that the seed decides (not
-   with `disable_shuffle`), and repeated for ever.
-2. Batches go on across epochs: every one is full, each image is in one batch an epoch, and none is dropped.
+1. Images are shuffled within a buffer of `output_buffer_size`, in an order that the
+   seed decides and that changes with each epoch (not with `disable_shuffle`), and
+   repeated without end.
+2. Batches continue across epochs: all are full, each image is in one batch per epoch,
+   and no image is dropped.
 3. Pixels become float32 in [-1, 1].
 """
 
@@ -17,12 +19,16 @@ _BUFFER_BYTES = 1 << 20
 
 
 def build(feed: Feed) -> Source:
-    """Images of the files in the folder `feed.options.data_dir`; DataError if one breaks a rule of `check`."""
+    """Return the images of the files in the folder `feed.options.data_dir`.
+
+    Raises:
+      DataError: If a file breaks a rule of `image_files.check_and_count`.
+    """
     options = feed.options
     layout = feed.layout
     assert isinstance(layout, ImageLayout)
-    paths = image_files.files(options)
-    num_images = image_files.check(paths)
+    paths = image_files.list_files(options)
+    num_images = image_files.check_and_count(paths)
 
     @pipeline.without_rewriting
     def to_batch(records: tf.Tensor) -> ImageBatch:
@@ -30,7 +36,9 @@ def build(feed: Feed) -> Source:
             records, tf.uint8, fixed_length=image_files.RECORD_BYTES
         )
         planes = tf.reshape(numbers[:, 1:], [-1, 3, 32, 32])
-        images = tf.cast(layout.ordered(planes, "NCHW"), tf.float32) / 127.5 - 1.0
+        images = (
+            tf.cast(layout.transpose_images(planes, "NCHW"), tf.float32) / 127.5 - 1.0
+        )
         return ImageBatch(images, tf.cast(numbers[:, 0], tf.int64))
 
     with tf.device(pipeline.host_device(feed.devices[0])):

@@ -1,4 +1,7 @@
-"""Data source `constant`: one random batch a tower, drawn once and kept on its device: no input cost."""
+"""Data source `constant`: one random batch per tower, drawn once.
+
+The batch stays on its device, so the input costs nothing.
+"""
 
 from typing import Any
 
@@ -9,16 +12,19 @@ from rnn_scaling.data.source import Feed, Source
 
 
 def build(feed: Feed) -> Source:
-    """The batches that the source `device` draws at step 0, at every step."""
+    """Return a source that repeats the batches that `device` draws at step 0."""
     batches = device.build(feed).next_batches(tf.constant(0, tf.int64))
 
-    def kept(step: tf.Tensor, tower: int, batch_size: int) -> Any:
+    def stored_batch(step: tf.Tensor, tower: int, batch_size: int) -> Any:
         batch = batches[tower - feed.first_tower]
-        # Lengths are constants of the graph: cuDNN wants them in host memory, and would wait to copy them there.
-        parts = (
-            tf.constant(part.numpy()) if part.shape.rank == 1 else tf.identity(part)
-            for part in batch
+        # Lengths are constants of the graph. cuDNN needs them in host memory, and
+        # the step would wait for a copy.
+        tensors = (
+            tf.constant(tensor.numpy())
+            if tensor.shape.rank == 1
+            else tf.identity(tensor)
+            for tensor in batch
         )
-        return type(batch)._make(parts)
+        return type(batch)._make(tensors)
 
-    return device.drawn(feed, kept, sum(feed.batch_sizes))
+    return device.make_source(feed, stored_batch, sum(feed.batch_sizes))

@@ -1,6 +1,7 @@
-"""Data source `device`: every step draws a fresh random batch on each tower's device; nothing comes from the host.
+"""Data source `device`: each step draws a random batch on each tower's device.
 
-Its functions also make the batches of the other sources that draw them.
+The host sends nothing. The functions of this module also make the batches of the other
+sources that draw them.
 """
 
 import functools
@@ -13,30 +14,40 @@ from rnn_scaling.data.pipeline import map_devices
 from rnn_scaling.data.source import Feed, Source
 from rnn_scaling.models.layout import TextLayout
 
-# Room for the number of the draw (two a tower) in the low bits of the generator's first seed word.
+# Low bits of the generator's first seed word: the index of a draw. Each tower has
+# two indices per step in the lower half. A layout draws lengths in the upper half: it
+# adds 2**19 to a stream (`_LENGTHS` in models/layout.py).
 _DRAW_BITS = 20
 
 
 def build(feed: Feed) -> Source:
-    """Random batches by (seed, step, tower): two runs with the same seed see the same ones.
+    """Return random batches that depend only on the seed, the step and the tower.
 
-    Fresh batches have no order that the number of towers could change, so `feed.split` is not read.
+    `feed.split` changes nothing, because random batches have no order that the number
+    of towers could change.
     """
-    return drawn(feed, functools.partial(draw, feed))
+    return make_source(feed, functools.partial(draw, feed))
 
 
-def drawn(
+def make_source(
     feed: Feed,
-    batch_of: Callable[[tf.Tensor, int, int], Any],
+    make_batch: Callable[[tf.Tensor, int, int], Any],
     num_samples: int | None = None,
 ) -> Source:
-    """A source whose batches are made on their towers' devices, by `batch_of(step, tower, batch_size)`."""
+    """Return a source whose batches are made on the devices of their towers.
+
+    Args:
+      feed: The devices and batch sizes.
+      make_batch: Takes the step, the tower and its batch size. It is traced once per
+        tower, on its device, with the step as a tensor.
+      num_samples: Samples of a fixed set; None if they are not counted.
+    """
     towers = range(len(feed.batch_sizes))[feed.own_towers]
 
     def next_batches(step: tf.Tensor) -> list[Any]:
         return map_devices(
             feed.devices,
-            functools.partial(batch_of, step),
+            functools.partial(make_batch, step),
             towers,
             feed.own_batch_sizes,
         )
@@ -45,26 +56,49 @@ def drawn(
 
 
 def draw(feed: Feed, step: tf.Tensor, tower: int | tf.Tensor, batch_size: int) -> Any:
-    """The batch of one tower at one step: a pure function of the feed's seed, `step` and `tower`.
+    """Return the random batch of one tower at one step.
 
-    The number of towers changes nothing, and neither does the kind of device. `tower` is below 2**18.
+    It depends only on the feed's seed, the step and the tower, not on the number of
+    towers or the kind of device.
+
+    Args:
+      feed: The seed, the layout and the lengths.
+      step: The number of the step.
+      tower: The number of the tower, below 2**18, so that its indices stay in the lower
+        half.
+      batch_size: Samples of the batch.
     """
 
-    def seed_of(stream: int) -> tf.Tensor:
+    def stream_seed(stream: int) -> tf.Tensor:
         return seed_pair(feed.seed, step, 2 * tower + stream)
 
     options = feed.options
     layout = feed.layout
-    batch = layout.draw(batch_size, feed.max_lengths, seed_of, options.random_lengths)
-    if isinstance(layout, TextLayout) and options.random_lengths and options.pad_to:
+    batch = layout.draw(
+        batch_size,
+        feed.max_lengths,
+        stream_seed,
+        ragged=options.random_lengths,
+        has_full=not options.ragged_batches,
+    )
+    if not isinstance(layout, TextLayout) or not options.random_lengths:
+        return batch
+    if options.pad_to:
         return layout.padded(batch, options.pad_to)
+    if options.ragged_batches:
+        return layout.cropped(batch)
     return batch
 
 
 def seed_pair(seed: int, step: tf.Tensor, index: int | tf.Tensor) -> tf.Tensor:
-    """Two int64 seed words that differ for each (seed, step, index); index: of a draw in a step, below 2**20."""
+    """Return two int64 seed words that differ for each (seed, step, index).
+
+    Args:
+      seed: The seed of the run.
+      step: The number of the step.
+      index: The number of a draw within the step, below 2**20.
+    """
     high = (seed % (1 << (63 - _DRAW_BITS))) << _DRAW_BITS
-    with tf.device(
-        "CPU:0"
-    ):  # generators take their seed from host memory, also on GPUs
+    # Generators read their seed from host memory, even on a GPU.
+    with tf.device("CPU:0"):
         return tf.stack([tf.cast(index, tf.int64) + high, tf.cast(step, tf.int64)])

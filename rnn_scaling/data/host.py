@@ -1,8 +1,9 @@
-"""Data source `host`: random batches made by the host's input pipeline, which then go the way of files to the devices.
+"""Data source `host`: random batches that the host's input pipeline makes.
 
-The batches are those of the source `device`, and as much is known of them when tracing (sentences are full), so that a
-comparison of the two shows the cost of the way alone. With a global batch that is split (strong scaling) the samples
-are others, of the same shapes.
+They reach the devices like the batches of files. The batches equal those of the source
+`device`, and tracing has the same static shapes and lengths (all sentences are full).
+So comparing the two sources shows the cost of the pipeline and the copies. If a global
+batch is split (strong scaling), the samples differ, but their shapes are the same.
 """
 
 import functools
@@ -15,29 +16,35 @@ from rnn_scaling.data.source import Feed, Source
 
 
 def build(feed: Feed) -> Source:
-    """Random batches by (seed, step, tower), from `num_parallel_calls` threads of the host."""
+    """Return random batches that `num_parallel_calls` threads of the host draw."""
     batch_size = feed.pipeline_batch_sizes[0]
-    # A global batch is drawn whole, by every worker, before it is split; of the others each draws its own alone.
-    num_towers, first = (1, 0) if feed.split else (len(feed.devices), feed.first_tower)
+    # Every worker draws the full global batch if it is split later. Otherwise each
+    # worker draws only its towers' batches.
+    num_towers = 1 if feed.split else len(feed.devices)
+    first_tower = 0 if feed.split else feed.first_tower
 
     @pipeline.without_rewriting
-    def batch_of(index: tf.Tensor) -> Any:
-        return device.draw(
-            feed, index // num_towers, first + index % num_towers, batch_size
-        )
+    def draw_batch(index: tf.Tensor) -> Any:
+        tower = first_tower + index % num_towers
+        return device.draw(feed, index // num_towers, tower, batch_size)
 
     with tf.device(pipeline.host_device(feed.devices[0])):
         dataset = tf.data.Dataset.counter().map(
-            batch_of, num_parallel_calls=feed.options.num_parallel_calls
+            draw_batch, num_parallel_calls=feed.options.num_parallel_calls
         )
     source = pipeline.distribute(dataset, feed)
     if feed.options.random_lengths:
         return source
-    # What is known when tracing of the batches that `device` draws, such as full lengths.
-    known = functools.partial(feed.layout.as_drawn, lengths=feed.max_lengths)
+    # Full lengths are constants while tracing, like in the batches of `device`.
+    set_static_lengths = functools.partial(
+        feed.layout.with_static_lengths, lengths=feed.max_lengths
+    )
     return Source(
         lambda step: pipeline.map_devices(
-            feed.devices, known, source.next_batches(step), feed.own_batch_sizes
+            feed.devices,
+            set_static_lengths,
+            source.next_batches(step),
+            feed.own_batch_sizes,
         ),
         keep=source,
     )

@@ -1,7 +1,8 @@
-"""The files of images in a folder, and CIFAR-10's binary ones, checked before anything is trained on them.
+"""List the files of images in a folder, and check CIFAR-10's binary files.
 
-An image of CIFAR-10 has 3,073 bytes: its label, then 1,024 of red, of green and of blue, row by row. The five files
-`data_batch_1.bin` to `data_batch_5.bin` hold 10,000 images each.
+An image of CIFAR-10 has 3,073 bytes: its label and three planes (red, green, blue) of
+1,024 bytes, row by row. The five files `data_batch_1.bin` to `data_batch_5.bin` contain
+10,000 images each.
 """
 
 import os
@@ -15,11 +16,15 @@ from rnn_scaling.system.files import input_files
 NUM_CLASSES = 10
 IMAGE_BYTES = 3 * 32 * 32
 RECORD_BYTES = 1 + IMAGE_BYTES
-_RECORDS_A_READ = 1024
+_RECORDS_PER_READ = 1024
 
 
-def files(options: DataOptions) -> list[str]:
-    """The files to train on, in the order of their names. Raises DataError if there is none."""
+def list_files(options: DataOptions) -> list[str]:
+    """Return the files to train on, in the order of their names.
+
+    Raises:
+      DataError: If the folder cannot be read or has no such file.
+    """
     folder = options.data_dir
     pattern = options.file_pattern
     try:
@@ -29,53 +34,66 @@ def files(options: DataOptions) -> list[str]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(
-            f"{folder or '(no name)'}: {reason}; expected --data_dir to name a folder"
+            f"--data_dir={folder}: {reason}; name the folder with {pattern}"
         ) from None
     if not paths:
         raise DataError(
-            f"{folder}: no {pattern}; expected the files of --data_source={options.data_source}"
+            f"--data_dir={folder} contains no {pattern}; name the folder with the "
+            f"files of --data_source={options.data_source}"
         )
     return paths
 
 
-def count(paths: list[str]) -> int:
-    """Images of files that `check` accepts."""
+def count_images(paths: list[str]) -> int:
+    """Return the number of CIFAR-10 images, by the sizes of the files.
+
+    Before a run loads its data, this is enough; `check_and_count` reads the files.
+    """
     return sum(os.path.getsize(path) for path in paths) // RECORD_BYTES
 
 
-def check(paths: list[str]) -> int:
-    """Reads every file once and returns how many images they hold.
+def check_and_count(paths: list[str]) -> int:
+    """Read every file once and return the number of images.
 
-    Raises DataError if a file cannot be read, is empty, ends within an image, or has a label that is none.
+    Raises:
+      DataError: If a file cannot be read, is empty, ends within an image, or has an
+        invalid label.
     """
     num_images = 0
     for path in paths:
         labels = b"".join(_labels(path))
         if not labels:
             raise DataError(
-                f"{path}: an empty file; expected images of {RECORD_BYTES:,} bytes"
+                f"{path} is empty, but must contain images of {RECORD_BYTES:,} bytes each"
             )
         for number, label in enumerate(labels):
             if label >= NUM_CLASSES:
                 raise DataError(
-                    f"{path}: image {number} has the label {label}; expected 0 to {NUM_CLASSES - 1}"
+                    f"{path}: the label of image {number} must be from 0 to "
+                    f"{NUM_CLASSES - 1}, got {label}"
                 )
         num_images += len(labels)
     return num_images
 
 
 def _labels(path: str) -> Iterator[bytes]:
+    """Yield the labels of a file in pieces, one byte per image.
+
+    Raises:
+      DataError: If the file cannot be read, or ends within an image.
+    """
     size = 0
     try:
         with input_files.open_regular(path, input_files.UNLIMITED) as file:
-            while chunk := file.read(_RECORDS_A_READ * RECORD_BYTES):
+            while chunk := file.read(_RECORDS_PER_READ * RECORD_BYTES):
                 size += len(chunk)
                 yield chunk[: len(chunk) // RECORD_BYTES * RECORD_BYTES : RECORD_BYTES]
     except OSError as error:
         raise DataError(
-            f"{path}: cannot be read ({error.strerror or error}); expected a file"
+            f"{path} must be a readable file: {error.strerror or error}"
         ) from None
     if size % RECORD_BYTES:
         raise DataError(
-            f"{path}: {size:,} bytes; expected a multiple of {RECORD_BYTES:,}, the bytes of an image"
+            f"{path} must have a multiple of {RECORD_BYTES:,} bytes, the size of an "
+            f"image, got {size:,}"
         )

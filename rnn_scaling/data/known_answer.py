@@ -1,11 +1,13 @@
-"""Data sources `copy` and `reverse`: random words whose translation is known, so that what is learned can be checked.
+"""Data sources `copy` and `reverse`: random words whose translation follows a rule.
 
-A source sentence is random words and the end-of-sentence word; its translation is the same words, or the same in
-reverse, and the end-of-sentence word. Sentences are full, those of both sides of the same length. Which words stand in
-a sentence follows from the seed, the step and the sentence's number in the global batch of all towers: however many
-towers share one global batch, together they see the same sentences.
+So a test can check the result of the training. A source sentence is random words and
+the end-of-sentence word. Its translation is the same words, in the same or the reverse
+order, and the end-of-sentence word. All sentences are full, and both sides have the
+same length. The words of a sentence depend on the seed, the step and the number of the
+sentence in the global batch: however many towers share one global batch, together they
+train on the same sentences.
 
-Letters: T words of a sentence, B sentences of a tower, G of all towers.
+Letters: T words of a sentence, B sentences of a tower, G sentences of all towers.
 """
 
 from typing import Any
@@ -21,12 +23,12 @@ FIRST_WORD = EOS_ID + 1  # ids below it are <unk>, <s> and </s>
 
 
 def build(feed: Feed) -> Source:
-    """Sentences of which both sides have `feed.max_lengths` words, the end-of-sentence word included."""
+    """Return sentences of `feed.max_lengths` words, including the end of sentence."""
     layout = feed.layout
     assert isinstance(layout, TextLayout)
 
-    def batch_of(step: tf.Tensor, tower: int, batch_size: int) -> Any:
-        """A tower's part of the global batch: every tower draws all of it, which costs little next to training."""
+    def draw_batch(step: tf.Tensor, tower: int, batch_size: int) -> Any:
+        # Every tower draws the full global batch, which costs little next to training.
         shape = [sum(feed.batch_sizes), feed.max_lengths[0] - 1]  # [G, T - 1]
         vocabulary = min(side.vocab_size for side in layout.sides)
         seed = device.seed_pair(feed.seed, step, 0)
@@ -36,24 +38,24 @@ def build(feed: Feed) -> Source:
         first = sum(feed.batch_sizes[:tower])
         tower_words = words[first : first + batch_size]
         return layout.batch(
-            _part(feed, layout, side, tower_words) for side in layout.sides
+            _side_tensors(feed, layout, side, tower_words) for side in layout.sides
         )
 
-    return device.drawn(feed, batch_of)
+    return device.make_source(feed, draw_batch)
 
 
-def _part(
+def _side_tensors(
     feed: Feed, layout: TextLayout, side: Side, words: tf.Tensor
 ) -> list[tf.Tensor]:
-    """What a side gives to a batch, of its words [B, T - 1]."""
+    """Return the tensors of one side of a batch, made from its words [B, T - 1]."""
     batch_size = words.shape[0]
-    bos, eos = (
-        tf.fill([batch_size, 1], tf.constant(word, tf.int64))
-        for word in (BOS_ID, EOS_ID)
-    )
+    bos = tf.fill([batch_size, 1], tf.constant(BOS_ID, tf.int64))
+    eos = tf.fill([batch_size, 1], tf.constant(EOS_ID, tf.int64))
     if side.predicted and feed.options.data_source == "reverse":
         words = tf.reverse(words, [1])
-    ended = tf.concat([words, eos], 1)
-    ids = [tf.concat([bos, words], 1), ended] if side.predicted else [ended]
-    laid_out = [tf.transpose(tensor) if layout.time_major else tensor for tensor in ids]
-    return [*laid_out, tf.fill([batch_size], feed.max_lengths[0])]
+    tensors = [tf.concat([words, eos], 1)]
+    if side.predicted:
+        tensors.insert(0, tf.concat([bos, words], 1))
+    if layout.time_major:
+        tensors = [tf.transpose(tensor) for tensor in tensors]
+    return [*tensors, tf.fill([batch_size], feed.max_lengths[0])]

@@ -1,7 +1,8 @@
-"""Makes a small set of TFRecords in the form of ImageNet's, for the data source `tfrecord`.
+"""Make a small set of TFRecords like ImageNet's, to try the data source `tfrecord`.
 
-An image is a coloured pattern under noise, and a JPEG of its size is about as large as that of a photograph. Labels go
-from 1 to the number of classes, and the images of a class are one pattern. The same arguments make the same images.
+An image is a coloured pattern with noise, so that its JPEG is about as large as a
+photograph's. Labels go from 1 to the number of classes, and the images of a class share
+one pattern. The same arguments make the same images.
 """
 
 import os
@@ -21,7 +22,14 @@ _NOISE = 12.0
 
 
 def example(number: int, label: int, size: Sequence[int], seed: int) -> bytes:
-    """One record; `size`: height and width."""
+    """Return one record.
+
+    Args:
+      number: The number of the image, which decides its noise.
+      label: The class, which decides its pattern.
+      size: Height and width in pixels.
+      seed: The seed of patterns and noise.
+    """
     pattern = np.random.default_rng([seed, 0, label]).uniform(0, 255, _PATTERN)
     noise = np.random.default_rng([seed, 1, number]).normal(0, _NOISE, (*size, 3))
     pixels = tf.image.resize(pattern, size, method="bicubic") + noise.astype(np.float32)
@@ -43,15 +51,21 @@ def write(
     width: int,
     seed: int,
 ) -> None:
-    """Writes the files, their folder too; OSError if one cannot be written, or the folder holds another set."""
+    """Write the files and create their folder if needed.
+
+    Raises:
+      OSError: If a file cannot be written, or the folder contains another set.
+    """
     size = (width * 3 // 4, width)
     names = [f"train-{file:05}-of-{num_files:05}" for file in range(num_files)]
     os.makedirs(folder, exist_ok=True)
-    others = {
-        path.name for path in Path(folder).glob(DATA_SOURCES["tfrecord"].files)
-    } - {*names}
-    if others:
-        raise OSError(f"{min(others)} is there, a file of another set")
+    pattern = DATA_SOURCES["tfrecord"].files
+    foreign = {path.name for path in Path(folder).glob(pattern)} - {*names}
+    if foreign:
+        raise OSError(
+            f"{min(foreign)} exists and belongs to another set; give another folder"
+        )
+
     for file, name in enumerate(names):
         try:
             with (

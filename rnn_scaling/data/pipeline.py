@@ -1,6 +1,7 @@
-"""From one tf.data pipeline to every tower, each element once: element k is tower k % N's batch of step k // N.
+"""Distribute the batches of one tf.data pipeline over the N towers of all workers.
 
-Towers are those of all workers. Each worker runs the whole pipeline and keeps what is its own.
+Element k is the batch of tower k % N at step k // N. Each worker runs the complete
+pipeline and keeps its towers' batches.
 """
 
 import functools
@@ -15,11 +16,13 @@ from rnn_scaling.models.layout import Layout
 
 
 def without_rewriting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A pipeline's function that runs as it is written: neither AutoGraph nor XLA rewrites it.
+    """Return a pipeline's function that neither AutoGraph nor XLA rewrites.
 
-    AutoGraph would read and compile each for loops over tensors, of which they have none: 0.2 to 0.4 s of a start.
-    XLA is for the step. It also fails here where this process is part of a cluster: a function then holds the names of
-    two CPU devices, /job:worker of the cluster and /job:localhost of tf.data, and a cluster of operators needs one.
+    AutoGraph would look for loops over tensors, which these functions do not have, and
+    add 0.2 to 0.4 s to the start. XLA is meant for the step. It also fails here if this
+    process belongs to a cluster: a function then contains the names of two CPU devices,
+    /job:worker of the cluster and /job:localhost of tf.data, and XLA compiles operators
+    of one device only.
     """
 
     @functools.wraps(function)
@@ -31,9 +34,9 @@ def without_rewriting(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _synchronous(dataset: tf.data.Dataset, *, num_threads: int) -> tf.data.Dataset:
-    """`dataset` without tf.data's own choices: no extra prefetch, no tuning, elements in order.
+    """Return `dataset` with elements in order, and without prefetch and tuning.
 
-    What still runs ahead is a map with n parallel calls: at most n elements.
+    Only a map with n parallel calls still runs ahead, by at most n elements.
     """
     options = tf.data.Options()
     options.deterministic = True
@@ -44,7 +47,10 @@ def _synchronous(dataset: tf.data.Dataset, *, num_threads: int) -> tf.data.Datas
 
 
 def select_own_batches(dataset: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
-    """Of a pipeline's batches those of this worker's towers; all of them where a global batch is split later."""
+    """Return the batches of this worker's towers.
+
+    If a global batch is split later, every worker needs all batches.
+    """
     num_towers = len(feed.batch_sizes)
     if feed.split or len(feed.devices) == num_towers:
         return dataset
@@ -62,36 +68,44 @@ def select_own_batches(dataset: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
 
 
 def cut(batch: Any, sizes: Sequence[int], layout: Layout) -> list[Any]:
-    """The pieces of a batch, in order; none of its samples is dropped or repeated. `sizes`: samples of each."""
-    columns = [tf.split(part, list(sizes), layout.sample_axis(part)) for part in batch]
-    return [type(batch)(*parts) for parts in zip(*columns)]
+    """Return consecutive pieces of a batch that contain each sample once.
+
+    Args:
+      batch: The batch.
+      sizes: Samples of each piece.
+      layout: The layout of the batch.
+    """
+    columns = [
+        tf.split(tensor, list(sizes), layout.sample_axis(tensor)) for tensor in batch
+    ]
+    return [type(batch)(*piece) for piece in zip(*columns)]
 
 
 def _split(dataset: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
-    """Cuts each global batch into the towers' pieces."""
+    """Cut each global batch into the pieces of this worker's towers."""
 
     @without_rewriting
-    def pieces(batch: Any) -> tf.data.Dataset:
-        own = cut(batch, feed.batch_sizes, feed.layout)[feed.own_towers]
-        batches = map(tf.data.Dataset.from_tensors, own)
+    def own_pieces(batch: Any) -> tf.data.Dataset:
+        pieces = cut(batch, feed.batch_sizes, feed.layout)[feed.own_towers]
+        batches = map(tf.data.Dataset.from_tensors, pieces)
         return functools.reduce(lambda left, right: left.concatenate(right), batches)
 
-    return dataset.flat_map(pieces)
+    return dataset.flat_map(own_pieces)
 
 
 def map_devices(
     devices: Sequence[str], make: Callable[..., Any], *columns: Iterable[Any]
 ) -> list[Any]:
-    """What `make` gives on each device, of that device's element of every column."""
-    made = []
+    """Call `make` on each device, with the device's element of every column."""
+    results = []
     for device, *elements in zip(devices, *columns, strict=True):
         with tf.device(device):
-            made.append(make(*elements))
-    return made
+            results.append(make(*elements))
+    return results
 
 
 def host_device(device: str) -> str:
-    """The CPU:0 of the task that `device` belongs to."""
+    """Return the name of the first CPU of the task that `device` belongs to."""
     return (
         tf.DeviceSpec.from_string(device)
         .replace(device_type="CPU", device_index=0)
@@ -102,8 +116,8 @@ def host_device(device: str) -> str:
 def _prefetched(
     dataset: tf.data.Dataset, devices: Sequence[str], buffer_size: int
 ) -> Callable[[], list[Any]]:
-    """Background threads copy batches to the devices ahead of the step."""
-    # It holds buffer_size batches on each device, and the same number for it on the host.
+    """Return a function that takes batches which background threads have copied."""
+    # The iterator keeps buffer_size batches per device on the devices and on the host.
     iterator = multi_device_iterator_ops.OwnedMultiDeviceIterator(
         dataset,
         list(devices),
@@ -117,7 +131,7 @@ def _prefetched(
 def _on_demand(
     dataset: tf.data.Dataset, devices: Sequence[str]
 ) -> Callable[[], list[Any]]:
-    """The step itself takes the batches from the host's pipeline and copies them."""
+    """Return a function that takes batches from the host's pipeline and copies them."""
     host = host_device(devices[0])
     with tf.device(host):
         iterator = iter(dataset)
@@ -140,12 +154,14 @@ def distribute(
     keep: Any = None,
     num_samples: int | None = None,
 ) -> Source:
-    """A source that deals the batches of an endless pipeline to the towers.
+    """Return a source that distributes the batches of an endless pipeline.
 
     Args:
-      dataset: its batches have the sizes `feed.pipeline_batch_sizes`, in turn.
-      feed: with `prefetch_data_to_device` batches are kept ready on each device; otherwise the step asks for each.
-      num_samples: of an epoch; None: not counted.
+      dataset: Batches of the sizes `feed.pipeline_batch_sizes`, in turn.
+      feed: With `prefetch_data_to_device` each device has batches in advance; otherwise
+        the step fetches each batch.
+      keep: Objects that must live as long as the source.
+      num_samples: Samples per epoch; None if they are not counted.
     """
     options = feed.options
     with tf.device(host_device(feed.devices[0])):

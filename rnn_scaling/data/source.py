@@ -1,4 +1,4 @@
-"""What every data source is given, and what it hands to the training step."""
+"""The input of every data source (Feed) and its output (Source)."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,27 +12,25 @@ if TYPE_CHECKING:  # it loads TensorFlow
 
 @dataclasses.dataclass(frozen=True)
 class Feed:
-    """What batches are wanted, and where."""
+    """The batches that a worker needs and the devices that they go to."""
 
     options: DataOptions
     layout: "Layout"
-    batch_sizes: tuple[int, ...]  # samples of each tower of all workers a step
+    batch_sizes: tuple[int, ...]  # samples per step of each tower of all workers
     split: bool  # cut the towers' batches from one global batch (strong scaling)
-    seed: int  # of what is random and the shuffling
+    seed: int  # seed of random batches and of the shuffling
     devices: tuple[str, ...]  # one for each tower of this worker
-    first_tower: int = 0  # number of the first of these among the towers of all workers
-    first_step: int = (
-        0  # number of the first step; a pipeline skips the batches of earlier steps
-    )
+    first_tower: int = 0  # this worker's first tower, counted over all workers
+    first_step: int = 0  # a pipeline skips the batches of earlier steps
 
     @property
     def own_towers(self) -> slice:
-        """This worker's towers among those of all."""
+        """The towers of this worker among the towers of all workers."""
         return slice(self.first_tower, self.first_tower + len(self.devices))
 
     @property
     def own_batch_sizes(self) -> tuple[int, ...]:
-        """Samples of each tower of this worker a step."""
+        """Samples per step of each tower of this worker."""
         return self.batch_sizes[self.own_towers]
 
     @property
@@ -44,24 +42,29 @@ class Feed:
 
     @property
     def pipeline_batch_sizes(self) -> tuple[int, ...]:
-        """Sizes of the batches that a pipeline makes in turn: one per tower, or the global batch that is split."""
+        """Sizes of the batches that a pipeline makes in turn.
+
+        One per tower, or only the size of the global batch if it is split later.
+        """
         return (sum(self.batch_sizes),) if self.split else self.batch_sizes
 
 
 @dataclasses.dataclass
 class Source:
-    """Batches for every tower; owns the iterators and tables that they come from.
+    """Batches for every tower, with the iterators and tables that they come from.
 
-    Each source module has `build(feed)`, which returns one of these. With `feed.split` (strong scaling) the batches of
-    sources that read files, and of `host`, are pieces of one global batch, the same one whatever the number of towers.
-    `device` and `constant` draw each tower's batches separately. So their batches change with that number, and those of
-    `host` differ from those of `device`. Keep the object alive as long as a `tf.function` that called it.
+    Each source module has `build(feed)`, which returns a Source. With `feed.split`
+    (strong scaling) the sources that read files, and `host`, cut the batches from one
+    global batch, which does not depend on the number of towers. `device` and
+    `constant` draw each tower's batches separately. So their batches depend on the
+    number of towers, and `host` has other batches than `device`. Keep the object alive
+    as long as a `tf.function` that called it.
     """
 
-    # One batch for each of the feed's devices, on it, of the type that the feed's layout makes, for a step's number
-    # from 0, an int64 scalar; pipelines do not read it. Called while a `tf.function` is traced, once a step.
+    # Takes the number of the step from 0, an int64 scalar, and returns one batch on
+    # each of the feed's devices, of the type that the feed's layout makes. It is
+    # called once per step while a `tf.function` is traced. Pipelines ignore the number.
     next_batches: Callable[[Any], list[Any]]
-    num_samples: int | None = (
-        None  # of an epoch, of a fixed set of samples; None: not counted
-    )
-    keep: Any = None  # what must live as long as this, such as tables
+    # Samples per epoch, or of a fixed set of samples; None if they are not counted.
+    num_samples: int | None = None
+    keep: Any = None  # objects that must live as long as this one, such as tables

@@ -1,22 +1,27 @@
-"""Data source `text`: plain-text files, as TensorFlow's NMT tutorials read them; parallel ones where a workload reads
-both sides. With one side, a "pair" below is a line of it.
+"""Data source `text`: plain-text files like those of TensorFlow's NMT tutorials.
 
-What is done to the files, in this order, all of it in tf.data's C++ ops:
+The files are parallel if the network reads both sides. If it reads one side, a pair
+below is one line.
 
-1. Lines end with `\\n`; carriage returns are dropped. Line i of the two files is a pair.
-2. Pairs are shuffled within a buffer of `output_buffer_size`, in a fresh order each epoch that the seed decides
-   (not with `disable_shuffle`), and repeated for ever. Everything below goes on across epochs.
-3. A word is what stands between blanks: ASCII space, tab, vertical tab, form feed. No-break space and U+2028 are parts
-   of words.
-4. A pair without a word on either side is left out.
-5. Source sentences keep their first `src_max_len` words; targets `tgt_max_len - 1`, after which the end-of-sentence
-   word follows and is counted.
-6. A pair goes to the bucket of its longer side: with n buckets each is (max_len + n - 1) // n words wide.
-7. As soon as a bucket holds `batch_size` pairs it is a batch, in the order in which they came. So every batch is full,
-   and pairs that are left when the files end wait for the next epoch's: none is ever dropped. With `disable_shuffle`
-   this is the only thing that reorders; one bucket keeps the files' order exactly.
-8. Words become ids, unknown ones `unk_id`; a batch is padded with the end-of-sentence word, to its longest sentence or
-   to `pad_to` words.
+tf.data's C++ operators do all of this, in this order:
+
+1. Lines end with `\\n`; carriage returns are dropped. Line i of both files is a pair.
+2. Pairs are shuffled within a buffer of `output_buffer_size`, in an order that the seed
+   decides and that changes with each epoch (not with `disable_shuffle`), and repeated
+   without end. The following items continue across epochs.
+3. Words are separated by blanks: ASCII space, tab, vertical tab, form feed. No-break
+   space and U+2028 belong to words.
+4. A pair is left out if one side has no word.
+5. Source sentences keep their first `src_max_len` words; targets keep
+   `tgt_max_len - 1`, to which the end-of-sentence word is added and counted.
+6. A pair goes to the bucket of its longer side: each of n buckets covers
+   (max_len + n - 1) // n lengths.
+7. As soon as a bucket contains `batch_size` pairs they become a batch, in the order of
+   their arrival. So every batch is full, and pairs that are left when the files end
+   wait for the next epoch: no pair is dropped. With `disable_shuffle` only this changes
+   the order; one bucket keeps the order of the files.
+8. Words become ids, unknown words become `unk_id`, and a batch is padded with the
+   end-of-sentence word to its longest sentence or to `pad_to` words.
 """
 
 import functools
@@ -31,12 +36,17 @@ from rnn_scaling.data.source import Feed, Source
 from rnn_scaling.models.batch import Side
 from rnn_scaling.models.layout import TextLayout
 
-# Lines whose words are counted in one call: an op's overhead is many times the work on one line.
+# Lines whose words are counted in one call. The overhead of an operator is many times
+# the work on one line.
 _LINES_PER_CALL = 128
 
 
 def build(feed: Feed) -> Source:
-    """Sentences of the files that the feed's options name. Raises DataError if they break a rule of `corpus.check`."""
+    """Return sentences of the files that the feed's options name.
+
+    Raises:
+      DataError: If the files break a rule of `corpus.check`.
+    """
     layout = feed.layout
     assert isinstance(layout, TextLayout)
     checked = corpus.check(feed.options, layout.sides)
@@ -47,13 +57,13 @@ def build(feed: Feed) -> Source:
         @pipeline.without_rewriting
         def to_batch(*lines: tf.Tensor) -> Any:
             columns = zip(lines, layout.sides, feed.max_lengths, checked.sides, tables)
-            parts = [_to_ids(*column, feed.options.pad_to) for column in columns]
-            if layout.time_major:
-                parts = [
-                    [tf.transpose(part) for part in side[:-1]] + side[-1:]
-                    for side in parts
-                ]
-            return layout.batch(parts)
+            side_tensors = []
+            for column in columns:
+                *ids, lengths = _to_ids(*column, feed.options.pad_to)
+                if layout.time_major:
+                    ids = [tf.transpose(tensor) for tensor in ids]
+                side_tensors.append([*ids, lengths])
+            return layout.batch(side_tensors)
 
         dataset = pipeline.select_own_batches(dataset, feed).map(
             to_batch, num_parallel_calls=feed.options.num_parallel_calls
@@ -72,7 +82,7 @@ def _table(words: Sequence[bytes], unk_id: int) -> tf.lookup.StaticHashTable:
 
 
 def _lines(feed: Feed) -> tf.data.Dataset:
-    """Endless tuples of a line a side, shuffled."""
+    """Return an endless dataset of tuples with one line per side, shuffled."""
     options = feed.options
     files = [getattr(options, f"{side.name}_file_name") for side in feed.layout.sides]
     lines = tf.data.Dataset.zip(tuple(tf.data.TextLineDataset(file) for file in files))
@@ -84,7 +94,7 @@ def _lines(feed: Feed) -> tf.data.Dataset:
 
 
 def _full_batches(lines: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
-    """Tuples of lines [B] a side, of one bucket each; pairs with an empty side left out."""
+    """Return tuples with lines [B] per side, from one bucket, without empty sides."""
     options = feed.options
     batch_size = feed.pipeline_batch_sizes[0]
     width = bucket_width(feed.max_lengths, options.num_buckets)
@@ -92,17 +102,21 @@ def _full_batches(lines: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     @pipeline.without_rewriting
     def with_bucket(*columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
         num_words = [tf.strings.split(column).row_lengths() for column in columns]
-        kept = functools.reduce(operator.and_, [words > 0 for words in num_words])
+        is_complete = functools.reduce(
+            operator.and_, [count > 0 for count in num_words]
+        )
         lengths = [
-            tf.minimum(words, longest - 1) + 1
+            tf.minimum(count, max_length - 1) + 1
             if side.predicted
-            else tf.minimum(words, longest)
-            for words, side, longest in zip(
+            else tf.minimum(count, max_length)
+            for count, side, max_length in zip(
                 num_words, feed.layout.sides, feed.max_lengths
             )
         ]
         bucket = (functools.reduce(tf.maximum, lengths) - 1) // width
-        return tuple(tf.boolean_mask(column, kept) for column in (*columns, bucket))
+        return tuple(
+            tf.boolean_mask(column, is_complete) for column in (*columns, bucket)
+        )
 
     buckets = lines.batch(_LINES_PER_CALL, drop_remainder=True).map(
         with_bucket, num_parallel_calls=options.num_parallel_calls
@@ -121,27 +135,34 @@ def _full_batches(lines: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
 
 
 def bucket_width(max_lengths: Iterable[int], num_buckets: int) -> int:
-    """How many lengths share a bucket: those of the longest sentence, spread over the buckets, rounded up."""
+    """Return how many lengths share a bucket: longest length / buckets, rounded up."""
     return (max(max_lengths) + num_buckets - 1) // num_buckets
 
 
 def _to_ids(
     lines: tf.Tensor,
     side: Side,
-    longest: int,
+    max_length: int,
     checked: corpus.CheckedSide,
     table: tf.lookup.StaticHashTable,
     pad_to: int,
 ) -> list[tf.Tensor]:
-    """The parts that a side gives to a batch-major batch: its words, once or twice, and their lengths.
+    """Return the tensors of one side of a batch-major batch.
 
     Args:
-      lines: [B] strings.
-      longest: words of a sentence at most.
-      pad_to: words of every sentence with its padding; 0: of the longest one.
+      lines: Strings [B].
+      side: The side.
+      max_length: Maximum number of words of a sentence.
+      checked: Its vocabulary and special words.
+      table: Ids by word.
+      pad_to: Words of every sentence with padding; 0 for the longest sentence's words.
+
+    Returns:
+      Ids [B, T] and lengths [B]; a predicted side has the ids of the decoder's input
+      and of its output.
     """
     batch_size = lines.shape[0]
-    words = tf.strings.split(lines)[:, : longest - side.predicted]
+    words = tf.strings.split(lines)[:, : max_length - side.predicted]
     ids = words.with_flat_values(table.lookup(words.flat_values))
     lengths = tf.ensure_shape(tf.cast(ids.row_lengths(), tf.int32), [batch_size])
     padded = ids.to_tensor(
@@ -149,9 +170,8 @@ def _to_ids(
     )
     if not side.predicted:
         return [padded, lengths]
-    # A sentence's end and its padding are the same word: one more of it ends them all.
-    bos, eos = (
-        tf.fill([batch_size, 1], tf.constant(id, tf.int64))
-        for id in (checked.bos_id, checked.eos_id)
-    )
+    # Padding is the end-of-sentence word. So one more column of it ends every sentence.
+    bos = tf.fill([batch_size, 1], tf.constant(checked.bos_id, tf.int64))
+    eos = tf.fill([batch_size, 1], tf.constant(checked.eos_id, tf.int64))
+
     return [tf.concat([bos, padded], 1), tf.concat([padded, eos], 1), lengths + 1]

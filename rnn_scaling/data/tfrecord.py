@@ -1,13 +1,18 @@
-"""Data source `tfrecord`: the JPEGs of ImageNet's TFRecords, as tf_cnn_benchmarks and TensorFlow's scripts write them.
+"""Data source `tfrecord`: the JPEGs of ImageNet's TFRecords.
 
-A record is a tf.train.Example with the features image/encoded, a JPEG, and image/class/label, 1 to the number of
-classes; others, such as bounding boxes, are not read. Files are named train-00000-of-01024 and so on.
+tf_cnn_benchmarks and TensorFlow's scripts write them. A record is a tf.train.Example
+with the features image/encoded, a JPEG, and image/class/label, 1 to the number of
+classes; other features, such as bounding boxes, are ignored. Files are named
+train-00000-of-01024 and so on.
 
-1. Files are read in a fresh order each epoch, some at a time, and records are shuffled within a buffer of
-   `output_buffer_size` (not with `disable_shuffle`: file by file); both follow the seed and repeat for ever.
-2. Batches go on across epochs: every one is full, each record is in one batch an epoch, and none is dropped.
-3. An image is cut at random (5 to 100 % of its area, 3:4 to 4:3), resized to the network's size, and flipped left to
-   right in half of the cases. What is drawn depends on the seed and on the number of images before.
+1. Several files are read at a time, in an order that changes with each epoch, and
+   records are shuffled within a buffer of `output_buffer_size`. With `disable_shuffle`
+   files are read one by one. The seed decides both orders, and both repeat without end.
+2. Batches continue across epochs: all are full, each record is in one batch per epoch,
+   and no record is dropped.
+3. An image is cropped at random (5 to 100 % of its area, 3:4 to 4:3), resized to the
+   network's size, and flipped left to right in half of the cases. The random numbers
+   depend on the seed and on the number of earlier images.
 4. Pixels become float32 in [-1, 1], and classes count from 0.
 """
 
@@ -38,9 +43,10 @@ _FEATURES = {ENCODED: tf.string, LABEL: tf.int64}
 PARSE_ERRORS = (tf.errors.OpError, UnicodeDecodeError)
 _PIPELINE_OPERATOR = "IteratorGetNext"
 _PARSE_FAULT = "Could not parse example input"
-# Of all files together. Lengths in larger sets are checked when a file is opened.
-_WALKED_BYTES = 1 << 30
-_LONGEST_BROKEN = 1 << 30  # bytes that TensorFlow can reserve on every machine
+# Limit of all files together. In larger sets the lengths of a file are checked when it
+# is opened.
+_MAX_CHECKED_BYTES = 1 << 30
+_MAX_BROKEN_LENGTH = 1 << 30  # bytes that TensorFlow can reserve on every machine
 
 
 def build(feed: Feed) -> Source:
@@ -52,33 +58,35 @@ def build(feed: Feed) -> Source:
     options = feed.options
     layout = feed.layout
     assert isinstance(layout, ImageLayout)
-    paths = image_files.files(options)
+    paths = image_files.list_files(options)
     _check(paths, layout.num_classes)
 
     @pipeline.without_rewriting
     def to_image(number: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         encoded, label = _parse(record, layout.num_classes)
         seed = device.seed_pair(feed.seed, number, 0)
-        image = tf.image.resize(_cut(encoded, seed), [layout.size, layout.size])
-        return tf.image.stateless_random_flip_left_right(
-            image, seed
-        ) / 127.5 - 1.0, label - 1
+        image = tf.image.resize(_decode_crop(encoded, seed), [layout.size, layout.size])
+        flipped = tf.image.stateless_random_flip_left_right(image, seed)
+        return flipped / 127.5 - 1.0, label - 1
 
     batch_size = feed.pipeline_batch_sizes[0]
-    batches_a_step = 1 if feed.split else len(feed.devices)
+    batches_per_step = 1 if feed.split else len(feed.devices)
     with tf.device(pipeline.host_device(feed.devices[0])):
-        # In batches, as the records of other workers and of steps before a checkpoint are not decoded.
+        # Records are selected in batches before they are decoded, so that the records
+        # of other workers and of steps before a checkpoint cost little.
         batches = (
             _records(paths, feed).enumerate().batch(batch_size, drop_remainder=True)
         )
         records = (
             pipeline.select_own_batches(batches, feed)
-            .skip(feed.first_step * batches_a_step)
+            .skip(feed.first_step * batches_per_step)
             .unbatch()
         )
         images = records.map(to_image, num_parallel_calls=options.num_parallel_calls)
         to_batch = pipeline.without_rewriting(
-            lambda images, labels: ImageBatch(layout.ordered(images, "NHWC"), labels)
+            lambda images, labels: ImageBatch(
+                layout.transpose_images(images, "NHWC"), labels
+            )
         )
         dataset = images.batch(batch_size, drop_remainder=True).map(to_batch)
     return pipeline.distribute(dataset, dataclasses.replace(feed, first_step=0))
@@ -91,7 +99,7 @@ def _records(paths: Sequence[str], feed: Feed) -> tf.data.Dataset:
     if not options.disable_shuffle:
         names = names.shuffle(len(paths), seed=feed.seed)
         open_files = min(_OPEN_FILES, len(paths))
-    if not _are_walked(paths):
+    if not _checks_lengths_first(paths):
         names = names.map(pipeline.without_rewriting(_checked_name))
     records = names.interleave(
         pipeline.without_rewriting(
@@ -106,7 +114,7 @@ def _records(paths: Sequence[str], feed: Feed) -> tf.data.Dataset:
 
 
 def _parse(record: tf.Tensor, num_classes: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """A record's JPEG and label, which is one of the classes."""
+    """Return the JPEG and the label of a record; fail if the label is not a class."""
     features = tf.io.parse_single_example(
         record,
         {name: tf.io.FixedLenFeature([], dtype) for name, dtype in _FEATURES.items()},
@@ -118,8 +126,8 @@ def _parse(record: tf.Tensor, num_classes: int) -> tuple[tf.Tensor, tf.Tensor]:
         return features[ENCODED], tf.identity(label)
 
 
-def _cut(encoded: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """A random part of a JPEG, uint8; the rest of it is not decoded."""
+def _decode_crop(encoded: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Decode only a random part of a JPEG, as uint8."""
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.io.extract_jpeg_shape(encoded),
         tf.zeros([1, 0, 4]),
@@ -133,8 +141,11 @@ def _cut(encoded: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     )
 
 
-def _whole(encoded: tf.Tensor | bytes) -> tf.Tensor:
-    """All of a JPEG; `decode_jpeg` also takes PNGs, of which no part can be cut."""
+def _decode_image(encoded: tf.Tensor | bytes) -> tf.Tensor:
+    """Decode a JPEG and reject a PNG.
+
+    `decode_jpeg` would also accept a PNG, but `_decode_crop` would not.
+    """
     height_and_width = tf.io.extract_jpeg_shape(encoded)[:2]
     return tf.io.decode_and_crop_jpeg(
         encoded, tf.concat([[0, 0], height_and_width], 0), channels=CHANNELS
@@ -145,33 +156,34 @@ def _check(paths: Sequence[str], num_classes: int) -> None:
     """Check the first record of each file; the others are read during the run.
 
     Raises:
-      DataError: If a file has no record, or its first one is not of an image, or if a
+      DataError: If a file has no record, or its first record is not an image, or if a
         length in the files would end the process.
     """
-    _refuse(paths, lambda path: _fault_of_first(path, num_classes))
-    if _are_walked(paths):
-        _refuse(paths, _fault_of_lengths)
+    _check_files(paths, lambda path: _first_record_fault(path, num_classes))
+    if _checks_lengths_first(paths):
+        _check_files(paths, _length_fault)
 
 
-def _refuse(paths: Sequence[str], fault_of: Callable[[str], str]) -> None:
+def _check_files(paths: Sequence[str], find_file_fault: Callable[[str], str]) -> None:
+    """Raise a DataError for the first file that cannot be read or has a fault."""
     for path in paths:
         try:
-            fault = fault_of(path)
+            fault = find_file_fault(path)
         except OSError as error:
-            raise _cannot_be_read(path, error) from None
+            raise _read_error(path, error) from None
         if fault:
             raise DataError(f"{path}: {fault}")
 
 
-def _are_walked(paths: Sequence[str]) -> bool:
+def _checks_lengths_first(paths: Sequence[str]) -> bool:
     """Return whether the lengths in all files are checked before the run."""
-    return sum(os.path.getsize(path) for path in paths) <= _WALKED_BYTES
+    return sum(os.path.getsize(path) for path in paths) <= _MAX_CHECKED_BYTES
 
 
-def _fault_of_lengths(path: str) -> str:
+def _length_fault(path: str) -> str:
     """Return the first record whose length would end the process, or an empty text."""
     for number, frame in enumerate(tfrecord_frames.frames(path)):
-        if frame.is_broken and frame.length > _LONGEST_BROKEN:
+        if frame.is_broken and frame.length > _MAX_BROKEN_LENGTH:
             return f"record {number} {_DAMAGED}"
     return ""
 
@@ -181,7 +193,7 @@ def _checked_name(name: tf.Tensor) -> tf.Tensor:
 
     def check(path: bytes) -> bytes:
         file = os.fsdecode(path)
-        fault = _fault_of_lengths(file)
+        fault = _length_fault(file)
         if fault:
             raise DataError(f"{file}: {fault}")
         return path
@@ -189,41 +201,42 @@ def _checked_name(name: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(tf.numpy_function(check, [name], tf.string), [])
 
 
-def _fault_of_first(path: str, num_classes: int) -> str:
+def _first_record_fault(path: str, num_classes: int) -> str:
     """Return what is wrong with the first record of a file, or an empty text."""
     frame = next(tfrecord_frames.frames(path), None)
     if frame is None:
-        return "no record; expected a TFRecord file of images"
+        return "the file contains no record; expected a TFRecord file of images"
     if frame.is_broken:
         return f"record 0 {_DAMAGED}"
     try:
         [record] = tf.data.TFRecordDataset(path).take(1)
     except tf.errors.DataLossError:
         return f"record 0 {_DAMAGED}"
-    fault = _fault_of(record, num_classes)
+    fault = _record_fault(record, num_classes)
     return f"record 0 {fault}" if fault else ""
 
 
-def _fault_of(record: tf.Tensor | bytes, num_classes: int) -> str:
+def _record_fault(record: tf.Tensor | bytes, num_classes: int) -> str:
     """Return what is wrong with a record, or an empty text."""
     try:
-        found = tf.io.parse_single_example(
+        features = tf.io.parse_single_example(
             record,
             {name: tf.io.VarLenFeature(dtype) for name, dtype in _FEATURES.items()},
         )
     except PARSE_ERRORS:
         return "is not a tf.train.Example of an image; leave it out"
-    encoded, labels = (found[name].values.numpy().tolist() for name in _FEATURES)
+    encoded = features[ENCODED].values.numpy().tolist()
+    labels = features[LABEL].values.numpy().tolist()
     if len(encoded) != 1:
-        return f"has {len(encoded) or 'no'} {ENCODED}; expected a JPEG"
+        return f"has {len(encoded)} values of {ENCODED}; expected one JPEG"
     if len(labels) != 1 or not 1 <= labels[0] <= num_classes:
-        shown = ", ".join(map(str, labels[:3])) or "none"
-        return f"has the {LABEL} {shown}; expected one from 1 to {num_classes}"
+        label_text = ", ".join(map(str, labels[:3])) or "none"
+        return f"has the {LABEL} {label_text}; expected one from 1 to {num_classes}"
     try:
-        _whole(encoded[0])
+        _decode_image(encoded[0])
     except PARSE_ERRORS:
         return (
-            f"has no JPEG as its {ENCODED} that can be decoded "
+            f"has an {ENCODED} that cannot be decoded as a JPEG "
             f"({len(encoded[0]):,} bytes); leave it out"
         )
     return ""
@@ -251,23 +264,23 @@ def find_fault(options: DataOptions, error: Exception) -> str:
       One line, or an empty text if all records are good.
     """
     is_cut = isinstance(error, tf.errors.DataLossError)
-    for path in image_files.files(options):
+    for path in image_files.list_files(options):
         try:
-            fault = _fault_of_file(path, is_cut)
+            fault = _file_fault(path, is_cut)
         except OSError as reason:
-            return str(_cannot_be_read(path, reason))
+            return str(_read_error(path, reason))
         if fault:
             return f"{path}: {fault}"
     return ""
 
 
-def _fault_of_file(path: str, is_cut: bool) -> str:
+def _file_fault(path: str, is_cut: bool) -> str:
     """Return the first damaged record of a file and its fault, or an empty text.
 
     Args:
       path: The file.
-      is_cut: Whether the error says that a record is damaged, so that the images need
-        not be decoded.
+      is_cut: Whether TensorFlow reported a damaged record, so that the images need not
+        be decoded.
 
     Raises:
       OSError: If the file cannot be read.
@@ -275,12 +288,13 @@ def _fault_of_file(path: str, is_cut: bool) -> str:
 
     @pipeline.without_rewriting
     def decode(record: tf.Tensor) -> tf.Tensor:
-        return tf.shape(_whole(_parse(record, NUM_CLASSES)[0]))
+        encoded, _ = _parse(record, NUM_CLASSES)
+        return tf.shape(_decode_image(encoded))
 
     frames = list(tfrecord_frames.frames(path))
-    whole = [frame for frame in frames if not frame.is_broken]
+    complete = [frame for frame in frames if not frame.is_broken]
     # TensorFlow must not see the length of the record that is broken.
-    records = tf.data.TFRecordDataset(path).take(len(whole))
+    records = tf.data.TFRecordDataset(path).take(len(complete))
     if not is_cut:
         records = records.map(decode, num_parallel_calls=tf.data.AUTOTUNE)
     number = 0
@@ -290,13 +304,14 @@ def _fault_of_file(path: str, is_cut: bool) -> str:
     except tf.errors.DataLossError:
         return f"record {number} {_DAMAGED}"
     except PARSE_ERRORS:
-        record = tfrecord_frames.data_of(path, whole[number])
-        return f"record {number} {_fault_of(record, NUM_CLASSES)}"
-    if len(whole) < len(frames):
+        record = tfrecord_frames.read_data(path, complete[number])
+        return f"record {number} {_record_fault(record, NUM_CLASSES)}"
+    if len(complete) < len(frames):
         return f"record {number} {_DAMAGED}"
     return ""
 
 
-def _cannot_be_read(path: str, error: OSError) -> DataError:
+def _read_error(path: str, error: OSError) -> DataError:
+
     reason = error.strerror or error
     return DataError(f"{path}: cannot be read ({reason}); expected a TFRecord file")

@@ -23,7 +23,7 @@ _MASK_DELTA = 0xA282EAD8
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """The place of one record's data and the length that its header states."""
+    """The position of one record's data and its length according to the header."""
 
     start: int
     length: int
@@ -38,16 +38,16 @@ def frames(path: str) -> Iterator[Frame]:
     """
     with input_files.open_regular(path, input_files.UNLIMITED) as file:
         size = os.fstat(file.fileno()).st_size
-        at = 0
-        while at < size:
-            frame = _frame(file, at, size)
+        offset = 0
+        while offset < size:
+            frame = _read_frame(file, offset, size)
             yield frame
             if frame.is_broken:
                 return
-            at = frame.start + frame.length + _FOOTER_BYTES
+            offset = frame.start + frame.length + _FOOTER_BYTES
 
 
-def data_of(path: str, frame: Frame) -> bytes:
+def read_data(path: str, frame: Frame) -> bytes:
     """Return the data of a record that is not broken.
 
     Raises:
@@ -58,10 +58,11 @@ def data_of(path: str, frame: Frame) -> bytes:
         return file.read(frame.length)
 
 
-def _frame(file: IO[bytes], at: int, size: int) -> Frame:
-    file.seek(at)
+def _read_frame(file: IO[bytes], offset: int, size: int) -> Frame:
+    file.seek(offset)
     header = file.read(_HEADER.size)
-    start = at + _HEADER.size
+    start = offset + _HEADER.size
+
     if len(header) < _HEADER.size:
         return Frame(start, 0, is_broken=True)
     length, checksum = _HEADER.unpack(header)

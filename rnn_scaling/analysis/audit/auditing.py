@@ -1,8 +1,6 @@
-"""A file or a folder of records -> the findings of all its tables."""
+"""Find the faults in the tables of a file, or in a folder of records."""
 
-import collections
 import dataclasses
-import itertools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -12,14 +10,13 @@ from rnn_scaling.analysis.audit.finding import Finding
 from rnn_scaling.records.own_files import starts_as
 from rnn_scaling.records.record import RecordError
 from rnn_scaling.records.tables import documents, headers
-from rnn_scaling.records.tables.table import Table
+from rnn_scaling.records.tables.table import Row, Table
 
-MAX_NUMBERS = 500_000  # of a file
-MAX_FINDINGS = 1_000  # of a file that are kept
-_MOST_JOINED = 20_000  # rows of tables that are joined
-_MOST_WAITING = 60_000  # rows of tables of other headers that are kept for this
+MAX_NUMBERS = 500_000  # numbers of a file that are read
+MAX_FINDINGS = 1_000  # findings of a file that are reported
+_MAX_WAITING = 20_000  # rows of tables that wait for others with the same header
 _PREDICTION = rb"prediction/"
-# The documents that are looked for in folders.
+# The kinds of documents that are looked for in folders.
 _SUFFIXES = (".md", ".html", ".htm", ".csv", ".tsv", ".json", ".jsonl", ".txt")
 
 
@@ -33,7 +30,7 @@ class FileReport:
     comparisons: int = 0  # relations between printed numbers that were tested
     findings: list[Finding] = dataclasses.field(default_factory=list)
     error: str = ""
-    is_empty: bool = False  # nothing in it can be compared
+    is_empty: bool = False  # whether nothing in it can be compared
 
     def add(self, comparisons: int, findings: Sequence[Finding]) -> None:
         """Add the result of one table."""
@@ -44,11 +41,11 @@ class FileReport:
 def list_files(path: Path) -> list[Path]:
     """Return a file itself, or the documents of a folder.
 
-    A folder with run records is itself one of them.
+    If a folder has run records, it is also in the list itself.
     """
     if not path.is_dir():
         return [path]
-    found = []
+    files = []
     has_records = False
     for file in sorted(path.rglob("*")):
         if file.suffix not in _SUFFIXES or not file.is_file():
@@ -56,8 +53,8 @@ def list_files(path: Path) -> list[Path]:
         if file.suffix == ".json" and own_records.is_own(file):
             has_records = True
         elif not starts_as(file, _PREDICTION):
-            found.append(file)
-    return [path, *found] if has_records else found
+            files.append(file)
+    return [path, *files] if has_records else files
 
 
 def audit(path: Path, max_numbers: int = MAX_NUMBERS) -> FileReport:
@@ -65,28 +62,15 @@ def audit(path: Path, max_numbers: int = MAX_NUMBERS) -> FileReport:
 
     Args:
       path: The file or folder.
-      max_numbers: The last table that is checked reaches this count of numbers.
+      max_numbers: The check ends after the table that reaches this count of numbers.
 
     Returns:
-      The findings; if the rest cannot be read, those of the part before, and the error.
+      The findings; if a part of the file cannot be read, the findings of the part
+      before it, and the error.
     """
     report = FileReport(str(path))
     try:
-        runs = own_records.read(path)
-        if runs:
-            report.add(*own_records.check(runs))
-        tables = iter(()) if runs else documents.read_tables(path)
-        for table in join_tables(tables, max_numbers):
-            report.tables += len(set(table.parts)) or 1
-            report.numbers += table.count
-            report.add(*check(table))
-            if report.numbers >= max_numbers:
-                last = table.rows[-1][0]
-                report.error = (
-                    f"{path}: checked only the first {report.numbers:,} numbers, up to"
-                    f" the table at line {last}; raise --max_numbers"
-                )
-                break
+        _check(report, path, max_numbers)
     except OSError as e:
         report.error = f"{path}: {e.strerror or e}"
     except (documents.UnreadableError, RecordError) as e:
@@ -103,41 +87,59 @@ def audit(path: Path, max_numbers: int = MAX_NUMBERS) -> FileReport:
     return report
 
 
+def _check(report: FileReport, path: Path, max_numbers: int) -> None:
+    """Add the findings of a file or folder to its report."""
+    records = own_records.read(path)
+    if records:
+        report.add(*own_records.check(records))
+        return
+    for table in join_tables(documents.read_tables(path), max_numbers):
+        report.tables += len(set(table.part_of))
+        report.numbers += table.count
+        report.add(*check(table))
+        if report.numbers >= max_numbers:
+            last_line = table.rows[-1][0]
+            report.error = (
+                f"{path}: checked only the first {report.numbers:,} numbers, up to"
+                f" the table at line {last_line}; raise --max_numbers"
+            )
+            return
+
+
 def join_tables(
     tables: Iterable[Table], max_numbers: int = MAX_NUMBERS
 ) -> Iterator[Table]:
-    """Yield the tables of a file, those of the same header as one.
+    """Yield the tables of a file, joining tables with the same header.
 
-    What holds in one of them holds in the others. The last table is the one with which
-    `max_numbers` are reached.
+    The same relations hold in all of them. The last table is the one that reaches
+    `max_numbers`.
     """
     waiting: dict[Hashable, list[Table]] = {}
-    num_rows = collections.Counter[Hashable]()
-    numbers_read = 0
+    num_rows = 0
+    num_numbers = 0
     for table in tables:
-        numbers_read += table.count
-        if numbers_read >= max_numbers:
-            yield from map(_joined, waiting.values())
+        num_numbers += table.count
+        if num_numbers >= max_numbers:
+            yield from map(_join, waiting.values())
             yield table
             return
-        # Columns that are named after devices have the quantity of the title.
-        about = headers.quantity_of(f"{table.caption} {table.title}".lower())
-        key = table.header, about
-        waiting.setdefault(key, []).append(table)
-        num_rows[key] += len(table.rows)
-        if num_rows[key] > _MOST_JOINED:
-            yield _joined(waiting.pop(key))
-            del num_rows[key]
-        elif num_rows.total() > _MOST_WAITING:
-            yield from map(_joined, waiting.values())
+        # If columns are named after devices, the title names their quantity.
+        quantity = headers.find_quantity(f"{table.caption} {table.title}".lower())
+        waiting.setdefault((table.header, quantity), []).append(table)
+        num_rows += len(table.rows)
+        if num_rows > _MAX_WAITING:
+            yield from map(_join, waiting.values())
             waiting.clear()
-            num_rows.clear()
-    yield from map(_joined, waiting.values())
+            num_rows = 0
+    yield from map(_join, waiting.values())
 
 
-def _joined(tables: Sequence[Table]) -> Table:
+def _join(tables: Sequence[Table]) -> Table:
     if len(tables) == 1:
         return tables[0]
-    rows = tuple(itertools.chain.from_iterable(table.rows for table in tables))
-    parts = tuple(k for k, table in enumerate(tables) for _ in table.rows)
-    return dataclasses.replace(tables[0], rows=rows, parts=parts)
+    parts: list[int] = []
+    rows: list[Row] = []
+    for part, table in enumerate(tables):
+        parts += [part] * len(table.rows)
+        rows += table.rows
+    return dataclasses.replace(tables[0], rows=tuple(rows), parts=tuple(parts))

@@ -1,132 +1,172 @@
-"""Choose the rows that others are compared with."""
+"""Choose the rows that other rows are compared with.
+
+The rows of a table are grouped, and each group has one baseline. All groupings and all
+rules that choose a baseline are tried; the prices say which are more usual.
+"""
 
 import functools
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from rnn_scaling.analysis.audit.readings import prints_one
-from rnn_scaling.analysis.audit.relations import Shift
+from rnn_scaling.analysis.audit.relations import NO_SHIFT, Shift
 from rnn_scaling.records.tables import headers
 from rnn_scaling.records.tables.measurements import Column, Measurements, rows_by
-from rnn_scaling.records.tables.series import rows_of_series
+from rnn_scaling.records.tables.series import series_keys
 
 # Price in bits of the rules that choose a baseline among the rows of a group.
-RULES = {
-    "stated": -1.0,  # the cell of the target says so
+_RULES = {
     "devices": 0.0,  # the fewest
+    "named": 0.0,  # the name of the row, or the text instead of a number
     "one": 1.0,  # the target prints 1
-    "named": 1.0,  # the name of the row says so
     "first": 1.5,
     "last": 5.0,
 }
 _PRINTED_ONE = 1.5  # bits if the baselines print 1, and price if they do not
-_MOST_LABELS = 4
-Choice = tuple[str, str, float, np.ndarray]  # grouping, rule, price, baseline by row
+_MAX_LABELS = 4
+_EXACT = 1e-9  # rounding errors of floating point
+Keys = Callable[[Measurements], Iterable[Hashable]]  # the group of each row
+
+
+class Choice(NamedTuple):
+    """A baseline for every row."""
+
+    base: np.ndarray  # the baseline row of each row; -1 without a baseline
+    keys: Keys | None = None  # how the rows were put into groups
+    rule: str = ""  # how the baseline of a group was chosen
+    price: float = 0.0  # bits
+
+
+def prints_one(column: Column, shift: Shift = NO_SHIFT) -> np.ndarray:
+    """Return by row whether a number is printed as 1 or 100 %, or as no change."""
+    one = shift[1] * (1.0 - shift[0])
+    # The bounds also allow numbers that were cut off.
+    rounded = column.low + 2 / 3 * (column.high - column.low)
+    return (column.low <= one) & (one <= rounded + _EXACT)
+
+
+def _label(k: int, layout: Measurements) -> Iterable[Hashable]:
+    return zip(layout.parts, [names[k] for names in layout.labels])
+
+
+def _value(k: int, layout: Measurements) -> Iterable[Hashable]:
+    items = layout.columns[k].items
+    return zip(layout.parts, [item and item.number.value for item in items])
+
+
+def _run(layout: Measurements) -> Iterable[Hashable]:
+    """Return the run of rising numbers of devices to which each row belongs."""
+    runs = []
+    run = 0
+    previous = math.inf
+    for item in layout.devices.items if layout.devices else [None] * len(layout.lines):
+        if item:
+            run += item.low <= previous < math.inf
+            previous = item.low
+        runs.append(run)
+    return zip(layout.parts, runs)
 
 
 @functools.lru_cache(maxsize=4)
-def groupings(found: Measurements) -> dict[str, list[list[int]]]:
-    """Return ways to put rows into groups of one baseline, by name."""
-    num_rows = len(found.lines)
-    keys: dict[str, Sequence[Hashable]] = {
-        "all": found.parts,
-        "labels": found.labels,
-        "runs": _runs(found),
-    }
-    for k, names in enumerate([*zip(*found.labels)][:_MOST_LABELS]):
-        keys[f"label {k}"] = names
-    for k, column in enumerate(found.columns):
-        numbers = [item.number.value if item else None for item in column.items]
-        is_whole = all(number is None or number % 1 == 0 for number in numbers)
-        if is_whole and 1 < len(set(numbers)) <= num_rows / 2:
-            keys[f"column {k}"] = numbers
-    made = {"everything": [list(range(num_rows))], "series": rows_of_series(found)}
-    for name, values in keys.items():
-        made[name] = list(rows_by(zip(found.parts, values)).values())
-    unique: dict[str, list[list[int]]] = {}
-    for name, groups in made.items():
-        if groups not in unique.values() and len(groups) < max(2, num_rows):
-            unique[name] = groups
-    return unique
-
-
-def _runs(found: Measurements) -> list[int]:
-    """Return the number of each row's run of rising numbers of devices."""
-    runs = []
-    run = 0
-    before = math.inf
-    for item in found.devices.items if found.devices else [None] * len(found.lines):
-        run += bool(item and item.low <= before < math.inf)
-        before = item.low if item else before
-        runs.append(run)
-    return runs
+def _groupings(layout: Measurements) -> list[tuple[Keys, list[list[int]]]]:
+    """Return the keys and the groups of every grouping."""
+    num_rows = len(layout.lines)
+    all_keys: list[Keys] = [
+        lambda layout: [0] * len(layout.lines),
+        series_keys,
+        lambda layout: layout.parts,
+        lambda layout: zip(layout.parts, layout.labels),
+        _run,
+    ]
+    num_labels = len(layout.labels[0]) if layout.labels else 0
+    all_keys += [functools.partial(_label, k) for k in range(num_labels)][:_MAX_LABELS]
+    for k, column in enumerate(layout.columns):
+        values = column.value_counts
+        if 1 < len(values) <= num_rows / 2 and all(value % 1 == 0 for value in values):
+            all_keys.append(functools.partial(_value, k))
+    groupings: list[tuple[Keys, list[list[int]]]] = []
+    for keys in all_keys:
+        groups = list(rows_by(keys(layout)).values())
+        is_new = all(groups != others for _, others in groupings)
+        if is_new and len(groups) < max(2, num_rows):
+            groupings.append((keys, groups))
+    return groupings
 
 
 def choices(
-    found: Measurements, target: Column, sources: Sequence[Column], shift: Shift
+    layout: Measurements, columns: Sequence[int], shift: Shift
 ) -> Iterator[Choice]:
-    """Yield the ways to choose baselines, without two that choose the same rows."""
+    """Yield the ways to choose baselines, without two that choose the same rows.
+
+    Args:
+      layout: The table.
+      columns: The target and the sources of a relation.
+      shift: How the numbers of the target count.
+    """
     seen = set()
-    for grouping in groupings(found):
-        for rule in RULES:
-            base = chosen(found, target, sources, shift, grouping, rule)
+    for keys, groups in _groupings(layout):
+        for rule, price in _RULES.items():
+            base = _choose(layout, columns, shift, groups, rule)
             mark = base.tobytes()
             if mark not in seen and (base >= 0).any():
                 seen.add(mark)
                 rows = np.unique(base[base >= 0])
-                price = RULES[rule] + _price(target, rows, shift)
-                yield grouping, rule, price, base
+                price += _price(layout.columns[columns[0]], rows, shift)
+                yield Choice(base, keys, rule, price)
 
 
-def chosen(
-    found: Measurements,
-    target: Column,
-    sources: Sequence[Column],
+def choose_again(
+    layout: Measurements, columns: Sequence[int], shift: Shift, choice: Choice
+) -> Choice:
+    """Return a choice in the first rows of a table for all of its rows."""
+    if choice.keys is None:
+        return Choice(np.arange(len(layout.lines)))
+    groups = list(rows_by(choice.keys(layout)).values())
+    base = _choose(layout, columns, shift, groups, choice.rule)
+    return choice._replace(base=base)
+
+
+def _choose(
+    layout: Measurements,
+    columns: Sequence[int],
     shift: Shift,
-    grouping: str,
+    groups: Sequence[Sequence[int]],
     rule: str,
 ) -> np.ndarray:
-    """Return the baseline row of each row by a rule; -1 if there is none."""
-    base = np.full(len(found.lines), -1)
-    for rows in groupings(found).get(grouping, ()):
-        usable = [row for row in rows if all(source.items[row] for source in sources)]
-        row = _by_rule(found, target, usable, shift, rule)
-        if row is not None:
-            base[rows] = row
+    """Return the baseline row of each row by a rule, or -1."""
+    target, *sources = [layout.columns[k] for k in columns]
+    base = np.full(len(layout.lines), -1)
+    has_sources = np.all([~np.isnan(source.low) for source in sources], axis=0)
+    devices = layout.devices.low if layout.devices else np.full(len(base), np.nan)
+    for group in groups:
+        rows = [row for row in group if has_sources[row]]
+        with_devices = [row for row in rows if not np.isnan(devices[row])]
+        if rule == "devices":
+            rows = sorted(with_devices, key=devices.__getitem__)
+        elif rule == "named":
+            rows = [row for row in rows if _names_baseline(layout, target, row)]
+        elif rule in ("one", "last") and with_devices:
+            continue
+        elif rule == "one":
+            is_one = prints_one(target, shift)
+            rows = [row for row in rows if is_one[row]]
+        elif rule == "last":
+            rows = rows[::-1]
+        if rows:
+            base[group] = rows[0]
     return base
 
 
-def _by_rule(
-    found: Measurements, target: Column, rows: Sequence[int], shift: Shift, rule: str
-) -> int | None:
-    devices = found.devices.items if found.devices else ()
-    counted = [row for row in rows if devices and devices[row]]
-    if rule == "devices":
-        return min(counted, key=lambda row: devices[row].low, default=None)  # type: ignore[union-attr]
-    if rule == "stated":
-        rows = [row for row in rows if _calls_itself_baseline(found, target, row)]
-    elif rule == "named":
-        names = [(row, " ".join(found.labels[row])) for row in rows]
-        rows = [row for row, name in names if headers.is_baseline(name)]
-    elif rule in ("one", "last") and counted:
-        return None
-    elif rule == "one":
-        is_one = prints_one(target, shift)
-        rows = [row for row in rows if is_one[row]]
-    elif rule == "last":
-        rows = rows[::-1]
-    return rows[0] if rows else None
-
-
-def _calls_itself_baseline(found: Measurements, target: Column, row: int) -> bool:
-    """Return whether the text of a cell, which has no number, names a baseline."""
-    if target.items[row] or len(found.table.rows) != len(found.lines):
-        return False
-    columns = [item.place[1] for item in target.items if item]
-    texts = found.table.rows[row][1]
-    return columns[0] < len(texts) and headers.is_baseline(texts[columns[0]])
+def _names_baseline(layout: Measurements, target: Column, row: int) -> bool:
+    """Return whether a row is called a baseline, or its cell instead of a number."""
+    texts = list(layout.labels[row])
+    table_rows = layout.table.rows
+    if not target.items[row] and len(table_rows) == len(layout.lines):
+        (_, k), *_ = [item.place for item in target.items if item]
+        texts += table_rows[row][1][k : k + 1]
+    return headers.is_baseline(" ".join(texts))
 
 
 def _price(target: Column, rows: np.ndarray, shift: Shift) -> float:

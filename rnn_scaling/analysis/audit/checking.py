@@ -1,252 +1,238 @@
-"""A table -> the findings in it."""
+"""Find the faults of a table."""
 
 import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
-
-from rnn_scaling.analysis.audit import candidates, columns, limits, repairs, slips
+from rnn_scaling.analysis.audit import candidates, headings, limits, repairs, slips
 from rnn_scaling.analysis.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, Place
-from rnn_scaling.analysis.audit.instances import Bounds, Instance, Mark
-from rnn_scaling.analysis.audit.readings import LEAST, Reading
+from rnn_scaling.analysis.audit.readings import (
+    MIN_BITS,
+    Bounds,
+    Instance,
+    Mark,
+    Reading,
+)
 from rnn_scaling.analysis.audit.relations import Relation
-from rnn_scaling.analysis.audit.repairs import MATERIAL, Change, Fault
-from rnn_scaling.records import printed_number
+from rnn_scaling.analysis.audit.repairs import Change, Fault
+from rnn_scaling.records import cell_numbers
 from rnn_scaling.records.tables import measurements
 from rnn_scaling.records.tables.measurements import Measurements
-from rnn_scaling.records.tables.measurements import Place as Ref
+from rnn_scaling.records.tables.measurements import Place as Cell
 from rnn_scaling.records.tables.table import Table
 
-_MOST_SHOWN = 6  # rows, and columns, of an excerpt
-_CERTAIN = 10.0  # bits of a relation that is no accident
+_MAX_SHOWN = 6  # rows, and columns, of an excerpt
+_CERTAIN = 10.0  # bits of a relation that does not hold by accident
 _CONFIRMS = 8.0  # bits of a reading that confirms its numbers
-_MOST_SIBLINGS = 60  # rows with the baseline of a broken row that are looked at
 _UNKNOWN = (math.nan, math.nan)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Detected:
+    """Cells that contradict others, with bounds of the right numbers."""
+
+    kind: str  # see `Finding`
+    is_certain: bool  # whether it is impossible that the numbers are right
+    fits: Mapping[Cell, Bounds]
+    relation: str = ""
+    bits: float = 0.0  # the evidence for the relation
+    shown: Sequence[Cell] = ()  # further cells of the excerpt
+    cells: Sequence[Cell] = ()  # all cells that are wrong, if more than `fits`
 
 
 def check(table: Table) -> tuple[int, list[Finding]]:
     """Return the number of comparisons in a table, and the findings.
 
-    Each place is reported once.
+    Each cell is reported once.
     """
-    compared = 0
-    made: list[Finding] = []
-    seen: set[Ref] = set()
-    for found in measurements.read(table):
-        audited = _Audit(found)
-        compared += audited.comparisons
-        for refs, finding in audited.findings():
-            if seen.isdisjoint(refs):
-                seen |= set(refs)
-                made.append(finding)
-    return compared, sorted(made, key=lambda finding: finding.places[0].line)
-
-
-class _Audit:
-    """The audit of one layout of a table."""
-
-    def __init__(self, found: Measurements) -> None:
-        self._found = found
-        self._swaps = list(columns.swapped(found))
-        # Columns whose headings are swapped; their values have no meaning.
-        self._mistitled = {one.target for swap in self._swaps for one in swap}
-        self._believed = [
-            reading
-            for reading in candidates.believed(found)
-            if self._mistitled.isdisjoint(reading.columns[:1])
-        ]
-        self._series = list(limits.series(found))
-        # Of every number its column, its row in the layout, and itself.
-        self._places = {}
-        for column in reversed(found.columns):
-            for row, item in enumerate(column.items):
-                if item:
-                    self._places[item.place] = (column, row, item)
-
-    @property
-    def comparisons(self) -> int:
-        """How many relations between numbers were tested."""
-        num_points = sum(len(one.points) for one in self._series)
-        return num_points + sum(len(reading.rows) for reading in self._believed)
-
-    def findings(self) -> Iterator[tuple[Sequence[Ref], Finding]]:
-        """Yield the places and the finding of every fault."""
-        for swap in self._swaps:
-            yield self._of_swap(swap)
-        explained: set[Ref] = set()
-        for reading in self._believed:
-            if reading.pattern:
-                fault = _of_pattern(reading)
-                explained |= set(fault.changes[0].fits)
-                yield from self._of_fault(fault, reading.bits)
-        yield from self._of_numbers(explained)
-        for reading in columns.mistakes(self._found, self._believed):
-            if reading.target not in self._mistitled:
-                refs = self._refs(reading)
-                about = (reading.relation.name, reading.bits, refs[1:_MOST_SHOWN])
-                yield refs, self._finding("column", True, {refs[0]: _UNKNOWN}, *about)
-        for outlier in limits.outliers(self._found, self._series):
-            is_certain = outlier.kind == "order"
-            may_follow = outlier.kind in ("superlinear", "copy")
-            if may_follow and self._is_confirmed(outlier.item.place):
-                continue
-            fits = {outlier.item.place: outlier.fits}
-            if outlier.other:
-                fits[outlier.other.place] = outlier.fits
-            finding = self._finding(outlier.kind, is_certain, fits)
-            yield [outlier.item.place], finding
-
-    def _is_confirmed(self, place: Ref) -> bool:
-        """Return whether a number follows from others."""
-        row = self._places[place][1]
-        for reading in self._believed:
-            held = np.setdiff1d(reading.rows, reading.missed)
-            near = held[(held == row) | (reading.base[held] == row)]
-            for instance in reading.instances(near[:_MOST_SIBLINGS]):
-                if place in instance.places:
-                    return True
-        return False
-
-    def _of_numbers(
-        self, explained: set[Ref]
-    ) -> Iterator[tuple[Sequence[Ref], Finding]]:
-        """Yield the findings about single numbers, and exchanged ones."""
-        bits = {}
-        instances: dict[Mark, Instance] = {}
-        for reading in self._believed:
-            if reading.pattern:
-                continue
-            for instance in reading.instances(self._rows_to_repair(reading)):
-                if explained.isdisjoint(instance.places) or instance.holds():
-                    instances[instance.mark] = instance
-                    bits[instance.mark] = reading.bits
-        confirming = {mark for mark, gained in bits.items() if gained >= _CONFIRMS}
-        for fault in repairs.faults(list(instances.values()), confirming):
-            most = max(bits[instance.mark] for instance in fault.broken)
-            relation = fault.broken[0].relation
-            is_due = most >= LEAST or relation.is_sum or not relation.is_generic
-            if is_due:
-                yield from self._of_fault(fault, most)
-
-    def _rows_to_repair(self, reading: Reading) -> np.ndarray:
-        """Return the rows of a reading that share numbers with broken rows."""
-        touched = [np.array([], int)]
-        for other in self._believed:
-            touched += [other.missed, other.base[other.missed]]
-        places = np.unique(np.concatenate(touched))
-        rows = reading.rows
-        siblings = rows[np.isin(reading.base[rows], places)][:_MOST_SIBLINGS]
-        return np.union1d(rows[np.isin(rows, places)], siblings)
-
-    def _is_material(self, fault: Fault) -> bool:
-        """Return whether medians and unprinted digits do not explain the fault."""
-        for change in fault.changes:
-            for ref, (low, high) in change.fits.items():
-                item = self._places[ref][2]
-                off = max(low - item.high, item.low - high)
-                if off > MATERIAL * max(abs(item.high), abs(item.low)):
-                    return True
-        return False
-
-    def _of_fault(
-        self, fault: Fault, bits: float
-    ) -> Iterator[tuple[Sequence[Ref], Finding]]:
-        """Yield a fault, if it is material, as a finding."""
-        if not self._is_material(fault):
-            return
-        kind = fault.changes[0].kind if len(fault.changes) == 1 else "one-of"
-        fits: dict[Ref, Bounds] = {}
-        for change in fault.changes:
-            fits |= change.fits
-        is_exact = not any(instance.tolerance for instance in fault.broken)
-        is_certain = bits >= _CERTAIN and is_exact
-        others = [ref for instance in fault.broken for ref in instance.places]
-        about = (_formula(fault.broken[0].relation), bits, others)
-        yield list(fits), self._finding(kind, is_certain, fits, *about)
-
-    def _refs(self, reading: Reading) -> list[Ref]:
-        """Return the places of the target column."""
-        items = self._found.columns[reading.target].items
-        return [item.place for item in items if item]
-
-    def _of_swap(self, swap: columns.Swap) -> tuple[Sequence[Ref], Finding]:
-        """Return the cells of two columns with swapped headings, and the finding."""
-        first, second = (self._refs(reading) for reading in swap)
-        others = [*itertools.chain(*zip(first, second))][: 2 * _MOST_SHOWN]
-        bits = min(reading.bits for reading in swap)
-        about = (_formula(swap[0].relation), bits, others)
-        fits = {first[0]: _UNKNOWN, second[0]: _UNKNOWN}
-        finding = self._finding("swapped-headings", True, fits, *about)
-        line = self._found.table.line
-        places = []
-        for place in finding.places:
-            title = place.column
-            places.append(Place(line, "", title, title, *_UNKNOWN))
-        return [*first, *second], dataclasses.replace(finding, places=tuple(places))
-
-    def _finding(
-        self,
-        kind: str,
-        is_certain: bool,
-        fits: dict[Ref, Bounds],
-        relation: str = "",
-        bits: float = 0.0,
-        others: Sequence[Ref] = (),
-    ) -> Finding:
-        """Return the finding about some places. others: more that the excerpt shows."""
-        places = tuple(self._place(ref, fit) for ref, fit in fits.items())
-        strength = IMPOSSIBLE if is_certain else UNLIKELY
-        source = self._found.table.source
-        excerpt = self._excerpt([*fits, *others])
-        return Finding(kind, strength, source, places, relation, bits, excerpt)
-
-    def _excerpt(self, refs: Sequence[Ref]) -> tuple[tuple[int, tuple[str, ...]], ...]:
-        """Return the header and the rows of some places, with their columns."""
-        table = self._found.table
-        shown = {0, *(column % len(table.header) for _, column in refs)}
-        rows = {row for row, _ in refs[:_MOST_SHOWN] if row >= 0}
-        lines = [(table.line, table.header), *(table.rows[row] for row in sorted(rows))]
-        chosen = sorted(shown)[:_MOST_SHOWN]
-        return tuple(
-            (line, tuple(printed_number.plain(texts[k]) for k in chosen))
-            for line, texts in lines
+    num_comparisons = 0
+    findings: list[Finding] = []
+    reported: set[Cell] = set()
+    for layout in measurements.read(table):
+        swaps = list(headings.find_swapped(layout))
+        swapped = {reading.target for reading in itertools.chain(*swaps)}
+        readings = []
+        for reading in candidates.believed_readings(layout):
+            if reading.target not in swapped:
+                readings.append(reading)
+        all_series = list(limits.find_series(layout))
+        num_comparisons += sum(len(series.points) for series in all_series)
+        num_comparisons += sum(len(reading.rows) for reading in readings)
+        detected = itertools.chain(
+            map(_swapped_headings, swaps),
+            _faults(layout, readings),
+            _wrong_columns(layout, readings, swapped),
+            _outliers(layout, readings, all_series),
         )
+        for fault in detected:
+            cells = {*fault.fits, *fault.cells}
+            if reported.isdisjoint(cells):
+                reported |= cells
+                findings.append(_finding(layout, fault))
+    findings.sort(key=lambda finding: finding.places[0].line)
+    return num_comparisons, findings
 
-    def _place(self, ref: Ref, bounds: Bounds) -> Place:
-        """Return a cell with the bounds of what fits."""
-        table = self._found.table
-        line, texts = table.rows[ref[0]]
-        k = ref[1] % len(table.header)
-        column, row, item = self._places[ref]
-        devices = self._found.devices.items[row] if self._found.devices else None
-        count = devices.low if devices else 1.0
-        slip = slips.cheapest(item, bounds, count, column)
-        names = [text for j, text in enumerate(texts) if text.strip() and j != k]
-        return Place(
-            line,
-            printed_number.plain(names[0]) if names else "",
-            table.header[k],
-            printed_number.plain(texts[k]),
-            *slips.in_unit_of_cell(item, bounds),
-            slip.name if slip else "",
+
+def _swapped_headings(swap: headings.Swap) -> _Detected:
+    first, second = (_cells_of(reading) for reading in swap)
+    return _Detected(
+        "swapped-headings",
+        True,
+        {first[0]: _UNKNOWN, second[0]: _UNKNOWN},
+        _formula(swap[0].relation),
+        min(reading.bits for reading in swap),
+        list(itertools.chain(*zip(first, second)))[: 2 * _MAX_SHOWN],
+        [*first, *second],
+    )
+
+
+def _cells_of(reading: Reading) -> list[Cell]:
+    """Return the cells of the target column."""
+    column = reading.layout.columns[reading.target]
+    return [item.place for item in column.items if item]
+
+
+def _faults(layout: Measurements, readings: Sequence[Reading]) -> Iterator[_Detected]:
+    """Yield the numbers that break believed relations."""
+    explained: set[Cell] = set()
+    instances: dict[Mark, Instance] = {}
+    bits: dict[Mark, float] = {}
+    has_fault = not all(reading.is_clean for reading in readings)
+    for reading in readings if has_fault else ():
+        if reading.pattern:
+            missed = reading.instances(reading.missed)
+            fits = {}
+            for instance in missed:
+                cell = instance.terms[0].item.place
+                fits[cell] = instance.fits(cell)
+            explained |= set(fits)
+            fault = Fault(missed, [Change(reading.pattern, fits)])
+            yield from _detected_fault(layout, fault, reading.bits)
+    for reading in readings if has_fault else ():
+        for instance in () if reading.pattern else reading.instances(reading.rows):
+            is_new = explained.isdisjoint(instance.places) or instance.holds()
+            if is_new and bits.get(instance.mark, -math.inf) < reading.bits:
+                instances[instance.mark] = instance
+                bits[instance.mark] = reading.bits
+    confirming = {mark for mark in bits if bits[mark] >= _CONFIRMS} or set(bits)
+    for fault in repairs.faults(instances, confirming):
+        highest = max(bits[instance.mark] for instance in fault.broken)
+        relation = fault.broken[0].relation
+        if highest >= MIN_BITS or relation.is_sum or not relation.is_generic:
+            yield from _detected_fault(layout, fault, highest)
+
+
+def _detected_fault(
+    layout: Measurements, fault: Fault, bits: float
+) -> Iterator[_Detected]:
+    """Yield a fault, unless medians and unprinted digits explain it."""
+    terms = itertools.chain(*(instance.terms for instance in fault.broken))
+    items = {term.item.place: term.item for term in terms}
+    fits: dict[Cell, Bounds] = {}
+    is_material = False
+    for change in fault.changes:
+        fits |= change.fits
+    for cell, (low, high) in fits.items():
+        item = items[cell]
+        difference = max(low - item.high, item.low - high)
+        size = max(abs(item.high), abs(item.low))
+        is_material |= difference > repairs.MATERIAL * size
+    if is_material:
+        is_exact = all(instance.is_exact for instance in fault.broken)
+        yield _Detected(
+            fault.changes[0].kind if len(fault.changes) == 1 else "one-of",
+            bits >= _CERTAIN and is_exact,
+            fits,
+            _formula(fault.broken[0].relation),
+            bits,
+            list(itertools.chain(*(instance.places for instance in fault.broken))),
         )
 
 
-def _of_pattern(reading: Reading) -> Fault:
-    """Return the wrong targets of several rows, with what fits there."""
-    instances = reading.instances(reading.missed)
-    fits = {}
-    for instance in instances:
-        place = instance.terms[0].item.place
-        fits[place] = instance.fits(place)
-    return Fault(instances, [Change(reading.pattern, fits)])
+def _wrong_columns(
+    layout: Measurements, readings: Sequence[Reading], swapped: set[int]
+) -> Iterator[_Detected]:
+    for reading in headings.find_mistakes(layout, readings):
+        if reading.target not in swapped:
+            cells = _cells_of(dataclasses.replace(reading, layout=layout))
+            name = reading.relation.name
+            fits = {cells[0]: _UNKNOWN}
+            shown = cells[1:_MAX_SHOWN]
+            yield _Detected("column", True, fits, name, reading.bits, shown, cells)
+
+
+def _outliers(
+    layout: Measurements,
+    readings: Sequence[Reading],
+    all_series: Sequence[limits.Series],
+) -> Iterator[_Detected]:
+    for outlier in limits.outliers(layout, all_series):
+        cell = outlier.item.place
+        may_follow = outlier.kind in ("superlinear", "copy")
+        if may_follow and any(reading.confirms(cell) for reading in readings):
+            continue
+        fits = {cell: outlier.fits}
+        if outlier.contradicted:
+            fits[outlier.contradicted.place] = outlier.fits
+        yield _Detected(outlier.kind, outlier.kind == "order", fits)
+
+
+def _finding(layout: Measurements, fault: _Detected) -> Finding:
+    places = [_place(layout, cell, fit) for cell, fit in fault.fits.items()]
+    if fault.kind == "swapped-headings":
+        line = layout.table.line
+        titles = [place.column for place in places]
+        places = [Place(line, "", title, title, *_UNKNOWN) for title in titles]
+    return Finding(
+        fault.kind,
+        IMPOSSIBLE if fault.is_certain else UNLIKELY,
+        layout.table.source,
+        tuple(places),
+        fault.relation,
+        fault.bits,
+        _excerpt(layout.table, [*fault.fits, *fault.shown]),
+    )
+
+
+def _excerpt(
+    table: Table, cells: Sequence[Cell]
+) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    """Return the header and the rows of some cells, with their columns."""
+    shown = {0, *(column % len(table.header) for _, column in cells)}
+    rows = {row for row, _ in cells[:_MAX_SHOWN] if row >= 0}
+    excerpt = []
+    lines = [(table.line, table.header), *(table.rows[row] for row in sorted(rows))]
+    for line, texts in lines:
+        columns = sorted(shown)[:_MAX_SHOWN]
+        excerpt.append(
+            (line, tuple(cell_numbers.strip_markup(texts[k]) for k in columns))
+        )
+    return tuple(excerpt)
+
+
+def _place(layout: Measurements, cell: Cell, fit: Bounds) -> Place:
+    """Return a cell with the bounds of the right number."""
+    line, texts = layout.table.rows[cell[0]]
+    k = cell[1] % len(layout.table.header)
+    column, row, item = layout.find(cell)
+    devices = float(layout.device_counts[row])
+    slip = slips.cheapest(item, fit, devices, column)
+    names = [text for j, text in enumerate(texts) if text.strip() and j != k]
+    return Place(
+        line,
+        cell_numbers.strip_markup(names[0]) if names else "",
+        layout.table.header[k],
+        cell_numbers.strip_markup(texts[k]),
+        fit[0] / item.scale,
+        fit[1] / item.scale,
+        slip[1] if slip else "",
+    )
 
 
 def _formula(relation: Relation) -> str:
-    """Return a relation in words: "speedup = rate / baseline rate"."""
+    """Return a relation in words, such as "speedup = rate / baseline rate"."""
     if relation.is_sum or relation.is_generic:
         return relation.name
     text = re.sub(r"(\w+)_0", r"baseline \1", relation.text)

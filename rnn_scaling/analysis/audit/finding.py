@@ -1,10 +1,11 @@
-"""What the audit reports: places in a table, what would fit there, by which relation."""
+"""Findings: wrong cells of a table, the numbers that fit, and the broken relation."""
 
 import dataclasses
 
-# Contradicts other numbers of the table by more than their rounding.
+# The numbers contradict each other by more than their rounding.
 IMPOSSIBLE = "impossible"
-UNLIKELY = "unlikely"  # possible, but out of line, or the relation is not certain
+# A number is possible but unusual, or the relation is not certain.
+UNLIKELY = "unlikely"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,9 +16,9 @@ class Place:
     row: str
     column: str
     printed: str
-    low: float  # bounds of what fits, in the unit of the cell
+    low: float  # bounds of the right number, in the unit of the cell
     high: float
-    hint: str = ""  # what kind of slip it may be
+    hint: str = ""  # the kind of slip that it may be
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,11 +26,11 @@ class Finding:
     """Cells that contradict others."""
 
     # "number", "one-of", "exchange", "column", "swapped-headings", "record", a pattern
-    # of readings.py, or a kind of limits.py
+    # of evidence.py, or a kind of limits.py
     kind: str
     strength: str
     source: str
-    places: tuple[Place, ...]  # of "one-of" each repairs the fault by itself
+    places: tuple[Place, ...]  # of "one-of", any of them repairs the fault
     relation: str  # the formula that does not hold
     bits: float = 0.0  # evidence for the relation in this table
     # (line, texts) of the header and some rows and columns

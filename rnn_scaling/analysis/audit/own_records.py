@@ -1,4 +1,4 @@
-"""Run records of this suite: their derived numbers against the raw ones."""
+"""Compare the derived numbers of this suite's run records with the raw ones."""
 
 import contextlib
 import math
@@ -9,38 +9,38 @@ from rnn_scaling.analysis.audit.finding import IMPOSSIBLE, Finding, Place
 from rnn_scaling.records import record
 from rnn_scaling.records.record import SCHEMA, RecordError, RunRecord
 
-_SCHEMA = SCHEMA.partition("/")[0] + "/"  # of every version
+_SCHEMA = SCHEMA.partition("/")[0] + "/"  # the start of every version
 _SLACK = 1e-6  # relative, or seconds: records may round what they derive
 
 
 def is_own(path: Path) -> bool:
-    """Return whether a file says that it is a run record."""
+    """Return whether a file begins like a run record."""
     with path.open("rb") as file:
         return _SCHEMA.encode() in file.read(400)
 
 
 def read(path: Path) -> list[tuple[Path, RunRecord]]:
-    """Return the run records of a file or folder; none of a file that is not a record.
+    """Return the run records of a folder or of a file, which may not be a record.
 
     Raises:
       OSError: If the file cannot be read.
-      RecordError: For a wrong record, and for a folder without any.
+      RecordError: If a record is wrong, or if a folder has no records.
     """
     if not path.is_dir():
         is_record = path.suffix == ".json" and is_own(path)
-        return [(path, record.read(path, derived=False))] if is_record else []
-    found = []
+        return [(path, record.read(path, check_derived=False))] if is_record else []
+    records = []
     for file in sorted(path.rglob("*.json")):
         with contextlib.suppress(RecordError):
-            found.append((file, record.read(file, derived=False)))
-    if not found:
+            records.append((file, record.read(file, check_derived=False)))
+    if not records:
         kinds = "without documents that are read (docs/audit.md lists their kinds)"
         raise RecordError(str(path), [f"a folder without run records, and {kinds}"])
-    return found
+    return records
 
 
 def _pairs(run: RunRecord) -> Iterator[tuple[str, float | None, str, float | None]]:
-    """Yield (name, derived number, formula, its value) of what a record says twice."""
+    """Yield the name of each derived number, the number, its formula and its value."""
     first = run.batches.warmup
     seconds = run.batches.seconds[first:]
     items = run.batches.items[first:]
@@ -73,17 +73,17 @@ def _pairs(run: RunRecord) -> Iterator[tuple[str, float | None, str, float | Non
 
 def check(records: Sequence[tuple[Path, RunRecord]]) -> tuple[int, list[Finding]]:
     """Return the number of comparisons, and a finding for each number that differs."""
-    compared = 0
-    found = []
+    num_comparisons = 0
+    findings = []
     for path, run in records:
         for name, derived, formula, expected in _pairs(run):
             if run.status != "ok" or derived is None or expected is None:
                 continue
-            compared += 1
+            num_comparisons += 1
             rounding = max(_SLACK, 2 * (run.log_rounding or 0)) * abs(expected)
             if abs(derived - expected) > max(_SLACK, rounding):
                 place = Place(0, formula, name, f"{derived:.12g}", expected, expected)
                 relation = f"{name} = {formula}"
                 finding = Finding("record", IMPOSSIBLE, str(path), (place,), relation)
-                found.append(finding)
-    return compared, found
+                findings.append(finding)
+    return num_comparisons, findings

@@ -1,9 +1,9 @@
-"""A reading: one relation applied to the rows of a table, and the evidence for it.
+"""Apply a relation to the rows of a table.
 
-Evidence is counted in bits. A number that is predicted to within 1 % would be there by
-chance about once in a hundred tables: 6 bits. A number that is missed costs MISS bits,
-about what it costs to name the cell in a finding. A reading is judged after the
-smallest repair of what it misses.
+A relation is a sum that must be 0: of the logarithms of its factors, or of the parts of
+a total. The bounds of the printed numbers give bounds of the sum. The relation holds in
+a row if 0 lies between them. What the other numbers leave for one of them is the number
+that fits.
 """
 
 from __future__ import annotations
@@ -11,181 +11,199 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rnn_scaling.analysis.audit import repairs, slips
-from rnn_scaling.analysis.audit.instances import Instance, Term
-from rnn_scaling.analysis.audit.relations import (
-    NO_SHIFT,
-    SAME_WORK,
-    Factor,
-    Relation,
-    Shift,
+from rnn_scaling.analysis.audit.baselines import Choice, prints_one
+from rnn_scaling.analysis.audit.relations import Factor, Relation
+from rnn_scaling.records.tables.measurements import (
+    SMALLEST,
+    Column,
+    Item,
+    Measurements,
+    Place,
 )
-from rnn_scaling.records.tables.measurements import SMALLEST, Column, Measurements
 
-LEAST = 4.0  # bits of a believed reading, which fits by accident once in 16 columns
-_LEAST_OF_WORK = 7.0  # and of one with faults between rows of the same work
-MISS = 6.0
-_MOST_BITS = 10.0
-# Tolerances for numbers that were computed from unprinted ones, and their prices.
-TOLERANCES = ((0.0, 0.0), (0.01, 3.0), (0.03, 5.0))
-_EXACT = 1e-9  # of the arithmetic
-_SPREAD = 1.0  # natural logarithm of the range in which a number is expected, at most
-_NARROWEST = 0.25  # smallest range of a column: one of equal numbers proves little
-_TRIVIAL = 2.0  # times the rounding of a sum, below which a part proves nothing
-_FAR = 0.1  # relative: by which the only number of a table must miss its relation
-_MOST_MISSED = 0.25  # of the rows, unless one repair explains all of them
-_FEW = 2  # misses of a relation that is not certain: an exchange
-_GUESS = 1.5  # bits of a relation with a baseline that many tables break
+MIN_BITS = 4.0  # of a believed reading, which fits by accident once in 16 columns
+CLEAR = 10.0  # bits of a reading that leaves nothing to explain
 PRIOR = -4.0  # bits of a relation that no header states
-_MOST_REPAIRED = 16  # missed rows for which a common repair is looked for
-_MOST_BASELINES = 20  # rows that are tried as another baseline
-_PATTERN_BITS = MISS + 2.0  # price of a fault of several rows
-_FACTORS = (100.0, 0.01, 10.0, 0.1, 1e3, 1e-3)  # of a wrong decimal point or unit
-_NEAR_ONE = 0.05  # natural logarithm: closer to 1 a number is nearly its inverse
-# Kinds of faults of several rows.
-SHIFTED = "shifted"
-OTHER_BASELINE = "other-baseline"
-PATTERNS = (
-    SHIFTED,
-    OTHER_BASELINE,
-    *("inverse", "not-divided", "per-device", "scaled"),
-)
+_MAX_BITS = 10.0  # that one number can give
+_EXACT = 1e-9  # rounding errors of floating point
+_SPREAD = 1.0  # natural logarithm of the largest range in which a number is expected
+_NARROWEST = 0.25  # smallest range, because a column of equal numbers proves little
+# If a part of a sum is smaller than the rounding times this, it proves nothing.
+_TRIVIAL = 2.0
+_LARGEST_LOG = 700.0
 
+Bounds = tuple[float, float]
 Ends = tuple[np.ndarray, np.ndarray]  # lower and upper bounds by row
+Mark = frozenset[tuple[Place, int]]
+
+
+def count(low: Any, high: Any, factor: Factor, is_sum: bool) -> tuple[Any, Any]:
+    """Return the bounds with which numbers count in the sum of a relation.
+
+    Args:
+      low: The lower bound of a number, or of each row's number.
+      high: The upper bounds.
+      factor: The place of the numbers in the relation.
+      is_sum: Whether the relation adds numbers and not their logarithms.
+    """
+    offset, sign = factor.shift
+    low, high = (offset + sign * low, offset + sign * high)[::sign]
+    if not is_sum:
+        low = np.log(np.where(high > 0, np.maximum(low, SMALLEST), np.nan))
+        high = np.log(np.where(high > 0, high, np.nan))
+    return (low, high) if factor.exponent > 0 else (-high, -low)
 
 
 @functools.lru_cache(maxsize=256)
-def _ends(column: Column, shift: Shift, is_log: bool) -> Ends:
-    """Return the bounds of shift + sign * number, or of its logarithm, by row."""
-    by, sign = shift
-    low, high = (by + sign * column.low, by + sign * column.high)[::sign]
-    if not is_log:
-        return low, high
-    low = np.where(high > 0, np.maximum(low, SMALLEST), np.nan)
-    return np.log(low), np.log(np.where(high > 0, high, np.nan))
+def _count_column(column: Column, factor: Factor, is_sum: bool) -> Ends:
+    return count(column.low, column.high, factor, is_sum)
 
 
-def prints_one(column: Column, shift: Shift = NO_SHIFT) -> np.ndarray:
-    """Return by row whether a number is printed as 1 or 100 %, or as no change."""
-    one = shift[1] * (1.0 - shift[0])
-    # The bounds allow numbers that were cut off, too.
-    rounded = column.low + 2 / 3 * (column.high - column.low)
-    return (column.low <= one) & (one <= rounded + _EXACT)
+class Term(NamedTuple):
+    """A printed number that counts in the sum of a row."""
+
+    item: Item
+    factor: Factor
+    low: float
+    high: float
 
 
-def inner_range(column: Column, shift: Shift = NO_SHIFT) -> float:
-    """Return log(second largest / second smallest) of shift + sign * number."""
-    values = shift[0] + shift[1] * column.middle
-    values = np.sort(values[values > 0])
-    if len(values) > 4:
-        values = values[1:-1]
-    return min(_SPREAD, float(np.log(values[-1] / values[0]))) if len(values) else 0.0
+class Instance(NamedTuple):
+    """The numbers of a row and its baseline that a relation connects."""
 
+    relation: Relation
+    terms: tuple[Term, ...]
+    low: float  # bounds of the sum
+    high: float
+    size: float  # the sum is compared with this
+    is_exact: bool  # whether the sum has no tolerance
 
-def ends_of(
-    found: Measurements,
-    relation: Relation,
-    columns: Sequence[int],
-    base: np.ndarray,
-    is_one: bool = False,
-) -> Ends:
-    """Return the bounds of what must be 0, see Reading.
+    @property
+    def places(self) -> list[Place]:
+        """The cells that may be wrong, without numbers in the header."""
+        places = [term.item.place for term in self.terms]
+        return [place for place in places if place[0] >= 0]
 
-    Args:
-      found: The table.
-      relation: The relation.
-      columns: Those of its target and sources.
-      base: The baseline row of each row.
-      is_one: Whether the baselines count as 1, even if they print another number.
-    """
-    parts = list(_parts(found, relation, columns, base))
-    if relation.has_baseline and not is_one:
-        parts.append(_printed_baseline(found.columns[columns[0]], relation, base))
-    low = np.sum([low for low, _ in parts], axis=0)
-    high = np.sum([high for _, high in parts], axis=0)
-    if relation.is_sum:
-        sizes = _sizes(found, columns)
-        return low / sizes, high / sizes
-    if relation.has_baseline:
-        low = np.where(base == np.arange(len(base)), np.nan, low)
-    return low, high
+    @property
+    def mark(self) -> Mark:
+        """A key that equivalent instances share."""
+        sign = min(self.terms, key=lambda term: term.item.place).factor.exponent
+        return frozenset((t.item.place, sign * t.factor.exponent) for t in self.terms)
 
+    def holds(
+        self, changed: Mapping[Place, Bounds] | None = None, slack: float = 0.0
+    ) -> bool:
+        """Return whether the relation holds, with other numbers at some places."""
+        low = self.low
+        high = self.high
+        for term in self.terms:
+            if changed and term.item.place in changed:
+                bounds = changed[term.item.place]
+                ends = count(*bounds, term.factor, self.relation.is_sum)
+                low += ends[0] - term.low
+                high += ends[1] - term.high
+        slack *= self.size
+        return bool(low - slack <= _EXACT and high + slack >= -_EXACT)
 
-def _factors(
-    relation: Relation, columns: Sequence[int]
-) -> Iterator[tuple[Factor, int, Shift]]:
-    """Yield every factor of a relation, its column, and how the numbers count."""
-    names = (relation.target, *relation.sources)
-    for factor in relation.factors:
-        is_target = factor.name == relation.target
-        shift = relation.shift if is_target else NO_SHIFT
-        yield factor, columns[names.index(factor.name)], shift
+    def fits(self, place: Place) -> Bounds:
+        """Return the bounds of the number at a place that satisfy the relation.
 
-
-def _parts(
-    found: Measurements, relation: Relation, columns: Sequence[int], base: np.ndarray
-) -> Iterator[Ends]:
-    """Yield the bounds of every factor of a relation."""
-    for factor, k, shift in _factors(relation, columns):
-        low, high = _ends(found.columns[k], shift, not relation.is_sum)
-        if factor.is_baseline:
-            low = np.where(base < 0, np.nan, low[base])
-            high = np.where(base < 0, np.nan, high[base])
-        yield (low, high) if factor.exponent > 0 else (-high, -low)
-
-
-def _printed_baseline(column: Column, relation: Relation, base: np.ndarray) -> Ends:
-    """Return the bounds of the target of the baselines, unless they print 1.
-
-    The baseline of the baseline may be outside of the table.
-    """
-    low, high = _ends(column, relation.shift, True)
-    is_one = (prints_one(column, relation.shift) | np.isnan(low))[base]
-    return np.where(is_one, 0.0, -high[base]), np.where(is_one, 0.0, -low[base])
-
-
-def _sizes(found: Measurements, columns: Sequence[int]) -> np.ndarray:
-    """Return what the error of a sum is compared with, by row."""
-    ends = [_ends(found.columns[k], NO_SHIFT, False) for k in columns]
-    sizes = [np.maximum(np.abs(low), np.abs(high)) for low, high in ends]
-    largest = np.max(sizes, axis=0)
-    return np.where(largest > 0, largest, 1.0)
+        If a number is its own baseline, it cancels out, and the bounds are empty,
+        (inf, -inf).
+        """
+        terms = [term for term in self.terms if term.item.place == place]
+        if len(terms) != 1:
+            return math.inf, -math.inf
+        (term,) = terms
+        ends = [term.low - self.low, term.high - self.high]
+        offset, sign = term.factor.shift
+        values = []
+        for end in ends:
+            value = float(term.factor.exponent * end)
+            if not self.relation.is_sum:
+                value = math.exp(min(value, _LARGEST_LOG))
+            values.append(sign * (value - offset))
+        return min(values), max(values)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Reading:
     """A relation of a target column, applied to rows."""
 
-    found: Measurements
+    layout: Measurements
     relation: Relation
     columns: tuple[int, ...]  # the target and the sources of the relation
-    base: np.ndarray  # the baseline row of each row; -1 if it has none
-    # Bounds, by row, of what must be 0; NaN for rows that are not compared. They are
-    # relative to the numbers.
-    ends: Ends
-    grouping: str = ""  # how the baselines were chosen, see baselines.py
-    rule: str = ""
-    price: float = 0.0  # bits of that choice
-    spread: float = 0.0  # range of the target, if not that of its column
+    choice: Choice  # the baselines
+    spread: float = 0.0  # range of the target, if not the range of its column
     tolerance: float = 0.0
     bits: float = 0.0
-    pattern: str = ""  # of PATTERNS, if one explains all that is missed
-    is_repaired: bool = False  # whether one change explains all that is missed
+    pattern: str = ""  # the kind of a slip that explains all missed rows
+    num_changes: int = 0  # numbers or slips whose repair explains all missed rows
 
     @property
     def target(self) -> int:
+        """The number of the target column."""
         return self.columns[0]
 
     @property
     def column(self) -> Column:
         """The target column."""
-        return self.found.columns[self.columns[0]]
+        return self.layout.columns[self.columns[0]]
 
     @property
+    def base(self) -> np.ndarray:
+        """The baseline row of each row."""
+        return self.choice.base
+
+    @functools.cached_property
+    def shares(self) -> list[tuple[Factor, Column, np.ndarray, Ends]]:
+        """Each factor with its column, the row of its number, and how that counts.
+
+        The baseline of the baseline may be outside of the table. It does not count if
+        it is printed as 1, or not at all; its row is then -1.
+        """
+        relation = self.relation
+        shares = []
+        for factor in relation.factors:
+            k = self.columns[relation.quantities.index(factor.name)]
+            column = self.layout.columns[k]
+            rows = np.arange(len(self.base))
+            low, high = _count_column(column, factor, relation.is_sum)
+            if factor.is_baseline:
+                rows = self.base
+                low = np.where(rows < 0, np.nan, low[rows])
+                high = np.where(rows < 0, np.nan, high[rows])
+                if factor.name == relation.target:
+                    is_one = prints_one(column, factor.shift) | np.isnan(column.low)
+                    rows = np.where(is_one[rows], -1, rows)
+                    low = np.where(rows < 0, 0.0, low)
+                    high = np.where(rows < 0, 0.0, high)
+            shares.append((factor, column, rows, (low, high)))
+        return shares
+
+    @functools.cached_property
+    def _sizes(self) -> np.ndarray:
+        """By row, the size that the error of a sum is compared with."""
+        if not self.relation.is_sum:
+            return np.ones(len(self.base))
+        ends = [np.abs(ends) for _, _, _, ends in self.shares]
+        largest = np.max(ends, axis=(0, 1))
+        return np.where(largest > 0, largest, 1.0)
+
+    @functools.cached_property
+    def ends(self) -> Ends:
+        """Bounds, by row, of the sum; NaN for rows that are not compared."""
+        low, high = np.sum([ends for _, _, _, ends in self.shares], axis=0)
+        if self.relation.has_baseline:
+            low = np.where(self.base == np.arange(len(self.base)), np.nan, low)
+        return low / self._sizes, high / self._sizes
+
+    @functools.cached_property
     def rows(self) -> np.ndarray:
         """The rows that are compared."""
         return np.flatnonzero(~np.isnan(self.ends[0] + self.ends[1]))
@@ -195,189 +213,80 @@ class Reading:
         low, high = ends or self.ends
         return (low - tolerance <= _EXACT) & (high + tolerance >= -_EXACT)
 
-    @property
+    def find_missed(self, tolerance: float) -> np.ndarray:
+        """Return the rows in which the relation does not hold."""
+        return self.rows[~self.holds(tolerance)[self.rows]]
+
+    @functools.cached_property
     def missed(self) -> np.ndarray:
         """The rows in which the relation does not hold."""
-        return self.rows[~self.holds(self.tolerance)[self.rows]]
+        return self.find_missed(self.tolerance)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the relation holds in all rows."""
+        return not len(self.missed)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the relation holds in all rows, beyond doubt."""
+        return self.bits >= CLEAR and self.is_clean
 
     def gains(self, tolerance: float, ends: Ends | None = None) -> np.ndarray:
-        """Return by row what a number proves that falls into bounds of this width."""
+        """Return by row the evidence of a number that lies between the bounds."""
         low, high = ends or self.ends
-        spread = np.asarray(self.spread or _spread(self.column))
+        spread = np.asarray(self.spread or _expected_range(self.column))
         width = np.maximum(high - low + 2 * tolerance, _EXACT)
         if self.relation.is_generic and self.relation.has_baseline:
-            # A number like the baseline proves nothing.
-            logs = np.mean(_ends(self.column, self.relation.shift, True), axis=0)
+            # A number that equals its baseline proves nothing.
+            logs = np.mean(self.shares[0][3], axis=0)
             distance = 2.0 * np.abs(logs - logs[self.base])
             distance = np.where(np.isnan(distance), _SPREAD, distance)
             spread = np.minimum(spread, np.maximum(distance, _EXACT))
-        bits = np.clip(-np.log2(width / spread), 0.0, _MOST_BITS)
-        if self.relation.is_sum:  # which may hold without a small part
-            parts = [abs(self.found.columns[k].middle) for k in self.columns]
-            sizes = _sizes(self.found, self.columns)
-            is_trivial = np.min(parts, axis=0) < _TRIVIAL * width * sizes
+        bits = np.clip(-np.log2(width / spread), 0.0, _MAX_BITS)
+        if self.relation.is_sum:  # without a small part it may hold, too
+            parts = [abs(self.layout.columns[k].middle) for k in self.columns]
+            is_trivial = np.min(parts, axis=0) < _TRIVIAL * width * self._sizes
             bits = np.where(is_trivial, 0.0, bits)
         return bits
+
+    def without(self, share: Ends) -> Ends:
+        """Return the ends without the share of one factor."""
+        return self.ends[0] - share[0], self.ends[1] - share[1]
+
+    def confirms(self, place: Place) -> bool:
+        """Return whether a number follows from others."""
+        held = np.setdiff1d(self.rows, self.missed)
+        for _, column, rows, _ in self.shares:
+            for row in np.unique(rows[held]):
+                item = column.items[row] if row >= 0 else None
+                if item and item.place == place:
+                    return True
+        return False
 
     def instances(self, rows: Iterable[int]) -> list[Instance]:
         """Return the numbers that the relation connects in some rows."""
         return [self._instance(int(row)) for row in rows]
 
     def _instance(self, row: int) -> Instance:
-        relation = self.relation
-        base = int(self.base[row])
         terms = []
-        for factor, k, shift in _factors(relation, self.columns):
-            item = self.found.columns[k].items[base if factor.is_baseline else row]
+        for factor, column, rows, (lows, highs) in self.shares:
+            item = column.items[rows[row]] if rows[row] >= 0 else None
             if item:
-                terms.append(Term(item, factor.exponent, *shift))
-        first = self.column.items[base]
-        if relation.has_baseline and first:
-            low = relation.shift[0] + relation.shift[1] * first.high
-            if low > 0 and not prints_one(self.column, relation.shift)[base]:
-                terms.append(Term(first, -1, *relation.shift))
-        return Instance(relation, row, tuple(terms), self.tolerance)
-
-    def devices(self, row: int) -> float:
-        """Return the number of devices of a row; 1 if it is unknown."""
-        item = self.found.devices.items[row] if self.found.devices else None
-        return item.low if item else 1.0
-
-    @functools.cached_property
-    def is_guess(self) -> bool:
-        """Whether many tables break the relation, so that few misses prove nothing."""
-        if self.relation.is_generic:
-            return self.relation.bits <= PRIOR
-        return self.relation.has_baseline and self.relation.bits <= _GUESS
-
-    @property
-    def is_believed(self) -> bool:
-        """Whether the evidence suffices.
-
-        Two rows give none; there the header words and a baseline of 1 must do.
-        """
-        num_rows = len(self.rows)
-        num_missed = len(self.missed)
-        if num_rows == 1 and self.bits < LEAST:
-            is_stated = self.relation.sources == ("rate",) and self.rule == "devices"
-            is_far = not self.holds(_FAR)[self.rows].any()
-            if num_missed:
-                return is_stated and is_far
-            return not self.relation.is_generic
-        is_work = self.relation.name == SAME_WORK
-        least = _LEAST_OF_WORK if is_work and num_missed else LEAST
-        if not num_rows or self.bits < least or self.pattern:
-            return bool(num_rows and self.pattern) and self.bits >= LEAST
-        if is_work:
-            return num_missed <= _FEW
-        if self.is_guess:
-            return num_missed <= 1
-        return self.is_repaired or num_missed <= max(2, _MOST_MISSED * num_rows)
+                terms.append(Term(item, factor, float(lows[row]), float(highs[row])))
+        size = float(self._sizes[row])
+        low, high = (size * float(ends[row]) for ends in self.ends)
+        slack = size * self.tolerance
+        is_exact = not self.tolerance
+        return Instance(
+            self.relation, tuple(terms), low - slack, high + slack, size, is_exact
+        )
 
 
-def _spread(column: Column) -> float:
+def _expected_range(column: Column) -> float:
+    """Return the range in which a number of this column is expected, as a logarithm."""
     values = column.high[column.high > 0]
     if not len(values):
         return _SPREAD
-    inside = float(np.log(values.max() / values.min()))
-    return min(_SPREAD, max(_NARROWEST, inside))
-
-
-def scored(reading: Reading) -> Reading:
-    """Return the reading with its bits, at the tolerance that gives most."""
-    best = None
-    for tolerance, cost in TOLERANCES:
-        tried = dataclasses.replace(reading, tolerance=tolerance)
-        for judged in _judged(tried):
-            if best is None or judged.bits - cost > best.bits:
-                best = dataclasses.replace(judged, bits=judged.bits - cost)
-    assert best
-    prior = reading.relation.bits - reading.price
-    return dataclasses.replace(best, bits=best.bits + prior)
-
-
-def _judged(reading: Reading) -> Iterator[Reading]:
-    """Yield the reading with its bits as it is, and after the repairs of its misses."""
-    tolerance = reading.tolerance
-    gains = reading.gains(tolerance)
-    missed = reading.missed
-    num_missed = len(missed)
-    held = float(gains[np.setdiff1d(reading.rows, missed)].sum())
-    bits = held - MISS * num_missed
-    regained = float(gains[missed].sum()) + held - MISS
-    if num_missed == 1:
-        bits += _slip_bits(reading, int(missed[0]), float(gains[missed[0]]))
-    if num_missed == 2:
-        bits += MISS  # they may be exchanged
-    yield dataclasses.replace(reading, bits=bits)
-    if not 1 < num_missed <= _MOST_REPAIRED:
-        return
-    # One change repairs two rows, or all that have one baseline.
-    is_shared = num_missed == 2 or len(set(reading.base[missed])) == 1
-    if not tolerance and regained > bits and is_shared:
-        for fault in repairs.faults(reading.instances(reading.rows), slack=0.0):
-            if len(fault.broken) < num_missed:
-                break
-            if fault.changes[0].kind == "number":  # one row determines the number
-                regained -= float(gains[missed].max())
-            yield dataclasses.replace(reading, bits=regained, is_repaired=True)
-    relation = reading.relation
-    if is_shared and relation.has_baseline and not relation.is_generic:
-        # The baseline must be 1, and prints another number.
-        of_all = reading.found, relation, reading.columns, reading.base
-        ends = ends_of(*of_all, is_one=True)
-        explained = reading.rows[reading.holds(tolerance, ends)[reading.rows]]
-        num_wrong = 1 + len(reading.rows) - len(explained)
-        bits = float(reading.gains(tolerance, ends)[explained].sum())
-        bits -= MISS * num_wrong
-        yield dataclasses.replace(reading, bits=bits, is_repaired=True)
-    is_proportion = relation.is_generic and relation.has_baseline
-    if not reading.column.is_derived or relation.is_sum or is_proportion:
-        return
-    for kind, ends in _patterns(reading, missed):
-        explained = missed[reading.holds(tolerance, ends)[missed]]
-        if len(explained) >= max(2, num_missed - (kind == SHIFTED)):
-            price = _PATTERN_BITS + math.log2(len(reading.rows))
-            bits = held + float(reading.gains(tolerance, ends)[explained].sum()) - price
-            yield dataclasses.replace(reading, bits=bits, pattern=kind)
-
-
-def _slip_bits(reading: Reading, row: int, gain: float) -> float:
-    """Return what a missed number gives back if a slip explains it."""
-    (instance,) = reading.instances([row])
-    found = []
-    for k, term in enumerate(instance.terms):
-        column = None if k else reading.column
-        bounds = instance.fits(term.item.place)
-        slip = slips.cheapest(term.item, bounds, reading.devices(row), column)
-        if slip:
-            found.append(slip.bits)
-    price = min(found, default=math.inf) + math.log2(len(instance.terms))
-    return max(0.0, MISS + gain - price)
-
-
-def _patterns(reading: Reading, missed: np.ndarray) -> Iterator[tuple[str, Ends]]:
-    """Yield the kinds of faults of several rows, and the bounds without the fault."""
-    relation = reading.relation
-    own = np.array(_ends(reading.column, relation.shift, True))
-    devices = np.array([reading.devices(row) for row in range(len(reading.base))])
-    logs = np.log(np.maximum(devices, 1.0))
-    moved = []  # what the target would be
-    is_run = missed[-1] - missed[0] <= len(missed)
-    if is_run and len({number.text for number in reading.column.numbers}) > 2:
-        moved += [(SHIFTED, np.roll(own, step, axis=1)) for step in (1, -1)]
-    if np.max(np.abs(own[:, missed])) > _NEAR_ONE:
-        moved.append(("inverse", -own[::-1]))
-    if np.all(devices[missed] > 1) and len(set(devices)) > 1:
-        is_efficiency = relation.target == "efficiency"
-        kind = "not-divided" if is_efficiency else "per-device"
-        moved += [(kind, own - logs), ("per-device", own + logs)]
-    moved += [("scaled", own + math.log(factor)) for factor in _FACTORS]
-    for kind, target in moved:
-        low, high = reading.ends - own + target
-        yield kind, (low, high)
-    if relation.has_baseline:
-        for row in np.setdiff1d(reading.rows, missed)[:_MOST_BASELINES]:
-            base = np.full_like(reading.base, row)
-            of_all = reading.found, relation, reading.columns, base
-            yield OTHER_BASELINE, ends_of(*of_all, is_one=True)
+    log_range = float(np.log(values.max() / values.min()))
+    return min(_SPREAD, max(_NARROWEST, log_range))

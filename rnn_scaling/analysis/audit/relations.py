@@ -1,7 +1,7 @@
-"""Relations between the columns of a table, one line each.
+"""List the relations between the columns of a table.
 
 A relation is "target = formula". A formula multiplies and divides quantities, or adds
-columns; a quantity with a 0 behind it is that of the baseline row.
+columns. A quantity that ends in _0 is a quantity of the baseline row.
 """
 
 import dataclasses
@@ -20,12 +20,20 @@ class Factor:
 
     name: str
     exponent: int  # +1 or -1
-    is_baseline: bool  # of the baseline row
+    is_baseline: bool = False  # whether it is the number of the baseline row
+    shift: Shift = NO_SHIFT
 
 
 @dataclasses.dataclass(frozen=True)
 class Relation:
-    """A relation. bits: how likely it is before any number is seen (log2)."""
+    """A relation between a target and other quantities of a row.
+
+    Attributes:
+      name: Its name in findings.
+      text: "target = formula". A formula has either products, or sums.
+      bits: log2 of its likelihood before any number is seen.
+      shift: How the numbers of the target count.
+    """
 
     name: str
     text: str
@@ -34,26 +42,38 @@ class Relation:
 
     @functools.cached_property
     def factors(self) -> tuple[Factor, ...]:
-        """All factors, the target first; their product is 1, or their sum 0."""
+        """All factors, the target first; their product is 1, or their sum is 0.
+
+        With a baseline, the target counts relative to the target of the baseline row.
+        """
         target, formula = self.text.split(" = ")
-        found = [Factor(target, 1, False)]
+        factors = [Factor(target, 1, shift=self.shift)]
         for operator, name in re.findall(r"([*/+]?)\s*(\w+)", formula):
             exponent = 1 if operator == "/" else -1
-            found.append(Factor(name.removesuffix("_0"), exponent, name.endswith("_0")))
-        return tuple(found)
+            quantity = name.removesuffix("_0")
+            factors.append(Factor(quantity, exponent, name.endswith("_0")))
+        if any(factor.is_baseline for factor in factors):
+            factors.append(Factor(target, -1, is_baseline=True, shift=self.shift))
+        return tuple(factors)
+
+    @functools.cached_property
+    def quantities(self) -> tuple[str, ...]:
+        """The quantities that it connects, the target first."""
+        return tuple(dict.fromkeys(factor.name for factor in self.factors))
 
     @property
     def target(self) -> str:
+        """The quantity before the equals sign."""
         return self.factors[0].name
 
-    @functools.cached_property
+    @property
     def sources(self) -> tuple[str, ...]:
         """The other quantities."""
-        names = dict.fromkeys(factor.name for factor in self.factors)
-        return tuple(name for name in names if name != self.target)
+        return self.quantities[1:]
 
     @functools.cached_property
     def is_sum(self) -> bool:
+        """Whether columns are added."""
         return "+" in self.text
 
     @functools.cached_property
@@ -63,10 +83,10 @@ class Relation:
 
     @functools.cached_property
     def has_baseline(self) -> bool:
-        return any(factor.is_baseline for factor in self.factors)
+        """Whether numbers of a baseline row count."""
+        return self.factors[-1].is_baseline
 
 
-SAME_WORK = "same work"  # of rates and times of one amount of work
 RELATIONS = (
     Relation("speedup", "speedup = rate / rate_0", 4),
     Relation("speedup", "speedup = seconds_0 / seconds", 4),
@@ -81,8 +101,8 @@ RELATIONS = (
     Relation("global batch", "global_batch = batch * devices", 4),
     Relation("rate", "rate = global_batch / seconds", 1),
     Relation("rate", "rate = work / seconds", 2),
-    Relation(SAME_WORK, "rate = seconds_0 / seconds", 1.5),
-    Relation(SAME_WORK, "each = seconds_0 / seconds", 1.5),
+    Relation("same work", "rate = seconds_0 / seconds", -1),
+    Relation("same work", "each = seconds_0 / seconds", -1),
     Relation("bandwidth", "algbw = bytes / seconds", 2),
     Relation("bus bandwidth", "busbw = algbw / algbw_0", 3),
     Relation("devices x time", "cost = seconds * devices", 1),
@@ -95,16 +115,16 @@ RELATIONS = (
 )
 
 INVERSE = "inverse"
-EFFICIENCIES = "efficiencies"  # under a header that says speedup
-# What people print in a whole column instead of what its header says.
+EFFICIENCIES = "efficiencies"  # below a header of a speedup
+# Quantities that people print in a whole column instead of the one in its header.
 MISTAKES = (
     Relation(INVERSE, "speedup = / efficiency / devices"),
     Relation(EFFICIENCIES, "speedup = rate / rate_0 / devices * devices_0"),
     Relation(EFFICIENCIES, "speedup = seconds_0 / seconds / devices * devices_0"),
 )
 
-# Of any columns a and b. If the baseline row does not print 1, its number counts too,
-# so that the columns are proportional.
+# Relations of any columns a and b. The number of the baseline row counts unless it is
+# 1, so that the columns are proportional.
 GENERIC = (
     Relation("{target} = {a} / {b}", "target = a / b"),
     Relation("{target} = constant x {a}", "target = a / a_0"),

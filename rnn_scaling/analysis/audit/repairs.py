@@ -1,131 +1,134 @@
-"""Find the smallest change to a table that satisfies the relations which it breaks.
+"""Find the smallest changes to a table that satisfy the relations which it breaks.
 
-Broken relations that share a number have one cause: one number, or two that are
-exchanged. If several changes of one size explain everything, each of them is named.
+Broken relations that share a number have one cause, a wrong number or two exchanged
+ones. If several changes of one size explain the same, each of them is named.
 """
 
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from rnn_scaling.analysis.audit import slips
-from rnn_scaling.analysis.audit.instances import Bounds, Instance, Mark
+from rnn_scaling.analysis.audit.readings import Bounds, Instance, Mark
 from rnn_scaling.records.tables.measurements import Item, Place
 
-MATERIAL = 0.005  # relative; medians and unprinted digits explain smaller differences
-_MOST_ALTERNATIVES = 3  # changes that are named as "one of these"
-_MOST_MISCOUNTED = 10.0  # times by which a count of devices may be wrong
-_FARTHEST = 1e7  # times by which a number may be wrong
-_MOST_SWAPS = 400  # pairs of numbers that are tried
-Index = Mapping[Place, Sequence[Instance]]
+# Relative. Medians and unprinted digits explain smaller differences.
+MATERIAL = 0.005
+_MAX_ALTERNATIVES = 3  # changes that are named as "one of these"
+_MAX_COUNT_FACTOR = 10.0  # largest error of a count of devices
+_MAX_FACTOR = 1e7  # largest error of any number
+_MAX_PAIRS = 400  # pairs of numbers that are tried
 
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What would satisfy the relations: for each place the bounds of what fits."""
+    """A change that satisfies the relations."""
 
-    kind: str  # "number", "exchange", or a kind of patterns.py
-    fits: Mapping[Place, Bounds]
-    num_confirming: int = 0  # other relations that hold with the number as it is
+    kind: str  # "number", "exchange", or the kind of a slip in several rows
+    fits: Mapping[Place, Bounds]  # bounds of the right numbers
+    num_confirming: int = 0  # other relations that hold without the change
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """A sort key: a number that others confirm is blamed last."""
+        return self.kind == "exchange", self.num_confirming
 
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """Broken relations of one cause, and changes that each repair all of them."""
+    """Broken relations with one cause, and changes that each repair all of them."""
 
     broken: Sequence[Instance]
     changes: Sequence[Change]
 
 
-def index_of(instances: Iterable[Instance]) -> dict[Place, list[Instance]]:
-    """Return the instances that have a number, by its place."""
-    found: dict[Place, list[Instance]] = {}
-    for instance in instances:
-        for place in instance.places:
-            found.setdefault(place, []).append(instance)
-    return found
-
-
 def faults(
-    instances: Sequence[Instance],
-    confirming: Set[Mark] = frozenset(),
-    slack: float = MATERIAL,
+    instances: Mapping[Mark, Instance], confirming: Set[Mark]
 ) -> Iterator[Fault]:
-    """Yield the faults of a table: the changes that repair most come first.
+    """Yield the faults of a table, first the changes that repair most.
 
     Args:
-      instances: Of all believed relations.
-      confirming: Marks of those whose relation is certain. Without any, all are.
-      slack: By which the instances may be off afterwards.
+      instances: The instances of all believed relations.
+      confirming: Marks of instances whose relation is certain.
     """
-    index = index_of(instances)
-    broken = [instance for instance in instances if not instance.holds()]
+    by_place = _by_place(instances)
+    broken = {mark: i for mark, i in instances.items() if not i.holds()}
     while broken:
-        changes = _numbers(broken, index, confirming, slack)
-        changes += _exchanges(broken, index, slack)
-        if not changes:
+        broken_by_place = _by_place(broken)
+        # The likeliest changes that repair the same instances.
+        groups: dict[frozenset[Mark], list[Change]] = {}
+        for change in _changes(by_place, broken_by_place, confirming):
+            repaired = [broken_by_place.get(place, {}) for place in change.fits]
+            group = groups.setdefault(frozenset().union(*repaired), [])
+            if not group or change.rank < group[0].rank:
+                group[:] = [change]
+            elif change.rank == group[0].rank:
+                group.append(change)
+        if not groups:
             return
-        ranks = [_rank(change, broken) for change in changes]
-        best = min(ranks)
-        repaired = _repaired(changes[ranks.index(best)], broken)
-        alike = []
-        for change, rank in zip(changes, ranks):
-            if rank == best and _repaired(change, broken) == repaired:
-                alike.append(change)
-        chosen = _named(alike, broken)
-        if chosen:
-            yield Fault([one for one in broken if one.mark in repaired], chosen)
-        broken = [one for one in broken if one.mark not in repaired]
+        remaining = dict(broken)
+        for marks in sorted(groups, key=lambda m: (-len(m), groups[m][0].rank)):
+            if marks <= remaining.keys():
+                causes = [remaining.pop(mark) for mark in broken if mark in marks]
+                named = _named_changes(groups[marks], causes)
+                if named:
+                    yield Fault(causes, named)
+        broken = remaining
 
 
-def _rank(change: Change, broken: Sequence[Instance]) -> tuple[int, bool, int]:
-    """Return a sort key: the changes that repair most, and change least, come first.
-
-    A number that others confirm is blamed only if no other one is left.
-    """
-    num_repaired = len(_repaired(change, broken))
-    return -num_repaired, change.kind == "exchange", change.num_confirming
+Index = Mapping[Place, Mapping[Mark, Instance]]
 
 
-def _repaired(change: Change, broken: Sequence[Instance]) -> Set[Mark]:
-    """Return the marks of the broken instances that a change repairs."""
-    places = set(change.fits)
-    return {one.mark for one in broken if not places.isdisjoint(one.places)}
+def _by_place(instances: Mapping[Mark, Instance]) -> Index:
+    index: dict[Place, dict[Mark, Instance]] = {}
+    for mark, instance in instances.items():
+        for place in instance.places:
+            index.setdefault(place, {})[mark] = instance
+    return index
 
 
-def _items(instances: Iterable[Instance]) -> dict[Place, Item]:
-    return {term.item.place: term.item for one in instances for term in one.terms}
-
-
-def _numbers(
-    broken: Sequence[Instance], index: Index, confirming: Set[Mark], slack: float
-) -> list[Change]:
-    """Return single numbers that satisfy all instances which have them."""
-    marks = {instance.mark for instance in broken}
-    found = []
-    for place, item in sorted(_items(broken).items()):
-        certain = index.get(place, ())
-        if confirming:
-            certain = [i for i in certain if i.mark in confirming or i.mark in marks]
-        fit = _fit(item, certain, slack) if certain else None
+def _changes(by_place: Index, broken: Index, confirming: Set[Mark]) -> Iterator[Change]:
+    """Yield the changes that each repair all broken instances of some numbers."""
+    items: dict[Place, Item] = {}
+    for place in sorted(broken):
+        for term in next(iter(broken[place].values())).terms:
+            items[term.item.place] = term.item
+        certain = []
+        num_confirming = 0
+        for mark, instance in by_place[place].items():
+            if mark in confirming or mark in broken[place]:
+                certain.append(instance)
+            num_confirming += mark in confirming and instance.holds()
+        fit = _fit(items[place], certain)
         if fit:
-            num_confirming = sum(i.holds() and i.mark in confirming for i in certain)
-            found.append(Change("number", {place: fit}, num_confirming))
-    return found
+            yield Change("number", {place: fit}, num_confirming)
+    pairs = itertools.combinations([items[place] for place in sorted(broken)], 2)
+    exchangeable = filter(_are_exchangeable, pairs)
+    for first, second in itertools.islice(exchangeable, _MAX_PAIRS):
+        fits = {
+            first.place: _moved(first, second),
+            second.place: _moved(second, first),
+        }
+        touched = [*by_place[first.place].values(), *by_place[second.place].values()]
+        if all(instance.holds(fits, MATERIAL) for instance in touched):
+            yield Change("exchange", fits)
 
 
-def _named(changes: Sequence[Change], broken: Sequence[Instance]) -> list[Change]:
-    """Return the changes that are named, those of computed numbers first.
+def _named_changes(
+    changes: Sequence[Change], broken: Sequence[Instance]
+) -> list[Change]:
+    """Return the changes that are named, first the changes of computed numbers.
 
-    Of many numbers, such as the parts of a sum, that is one with a usual slip, or else
-    the total.
+    If many numbers may be wrong, such as the parts of a sum, only the one with a usual
+    slip is named, or else the total.
     """
     if changes[0].kind == "exchange":
-        return list(changes) if len(changes) <= _MOST_ALTERNATIVES else []
-    targets = [instance.terms[0].item.place for instance in broken]
-    if len(changes) > _MOST_ALTERNATIVES:
-        items = _items(broken)
+        return list(changes) if len(changes) <= _MAX_ALTERNATIVES else []
+    targets = {instance.terms[0].item.place for instance in broken}
+    if len(changes) > _MAX_ALTERNATIVES:
+        terms = itertools.chain(*(instance.terms for instance in broken))
+        items = {term.item.place: term.item for term in terms}
         slipped = []
         for change in changes:
             ((place, fit),) = change.fits.items()
@@ -133,45 +136,34 @@ def _named(changes: Sequence[Change], broken: Sequence[Instance]) -> list[Change
                 slipped.append(change)
         if len(slipped) == 1:
             return slipped
-        changes = [one for one in changes if not set(targets).isdisjoint(one.fits)]
-    return sorted(changes, key=lambda one: set(targets).isdisjoint(one.fits))
+        changes = [c for c in changes if not targets.isdisjoint(c.fits)]
+    return sorted(changes, key=lambda change: targets.isdisjoint(change.fits))
 
 
-def _fit(item: Item, instances: Sequence[Instance], slack: float) -> Bounds | None:
-    """Return the bounds of a number that satisfies all instances; None without any."""
+def _fit(item: Item, instances: Sequence[Instance]) -> Bounds | None:
+    """Return the bounds of a number that satisfies all instances, if any does."""
     bounds = [instance.fits(item.place) for instance in instances]
     low = max(low for low, _ in bounds)
     high = min(high for _, high in bounds)
-    if low > high + slack * abs(high):
+    if low > high + MATERIAL * abs(high):
         return None
     low, high = sorted((low, high))
     terms = [term for term in instances[0].terms if term.item.place == item.place]
-    may_be_negative = terms[0].shift or (instances[0].relation.is_sum and item.low < 0)
-    largest = _FARTHEST * max(abs(item.low), abs(item.high))
+    may_be_negative = terms[0].factor.shift[0] or (
+        instances[0].relation.is_sum and item.low < 0
+    )
+    largest = _MAX_FACTOR * max(abs(item.low), abs(item.high))
     if (high <= 0 and not may_be_negative) or max(-low, high) > largest:
         return None
     if item.low == item.high:  # a count
-        is_near = item.low / _MOST_MISCOUNTED <= high
-        is_near &= low <= item.low * _MOST_MISCOUNTED
+        is_near = item.low / _MAX_COUNT_FACTOR <= high
+        is_near &= low <= item.low * _MAX_COUNT_FACTOR
         is_whole = math.floor(high * (1 + 1e-9)) >= low * (1 - 1e-9)
         return (low, high) if is_near and is_whole else None
     return low, high
 
 
-def _exchanges(broken: Sequence[Instance], index: Index, slack: float) -> list[Change]:
-    """Return pairs of one column or row that satisfy all instances when exchanged."""
-    items = {k: item for k, item in _items(broken).items() if k[0] >= 0}
-    found = []
-    pairs = filter(_are_alike, itertools.combinations(items.values(), 2))
-    for one, other in itertools.islice(pairs, _MOST_SWAPS):
-        moved = {one.place: _moved(one, other), other.place: _moved(other, one)}
-        touched = [*index[one.place], *index[other.place]]
-        if all(instance.holds(moved, slack) for instance in touched):
-            found.append(Change("exchange", moved))
-    return found
-
-
-def _are_alike(pair: tuple[Item, Item]) -> bool:
+def _are_exchangeable(pair: tuple[Item, Item]) -> bool:
     """Return whether two numbers of one column or one row may be exchanged."""
     first, second = pair
     is_same_line = first.place[0] == second.place[0]
@@ -181,7 +173,7 @@ def _are_alike(pair: tuple[Item, Item]) -> bool:
 
 
 def _moved(item: Item, source: Item) -> Bounds:
-    """Return the bounds of another number in the unit of this place."""
+    """Return the bounds of the source in the unit of an item."""
     if item.place[1] == source.place[1]:
         return source.low, source.high
     return source.number.low * item.scale, source.number.high * item.scale

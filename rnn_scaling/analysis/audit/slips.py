@@ -1,99 +1,125 @@
-"""What people get wrong when they write a number.
+"""Usual mistakes in writing a number.
 
-A number that is wrong by such a slip is more likely a fault than one that is wrong by
-any amount. Each slip has a price in bits: how rare it is, and how many other numbers
-it could have made of the right one.
+A number that is wrong by such a slip is more likely a fault than a number that is wrong
+by any other amount. The price of a slip in bits grows with its rarity, and with the
+number of other results that it could have had.
 """
+
+from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from rnn_scaling.analysis.audit.instances import Bounds
-from rnn_scaling.records.printed_number import Printed
+from rnn_scaling.records.cell_numbers import PrintedNumber
 from rnn_scaling.records.tables.measurements import Column, Item
 
-_FACTORS = {
-    10.0: "decimal point one place off",
-    100.0: "percent and fraction mixed",
-    60.0: "unit of another size",
-    1e3: "unit of another size",
-}
-_FACTOR_BITS = 8.0  # of a factor, or an inverse
+_FACTOR_BITS = 8.0  # price of a factor or an inverse
 _DIGIT_BITS = 4.0
 _COPY_BITS = 5.0
-_MOST_DIGITS = 9
+_MAX_DIGITS = 9
 
 
 @dataclasses.dataclass(frozen=True)
 class Slip:
-    """A slip. name: for the user; bits: its price."""
+    """A slip that may happen in one number, or in a whole column.
+
+    Attributes:
+      name: Its name for the user.
+      kind: The kind of a finding of several numbers; "" if it is rare in a column.
+      right: The logarithm of the right number, from the logarithms of the printed
+        number and of the number of devices.
+    """
 
     name: str
-    bits: float
+    kind: str
+    right: Callable[[Any, Any], Any]
+    needs_devices: bool = False
+
+    def correct(self, low: Any, high: Any, log_devices: Any) -> tuple[Any, Any]:
+        """Return the bounds of the right number, as logarithms."""
+        ends = self.right(low, log_devices), self.right(high, log_devices)
+        return ends if self.right(0.0, 0.0) <= self.right(1.0, 0.0) else ends[::-1]
 
 
-def in_unit_of_cell(item: Item, bounds: Bounds) -> Bounds:
-    """Return bounds in the unit in which a number is printed."""
-    return bounds[0] / item.scale, bounds[1] / item.scale
+def _scaled(name: str, factor: float, kind: str = "scaled") -> Slip:
+    return Slip(name, kind, lambda log, _: log + math.log(factor))
+
+
+SLIPS = (
+    Slip("inverse", "inverse", lambda log, _: -log),
+    Slip("not divided by the devices", "not-divided", lambda log, n: log - n, True),
+    Slip("of one device, not of all", "per-device", lambda log, n: log + n, True),
+    _scaled("percent and fraction mixed", 100.0),
+    _scaled("percent and fraction mixed", 0.01),
+    _scaled("decimal point one place off", 10.0),
+    _scaled("decimal point one place off", 0.1),
+    _scaled("unit of another size", 1e3),
+    _scaled("unit of another size", 1e-3),
+    _scaled("unit of another size", 60.0, kind=""),
+    _scaled("unit of another size", 1 / 60, kind=""),
+)
 
 
 def cheapest(
-    item: Item, bounds: Bounds, devices: float, column: Column | None = None
-) -> Slip | None:
-    """Return the likeliest slip that makes a number of one within bounds.
+    item: Item,
+    bounds: tuple[float, float],
+    devices: float,
+    column: Column | None = None,
+) -> tuple[float, str] | None:
+    """Return the likeliest slip from a number within bounds to the printed one.
 
     Args:
-      item: The number; counts have no slips.
-      bounds: In the unit of its column.
-      devices: Of its row.
+      item: The printed number; counts have no slips.
+      bounds: The bounds, in the unit of its column.
+      devices: The number of devices of its row.
       column: Its column, if the number may be copied from another row.
+
+    Returns:
+      The price in bits and the name.
     """
-    low, high = in_unit_of_cell(item, bounds)
-    if item.low == item.high or not item.number.value or not math.isfinite(low + high):
+    low, high = (bound / item.scale for bound in bounds)
+    printed = item.number
+    if item.low == item.high or not printed.value or not math.isfinite(low + high):
         return None
-    found = [*_of_digits(item.number, low, high)]
-    found += _of_factors(item.number, low, high, devices)
-    values = [number.value for number in column.numbers] if column else []
-    if values.count(item.number.value) > 1:
-        bits = _COPY_BITS + math.log2(len(values))
-        found.append(Slip("copied from another row", bits))
-    return min(found, key=lambda slip: slip.bits, default=None)
+    found = list(_digit_slips(printed, low, high))
+    if printed.value < 0:
+        low, high = sorted((-low, -high))
+    smallest = abs(printed.value) - 0.5 * printed.step
+    if high > 0 and smallest > 0:
+        logs = math.log(smallest), math.log(abs(printed.value) + printed.step)
+        for slip in SLIPS:
+            least, most = map(math.exp, slip.correct(*logs, math.log(devices)))
+            if least <= high and low <= most:
+                found.append((_FACTOR_BITS, slip.name))
+    if column and column.value_counts[printed.value] > 1:
+        bits = _COPY_BITS + math.log2(len(column.numbers))
+        found.append((bits, "copied from another row"))
+    return min(found, default=None)
 
 
-def _of_factors(
-    printed: Printed, low: float, high: float, devices: float
-) -> Iterator[Slip]:
-    factors = {**_FACTORS, **{1.0 / factor: name for factor, name in _FACTORS.items()}}
-    if devices > 1:
-        factors[devices] = "of one device, not of all"
-        factors[1.0 / devices] = "not divided by the devices"
-    for factor, name in factors.items():
-        smallest = factor * (printed.value - 0.5 * printed.step)
-        if smallest <= high and low <= factor * (printed.value + printed.step):
-            yield Slip(name, _FACTOR_BITS)
-    if printed.value > 0 and low <= 1 / printed.value <= high:
-        yield Slip("inverse", _FACTOR_BITS)
-
-
-def _of_digits(printed: Printed, low: float, high: float) -> Iterator[Slip]:
-    """Yield one digit that is wrong, and two neighbours that are exchanged."""
+def _digit_slips(
+    printed: PrintedNumber, low: float, high: float
+) -> Iterator[tuple[float, str]]:
+    """Yield a wrong digit, and two exchanged neighbours."""
     number = round(abs(printed.value) / printed.step) if printed.step else 0
     length = len(str(number))
     is_exact = abs(number * printed.step - abs(printed.value)) <= 1e-6 * printed.step
-    if not number or length > _MOST_DIGITS or not is_exact:
+    if not number or length > _MAX_DIGITS or not is_exact:
         return
     unit = math.copysign(printed.step, printed.value)
     low, high = sorted((low / unit, high / unit))
     digits = [number // 10**k % 10 for k in range(length)]
     num_fitting = 0
-    for k, old in enumerate(digits):
-        for digit in {*range(10)} - {old}:
-            num_fitting += low - 1.0 <= number + (digit - old) * 10**k <= high + 0.5
+    for k, printed_digit in enumerate(digits):
+        for digit in {*range(10)} - {printed_digit}:
+            changed = number + (digit - printed_digit) * 10**k
+            num_fitting += low - 1.0 <= changed <= high + 0.5
     if num_fitting:
         bits = _DIGIT_BITS + math.log2(9 * length / num_fitting)
-        yield Slip("one digit wrong", bits)
+        yield bits, "one digit wrong"
     for k, (right, left) in enumerate(zip(digits, digits[1:])):
         moved = number + (left - right) * (10**k - 10 ** (k + 1))
         if left != right and low - 1.0 <= moved <= high + 0.5:
-            yield Slip("digits exchanged", _DIGIT_BITS + math.log2(length - 1))
+            yield _DIGIT_BITS + math.log2(length - 1), "digits exchanged"

@@ -1,0 +1,187 @@
+"""Weigh the evidence for a reading.
+
+Evidence is counted in bits. A number that is predicted to within 1 % would occur by
+chance about once in a hundred tables, which is 6 bits. A number that is missed costs
+MISS bits, about as much as the name of the cell in a finding. A reading is judged by
+the cheapest explanation of all numbers that it misses: each is wrong by itself, one
+number of all of them is wrong, two are exchanged, or a slip happened in each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rnn_scaling.analysis.audit import slips
+from rnn_scaling.analysis.audit.readings import MIN_BITS, Ends, Reading
+
+_MISS = 6.0
+# Tolerances for numbers that were computed from unprinted ones, and their prices.
+TOLERANCES = ((0.0, 0.0), (0.01, 3.0), (0.03, 5.0))
+_FAR = 0.1  # relative difference by which the only number of a table must miss
+_MAX_CHANGES = 0.25  # per row
+_EXCHANGED = 2  # misses of one exchange
+_MAX_REPAIRED = 16  # missed rows for which a common explanation is looked for
+_MAX_BASELINES = 20  # rows that are tried as another baseline
+_PATTERN_BITS = _MISS + 2.0  # price of a slip in several rows
+
+
+class _Explanation(NamedTuple):
+    """An explanation of the missed rows, with the bits that the reading then has."""
+
+    bits: float
+    tolerance: float
+    num_changes: int = 1  # changes that explain all
+    pattern: str = ""  # the kind of a slip in each
+
+
+def judge(reading: Reading) -> Reading:
+    """Return the reading with its bits, by the best explanation of its misses."""
+    best = max(_explanations(reading), key=lambda explanation: explanation.bits)
+    prior = reading.relation.bits - reading.choice.price
+    return dataclasses.replace(
+        reading,
+        bits=best.bits + prior,
+        tolerance=best.tolerance,
+        pattern=best.pattern,
+        num_changes=best.num_changes,
+    )
+
+
+def _explanations(reading: Reading) -> Iterator[_Explanation]:
+    for tolerance, price in TOLERANCES:
+        gains = reading.gains(tolerance)
+        missed = reading.find_missed(tolerance)
+        gained = float(gains[np.setdiff1d(reading.rows, missed)].sum()) - price
+        bits = gained - _MISS * len(missed)
+        if len(missed) == 1:
+            bits += _slip_bits(reading, int(missed[0]), float(gains[missed[0]]))
+        if len(missed) == _EXCHANGED:
+            bits += _MISS
+        yield _Explanation(bits, tolerance, len(missed))
+        if not 1 < len(missed) <= _MAX_REPAIRED:
+            continue
+        for bits in _of_one_change(reading, missed, tolerance):
+            yield _Explanation(bits - price, tolerance)
+        for pattern, ends in _patterns(reading, missed):
+            explained = missed[reading.holds(tolerance, ends)[missed]]
+            # A shift by one row leaves one row unexplained.
+            if len(explained) >= max(2, len(missed) - (pattern == "shifted")):
+                bits = gained + float(reading.gains(tolerance, ends)[explained].sum())
+                bits -= _PATTERN_BITS + math.log2(len(reading.rows))
+                yield _Explanation(bits, tolerance, pattern=pattern)
+
+
+def _slip_bits(reading: Reading, row: int, gain: float) -> float:
+    """Return the bits that a missed number gives back if a slip explains it."""
+    (instance,) = reading.instances([row])
+    devices = float(reading.layout.device_counts[row])
+    prices = []
+    for k, term in enumerate(instance.terms):
+        bounds = instance.fits(term.item.place)
+        column = None if k else reading.column
+        slip = slips.cheapest(term.item, bounds, devices, column)
+        if slip:
+            prices.append(slip[0])
+    price = min(prices, default=math.inf) + math.log2(len(instance.terms))
+    return max(0.0, _MISS + gain - price)
+
+
+def _of_one_change(
+    reading: Reading, missed: np.ndarray, tolerance: float
+) -> Iterator[float]:
+    """Yield the bits of all rows after each change of one number, or of two."""
+    gains = reading.gains(tolerance)[reading.rows]
+    bits = float(gains.sum()) - _MISS
+    pairs = [tuple(missed)] if len(missed) == _EXCHANGED else []
+    bases = set(reading.base[missed])
+    if reading.relation.has_baseline and len(bases) == 1:
+        (base,) = bases
+        rows = reading.rows[reading.base[reading.rows] == base]
+        # The baseline of the target counts as 1, although it is printed differently.
+        ends = reading.without(reading.shares[-1][3])
+        explained = rows[reading.holds(tolerance, ends)[rows]]
+        if not reading.relation.is_generic:
+            gained = float(reading.gains(tolerance, ends)[explained].sum())
+            yield gained - _MISS * (1 + len(rows) - len(explained))
+        low, high = reading.ends
+        error = np.median(low[rows] + high[rows]) / 2
+        is_explained = reading.holds(tolerance, (low - error, high - error))[rows]
+        unexplained = rows[~is_explained]
+        if not len(unexplained):  # One row determines the number.
+            yield bits - float(gains.max())
+        elif len(unexplained) <= _EXCHANGED:
+            pairs += [(base, row) for row in unexplained]
+    for pair, k in itertools.product(pairs, set(reading.columns)):
+        if _exchanged(reading, k, pair).holds(tolerance)[reading.rows].all():
+            yield bits
+
+
+def _exchanged(reading: Reading, column: int, pair: tuple[int, ...]) -> Reading:
+    """Return the reading after an exchange of two numbers of a column."""
+    columns = list(reading.layout.columns)
+    items = list(columns[column].items)
+    first, second = pair
+    moved = items[first]
+    items[first] = items[second]
+    items[second] = moved
+    columns[column] = dataclasses.replace(columns[column], items=tuple(items))
+    layout = dataclasses.replace(reading.layout, columns=tuple(columns))
+    return dataclasses.replace(reading, layout=layout)
+
+
+def _patterns(reading: Reading, missed: np.ndarray) -> Iterator[tuple[str, Ends]]:
+    """Yield the kinds of slips in several rows, with the ends without the slip."""
+    relation = reading.relation
+    is_proportion = relation.is_generic and relation.has_baseline
+    if not reading.column.is_derived or relation.is_sum or is_proportion:
+        return
+    printed = reading.shares[0][3]
+    others = reading.without(printed)
+    texts = {number.text for number in reading.column.numbers}
+    if missed[-1] - missed[0] <= len(missed) and len(texts) > 2:
+        for step in (1, -1):
+            yield "shifted", _sum(others, np.roll(printed, step, axis=1))
+    devices = reading.layout.device_counts
+    is_scaling = np.all(devices[missed] > 1) and len(set(devices)) > 1
+    for slip in slips.SLIPS:
+        kind = slip.kind
+        if kind == "not-divided" and relation.target != "efficiency":
+            kind = "per-device"
+        if kind and (is_scaling or not slip.needs_devices):
+            yield kind, _sum(others, slip.correct(*printed, np.log(devices)))
+    if relation.has_baseline:
+        for row in np.setdiff1d(reading.rows, missed)[:_MAX_BASELINES]:
+            base = np.full_like(reading.base, row)
+            choice = reading.choice._replace(base=base)
+            other = dataclasses.replace(reading, choice=choice)
+            yield "other-baseline", other.without(other.shares[-1][3])
+
+
+def _sum(others: Ends, own: Any) -> Ends:
+    return others[0] + own[0], others[1] + own[1]
+
+
+def is_believed(reading: Reading) -> bool:
+    """Return whether the evidence suffices.
+
+    Two rows, of which one is the baseline, give no evidence, so that the header words
+    and a baseline of 1 must suffice.
+    """
+    if len(reading.rows) > 1 or reading.bits >= MIN_BITS:
+        most_changes = max(2, _MAX_CHANGES * len(reading.rows))
+        # A measured number follows from no other, unless its header says so.
+        is_guess = reading.relation.bits < 0 and not reading.column.is_derived
+        if is_guess and len(reading.missed) > 1:
+            return False
+        return reading.bits >= MIN_BITS and reading.num_changes <= most_changes
+    if reading.is_clean:
+        return not reading.relation.is_generic
+    is_stated = reading.relation.sources == ("rate",)
+    is_stated &= reading.choice.rule == "devices"
+    return is_stated and not reading.holds(_FAR)[reading.rows].any()

@@ -1,5 +1,6 @@
-"""The metrics that `compare` judges. --help shows them, and does not wait for NumPy."""
+"""The metrics that `compare` judges, for --help, which does not load NumPy."""
 
 RATE = "items_per_second"
-# More of each is faster. A share of the peak also falls when the peak is measured anew.
+# Metrics of which more is faster. A share of the peak is not among them, because it also
+# falls if the peak is measured again.
 CHOICES = (RATE, "speedup", "efficiency", "flops_per_second")

@@ -1,4 +1,4 @@
-"""Cost of a series on several machines: which is cheapest, which is fastest, and at what price that changes."""
+"""The cost of series on several machines, and the cheapest and fastest machine."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +10,7 @@ from rnn_scaling.analysis.comparison.matching import (
 )
 from rnn_scaling.analysis.comparison.verdicts import TOO_FEW, Result
 from rnn_scaling.analysis.confidence import Interval, ratio
+from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.machines import nodes
 from rnn_scaling.analysis.metrics import BILLION
 from rnn_scaling.analysis.prices import PriceList
@@ -19,138 +20,158 @@ from rnn_scaling.analysis.statements import Statement, interval_values
 
 @dataclasses.dataclass(frozen=True)
 class MachineCost:
-    """One series on one machine, with all devices that its runs use."""
+    """The cost of one series on one machine, with all devices that its runs use."""
 
     series: str
     folder: str
     machine: str  # its name in machines.toml
     currency: str
-    unit: str  # of the items
-    price: float  # of an hour of one node
+    unit: str  # name of the items
+    price: float  # currency per hour of one node
     nodes: int
     devices: int
     rate: Interval  # items/s
-    cost: Interval  # of a billion items
+    cost: Interval  # currency per billion items
 
 
-def of_sides(
+def compute_costs(
     sides: Sequence[ComparedRuns],
-    common: Sequence[Configuration],
+    configurations: Sequence[Configuration],
     results: Sequence[Result],
     prices: Sequence[PriceList],
     unit: str,
 ) -> Iterator[MachineCost]:
-    """The costs of each comparable series, on each side whose machine has a price."""
-    for configuration, result in zip(common, results):
+    """Yield the cost of each comparable series, on each side that has a price.
+
+    Args:
+      sides: The runs before and after.
+      configurations: The configurations of both sides.
+      results: The result of each configuration.
+      prices: The prices of each side; empty if prices are unknown.
+      unit: Name of the items.
+    """
+    for configuration, result in zip(configurations, results):
         is_judged = result.reason is None or result.reason.kind == TOO_FEW
         if ALL_DEVICES not in configuration.scopes or not is_judged:
             continue
         rates = (result.before, result.after)
-        for side, row, rate, listed in zip(sides, configuration.sides, rates, prices):
+        for side, row, rate, price_list in zip(
+            sides, configuration.sides, rates, prices
+        ):
             run = row.good_runs[0]
-            priced = listed.match(run)
-            count = nodes(run)
+            priced = price_list.match(run)
+            num_nodes = nodes(run)
             if rate and priced and priced.price_per_hour:
+                price = priced.price_per_hour
                 yield MachineCost(
                     series=configuration.series,
                     folder=str(side.path),
                     machine=priced.name,
                     currency=priced.currency,
                     unit=unit,
-                    price=priced.price_per_hour,
-                    nodes=count,
+                    price=price,
+                    nodes=num_nodes,
                     devices=row.num_devices,
                     rate=rate,
-                    cost=rate.inverse(BILLION / 3600 * priced.price_per_hour * count),
+                    cost=rate.inverse(BILLION / 3600 * price * num_nodes),
                 )
 
 
 def statements(costs: Sequence[MachineCost]) -> list[Statement]:
-    """The answer for the fastest series that all machines ran, and in how many others the cheapest machine differs."""
-    names = {cost.folder: cost.machine for cost in costs}
-    by_series: dict[str, list[MachineCost]] = {}
+    """Return the cheapest and fastest machine for the fastest series of all machines.
+
+    A statement before counts the other series with another cheapest machine.
+    """
+    machines = {cost.folder: cost.machine for cost in costs}
+    names = list(machines.values())
+    named = []
     for cost in costs:
-        name = (
-            f"{cost.machine} ({cost.folder})"
-            if [*names.values()].count(cost.machine) > 1
-            else cost.machine
-        )
-        by_series.setdefault(cost.series, []).append(
-            dataclasses.replace(cost, machine=name)
-        )
+        if names.count(cost.machine) > 1:
+            name = f"{cost.machine} ({cost.folder})"
+            cost = dataclasses.replace(cost, machine=name)
+        named.append(cost)
+    by_series = group_by(named, [cost.series for cost in costs])
     complete = [
-        members for members in by_series.values() if len(members) == len(names) > 1
+        series for series in by_series.values() if len(series) == len(machines) > 1
     ]
     if not complete:
         return []
-    shown = max(complete, key=lambda members: max(cost.rate.value for cost in members))
-    made = (
-        [Statement("machines-series", shown[0].series, {"series": len(complete)})]
-        if len(complete) > 1
-        else []
+    fastest = max(complete, key=_max_rate)
+    answer = []
+    if len(complete) > 1:
+        values = {"series": len(complete)}
+        answer.append(Statement("machines-series", fastest[0].series, values))
+    if any(cost.rate.ends is None for cost in fastest):
+        return [*answer, Statement("machines-without-interval")]
+    num_others = sum(
+        _cheapest_folder(series) != _cheapest_folder(fastest) for series in complete
     )
-    if any(cost.rate.ends is None for cost in shown):
-        return [*made, Statement("machines-without-interval")]
-    cheapest = [
-        min(members, key=lambda cost: cost.cost.value).folder for members in complete
-    ]
-    if differing := len(complete) - cheapest.count(cheapest[complete.index(shown)]):
-        made.append(
-            Statement(
-                "machines-series-differ",
-                values={"others": differing, "series": len(complete)},
-            )
-        )
-    return [*made, *_cheapest(shown), _fastest(shown)]
+    if num_others:
+        values = {"others": num_others, "series": len(complete)}
+        answer.append(Statement("machines-series-differ", values=values))
+    return [*answer, *_cheapest(fastest), _fastest(fastest)]
+
+
+def _max_rate(series: Sequence[MachineCost]) -> float:
+    return max(cost.rate.value for cost in series)
+
+
+def _cheapest_folder(series: Sequence[MachineCost]) -> str:
+    return min(series, key=lambda cost: cost.cost.value).folder
 
 
 def _cheapest(costs: Sequence[MachineCost]) -> list[Statement]:
-    """The cheapest machine, and the price at which the second-best costs the same."""
-    first, second, tied = _ranked(costs, lambda cost: cost.cost.inverse())
-    money = {
+    """Return the cheapest machine, and the price at which it costs as much as the second."""
+    first, second, tied = _rank(costs, lambda cost: cost.cost.inverse())
+    common = {
         "currency": first.currency,
         "second": second.machine,
         "unit": first.unit,
         "tied": tied,
     }
     values = {
-        **money,
+        **common,
         "cost": interval_values(first.cost),
         "second_cost": interval_values(second.cost),
     }
     if tied:
         return [Statement("machines-cheapest-unclear", first.machine, values)]
-    price = ratio(first.rate, second.rate).scaled(
-        second.price * second.nodes / first.nodes
-    )
-    break_even = Statement(
-        "machines-break-even", first.machine, {**money, "price": interval_values(price)}
-    )
-    return [Statement("machines-cheapest", first.machine, values), break_even]
+    price_ratio = second.price * second.nodes / first.nodes
+    price = ratio(first.rate, second.rate).scaled(price_ratio)
+    price_values = {**common, "price": interval_values(price)}
+    return [
+        Statement("machines-cheapest", first.machine, values),
+        Statement("machines-break-even", first.machine, price_values),
+    ]
 
 
 def _fastest(costs: Sequence[MachineCost]) -> Statement:
-    first, second, tied = _ranked(costs, lambda cost: cost.rate)
-    speed = {
+    first, second, tied = _rank(costs, lambda cost: cost.rate)
+    values = {
         "rate": interval_values(first.rate),
         "ratio": interval_values(ratio(first.rate, second.rate)),
+        "second": second.machine,
+        "unit": first.unit,
+        "tied": tied,
     }
-    values = {**speed, "second": second.machine, "unit": first.unit, "tied": tied}
-    return Statement(
-        "machines-fastest-unclear" if tied else "machines-fastest",
-        first.machine,
-        values,
-    )
+    kind = "machines-fastest-unclear" if tied else "machines-fastest"
+    return Statement(kind, first.machine, values)
 
 
-def _ranked(
-    costs: Sequence[MachineCost], worth: Callable[[MachineCost], Interval]
+def _rank(
+    costs: Sequence[MachineCost], score: Callable[[MachineCost], Interval]
 ) -> tuple[MachineCost, MachineCost, list[str]]:
-    """The best and second-best machine, and the names of all machines that tie for best (empty if there is no tie)."""
-    first, *others = sorted(costs, key=lambda cost: -worth(cost).value)
+    """Return the best machine, the second one, and the names that tie for best.
+
+    Args:
+      costs: The costs of one series on several machines.
+      score: Returns what is larger for a better machine.
+    """
+    ranking = sorted(costs, key=lambda cost: -score(cost).value)
+    first = ranking[0]
     tied = [
         cost.machine
-        for cost in others
-        if not is_above(worth(first), worth(cost), len(costs))
+        for cost in ranking[1:]
+        if not is_above(score(first), score(cost), len(costs))
     ]
-    return first, others[0], [first.machine, *tied] if tied else []
+    return first, ranking[1], [first.machine, *tied] if tied else []

@@ -1,15 +1,16 @@
-"""Which differences between runs make their speeds incomparable, and what each usually does.
+"""Differences between runs that may change their speed.
 
-Records of the same work -> Differences, the grave ones first. What a record does not hold is UNKNOWN, which never
-counts as equal. What follows from an option that was changed on purpose is no difference of its own.
+An incomparable difference changes the speed by itself; any other difference is a
+caution. A value that a record lacks is UNKNOWN and never counts as equal. If an option
+was changed on purpose, the facts that follow from it are not listed.
 """
 
 import dataclasses
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rnn_scaling.analysis import disturbance
+from rnn_scaling.analysis import disturbance, load_effect
 from rnn_scaling.analysis.facts.readers import NOT_TOLD
 from rnn_scaling.analysis.facts.separation import WITHOUT_EFFECT, variable_fact
 from rnn_scaling.analysis.facts.table import (
@@ -20,97 +21,93 @@ from rnn_scaling.analysis.facts.table import (
     Severity,
 )
 from rnn_scaling.analysis.grouping import group_by
-from rnn_scaling.analysis.keys import build_key, excluded_options
+from rnn_scaling.analysis.keys import compared_options
 from rnn_scaling.analysis.metrics import common_unit
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config import scale
-from rnn_scaling.config.naming import TRAINER, told_work
+from rnn_scaling.config.conditions import END_OPTIONS
+from rnn_scaling.config.naming import TRAINER, recorded_work
 from rnn_scaling.records.options import DEFAULTS, UNKNOWN
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.machine.load import NOTICEABLE
 
-NOT_RECORDED = "not-recorded"  # effect of what one side does not record
-MISSING = "missing configurations"
-MAX_SHOWN = 3  # values of one side
+NOT_RECORDED = "not-recorded"  # the effect if one side lacks the value
+MAX_LISTED = 3  # values of one side
 
-# Options that make it another amount or kind of work, by the effect.
-_WORK = {
-    "other-network": ("model",),
-    "operations": (
-        "unit_type",
-        "num_encoder_layers",
-        "num_decoder_layers",
-        "num_units",
-        "embedding_dim",
-        "direction",
-        "attention",
-        "attention_architecture",
-        "normalize_attention",
-        "num_heads",
-        "filter_size",
-    ),
-    "vocabulary": (
-        "src_vocab_size",
-        "tgt_vocab_size",
-    ),
-    "lengths": (
-        "src_max_len",
-        "tgt_max_len",
-    ),
-    "embedding": ("share_embedding",),
-    "small-variables": ("biases_per_gate",),
-    "random-numbers": ("dropout",),
-    "other-loss": ("label_smoothing",),
-    "evaluation": ("forward_only",),
-    "decoding": ("decode",),
-    "hypotheses": ("beam_size",),
-    "longer-search": ("length_penalty",),
-    "larger-batches": ("batch_size",),
-    "less-work": ("global_batch_size",),
-    "short-types": ("compute_dtype",),
-    "host-work": ("data_source",),
-    "other-sentences": (
-        "src_file_name",
-        "tgt_file_name",
-        "src_vocab_file",
-        "tgt_vocab_file",
-        "num_buckets",
-    ),
-    "padding": ("pad_to",),
-    "updated-arrays": ("optimizer",),
-    "decay": ("weight_decay",),
-    "fewer-exchanges": ("gradient_accumulation_steps",),
-    "other-device": ("device",),
-    "more-devices": (
-        "num_devices",
-        "num_workers",
-    ),
-    "servers": ("num_ps",),
-    "more-cores": ("cpu_cores_per_device",),
-}
-# Options of how a run is measured, by the effect.
-_MEASURING = {
-    "shorter-warm-up": ("num_warmup_batches",),
-    "fewer-batches": ("num_batches",),
-    "other-end": (
-        "until_steady",
-        "target_ci",
-        "max_batches",
-        "stop_at_loss",
-        "stop_at_accuracy",
-        "num_epochs",
-    ),
-    "other-order": ("seed",),
-}
-WORK_OPTIONS = {name: effect for effect, names in _WORK.items() for name in names}
-MEASURING_OPTIONS = {
-    name: effect for effect, names in _MEASURING.items() for name in names
-}
+
+def _effects_by_option(options: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return option -> effect from effect -> options."""
+    effects: dict[str, str] = {}
+    for effect, names in options.items():
+        effects.update(dict.fromkeys(names, effect))
+    return effects
+
+
+# Options that change the amount or kind of work.
+WORK_OPTIONS = _effects_by_option(
+    {
+        "other-network": ("model",),
+        "operations": (
+            "unit_type",
+            "num_encoder_layers",
+            "num_decoder_layers",
+            "num_units",
+            "embedding_dim",
+            "direction",
+            "attention",
+            "attention_architecture",
+            "normalize_attention",
+            "num_heads",
+            "filter_size",
+        ),
+        "vocabulary": ("src_vocab_size", "tgt_vocab_size"),
+        "lengths": ("src_max_len", "tgt_max_len"),
+        "embedding": ("share_embedding",),
+        "small-variables": ("biases_per_gate",),
+        "random-numbers": ("dropout",),
+        "other-loss": ("label_smoothing",),
+        "evaluation": ("forward_only",),
+        "decoding": ("decode",),
+        "hypotheses": ("beam_size",),
+        "longer-search": ("length_penalty",),
+        "larger-batches": ("batch_size",),
+        "less-work": ("global_batch_size",),
+        "short-types": ("compute_dtype",),
+        "host-work": ("data_source",),
+        "other-sentences": (
+            "src_file_name",
+            "tgt_file_name",
+            "src_vocab_file",
+            "tgt_vocab_file",
+            "num_buckets",
+        ),
+        "padding": ("pad_to",),
+        "updated-arrays": ("optimizer",),
+        "decay": ("weight_decay",),
+        "fewer-exchanges": ("gradient_accumulation_steps",),
+        "other-device": ("device",),
+        "more-devices": ("num_devices", "num_workers"),
+        "servers": ("num_ps",),
+        "more-cores": ("cpu_cores_per_device",),
+    }
+)
+# Options that change how a run is measured.
+MEASURING_OPTIONS = _effects_by_option(
+    {
+        "shorter-warm-up": ("num_warmup_batches",),
+        "fewer-batches": ("num_batches",),
+        "other-end": END_OPTIONS,
+        "other-order": ("seed",),
+    }
+)
 OTHER_WORK = "the work that they do"
-OURS = "rnn_scaling.train"
+SUITE_TRAINER = "rnn_scaling.train"
 
-# Field of a record's load -> its name.
-SHARES = {"others": "load of other processes", "steal": "time stolen by the hypervisor"}
+# Field of a record's load -> name of the difference.
+LOAD_NAMES = {
+    "others": "load of other processes",
+    "steal": "time stolen by the hypervisor",
+}
 
 
 class Quantity(NamedTuple):
@@ -122,130 +119,161 @@ class Quantity(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """What differs between two sides.
+    """A fact or an option with different values on two sides.
+
+    A value is the text of a fact, the value of an option, a Quantity or a Statement; if
+    a record lacks it, UNKNOWN is among the values of its side.
 
     Attributes:
-      what: Its name, as "CPU model" or "--batch_size".
-      a: The values of one side: texts of facts, values of options, a Quantity or
-        statements; UNKNOWN is among them if a record lacks the value.
-      b: The values of the other side.
-      effect: Name of what the difference usually does.
-      severity: INCOMPARABLE if speeds differ for this reason alone, CAUTION if they may.
-      unit: What the runs count.
+      name: Name of the fact or option, such as "CPU model" or "--batch_size".
+      first: Values of one side.
+      second: Values of the other side.
+      effect: Kind of the statement about the usual effect.
+      severity: INCOMPARABLE or CAUTION.
+      unit: The unit of the runs' rates.
     """
 
-    what: str
-    a: tuple[Any, ...]
-    b: tuple[Any, ...]
+    name: str
+    first: tuple[Any, ...]
+    second: tuple[Any, ...]
     effect: str
     severity: Severity
     unit: str = ""
 
     @property
-    def is_grave(self) -> bool:
-        """Whether speeds differ for this reason alone."""
+    def is_incomparable(self) -> bool:
+        """Whether this difference by itself changes the speed."""
         return self.severity is INCOMPARABLE
 
 
-def of_missing(labels: Sequence[str]) -> Difference:
-    """Return the difference that configurations were not run again."""
-    absent = (Statement("no-run-after"),)
-    shown = (some(labels, "; "),)
-    return Difference(MISSING, shown, absent, "missing-configurations", INCOMPARABLE)
+def missing_configurations(labels: Sequence[str]) -> Difference:
+    """Return the difference that configurations were not run on the second side."""
+    return Difference(
+        "missing configurations",
+        (join_some(labels, "; "),),
+        (Statement("no-run-after"),),
+        "missing-configurations",
+        INCOMPARABLE,
+    )
 
 
-def some(words: Iterable[str], joint: str = " or ") -> str:
-    """The first of them, and how many more there are."""
-    shown = [*words]
-    more = [f"{len(shown) - MAX_SHOWN} more"] if len(shown) > MAX_SHOWN else []
-    return joint.join([*shown[:MAX_SHOWN], *more])
+def join_some(texts: Iterable[str], separator: str = " or ") -> str:
+    """Join the first texts, and the number of texts that were left out."""
+    texts = list(texts)
+    listed = texts[:MAX_LISTED]
+    if len(texts) > MAX_LISTED:
+        listed.append(f"{len(texts) - MAX_LISTED} more")
+    return separator.join(listed)
 
 
-def differences(
-    records_a: Sequence[RunRecord], records_b: Sequence[RunRecord]
+def find_differences(
+    first: Sequence[RunRecord], second: Sequence[RunRecord]
 ) -> list[Difference]:
-    """What differs between two sets of runs that measured something, one or more; options are differences too.
+    """Return the differences between two sets of runs, the incomparable ones first.
 
-    Options with several values on a side differ only if no value is on both: such sides can be compared one by one.
+    An option with several values on a side differs only if no value is on both sides,
+    because otherwise the runs with the common value can be compared.
+
+    Args:
+      first: Runs that measured something, at least one.
+      second: The runs that they are compared with, at least one.
     """
-    a = [_RunFacts(record) for record in records_a]
-    b = [_RunFacts(record) for record in records_b]
-    unordered = _options(a, b) + _programs(a, b) + _variables(a, b) + _loads(a, b)
+    a = list(map(_RunFacts, first))
+    b = list(map(_RunFacts, second))
+    differences = _compare_options(a, b) + _compare_programs(a, b)
+    differences += _compare_variables(a, b) + _compare_loads(a, b)
     for fact in FACTS:
-        common = {run.options(fact.deciding_options) for run in a} & {
-            run.options(fact.deciding_options) for run in b
-        }
-        like_for_like = [
-            [run for run in side if run.options(fact.deciding_options) in common]
-            for side in (a, b)
-        ]
-        unordered += _compare_fact(fact, *like_for_like)
-    return _in_order(unordered, [*a, *b])
+        options = fact.deciding_options
+        common = _option_sets(a, options) & _option_sets(b, options)
+        matching_a = [run for run in a if run.options(options) in common]
+        matching_b = [run for run in b if run.options(options) in common]
+        differences += _compare_fact(fact, matching_a, matching_b)
+    return _sort(differences, [*a, *b])
 
 
-def within(records: Sequence[RunRecord]) -> list[Difference]:
-    """What differs among runs that should have been alike but for their options: one set of repeats, one sweep.
+def find_differences_inside(records: Sequence[RunRecord]) -> list[Difference]:
+    """Return the differences among runs that should differ in their options only.
 
-    `a` is what most of the runs have, and `b` what the others have; load that all runs had is on both sides.
+    Returns:
+      Differences with the value of most runs first and the values of the other runs
+      second. Load of all runs is both.
     """
-    runs = [_RunFacts(record) for record in records]
-    unordered = _loads_within(runs)
-    is_any_on_gpu = any(run.on_gpu for run in runs)
-    groups = {
-        names: group_by(runs, [run.options(names) for run in runs])
-        for names in {fact.deciding_options for fact in FACTS}
-    }
+    runs = list(map(_RunFacts, records))
+    differences = _loads_inside(runs)
+    any_on_gpu = any(run.on_gpu for run in runs)
+    groups: dict[tuple[str, ...], dict[Any, list[_RunFacts]]] = {}
     for fact in FACTS:
-        if is_any_on_gpu or not fact.is_gpu_only:
-            for group in groups[fact.deciding_options].values():
-                unordered += _compare_fact(fact, *_usual_and_others(fact, group))
+        if fact.is_gpu_only and not any_on_gpu:
+            continue
+        options = fact.deciding_options
+        if options not in groups:
+            groups[options] = group_by(runs, [run.options(options) for run in runs])
+        for group in groups[options].values():
+            differences += _compare_fact(fact, *_split_usual(fact, group))
     settings = [frozenset(run.variables.items()) for run in runs]
     if len(set(settings)) > 1:
         usual = statistics.mode(settings)
         parts = group_by(runs, [setting == usual for setting in settings])
-        unordered += _variables(parts[True], parts[False])
-    return _in_order(unordered, runs)
+        differences += _compare_variables(parts[True], parts[False])
+    return _sort(differences, runs)
 
 
 class _RunFacts:
+    """A record with its known options and the variables that may change its speed."""
+
     def __init__(self, record: RunRecord) -> None:
         self.record = record
-        self.known = record.options.known
-        variables = record.environment.variables.items()
+        self.known_options = record.options.known
         self.variables = {
-            name: value for name, value in variables if name not in WITHOUT_EFFECT
+            name: value
+            for name, value in record.environment.variables.items()
+            if name not in WITHOUT_EFFECT
         }
 
     @property
     def on_gpu(self) -> bool:
-        return bool(self.known.get("device") == "gpu")
+        return bool(self.known_options.get("device") == "gpu")
+
+    @property
+    def num_devices(self) -> int:
+        return scale.num_devices(self.record.options)
 
     def options(self, names: tuple[str, ...]) -> tuple[Any, ...]:
-        """Values of these options."""
-        return tuple([self.known.get(name) for name in names])
+        """Return the values of options; None for unknown values."""
+        return tuple([self.known_options.get(name) for name in names])
 
 
 Side = Sequence[_RunFacts]
 
 
-def _in_order(unordered: Sequence[Difference], runs: Side) -> list[Difference]:
-    """Each once, the grave first; effects speak of what the runs count."""
-    names = {difference.what for difference in unordered}
+def _option_sets(side: Side, names: tuple[str, ...]) -> set[tuple[Any, ...]]:
+    return {run.options(names) for run in side}
+
+
+def _sort(differences: Sequence[Difference], runs: Side) -> list[Difference]:
+    """Return distinct differences that do not follow from others, the worst first."""
+    names = {difference.name for difference in differences}
     implied = {fact.name for fact in FACTS if fact.implied_by in names}
     unit = common_unit(run.record.unit for run in runs)
-    once: list[Difference] = []
-    for difference in unordered:
-        named = dataclasses.replace(difference, unit=unit)
-        if difference.what not in implied and named not in once:
-            once.append(named)
-    return sorted(once, key=lambda found: (not found.is_grave, found.a == (UNKNOWN,)))
+    distinct: list[Difference] = []
+    for difference in differences:
+        difference = dataclasses.replace(difference, unit=unit)
+        if difference.name not in implied and difference not in distinct:
+            distinct.append(difference)
+
+    def rank(difference: Difference) -> tuple[bool, bool]:
+        return not difference.is_incomparable, difference.first == (UNKNOWN,)
+
+    return sorted(distinct, key=rank)
 
 
 def _compare_fact(fact: Fact, a: Side, b: Side) -> list[Difference]:
+    """Return the difference in a fact; [] if it is equal or does not apply."""
     runs = [*a, *b]
     if not a or not b or (fact.is_gpu_only and not all(run.on_gpu for run in runs)):
         return []
-    values_a, values_b = ([fact.read(run.record) for run in side] for side in (a, b))
+    values_a = [fact.read(run.record) for run in a]
+    values_b = [fact.read(run.record) for run in b]
     effect = fact.effect or fact.name
     severity = fact.severity_on(any(run.on_gpu for run in runs))
     if None in values_a or None in values_b:
@@ -253,16 +281,16 @@ def _compare_fact(fact: Fact, a: Side, b: Side) -> list[Difference]:
         severity = INCOMPARABLE if fact.is_vital else CAUTION
     elif not _differ(fact, values_a, values_b):
         return []
-    shown_a, shown_b = (_shown(fact, values) for values in (values_a, values_b))
-    return [Difference(fact.name, shown_a, shown_b, effect, severity)]
+    first = _distinct_values(fact, values_a)
+    second = _distinct_values(fact, values_b)
+    return [Difference(fact.name, first, second, effect, severity)]
 
 
-def _differ(fact: Fact, a: list[Any], b: list[Any]) -> bool:
+def _differ(fact: Fact, values_a: Sequence[Any], values_b: Sequence[Any]) -> bool:
     if fact.tolerance is None:
-        return set(a) != set(b)
-    numbers_a, numbers_b = (
-        [value for value in side if value != NOT_TOLD] for side in (a, b)
-    )
+        return set(values_a) != set(values_b)
+    numbers_a = [value for value in values_a if value != NOT_TOLD]
+    numbers_b = [value for value in values_b if value != NOT_TOLD]
     if not numbers_a or not numbers_b:
         return bool(numbers_a) != bool(numbers_b)
     middle_a = statistics.median(numbers_a)
@@ -270,189 +298,234 @@ def _differ(fact: Fact, a: list[Any], b: list[Any]) -> bool:
     return abs(middle_a - middle_b) > fact.tolerance * max(middle_a, middle_b)
 
 
-def _usual_and_others(fact: Fact, runs: Side) -> tuple[Side, Side]:
-    """The runs that have what most have, and the others; runs that do not tell are among the others."""
+def _split_usual(fact: Fact, runs: Side) -> tuple[Side, Side]:
+    """Return the runs with the most common value of a fact, and all other runs.
+
+    Runs without a recorded value are among the other runs.
+    """
     values = [fact.read(run.record) for run in runs]
-    if len({*values}) == 1:
+    if len(set(values)) == 1:
         return runs, []
-    known = [value for value in values if value is not None]
-    numbers = [value for value in known if value != NOT_TOLD]
+    recorded = [value for value in values if value is not None]
+    numbers = [value for value in recorded if value != NOT_TOLD]
     usual = NOT_TOLD
     if fact.tolerance is None:
-        usual = statistics.mode(known)
+        usual = statistics.mode(recorded)
     elif numbers:
         usual = statistics.median(numbers)
-    parts = group_by(
-        runs,
-        [value is not None and not _differ(fact, [value], [usual]) for value in values],
-    )
+    is_usual = [
+        value is not None and not _differ(fact, [value], [usual]) for value in values
+    ]
+    parts = group_by(runs, is_usual)
     return parts.get(True, []), parts.get(False, [])
 
 
-def _shown(fact: Fact, values: list[Any]) -> tuple[Any, ...]:
-    known = [value for value in values if value is not None]
-    shown: list[Any] = [*dict.fromkeys(map(str, known))]
-    numbers = [value for value in known if value != NOT_TOLD]
+def _distinct_values(fact: Fact, values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the values as texts, or the median of numbers that have a tolerance."""
+    recorded = [value for value in values if value is not None]
+    numbers = [value for value in recorded if value != NOT_TOLD]
+    distinct: list[Any] = list(dict.fromkeys(map(str, recorded)))
     if fact.tolerance is not None and numbers:
-        scale = 2**30 if fact.unit == "GiB" else 1
-        shown = [Quantity(statistics.median(numbers) / scale, fact.unit)]
-    return (*shown, UNKNOWN) if len(known) < len(values) else tuple(shown)
+        divisor = 2**30 if fact.unit == "GiB" else 1
+        distinct = [Quantity(statistics.median(numbers) / divisor, fact.unit)]
+    if len(recorded) < len(values):
+        distinct.append(UNKNOWN)
+    return tuple(distinct)
 
 
-def _options(a: Side, b: Side) -> list[Difference]:
-    sides = [_values_of_options(side) for side in (a, b)]
-    totals = [
-        {scale.num_devices(run.record.options) for run in side} for side in (a, b)
-    ]
-    spread = scale.AXES if totals[0] == totals[1] else ()
-    unlike = []
-    for name, values_a in sides[0].items():
-        values_b = sides[1].get(name)
+def _compare_options(a: Side, b: Side) -> list[Difference]:
+    """Return the options that have no value in common."""
+    all_values_a = _option_values(a)
+    all_values_b = _option_values(b)
+    num_devices_a = {run.num_devices for run in a}
+    num_devices_b = {run.num_devices for run in b}
+    differences = []
+    for name, values_a in all_values_a.items():
+        values_b = all_values_b.get(name)
         if values_b is None or name == TRAINER or values_a.keys() & values_b.keys():
             continue
-        severity = INCOMPARABLE if name in WORK_OPTIONS else CAUTION
-        effect = "same-work" if name in DEFAULTS else "foreign-option"
-        effect = MEASURING_OPTIONS.get(name, WORK_OPTIONS.get(name, effect))
-        if name in spread:
-            severity = CAUTION
+        severity = CAUTION
+        if name in scale.AXES and num_devices_a == num_devices_b:
             effect = "other-processes"
-        unlike.append(
-            Difference(f"--{name}", (*values_a,), (*values_b,), effect, severity)
-        )
-    return unlike
+        elif name in WORK_OPTIONS:
+            severity = INCOMPARABLE
+            effect = WORK_OPTIONS[name]
+        else:
+            default = "same-work" if name in DEFAULTS else "foreign-option"
+            effect = MEASURING_OPTIONS.get(name, default)
+        first = tuple(values_a)
+        second = tuple(values_b)
+        differences.append(Difference(f"--{name}", first, second, effect, severity))
+    return differences
 
 
-def _values_of_options(side: Side) -> dict[str, dict[Any, None]]:
-    """Return the values of each option that runs record, as dictionaries that keep their order."""
+def _option_values(side: Side) -> dict[str, dict[Any, None]]:
+    """Return the values of each recorded option, as keys in their order."""
     values: dict[str, dict[Any, None]] = {}
-    different = {id(run.record.options): run.record.options for run in side}
-    for options in different.values():
-        settings = dict(build_key(options))
-        for name in sorted(options.known.keys() - excluded_options(options)):
-            value = settings.get(name, DEFAULTS.get(name))
+    # Many runs share one object.
+    distinct = {id(run.record.options): run.record.options for run in side}
+    for options in distinct.values():
+        for name, value in compared_options(options).items():
             values.setdefault(name, {})[value] = None
     return values
 
 
-def _programs(a: Side, b: Side) -> list[Difference]:
-    """The difference of two trainers; their options say whether they do the same work."""
-    names = [
-        dict.fromkeys(run.known.get(TRAINER, OURS) for run in side) for side in (a, b)
-    ]
-    if names[0].keys() & names[1].keys():
-        works = [
-            _works([run.known for run in side if TRAINER in run.known])
-            for side in (a, b)
-        ]
-        is_known = [work != (UNKNOWN,) for work in works]
-        # What differs between works that are known, the options say.
-        if is_known[0] == is_known[1]:
+def _compare_programs(a: Side, b: Side) -> list[Difference]:
+    """Return the difference between the trainers, if it is not one of their options."""
+    programs_a = _programs(a)
+    programs_b = _programs(b)
+    if set(programs_a) & set(programs_b):
+        work_a = _program_work(a)
+        work_b = _program_work(b)
+        # If both record their work, their options show how it differs.
+        if (work_a == (UNKNOWN,)) == (work_b == (UNKNOWN,)):
             return []
-        return [Difference(OTHER_WORK, works[0], works[1], NOT_RECORDED, INCOMPARABLE)]
-    before, after = (tuple(side) for side in names)
-    if any(told_work(run.known) is None for run in (*a, *b)):
-        return [Difference(OTHER_WORK, before, after, "unknown-work", INCOMPARABLE)]
-    return [Difference(f"--{TRAINER}", before, after, "other-program", CAUTION)]
+        return [Difference(OTHER_WORK, work_a, work_b, NOT_RECORDED, INCOMPARABLE)]
+    name = f"--{TRAINER}"
+    effect = "other-program"
+    severity = CAUTION
+    if any(recorded_work(run.known_options) is None for run in (*a, *b)):
+        name = OTHER_WORK
+        effect = "work-not-recorded"
+        severity = INCOMPARABLE
+    return [Difference(name, programs_a, programs_b, effect, severity)]
 
 
-def _works(runs: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the work of each run in words; UNKNOWN alone if one does not record it."""
-    works = list(dict.fromkeys(map(told_work, runs)))
+def _programs(side: Side) -> tuple[str, ...]:
+    names = [run.known_options.get(TRAINER, SUITE_TRAINER) for run in side]
+    return tuple(dict.fromkeys(names))
+
+
+def _program_work(side: Side) -> tuple[Any, ...]:
+    """Return the work of each program of a user; (UNKNOWN,) if one is not recorded."""
+    programs = [run.known_options for run in side if TRAINER in run.known_options]
+    works = list(map(recorded_work, programs))
     if None in works:
         return (UNKNOWN,)
-    names = ("model", "batch_size", "global_batch_size")
-    return tuple(
-        [
-            ", ".join([f"{n}={value}" for n, value in zip(names, work or ()) if value])
-            for work in works
-        ]
-    )
+    texts = []
+    for sizes in filter(None, works):
+        named = zip(("model", "batch_size", "global_batch_size"), sizes)
+        texts.append(", ".join([f"{name}={size}" for name, size in named if size]))
+    return tuple(dict.fromkeys(texts))
 
 
-def _variables(a: Side, b: Side) -> list[Difference]:
-    lacking = [
-        any("variables" in run.record.environment.missing for run in side)
-        for side in (a, b)
-    ]
-    if any(lacking):
-        before, after = (
-            (UNKNOWN if lacks else Statement("recorded"),) for lacks in lacking
-        )
-        return [
-            Difference("environment variables", before, after, NOT_RECORDED, CAUTION)
-        ]
-    names = sorted({name for run in (*a, *b) for name in run.variables})
-    found = []
-    for name in names:
-        found += _compare_fact(variable_fact(name), a, b)
-    return found
+def _compare_variables(a: Side, b: Side) -> list[Difference]:
+    """Return the environment variables that differ."""
+    is_recorded_a = _has_variables(a)
+    is_recorded_b = _has_variables(b)
+    if not is_recorded_a or not is_recorded_b:
+        recorded = Statement("recorded")
+        first = (recorded if is_recorded_a else UNKNOWN,)
+        second = (recorded if is_recorded_b else UNKNOWN,)
+        name = "environment variables"
+        return [Difference(name, first, second, NOT_RECORDED, CAUTION)]
+    names: set[str] = set().union(*(run.variables for run in (*a, *b)))
+    differences = []
+    for name in sorted(names):
+        differences += _compare_fact(variable_fact(name), a, b)
+    return differences
 
 
-class _Taken(NamedTuple):
-    """What was taken from a run: `share` of all its cores, `felt` of one device's if all fell on that."""
+def _has_variables(side: Side) -> bool:
+    return all("variables" not in run.record.environment.missing for run in side)
+
+
+class _Load(NamedTuple):
+    """The load of other programs on a run.
+
+    Attributes:
+      share: Share of the time of all cores of the run.
+      compared_share: Share that is compared with other runs.
+    """
 
     share: float
-    felt: float
+    compared_share: float
 
 
-def _taken(runs: Side, name: str, is_felt: bool = True) -> list[_Taken]:
-    """What others ("others") or the hypervisor ("steal") took of each run, or of its most disturbed worker."""
-    taken = []
-    for record in (run.record for run in runs):
+def _loads(
+    runs: Side, field: str, all_batches: bool, per_device: bool = True
+) -> list[_Load]:
+    """Return the load while the batches of each run that count ran.
+
+    It is the load of the run's most disturbed worker.
+
+    Args:
+      runs: The runs; runs without a recorded load are left out.
+      field: A key of LOAD_NAMES.
+      all_batches: Whether disturbed batches count as well.
+      per_device: Whether the compared share is a share of one device's cores, because
+        all load may have been on them.
+    """
+    loads = []
+    for run in runs:
+        record = run.record
         if record.environment.load is None:
             continue
-        share = getattr(record.environment.load, name)
-        if name == "others" and record.workers:
-            ranks = [rank.load_others or 0.0 for rank in record.workers.workers]
-            share = max([share, *ranks])
-        felt = disturbance.share_of_device(record, share) if is_felt else share
-        taken.append(_Taken(share, felt))
-    return taken
-
-
-def _loads(a: Side, b: Side) -> list[Difference]:
-    """Load is grave where one side had more of it than the other, and a caution where both had it."""
-    loads = []
-    # Machines with different numbers of devices have the same load if they lose the same share.
-    counts = {scale.num_devices(run.record.options) for run in (*a, *b)}
-    for name, what in SHARES.items():
-        sides = [_taken(side, name, is_felt=len(counts) == 1) for side in (a, b)]
-        is_recorded = [len(taken) == len(side) for taken, side in zip(sides, (a, b))]
-        before, after = (
-            (_load(taken) if recorded else UNKNOWN,)
-            for taken, recorded in zip(sides, is_recorded)
-        )
-        felt = [[taken.felt for taken in side] for side in sides]
-        if not all(is_recorded):
-            loads.append(Difference(what, before, after, NOT_RECORDED, CAUTION))
-        elif max(felt[0] + felt[1]) > NOTICEABLE:
-            had_more = disturbance.had_more_load
-            is_uneven = had_more(*felt) or had_more(*reversed(felt))
-            severity = INCOMPARABLE if is_uneven else CAUTION
-            loads.append(Difference(what, before, after, "load", severity))
+        processes = disturbance.watched_cores(record, all_batches)
+        share = max(getattr(process, field) for process in processes)
+        compared_share = share
+        if per_device:
+            compared_share = disturbance.share_of_device(record, share)
+        loads.append(_Load(share, compared_share))
     return loads
 
 
-def _loads_within(runs: Side) -> list[Difference]:
-    loads = []
-    for name, what in SHARES.items():
-        taken = _taken(runs, name)
-        busy = [t for t in taken if t.felt > NOTICEABLE]
-        if not busy:
+def _compare_loads(a: Side, b: Side) -> list[Difference]:
+    """Return the load of both sides if it was noticeable on any.
+
+    Runs are incomparable if one side had more load, and it may have caused much of the
+    difference between their rates.
+    """
+    differences = []
+    # Machines with different numbers of devices have the same load if they lose the same
+    # share of all cores.
+    per_device = len({run.num_devices for run in (*a, *b)}) == 1
+    all_batches = disturbance.any_disturbed(run.record for run in (*a, *b))
+    for field, name in LOAD_NAMES.items():
+        loads_a = _loads(a, field, all_batches, per_device)
+        loads_b = _loads(b, field, all_batches, per_device)
+        first = (_load_statement(loads_a) if len(loads_a) == len(a) else UNKNOWN,)
+        second = (_load_statement(loads_b) if len(loads_b) == len(b) else UNKNOWN,)
+        effect = NOT_RECORDED
+        severity = CAUTION
+        if UNKNOWN not in first + second:
+            effect = "load"
+            shares_a = [load.compared_share for load in loads_a]
+            shares_b = [load.compared_share for load in loads_b]
+            if max(shares_a + shares_b) <= NOTICEABLE:
+                continue
+            had_more = load_effect.had_more_load
+            is_uneven = had_more(shares_a, shares_b) or had_more(shares_b, shares_a)
+            records_a = [run.record for run in a]
+            records_b = [run.record for run in b]
+            if is_uneven and load_effect.may_explain(records_a, records_b):
+                severity = INCOMPARABLE
+        differences.append(Difference(name, first, second, effect, severity))
+    return differences
+
+
+def _loads_inside(runs: Side) -> list[Difference]:
+    """Return the load of the disturbed runs."""
+    differences = []
+    for field, name in LOAD_NAMES.items():
+        loads = _loads(runs, field, all_batches=False)
+        noticed = [load for load in loads if load.compared_share > NOTICEABLE]
+        if not noticed:
             continue
-        load = {"load": _load(busy)}
-        usual = others = Statement("load-of-all-runs", values=load)
-        if calm := len(taken) - len(busy):
-            quiet = {"threshold": NOTICEABLE, "runs": calm}
+        values: dict[str, object] = {"load": _load_statement(noticed)}
+        usual = Statement("load-of-all-runs", values=values)
+        disturbed = usual
+        if num_quiet := len(loads) - len(noticed):
+            quiet = {"threshold": NOTICEABLE, "runs": num_quiet}
             usual = Statement("quiet-runs", values=quiet)
-            others = Statement("load-in-runs", values={**load, "runs": len(busy)})
-        loads.append(Difference(what, (usual,), (others,), "load", CAUTION))
-    return loads
+            values = {**values, "runs": len(noticed)}
+            disturbed = Statement("load-in-runs", values=values)
+        differences.append(Difference(name, (usual,), (disturbed,), "load", CAUTION))
+    return differences
 
 
-def _load(taken: Sequence[_Taken]) -> Statement:
-    shares = [share.share for share in taken]
+def _load_statement(loads: Sequence[_Load]) -> Statement:
+    shares = [load.share for load in loads]
     kind = "load-of-runs" if len(shares) > 1 else "load-of-run"
-    return Statement(
-        kind, values={"mean": statistics.fmean(shares), "most": max(shares)}
-    )
+    values = {"mean": statistics.fmean(shares), "most": max(shares)}
+    return Statement(kind, values=values)

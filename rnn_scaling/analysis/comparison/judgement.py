@@ -1,20 +1,23 @@
-"""Two sets of runs -> what changed, whether it is real, and what makes them incomparable."""
+"""Judgement of two sets of runs: their changes, verdicts and differences."""
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.comparison import (
     costs,
     differences,
+    drift,
     matching,
     step_times,
     verdicts,
 )
 from rnn_scaling.analysis.comparison.compared_metrics import CHOICES
 from rnn_scaling.analysis.comparison.costs import MachineCost
-from rnn_scaling.analysis.comparison.differences import Difference, some
+from rnn_scaling.analysis.comparison.differences import Difference, join_some
+from rnn_scaling.analysis.comparison.drift import Past, TwoSessions
 from rnn_scaling.analysis.comparison.matching import (
     Change,
     ComparedRuns,
@@ -22,7 +25,8 @@ from rnn_scaling.analysis.comparison.matching import (
     InputError,
 )
 from rnn_scaling.analysis.comparison.verdicts import Result
-from rnn_scaling.analysis.facts.table import OF_MACHINES, Severity
+from rnn_scaling.analysis.facts.table import OF_MACHINES
+from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.machines import machine
 from rnn_scaling.analysis.metrics import (
     LATENCY,
@@ -37,26 +41,40 @@ from rnn_scaling.analysis.prices import PriceList
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.significance import Gate, Verdict
 from rnn_scaling.analysis.statements import Statement, Word
+from rnn_scaling.analysis.training_differences import (
+    ChangedTraining,
+    find_changed_training,
+)
 from rnn_scaling.config import scale
 from rnn_scaling.system import entry
 
-MACHINE = "machine"  # what `across` compares
-MACHINE_OPTIONS = tuple(
-    f"--{name}" for name in ("device", *scale.AXES)
-)  # that follow from the machine
-ALL = "all"
+ACROSS_MACHINES = "machine"  # value of --across
+MACHINE_OPTIONS = {f"--{name}" for name in ("device", *scale.AXES)}
+ALL = "all"  # accepts all differences
 
 
 @dataclasses.dataclass(frozen=True)
 class Question:
+    """The options of a comparison.
+
+    Attributes:
+      metric: Name of the compared metric.
+      paired: Whether the runs of the same repeat number ran together.
+      max_regression: The largest slow-down that passes, a share.
+      accepted: Plain names of the incomparable differences that are judged anyway.
+      across: ACROSS_MACHINES if the sides are two machines, which may differ; otherwise
+        an empty text.
+      prices: The prices of each side; empty if prices are unknown.
+      past: Earlier sessions, which show the drift between sessions; None if unknown.
+    """
+
     metric: str = RATE.name
-    paired: bool = False  # the runs of the same repeat number ran next to each other
-    max_regression: float = 0.05  # the largest slow-down that passes, a share
-    accepted: frozenset[str] = (
-        frozenset()
-    )  # plain names of differences that are no obstacle; "all": none is
-    across: str = ""  # MACHINE: the sides are two machines, and what describes these is no obstacle; "": it is
-    prices: Sequence[PriceList] = ()  # of each side; empty: no prices
+    paired: bool = False
+    max_regression: float = 0.05
+    accepted: frozenset[str] = frozenset()
+    across: str = ""
+    prices: Sequence[PriceList] = ()
+    past: Past | None = None
 
     def __post_init__(self) -> None:
         if self.metric not in CHOICES:
@@ -65,7 +83,8 @@ class Question:
             )
         if self.across and (self.paired or self.metric != RATE.name):
             raise ValueError(
-                f"across={self.across} compares {RATE.name} of unpaired runs; leave out paired and metric"
+                f"across={self.across} compares {RATE.name} of unpaired runs; "
+                "leave out paired and metric"
             )
         if not 0 <= self.max_regression < 1:
             raise ValueError(
@@ -73,15 +92,18 @@ class Question:
             )
 
     def accepts(self, difference: Difference) -> bool:
-        """Whether the difference is no obstacle."""
-        is_expected = bool(self.across) and of_machine(difference)
-        return is_expected or not self.accepted.isdisjoint(
-            {ALL, plain_name(difference.what)}
-        )
+        """Return whether runs with a difference are judged."""
+        if not difference.is_incomparable or ALL in self.accepted:
+            return True
+        if self.across and describes_machine(difference):
+            return True
+        return plain_name(difference.name) in self.accepted
 
 
 @dataclasses.dataclass(frozen=True)
 class LabelledDifference:
+    """A difference, and the labels of the configurations that have it."""
+
     difference: Difference
     labels: tuple[str, ...]
 
@@ -105,7 +127,7 @@ class MachineRatio:
     kind: MachineVerdict
     scope: str  # PER_DEVICE or ALL_DEVICES
     series: str
-    devices: tuple[int, ...]  # of each machine
+    devices: tuple[int, ...]  # number per machine
     ratio: float | None
     low: float | None
     high: float | None
@@ -114,39 +136,76 @@ class MachineRatio:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
+    """The result of a comparison; the JSON has the same fields.
+
+    Attributes:
+      before: Path of the first set.
+      after: Path of the second set.
+      runs: Records that were read on each side.
+      metric: The compared metric.
+      paired: Whether runs were compared in pairs.
+      ran_in_two_sessions: Whether one side ran after the other.
+      minutes_apart: Minutes between the mean starts of two sessions; otherwise None.
+      max_regression: The largest slow-down that passes, a share.
+      changes: Options that differ between the sides.
+      results: The result of each configuration.
+      differences: Differences between the sides.
+      accepted: Names of incomparable differences that are judged anyway.
+      differences_inside: (name of a side, differences among its runs).
+      only_after: Labels of configurations that were not run before.
+      exit_status: Exit status of the command.
+      only_before: Labels of series that only the first machine ran, or curves that are
+        not in the latest entry of a history.
+      machines: Names of the machines if they are compared.
+      machine_ratios: Which machine is faster, by series.
+      machine_costs: Costs by series and machine; empty without prices.
+      step_time: Name of the time of a batch.
+      is_history: Whether the latest entry of a history is compared with earlier ones.
+      changed_training: Configurations that provably train otherwise after, although
+        no option differs.
+      batches_left_out: As from `disturbance.batches_left_out`, of the compared runs.
+    """
+
     before: str
     after: str
-    runs: tuple[int, int]  # records read on each side
+    runs: tuple[int, int]
     metric: Metric
     paired: bool = False
-    two_sittings: bool = False  # one side ran after the other
+    ran_in_two_sessions: bool = False
+    minutes_apart: float | None = None
     max_regression: float
     changes: tuple[Change, ...] = ()
     results: tuple[Result, ...]
-    found: tuple[
-        LabelledDifference, ...
-    ] = ()  # a key of the JSON, as all these names are
-    accepted: tuple[str, ...] = ()  # differences that were forced
-    within: tuple[tuple[str, tuple[Difference, ...]], ...] = ()
+    differences: tuple[LabelledDifference, ...] = ()
+    accepted: tuple[str, ...] = ()
+    differences_inside: tuple[tuple[str, tuple[Difference, ...]], ...] = ()
     only_after: tuple[str, ...] = ()
     exit_status: int
-    only_before: tuple[str, ...] = ()  # series that only the first of these ran
-    machines: tuple[str, str] | None = None  # their names, where machines are compared
+    only_before: tuple[str, ...] = ()
+    machines: tuple[str, str] | None = None
     machine_ratios: tuple[MachineRatio, ...] = ()
-    machine_costs: tuple[MachineCost, ...] = ()  # empty without prices
-    step_time: str = STEP_TIME  # what the time of a batch is called
-    is_history: bool = (
-        False  # the latest entry of a history is compared with those before
-    )
+    machine_costs: tuple[MachineCost, ...] = ()
+    step_time: str = STEP_TIME
+    is_history: bool = False
+    changed_training: tuple[ChangedTraining, ...] = ()
+    batches_left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 def plain_name(text: str) -> str:
-    """ "CPU model" and "--batch_size" as they are written in --force_incomparable: cpu_model, batch_size."""
+    """Return the name of a difference as --force_incomparable takes it.
+
+    >>> plain_name("CPU model")
+    'cpu_model'
+    """
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
 
 
 def read(before: Path, after: Path) -> tuple[ComparedRuns, ComparedRuns]:
-    """Both sets of runs; an InputError has a line for each path that holds nothing to compare."""
+    """Return both sets of runs.
+
+    Raises:
+      InputError: With a line for each path that contains nothing to compare.
+    """
     if before.resolve() == after.resolve():
         raise InputError(f"{before} and {after} are the same runs; name two sets")
     sides = []
@@ -162,143 +221,196 @@ def read(before: Path, after: Path) -> tuple[ComparedRuns, ComparedRuns]:
 
 
 def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Report:
-    """Matches, judges and finds what makes the runs incomparable; raises InputError if nothing is on both sides."""
+    """Return the comparison of two sets of runs.
+
+    Raises:
+      InputError: If no configuration is on both sides.
+    """
     match = matching.match_machines if question.across else matching.match
     changes, configurations = match(before, after)
     records = [*before.records, *after.records]
     unit = common_unit(run.unit for run in records)
-    metric = METRICS[question.metric].named_after(unit)
+    metric = METRICS[question.metric].with_unit(unit)
     is_relative = metric.ideal is not None
     common = [
         matching.without_disturbed(configuration, question.paired, is_relative)
-        for configuration in _in_common(before, after, configurations, metric)
+        for configuration in _common(before, after, configurations, metric)
     ]
-    missing = [c.label for c in configurations if c.after is None]
-    labelled = _labelled(common, missing, question)
-    accepted: list[LabelledDifference] = []
-    stopping: list[LabelledDifference] = []
-    for found in labelled:
-        if found.difference.is_grave:
-            is_accepted = question.accepts(found.difference)
-            (accepted if is_accepted else stopping).append(found)
-    two_sittings = (
-        not question.paired
-        and not question.across
-        and matching.two_sittings(before, after)
-    )
-    results = _results(common, metric, question, two_sittings, stopping)
-    sides = (("before", before), ("after", after))
+    missing = [each.label for each in configurations if each.after is None]
+    labelled = _label_differences(common)
+    if question.across:
+        _check_two_machines(common, labelled)
+    elif missing:
+        difference = differences.missing_configurations(missing)
+        # Without labels, because it does not concern the other configurations.
+        labelled.append(LabelledDifference(difference, ()))
+    obstacles = [each for each in labelled if not question.accepts(each.difference)]
+    accepted = [
+        each.difference.name
+        for each in labelled
+        if each.difference.is_incomparable and question.accepts(each.difference)
+    ]
+    sessions = None
+    if not question.paired and not question.across:
+        sessions = drift.find_sessions(before, after)
+    results = _judge_all(common, metric, question, sessions, obstacles)
     machines = None
     if question.across:
-        machines = _machine_of(common[0].sides[0]), _machine_of(common[0].sides[1])
+        machine_before, machine_after = map(_machine_name, common[0].sides)
+        machines = (machine_before, machine_after)
     return Report(
         before=str(before.path),
         after=str(after.path),
         runs=(len(before.runs), len(after.runs)),
         metric=metric,
         paired=question.paired,
-        two_sittings=two_sittings,
+        ran_in_two_sessions=sessions is not None,
+        minutes_apart=sessions.minutes_apart if sessions else None,
         max_regression=question.max_regression,
         changes=changes,
         results=tuple(results),
-        found=tuple(labelled),
-        accepted=tuple([found.difference.what for found in accepted]),
-        within=tuple(
-            [(when, tuple(differences.within(side.good_runs))) for when, side in sides]
+        differences=tuple(labelled),
+        accepted=tuple(accepted),
+        differences_inside=(
+            ("before", _differences_inside(before)),
+            ("after", _differences_inside(after)),
         ),
         only_after=tuple([c.label for c in configurations if c.before is None]),
-        exit_status=exit_status_of(results, bool(stopping)),
+        exit_status=exit_status(results, bool(obstacles)),
         only_before=tuple(missing) if question.across else (),
         machines=machines,
         machine_ratios=tuple(_machine_ratios(common, results)),
         machine_costs=tuple(
-            costs.of_sides((before, after), common, results, question.prices, unit)
+            costs.compute_costs((before, after), common, results, question.prices, unit)
         ),
+        changed_training=() if changes else _changed_training(common),
         step_time=LATENCY if is_inference(records) else STEP_TIME,
+        batches_left_out=disturbance.batches_left_out(
+            matching.compared_runs(configuration.sides, is_relative)
+            for configuration in common
+        ),
     )
 
 
-def _in_common(
+def _changed_training(
+    configurations: Sequence[Configuration],
+) -> tuple[ChangedTraining, ...]:
+    found = [find_changed_training(each.label, *each.sides) for each in configurations]
+    return tuple(filter(None, found))
+
+
+def _differences_inside(side: ComparedRuns) -> tuple[Difference, ...]:
+    return tuple(differences.find_differences_inside(side.good_runs))
+
+
+def _common(
     before: ComparedRuns,
     after: ComparedRuns,
     configurations: Sequence[Configuration],
     metric: Metric,
 ) -> list[Configuration]:
-    """The configurations of both sides; of a metric relative to one device, those with several devices."""
-    common = [c for c in configurations if len(c.sides) == 2]
+    """Return the configurations of both sides.
+
+    If the metric is relative to one device, only configurations with several devices
+    count.
+
+    Raises:
+      InputError: If none remains.
+    """
+    common = [each for each in configurations if len(each.sides) == 2]
     if not common:
-        shown = [some([c.label for c in configurations if c.before], "; ")]
-        shown.append(some([c.label for c in configurations if c.after], "; "))
+        labels_before = [each.label for each in configurations if each.before]
+        labels_after = [each.label for each in configurations if each.after]
         raise InputError(
-            f"no configuration is in both: {before.path} has {shown[0]}; {after.path} has {shown[1]}"
+            "no configuration is in both: "
+            f"{before.path} has {join_some(labels_before, '; ')}; "
+            f"{after.path} has {join_some(labels_after, '; ')}"
         )
     if metric.ideal is None:
         return common
-    scaled = [c for c in common if max(side.num_devices for side in c.sides) > 1]
+    scaled = [each for each in common if each.max_devices > 1]
     if not scaled:
         raise InputError(
-            f"no configuration with several devices is on both sides; --metric={metric.name} of one device is 1"
+            "no configuration with several devices is on both sides; "
+            f"--metric={metric.name} of one device is 1"
         )
     return scaled
 
 
-def _labelled(
-    common: Sequence[Configuration], missing: Sequence[str], question: Question
-) -> list[LabelledDifference]:
-    """All differences, missing configurations among them; raises InputError if both machines are one."""
-    labelled = _differences(common)
-    if question.across:
-        if not any(of_machine(found.difference) for found in labelled):
-            name = _machine_of(common[0].sides[0])
-            raise InputError(
-                f"the records show no difference between the machines ({name}); leave out --across"
-            )
-    elif missing:
-        # Without labels: it says nothing against those that are there.
-        labelled.append(LabelledDifference(differences.of_missing(missing), ()))
-    return labelled
+def _check_two_machines(
+    common: Sequence[Configuration], labelled: Sequence[LabelledDifference]
+) -> None:
+    if not any(describes_machine(each.difference) for each in labelled):
+        name = _machine_name(common[0].sides[0])
+        raise InputError(
+            f"the records show no difference between the machines ({name}); "
+            "leave out --across"
+        )
 
 
-def _results(
+def _judge_all(
     common: Sequence[Configuration],
     metric: Metric,
     question: Question,
-    two_sittings: bool,
-    stopping: Sequence[LabelledDifference],
+    sessions: TwoSessions | None,
+    obstacles: Sequence[LabelledDifference],
 ) -> list[Result]:
-    """Each configuration judged; those with a difference in `stopping` cannot be."""
+    """Return the result of each configuration.
+
+    Args:
+      common: The configurations of both sides.
+      metric: The compared metric.
+      question: The options of the comparison.
+      sessions: The times of sides that were measured one after the other, or None.
+      obstacles: Differences whose configurations are not judged.
+    """
     results = []
+    drifting = sessions is not None
     for configuration in common:
-        result = verdicts.measure(configuration, metric, question.paired, two_sittings)
+        between = None
+        # Drift of a session cancels in a ratio of its runs.
+        if sessions is not None and metric.ideal is None:
+            between = drift.estimate(configuration, sessions, question.past)
+        result = verdicts.measure(
+            configuration, metric, question.paired, drifting, between
+        )
         if result.comparison:
-            changes = step_times.of_configuration(
-                configuration, question.paired, two_sittings
+            changes = step_times.compare_step_times(
+                configuration,
+                question.paired,
+                drifting,
+                between.scatter if between else None,
             )
             result = dataclasses.replace(result, step_times=changes)
-        names = dict.fromkeys(
-            [f.difference.what for f in stopping if configuration.label in f.labels]
-        )
+        names = [
+            obstacle.difference.name
+            for obstacle in obstacles
+            if configuration.label in obstacle.labels
+        ]
         if names and result.reason is None:
-            reason = Statement("incomparable", values={"facts": ", ".join(names)})
+            facts = ", ".join(dict.fromkeys(names))
+            reason = Statement("incomparable", values={"facts": facts})
             result = dataclasses.replace(result, reason=reason)
         results.append(result)
     results = verdicts.conclude(results, question.max_regression)
     if question.across:
-        return [
-            dataclasses.replace(result, gate=Gate.PASSED, reason=None)
-            if result.p_adjusted is not None
-            else result
-            for result in results
-        ]
+        return list(map(_without_gate, results))
     return results
 
 
-def of_machine(difference: Difference) -> bool:
-    """Return whether a difference describes the machine."""
-    return difference.what in (*OF_MACHINES, *MACHINE_OPTIONS)
+def _without_gate(result: Result) -> Result:
+    """Return a result that passes if it was tested; machines may differ in speed."""
+    if result.p_adjusted is None:
+        return result
+    return dataclasses.replace(result, gate=Gate.PASSED, reason=None)
 
 
-def _machine_of(side: Row) -> str:
+def describes_machine(difference: Difference) -> bool:
+    """Return whether a difference describes the machine, or follows from it."""
+    return difference.name in (*OF_MACHINES, *MACHINE_OPTIONS)
+
+
+def _machine_name(side: Row) -> str:
     return machine(side.good_runs[0]).name
 
 
@@ -321,28 +433,34 @@ def _machine_ratios(
             )
 
 
-def _differences(configurations: Sequence[Configuration]) -> list[LabelledDifference]:
-    """Each difference once, with the configurations that have it; without options that leave the work the same."""
-    merged: dict[tuple[str, str, Severity], tuple[Difference, list[str]]] = {}
+def _label_differences(
+    configurations: Sequence[Configuration],
+) -> list[LabelledDifference]:
+    """Return distinct differences with the labels of their configurations.
+
+    Options that leave the work unchanged are left out, because they are compared.
+    """
+    found: list[tuple[Difference, str]] = []
     for configuration in configurations:
         before, after = [side.good_runs for side in configuration.sides]
         if not before or not after:
             continue
-        for difference in differences.differences(before, after):
-            if difference.what.startswith("--") and not difference.is_grave:
-                continue
-            key = (difference.what, difference.effect, difference.severity)
-            labels = merged.setdefault(key, (difference, []))[1]
-            labels.append(configuration.label)
-    labelled = [
-        LabelledDifference(difference, tuple(labels))
-        for difference, labels in merged.values()
-    ]
-    return sorted(labelled, key=lambda found: not found.difference.is_grave)
+        for difference in differences.find_differences(before, after):
+            if difference.is_incomparable or not difference.name.startswith("--"):
+                found.append((difference, configuration.label))
+    keys = [(each.name, each.effect, each.severity) for each, _ in found]
+    labelled = []
+    for members in group_by(found, keys).values():
+        labels = tuple([label for _, label in members])
+        labelled.append(LabelledDifference(members[0][0], labels))
+    return sorted(labelled, key=lambda each: not each.difference.is_incomparable)
 
 
-def exit_status_of(results: Sequence[verdicts.Result], stopped: bool = False) -> int:
+def exit_status(results: Sequence[Result], has_obstacles: bool = False) -> int:
+    """Return the exit status of the command."""
     gates = {result.gate for result in results}
     if Gate.REGRESSION in gates:
         return entry.EXIT_FAILED
-    return entry.EXIT_USAGE if stopped or gates != {Gate.PASSED} else entry.EXIT_OK
+    if has_obstacles or gates != {Gate.PASSED}:
+        return entry.EXIT_USAGE
+    return entry.EXIT_OK

@@ -1,11 +1,12 @@
-"""Two sets of runs -> what was changed between them, and the configurations that both hold.
+"""Matching of two sets of runs: the changes between them, and their configurations.
 
-An option that has one value in all runs before and another in all runs after is the change; runs whose other options
-are the same are the same configuration.
+An option with one value in all runs before and another one in all runs after is a
+change. Runs whose other options are equal are of one configuration.
 """
 
 import dataclasses
 import functools
+import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,16 +16,16 @@ from rnn_scaling.analysis import disturbance, rows
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.facts.table import OF_MACHINES
 from rnn_scaling.analysis.grouping import group_by
-from rnn_scaling.analysis.keys import UNIT, Key, drop_options, key_value
-from rnn_scaling.analysis.rows import DECODER, Row
+from rnn_scaling.analysis.keys import UNIT, Key, compared_options, drop_options
+from rnn_scaling.analysis.rows import DECODER, Row, with_all_batches
 from rnn_scaling.config import registry, scale
 from rnn_scaling.config.conditions import CONDITIONS
 from rnn_scaling.config.naming import (
     NAMED,
     TRAINER,
+    disambiguate,
     distinguishing,
     network,
-    told_apart,
     without_network,
 )
 from rnn_scaling.config.registry import WORKLOADS
@@ -36,20 +37,20 @@ from rnn_scaling.records.record import RunRecord
 PER_DEVICE = "per_device"
 ALL_DEVICES = "all_devices"
 REPEAT = re.compile(r"\.r(\d+)\.json$")
-_WORKLOADS_OF = registry.readers(WORKLOADS)
+_WORKLOADS_BY_OPTION = registry.readers(WORKLOADS)
 
 
 class InputError(ValueError):
-    """A path holds nothing that can be compared."""
+    """The inputs contain nothing that can be compared."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ComparedRuns:
-    """The runs before, or after: `left_out` has a line for each file that is not a good record."""
+    """The runs before, or the runs after."""
 
     path: Path
     runs: tuple[RunFile, ...]
-    left_out: tuple[str, ...]
+    left_out: tuple[str, ...]  # a line for each file that is not a good record
 
     @functools.cached_property
     def names(self) -> dict[int, str]:
@@ -81,16 +82,16 @@ class Change:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Configuration:
-    """What is compared: the same options on both sides except the change.
+    """Runs before and after with the same options, except the changes.
 
     Attributes:
       label: Its name.
-      before: Its row before; None if there is none.
-      after: Its row after; None if there is none.
+      before: Its row before; None if it was not run.
+      after: Its row after; None if it was not run.
       names: File names, by the identity of the record.
-      scopes: When machines are compared: PER_DEVICE for the least devices that both
-        have, ALL_DEVICES for all devices of each.
-      series: When machines are compared: the label without the devices.
+      scopes: If machines are compared: PER_DEVICE for the smallest number of devices on
+        both, ALL_DEVICES for all devices of each.
+      series: If machines are compared: the label without the devices.
       disturbed: Names of the disturbed files, before and after, that do not count.
     """
 
@@ -104,8 +105,13 @@ class Configuration:
 
     @property
     def sides(self) -> list[Row]:
-        """The sides that there are, the one before first."""
+        """The sides that were run, before first."""
         return [side for side in (self.before, self.after) if side is not None]
+
+    @property
+    def max_devices(self) -> int:
+        """The number of devices of the larger side."""
+        return max(side.num_devices for side in self.sides)
 
     def repeat(self, run: RunRecord) -> int:
         """Return which repeat a run is by its file: NAME.json is 1, NAME.r2.json is 2."""
@@ -113,17 +119,26 @@ class Configuration:
         return int(number[1]) if number else 1
 
 
-Matched = tuple[tuple[Change, ...], tuple[Configuration, ...]]
+Match = tuple[tuple[Change, ...], tuple[Configuration, ...]]
+
+
+def start_time(run: RunRecord) -> str:
+    """Return when a run started; "" if unknown."""
+    return run.environment.started or ""
 
 
 def read(path: Path) -> ComparedRuns:
-    """Reads a folder of records, or one record; raises InputError if there is none."""
+    """Read a folder of records, or one record.
+
+    Raises:
+      InputError: If it contains no run that has ended.
+    """
     try:
         if not path.is_dir():
             run = record.read(path)
             if folder.is_running(run, path.parent):
                 raise InputError(
-                    f"{path}: {folder.RUNNING}; compare it when it has ended"
+                    f"{path}: {folder.IN_PROGRESS}; compare it when it has ended"
                 )
             return ComparedRuns(path, (RunFile(path.name, run),), ())
         content = folder.read(path)
@@ -132,90 +147,119 @@ def read(path: Path) -> ComparedRuns:
     except record.RecordError as e:
         raise InputError(str(e)) from None
     if not content.runs:
-        why = f" ({content.left_out[0]})" if content.left_out else ""
-        raise InputError(f"{path}: {content.nothing}{why}{folder.elsewhere(path)}")
+        reason = f" ({content.left_out[0]})" if content.left_out else ""
+        raise InputError(
+            f"{path}: {content.empty_reason}{reason}{folder.subfolder_hint(path)}"
+        )
     return ComparedRuns(path, content.runs, content.not_used)
 
 
-def match(before: ComparedRuns, after: ComparedRuns) -> Matched:
-    """Return the changes, and the configurations that are the same except for them."""
-    changed, sides = _rows_of(before, after)
-    by_key = [{drop_options(row.key, changed): row for row in side} for side in sides]
-    keys = list(dict.fromkeys([*by_key[0], *by_key[1]]))
+def match(before: ComparedRuns, after: ComparedRuns) -> Match:
+    """Return the changes, and the configurations that are equal except for them."""
+    changed = _changed_options(before, after)
+    rows_before, rows_after = _build_rows(before, after, changed)
+    by_key_before = {drop_options(row.key, changed): row for row in rows_before}
+    by_key_after = {drop_options(row.key, changed): row for row in rows_after}
+    keys = list(dict.fromkeys([*by_key_before, *by_key_after]))
     names = {**before.names, **after.names}
     configurations = [
-        Configuration(label, by_key[0].get(key), by_key[1].get(key), names)
-        for key, label in zip(keys, labels_of(keys, changed))
+        Configuration(label, by_key_before.get(key), by_key_after.get(key), names)
+        for key, label in zip(keys, build_labels(keys, changed))
     ]
-    return _changes(sides, changed), tuple(configurations)
+    return _changes(rows_before, rows_after, changed), tuple(configurations)
 
 
-def match_machines(before: ComparedRuns, after: ComparedRuns) -> Matched:
-    """The series that both machines ran, as two configurations: the same number of devices, and the most of each."""
-    changed, sides = _rows_of(before, after)
+def match_machines(before: ComparedRuns, after: ComparedRuns) -> Match:
+    """Return the changes, and up to two configurations per series of both machines.
+
+    These are the smallest common number of devices, and the most of each machine.
+
+    Raises:
+      InputError: If a side contains runs of several machines.
+    """
+    changed = _changed_options(before, after)
+    sides = _build_rows(before, after, changed)
     series: dict[Key, tuple[list[Row], list[Row]]] = {}
     for number, (side, side_rows) in enumerate(zip((before, after), sides)):
-        for what in OF_MACHINES:
-            values = {dict(row.facts).get(what) for row in side_rows} - {None}
-            if len(values) > 1:
-                raise InputError(
-                    f"{side.path} holds runs of several machines, by {what}; use one folder per machine"
-                )
+        _check_one_machine(side.path, side_rows)
         for row in side_rows:
             varied = {*changed, scale.axis(row.options), *OF_MACHINES}
-            series.setdefault(drop_options(row.key, varied), ([], []))[number].append(
-                row
-            )
+            pair = series.setdefault(drop_options(row.key, varied), ([], []))
+            pair[number].append(row)
     varied = {*changed, *scale.AXES}
-    labels = labels_of([drop_options(key, varied) for key in series], varied)
+    labels = build_labels([drop_options(key, varied) for key in series], varied)
     names = {**before.names, **after.names}
     configurations: list[Configuration] = []
     for label, pair in zip(labels, series.values()):
-        configurations.extend(_on_machines(label, *pair, names))
-    changes = _changes(sides, changed - {"device", *scale.AXES})
+        configurations.extend(_match_device_counts(label, *pair, names))
+    changes = _changes(*sides, changed - {"device", *scale.AXES})
     return changes, tuple(configurations)
 
 
-def _rows_of(
-    before: ComparedRuns, after: ComparedRuns
-) -> tuple[set[str], list[list[Row]]]:
-    """Return the changed options, and the rows of each side, those of one work together."""
-    records = [before.records, after.records]
-    keys = [[dict(key) for key in set(rows.build_keys(side))] for side in records]
+def _check_one_machine(path: Path, side: Sequence[Row]) -> None:
+    for fact in OF_MACHINES:
+        values = {dict(row.facts).get(fact) for row in side} - {None}
+        if len(values) > 1:
+            raise InputError(
+                f"{path} holds runs of several machines, by {fact}; "
+                "use one folder per machine"
+            )
+
+
+def _changed_options(before: ComparedRuns, after: ComparedRuns) -> set[str]:
+    """Return the options with one value in all runs before, and another one after."""
+    options_before = [dict(key) for key in set(rows.build_keys(before.records))]
+    options_after = [dict(key) for key in set(rows.build_keys(after.records))]
+    names: set[str] = set()
+    for options in (*options_before, *options_after):
+        names.update(options)
     changed = set()
-    for name in {name for side in keys for key in side for name in key}:
+    for name in names:
         default = DEFAULTS.get(name, UNKNOWN)
-        values = [{key.get(name, default) for key in side} for side in keys]
-        if len(values[0]) == len(values[1]) == 1 and values[0] != values[1]:
+        values_before = {options.get(name, default) for options in options_before}
+        values_after = {options.get(name, default) for options in options_after}
+        is_constant = len(values_before) == len(values_after) == 1
+        if is_constant and values_before != values_after:
             changed.add(name)
-    ordered = []
-    for side in rows.build_compared_rows(records, changed):
-        works = group_by(
-            side, [drop_options(row.key, separation.VARIED) for row in side]
-        )
-        ordered.append([row for members in works.values() for row in members])
-    return changed, ordered
+    return changed
+
+
+def _build_rows(
+    before: ComparedRuns, after: ComparedRuns, changed: Collection[str]
+) -> tuple[list[Row], list[Row]]:
+    """Return the rows of each side; rows of the same work are next to each other."""
+    records = [before.records, after.records]
+    rows_before, rows_after = rows.build_compared_rows(records, changed)
+    return _group_by_work(rows_before), _group_by_work(rows_after)
+
+
+def _group_by_work(side: Sequence[Row]) -> list[Row]:
+    works = group_by(side, [drop_options(row.key, separation.VARIED) for row in side])
+    return list(itertools.chain.from_iterable(works.values()))
 
 
 def _changes(
-    sides: Sequence[Sequence[Row]], changed: Collection[str]
+    before: Sequence[Row], after: Sequence[Row], changed: Collection[str]
 ) -> tuple[Change, ...]:
     changes = []
-    is_recorded = all(row.is_ours for side in sides for row in side)
+    is_recorded = all(row.is_ours for row in (*before, *after))
+    first_before = compared_options(before[0].options)
+    first_after = compared_options(after[0].options)
     for name in sorted(changed):
-        values = [{row.options.get(name) for row in side} for side in sides]
-        # What only follows, because the other mode does not read an option, is no change.
-        if values[0].isdisjoint(values[1]):
-            before, after = (
-                key_value(side[0].key, side[0].options, name) for side in sides
-            )
-            changes.append(Change(name, before, after, is_recorded))
+        values_before = {row.options.get(name) for row in before}
+        values_after = {row.options.get(name) for row in after}
+        # The keys also differ if only one side's mode reads an option.
+        if values_before.isdisjoint(values_after):
+            value_before = first_before.get(name, UNKNOWN)
+            value_after = first_after.get(name, UNKNOWN)
+            changes.append(Change(name, value_before, value_after, is_recorded))
     return tuple(changes)
 
 
-def _on_machines(
+def _match_device_counts(
     label: str, before: Sequence[Row], after: Sequence[Row], names: Mapping[int, str]
 ) -> Iterator[Configuration]:
+    """Yield the configurations of one series on two machines."""
     good_before = {row.num_devices: row for row in before if row.good_runs}
     good_after = {row.num_devices: row for row in after if row.good_runs}
     if not good_before or not good_after:
@@ -224,17 +268,17 @@ def _on_machines(
         )
         return
     scopes: dict[tuple[int, int], list[str]] = {}
-    if both := good_before.keys() & good_after.keys():
-        scopes[min(both), min(both)] = [PER_DEVICE]
+    if common := good_before.keys() & good_after.keys():
+        scopes[min(common), min(common)] = [PER_DEVICE]
     scopes.setdefault((max(good_before), max(good_after)), []).append(ALL_DEVICES)
-    for (a, b), scopes_of_pair in scopes.items():
-        devices = f"{a} and {b} devices" if a != b else scale.in_words(1, a)
+    for (a, b), pair_scopes in scopes.items():
+        devices = f"{a} and {b} devices" if a != b else scale.describe(1, a)
         yield Configuration(
             f"{label}, {devices}",
             good_before[a],
             good_after[b],
             names,
-            tuple(scopes_of_pair),
+            tuple(pair_scopes),
             label,
         )
 
@@ -247,68 +291,74 @@ def without_disturbed(
     `disturbance.select_quiet` decides, for each side or for pairs of runs.
 
     Args:
-      configuration: The configuration; it stays as it is if a side is missing.
+      configuration: The configuration; it is not changed if a side is missing.
       paired: Whether the runs of the same repeat number are a pair, which is disturbed
         if one of its runs is.
       is_relative: Whether the runs on one device are part of the result.
     """
     if len(configuration.sides) < 2:
         return configuration
-    left_out = _disturbed_repeats(configuration, is_relative) if paired else set()
-    reduced = []
+    repeats = _disturbed_repeats(configuration, is_relative) if paired else set()
+
+    def excluded_runs(row: Row | None) -> list[RunRecord]:
+        if row is None:
+            return []
+        if not paired:
+            return list(row.disturbed_runs)
+        return [run for run in row.records if configuration.repeat(run) in repeats]
+
+    sides = []
     names = []
     for side in configuration.sides:
-        rows_of_side = [row for row in (side, side.one_device) if row is not None]
-        gone: list[list[RunRecord]] = []
-        for row in rows_of_side:
-            if paired:
-                runs = [r for r in row.records if configuration.repeat(r) in left_out]
-                gone.append(runs)
-            else:
-                gone.append(list(row.disturbed_runs))
-        shown = [run for runs in gone[: 1 + is_relative] for run in runs]
-        disturbed = filter(disturbance.is_disturbed, shown)
+        excluded = excluded_runs(side)
+        excluded_bases = excluded_runs(side.one_device)
+        named = excluded + excluded_bases if is_relative else excluded
+        disturbed = filter(disturbance.is_disturbed, named)
         names.append(tuple([configuration.names[id(run)] for run in disturbed]))
-        reduced.append(_without(side, {id(run) for runs in gone for run in runs}))
+        sides.append(_without(side, set(map(id, excluded + excluded_bases))))
+    if disturbance.any_disturbed(compared_runs(sides, is_relative)):
+        sides = [with_all_batches(side) for side in sides]
     return dataclasses.replace(
-        configuration, before=reduced[0], after=reduced[1], disturbed=tuple(names)
+        configuration, before=sides[0], after=sides[1], disturbed=tuple(names)
     )
 
 
 def _disturbed_repeats(configuration: Configuration, is_relative: bool) -> set[int]:
     """Return the repeat numbers of the pairs that do not count."""
-    good = [side.good_runs for side in configuration.sides]
-    runs = [run for side in good for run in side]
-    for side in configuration.sides if is_relative else ():
-        runs += side.one_device.good_runs if side.one_device else ()
-    disturbed = set(map(configuration.repeat, filter(disturbance.is_disturbed, runs)))
-    before, after = (set(map(configuration.repeat, side)) for side in good)
-    pairs = sorted(before & after)
-    return set(pairs).difference(
-        disturbance.select_quiet(pairs, disturbed.__contains__)
-    )
+    repeats = []
+    disturbed: set[int] = set()
+    for side in configuration.sides:
+        repeats.append(set(map(configuration.repeat, side.good_runs)))
+        runs = filter(disturbance.is_disturbed, compared_runs([side], is_relative))
+        disturbed.update(map(configuration.repeat, runs))
+    pairs = sorted(set.intersection(*repeats))
+    quiet = disturbance.select_quiet(pairs, disturbed.__contains__)
+    return set(pairs).difference(quiet)
 
 
-def _without(row: Row, gone: Collection[int]) -> Row:
+def _without(row: Row, excluded: Collection[int]) -> Row:
     """Return the row, and its baseline, without some runs, by their identity."""
-    if not gone:
+    if not excluded:
         return row
-    kept = tuple([run for run in row.records if id(run) not in gone])
-    base = row.one_device and _without(row.one_device, gone)
+    records = tuple([run for run in row.records if id(run) not in excluded])
+    base = row.one_device and _without(row.one_device, excluded)
     if base and not base.records:
         base = None
-    return dataclasses.replace(row, records=kept, one_device=base)
+    return dataclasses.replace(row, records=records, one_device=base)
 
 
-def two_sittings(before: ComparedRuns, after: ComparedRuns) -> bool:
-    """Whether all good runs of one side started before those of the other; False where the records do not tell."""
-    starts = [
-        [run.environment.started or "" for run in side.good_runs]
-        for side in (before, after)
-    ]
-    if not all(starts) or "" in starts[0] + starts[1]:
-        return False
-    return max(starts[0]) < min(starts[1]) or max(starts[1]) < min(starts[0])
+def compared_runs(sides: Sequence[Row], is_relative: bool) -> list[RunRecord]:
+    """Return the good runs of the sides of a comparison, each once.
+
+    Args:
+      sides: The sides, without runs that do not count.
+      is_relative: Whether the runs on one device are part of the result.
+    """
+    compared = [*sides]
+    if is_relative:
+        compared += [side.one_device for side in sides if side.one_device]
+    runs = itertools.chain.from_iterable(row.good_runs for row in compared)
+    return list({id(run): run for run in runs}.values())
 
 
 def count_shared_runs(before: Row, after: Row) -> int:
@@ -316,12 +366,16 @@ def count_shared_runs(before: Row, after: Row) -> int:
 
     Equal step times mean the same process.
     """
-    seconds = [set(map(_own_seconds, row.good_runs)) for row in (before, after)]
-    return sum(len(set(times)) > 1 for times in seconds[0] & seconds[1])
+    times_before = set(map(_unrounded_times, before.good_runs))
+    times_after = set(map(_unrounded_times, after.good_runs))
+    return sum(len(set(times)) > 1 for times in times_before & times_after)
 
 
-def _own_seconds(run: RunRecord) -> tuple[float, ...]:
-    """Of the measured batches; of a run that was read from a log, which prints few digits, those of its process."""
+def _unrounded_times(run: RunRecord) -> tuple[float, ...]:
+    """Return the times of the measured batches.
+
+    A log prints few digits, so a run from a log has its rate and total time instead.
+    """
     if run.log_format is None:
         return run.batches.seconds[run.batches.warmup :]
     if run.throughput and run.phases.total:
@@ -329,57 +383,65 @@ def _own_seconds(run: RunRecord) -> tuple[float, ...]:
     return ()
 
 
-def labels_of(keys: Sequence[Key], changed: Collection[str] = ()) -> list[str]:
-    """Return a name for each key: encoder, update mode, devices, and what else differs.
+def build_labels(keys: Sequence[Key], changed: Collection[str] = ()) -> list[str]:
+    """Return a name for each key: encoder, update mode, devices, and other differences.
 
     Args:
       keys: The keys.
       changed: Options that the keys do not contain.
     """
-    ours = {name: v for name, v in DEFAULTS.items() if name not in changed}
-    theirs = {name: v for name, v in ours.items() if name not in ASSUMED}
-    settings = [
-        {**(theirs if TRAINER in options else ours), **options}
-        for options in map(dict, keys)
-    ]
-    for options in settings:
+    defaults = {name: v for name, v in DEFAULTS.items() if name not in changed}
+    program_defaults = {name: v for name, v in defaults.items() if name not in ASSUMED}
+    settings = []
+    values = []  # the known settings
+    names: set[str] = set()
+    for key in keys:
+        options = dict(key)
+        options = {**(program_defaults if TRAINER in options else defaults), **options}
         if options.get("global_batch_size"):
             options.pop("batch_size", None)
-    values = [
-        {name: v for name, v in options.items() if v not in (None, UNKNOWN)}
-        for options in settings
-    ]
-    names = {name for options in settings for name in options}
+        settings.append(options)
+        names.update(options)
+        values.append(
+            {name: v for name, v in options.items() if v not in (None, UNKNOWN)}
+        )
     facts = [name for name in separation.NAMED if name in names]
-    left_out = {*NAMED, *scale.AXES, TRAINER, UNIT, DECODER, *facts}
-    varied = distinguishing([*sorted(names - left_out), *facts], values)
+    names -= {*NAMED, *scale.AXES, TRAINER, UNIT, DECODER, *facts}
+    varied = distinguishing([*sorted(names), *facts], values)
     if any(s.get(DECODER) != s.get("encoder_type") for s in settings):
         varied += distinguishing([DECODER], settings)
-    labels = []
-    for options in values:
-        mode = options.get("variable_update")
-        words = [word for word in (network(options), mode, *_places(options)) if word]
-        words += [
-            f"{name}={options[name]}"
-            for name in (without_network(varied, options) if words else varied)
-            if name in options and not _is_unread(name, options)
-        ]
-        labels.append(", ".join(words))
-    return told_apart(labels, [str(options.get(UNIT, "")) for options in values])
+    labels = [_label(options, varied) for options in values]
+    return disambiguate(labels, [str(options.get(UNIT, "")) for options in values])
 
 
-def _places(options: Mapping[str, Any]) -> list[str]:
-    """How many devices and workers, as far as they are known."""
+def _label(options: Mapping[str, Any], varied: Sequence[str]) -> str:
+    """Return the name of a configuration, with the options that vary."""
+    mode = options.get("variable_update")
+    parts = [part for part in (network(options), mode, _size_text(options)) if part]
+    if parts:
+        varied = without_network(varied, options)
+    known = [name for name in varied if name in options]
+    parts += [
+        f"{name}={options[name]}" for name in known if not _is_unread(name, options)
+    ]
+    return ", ".join(parts)
+
+
+def _size_text(options: Mapping[str, Any]) -> str:
+    """Return the number of devices or workers; "" if it is unknown."""
     workers = options.get("num_workers", 1)
     devices = options.get("num_devices")
     if devices:
-        return [scale.in_words(workers, devices)]
-    return [f"{workers} workers"] if workers > 1 else []
+        return scale.describe(workers, devices)
+    return f"{workers} workers" if workers > 1 else ""
 
 
 def _is_unread(name: str, options: Mapping[str, Any]) -> bool:
-    """True if an option that only some modes read has its default, which it also has where it is not read."""
+    """Return whether an option has its default because the workload does not read it.
+
+    Only options that some modes do not read are considered.
+    """
     if name not in CONDITIONS or options[name] != DEFAULTS[name]:
         return False
     workload = options.get("model", DEFAULTS["model"])
-    return workload not in _WORKLOADS_OF.get(name, ())
+    return workload not in _WORKLOADS_BY_OPTION.get(name, ())

@@ -1,9 +1,11 @@
-"""Changes of step-time percentiles, with intervals that cover the variation between processes and between batches.
+"""Changes of step-time percentiles, with their intervals.
 
-The interval is Student's t over the log percentiles of the processes. With two or three processes, their standard
-deviation may be too small by chance. A block bootstrap of the batches of each process gives its lower bound.
-docs/statistics.md has the simulated coverage.
-k: processes, n: batches, P: percentiles, R: resamples.
+The interval is Student's t over the logarithms of the processes' percentiles. With two
+or three processes, their standard deviation may be too small by chance, so a block
+bootstrap of the batches of each process is its lower bound. docs/statistics.md has the
+simulated coverage.
+
+k: processes, n: batches, P: percentiles.
 """
 
 import dataclasses
@@ -14,33 +16,34 @@ from typing import Any
 import numpy as np
 
 from rnn_scaling.analysis import confidence, significance
-from rnn_scaling.analysis.comparison.matching import Configuration
+from rnn_scaling.analysis.comparison.matching import Configuration, start_time
 from rnn_scaling.analysis.confidence import Interval, Scatter
-from rnn_scaling.analysis.metrics import BATCHES_NEEDED, step_times
+from rnn_scaling.analysis.disturbance import any_disturbed
+from rnn_scaling.analysis.metrics import PERCENTILE_BATCHES, step_times
 
 SEED = 1
-RESAMPLES = (20, 200)  # of a long and of a short process
-MOST_NUMBERS = 5_000_000  # in all resamples of a process
-LEAST_CHANGE = 0.01  # a share; a smaller change is not stated
+MIN_RESAMPLES = 20  # for a long process
+MAX_RESAMPLES = 200  # for a short process
+MAX_NUMBERS = 5_000_000  # in all resamples of a process
+MIN_CHANGE = 0.01  # a share; a smaller change is not stated
 
 
 @dataclasses.dataclass(frozen=True)
 class StepTimeChange:
+    """The change of a percentile between the runs before and after."""
+
     percentile: int
     ratio: Interval | None = None  # after / before; None if a run has too few batches
-    p_adjusted: float | None = (
-        None  # p-value after Holm's correction over all configurations and percentiles
-    )
+    # p-value after Holm's correction over all configurations and percentiles.
+    p_adjusted: float | None = None
 
     @property
     def is_shown(self) -> bool:
         """Whether the change is significant and large enough to be stated."""
-        is_large = self.ratio is not None and abs(self.ratio.value - 1) >= LEAST_CHANGE
-        return (
-            is_large
-            and self.p_adjusted is not None
-            and self.p_adjusted < 1 - confidence.LEVEL
-        )
+        if self.ratio is None or self.p_adjusted is None:
+            return False
+        is_large = abs(self.ratio.value - 1) >= MIN_CHANGE
+        return is_large and self.p_adjusted < 1 - confidence.LEVEL
 
     @property
     def p_value(self) -> float | None:
@@ -48,98 +51,138 @@ class StepTimeChange:
         return significance.judge_ratio(self.ratio).p_value if self.ratio else None
 
 
-def of_configuration(
-    configuration: Configuration, paired: bool, drifting: bool
+def compare_step_times(
+    configuration: Configuration,
+    paired: bool,
+    drifting: bool,
+    drift: Scatter | None = None,
 ) -> tuple[StepTimeChange, ...]:
-    """The changes of all percentiles; empty if a run has no step times.
+    """Return the changes of all percentiles; () if a run has no step times.
 
     Args:
-      paired: compare pairs of runs with the same repeat number.
-      drifting: the sides were measured one after the other, as `confidence.drifting_scatter` allows for.
+      configuration: The configuration, with good runs on both sides.
+      paired: Whether runs with the same repeat number are compared in pairs.
+      drifting: Whether the sides were measured one after the other, which
+        `confidence.drifting_scatter` allows for.
+      drift: The scatter of log rates between sessions; None if it is not included.
     """
-    sides = [list(side.good_runs) for side in configuration.sides]
+    before, after = [list(side.good_runs) for side in configuration.sides]
     if paired:
-        numbered = [{configuration.repeat(run): run for run in side} for side in sides]
-        both = sorted(numbered[0].keys() & numbered[1].keys())
-        sides = [[side[number] for number in both] for side in numbered]
+        by_repeat_before = {configuration.repeat(run): run for run in before}
+        by_repeat_after = {configuration.repeat(run): run for run in after}
+        repeats = sorted(by_repeat_before.keys() & by_repeat_after.keys())
+        before = [by_repeat_before[repeat] for repeat in repeats]
+        after = [by_repeat_after[repeat] for repeat in repeats]
     elif drifting:
-        sides = [
-            sorted(side, key=lambda run: run.environment.started or "")
-            for side in sides
-        ]
-    seconds = [[np.asarray(step_times(run), float) for run in side] for side in sides]
-    return changes(seconds, paired, drifting)
+        before.sort(key=start_time)
+        after.sort(key=start_time)
+    all_batches = any_disturbed([*before, *after])
+    return compare_percentiles(
+        [np.asarray(step_times(run, all_batches), float) for run in before],
+        [np.asarray(step_times(run, all_batches), float) for run in after],
+        paired,
+        drifting,
+        drift,
+    )
 
 
-def changes(
-    seconds: Sequence[Sequence[np.ndarray]], paired: bool, drifting: bool
+def compare_percentiles(
+    before: Sequence[np.ndarray],
+    after: Sequence[np.ndarray],
+    paired: bool,
+    drifting: bool,
+    drift: Scatter | None = None,
 ) -> tuple[StepTimeChange, ...]:
-    """The changes of all percentiles from seconds `[2][k][n]`, before and after."""
-    fewest = min(len(process) for side in seconds for process in side)
-    known = [
-        percentile for percentile, needed in BATCHES_NEEDED.items() if fewest >= needed
-    ]
-    if not fewest:
+    """Return the changes of all percentiles; () if a process has no batch.
+
+    Args:
+      before: Seconds of the batches of each process, [k][n].
+      after: The same of the other side.
+      paired: Whether processes are compared in pairs.
+      drifting: Whether the sides were measured one after the other.
+      drift: The scatter of log rates between sessions; None if it is not included.
+    """
+    num_batches = min(map(len, (*before, *after)))
+    if not num_batches:
         return ()
-    random = np.random.default_rng(SEED)
-    logs = [
-        np.array([_log_percentiles(process, known) for process in side])
-        for side in seconds
-    ]  # [2][k, P]
-    within = [
-        np.array([_variances(process, known, random) for process in side])
-        for side in seconds
+    percentiles = [
+        percentile
+        for percentile, needed in PERCENTILE_BATCHES.items()
+        if num_batches >= needed
     ]
-    if (
-        paired
-    ):  # the logarithm of a pair's ratio is one number, whose variance is that of both
-        logs = [logs[1] - logs[0]]
-        within = [within[0] + within[1]]
-    found = {}
-    for i, percentile in enumerate(known):
-        sides = [
-            _over_processes(log[:, i], float(var[:, i].mean()), drifting)
-            for log, var in zip(logs, within)
+    random = np.random.default_rng(SEED)
+    logs_before, variances_before = _estimate(before, percentiles, random)
+    logs_after, variances_after = _estimate(after, percentiles, random)
+    if paired:
+        # The logarithm of a ratio is a difference, so the variances add up.
+        variances = variances_before + variances_after
+        ratios = _over_processes(logs_after - logs_before, variances, drifting)
+    else:
+        means_before = _over_processes(logs_before, variances_before, drifting)
+        means_after = _over_processes(logs_after, variances_after, drifting)
+        ratios = [
+            confidence.ratio(mean_after, mean_before, drift)
+            for mean_before, mean_after in zip(means_before, means_after)
         ]
-        found[percentile] = sides[0] if paired else confidence.ratio(sides[1], sides[0])
-    return tuple(
-        StepTimeChange(percentile, found.get(percentile))
-        for percentile in BATCHES_NEEDED
-    )
+    known = dict(zip(percentiles, ratios))
+    return tuple([StepTimeChange(p, known.get(p)) for p in PERCENTILE_BATCHES])
 
 
-def _over_processes(logs: np.ndarray, within: float, drifting: bool) -> Interval:
-    """The geometric mean over processes `[k]`; within: the variance within a process, a lower bound."""
-    values = np.exp(logs).tolist()
-    k = len(logs)
-    between = (
-        Scatter(confidence.standard_deviation(logs.tolist()), k - 1) if k > 1 else None
-    )
-    if drifting:
-        between = confidence.drifting_scatter(values)
-    scatter = between and dataclasses.replace(
-        between, deviation=max(between.deviation, math.sqrt(within))
-    )
-    return confidence.interval_over_runs(values, scatter)
+def _estimate(
+    side: Sequence[np.ndarray], percentiles: Sequence[int], random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return log percentiles [k, P], and their variances [k, P]."""
+    logs = [_log_percentiles(seconds, percentiles) for seconds in side]
+    variances = [_variances(seconds, percentiles, random) for seconds in side]
+    return np.array(logs), np.array(variances)
+
+
+def _over_processes(
+    logs: np.ndarray, variances: np.ndarray, drifting: bool
+) -> list[Interval]:
+    """Return the geometric mean over the processes of each percentile.
+
+    Args:
+      logs: Logarithms, [k, P].
+      variances: Variances within the processes, [k, P]. Their mean is the least variance.
+      drifting: Whether the interval includes drift.
+    """
+    intervals = []
+    for column, least_variance in zip(logs.T, variances.T):
+        values = np.exp(column).tolist()
+        scatter = None
+        if drifting:
+            scatter = confidence.drifting_scatter(values)
+        elif len(values) > 1:
+            deviation = confidence.standard_deviation(column.tolist())
+            scatter = Scatter(deviation, len(values) - 1)
+        if scatter is not None:
+            least_deviation = math.sqrt(least_variance.mean())
+            deviation = max(scatter.deviation, least_deviation)
+            scatter = dataclasses.replace(scatter, deviation=deviation)
+        intervals.append(confidence.interval_over_runs(values, scatter))
+    return intervals
 
 
 def _log_percentiles(seconds: np.ndarray, percentiles: Sequence[int]) -> Any:
-    """Log percentiles `[P, ...]` of seconds `[..., n]`."""
+    """Return log percentiles [P, ...] of seconds [..., n]."""
     return np.log(np.percentile(seconds, percentiles, axis=-1))
 
 
 def _variances(
     seconds: np.ndarray, percentiles: Sequence[int], random: np.random.Generator
 ) -> np.ndarray:
-    """Variances `[P]` of a process's log percentiles, by a block bootstrap, because neighbouring batches correlate.
+    """Return the variances [P] of a process's log percentiles.
 
-    Source: Politis and Romano, "A Circular Block-Resampling Procedure for Stationary Data", 1992.
+    They are from a block bootstrap, because neighbouring batches correlate.
+
+    Source: Politis and Romano, "A Circular Block-Resampling Procedure for Stationary
+    Data", 1992.
     """
     n = len(seconds)
-    resamples = min(max(MOST_NUMBERS // n, RESAMPLES[0]), RESAMPLES[1])
+    num_resamples = min(max(MAX_NUMBERS // n, MIN_RESAMPLES), MAX_RESAMPLES)
     length = max(1, round(2 * n ** (1 / 3)))
-    starts = random.integers(n, size=(resamples, math.ceil(n / length), 1))
-    batches = ((starts + np.arange(length)) % n).reshape(resamples, -1)[:, :n]
-    return np.asarray(
-        _log_percentiles(seconds[batches], percentiles).var(axis=-1, ddof=1)
-    )
+    starts = random.integers(n, size=(num_resamples, math.ceil(n / length), 1))
+    batches = ((starts + np.arange(length)) % n).reshape(num_resamples, -1)[:, :n]
+    logs = _log_percentiles(seconds[batches], percentiles)
+    return np.asarray(logs.var(axis=-1, ddof=1))

@@ -1,18 +1,21 @@
-"""The runs of a configuration before and after -> how much it changed, whether that is real, whether it passes.
+"""Verdicts about configurations: whether their rate changed, and whether it passes.
 
-Student's t over pairs or Welch's over processes (significance.py); over several configurations Holm's step-down keeps
-the chance of any false alarm at 5 %.
+The tests are Student's t over pairs and Welch's t over processes (significance.py).
+With several configurations, Holm's correction keeps the probability of any false alarm
+at 5 %.
 """
 
 import bisect
 import collections
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from rnn_scaling.analysis import confidence, significance
 from rnn_scaling.analysis.comparison import matching
-from rnn_scaling.analysis.comparison.matching import Configuration
+from rnn_scaling.analysis.comparison.drift import Drift
+from rnn_scaling.analysis.comparison.matching import Configuration, start_time
 from rnn_scaling.analysis.comparison.step_times import StepTimeChange
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import Metric
@@ -23,16 +26,18 @@ from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 
 ALPHA = 1 - confidence.LEVEL
-MOST_RUNS = 1000
-MOST_LETTERS = 120  # of an error in a note
+MAX_RUNS = 1000
+MAX_ERROR_LENGTH = 120  # letters of an error in a note
 TOO_FEW = "too-few-runs"  # kind of a reason
 # Relative spread of rates between processes that is assumed if one run cannot show it.
 ASSUMED_SPREADS = (0.01, 0.03)
 
+Name = TypeVar("Name", bound=Hashable)
+
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What is known of one configuration.
+    """The comparison of one configuration.
 
     Attributes:
       label: Its name.
@@ -40,14 +45,17 @@ class Result:
       before: The metric before, with the interval that a report of its side gives; None
         if it is unknown.
       after: The metric after, in the same way.
-      comparison: The test; None if there is none.
+      comparison: The test; None if there are too few runs for any.
       p_adjusted: p-value after Holm's correction over all configurations.
       verdict: Whether it changed.
       gate: Whether it passes.
       reason: Why it cannot be judged; None if it can.
-      notes: What else must be known about its runs.
+      notes: Remarks about its runs.
       disturbed: Names of the disturbed runs, before and after, that do not count.
-      step_times: Changes by percentile; empty if a run has none.
+      step_times: Changes by percentile; empty if a run has no step times.
+      drift: The drift between two sessions that the interval includes; None if the
+        sides were not measured in two sessions, or the metric is a ratio of runs of
+        one session.
     """
 
     label: str
@@ -62,15 +70,25 @@ class Result:
     notes: tuple[Statement, ...] = ()
     disturbed: tuple[tuple[str, ...], ...] = ((), ())
     step_times: tuple[StepTimeChange, ...] = ()
+    drift: Drift | None = None
 
 
 def measure(
     configuration: Configuration,
     metric: Metric,
     paired: bool,
-    two_sittings: bool = False,
+    drifting: bool = False,
+    drift: Drift | None = None,
 ) -> Result:
-    """Compares one configuration, by itself: `conclude` judges them together."""
+    """Return the change of one configuration, without a verdict.
+
+    Args:
+      configuration: The configuration.
+      metric: The compared metric.
+      paired: Whether runs with the same repeat number are compared in pairs.
+      drifting: Whether the sides were measured one after the other.
+      drift: The drift between their sessions; None if it is not included.
+    """
     before = configuration.before
     after = configuration.after
     counts = [len(side.good_runs) if side else 0 for side in (before, after)]
@@ -80,35 +98,43 @@ def measure(
         notes=tuple(_bad_runs(configuration)),
         disturbed=configuration.disturbed,
     )
-    reason = _unusable(before, "before", metric) or _unusable(after, "after", metric)
+    reason = _missing_data(before, "before", metric)
+    reason = reason or _missing_data(after, "after", metric)
     if before is None or after is None or reason:
         return dataclasses.replace(result, reason=reason)
     if shared := matching.count_shared_runs(before, after):
-        return _because(result, "shared-runs", runs=shared)
+        return _unjudged(result, "shared-runs", runs=shared)
     if before.unit != after.unit:
-        return _because(result, "other-units", before=before.unit, after=after.unit)
+        return _unjudged(result, "other-units", before=before.unit, after=after.unit)
     if paired:
-        return _in_pairs(result, configuration, metric)
+        return _measure_pairs(result, configuration, before, after, metric)
     result = dataclasses.replace(
         result, before=before.metric(metric), after=after.metric(metric)
     )
-    tested = [_tested(row, two_sittings).metric(metric) for row in (before, after)]
-    if tested[0] is None or tested[1] is None:
-        side = "before" if tested[0] is None else "after"
-        return _because(result, "metric-unknown", side=side, metric=metric.title)
-    comparison = significance.judge_ratio(confidence.ratio(tested[1], tested[0]))
+    tested_before = _with_own_scatter(before, drifting).metric(metric)
+    tested_after = _with_own_scatter(after, drifting).metric(metric)
+    if tested_before is None or tested_after is None:
+        side = "before" if tested_before is None else "after"
+        return _unjudged(result, "metric-unknown", side=side, metric=metric.title)
+    ratio = confidence.ratio(
+        tested_after, tested_before, drift.scatter if drift else None
+    )
+    comparison = significance.judge_ratio(ratio)
+    if drift is not None and ratio.ends:
+        result = dataclasses.replace(result, drift=drift.of_change(ratio))
     result = dataclasses.replace(result, comparison=comparison)
-    unjudged = comparison.verdict is Verdict.UNJUDGED
-    return _because(result, TOO_FEW) if unjudged else result
+    is_unjudged = comparison.verdict is Verdict.UNJUDGED
+    return _unjudged(result, TOO_FEW) if is_unjudged else result
 
 
-def _because(result: Result, kind: str, **values: object) -> Result:
+def _unjudged(result: Result, kind: str, **values: object) -> Result:
+    """Return the result with the reason why it cannot be judged."""
     return dataclasses.replace(result, reason=Statement(kind, values=values))
 
 
-def _unusable(side: Row | None, when: str, metric: Metric) -> Statement | None:
-    """Return why a side by itself says nothing; None if it does."""
-    values: dict[str, object] = {"side": when, "metric": metric.title}
+def _missing_data(side: Row | None, name: str, metric: Metric) -> Statement | None:
+    """Return why a side has no value of the metric; None if it has one."""
+    values: dict[str, object] = {"side": name, "metric": metric.title}
     if side is None:
         return Statement("no-run", values=values)
     if side.good_runs and (metric.ideal is None or side.baseline):
@@ -122,116 +148,175 @@ def _unusable(side: Row | None, when: str, metric: Metric) -> Statement | None:
     return Statement(kind, values={**values, "status": status})
 
 
-def _tested(row: Row, drifting: bool = False) -> Row:
-    """Return the row with only the scatter of its own runs.
+def _with_own_scatter(row: Row, drifting: bool = False) -> Row:
+    """Return the row without the scatter that it shares with other rows.
 
-    The error rates of the test assume that.
+    The error rates of the test are only right for independent rows.
     """
-    base = row.one_device and _tested(row.one_device, drifting)
+    base = row.one_device and _with_own_scatter(row.one_device, drifting)
     scatter = None
     if drifting and row.good_runs:
-        runs = sorted(row.counted_runs, key=_started)
-        scatter = confidence.drifting_scatter(process_rates(runs))
+        runs = sorted(row.counted_runs, key=start_time)
+        rates = process_rates(runs, row.counts_all_batches)
+        scatter = confidence.drifting_scatter(rates)
     return dataclasses.replace(row, one_device=base, scatter=scatter)
 
 
-def _started(run: RunRecord) -> str:
-    return run.environment.started or ""
-
-
 def conclude(results: Sequence[Result], max_regression: float) -> list[Result]:
-    """Adds the verdicts of all configurations together; `max_regression` is the largest slow-down that passes."""
-    p_values = {
-        i: r.comparison.p_value
-        for i, r in enumerate(results)
-        if r.reason is None and r.comparison
-    }
-    tested = {i: p_value for i, p_value in p_values.items() if p_value is not None}
-    adjusted = dict(zip(tested, holm(list(tested.values()))))
-    concluded = [
-        _conclude(result, adjusted.get(i), max_regression)
-        for i, result in enumerate(results)
-    ]
-    return _step_times_adjusted(concluded, judged=tested)
+    """Return the results with verdicts, corrected for their number.
 
-
-def _step_times_adjusted(
-    results: Sequence[Result], judged: Iterable[int]
-) -> list[Result]:
-    changes = [
-        (i, change.percentile, change.p_value)
-        for i in judged
-        for change in results[i].step_times
-    ]
-    tested = {
-        (i, percentile): p_value
-        for i, percentile, p_value in changes
-        if p_value is not None
-    }
-    adjusted = dict(zip(tested, holm([*tested.values()])))
+    Args:
+      results: All measured configurations.
+      max_regression: The largest slow-down that passes, a share.
+    """
+    p_values = {}
+    step_p_values = {}
+    for i, result in enumerate(results):
+        if result.reason or not result.comparison:
+            continue
+        if result.comparison.p_value is None:
+            continue
+        p_values[i] = result.comparison.p_value
+        for change in result.step_times:
+            if (p_value := change.p_value) is not None:
+                step_p_values[i, change.percentile] = p_value
+    adjusted = holm(p_values)
+    step_adjusted = holm(step_p_values)
     concluded = []
     for i, result in enumerate(results):
-        found = [
-            dataclasses.replace(c, p_adjusted=adjusted.get((i, c.percentile)))
-            for c in result.step_times
+        changes = [
+            dataclasses.replace(
+                change, p_adjusted=step_adjusted.get((i, change.percentile))
+            )
+            for change in result.step_times
         ]
-        concluded.append(dataclasses.replace(result, step_times=tuple(found)))
+        result = dataclasses.replace(result, step_times=tuple(changes))
+        if result.comparison and i in adjusted:
+            result = _conclude(result, result.comparison, adjusted[i], max_regression)
+        concluded.append(result)
     return concluded
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values which, compared with 5 % each, give at most 5 % chance of any false alarm, whatever their dependence.
+def holm(p_values: Mapping[Name, float]) -> dict[Name, float]:
+    """Return p-values that can each be compared with 5 %.
 
-    Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scand. J. Statist. 6, 1979.
+    Then the probability of any false alarm is at most 5 %, even if they are dependent.
+
+    Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scand. J.
+    Statist. 6, 1979.
     """
-    adjusted = [0.0] * len(p_values)
+    adjusted = {}
     highest = 0.0
-    for rank, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
-        adjusted[i] = highest
+    for rank, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
+        corrected = (len(p_values) - rank) * p_values[name]
+        highest = max(highest, min(1.0, corrected))
+        adjusted[name] = highest
     return adjusted
 
 
-def runs_needed(comparison: Comparison, target: float) -> int | None:
-    """Runs per side until a slow-down of `target` is detectable, by their spread; None if more than MOST_RUNS."""
+def runs_needed(
+    comparison: Comparison, target: float, drift: Drift | None = None
+) -> int | None:
+    """Return the runs per side that would show a slow-down of `target`.
+
+    Args:
+      comparison: The comparison of the present runs.
+      target: The slow-down, a share.
+      drift: The drift that the comparison includes; more runs do not reduce it.
+
+    Returns:
+      The number, by the spread of the runs; None if it is more than MAX_RUNS.
+    """
     change = comparison.ratio
-    fewest = min(comparison.ratio.run_counts, default=0)
-    if change.relative_error is None or fewest < 2:
+    num_runs = min(change.run_counts, default=0)
+    if change.relative_error is None or num_runs < 2:
         return None
-    spread = change.relative_error * math.sqrt(fewest)
-    return _fewest(spread, change.degrees / (fewest - 1), target, change.rounding)
+    error = change.relative_error
+    degrees = change.degrees
+    if drift is not None:
+        error, degrees = _without_drift(error, degrees, drift)
+    return _min_runs(
+        error * math.sqrt(num_runs),
+        degrees / (num_runs - 1),
+        target,
+        change.rounding,
+        drift,
+    )
+
+
+def detectable_if_interleaved(comparison: Comparison, drift: Drift) -> float | None:
+    """Return the slow-down that interleaved runs would find in 80 of 100 cases.
+
+    Args:
+      comparison: The comparison of as many runs that were not interleaved.
+      drift: The drift that the comparison includes.
+
+    Returns:
+      A share; None if the comparison has no interval.
+    """
+    change = comparison.ratio
+    if change.relative_error is None:
+        return None
+    error, _ = _without_drift(change.relative_error, change.degrees, drift)
+    # Interleaved runs are compared in pairs.
+    num_pairs = min(change.run_counts)
+    if num_pairs < 2:
+        return None
+    effect = significance.detectable_effect(error, num_pairs - 1)
+    return -math.expm1(-effect - change.rounding)
+
+
+def _without_drift(error: float, degrees: float, drift: Drift) -> tuple[float, float]:
+    """Return the arguments of `confidence.add_drift`, from its result."""
+    drift_variance = 2 * drift.deviation**2
+    variance = max(0.0, error**2 - drift_variance)
+    shares = error**4 / degrees - drift_variance**2 / drift.degrees
+    if not variance or shares <= 0:
+        return math.sqrt(variance), degrees
+    return math.sqrt(variance), variance**2 / shares
 
 
 def runs_for_spread(spread: float, target: float) -> int | None:
-    """The same where two independent sides of processes have this relative standard deviation."""
-    return _fewest(spread * math.sqrt(2), 2, target)
+    """Return `runs_needed` for two sides of this relative standard deviation."""
+    return _min_runs(spread * math.sqrt(2), 2, target)
 
 
-def _fewest(
-    spread: float, degrees_each: float, target: float, rounding: float = 0.0
+def _min_runs(
+    spread: float,
+    degrees_per_run: float,
+    target: float,
+    rounding: float = 0.0,
+    drift: Drift | None = None,
 ) -> int | None:
-    """Smallest k for which an error of spread / sqrt(k) with (k - 1) * degrees_each degrees shows `target`."""
-    limit = -math.log1p(-target) - rounding if target < 1 else math.inf
+    """Return the smallest number of runs per side that shows a slow-down.
 
-    def enough(k: int) -> bool:
-        return (
-            significance.detectable_effect(
-                spread / math.sqrt(k), degrees_each * (k - 1)
-            )
-            <= limit
-        )
+    Args:
+      spread: Standard error of the log ratio, times the root of the number of runs.
+      degrees_per_run: Degrees of freedom / (number of runs - 1).
+      target: The slow-down, a share.
+      rounding: Largest error of the log ratio because of printed digits.
+      drift: The drift between the sides, which does not depend on the number of runs.
+    """
+    limit = math.inf
+    if target < 1:
+        limit = -math.log1p(-target) - rounding
 
-    if limit <= 0 or not enough(MOST_RUNS):
+    def is_enough(num_runs: int) -> bool:
+        error = spread / math.sqrt(num_runs)
+        degrees = degrees_per_run * (num_runs - 1)
+        if drift is not None:
+            error, degrees = confidence.add_drift(error, degrees, drift.scatter)
+        return significance.detectable_effect(error, degrees) <= limit
+
+    if limit <= 0 or not is_enough(MAX_RUNS):
         return None
-    return bisect.bisect_left(range(2, MOST_RUNS), True, key=enough) + 2
+    return bisect.bisect_left(range(2, MAX_RUNS), True, key=is_enough) + 2
 
 
 def _conclude(
-    result: Result, p_adjusted: float | None, max_regression: float
+    result: Result, comparison: Comparison, p_adjusted: float, max_regression: float
 ) -> Result:
-    comparison = result.comparison
-    if p_adjusted is None or comparison is None:
-        return result
+    """Return a tested result with its verdict."""
     is_real = p_adjusted < ALPHA
     verdict = Verdict.from_ratio(comparison.ratio) if is_real else Verdict.SAME
     gate = significance.gate(comparison, max_regression)
@@ -239,9 +324,12 @@ def _conclude(
         gate = Gate.UNJUDGED
     reason = None
     if gate is Gate.UNJUDGED:
-        needed = runs_needed(comparison, max_regression)
-        is_told = needed is not None and needed > min(result.runs)
-        kind = "undecided-runs-needed" if is_told else "undecided"
+        needed = runs_needed(comparison, max_regression, result.drift)
+        kind = "undecided"
+        if needed is not None and needed > min(result.runs):
+            kind = "undecided-runs-needed"
+        elif needed is None and result.drift is not None:
+            kind = "undecided-drift"
         values = {"limit": 100 * max_regression, "needed": needed}
         reason = Statement(kind, values=values)
     return dataclasses.replace(
@@ -249,81 +337,95 @@ def _conclude(
     )
 
 
-def _in_pairs(result: Result, configuration: Configuration, metric: Metric) -> Result:
-    """Runs with the same repeat number, which ran next to each other."""
-    numbered = [_by_repeat(configuration, side, metric) for side in configuration.sides]
-    twice = [n for side in numbered for n, values in side.items() if len(values) > 1]
-    if twice:
+def _measure_pairs(
+    result: Result,
+    configuration: Configuration,
+    before: Row,
+    after: Row,
+    metric: Metric,
+) -> Result:
+    """Return the change by pairs: runs with the same repeat number ran together."""
+    values_before = _values_by_repeat(configuration, before, metric)
+    values_after = _values_by_repeat(configuration, after, metric)
+    all_values = [*values_before.items(), *values_after.items()]
+    ambiguous = [repeat for repeat, values in all_values if len(values) > 1]
+    if ambiguous:
         result = dataclasses.replace(result, runs=(0, 0))
-        return _because(result, "ambiguous-pairs", repeat=min(twice))
-    both = sorted(numbered[0].keys() & numbered[1].keys())
-    if alone := sum(map(len, numbered)) - 2 * len(both):
-        note = Statement("runs-without-partner", values={"runs": alone})
+        return _unjudged(result, "ambiguous-pairs", repeat=min(ambiguous))
+    repeats = sorted(values_before.keys() & values_after.keys())
+    if unpaired := len(values_before) + len(values_after) - 2 * len(repeats):
+        note = Statement("runs-without-partner", values={"runs": unpaired})
         result = dataclasses.replace(result, notes=(*result.notes, note))
-    result = dataclasses.replace(result, runs=(len(both), len(both)))
-    if not both:
-        return _because(result, "no-pair")
-    before, after = ([side[n][0] for n in both] for side in numbered)
+    result = dataclasses.replace(result, runs=(len(repeats), len(repeats)))
+    if not repeats:
+        return _unjudged(result, "no-pair")
     means = []
-    for side in configuration.sides:
-        used = [run for run in side.records if configuration.repeat(run) in both]
-        row = dataclasses.replace(side, records=tuple(used))
-        means.append(row.metric(metric))
+    for side in (before, after):
+        runs = [run for run in side.records if configuration.repeat(run) in repeats]
+        means.append(dataclasses.replace(side, records=tuple(runs)).metric(metric))
     result = dataclasses.replace(result, before=means[0], after=means[1])
-    if len(both) > 1:
-        digits = [max(value.rounding for value in side) for side in (before, after)]
-        rates = [[value.value for value in side] for side in (before, after)]
-        ratio = confidence.paired_ratio(*rates).with_rounding(sum(digits))
+    paired_before = [values_before[repeat][0] for repeat in repeats]
+    paired_after = [values_after[repeat][0] for repeat in repeats]
+    if len(repeats) > 1:
+        ratio = confidence.paired_ratio(
+            [interval.value for interval in paired_before],
+            [interval.value for interval in paired_after],
+        )
+        rounding_before = max(interval.rounding for interval in paired_before)
+        rounding_after = max(interval.rounding for interval in paired_after)
+        ratio = ratio.with_rounding(rounding_before + rounding_after)
     else:
-        ratio = confidence.ratio(after[0], before[0])
-        result = _because(result, TOO_FEW)
-    judged = significance.judge_ratio(ratio, paired=True)
-    return dataclasses.replace(result, comparison=judged)
+        ratio = confidence.ratio(paired_after[0], paired_before[0])
+        result = _unjudged(result, TOO_FEW)
+    comparison = significance.judge_ratio(ratio, paired=True)
+    return dataclasses.replace(result, comparison=comparison)
 
 
-def _by_repeat(
+def _values_by_repeat(
     configuration: Configuration, side: Row, metric: Metric
 ) -> dict[int, list[Interval]]:
-    """The metric of each repeat; a speedup is relative to the run on one device of the same repeat."""
+    """Return the metric of each repeat.
+
+    A speedup is relative to the run on one device with the same repeat number.
+    """
     base = side.one_device
     values: dict[int, list[Interval]] = collections.defaultdict(list)
     for run in side.good_runs:
-        number = configuration.repeat(run)
+        repeat = configuration.repeat(run)
         bases: list[Row | None] = [None]
         if metric.ideal and base:
             bases = [
-                _of_run(base, one)
-                for one in base.good_runs
-                if configuration.repeat(one) == number
+                _with_one_run(base, base_run)
+                for base_run in base.good_runs
+                if configuration.repeat(base_run) == repeat
             ]
         for one_device in bases:
-            row = dataclasses.replace(_of_run(side, run), one_device=one_device)
+            row = dataclasses.replace(_with_one_run(side, run), one_device=one_device)
             if (value := row.metric(metric)) is not None:
-                values[number].append(value)
+                values[repeat].append(value)
     return values
 
 
-def _of_run(row: Row, run: RunRecord) -> Row:
+def _with_one_run(row: Row, run: RunRecord) -> Row:
     return dataclasses.replace(row, records=(run,), scatter=None)
 
 
-def _bad_runs(configuration: Configuration) -> Iterable[Statement]:
-    for side, when in (
-        (configuration.before, "before"),
-        (configuration.after, "after"),
-    ):
+def _bad_runs(configuration: Configuration) -> Iterator[Statement]:
+    """Yield a note for each side with runs that measured nothing."""
+    for name in ("before", "after"):
+        side: Row | None = getattr(configuration, name)
         if side is None:
             continue
-        good = {id(run) for run in side.good_runs}
+        good = set(map(id, side.good_runs))
         bad = [run for run in side.records if id(run) not in good]
         if not bad:
             continue
         error = bad[0].error or RunError(type=bad[0].status)
-        message = " ".join(error.message.split())[:MOST_LETTERS]
+        message = " ".join(error.message.split())[:MAX_ERROR_LENGTH]
         values = {
             "bad": len(bad),
             "runs": len(side.records),
-            "side": when,
+            "side": name,
             "status": bad[0].status,
             "file": configuration.names[id(bad[0])],
             "why": f"{error.type}: {message}".rstrip(": "),

@@ -1,13 +1,14 @@
-"""Turns the entries of a history into a curve for each configuration and machine, with its steps.
+"""Curves of a history, one for each configuration and machine, with their change points.
 
-`check` compares the latest entry of each curve with the level before it, as `compare` judges two sets of runs.
+`check` compares the latest entry of each curve with the level before it, like `compare`
+judges two sets of runs.
 """
 
 import dataclasses
 import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis import significance
@@ -20,8 +21,9 @@ from rnn_scaling.analysis.confidence import (
     interval_over_runs,
     shared_scatters,
 )
-from rnn_scaling.analysis.history.steps import Levels, levels
-from rnn_scaling.analysis.keys import build_key
+from rnn_scaling.analysis.history.entries import curve_key
+from rnn_scaling.analysis.history.levels import Entries, Levels, find_levels
+from rnn_scaling.analysis.keys import Key, build_key
 from rnn_scaling.analysis.metrics import RATE, common_unit
 from rnn_scaling.analysis.statements import Statement, Word
 from rnn_scaling.analysis.student import t_cdf
@@ -31,7 +33,7 @@ from rnn_scaling.system.machine import commits
 
 
 class Range(Word):
-    """How many commits a step may be caused by."""
+    """The number of commits that may have caused a change point."""
 
     UNKNOWN = "unknown"
     SAME = "same"
@@ -39,51 +41,56 @@ class Range(Word):
     SEVERAL = "several"
 
 
-UNKNOWN, SAME, ONE, SEVERAL = Range
-
-
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """A curve's value in one entry; place: index of the entry in the history."""
+    """The value of a curve in one entry."""
 
-    place: int
+    index: int  # position of the entry in the history
     entry: Entry
     configuration: Configuration
     rate: Interval
 
     def metric(self, name: str) -> float | None:
-        """The geometric mean over the processes, as in reports; None if a process lacks the metric."""
+        """Return a metric's geometric mean over the processes, like reports.
+
+        Returns:
+          The arithmetic mean if a value is 0; None if a process lacks the metric.
+        """
         values = self.configuration.metrics.get(name, ())
-        known = [value for value in values if value is not None]
-        if not known or len(known) < len(values):
+        recorded = [value for value in values if value is not None]
+        if not recorded or len(recorded) < len(values):
             return None
-        return (
-            interval_over_runs(known).value
-            if min(known) > 0
-            else math.fsum(known) / len(known)
-        )
+        if min(recorded) > 0:
+            return interval_over_runs(recorded).value
+        return math.fsum(recorded) / len(recorded)
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
-    """A change of level between two consecutive entries."""
+class ChangePoint:
+    """A lasting change of the rate between two consecutive entries of a curve.
 
-    change: Interval  # the rate after / before
+    Attributes:
+      change: The rate after / before.
+      before: The last entry of the old level.
+      after: The first entry of the new level.
+      commits: Commits between them; None if the repository lacks one of the two.
+      versions: Package -> its versions before and after, if they differ.
+    """
+
+    change: Interval
     before: Entry
     after: Entry
-    commits: int | None  # in the range; None if the repository lacks one of its ends
-    versions: Mapping[
-        str, tuple[str, str]
-    ]  # package -> (before, after), if they differ
+    commits: int | None
+    versions: Mapping[str, tuple[str, str]]
 
     @property
     def range(self) -> Range:
-        """The number of commits in its range; SAME if both entries have one commit."""
+        """The number of commits; SAME if both entries have one commit."""
         if self.before.source[:2] == self.after.source[:2] and self.before.commit:
-            return SAME
+            return Range.SAME
         if not self.commits:
-            return UNKNOWN
-        return ONE if self.commits == 1 else SEVERAL
+            return Range.UNKNOWN
+        return Range.ONE if self.commits == 1 else Range.SEVERAL
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -94,9 +101,7 @@ class Curve:
     machine: str
     points: tuple[Point, ...]
     levels: Levels
-    process_deviation: (
-        float  # standard deviation of the log rates of one entry's processes
-    )
+    process_deviation: float  # deviation of log rates between processes of an entry
 
     @property
     def unit(self) -> str:
@@ -108,33 +113,37 @@ class Curve:
 
     @property
     def entry_deviation(self) -> float:
-        """Standard deviation of the entries beyond what their processes explain."""
-        return math.sqrt(
-            max(self.levels.error()[0] ** 2 - self.levels.least_variance, 0.0)
-        )
+        """Standard deviation of the entries that their processes do not explain."""
+        variance = self.levels.error()[0] ** 2 - self.levels.least_variance
+        return math.sqrt(max(variance, 0.0))
 
     @functools.cached_property
-    def steps(self) -> tuple[Step, ...]:
-        return tuple(map(self._step, range(len(self.levels.cuts))))
+    def change_points(self) -> tuple[ChangePoint, ...]:
+        """The change points, in the order of the entries.
 
-    def _step(self, i: int) -> Step:
+        The first access may ask git for the commits between two entries.
+        """
         edges = [0, *self.levels.cuts, len(self.points)]
-        before, after = (self.points[edges[i + 1] + k].entry for k in (-1, 0))
-        count = (
-            commits.between(before.commit.hash, after.commit.hash)
-            if before.commit and after.commit
-            else None
-        )
-        names = {**before.versions, **after.versions}
-        both = {
-            name: (before.versions.get(name, "none"), after.versions.get(name, "none"))
-            for name in names
-        }
-        versions = {name: pair for name, pair in both.items() if pair[0] != pair[1]}
-        change = self.levels.change(
-            (edges[i], edges[i + 1]), (edges[i + 1], edges[i + 2])
-        )
-        return Step(change, before, after, count, versions)
+        change_points = []
+        for start, cut, stop in zip(edges, edges[1:], edges[2:]):
+            change = self.levels.change((start, cut), (cut, stop))
+            before = self.points[cut - 1].entry
+            after = self.points[cut].entry
+            change_points.append(_change_point(change, before, after))
+        return tuple(change_points)
+
+
+def _change_point(change: Interval, before: Entry, after: Entry) -> ChangePoint:
+    num_commits = None
+    if before.commit and after.commit:
+        num_commits = commits.between(before.commit.hash, after.commit.hash)
+    versions = {}
+    for name in {**before.versions, **after.versions}:
+        version_before = before.versions.get(name, "none")
+        version_after = after.versions.get(name, "none")
+        if version_before != version_after:
+            versions[name] = (version_before, version_after)
+    return ChangePoint(change, before, after, num_commits, versions)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,141 +154,162 @@ class Timeline:
     curves: tuple[Curve, ...]
 
 
-def timeline(entries: Sequence[Entry]) -> Timeline:
-    """Order the entries of a history, and make its curves.
+@dataclasses.dataclass
+class _Group:
+    """The entries of one curve."""
 
-    Curves are in the order of machines, as the entries first name them, and then of
-    their names: network, update mode, number of devices.
+    key: Key
+    facts: tuple[tuple[str, str], ...]
+    machine: str
+    members: list[tuple[int, Configuration]]  # with the index of the entry
+
+
+def build_timeline(entries: Sequence[Entry]) -> Timeline:
+    """Order the entries of a history, and build its curves.
+
+    Curves are sorted by machine, in the order of the first entries, and then by name:
+    network, update mode, number of devices.
     """
-    in_order = ordered(entries)
-    groups: dict[tuple, list[tuple[int, Configuration]]] = {}
-    for place, entry in enumerate(in_order):
-        for configuration in entry.configurations:
-            options = Options(configuration.options)
-            key = (
-                build_key(options, configuration.unit),
-                tuple(sorted(configuration.facts.items())),
-            )
-            host = entry.machine
-            groups.setdefault(
-                (key, host.name, (host.cpu, host.cores, host.gpus)), []
-            ).append((place, configuration))
-    labels = dict(zip(groups, matching.labels_of([key for (key, _), _, _ in groups])))
-    names = list(dict.fromkeys(machine for _, machine, _ in groups))
-    curves = []
-
-    def by_machine_and_name(group: tuple) -> tuple[int, list[tuple[str, int, str]]]:
-        (_, facts), machine, _ = group
-        title = " ".join([labels[group], *(f"{name} {text}" for name, text in facts)])
-        return names.index(machine), _in_natural_order(title)
-
-    for group in sorted(groups, key=by_machine_and_name):
-        members = groups[group]
-        (_, facts), machine, _ = group
-        words = [
-            labels[group],
-            *(f"{name} {text}" for name, text in facts),
-            *([machine] if len(names) > 1 else []),
-        ]
-        curves.append(_curve(", ".join(words), machine, in_order, members, len(groups)))
+    in_order = sort_entries(entries)
+    groups = _group(in_order)
+    machines = list(dict.fromkeys(group.machine for group in groups))
+    labels = matching.build_labels([group.key for group in groups])
+    titled = []
+    for label, group in zip(labels, groups):
+        parts = [label, *(f"{name} {text}" for name, text in group.facts)]
+        order = (machines.index(group.machine), _natural_order(" ".join(parts)))
+        if len(machines) > 1:
+            parts.append(group.machine)
+        titled.append((order, ", ".join(parts), group))
+    titled.sort(key=lambda item: item[0])
+    curves = [_curve(title, group, in_order, len(groups)) for _, title, group in titled]
     return Timeline(tuple(in_order), tuple(curves))
 
 
-def _in_natural_order(title: str) -> list[tuple[str, int, str]]:
+def _group(entries: Sequence[Entry]) -> list[_Group]:
+    """Return the entries of each configuration and machine."""
+    groups: dict[Hashable, _Group] = {}
+    for index, entry in enumerate(entries):
+        for configuration in entry.configurations:
+            identity = curve_key(
+                configuration.options,
+                configuration.facts,
+                configuration.unit,
+                entry.machine,
+            )
+            if identity not in groups:
+                key = build_key(Options(configuration.options), configuration.unit)
+                facts = tuple(sorted(configuration.facts.items()))
+                groups[identity] = _Group(key, facts, entry.machine.name, [])
+            groups[identity].members.append((index, configuration))
+    return list(groups.values())
+
+
+def _natural_order(title: str) -> list[tuple[str, int, str]]:
     """Return a key that sorts titles with their numbers in order.
 
-    >>> sorted(["10 devices", "9 devices"], key=_in_natural_order)
+    >>> sorted(["10 devices", "9 devices"], key=_natural_order)
     ['9 devices', '10 devices']
     """
     parts = re.findall(r"(\D*)(\d*)", title)
     return [(text, len(number), number) for text, number in parts]
 
 
-def ordered(entries: Sequence[Entry]) -> list[Entry]:
-    """Orders by the git history if it is known, otherwise by date of the commit, then by time of measurement."""
-    known = commits.known([entry.commit.hash for entry in entries if entry.commit])
-    dates = {}
-    latest = ""
-    for name, fact in sorted(known.items(), key=lambda item: item[1].place):
-        latest = max(
-            latest, fact.date
-        )  # a child may have an older date than its parent
-        dates[name] = (latest, fact.place)
+def sort_entries(entries: Sequence[Entry]) -> list[Entry]:
+    """Return entries in the order of the git history, then of their measurement.
 
-    def when(entry: Entry) -> tuple[str, int, str]:
+    If the repository lacks a commit, its date is used.
+    """
+    facts = commits.find([entry.commit.hash for entry in entries if entry.commit])
+    orders = {}
+    latest = ""
+    for name, fact in sorted(facts.items(), key=lambda item: item[1].place):
+        # A child may have an older date than its parent.
+        latest = max(latest, fact.date)
+        orders[name] = (latest, fact.place)
+
+    def order(entry: Entry) -> tuple[str, int, str]:
         measured = entry.measured or ""
         if entry.commit is None:
             return measured, -1, measured
-        return *dates.get(
-            entry.commit.hash, (entry.commit.date or measured, -1)
-        ), measured
+        date = entry.commit.date or measured
+        return *orders.get(entry.commit.hash, (date, -1)), measured
 
-    return sorted(entries, key=when)
+    return sorted(entries, key=order)
 
 
 def _curve(
-    title: str,
-    machine: str,
-    entries: Sequence[Entry],
-    members: Sequence[tuple[int, Configuration]],
-    num_curves: int,
+    title: str, group: _Group, entries: Sequence[Entry], num_curves: int
 ) -> Curve:
-    rates = [configuration.rates for _, configuration in members]
+    rates = [configuration.rates for _, configuration in group.members]
     scatters = shared_scatters(rates)
     pooled = next(
         (scatter.pool or scatter for scatter in scatters if scatter), Scatter(0.0, 0)
     )
-    means = [
-        interval_over_runs(of_entry, scatter)
-        for of_entry, scatter in zip(rates, scatters)
-    ]
-    points = [
-        Point(place, entries[place], of_entry, mean)
-        for (place, of_entry), mean in zip(members, means)
-    ]
-    found = levels(
+    means = list(map(interval_over_runs, rates, scatters))
+    points = []
+    for (index, configuration), mean in zip(group.members, means):
+        points.append(Point(index, entries[index], configuration, mean))
+    levels = find_levels(
         [math.log(mean.value) for mean in means],
-        [*map(len, rates)],
+        list(map(len, rates)),
         pooled.deviation,
         num_curves,
     )
-    return Curve(title, machine, tuple(points), found, pooled.deviation)
+    return Curve(title, group.machine, tuple(points), levels, pooled.deviation)
 
 
-def check(history: str, shown: Timeline, max_regression: float) -> Report:
-    """Judges the curves that are in the latest entry of their machine; `history`: its name."""
-    current = [curve for curve in shown.curves if _is_current(curve, shown)]
-    results = verdicts.conclude([_measure(curve) for curve in current], max_regression)
+def check(name: str, timeline: Timeline, max_regression: float) -> Report:
+    """Return the judgement of the curves in the latest entry of their machine.
+
+    Args:
+      name: Name of the history.
+      timeline: Its entries and curves.
+      max_regression: The largest slow-down that passes, a share.
+    """
+    judged = []
+    only_before = []
+    for curve in timeline.curves:
+        if _is_measured_last(curve, timeline):
+            judged.append(curve)
+        else:
+            only_before.append(curve.title)
+    results = verdicts.conclude(list(map(_measure, judged)), max_regression)
     return Report(
-        before=f"the level in {history}",
-        after=f"the latest entry, {shown.entries[-1].name}",
+        before=f"the level in {name}",
+        after=f"the latest entry, {timeline.entries[-1].name}",
         runs=(
             sum(result.runs[0] for result in results),
             sum(result.runs[1] for result in results),
         ),
-        metric=RATE.named_after(common_unit(curve.unit for curve in current)),
+        metric=RATE.with_unit(common_unit(curve.unit for curve in judged)),
         max_regression=max_regression,
         results=tuple(results),
-        exit_status=judgement.exit_status_of(results),
-        only_before=tuple(
-            curve.title for curve in shown.curves if curve not in current
-        ),
+        exit_status=judgement.exit_status(results),
+        only_before=tuple(only_before),
         is_history=True,
     )
 
 
-def _is_current(curve: Curve, shown: Timeline) -> bool:
-    """Whether the latest commit of its machine has the curve; a curve that is no longer measured is not judged."""
-    place = curve.points[-1].place
-    last = curve.points[-1].entry
-    later = [
-        entry for entry in shown.entries[place + 1 :] if entry.machine == last.machine
-    ]
-    return all(entry.commit and entry.source == last.source for entry in later)
+def _is_measured_last(curve: Curve, timeline: Timeline) -> bool:
+    """Return whether the latest commit of the curve's machine has the curve.
+
+    Otherwise it is no longer measured.
+    """
+    last = curve.points[-1]
+    for entry in timeline.entries[last.index + 1 :]:
+        if entry.machine != last.entry.machine:
+            continue
+        if not entry.commit or entry.source != last.entry.source:
+            return False
+    return True
 
 
 def _measure(curve: Curve) -> Result:
-    """Compares the latest entry with the level before it, or two levels if this entry revealed a step."""
+    """Return the change from the level before the latest entry to this entry.
+
+    If the latest entry revealed a change point, its two levels are compared.
+    """
     levels = curve.levels
     last = len(curve.points) - 1
     edges = [0, *levels.cuts]
@@ -291,8 +321,7 @@ def _measure(curve: Curve) -> Result:
         before = (edges[-1], last)
         after = (last, last + 1)
         stop = last
-    sizes = [len(point.configuration.rates) for point in curve.points]
-    runs = (sum(sizes[slice(*before)]), sum(sizes[slice(*after)]))
+    runs = (_num_processes(curve, before), _num_processes(curve, after))
     if len(curve.points) < 3:
         return Result(
             curve.title,
@@ -302,11 +331,14 @@ def _measure(curve: Curve) -> Result:
         )
     change = levels.change(before, after, stop)
     error = change.relative_error or 1.0
-    ratio = change.value
-    p_value = 2 * (1 - t_cdf(abs(math.log(ratio)) / error, change.degrees))
+    t = abs(math.log(change.value)) / error
     detectable = -math.expm1(-significance.detectable_effect(error, change.degrees))
     comparison = significance.Comparison(
-        change, p_value, detectable, False, significance.Verdict.UNJUDGED
+        ratio=change,
+        p_value=2 * (1 - t_cdf(t, change.degrees)),
+        detectable=detectable,
+        paired=False,
+        verdict=significance.Verdict.UNJUDGED,
     )
     return Result(
         curve.title,
@@ -315,3 +347,8 @@ def _measure(curve: Curve) -> Result:
         levels.rate(after, stop),
         comparison,
     )
+
+
+def _num_processes(curve: Curve, entries: Entries) -> int:
+    points = curve.points[slice(*entries)]
+    return sum(len(point.configuration.rates) for point in points)

@@ -1,17 +1,19 @@
-"""Turns run records into entries of a history."""
+"""Entries of a history from run records."""
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
+from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.comparison.compared_metrics import CHOICES
-from rnn_scaling.analysis.keys import UNIT
-from rnn_scaling.analysis.machines import group_by_machine, machine
+from rnn_scaling.analysis.keys import UNIT, build_key
+from rnn_scaling.analysis.machines import Machine, group_by_machine, machine
 from rnn_scaling.analysis.metrics import METRICS, Measured
 from rnn_scaling.analysis.rows import Row, build_rows, process_rates
 from rnn_scaling.records import environment, history
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.history import HASH, Configuration, Entry
-from rnn_scaling.records.options import UNKNOWN
+from rnn_scaling.records.options import UNKNOWN, Options
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system import entry
 from rnn_scaling.system.machine import commits
@@ -19,7 +21,7 @@ from rnn_scaling.system.machine import commits
 VERSIONS = ("tensorflow", "torch", "jax", "keras")  # packages that affect the speed
 
 
-def entries(
+def build_entries(
     records: Sequence[RunRecord], label: str = "", commit: str | None = None
 ) -> list[Entry]:
     """Return an entry for each commit and machine of these runs.
@@ -31,123 +33,183 @@ def entries(
       label: A text for the entries.
       commit: Hash of the measured commit, instead of the commits in the records.
     """
-    groups = _by_source(records, commit)
-    known = commits.known(
-        [commit]
-        if commit
-        else [made_of.hash for made_of in map(_recorded, records) if made_of]
-    )
-    return [_entry(sorted(runs, key=_started), label, commit, known) for runs in groups]
+    names = [commit] if commit else []
+    if not commit:
+        recorded = filter(None, map(_recorded_commit, records))
+        names = [each.hash for each in recorded]
+    facts = commits.find(names)
+    entries = []
+    for runs in _group_by_source(records, commit):
+        runs = sorted(runs, key=_start_time)
+        measured_commit = _recorded_commit(runs[0])
+        if commit:
+            measured_commit = environment.Commit(hash=commit)
+        entries.append(_entry(runs, label, _with_facts(measured_commit, facts)))
+    return entries
 
 
 def disturbed_files(folders: Sequence[Folder], commit: str | None = None) -> list[str]:
-    """Return the names of the disturbed runs that `entries` leaves out of folders."""
+    """Return the names of the disturbed runs that `build_entries` leaves out."""
     names = []
     for folder in folders:
         left_out: set[int] = set()
-        for runs in _by_source([file.record for file in folder.runs], commit):
+        records = [file.record for file in folder.runs]
+        for runs in _group_by_source(records, commit):
             for row in build_rows(runs):
-                left_out.update(id(run) for run in row.disturbed_runs)
+                left_out.update(map(id, row.disturbed_runs))
         names += [file.name for file in folder.runs if id(file.record) in left_out]
     return names
 
 
-def _by_source(
+def batches_left_out(
+    folders: Sequence[Folder], commit: str | None = None
+) -> dict[str, int]:
+    """Return how many disturbed batches of the runs in `build_entries` do not count.
+
+    Returns:
+      As from `disturbance.batches_left_out`.
+    """
+    counted = []
+    for folder in folders:
+        records = [file.record for file in folder.runs]
+        for runs in _group_by_source(records, commit):
+            counted += [row.counted_runs for row in build_rows(runs)]
+    return disturbance.batches_left_out(counted)
+
+
+def _group_by_source(
     records: Sequence[RunRecord], commit: str | None
 ) -> list[list[RunRecord]]:
-    """Return the good runs of each machine and commit; `commit` replaces the recorded ones."""
+    """Return the good runs of each machine and commit.
+
+    Args:
+      records: The runs.
+      commit: Replaces the recorded commits.
+    """
     groups: dict[tuple, list[RunRecord]] = {}
-    good = [run for run in records if run.status == "ok" and run.throughput]
-    for name, of_machine in group_by_machine(good).items():
-        for run in of_machine:
-            recorded = _recorded(run)
+    good_runs = [run for run in records if run.status == "ok" and run.throughput]
+    for name, runs in group_by_machine(good_runs).items():
+        for run in runs:
+            recorded = _recorded_commit(run)
             source = (recorded.hash, recorded.diff) if recorded else None
             groups.setdefault((name, commit or source), []).append(run)
     return list(groups.values())
 
 
-def _recorded(run: RunRecord) -> environment.Commit | None:
-    """Return the commit of the program that ran; None if its record has none."""
+def _recorded_commit(run: RunRecord) -> environment.Commit | None:
+    """Return the commit of the program that ran; None if it is not recorded."""
     if not run.options.is_ours:
         return run.environment.program_commit
     return run.environment.commit
 
 
-def _started(run: RunRecord) -> str:
-    """When a run started, in UTC; "" if unknown."""
+def _start_time(run: RunRecord) -> str:
+    """Return when a run started, in UTC; "" if unknown."""
+    text = (run.environment.started or "").replace("Z", "+00:00")
     try:
-        time = datetime.datetime.fromisoformat(
-            (run.environment.started or "").replace("Z", "+00:00")
-        )
+        time = datetime.datetime.fromisoformat(text)
         return f"{time.astimezone(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
     except (ValueError, OverflowError):
         return ""
 
 
 def _entry(
-    runs: Sequence[RunRecord],
-    label: str,
-    commit: str | None,
-    known: Mapping[str, commits.Known],
+    runs: Sequence[RunRecord], label: str, commit: history.Commit | None
 ) -> Entry:
     first = runs[0].environment
-    of_run = machine(runs[0])
-    packages = first.packages
-    versions = {name: packages[name] for name in VERSIONS if name in packages}
+    host = machine(runs[0])
+    versions = {"python": first.python} if first.python else {}
+    for name in VERSIONS:
+        if name in first.packages:
+            versions[name] = first.packages[name]
     return Entry(
         label=entry.printable(label),
-        measured=next(filter(None, map(_started, runs)), None),
-        commit=_commit(
-            environment.Commit(hash=commit) if commit else _recorded(runs[0]), known
-        ),
+        measured=next(filter(None, map(_start_time, runs)), None),
+        commit=commit,
         machine=history.Machine(
-            name=of_run.name, cpu=of_run.cpu, cores=of_run.cores, gpus=of_run.gpus
+            name=host.name, cpu=host.cpu, cores=host.cores, gpus=host.gpus
         ),
-        versions={**({"python": first.python} if first.python else {}), **versions},
-        configurations=tuple(_configuration(row) for row in build_rows(runs)),
+        versions=versions,
+        configurations=tuple(map(_configuration, build_rows(runs))),
     )
 
 
-def _commit(
-    made_of: environment.Commit | None, known: Mapping[str, commits.Known]
+def _with_facts(
+    commit: environment.Commit | None, facts: Mapping[str, commits.Commit]
 ) -> history.Commit | None:
-    if made_of is None or not HASH.fullmatch(made_of.hash):
+    """Return a commit with its date and subject, if the repository has it.
+
+    Returns:
+      None if the commit is unknown or its name is not a hash.
+    """
+    if commit is None or not HASH.fullmatch(commit.hash):
         return None
-    facts = known.get(made_of.hash)
-    date, subject = (
-        (facts.date, entry.printable(facts.subject)) if facts else (None, None)
-    )
+    fact = facts.get(commit.hash)
     return history.Commit(
-        hash=made_of.hash,
-        modified=made_of.modified,
-        diff=made_of.diff,
-        date=date,
-        subject=subject,
+        hash=commit.hash,
+        modified=commit.modified,
+        diff=commit.diff,
+        date=fact.date if fact else None,
+        subject=entry.printable(fact.subject) if fact else None,
     )
+
+
+def curve_key(
+    options: Mapping[str, Any],
+    facts: Mapping[str, str],
+    unit: str,
+    host: Machine | history.Machine,
+) -> Hashable:
+    """Return what the entries of one curve have in common.
+
+    Args:
+      options: The options that differ from the defaults.
+      facts: Facts that distinguish runs with the same options.
+      unit: Name of the items.
+      host: The machine.
+    """
+    key = build_key(Options(options), unit)
+    return key, tuple(sorted(facts.items())), host.name, host.cpu, host.cores, host.gpus
+
+
+def curve_key_of_row(row: Row) -> Hashable:
+    """Return the key of the curve to which entries of a row with good runs belong."""
+    host = machine(row.good_runs[0])
+    return curve_key(_known_options(row), dict(row.facts), row.unit, host)
+
+
+def _known_options(row: Row) -> dict[str, Any]:
+    facts = dict(row.facts)
+    options = {}
+    for name, value in row.key:
+        if name not in (UNIT, *facts) and value not in (None, UNKNOWN):
+            options[name] = value
+    return options
 
 
 def _configuration(row: Row) -> Configuration:
-    facts = dict(row.facts)
-    options = {
-        name: value
-        for name, value in row.key
-        if name not in (UNIT, *facts) and value not in (None, UNKNOWN)
-    }
     metrics = {}
     for metric in METRICS.values():
-        if metric.name not in CHOICES and not metric.compares_models:
-            values = [
-                metric.compute(Measured((run,), row.num_devices, None, None))
-                for run in row.counted_runs
-            ]
-            metrics[metric.name] = tuple(
-                value.value if value else None for value in values
+        if metric.name in CHOICES or metric.compares_models:
+            continue
+        values = []
+        for run in row.counted_runs:
+            measured = Measured(
+                (run,),
+                row.num_devices,
+                None,
+                None,
+                counts_all_batches=disturbance.any_disturbed(row.counted_runs),
             )
+            value = metric.compute(measured)
+            values.append(value.value if value else None)
+        if any(values):
+            metrics[metric.name] = tuple(values)
     return Configuration(
-        options=options,
-        facts=facts,
+        options=_known_options(row),
+        facts=dict(row.facts),
         unit=row.unit,
         num_devices=row.num_devices,
         rates=tuple(process_rates(row.counted_runs)),
-        metrics={name: values for name, values in metrics.items() if any(values)},
+        metrics=metrics,
     )

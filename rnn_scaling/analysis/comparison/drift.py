@@ -1,0 +1,202 @@
+"""Drift of a machine between two sessions, such as two sweeps on different days.
+
+Runs of one session share the state of the machine: its temperature, its memory layout,
+its neighbours. Their scatter therefore says little about another session. The change
+between two sessions has the variance of its runs plus twice the variance of a session.
+
+The variance of a session is known from earlier sessions of the same machine, or else
+assumed: a session is taken to move the rate as much as one run does. docs/statistics.md
+has the formulas, and docs/methods/measurements.md the simulated error rates.
+"""
+
+import dataclasses
+import datetime
+import math
+import statistics
+from collections.abc import Iterable
+from typing import Protocol
+
+from rnn_scaling.analysis.comparison.matching import (
+    ComparedRuns,
+    Configuration,
+    start_time,
+)
+from rnn_scaling.analysis.confidence import LEVEL, Interval, Scatter
+from rnn_scaling.analysis.interval_kinds import Note
+from rnn_scaling.analysis.statements import Word
+from rnn_scaling.analysis.student import t_quantile
+
+# Share of the pairs of runs (one before, one after) that must have the same order in
+# time. If the sides alternate, half of them have.
+MOST_PAIRS_IN_ORDER = 0.75
+# The assumed drift counts like an estimate from this many sessions, minus one.
+ASSUMED_DEGREES = 3
+# Least assumed standard deviation of log rates between sessions.
+MIN_ASSUMED_DEVIATION = 0.005
+
+
+class Source(Word):
+    """The source of a drift."""
+
+    ASSUMED = "assumed"  # from the scatter between the runs of each session
+    HISTORY = "history"  # from earlier sessions
+
+
+@dataclasses.dataclass(frozen=True)
+class Drift:
+    """The scatter of a configuration's rate between sessions of a machine.
+
+    Attributes:
+      deviation: Standard deviation of log rates between sessions.
+      degrees: Degrees of freedom of the estimate.
+      source: The source of the estimate.
+      sessions: Number of earlier sessions.
+      half_width: The largest change that drift explains at 95 %, as a logarithm, with
+        the degrees of freedom of the comparison; None before the comparison.
+    """
+
+    deviation: float
+    degrees: float
+    source: Source
+    sessions: int = 0
+    half_width: float | None = None
+
+    @property
+    def scatter(self) -> Scatter:
+        """The drift for `confidence.ratio`."""
+        return Scatter(self.deviation, self.degrees, Note.DRIFT)
+
+    def of_change(self, change: Interval) -> "Drift":
+        """Return the drift with its part of the half-width of a change."""
+        quantile = t_quantile((1 + LEVEL) / 2, change.degrees)
+        half_width = quantile * math.sqrt(2) * self.deviation
+        return dataclasses.replace(self, half_width=half_width)
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoSessions:
+    """The times of two sides that were measured one after the other.
+
+    Attributes:
+      spans: First and last start of a run of each side, in seconds since 1970.
+      apart_s: Seconds between the mean starts of the sides.
+    """
+
+    spans: tuple[tuple[float, float], ...]
+    apart_s: float
+
+    @property
+    def minutes_apart(self) -> float:
+        return self.apart_s / 60
+
+
+def find_sessions(before: ComparedRuns, after: ComparedRuns) -> TwoSessions | None:
+    """Return the sessions of two sides.
+
+    Returns:
+      None if the sides alternate, a side has no good run, or a good run has no recorded
+      start.
+    """
+    starts_before = _starts_s(before)
+    starts_after = _starts_s(after)
+    if not starts_before or not starts_after:
+        return None
+    in_order = 0.0
+    for time_before in starts_before:
+        for time_after in starts_after:
+            # Runs that start together have either order.
+            is_same = time_before == time_after
+            in_order += 0.5 if is_same else time_before < time_after
+    share = in_order / (len(starts_before) * len(starts_after))
+    if max(share, 1 - share) <= MOST_PAIRS_IN_ORDER:
+        return None
+    mean_before = statistics.fmean(starts_before)
+    mean_after = statistics.fmean(starts_after)
+    spans = (
+        (min(starts_before), max(starts_before)),
+        (min(starts_after), max(starts_after)),
+    )
+    return TwoSessions(spans, abs(mean_after - mean_before))
+
+
+def _starts_s(side: ComparedRuns) -> list[float]:
+    """Return when the good runs of a side started; [] if a start is unknown."""
+    starts = []
+    for run in side.good_runs:
+        start = timestamp(start_time(run))
+        if start is None:
+            return []
+        starts.append(start)
+    return starts
+
+
+def timestamp(text: str | None) -> float | None:
+    """Return seconds since 1970; None if a text is not a time. The default is UTC."""
+    try:
+        time = datetime.datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=datetime.timezone.utc)
+    return time.timestamp()
+
+
+class Past(Protocol):
+    """Earlier sessions."""
+
+    def correct(
+        self, assumed: Drift, configuration: Configuration, sessions: TwoSessions
+    ) -> Drift:
+        """Return the drift of a configuration that earlier sessions show.
+
+        Args:
+          assumed: The drift that is assumed without earlier sessions.
+          configuration: The configuration.
+          sessions: The times of its sides.
+
+        Returns:
+          The assumed drift if too few sessions have the configuration.
+        """
+
+
+def estimate(
+    configuration: Configuration, sessions: TwoSessions, past: Past | None = None
+) -> Drift | None:
+    """Return the drift between the two sessions of a configuration.
+
+    Args:
+      configuration: The configuration.
+      sessions: The times of its sides.
+      past: Earlier sessions; None if they are unknown.
+
+    Returns:
+      None if no side has repeated runs, so that nothing can be judged anyway.
+    """
+    scatters = [side.scatter for side in configuration.sides if side.good_runs]
+    assumed = assume(filter(None, scatters))
+    if assumed is None or past is None:
+        return assumed
+    return past.correct(assumed, configuration, sessions)
+
+
+def assume(scatters: Iterable[Scatter]) -> Drift | None:
+    """Return the drift that is assumed from the scatter between runs of a session.
+
+    A session is assumed to move the rate as much as a run does. Few runs, or few
+    degrees of freedom, tell little about that.
+
+    Args:
+      scatters: The scatter of each side.
+
+    Returns:
+      None without a scatter.
+    """
+    squares = 0.0
+    degrees = 0.0
+    for scatter in scatters:
+        squares += scatter.degrees * scatter.deviation**2
+        degrees += scatter.degrees
+    if not degrees:
+        return None
+    deviation = max(math.sqrt(squares / degrees), MIN_ASSUMED_DEVIATION)
+    return Drift(deviation, min(ASSUMED_DEGREES, degrees / 2), Source.ASSUMED)

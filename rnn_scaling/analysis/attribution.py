@@ -1,27 +1,32 @@
-"""Where the ideal goes: n x items/s(1) - items/s(n), split into parts that add up to it, each with its interval.
+"""Split the loss of scaling into parts that add up to it, each with its interval.
 
-The parts are steps between efficiencies that were measured, each against its own one device. With X(mode, n, data) in
-items/s, m the row's mode, d its data source, i the mode without any exchange, a tower's batch size the same everywhere,
-and E(m,n,d) = X(m,n,d) / (n X(m,1,d)):
+The loss is n x items/s(1) - items/s(n). Its parts are differences of measured
+efficiencies, each relative to the same mode and data on one device. With X(mode, n,
+data) in items/s, m the row's mode, d its data source, i the mode without any exchange,
+a tower's batch size the same everywhere, and E(m,n,d) = X(m,n,d) / (n X(m,1,d)):
 
     contention  = 1 - E(i,n,device)
     exchange    = E(i,n,device) - E(m,n,device)
     input       = E(m,n,device) - E(m,n,d)
-    imbalance   = E(m,n,d) x slack; the other parts use E x (1 + slack), what evenly loaded towers would reach
+    imbalance   = E(m,n,d) x slack; the other parts use E x (1 + slack), which evenly
+                  loaded towers would reach
 
-times the ideal n X(m,1,d). In strong scaling, with f = X(m,1,d) with a tower's share / X(m,1,d) with the whole batch,
-fixed cost = 1 - f, and the other parts are multiplied by f. Where n devices of a CPU share c < n cores,
-oversubscription = 1 - c/n, and contention = c/n - E(i,n,device). That is computed from the assumption that every device
-keeps a core busy. If the efficiency of any row of the table is known to be above its c/n, no row has this part.
+times the ideal n X(m,1,d). In strong scaling, with f = X(m,1,d) with a tower's share /
+X(m,1,d) with the whole batch, fixed cost = 1 - f, and the other parts are multiplied by
+f. If n devices of a CPU share c < n cores, oversubscription = 1 - c/n, and contention =
+c/n - E(i,n,device). This assumes that every device keeps a core busy. If the efficiency
+of any row of the table is known to be above its c/n, no row has this part.
 
-What is not known stays in the residual: where a run is missing, the command that supplies it is named. A part is told
-if its interval excludes 0 by more than other processes may have taken. docs/methods/attribution.md explains the method.
+A part whose runs are missing stays in the residual, and the commands for these runs are
+named. A part is significant if its interval excludes 0 by more than the load of other
+processes may explain. docs/reading.md explains the method.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,11 +41,11 @@ from rnn_scaling.analysis.significance import foreseen_effect, more_repeats
 from rnn_scaling.analysis.statements import Word
 from rnn_scaling.config import registry, scale
 from rnn_scaling.config.spelling import command
-from rnn_scaling.system.machine.cores import most_of_ideal
+from rnn_scaling.system.machine.cores import max_efficiency
 
 
-class Part(Word):
-    """A part of an efficiency loss, in the order of tables and colours."""
+class LossPartName(Word):
+    """The name of a part of an efficiency loss, in the order of tables and colours."""
 
     OVERSUBSCRIPTION = "oversubscription"
     FIXED = "fixed cost"
@@ -51,26 +56,29 @@ class Part(Word):
     UNEXPLAINED = "the rest"
 
 
-OVERSUBSCRIPTION, FIXED, CONTENTION, EXCHANGE, INPUT, IMBALANCE, UNEXPLAINED = Part
-ALL = 100.0  # points of efficiency: more than that cannot be lost
-# In points of efficiency: rounding of floating point, and the least that is not 0.000.
-ROUNDING = 1e-9
-LEAST = 5e-4
+OVERSUBSCRIPTION, FIXED, CONTENTION, EXCHANGE, INPUT, IMBALANCE, UNEXPLAINED = (
+    LossPartName
+)
+ALL = 100.0  # points of efficiency; more cannot be lost
+ROUNDING = 1e-9  # points of efficiency due to floating point
+MIN_POINTS = 5e-4  # fewer points would be printed as 0.000
 Rates = Mapping[Key, float]  # items/s of each row
 
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """A number, or a part of the ideal, as a function of the rates of the rows with these keys."""
+    """A share of the ideal, as a function of the rates of some rows.
+
+    Attributes:
+      keys: Keys of these rows.
+      interval: The interval of a share that is one ratio, from logarithms.
+      missing: Options of runs that are needed but were not measured.
+    """
 
     value: Callable[[Rates], float]
     keys: frozenset[Key] = frozenset()
-    interval: Interval | None = (
-        None  # of a share that is one ratio, made on the scale of logarithms
-    )
-    missing: tuple[
-        Mapping[str, Any], ...
-    ] = ()  # options of runs without which it is not known
+    interval: Interval | None = None
+    missing: tuple[Mapping[str, Any], ...] = ()
 
     def __sub__(self, share: Share) -> Share:
         interval = None
@@ -78,22 +86,29 @@ class Share:
             interval = share.interval.subtracted_from(self.value({}))
         elif self.interval and not (share.keys or share.missing):
             interval = self.interval.shifted(-share.value({}))
-        missing = self.missing + share.missing
         return Share(
             lambda rates: self.value(rates) - share.value(rates),
             self.keys | share.keys,
             interval,
-            missing,
+            self.missing + share.missing,
         )
 
     def __mul__(self, share: Share) -> Share:
         if share is ONE:
             return self
-        missing = self.missing + share.missing
         return Share(
             lambda rates: self.value(rates) * share.value(rates),
             self.keys | share.keys,
-            missing=missing,
+            missing=self.missing + share.missing,
+        )
+
+    def scaled(self, factor: float) -> Share:
+        """Return the share times a factor of at least 0."""
+        return Share(
+            lambda rates: self.value(rates) * factor,
+            self.keys,
+            self.interval.scaled(factor) if self.interval and factor else None,
+            self.missing,
         )
 
 
@@ -103,130 +118,166 @@ NOTHING = Share(lambda rates: 0.0)
 
 @dataclasses.dataclass(frozen=True)
 class LossPart:
-    """One share of the loss; `value` and `points` are None where a run is missing."""
+    """One part of the loss.
 
-    name: Part
-    value: Interval | None  # as a share of the ideal, in items/s
-    points: Interval | None  # the same in percentage points of efficiency
-    commands: tuple[str, ...] = ()  # that supply a missing run, if our trainer makes it
-    is_significant: bool = False  # it can be told apart from 0
-    may_be_load: bool = (
-        False  # its interval excludes 0, but other processes may have used that much
-    )
+    Attributes:
+      value: Lost items/s; None if a run is missing.
+      points: Lost percentage points of efficiency; None if a run is missing.
+      commands: Commands for the missing runs, if this suite can train them.
+      is_significant: Whether the part differs from 0.
+      may_be_load: Whether its interval excludes 0, but the load of other processes may
+        explain it.
+      load_points: The points that the load of other processes may explain.
+    """
+
+    name: LossPartName
+    value: Interval | None
+    points: Interval | None
+    commands: tuple[str, ...] = ()
+    is_significant: bool = False
+    may_be_load: bool = False
+    load_points: float = 0.0
+
+    @property
+    def lost_points(self) -> float:
+        """The points without their interval; 0 if a run is missing."""
+        return self.points.value if self.points else 0.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Attribution:
-    """One row's loss against n times its baseline: known parts + residual, or parts that differ from 0 + rest."""
+    """The loss of one row against n times its baseline.
+
+    The loss is the sum of the known parts and `residual`, and also the sum of the
+    significant parts and `unexplained`.
+
+    Attributes:
+      ideal, loss, residual: In items/s.
+      parts: All parts, with missing and insignificant ones.
+      loss_points, residual_points: In percentage points of efficiency.
+      rows: All rows whose rates the loss and its parts depend on.
+      max_efficiency: The efficiency that devices which share cores can reach. 1 if they
+        do not share any, or if a row of the table has reached more than its own bound.
+      is_bound: Whether the cores limit the row, and no row of the table is above its
+        bound.
+    """
 
     row: Row
-    ideal: Interval  # in items/s, as loss and residual
+    ideal: Interval
     loss: Interval
-    parts: tuple[
-        LossPart, ...
-    ]  # every part, also those that need a missing run and those within the noise
+    parts: tuple[LossPart, ...]
     residual: Interval
-    loss_points: Interval  # in percentage points of efficiency, as residual_points
+    loss_points: Interval
     residual_points: Interval
-    unexplained: LossPart  # what is left of the loss without the parts that are told
-    rows: tuple[Row, ...]  # all whose rates the loss and its parts are made of
-    # The efficiency that devices which share cores can reach; 1 if they do not share
-    # any, or if a row of the table is known to have reached more than its own share.
+    unexplained: LossPart
+    rows: tuple[Row, ...]
     max_efficiency: float = 1.0
-    is_bound: bool = False  # no row of the table is above what its cores allow
+    is_bound: bool = False
 
     @property
     def significant_parts(self) -> tuple[LossPart, ...]:
         """The parts that differ from 0, the largest loss first."""
-        parts = [
-            (part.points.value, part)
-            for part in self.parts
-            if part.is_significant and part.points
-        ]
-        return tuple(part for _, part in sorted(parts, key=lambda pair: -pair[0]))
+        significant = [part for part in self.parts if part.is_significant]
+        return tuple(sorted(significant, key=lambda part: -part.lost_points))
 
     @property
     def is_significant(self) -> bool:
-        """Whether there is anything to show: a table or a picture of the parts would else draw noise."""
+        """Whether any part differs from 0, so that a table of parts is not noise."""
         return bool(self.significant_parts)
 
     @property
     def is_split(self) -> bool:
-        """Whether parts are named: what is named adds up to a loss that can be told from 0, or is all of it."""
-        ends = self.loss_points.ends
-        rest = self.unexplained.points
-        is_all = self.is_significant and (
-            self.unexplained.is_significant or rest is None or rest.ends == (0.0, 0.0)
+        """Whether parts are named.
+
+        The loss must not be a gain. It must differ from 0, or the significant parts
+        must explain all of it.
+        """
+        if self.loss_points.ends is None:
+            return False
+        low, high = self.loss_points.ends
+        explains_all = self.is_significant and (
+            self.unexplained.is_significant or not self._has_unexplained_points
         )
-        return ends is not None and ends[1] >= 0 and (ends[0] > 0 or is_all)
+        return high >= 0 and (low > 0 or explains_all)
 
     @property
     def displayed_parts(self) -> tuple[LossPart, ...]:
-        """What a table or a picture shows: the told parts, then the rest where there is one; empty without any."""
+        """The parts of a table or a picture; empty without a significant part."""
+        if not self.is_significant:
+            return ()
+        if self.unexplained.points and self._has_unexplained_points:
+            return (*self.significant_parts, self.unexplained)
+        return self.significant_parts
+
+    @property
+    def _has_unexplained_points(self) -> bool:
         points = self.unexplained.points
-        return (
-            (
-                *self.significant_parts,
-                *([self.unexplained] if points and points.ends != (0.0, 0.0) else []),
-            )
-            if self.is_significant
-            else ()
-        )
+        return points is not None and points.ends != (0.0, 0.0)
 
     @property
     def missing(self) -> tuple[LossPart, ...]:
-        """The parts of a loss that missing runs of our trainer would show; none if nothing is lost."""
-        is_lost = (self.loss_points.ends or (self.loss_points.value,))[0] > 0
-        return tuple(part for part in self.parts if part.commands and is_lost)
+        """The parts whose runs are missing; empty if nothing is lost."""
+        if _low_end(self.loss_points) <= 0:
+            return ()
+        return tuple(part for part in self.parts if part.commands)
 
-    def would_show(self) -> tuple[int, float | None]:
-        """(useful number of repeats, smallest loss in points that they show in 80 of 100 cases; None: unknown)."""
-        values = [part.points for part in self.parts if part.points] or [
-            self.loss_points
-        ]
-        now, repeats = more_repeats(values)
-        errors = [
-            (value.standard_error, value.degrees)
-            for value in values
-            if value.standard_error
-        ]
-        if not errors:
+    def useful_repeats(self) -> tuple[int, float | None]:
+        """Return how many repeats are useful, and the smallest part that they show.
+
+        Returns:
+          The number of repeats, and the points of efficiency that they show in 80 of
+          100 cases; None if these are unknown.
+        """
+        points = [part.points for part in self.parts if part.points]
+        points = points or [self.loss_points]
+        num_runs, repeats = more_repeats(points)
+        effects = []
+        for value in points:
+            error = value.standard_error
+            if error:
+                effects.append(foreseen_effect(error, value.degrees, num_runs, repeats))
+        if not effects:
             return repeats, None
-        effects = [
-            foreseen_effect(error, degrees, now, repeats) for error, degrees in errors
-        ]
-        return repeats, min(
-            ALL, max(effects) + max(value.rounding_half_width for value in values)
-        )
+        rounding = max(value.rounding_half_width for value in points)
+        return repeats, min(ALL, max(effects) + rounding)
+
+
+def _low_end(interval: Interval) -> float:
+    """Return the lower end; the number itself without an interval."""
+    return interval.value if interval.low is None else interval.low
 
 
 def attribute_all(
-    wanted: Sequence[Row], rows: Sequence[Row]
+    scaled_rows: Sequence[Row], rows: Sequence[Row]
 ) -> list[Attribution | None]:
-    """Splits the loss of the wanted rows; None on one device, without a good run or without its baseline."""
-    rows_with_baselines = [
-        row for scaled in wanted for row in (scaled.baseline, scaled) if row is not None
-    ]
-    by_key = {
-        row.key: row for row in (*rows, *rows_with_baselines) if row.rate is not None
-    }
-    above_cores = [
-        interval for row in by_key.values() if (interval := _above_cores(row))
-    ]
-    is_refuted = any((above.ends or (above.value,))[0] > 0 for above in above_cores)
-    is_bound = all(above.value <= 0 for above in above_cores)
-    losses = []
-    for row in wanted:
+    """Split the losses of some rows.
+
+    Args:
+      scaled_rows: The rows whose losses are split.
+      rows: All rows of the table.
+
+    Returns:
+      None for a row on one device, without a good run or without its baseline.
+    """
+    # A row and its baseline count the same batches, which the table need not do.
+    scaled_rows = [row.beside_baseline for row in scaled_rows]
+    pairs = itertools.chain.from_iterable((row.baseline, row) for row in scaled_rows)
+    by_key = {row.key: row for row in (*rows, *filter(None, pairs)) if row.rate}
+    excesses = list(filter(None, map(_excess_over_cores, by_key.values())))
+    is_refuted = any(_low_end(excess) > 0 for excess in excesses)
+    is_bound = all(excess.value <= 0 for excess in excesses)
+    losses: list[Attribution | None] = []
+    for row in scaled_rows:
         base = row.baseline if row.num_devices > 1 and row.rate else None
-        losses.append(
-            _Attributor(row, base, by_key, is_refuted, is_bound).attribute()
-            if base and base.rate
-            else None
-        )
+        if base is None or base.rate is None:
+            losses.append(None)
+        else:
+            attributor = _Attributor(row, base, by_key, is_refuted, is_bound)
+            losses.append(attributor.attribute())
     return losses
 
 
-def _above_cores(row: Row) -> Interval | None:
+def _excess_over_cores(row: Row) -> Interval | None:
     """Return by how much a row's efficiency exceeds what its cores allow.
 
     Returns:
@@ -237,10 +288,12 @@ def _above_cores(row: Row) -> Interval | None:
     efficiency = row.metric(EFFICIENCY) if row.num_devices > 1 else None
     if not cores or efficiency is None:
         return None
-    return efficiency.shifted(-most_of_ideal(row.num_devices, cores))
+    return efficiency.shifted(-max_efficiency(row.num_devices, cores))
 
 
 class _Attributor:
+    """Splits the loss of one row."""
+
     def __init__(
         self,
         row: Row,
@@ -250,45 +303,35 @@ class _Attributor:
         is_bound: bool,
     ) -> None:
         self._row = row
-        self._base = base.key
+        self._base_key = base.key
         self._n = row.num_devices
         self._by_key = by_key
         self._is_refuted = is_refuted
         self._is_bound = is_bound
         self._ideal = _rate(base).scaled(row.num_devices)
+        # One device with the batch of a tower.
+        self._tower_changes: dict[str, Any] = dict(scale.ON_ONE_DEVICE)
         total = row.options["global_batch_size"]
-        share = (
-            {"global_batch_size": 0, "batch_size": -(-total // self._n)}
-            if total
-            else {}
-        )
-        self._one: dict[str, Any] = {**scale.ON_ONE_DEVICE, **share}
+        if total:
+            self._tower_changes["global_batch_size"] = 0
+            self._tower_changes["batch_size"] = -(-total // self._n)
 
     def attribute(self) -> Attribution:
-        n = self._n
-        mine = self._row.key
-        base = self._base
-        efficiency = self._row.metric(EFFICIENCY)
-        lost = efficiency and efficiency.subtracted_from(1.0)
-        loss = Share(
-            lambda rates: 1 - rates[mine] / (n * rates[base]),
-            frozenset({mine, base}),
-            lost,
-        )
-        reached = {name: self._efficiency(changes) for name, changes in self._chain()}
-        most = self._most(reached.values())
-        levels = self._levels(reached, most)
-        parts = tuple(self._part(name, level) for name, level in levels.items())
-        known = [level for level in levels.values() if not level.missing]
-        reported = [levels[part.name] for part in parts if part.is_significant]
-        residual, rest = (
-            functools.reduce(operator.sub, some, loss)
-            if len(some) < len(levels)
-            else NOTHING
-            for some in (known, reported)
-        )
-        residual_points = self._points(residual)
+        loss = ONE - self._measured_efficiency()
+        efficiencies = {
+            name: self._efficiency(changes) for name, changes in self._chain()
+        }
+        max_efficiency = self._max_efficiency(efficiencies.values())
+        shares = self._shares(efficiencies, max_efficiency)
+        parts = tuple(self._part(name, share) for name, share in shares.items())
+
+        known = [share for share in shares.values() if not share.missing]
+        significant = [shares[part.name] for part in parts if part.is_significant]
+        residual = self._remainder(loss, known, len(shares))
+        unexplained = self._remainder(loss, significant, len(shares))
         loss_points = self._points(loss)
+        residual_points = self._points(residual)
+        keys = loss.keys.union(*[share.keys for share in known])
         return Attribution(
             row=self._row,
             ideal=self._ideal,
@@ -297,72 +340,83 @@ class _Attributor:
             residual=self._items(residual_points),
             loss_points=loss_points,
             residual_points=residual_points,
-            unexplained=self._part(UNEXPLAINED, rest),
-            rows=tuple(
-                row
-                for key, row in self._by_key.items()
-                if key in loss.keys.union(*[level.keys for level in known])
-            ),
-            max_efficiency=most,
-            is_bound=self._is_bound and most < 1,
+            unexplained=self._part(UNEXPLAINED, unexplained),
+            rows=tuple(row for key, row in self._by_key.items() if key in keys),
+            max_efficiency=max_efficiency,
+            is_bound=self._is_bound and max_efficiency < 1,
         )
 
-    def _part(self, name: Part, level: Share) -> LossPart:
-        if level.missing:
-            runs = level.missing if self._row.is_ours else ()
-            return LossPart(
-                name,
-                None,
-                None,
-                tuple(dict.fromkeys(command(self._row.options, **run) for run in runs)),
-            )
-        points = self._points(level)
-        if points.ends is None or points.ends[0] <= LEAST and points.ends[1] >= -LEAST:
-            return LossPart(name, self._items(points), points)
-        may_be_load = min(map(abs, points.ends)) <= self._by_load(level)
+    def _measured_efficiency(self) -> Share:
+        key = self._row.key
+        base_key = self._base_key
+        n = self._n
+        return Share(
+            lambda rates: rates[key] / (n * rates[base_key]),
+            frozenset({key, base_key}),
+            self._row.metric(EFFICIENCY),
+        )
+
+    def _remainder(self, loss: Share, parts: Sequence[Share], num_parts: int) -> Share:
+        """Return the loss without some parts; exactly nothing without all of them."""
+        if len(parts) == num_parts:
+            return NOTHING
+        return functools.reduce(operator.sub, parts, loss)
+
+    def _part(self, name: LossPartName, share: Share) -> LossPart:
+        if share.missing:
+            missing = share.missing if self._row.is_ours else ()
+            commands = [command(self._row.options, **changes) for changes in missing]
+            return LossPart(name, None, None, tuple(dict.fromkeys(commands)))
+        points = self._points(share)
+        items = self._items(points)
+        if points.ends is None:
+            return LossPart(name, items, points)
+        low, high = points.ends
+        if low <= MIN_POINTS and high >= -MIN_POINTS:
+            return LossPart(name, items, points)
+        load_points = self._load_points(share)
+        may_be_load = min(abs(low), abs(high)) <= load_points
         return LossPart(
             name,
-            self._items(points),
+            items,
             points,
             is_significant=not may_be_load,
             may_be_load=may_be_load,
+            load_points=load_points,
         )
 
-    def _by_load(self, level: Share) -> float:
-        """Points of efficiency by which the level may be wrong, for other processes slowed the rows it is made of."""
-        rows = {key: self._by_key[key] for key in level.keys}
+    def _load_points(self, share: Share) -> float:
+        """Return the points that the load of other processes may explain."""
+        rows = {key: self._by_key[key] for key in share.keys}
         rates = [_rate(row).value for row in rows.values()]
-        wrong = 0.0
+        function = _of_values(share, rows)
+        points = 0.0
         for i, row in enumerate(rows.values()):
-            taken = disturbance.max_slowing(row.counted_runs)
-            moved = (
-                ALL
-                * rates[i]
-                * abs(
-                    slope(
-                        lambda *values: level.value(dict(zip(rows, values))), rates, i
-                    )
-                )
-            )
-            if taken and moved:
-                wrong += moved * taken / (1 - taken) if taken < 1 else math.inf
-        return wrong
+            slowing = row.max_slowing
+            effect = ALL * rates[i] * abs(slope(function, rates, i))
+            if slowing and effect:
+                points += effect * slowing / (1 - slowing) if slowing < 1 else math.inf
+        return points
 
-    def _chain(self) -> list[tuple[Part, dict[str, Any]]]:
-        """(part, the changes to the row whose efficiency it ends at), from the ideal down to the row itself."""
+    def _chain(self) -> list[tuple[LossPartName, dict[str, Any]]]:
+        """Return (part, changes to the row) from the ideal to the row itself.
+
+        Each part is the efficiency before minus the efficiency with these changes.
+        """
         config = self._row.options
-        device = {"data_source": registry.without_input(config["data_source"])}
-        alone = registry.mode_of(config["variable_update"]).without_exchange
-        chain: list[tuple[Part, dict[str, Any]]] = [
-            (CONTENTION, {**device, "variable_update": alone})
+        mode = registry.mode_of(config["variable_update"])
+        data_source = registry.input_free_source(config["data_source"])
+        device = {"data_source": data_source}
+        chain: list[tuple[LossPartName, dict[str, Any]]] = [
+            (CONTENTION, {**device, "variable_update": mode.exchange_free_mode})
         ]
-        if registry.mode_of(config["variable_update"]).trains_one_model:
+        if mode.trains_one_model:
             chain.append((EXCHANGE, device))
-        if config["data_source"] not in device.values():
+        if config["data_source"] != data_source:
             chain.append((INPUT, {}))
         return chain
 
-    def _most(self, reached: Iterable[Share]) -> float:
+    def _max_efficiency(self, efficiencies: Iterable[Share]) -> float:
         """Return the efficiency that devices which share cores can reach.
 
         Returns:
@@ -372,132 +426,133 @@ class _Attributor:
         cores = disturbance.shared_cores(self._row.good_runs)
         if not cores or self._is_refuted:
             return 1.0
-        most = most_of_ideal(self._n, cores)
-        for level in reached:
-            points = None if level.missing else self._points(level)
-            if points and (points.ends or (points.value,))[0] > ALL * most:
+        bound = max_efficiency(self._n, cores)
+        for efficiency in efficiencies:
+            if efficiency.missing:
+                continue
+            if _low_end(self._points(efficiency)) > ALL * bound:
                 return 1.0
-        return most
+        return bound
 
-    def _levels(self, reached: Mapping[Part, Share], most: float) -> dict[Part, Share]:
-        """Each part, by name, as a share of the ideal; `most`: what devices that share cores can reach."""
+    def _shares(
+        self, efficiencies: Mapping[LossPartName, Share], max_efficiency: float
+    ) -> dict[LossPartName, Share]:
+        """Return each part as a share of the ideal."""
         config = self._row.options
-        n = self._n
-        mine = self._row.key
-        base = self._base
-        of_ideal = before = (
-            ONE  # of_ideal: one device with a tower's share, of one with the whole batch
-        )
-        parts: dict[Part, Share] = {}
+        # Rate of one device with a tower's share / with the whole batch.
+        fixed_factor = ONE
+        shares: dict[LossPartName, Share] = {}
         if config["global_batch_size"]:
-            of_ideal = self._ratio({}, self._one, base)
-            parts[FIXED] = ONE - of_ideal
-        if most < 1:
-            reached = {OVERSUBSCRIPTION: Share(lambda rates: most), **reached}
-        for name, after in reached.items():
-            parts[name] = (before - after) * of_ideal
-            before = after
+            fixed_factor = self._ratio({}, self._tower_changes, self._base_key)
+            shares[FIXED] = ONE - fixed_factor
+        if max_efficiency < 1:
+            bound = Share(lambda rates: max_efficiency)
+            efficiencies = {OVERSUBSCRIPTION: bound, **efficiencies}
+        previous = ONE
+        for name, efficiency in efficiencies.items():
+            shares[name] = (previous - efficiency) * fixed_factor
+            previous = efficiency
         slack = imbalance(self._row)
         if slack or config["data_source"] != "device":
-            efficiency = self._row.metric(EFFICIENCY)
-            lost = efficiency.scaled(slack) if efficiency and slack else None
-            used = frozenset({mine, base})
-            parts[IMBALANCE] = Share(
-                lambda rates: slack * rates[mine] / (n * rates[base]), used, lost
-            )
-        return parts
+            shares[IMBALANCE] = self._measured_efficiency().scaled(slack)
+        return shares
 
     def _efficiency(self, changes: Mapping[str, Any]) -> Share:
-        """Of the row with these changes, against its own one device, as if its towers were evenly loaded."""
-        many = self._row.key_with(**changes)
-        slack = imbalance(self._by_key[many]) if many in self._by_key else 0.0
-        level = self._ratio({**changes, **self._one}, changes, None)
-        reached = level.value
-        factor = (1 + slack) / self._n
-        interval = level.interval and level.interval.scaled(factor)
-        return Share(
-            lambda rates: reached(rates) * factor, level.keys, interval, level.missing
-        )
+        """Return the efficiency of the row with some changes, and even towers."""
+        key = self._row.key_with(**changes)
+        slack = imbalance(self._by_key[key]) if key in self._by_key else 0.0
+        speedup = self._ratio({**changes, **self._tower_changes}, changes)
+        return speedup.scaled((1 + slack) / self._n)
 
     def _ratio(
-        self, below: Mapping[str, Any], above: Mapping[str, Any], key_below: Key | None
+        self,
+        denominator_changes: Mapping[str, Any],
+        numerator_changes: Mapping[str, Any],
+        denominator: Key | None = None,
     ) -> Share:
-        """items/s of the row with the changes `above` over that with the changes `below` (or of `key_below`)."""
-        bottom = key_below or self._row.key_with(**below)
-        top = self._row.key_with(**above)
-        missing = [
-            changes
-            for key, changes in ((bottom, below), (top, above))
-            if key not in self._by_key
-        ]
+        """Return the ratio of the rates of the row with two sets of changes.
+
+        Args:
+          denominator: The key of the denominator, if it is not the row with changes.
+        """
+        denominator = denominator or self._row.key_with(**denominator_changes)
+        numerator = self._row.key_with(**numerator_changes)
+        missing = []
+        if denominator not in self._by_key:
+            missing.append(denominator_changes)
+        if numerator not in self._by_key:
+            missing.append(numerator_changes)
         interval = None
-        if top != bottom and not missing:
-            interval = ratio(_rate(self._by_key[top]), _rate(self._by_key[bottom]))
+        if numerator != denominator and not missing:
+            interval = ratio(
+                _rate(self._by_key[numerator]), _rate(self._by_key[denominator])
+            )
         return Share(
-            lambda rates: rates[top] / rates[bottom],
-            frozenset((bottom, top)),
+            lambda rates: rates[numerator] / rates[denominator],
+            frozenset((denominator, numerator)),
             interval,
             tuple(missing),
         )
 
-    def _points(self, level: Share) -> Interval:
-        """In points of efficiency; no end is beyond what can be lost."""
-        rates = {key: _rate(self._by_key[key]) for key in level.keys}
-        function = level.value
-        if level.interval:
-            points = level.interval.scaled(ALL)
+    def _points(self, share: Share) -> Interval:
+        """Return a share in points of efficiency, with ends that can be lost."""
+        if share.interval:
+            points = share.interval.scaled(ALL)
         else:
+            rates = {key: _rate(self._by_key[key]) for key in share.keys}
+            function = _of_values(share, rates)
             points = combine(
-                lambda *values: ALL * function(dict(zip(rates, values))),
-                list(rates.values()),
+                lambda *values: ALL * function(*values), list(rates.values())
             )
-        is_nothing = points.ends is not None and max(map(abs, points.ends)) <= ROUNDING
-        return (
-            dataclasses.replace(points, value=0.0, low=0.0, high=0.0)
-            if is_nothing
-            else points.capped(ALL)
-        )
+        if points.ends is not None and max(map(abs, points.ends)) <= ROUNDING:
+            return dataclasses.replace(points, value=0.0, low=0.0, high=0.0)
+        return points.capped(ALL)
 
     def _items(self, points: Interval) -> Interval:
-        """The same share of the ideal, in items/s."""
+        """Return points of efficiency in items/s."""
         return points.scaled(self._ideal.value / ALL)
+
+
+def _of_values(share: Share, keys: Iterable[Key]) -> Callable[..., float]:
+    """Return the value of a share as a function of one rate per key."""
+    return lambda *values: share.value(dict(zip(keys, values)))
 
 
 def _rate(row: Row) -> Interval:
     if row.rate is None:
-        raise ValueError("expected a row with a good run")
+        raise ValueError("expected a row with at least one good run")
     return row.rate
 
 
 def imbalance(row: Row) -> float:
-    """How much faster the row would be if every step's positions were spread evenly over its towers; 0: not at all.
+    """Return how much faster a row would be with evenly loaded towers; 0 for not at all.
 
-    A step of t seconds, whose slowest tower decides, would have taken t x mean / max of the towers' positions.
+    The slowest tower decides the time of a step, so with even towers the step would
+    take its time x mean / max of the towers' positions.
     """
-    seconds = balanced = 0.0
+    seconds = 0.0
+    balanced_s = 0.0
     for record in row.good_runs:
+        positions = record.batches.tower_positions[record.batches.warmup :]
         if not record.batches.tower_positions:
             return 0.0
         step_s, _ = measured_batches(record)
-        for time_s, towers in zip(
-            step_s, record.batches.tower_positions[record.batches.warmup :]
-        ):
+        for time_s, towers in zip(step_s, positions):
             seconds += time_s
-            balanced += time_s * (
-                sum(towers) / (len(towers) * max(towers))
-            )  # of even towers exactly the time
-    return (
-        max(0.0, seconds / balanced - 1) if balanced else 0.0
-    )  # rounding alone can make even towers a gain
+            # For even towers, this is exactly the time.
+            balanced_s += time_s * (sum(towers) / (len(towers) * max(towers)))
+    if not balanced_s:
+        return 0.0
+    # Rounding can make even towers a gain.
+    return max(0.0, seconds / balanced_s - 1)
 
 
 def padding(row: Row) -> float | None:
-    """Share of the computed positions that are padding; None where the record does not tell."""
-    items = positions = 0
+    """Return the share of computed positions that are padding; None if not recorded."""
+    items = 0
+    positions = 0
     for record in row.good_runs:
         first = record.batches.warmup
-        items += sum(sum(towers) for towers in record.batches.tower_items[first:])
-        positions += sum(
-            sum(towers) for towers in record.batches.tower_positions[first:]
-        )
+        items += sum(map(sum, record.batches.tower_items[first:]))
+        positions += sum(map(sum, record.batches.tower_positions[first:]))
     return 1 - items / positions if positions else None

@@ -1,6 +1,7 @@
-"""Levels of a noisy series: robust scale, outliers, cycles, changes of level and drift. Pure functions on arrays.
+"""Find levels in a noisy series: outliers, cycles, changes of level and drift.
 
-y: the series (log seconds), [n]. Sources and the choice among candidates: docs/statistics.md.
+The functions are pure. docs/statistics.md has the sources, and compares candidates.
+y: the series [n], such as log seconds.
 """
 
 import functools
@@ -9,231 +10,269 @@ from collections.abc import Sequence
 
 import numpy as np
 
-WINDOW = 200  # batches over which outlier bounds are taken
+WINDOW = 200  # batches over which outlier bounds are computed
 MIN_SIZE = 5  # batches of the shortest level
-MAX_POINTS = (
-    600  # longer series are searched on block means, then refined: the search takes n^2
-)
+# The search takes n^2, so longer series are searched on block means, then refined.
+MAX_POINTS = 600
 LONGEST_CYCLE = 200
-SCALE_FLOOR = (
-    0.0005  # clocks and rounding: no series is known better than this (log seconds)
-)
-MOST_CORRELATION = (
-    0.85  # of neighbours; what is smoother than that is a change of level
-)
+# Clocks and rounding: no series is known better than this (log seconds).
+SCALE_FLOOR = 0.0005
+# Neighbours with a higher correlation belong to a change of level.
+MAX_CORRELATION = 0.85
 # Mean of the smaller three quarters of |z| for a standard normal z.
 TRIMMED_MEAN = 0.51491
+BISECTIONS = 30
 
 
 def robust_scale(values: np.ndarray) -> float:
-    """Standard deviation of a centred normal sample from the smaller three quarters of its magnitudes."""
+    """Return the standard deviation of a centred normal sample.
+
+    It is estimated from the smaller three quarters of the magnitudes.
+    """
     if not len(values):
         return 0.0
     magnitudes = np.sort(np.abs(values))
-    return float(
-        magnitudes[: max(1, math.ceil(0.75 * len(magnitudes)))].mean() / TRIMMED_MEAN
-    )
+    count = max(1, math.ceil(0.75 * len(magnitudes)))
+    return float(magnitudes[:count].mean() / TRIMMED_MEAN)
 
 
-def noise(y: np.ndarray) -> float:
-    """n times the variance of a mean of n values: the smaller of two estimates, which jumps and slow changes spoil."""
-    return min(_noise_of_differences(y), noise_of_residuals(y - _fitted(y, 2), 3))
+def estimate_noise(y: np.ndarray) -> float:
+    """Return n times the variance of a mean of n values.
+
+    This is the smaller of two estimates: jumps spoil one, slow changes the other.
+    """
+    return min(_noise_of_differences(y), _noise_of_residuals(y - _fit(y, 2), 3))
 
 
-def noise_about(y: np.ndarray, cuts: Sequence[int]) -> float:
-    """Noise of a series about a line in each part between `cuts`; more exact than `noise`, blind to missing cuts."""
+def estimate_noise_of_levels(y: np.ndarray, cuts: Sequence[int]) -> float:
+    """Return the noise of a series around one line between every two cuts.
+
+    It is more exact than `estimate_noise`, but too large if cuts are missing.
+    """
     edges = [0, *cuts, len(y)]
-    lines = [_fitted(y[a:b], 1) for a, b in zip(edges, edges[1:])]
-    return noise_of_residuals(y - np.concatenate(lines), 2 * len(lines))
+    lines = [_fit(y[a:b], 1) for a, b in zip(edges, edges[1:])]
+    return _noise_of_residuals(y - np.concatenate(lines), 2 * len(lines))
 
 
-def _fitted(y: np.ndarray, degree: int) -> np.ndarray:
-    """The polynomial of least squares at each value."""
+def _fit(y: np.ndarray, degree: int) -> np.ndarray:
+    """Return the least-squares polynomial at each value."""
     basis = _polynomials(len(y), degree)
     return basis @ (y @ basis)
 
 
 @functools.lru_cache(maxsize=64)  # the runs of a folder have few lengths
 def _polynomials(n: int, degree: int) -> np.ndarray:
-    """Orthonormal polynomials up to a degree at n places, `[n, degree + 1]`: a fit is a projection on them."""
-    return np.linalg.qr(
-        np.polynomial.legendre.legvander(np.linspace(-1, 1, n), degree)
-    )[0]
+    """Return orthonormal polynomials up to a degree, [n, degree + 1].
+
+    A fit is a projection on them.
+    """
+    points = np.linspace(-1, 1, n)
+    return np.linalg.qr(np.polynomial.legendre.legvander(points, degree))[0]
 
 
-def noise_of_residuals(residual: np.ndarray, parameters: int) -> float:
-    """Noise from residuals after a fit of so many parameters."""
-    free = max(1, len(residual) - parameters)
+def _noise_of_residuals(residual: np.ndarray, parameters: int) -> float:
+    """Return the noise from the residuals of a fit with some parameters."""
+    n = len(residual)
+    free = max(1, n - parameters)
     variance = max(float(residual @ residual) / free, SCALE_FLOOR**2)
     r = float(residual[1:] @ residual[:-1]) / (free * variance)
-    r += (
-        (1 + 3 * r) * parameters / len(residual)
-    )  # each parameter takes correlation away (Kendall 1954, for a mean)
-    return _first_order(variance, r)
+    # Each fitted parameter lowers the correlation (a mean: Kendall 1954).
+    r += (1 + 3 * r) * parameters / n
+    return _first_order_noise(variance, r)
 
 
 def _noise_of_differences(y: np.ndarray) -> float:
-    """With correlation r of neighbours in a first-order process, differences at lag k vary in proportion to 1 - r^k.
+    """Return the noise from the robust variances v_k of differences at lag k = 1 to 4.
 
-    r solves (v2 + v3 + v4) / v1 = 3 + 3r + 2r^2 + r^3, v being the robust variance of differences.
+    In a first-order process with correlation r of neighbours, v_k is proportional to
+    1 - r^k, so r solves (v2 + v3 + v4) / v1 = 3 + 3r + 2r^2 + r^3.
     """
-    differences = (y[lag:] - y[:-lag] for lag in (1, 2, 3, 4))
-    v1, *later = (
-        max(robust_scale(d - np.median(d)) ** 2 / 2, SCALE_FLOOR**2)
-        for d in differences
-    )
+    variances = []
+    for lag in (1, 2, 3, 4):
+        differences = y[lag:] - y[:-lag]
+        scale = robust_scale(differences - np.median(differences))
+        variances.append(max(scale**2 / 2, SCALE_FLOOR**2))
+    ratio = sum(variances[1:]) / variances[0]
     low = 0.0
-    high = MOST_CORRELATION
-    for _ in range(30):
+    high = MAX_CORRELATION
+    for _ in range(BISECTIONS):
         r = (low + high) / 2
-        low, high = (
-            (r, high) if sum(later) / v1 > 3 + 3 * r + 2 * r**2 + r**3 else (low, r)
-        )
-    return _first_order(v1 / (1 - low), low)
+        if ratio > 3 + 3 * r + 2 * r**2 + r**3:
+            low = r
+        else:
+            high = r
+    return _first_order_noise(variances[0] / (1 - low), low)
 
 
-def _first_order(variance: float, correlation: float) -> float:
-    r = min(max(correlation, 0.0), MOST_CORRELATION)
+def _first_order_noise(variance: float, correlation: float) -> float:
+    r = min(max(correlation, 0.0), MAX_CORRELATION)
     return variance * (1 + r) / (1 - r)
 
 
 def outlier_bounds(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds `[n]` beyond which a value is an outlier: median -+ 3 (P90 - P10) of a window of 200.
+    """Return the bounds [n] beyond which values are outliers.
 
-    Source: Barrett, Bolz-Tereick, Killick, Mount and Tratt, "Virtual Machine Warmup Blows Hot and Cold", OOPSLA 2017.
+    They are the median -+ 3 (P90 - P10) of a window of 200 values.
+
+    Source: Barrett, Bolz-Tereick, Killick, Mount and Tratt, "Virtual Machine Warmup
+    Blows Hot and Cold", OOPSLA 2017.
     """
     windows = np.array_split(y, max(1, round(len(y) / WINDOW)))
     lows, highs = zip(*map(_window_bounds, windows))
-    # The wider of neighbouring windows: values before a change are no outliers though the change fills their window.
-    near = [slice(max(0, i - 1), i + 2) for i in range(len(windows))]
+    wide_lows = []
+    wide_highs = []
+    # Values before a change are not outliers even if the change fills their window, so
+    # neighbouring windows share the wider bounds.
+    for i in range(len(windows)):
+        neighbours = slice(max(0, i - 1), i + 2)
+        wide_lows.append(min(lows[neighbours]))
+        wide_highs.append(max(highs[neighbours]))
     sizes = [len(window) for window in windows]
-    return np.repeat([min(lows[i]) for i in near], sizes), np.repeat(
-        [max(highs[i]) for i in near], sizes
-    )
+    return np.repeat(wide_lows, sizes), np.repeat(wide_highs, sizes)
 
 
 def _window_bounds(window: np.ndarray) -> tuple[float, float]:
-    p10, middle, p90 = np.percentile(window, (10, 50, 90)).tolist()
+    p10, median, p90 = np.percentile(window, (10, 50, 90)).tolist()
     reach = 3 * max(p90 - p10, 2.56 * SCALE_FLOOR)
-    return middle - reach, middle + reach
+    return median - reach, median + reach
 
 
 def item_cost(log_s: np.ndarray, log_items: np.ndarray) -> np.ndarray:
-    """Log seconds an item, as if every batch had the same number of items.
+    """Return log seconds per item, as if every batch had the same number of items.
 
-    A step has costs that do not grow with its items, so that an item of a short batch costs more. The exponent is the
-    least-absolute-deviations slope of differences between neighbours, which changes of level hardly move.
+    A step has costs that do not grow with its items, so an item of a short batch costs
+    more. The exponent is the least-absolute-deviations slope of differences between
+    neighbours, which changes of level hardly affect.
     """
     per_item = log_s - log_items
     dx = np.diff(log_items)
     dy = np.diff(per_item)
-    moved = np.abs(dx) > 1e-9
-    if not moved.any():
+    differs = np.abs(dx) > 1e-9
+    if not differs.any():
         return per_item
-    slopes = dy[moved] / dx[moved]
-    weights = np.abs(dx[moved])
+    slopes = dy[differs] / dx[differs]
+    weights = np.abs(dx[differs])
     order = np.argsort(slopes, kind="stable")
     middle = np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)
     return per_item - slopes[order][middle] * (log_items - log_items.mean())
 
 
-def cycle_length(y: np.ndarray) -> int | None:
-    """Period p after which values repeat, seen at least four times, by the Bayes information criterion; or None."""
+def find_cycle_length(y: np.ndarray) -> int | None:
+    """Return the period after which values repeat, by the Bayes information criterion.
+
+    Returns:
+      None without a period that was seen at least four times.
+    """
     n = len(y)
     centred = y - y.mean()
     best = None
     best_gain = 0.0
     for period in range(2, min(n // 4, LONGEST_CYCLE) + 1):
-        used = centred[n % period :].reshape(-1, period)
-        total = float(np.sum((used - used.mean()) ** 2))
-        phases = used.mean(axis=0)
-        rest = max(float(np.sum((used - phases) ** 2)), used.size * SCALE_FLOOR**2)
-        if total <= rest or phases.max() - phases.min() < 4 * math.sqrt(
-            rest / used.size
-        ) / math.sqrt(len(used)):
+        cycles = centred[n % period :].reshape(-1, period)
+        size = cycles.size
+        total = float(np.sum((cycles - cycles.mean()) ** 2))
+        phases = cycles.mean(axis=0)
+        residual = max(float(np.sum((cycles - phases) ** 2)), size * SCALE_FLOOR**2)
+        error = math.sqrt(residual / size) / math.sqrt(len(cycles))
+        if total <= residual or phases.max() - phases.min() < 4 * error:
             continue
-        gain = used.size * math.log(total / rest) - (period - 1) * math.log(used.size)
-        # A long cycle has many candidates beside it, and smooth noise resembles one for a few periods.
-        if gain > max(best_gain, 10 + 0.1 * used.size) and rest < 0.6 * total:
+        gain = size * math.log(total / residual) - (period - 1) * math.log(size)
+        # There are many candidates for a long cycle, and smooth noise resembles one
+        # for a few periods.
+        if gain > max(best_gain, 10 + 0.1 * size) and residual < 0.6 * total:
             best = period
             best_gain = gain
     return best
 
 
-def without_cycle(y: np.ndarray, period: int, since: int) -> np.ndarray:
-    """y less the mean of each phase over y[since:], level kept."""
+def remove_cycle(y: np.ndarray, period: int, first: int) -> np.ndarray:
+    """Subtract the mean of each phase over y[first:], without changing the level."""
     phase = np.arange(len(y)) % period
-    tail = y[since:]
-    tail_phase = phase[since:]
+    tail = y[first:]
+    tail_phase = phase[first:]
     effect = np.array([tail[tail_phase == p].mean() for p in range(period)])
     return y - (effect - effect.mean())[phase]
 
 
-def change_points(y: np.ndarray, long_run: float) -> list[int]:
-    """Indices where the level changes, by least squares with a penalty of 3 * long_run * ln n for each change.
+def find_change_points(y: np.ndarray, long_run: float) -> list[int]:
+    """Return the indices at which the level changes.
 
-    Exact up to MAX_POINTS values; beyond, exact on block means and refined to the batch.
+    The cuts minimise the squared error, with a penalty of 3 * long_run * ln n for each.
+    They are exact up to MAX_POINTS values. Longer series are cut exactly on block means,
+    and then refined to the batch.
 
-    Source: Killick, Fearnhead and Eckley, "Optimal Detection of Changepoints With a Linear Computational Cost",
-      JASA 107(500), 2012, doi:10.1080/01621459.2012.737745 (the cost and its recursion).
+    Source: Killick, Fearnhead and Eckley, "Optimal Detection of Changepoints With a
+    Linear Computational Cost", JASA 107(500), 2012, doi:10.1080/01621459.2012.737745
+    (the cost and its recursion).
     """
     n = len(y)
     block = math.ceil(n / MAX_POINTS)
-    whole = n - n % block
-    means = y[n - whole :].reshape(-1, block).mean(axis=1)
     penalty = 3 * long_run * math.log(n) / block
-    block_cuts = _optimal_partition(
-        means, penalty, max(2, MIN_SIZE // block) if block > 1 else MIN_SIZE
-    )
-    cuts = [n - whole + cut * block for cut in block_cuts]
     if block == 1:
-        return cuts
+        return _optimal_partition(y, penalty, MIN_SIZE)
+    lead = n % block  # values before the first block
+    means = y[lead:].reshape(-1, block).mean(axis=1)
+    cuts = []
+    for cut in _optimal_partition(means, penalty, max(2, MIN_SIZE // block)):
+        cuts.append(lead + cut * block)
     edges = [0, *cuts, n]
-    cuts = [
-        _best_cut(y, edges[i], edges[i + 2], edges[i + 1], block)
-        for i in range(len(cuts))
-    ]
-    return _worthwhile(y, cuts, penalty * block)
+    refined_cuts = []
+    for start, cut, stop in zip(edges, edges[1:], edges[2:]):
+        refined_cuts.append(_best_cut(y, start, stop, cut, block))
+    return _drop_weak_cuts(y, refined_cuts, penalty * block)
 
 
 def trend(y: np.ndarray) -> float:
-    """Least-squares change of y from its first value to its last."""
+    """Return the least-squares change of y from its first value to its last."""
+    if len(y) < 2:
+        return 0.0
     t = np.arange(len(y)) - (len(y) - 1) / 2
-    return float(t @ y / (t @ t)) * (len(y) - 1) if len(y) > 1 else 0.0
+    return float(t @ y / (t @ t)) * (len(y) - 1)
 
 
-def drifts(y: np.ndarray, long_run: float, tolerance: float) -> bool:
-    """True if y goes on changing by more than `tolerance` over the whole series, at four standard errors."""
+def has_drift(y: np.ndarray, long_run: float, tolerance: float) -> bool:
+    """Return whether y changes over its whole length.
+
+    The change must exceed `tolerance`, and four standard errors.
+    """
     return abs(trend(y)) > max(tolerance, 4 * math.sqrt(12 * long_run / len(y)))
 
 
-def goes_on(y: np.ndarray, cut: int, long_run: float) -> bool:
-    """True if a change before `cut` goes on after it: a line fits better than two levels, and y[cut:] may follow it.
+def may_continue(y: np.ndarray, cut: int, long_run: float) -> bool:
+    """Return whether a change before `cut` may continue after it.
 
-    "May": its own slope is at most two standard errors flatter than the line's.
+    A line must fit y better than two levels, and the slope of y[cut:] must be at most
+    two standard errors flatter than the line.
     """
     n = len(y)
-    rest = len(y) - cut
+    num_after = n - cut
     t = np.arange(n) - (n - 1) / 2
     slope = float(t @ y / (t @ t))
     levels = np.concatenate(
-        [np.full(cut, y[:cut].mean()), np.full(rest, y[cut:].mean())]
+        [np.full(cut, y[:cut].mean()), np.full(num_after, y[cut:].mean())]
     )
     line_error = float(np.sum((y - y.mean() - t * slope) ** 2))
     level_error = float(np.sum((y - levels) ** 2))
-    flatter = abs(slope) * (rest - 1) - math.copysign(1.0, slope) * trend(y[cut:])
-    return line_error < level_error and flatter < 2 * math.sqrt(12 * long_run / rest)
+    flatter = abs(slope) * (num_after - 1) - math.copysign(1.0, slope) * trend(y[cut:])
+    max_flatter = 2 * math.sqrt(12 * long_run / num_after)
+    return line_error < level_error and flatter < max_flatter
 
 
 def _optimal_partition(y: np.ndarray, penalty: float, min_size: int) -> list[int]:
+    """Return the cuts with the least squared error plus penalties.
+
+    Args:
+      y: [n].
+      penalty: Squared error that each cut must save.
+      min_size: Values of the shortest level.
+    """
     n = len(y)
     s1 = np.concatenate([[0.0], np.cumsum(y - y.mean())])
     s2 = np.concatenate([[0.0], np.cumsum((y - y.mean()) ** 2)])
-    place = np.arange(n + 1)
-    length = np.maximum(place[:, None] - place, 1)
-    cost = (
-        s2[:, None] - s2 - (s1[:, None] - s1) ** 2 / length
-    )  # of one level, [end, start]
+    index = np.arange(n + 1)
+    length = np.maximum(index[:, None] - index, 1)
+    # Squared error of one level from start to end, [end, start].
+    cost = s2[:, None] - s2 - (s1[:, None] - s1) ** 2 / length
     best = np.full(n + 1, np.inf)
     best[0] = -penalty
     last = np.zeros(n + 1, int)
@@ -250,26 +289,30 @@ def _optimal_partition(y: np.ndarray, penalty: float, min_size: int) -> list[int
     return cuts[::-1]
 
 
-def _worthwhile(y: np.ndarray, cuts: list[int], penalty: float) -> list[int]:
-    """The cuts without those that gain less than the penalty: a block that a change falls into looks like a level."""
+def _drop_weak_cuts(y: np.ndarray, cuts: list[int], penalty: float) -> list[int]:
+    """Drop the cuts that gain less than the penalty.
+
+    A block that contains a change looks like a level.
+    """
     while cuts:
         edges = [0, *cuts, len(y)]
         gains = []
         for a, b, c in zip(edges, edges[1:], edges[2:]):
-            apart = y[a:b].mean() - y[b:c].mean()
-            gains.append(apart**2 * (b - a) * (c - b) / (c - a))
-        if min(gains) >= penalty:
+            distance = y[a:b].mean() - y[b:c].mean()
+            gains.append(distance**2 * (b - a) * (c - b) / (c - a))
+        weakest = gains.index(min(gains))
+        if gains[weakest] >= penalty:
             break
-        cuts = cuts[: gains.index(min(gains))] + cuts[gains.index(min(gains)) + 1 :]
+        cuts = cuts[:weakest] + cuts[weakest + 1 :]
     return cuts
 
 
-def _best_cut(y: np.ndarray, start: int, stop: int, near: int, reach: int) -> int:
-    """The cut within `reach` of `near` that splits y[start:stop] best."""
-    s1 = np.cumsum(y[start:stop])
-    cuts = np.arange(max(start + 1, near - reach), min(stop - 1, near + reach) + 1)
-    left = cuts - start
-    gain = s1[left - 1] ** 2 / left + (s1[-1] - s1[left - 1]) ** 2 / (
-        stop - start - left
-    )
+def _best_cut(y: np.ndarray, start: int, stop: int, cut: int, reach: int) -> int:
+    """Return the cut within `reach` of `cut` that splits y[start:stop] best."""
+    sums = np.cumsum(y[start:stop])
+    cuts = np.arange(max(start + 1, cut - reach), min(stop - 1, cut + reach) + 1)
+    sizes = cuts - start
+    left = sums[sizes - 1]
+    right = sums[-1] - left
+    gain = left**2 / sizes + right**2 / (stop - start - sizes)
     return int(cuts[np.argmax(gain)])

@@ -1,157 +1,162 @@
-"""What the sampled clocks of a record say of devices that should be equal. Pure."""
+"""Find GPUs of a run that are unequal or slow, from the clocks in its record."""
 
 import dataclasses
 import statistics
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable
 
 from rnn_scaling.records.environment import ClockedDevice, ClockReading, Clocks
 from rnn_scaling.system.machine import throttling
 
-TOLERANCE = 0.01  # equal devices may differ by so much
-NOTICEABLE = 0.05  # share of the samples under load from which on a GPU that was held down is named
-REMEDY = "a step waits for the slowest; `nvidia-smi -q -d CLOCK,POWER` shows how they are set"
-# field -> its name, unit and verb
-_QUANTITIES = {
-    "sm_mhz": ("SM clock", "MHz", "ran at"),
-    "memory_mhz": ("memory clock", "MHz", "ran at"),
-    "max_sm_mhz": ("highest SM clock", "MHz", "with"),
-    "max_memory_mhz": ("highest memory clock", "MHz", "with"),
-    "power_limit_w": ("power limit", "W", "with"),
-}
-_SAMPLED = ("sm_mhz", "memory_mhz")
-_KINDS = {"CPU": "mhz", "SM": "sm_mhz", "memory": "memory_mhz"}
+TOLERANCE = 0.01  # clocks of equal devices may differ by this share
+# Share of the samples under load from which slowed-down clocks are reported.
+MIN_THROTTLED_SHARE = 0.05
+SAMPLED_FIELDS = ("sm_mhz", "memory_mhz")
+COMPARED_FIELDS = (*SAMPLED_FIELDS, "max_sm_mhz", "max_memory_mhz", "power_limit_w")
+_FIELDS_BY_KIND = {"CPU": "mhz", "SM": "sm_mhz", "memory": "memory_mhz"}
 
 
 @dataclasses.dataclass(frozen=True)
-class ClockCaution:
-    """What makes GPUs of a run unequal or slow."""
+class ClockDifference:
+    """GPUs of one name that differ in a clock or a limit.
 
-    key: tuple[
-        Hashable, ...
-    ]  # the same in two runs of the same GPUs, whatever the exact values
-    text: str  # the sentence, without its full stop
+    Attributes:
+      name: Name of the GPUs.
+      field: One of COMPARED_FIELDS.
+      levels: (median value, GPUs) of each group of equal GPUs, the lowest value first.
+    """
+
+    name: str
+    field: str
+    levels: tuple[tuple[float, tuple[int, ...]], ...]
+
+    @property
+    def key(self) -> Hashable:
+        """The difference without its values, which vary between runs."""
+        return self.name, self.field, tuple(gpus for _, gpus in self.levels)
+
+
+@dataclasses.dataclass(frozen=True)
+class Throttling:
+    """GPUs whose clocks were slowed down for one reason.
+
+    Attributes:
+      reason: One of throttling.REASONS.
+      shares: (GPU, share of its samples under load).
+    """
+
+    reason: str
+    shares: tuple[tuple[int, float], ...]
+
+    @property
+    def key(self) -> Hashable:
+        """The reason, which is the same in all runs."""
+        return self.reason
+
+
+ClockCaution = ClockDifference | Throttling
 
 
 def clock_cautions(clocks: Clocks | None) -> list[ClockCaution]:
-    """All that a record's `environment.clocks` shows which makes its GPUs unequal or slow; nothing for CPUs."""
-    if (
-        clocks is None
-        or not clocks.samples
-        or any(device.name is None for device in clocks.devices)
-    ):
+    """Return why the GPUs of a run were unequal or slow; [] for CPUs."""
+    if clocks is None or not clocks.samples:
         return []
-    return [*differing(clocks), *held_down(clocks)]
+    if any(device.name is None for device in clocks.devices):
+        return []
+    return [*find_differences(clocks), *find_throttling(clocks)]
 
 
-def differing(clocks: Clocks) -> list[ClockCaution]:
-    """GPUs of the same name whose median clocks under load, highest clocks or power limits differ by over 1 %."""
-    unlike = []
+def find_differences(clocks: Clocks) -> list[ClockDifference]:
+    """Return in which medians under load, highest clocks and limits equal GPUs differ."""
+    differences = []
     devices = clocks.devices
     for name in dict.fromkeys(device.name for device in devices):
-        alike = [i for i, device in enumerate(devices) if device.name == name]
-        for field, (title, unit, verb) in _QUANTITIES.items():
-            values = {
-                i: _median(clocks, i, field)
-                if field in _SAMPLED
-                else getattr(devices[i], field)
-                for i in alike
-            }
-            clusters = _clusters(
-                [(value, _index(devices[i], i)) for i, value in values.items() if value]
-            )
-            if len(clusters) < 2:
-                continue
-            (lowest, lowest_gpus), *higher = clusters
-            texts = [
-                f"{_gpus(gpus)} {verb} {value:g} {unit} ({value / lowest - 1:+.1%})"
-                for value, gpus in higher
+        for field in COMPARED_FIELDS:
+            values = [
+                (_value(clocks, i, field) or 0.0, _index(device, i))
+                for i, device in enumerate(devices)
+                if device.name == name
             ]
-            text = f"{_gpus(lowest_gpus)} ({name}) {verb} a {title} of {lowest:g} {unit}, {', '.join(texts)}: {REMEDY}"
-            unlike.append(
-                ClockCaution(
-                    (name, title, tuple(indices for _, indices in clusters)), text
-                )
-            )
-    return unlike
+            levels = _cluster([pair for pair in values if pair[0]])
+            if len(levels) > 1:
+                differences.append(ClockDifference(str(name), field, levels))
+    return differences
 
 
-def held_down(clocks: Clocks) -> list[ClockCaution]:
-    """What held clocks down in at least 5 % of a GPU's samples under load, by reason."""
-    reasons = []
+def find_throttling(clocks: Clocks) -> list[Throttling]:
+    """Return what slowed clocks down in many of a GPU's samples under load."""
+    throttlings = []
     for bit, reason in throttling.REASONS.items():
-        shares: dict[int, float] = {}
+        shares = []
         for i, device in enumerate(clocks.devices):
-            loaded = _under_load(clocks, i)
-            share = sum(bool((reading.reasons or 0) & bit) for reading in loaded) / max(
-                1, len(loaded)
-            )
-            if share >= NOTICEABLE:
-                shares[_index(device, i)] = share
+            readings = _readings_under_load(clocks, i)
+            count = sum(bool((reading.reasons or 0) & bit) for reading in readings)
+            share = count / max(1, len(readings))
+            if share >= MIN_THROTTLED_SHARE:
+                shares.append((_index(device, i), share))
         if shares:
-            low, high = (
-                f"{100 * share:.0f}"
-                for share in (min(shares.values()), max(shares.values()))
-            )
-            percent = high if low == high else f"{low} to {high}"
-            text = f"{_gpus([*shares])}: clocks held down in {percent} % of the samples under load: {reason}"
-            reasons.append(ClockCaution((reason,), text))
-    return reasons
+            throttlings.append(Throttling(reason, tuple(shares)))
+    return throttlings
 
 
 def medians(clocks: Clocks | None) -> dict[str, list[float]]:
-    """What kind of clock -> its median under load in MHz, one a device that tells it."""
+    """Return the median under load in MHz of each device, by kind of clock."""
     if clocks is None or not clocks.samples:
         return {}
-    numbers = range(len(clocks.devices))
-    clocks_of = {
-        kind: [_median(clocks, i, field) for i in numbers]
-        for kind, field in _KINDS.items()
-    }
-    known = {
-        kind: [value for value in values if value is not None]
-        for kind, values in clocks_of.items()
-    }
-    return {kind: values for kind, values in known.items() if values}
+    medians_by_kind = {}
+    for kind, field in _FIELDS_BY_KIND.items():
+        values = [_median(clocks, i, field) for i in range(len(clocks.devices))]
+        known = [value for value in values if value is not None]
+        if known:
+            medians_by_kind[kind] = known
+    return medians_by_kind
+
+
+def _value(clocks: Clocks, i: int, field: str) -> float | None:
+    if field in SAMPLED_FIELDS:
+        return _median(clocks, i, field)
+    value: float | None = getattr(clocks.devices[i], field)
+    return value
 
 
 def _index(device: ClockedDevice, i: int) -> int:
     return i if device.index is None else device.index
 
 
-def _under_load(clocks: Clocks, i: int) -> list[ClockReading]:
-    """Samples of device `i` while it was not idle, maybe none: what its clocks do then means nothing."""
-    readings = [sample.devices[i] for sample in clocks.samples]
-    return [
-        read
-        for read in readings
-        if not (read.reasons or 0) & throttling.IDLE and read.utilisation != 0
-    ]
+def _readings_under_load(clocks: Clocks, i: int) -> list[ClockReading]:
+    """Return the readings of device i while it was not idle; [] if it always was.
+
+    Clocks of an idle device mean nothing.
+    """
+    readings = []
+    for sample in clocks.samples:
+        reading = sample.devices[i]
+        is_idle = (reading.reasons or 0) & throttling.IDLE or reading.utilisation == 0
+        if not is_idle:
+            readings.append(reading)
+    return readings
 
 
 def _median(clocks: Clocks, i: int, field: str) -> float | None:
-    values = [
-        value
-        for reading in _under_load(clocks, i)
-        if (value := getattr(reading, field)) is not None
-    ]
-    return statistics.median(values) if values else None
+    values = [getattr(reading, field) for reading in _readings_under_load(clocks, i)]
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
 
-def _clusters(
-    pairs: Sequence[tuple[float, int]],
-) -> list[tuple[float, tuple[int, ...]]]:
-    """(median value, devices) of groups whose values are within TOLERANCE of the group's lowest, low ones first."""
+def _cluster(
+    values: Iterable[tuple[float, int]],
+) -> tuple[tuple[float, tuple[int, ...]], ...]:
+    """Group (value, device) by values that are within TOLERANCE of the lowest.
+
+    Returns:
+      (median value, devices) of each group, low values first.
+    """
     clusters: list[list[tuple[float, int]]] = []
-    for value, index in sorted(pairs):
+    for value, index in sorted(values):
         if not clusters or value > clusters[-1][0][0] * (1 + TOLERANCE):
             clusters.append([])
         clusters[-1].append((value, index))
-    parted = [list(zip(*cluster)) for cluster in clusters]
-    return [
-        (statistics.median(values), tuple(sorted(indices)))
-        for values, indices in parted
-    ]
-
-
-def _gpus(indices: Sequence[int]) -> str:
-    return f"GPU{'' if len(indices) == 1 else 's'} {', '.join(map(str, indices))}"
+    levels = []
+    for cluster in clusters:
+        median = statistics.median(value for value, _ in cluster)
+        levels.append((median, tuple(sorted(index for _, index in cluster))))
+    return tuple(levels)

@@ -1,388 +1,514 @@
-"""Every number's uncertainty: intervals of rates, ratios and sums of them.
+"""Confidence intervals of rates, ratios and sums.
 
-rates of processes -> shared_scatters -> interval_over_runs -> ratio (speedup, efficiency), combine (a sum's parts)
-
-Rates vary by percentages, so intervals of rates and ratios are symmetric in the logarithm. docs/statistics.md has the
-formulas and the simulated coverage. n: batches, k: processes.
+Rates vary by percentages, so intervals of rates and ratios are symmetric in the
+logarithm. docs/statistics.md has the formulas and the simulated coverage.
+n: number of batches, k: number of processes.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind, Note
 from rnn_scaling.analysis.student import t_quantile
 
 Numbers = Sequence[float] | np.ndarray
-MIN_BATCHES = 10  # fewer batches of one process say too little about their own spread
+MIN_BATCHES = 10  # fewer batches do not show how much a process varies
 
 LEVEL = 0.95
-POOLED = "rows with the same number of devices share one variance, unless a row's own is larger"
-ORDERED = "not narrower than the scatter of runs in order of time makes it"
-MIN_ORDERED = 6  # processes from which on their order in time is looked at
-ONE_RUN_EACH = "one run of each: --repeats=3 gives intervals"
-PRINTED = "wider by half a unit of the last digits that logs printed"
-LARGEST_LOG = 700.0  # whose exponential is still a number
-WIDE = math.log(
-    10
-)  # half an interval's width, as a share of the number, from which on its ends say nothing
+MIN_ORDERED = 6  # fewest processes whose order in time is analysed
+LARGEST_LOG = 700.0  # exp of more overflows
+# An interval that reaches this far from its number, in the logarithm, shows nothing.
+WIDE = math.log(10)
+NEGLIGIBLE_SLOPE = 1e-9  # rounding of a function that ignores an input
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scatter:
-    """A standard deviation of log rates between processes, and the degrees of freedom that it was estimated with."""
+    """The standard deviation of log rates between processes.
+
+    Attributes:
+      degrees: Degrees of freedom of the estimate.
+      note: The rule of the estimate; None for the processes of one configuration.
+      pool: The estimate that several intervals share. Its degrees count only once.
+      spread: The largest ratio between the runs of one configuration.
+    """
 
     deviation: float
     degrees: float
-    note: str = ""  # whose it is
-    pool: Scatter | None = (
-        None  # intervals that hold the same object, or one of the same pool, have its degrees once
-    )
-    spread: float = 1.0  # how many times the runs of one configuration differ at most
+    note: Note | None = None
+    pool: Scatter | None = None
+    spread: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A number with its 95 % confidence interval; all arithmetic on intervals is here."""
+    """A number with its 95 % confidence interval.
+
+    low, high: None if the data cannot give an interval.
+    kind: What the interval covers, or why it is missing.
+    standard_error: In the unit of the number; None without an interval.
+    run_counts: The number of runs behind each input.
+    scatter: The scatter that the interval shares with others; None if it has its own.
+    rounding: How far printed digits may move the number: its logarithm for a rate or a
+      ratio, otherwise the number itself.
+    rounding_half_width: The part of the half-width that is due to printed digits.
+    spread: The largest ratio between the runs of one configuration.
+    is_wide: Whether the ends show less than `spread` does.
+    """
 
     value: float
-    low: float | None = None  # the ends are None when the data cannot give them
+    low: float | None = None
     high: float | None = None
-    kind: str = ""  # what it is over, or why there is none
-    standard_error: float | None = None  # in the number's own unit; None without ends
+    kind: IntervalKind = IntervalKind()
+    standard_error: float | None = None
     degrees: float = 0.0
-    run_counts: tuple[int, ...] = ()  # behind each input
-    scatter: Scatter | None = (
-        None  # what the interval shares with others; None where it stands for itself
-    )
-    # How far the ends reach further for the digits that logs printed, in the logarithm of a rate or a ratio, else in
-    # the number's own unit.
+    run_counts: tuple[int, ...] = ()
+    scatter: Scatter | None = None
     rounding: float = 0.0
-    rounding_half_width: float = 0.0  # of the interval, due to printed digits
-    spread: float = 1.0  # how many times the runs of one configuration behind the number differ at most
-    is_wide: bool = False  # the ends say less than that
+    rounding_half_width: float = 0.0
+    spread: float = 1.0
+    is_wide: bool = False
 
     @classmethod
     def exact(
-        cls, value: float, kind: str, processes: tuple[int, ...] = ()
+        cls, value: float, basis: Basis, run_counts: tuple[int, ...] = ()
     ) -> Interval:
-        """A number without uncertainty."""
-        return cls(value, value, value, kind, 0.0, math.inf, processes)
+        """Return a number without uncertainty."""
+        kind = IntervalKind(basis)
+        return cls(value, value, value, kind, 0.0, math.inf, run_counts)
 
     @property
     def ends(self) -> tuple[float, float] | None:
         """(low, high), or None."""
-        return None if self.low is None or self.high is None else (self.low, self.high)
+        if self.low is None or self.high is None:
+            return None
+        return self.low, self.high
 
     @property
     def half_width(self) -> float | None:
-        """Half the interval's width, in the number's own unit: what stands after "±"."""
-        return None if self.ends is None else (self.ends[1] - self.ends[0]) / 2
+        """Half the width of the interval, which is printed after "±"."""
+        if self.ends is None:
+            return None
+        low, high = self.ends
+        return (high - low) / 2
 
     @property
     def relative_error(self) -> float | None:
         """The standard error as a share of the number."""
-        return None if self.standard_error is None else self.standard_error / self.value
+        if self.standard_error is None:
+            return None
+        return self.standard_error / self.value
 
     def with_rounding(self, rounding: float) -> Interval:
-        """The interval of a rate, or a ratio, that logs printed with few digits.
+        """Return the interval of a rate, or a ratio, that logs printed with few digits.
 
-        What was rounded may have been anything between two bounds, the same in every run: it is added to both ends.
-        `rounding`: by how much the number's logarithm may be off for that.
+        All runs may be rounded in the same direction, so both ends move by the whole
+        amount.
+
+        Args:
+          rounding: How far the logarithm of the number may be off.
         """
-        if not rounding:  # of nearly all runs, and there may be thousands
+        if not rounding:  # the usual case, of maybe thousands of runs
             return self
         if self.low is None or self.high is None:
             return dataclasses.replace(self, rounding=rounding)
         low = self.low * math.exp(-rounding)
         high = self.high * math.exp(rounding)
-        rounding_half_width = ((high - low) - (self.high - self.low)) / 2
-        kind = f"{self.kind}; {PRINTED}"
         return dataclasses.replace(
             self,
             low=low,
             high=high,
-            kind=kind,
+            kind=dataclasses.replace(self.kind, notes=(*self.kind.notes, Note.PRINTED)),
             rounding=rounding,
-            rounding_half_width=rounding_half_width,
+            rounding_half_width=((high - low) - (self.high - self.low)) / 2,
+        )
+
+    def with_further_error(
+        self, deviation: float, degrees: float, note: Note
+    ) -> Interval:
+        """Return the interval of a rate that has an independent second error.
+
+        Args:
+          deviation: Standard deviation of the error of the logarithm.
+          degrees: Degrees of freedom of that estimate.
+          note: The source of the error.
+        """
+        kind = dataclasses.replace(self.kind, notes=(*self.kind.notes, note))
+        if self.relative_error is None:
+            return dataclasses.replace(self, kind=kind)
+        error, degrees = add_variances(
+            (self.relative_error, self.degrees), (deviation, degrees)
+        )
+        return _log_interval(
+            math.log(self.value),
+            error,
+            degrees,
+            self.run_counts,
+            kind,
+            self.scatter,
+            self.spread,
         )
 
     def scaled(self, factor: float) -> Interval:
-        """The interval of `factor` (> 0) times the number: an efficiency is a speedup scaled by 1/n."""
+        """Return the interval of the number times a factor above 0."""
         if not factor > 0:
             raise ValueError(f"expected a factor above 0, got {factor}")
         error = self.standard_error
         return dataclasses.replace(
-            self._moved(lambda number: number * factor),
+            self._mapped(lambda number: number * factor),
             standard_error=None if error is None else error * factor,
             rounding_half_width=self.rounding_half_width * factor,
         )
 
     def inverse(self, factor: float = 1.0) -> Interval:
-        """The interval of `factor` (> 0) divided by the number; the relative error stays the same."""
+        """Return the interval of a factor above 0 divided by the number.
+
+        The relative error stays the same.
+        """
         scaled = self.scaled(factor / self.value**2)
-        moved = self._moved(lambda number: factor / number)
-        return dataclasses.replace(scaled, low=moved.low, high=moved.high)
+        inverse = self._mapped(lambda number: factor / number)
+        return dataclasses.replace(scaled, low=inverse.low, high=inverse.high)
 
-    def shifted(self, by: float) -> Interval:
-        """The number and its ends, all moved."""
-        return self._moved(lambda number: number + by)
+    def shifted(self, shift: float) -> Interval:
+        """Return the interval of the number plus `shift`."""
+        return self._mapped(lambda number: number + shift)
 
-    def subtracted_from(self, whole: float) -> Interval:
-        """`whole` less the number, with the same ends."""
-        return self._moved(lambda number: whole - number)
+    def subtracted_from(self, total: float) -> Interval:
+        """Return the interval of `total` minus the number."""
+        return self._mapped(lambda number: total - number)
 
-    def _moved(self, function: Callable[[float], float]) -> Interval:
+    def _mapped(self, function: Callable[[float], float]) -> Interval:
         """Return the interval of a monotonic function of the number."""
-        low, high = sorted(map(function, self.ends)) if self.ends else (None, None)
+        low = None
+        high = None
+        if self.ends:
+            low, high = sorted(map(function, self.ends))
         return dataclasses.replace(self, value=function(self.value), low=low, high=high)
 
-    def capped(self, most: float) -> Interval:
-        """The same with no end above `most`, which linear error propagation does not know; the number stays."""
-        if self.high is None or self.high <= max(most, self.value):
-            return self
-        return dataclasses.replace(self, high=max(most, self.value))
+    def capped(self, limit: float) -> Interval:
+        """Return the interval with its upper end lowered to `limit`.
 
-    def with_margin(self, margin: float, kind: str) -> Interval:
-        """The same ratio with ends at this distance, in its logarithm."""
+        Linear error propagation does not know such limits. The number does not change.
+        """
+        limit = max(limit, self.value)
+        if self.high is None or self.high <= limit:
+            return self
+        return dataclasses.replace(self, high=limit)
+
+    def with_margin(self, margin: float, kind: IntervalKind) -> Interval:
+        """Return the number with ends at a distance in its logarithm."""
         low = self.value * math.exp(-margin)
         high = self.value * math.exp(min(margin, LARGEST_LOG))
         return dataclasses.replace(self, low=low, high=high, kind=kind)
 
 
-def process_rate(step_s: Sequence[float], items: Sequence[float]) -> float:
-    """Items a second of one process: all items / all seconds of the same batches."""
-    return math.fsum(items) / math.fsum(step_s)
-
-
 def interval_over_batches(step_s: Sequence[float], items: Sequence[float]) -> Interval:
-    """Items a second of one process with the interval over its batches, which says nothing about other processes."""
-    value = process_rate(step_s, items)
-    n = len(step_s)
+    """Return items per second of one process with the interval over its batches.
+
+    The interval does not cover the differences between processes.
+    """
+    value = math.fsum(items) / math.fsum(step_s)
     error = batch_standard_error(step_s, items)
     if error is None:
-        return Interval(
-            value,
-            kind=f"fewer than {MIN_BATCHES} batches give no interval",
-            run_counts=(1,),
-        )
-    kind = "95 % CI over batches within one process; says nothing about other processes"
-    return _log_interval(math.log(value), error, num_cosines(n), (1,), kind)
+        return Interval(value, kind=IntervalKind(Basis.FEW_BATCHES), run_counts=(1,))
+    kind = IntervalKind(Basis.BATCHES)
+    return _log_interval(math.log(value), error, num_cosines(len(step_s)), (1,), kind)
 
 
 def interval_over_runs(
-    rates: Sequence[float], shared: Scatter | None = None, noun: str = "processes"
+    rates: Sequence[float],
+    scatter: Scatter | None = None,
+    basis: Basis = Basis.RUNS,
 ) -> Interval:
-    """The geometric mean of rates, one a process, with Student's t interval of their logarithms.
+    """Return the geometric mean of rates, with Student's t interval of their logarithms.
 
-    `shared`: what these processes scatter by, as `shared_scatters` gives it; by default their own (k - 1 degrees).
+    Args:
+      rates: One rate per process.
+      scatter: The scatter of these processes, from `shared_scatters`; by default their
+        own, with k - 1 degrees of freedom.
+      basis: RUNS, or PAIRS if the rates are ratios of pairs.
     """
     logs = _logs(rates)
     k = len(logs)
     spread = math.exp(max(logs) - min(logs))
-    if shared is None and k > 1:
-        shared = Scatter(standard_deviation(logs), k - 1)
+    if scatter is None and k > 1:
+        scatter = Scatter(standard_deviation(logs), k - 1)
     mean = math.fsum(logs) / k
-    if shared is None:
-        return _log_interval(mean, None, 0.0, (k,), _no_interval((k,)))
-    error = shared.deviation / math.sqrt(k)
-    kind = _kind((k,), [shared], noun)
+    if scatter is None:
+        return _without_ends(math.exp(mean), (k,))
     return _log_interval(
-        mean, error, shared.degrees, (k,), kind, shared, max(spread, shared.spread)
+        mean,
+        scatter.deviation / math.sqrt(k),
+        scatter.degrees,
+        (k,),
+        _runs_kind((k,), [scatter], basis),
+        scatter,
+        max(spread, scatter.spread),
     )
 
 
 def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
-    """What the processes of each configuration scatter by, where all are measured alike: on one machine, in one way.
+    """Return the scatter of each configuration's processes.
 
-    One standard deviation of log rates for all, with a degree of freedom for every process beyond a configuration's
-    first. A configuration whose own deviation is larger is judged by that, with the degrees of all. None where nothing
-    is known, as for single processes throughout.
+    All configurations share one standard deviation of log rates, with a degree of
+    freedom for every process beyond a configuration's first. A configuration whose own
+    deviation is larger has that, with the degrees of all.
+
+    Args:
+      groups: Rates of each configuration's processes, all measured in the same way on
+        the same machine.
+
+    Returns:
+      None for all if no configuration has two processes.
     """
     deviations = [standard_deviation(_logs(rates)) for rates in groups]
     degrees = [len(rates) - 1 for rates in groups]
-    if not (free := sum(degrees)):
+    total_degrees = sum(degrees)
+    if not total_degrees:
         return [None] * len(groups)
-    deviation = math.sqrt(
-        math.fsum(deviation**2 * count for deviation, count in zip(deviations, degrees))
-        / free
+    squares = math.fsum(
+        deviation**2 * count for deviation, count in zip(deviations, degrees)
     )
+    deviation = math.sqrt(squares / total_degrees)
     spread = max(max(rates) / min(rates) for rates in groups)
-    common = Scatter(deviation, free, POOLED if len(groups) > 1 else "", spread=spread)
-    limit = deviation * (1 + 1e-9)  # beyond rounding, which a single group has too
-    return [
-        Scatter(value, free, POOLED, common, spread) if value > limit else common
-        for value in deviations
-    ]
+    note = Note.POOLED if len(groups) > 1 else None
+    common = Scatter(deviation, total_degrees, note, spread=spread)
+    # Rounding can make the deviation of a single group larger than itself.
+    limit = deviation * (1 + 1e-9)
+    scatters: list[Scatter | None] = []
+    for group_deviation in deviations:
+        if group_deviation > limit:
+            scatters.append(
+                Scatter(group_deviation, total_degrees, Note.POOLED, common, spread)
+            )
+        else:
+            scatters.append(common)
+    return scatters
 
 
 def drifting_scatter(rates: Sequence[float]) -> Scatter | None:
-    """What processes scatter by where the machine may drift from run to run, as it does between two sittings.
+    """Return the scatter of processes on a machine that may drift between them.
 
-    Their own standard deviation, or from MIN_ORDERED processes on the root of their long-run variance if that is
-    larger. It is larger in half of all series without drift, too, so the note names the rule and no cause.
+    This is their standard deviation; with MIN_ORDERED processes or more, the root of
+    their long-run variance if that is larger. It is also larger in half of all series
+    without drift, so the note names the rule and not a cause.
+
+    Args:
+      rates: One rate per process, in the order of time.
+
+    Returns:
+      None for a single process.
     """
     logs = _logs(rates)
     k = len(logs)
-    deviation = standard_deviation(logs)
     if k < 2:
         return None
+    deviation = standard_deviation(logs)
     if k < MIN_ORDERED:
         return Scatter(deviation, k - 1)
-    slow = math.sqrt(long_run_variance(np.asarray(logs)))
-    return (
-        Scatter(slow, num_cosines(k), ORDERED)
-        if slow > deviation
-        else Scatter(deviation, k - 1, ORDERED)
-    )
+    long_run_deviation = math.sqrt(long_run_variance(np.asarray(logs)))
+    if long_run_deviation > deviation:
+        return Scatter(long_run_deviation, num_cosines(k), Note.ORDERED)
+    return Scatter(deviation, k - 1, Note.ORDERED)
 
 
 def half_width_over_batches(step_s: Numbers, items: Numbers) -> float | None:
-    """Relative 95 % half-width of one process's rate from its own batches; None below MIN_BATCHES batches."""
+    """Return the relative 95 % half-width of a process's rate from its own batches.
+
+    Returns:
+      None below MIN_BATCHES batches.
+    """
     error = batch_standard_error(step_s, items)
-    return (
-        None
-        if error is None
-        else t_quantile((1 + LEVEL) / 2, num_cosines(len(step_s))) * error
-    )
+    if error is None:
+        return None
+    return t_quantile((1 + LEVEL) / 2, num_cosines(len(step_s))) * error
 
 
-def ratio(numerator: Interval, denominator: Interval) -> Interval:
-    """numerator / denominator of two independent rates, with Welch's degrees of freedom or their shared scatter's."""
+def ratio(
+    numerator: Interval, denominator: Interval, drift: Scatter | None = None
+) -> Interval:
+    """Return the ratio of two independent rates.
+
+    The degrees of freedom are from Welch's formula, or from a shared scatter.
+
+    Args:
+      numerator: The first rate.
+      denominator: The second rate.
+      drift: The scatter of log rates between sessions, if the rates were measured in
+        two sessions.
+    """
+    rates = [numerator, denominator]
     value = numerator.value / denominator.value
-    both = [numerator, denominator]
-    processes = numerator.run_counts + denominator.run_counts
-    errors = [rate.relative_error for rate in both if rate.relative_error is not None]
+    run_counts = numerator.run_counts + denominator.run_counts
     rounding = numerator.rounding + denominator.rounding
+    errors = [rate.relative_error for rate in rates if rate.relative_error is not None]
     if len(errors) < 2:
-        return Interval(
-            value, kind=_no_interval(processes), run_counts=processes, rounding=rounding
-        )
-    error, degrees = welch(errors, both)
-    kind = _kind(processes, [rate.scatter for rate in both])
-    spread = max(rate.spread for rate in both)
-    return _log_interval(
-        math.log(value), error, degrees, processes, kind, spread=spread
-    ).with_rounding(rounding)
+        return _without_ends(value, run_counts, rounding)
+    error, degrees = welch(errors, rates)
+    if drift is not None:
+        error, degrees = add_drift(error, degrees, drift)
+    interval = _log_interval(
+        math.log(value),
+        error,
+        degrees,
+        run_counts,
+        _runs_kind(
+            run_counts, [*(rate.scatter for rate in rates), drift], inputs=rates
+        ),
+        spread=max(rate.spread for rate in rates),
+    )
+    return interval.with_rounding(rounding)
+
+
+def add_drift(error: float, degrees: float, drift: Scatter) -> tuple[float, float]:
+    """Return the standard error of a log ratio of two sessions, and its degrees.
+
+    Each session moves its rate by the deviation of the drift, so its variance counts
+    twice.
+
+    Args:
+      error: Standard error without drift.
+      degrees: Its degrees of freedom.
+      drift: The scatter of log rates between sessions.
+    """
+    drift_error = math.sqrt(2) * drift.deviation
+    return add_variances((error, degrees), (drift_error, drift.degrees))
+
+
+def add_variances(*errors: tuple[float, float]) -> tuple[float, float]:
+    """Return the standard error of a sum of independent numbers, and its degrees.
+
+    Args:
+      *errors: (standard error, degrees of freedom) of each number.
+
+    Source: Welch 1947, Satterthwaite 1946.
+    """
+    variance = math.fsum(error**2 for error, _ in errors)
+    if not variance:
+        return 0.0, errors[0][1]
+    shares = math.fsum(error**4 / degrees for error, degrees in errors)
+    return math.sqrt(variance), variance**2 / shares
 
 
 def paired_ratio(before: Sequence[float], after: Sequence[float]) -> Interval:
-    """after / before for processes that ran in pairs (A B A B): t over the pairs; drift common to a pair cancels."""
+    """Return after / before of processes that ran in pairs (A B A B).
+
+    The interval is Student's t over the pairs: drift that a pair shares cancels.
+    """
     ratios = [b / a for a, b in zip(before, after, strict=True)]
-    return interval_over_runs(ratios, noun="pairs of processes")
+    return interval_over_runs(ratios, basis=Basis.PAIRS)
 
 
 def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Interval:
-    """Any smooth function of independent rates, as a part of the efficiency loss: n * x1 - xn.
+    """Return the interval of a smooth function of independent rates.
 
-    First-order error propagation with Welch-Satterthwaite degrees of freedom. A rate that occurs twice is one input.
+    The function may be a part of the efficiency loss, such as n * x1 - xn. The error
+    is propagated to first order, with Welch-Satterthwaite degrees of freedom. A rate
+    that occurs twice in the function is one input.
     """
-    values = [interval.value for interval in inputs]
-    processes = tuple(count for interval in inputs for count in interval.run_counts)
+    values = [rate.value for rate in inputs]
     value = float(function(*values))
     slopes = [slope(function, values, i) for i in range(len(values))]
-    used = [(by, interval) for by, interval in zip(slopes, inputs) if by]
-    if not used:
-        return Interval.exact(value, "the same whatever was measured", processes)
+    terms = [(change, rate) for change, rate in zip(slopes, inputs) if change]
+    used_rates = [rate for _, rate in terms]
+    if not terms:
+        return Interval.exact(value, Basis.CONSTANT, _run_counts(inputs))
     errors = [
-        abs(by) * rate.standard_error
-        for by, rate in used
+        abs(change) * rate.standard_error
+        for change, rate in terms
         if rate.standard_error is not None
     ]
-    processes = tuple(count for _, rate in used for count in rate.run_counts)
-    if len(errors) < len(used):
-        return Interval(value, kind=_no_interval(processes), run_counts=processes)
-    error, degrees = welch(errors, [rate for _, rate in used])
-    rounding = (
-        _by_rounding(function, inputs, slopes)
-        if any(interval.rounding for interval in inputs)
-        else 0.0
+    run_counts = _run_counts(used_rates)
+    if len(errors) < len(terms):
+        return _without_ends(value, run_counts)
+    error, degrees = welch(errors, used_rates)
+    kind = _runs_kind(
+        run_counts, [rate.scatter for rate in used_rates], inputs=used_rates
     )
+    rounding = 0.0
+    if any(rate.rounding for rate in inputs):
+        rounding = _rounding_effect(function, inputs, slopes)
+    if rounding:
+        kind = dataclasses.replace(kind, notes=(*kind.notes, Note.PRINTED))
     margin = t_quantile((1 + LEVEL) / 2, degrees) * error + rounding
-    kind = "; ".join(
-        [
-            _kind(processes, [rate.scatter for _, rate in used]),
-            *([PRINTED] if rounding else []),
-        ]
-    )
+    size = math.fsum(abs(change * rate.value) for change, rate in terms)
     return Interval(
-        *(
-            value,
-            value - margin,
-            value + margin,
-            kind,
-            error,
-            degrees,
-            processes,
-            None,
-            rounding,
-            rounding,
-        ),
-        spread=max(rate.spread for _, rate in used),
-        is_wide=margin > WIDE * math.fsum(abs(by * rate.value) for by, rate in used),
+        value,
+        value - margin,
+        value + margin,
+        kind,
+        error,
+        degrees,
+        run_counts,
+        rounding=rounding,
+        rounding_half_width=rounding,
+        spread=max(rate.spread for rate in used_rates),
+        is_wide=margin > WIDE * size,
     )
 
 
-def _by_rounding(
+def _run_counts(intervals: Iterable[Interval]) -> tuple[int, ...]:
+    return tuple(itertools.chain.from_iterable(each.run_counts for each in intervals))
+
+
+def _rounding_effect(
     function: Callable[..., float], inputs: Sequence[Interval], slopes: Sequence[float]
 ) -> float:
-    """By how much a function may be off where every input is, each the way that moves it most."""
+    """Return how far a function may be off if all inputs are rounded the worst way."""
 
-    def moved(sign: float) -> float:
-        shifts = [
-            math.copysign(interval.rounding, sign * by) if by else 0.0
-            for interval, by in zip(inputs, slopes)
+    def value(sign: float) -> float:
+        values = [
+            rate.value * math.exp(sign * float(np.sign(change)) * rate.rounding)
+            for rate, change in zip(inputs, slopes)
         ]
-        return float(
-            function(
-                *(
-                    interval.value * math.exp(shift)
-                    for interval, shift in zip(inputs, shifts)
-                )
-            )
-        )
+        return float(function(*values))
 
-    value = float(function(*(interval.value for interval in inputs)))
-    return max(moved(1.0) - value, value - moved(-1.0))
+    return max(value(1.0) - value(0.0), value(0.0) - value(-1.0))
 
 
 def slope(function: Callable[..., float], values: Sequence[float], i: int) -> float:
-    """How much a function changes for each unit of one input; exactly 0 where it ignores it."""
+    """Return the derivative of a function by input i; exactly 0 if it ignores it."""
     step = 1e-4 * abs(values[i]) or 1e-4
     above = function(*values[:i], values[i] + step, *values[i + 1 :])
     below = function(*values[:i], values[i] - step, *values[i + 1 :])
     change = (above - below) / (2 * step)
-    return (
-        change if abs(change) > 1e-9 else 0.0
-    )  # rounding of a function that ignores this input
+    return change if abs(change) > NEGLIGIBLE_SLOPE else 0.0
 
 
 def standard_deviation(values: Sequence[float]) -> float:
-    """Standard deviation; 0.0 of a single value."""
+    """Return the standard deviation; 0.0 for a single value."""
     if len(values) < 2:
         return 0.0
     mean = math.fsum(values) / len(values)
-    return math.sqrt(
-        math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    )
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    return math.sqrt(squares / (len(values) - 1))
 
 
 def welch(errors: Sequence[float], terms: Sequence[Interval]) -> tuple[float, float]:
-    """Standard error and degrees of freedom of a sum of independent terms (Welch 1947, Satterthwaite 1946)."""
+    """Return the standard error of a sum of independent terms, and its degrees.
+
+    Terms that share the estimate of their scatter have its degrees only once.
+
+    Source: Welch 1947, Satterthwaite 1946.
+    """
     variance = math.fsum(error**2 for error in errors)
     if not variance:
         return 0.0, min(term.degrees for term in terms)
-    estimates: dict[
-        int, list[float]
-    ] = {}  # variance and degrees of each estimate of a scatter, which terms may share
+    estimates: dict[int, list[float]] = {}  # [variance, degrees] of each estimate
     for error, term in zip(errors, terms):
-        shared = term.scatter.pool or term.scatter if term.scatter else term
-        estimates.setdefault(id(shared), [0.0, term.degrees])[0] += error**2
+        estimate: Scatter | Interval = term
+        if term.scatter:
+            estimate = term.scatter.pool or term.scatter
+        sums = estimates.setdefault(id(estimate), [0.0, term.degrees])
+        sums[0] += error**2
     shares = math.fsum(
-        (part / variance) ** 2 / degrees for part, degrees in estimates.values()
+        (partial / variance) ** 2 / degrees for partial, degrees in estimates.values()
     )
     return math.sqrt(variance), 1 / shares
 
@@ -395,77 +521,88 @@ def _logs(rates: Sequence[float]) -> list[float]:
 
 def _log_interval(
     log_value: float,
-    error: float | None,
+    error: float,
     degrees: float,
-    processes: tuple[int, ...],
-    kind: str,
-    shared: Scatter | None = None,
+    run_counts: tuple[int, ...],
+    kind: IntervalKind,
+    scatter: Scatter | None = None,
     spread: float = 1.0,
 ) -> Interval:
     value = math.exp(log_value)
-    if error is None:
-        return Interval(value, kind=kind, run_counts=processes)
     margin = t_quantile((1 + LEVEL) / 2, degrees) * error
-    low = math.exp(log_value - margin)
-    high = math.exp(min(log_value + margin, LARGEST_LOG))
-    is_wide = (
-        margin > WIDE and spread > 1
-    )  # within one process there is nothing that differs
     return Interval(
-        *(value, low, high, kind, value * error, degrees, processes, shared),
+        value,
+        math.exp(log_value - margin),
+        math.exp(min(log_value + margin, LARGEST_LOG)),
+        kind,
+        value * error,
+        degrees,
+        run_counts,
+        scatter,
         spread=spread,
-        is_wide=is_wide,
+        # A single process has no spread that could replace its interval.
+        is_wide=margin > WIDE and spread > 1,
     )
 
 
-def _kind(
-    processes: tuple[int, ...],
+def _runs_kind(
+    run_counts: tuple[int, ...],
     scatters: Sequence[Scatter | None],
-    noun: str = "processes",
-) -> str:
-    counts = sorted(set(processes))
-    words = "process" if counts == [1] else noun
-    over = f"95 % CI over {' and '.join(map(str, counts))} {words}"
-    notes = dict.fromkeys(
-        scatter.note for scatter in scatters if scatter and scatter.note
-    )
-    return "; ".join([over, *notes])
+    basis: Basis = Basis.RUNS,
+    inputs: Sequence[Interval] = (),
+) -> IntervalKind:
+    notes = [scatter.note for scatter in filter(None, scatters) if scatter.note]
+    if any(Note.CORRECTED in rate.kind.notes for rate in inputs):
+        notes.append(Note.CORRECTED)
+    counts = sorted(set(run_counts))
+    return IntervalKind(basis, tuple(counts), tuple(dict.fromkeys(notes)))
 
 
-def _no_interval(processes: tuple[int, ...]) -> str:
-    return ONE_RUN_EACH if 1 in processes else "no interval"
+def _without_ends(
+    value: float, run_counts: tuple[int, ...], rounding: float = 0.0
+) -> Interval:
+    """Return a number whose runs are too few for an interval."""
+    kind = IntervalKind(Basis.ONE_RUN_EACH if 1 in run_counts else Basis.NO_SCATTER)
+    return Interval(value, kind=kind, run_counts=run_counts, rounding=rounding)
 
 
 def batch_standard_error(step_s: Numbers, items: Numbers) -> float | None:
-    """Relative standard error of one process's rate from its own batches, autocorrelation included.
+    """Return the relative standard error of a process's rate from its own batches.
 
-    The rate is a ratio of sums, so its error is the long-run error of seconds - items/rate, to be used with Student's
-    t of `cosines(n)` degrees. None below MIN_BATCHES batches.
+    The rate is a ratio of sums, so its error is the long-run error of
+    seconds - items / rate, which includes autocorrelation. It is used with Student's t
+    of `num_cosines(n)` degrees of freedom.
 
-    Source: Lazarus, Lewis, Stock and Watson, "HAR Inference", JBES 36(4), 2018, doi:10.1080/07350015.2018.1506926.
+    Returns:
+      None below MIN_BATCHES batches.
+
+    Source: Lazarus, Lewis, Stock and Watson, "HAR Inference", JBES 36(4), 2018,
+    doi:10.1080/07350015.2018.1506926.
     """
     n = len(step_s)
     if n < MIN_BATCHES:
         return None
     seconds = np.asarray(step_s, float)
     work = np.asarray(items, float)
-    whole = seconds.sum()
-    residual = (seconds - work * (whole / work.sum())) / (whole / n)
+    total_s = seconds.sum()
+    residual = (seconds - work * (total_s / work.sum())) / (total_s / n)
     return math.sqrt(long_run_variance(residual) / n)
 
 
 def long_run_variance(values: np.ndarray) -> float:
-    """n times the variance of the mean of a stationary series `[n]`, from its `cosines(n)` slowest cosines."""
+    """Return n times the variance of the mean of a stationary series [n].
+
+    It is estimated from the `num_cosines(n)` slowest cosines.
+    """
     n = len(values)
     centred = values - values.mean()
-    mirrored = np.fft.rfft(
-        np.concatenate([centred, centred[::-1]])
-    )  # a cosine transform is one of the mirrored series
+    # A cosine transform is the Fourier transform of the mirrored series.
+    mirrored = np.fft.rfft(np.concatenate([centred, centred[::-1]]))
     order = np.arange(1, num_cosines(n) + 1)
     cosine = (mirrored[order] * np.exp(-0.5j * math.pi * order / n)).real / 2
     return float(np.mean(cosine**2) * 2 / n)
 
 
 def num_cosines(n: int) -> int:
-    """How many cosines the long-run variance of n values is made of: 0.4 n^(2/3), at least 3."""
+    """Return how many cosines estimate the long-run variance of n values."""
     return max(3, round(0.4 * n ** (2 / 3)))

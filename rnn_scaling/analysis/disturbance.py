@@ -1,28 +1,62 @@
-"""What slowed runs beside their configuration: load of others, too few cores.
+"""Decide which batches and runs count, by the load of other processes.
 
-One rule decides which runs count, in every command: a run is disturbed if its record
-shows that other processes used more than `NOTICEABLE` of a device's cores
-(`is_disturbed`), and disturbed runs are left out while enough quiet ones remain
-(`select_quiet`). The rule reads the recorded load and never the rate, so it cannot pick
-the runs that suit an answer. docs/statistics.md explains it, with simulated error rates.
+One rule decides it, in every command. It reads the recorded load and never the rate, so
+it cannot pick what suits an answer.
+
+1. Batches: a batch is disturbed if other processes used more than `NOTICEABLE` of a
+   device's cores during its window. Disturbed batches are left out while enough quiet
+   ones remain (`counted_batches`).
+2. Runs: a run with too few quiet batches, or without recorded windows, is disturbed if
+   others used more than that during the whole run (`is_disturbed`). Disturbed runs are
+   left out while enough quiet ones remain (`select_quiet`).
+3. If disturbed runs must count, their rates are corrected for the load
+   (`load_correction`), if the records have what this needs. Otherwise all batches of the
+   runs that are averaged or compared with them count as well, so that all are measured
+   in the same way (`any_disturbed`).
+
+docs/statistics.md explains the rule, with simulated error rates. Devices that share cores
+slow each other in the same way (`shared_cores`).
 """
 
+import dataclasses
 import math
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from rnn_scaling.records.environment import LoadWindows
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.system.machine.load import NOTICEABLE, of_one_device
+from rnn_scaling.system.machine.load import NOTICEABLE, share_of_one_device
 
+# A rate over five batches after the warm-up errs by about 1 %, over two by much more.
+FEWEST_QUIET_BATCHES = 5
+# If most windows exceed the limit, those that do not are probably just below it, so that
+# their batches are slowed as well.
+LEAST_QUIET_BATCHES_SHARE = 1 / 3
 # An interval over runs needs two of them.
 FEWEST_QUIET = 2
 # Fewer quiet runs than a third of all have a wider interval than all runs together.
 LEAST_QUIET_SHARE = 1 / 3
-# Linux divides a core evenly, so a process that shares one takes at most about half.
-MOST_OF_A_SHARED_CORE = 0.5
 
 Candidate = TypeVar("Candidate")
+
+
+@dataclasses.dataclass(frozen=True)
+class WatchedCores:
+    """The load of others on the cores of one process.
+
+    others, steal: Shares of these cores (0 to 1) that other processes and the hypervisor
+      used.
+    """
+
+    num_cores: int
+    others: float
+    steal: float = 0.0
+    windows: LoadWindows | None = None
+
+    @property
+    def total(self) -> float:
+        """Share that others used in any way."""
+        return self.others + self.steal
 
 
 def is_disturbed(record: RunRecord) -> bool:
@@ -33,25 +67,208 @@ def is_disturbed(record: RunRecord) -> bool:
 
     Returns:
       True if other processes or the hypervisor used more than `NOTICEABLE` of a
-      device's cores during the measured batches, on any worker that reports its load.
+      device's cores during the run, on any worker that reports its load. A run with
+      enough quiet batches is not disturbed, because only these count.
     """
-    return load(record) > 0
+    if has_counted_windows(record):
+        # Enough batches are quiet.
+        return False
+    return any(share > 0 for share, _ in noticed_shares(record, all_batches=True))
+
+
+def any_disturbed(records: Iterable[RunRecord]) -> bool:
+    """Return whether a run is disturbed, so that all batches of these runs count.
+
+    Args:
+      records: Runs that are averaged or compared.
+    """
+    return any(map(is_disturbed, records))
+
+
+def counted_batches(
+    record: RunRecord, all_batches: bool = False
+) -> tuple[Sequence[float], Sequence[int]]:
+    """Return (seconds, items) of the measured batches that count.
+
+    Args:
+      record: The run.
+      all_batches: Whether disturbed batches count as well.
+    """
+    first = record.batches.warmup
+    if all_batches or not _has_disturbed_batches(record):
+        return record.batches.seconds[first:], record.batches.items[first:]
+    counted = counted_indices(record)
+    seconds = record.batches.seconds
+    items = record.batches.items
+    return [seconds[i] for i in counted], [items[i] for i in counted]
+
+
+def counted_indices(record: RunRecord) -> Sequence[int]:
+    """Return which batches count, by their numbers from the first one of the run.
+
+    Returns:
+      The quiet measured batches, if at least `FEWEST_QUIET_BATCHES` of them and at
+      least `LEAST_QUIET_BATCHES_SHARE` of all are quiet; otherwise, or if the load per
+      window is unknown, all measured batches.
+    """
+    first = record.batches.warmup
+    measured = range(first, len(record.batches.seconds))
+    disturbed = _disturbed_batches(record)
+    if disturbed is None:
+        return measured
+    return [i for i in measured if not disturbed[i - first]]
+
+
+def has_counted_windows(record: RunRecord) -> bool:
+    """Return whether the load per window decides which batches count."""
+    return _disturbed_batches(record) is not None
+
+
+def _has_disturbed_batches(record: RunRecord) -> bool:
+    """Return whether a run has batches that do not count."""
+    return any(_disturbed_batches(record) or ())
+
+
+def batches_left_out(groups: Iterable[Sequence[RunRecord]]) -> dict[str, int]:
+    """Return how many batches of runs that count do not count themselves.
+
+    Args:
+      groups: Runs that count, in groups that are averaged or compared.
+
+    Returns:
+      The disturbed "batches", the "measured" batches of the "runs" that have any; empty
+      if no run has any.
+    """
+    batches = 0
+    measured = 0
+    runs = 0
+    counted: list[RunRecord] = []
+    for group in groups:
+        if not any_disturbed(group):
+            counted += group
+    for record in counted:
+        disturbed = _disturbed_batches(record)
+        if disturbed and any(disturbed):
+            batches += sum(disturbed)
+            measured += len(disturbed)
+            runs += 1
+    if not runs:
+        return {}
+    return {"batches": batches, "measured": measured, "runs": runs}
+
+
+def _disturbed_batches(record: RunRecord) -> list[bool] | None:
+    """Return for each measured batch whether it was disturbed at any worker.
+
+    Returns:
+      None if all batches count: too few are quiet, or the load of some is unknown.
+    """
+    measured = len(record.batches.seconds) - record.batches.warmup
+    processes = _watched_processes(record)
+    if measured <= 0 or not processes:
+        return None
+    disturbed = [False] * measured
+    for process in processes:
+        windows = process.windows
+        if windows is None or sum(windows.batches) != measured:
+            return None
+        first = 0
+        disturbed_windows = _disturbed_windows(record, process, windows)
+        for num_batches, is_window_disturbed in zip(windows.batches, disturbed_windows):
+            if is_window_disturbed:
+                disturbed[first : first + num_batches] = [True] * num_batches
+            first += num_batches
+    num_quiet = disturbed.count(False)
+    is_enough = num_quiet == measured or num_quiet >= max(
+        FEWEST_QUIET_BATCHES, LEAST_QUIET_BATCHES_SHARE * measured
+    )
+    return disturbed if is_enough else None
+
+
+def _disturbed_windows(
+    record: RunRecord, process: WatchedCores, windows: LoadWindows
+) -> list[bool]:
+    """Return for each window of a process whether it was disturbed."""
+    cores = process.num_cores
+    devices = record.options["num_devices"]
+    return [
+        share_of_one_device(others + steal, cores, devices) > NOTICEABLE
+        for others, steal in zip(windows.others, windows.steal)
+    ]
+
+
+def _watched_processes(record: RunRecord) -> list[WatchedCores]:
+    """Return the load of each process that reports it, during the whole run."""
+    found = []
+    if watched := record.environment.load:
+        found.append(
+            WatchedCores(
+                len(bound_cores(record)),
+                watched.others,
+                watched.steal,
+                watched.windows,
+            )
+        )
+    ranks = record.workers.workers if record.workers else ()
+    for rank in ranks:
+        if rank.load_others is not None:
+            num_cores = len(rank.cpu_affinity or ())
+            found.append(
+                WatchedCores(num_cores, rank.load_others, windows=rank.load_windows)
+            )
+    return found
+
+
+def watched_cores(record: RunRecord, all_batches: bool = False) -> list[WatchedCores]:
+    """Return the load of each process that reports it, while the batches ran that count.
+
+    If load per window is unknown, or too few batches are quiet, it is the load during
+    the whole run.
+
+    Args:
+      record: The run.
+      all_batches: Whether disturbed batches count as well.
+    """
+    processes = _watched_processes(record)
+    if all_batches or _disturbed_batches(record) is None:
+        return processes
+    return [_in_quiet_windows(record, process) for process in processes]
+
+
+def _in_quiet_windows(record: RunRecord, process: WatchedCores) -> WatchedCores:
+    """Return the mean load of the windows that were not disturbed at this process."""
+    windows = process.windows
+    assert windows is not None
+    total_s = 0.0
+    others_s = 0.0
+    steal_s = 0.0
+    disturbed_windows = _disturbed_windows(record, process, windows)
+    for number, seconds in enumerate(windows.seconds):
+        if not disturbed_windows[number]:
+            total_s += seconds
+            others_s += seconds * windows.others[number]
+            steal_s += seconds * windows.steal[number]
+    return dataclasses.replace(
+        process, others=others_s / total_s, steal=steal_s / total_s
+    )
 
 
 def select_quiet(
-    candidates: Sequence[Candidate], is_disturbed: Callable[[Candidate], bool]
+    candidates: Sequence[Candidate], must_leave_out: Callable[[Candidate], bool]
 ) -> tuple[Candidate, ...]:
     """Return the candidates that count: the quiet ones, or all if these are too few.
 
     Args:
       candidates: Repeats of one configuration: runs, files of runs or pairs of runs.
-      is_disturbed: Whether a candidate is disturbed.
+      must_leave_out: Whether a candidate is disturbed.
 
     Returns:
       The quiet candidates, in their order, if at least `FEWEST_QUIET` of them and
       at least `LEAST_QUIET_SHARE` of all are quiet; otherwise all candidates.
     """
-    quiet = tuple([each for each in candidates if not is_disturbed(each)])
+    quiet = tuple(
+        [candidate for candidate in candidates if not must_leave_out(candidate)]
+    )
     fewest = max(FEWEST_QUIET, LEAST_QUIET_SHARE * len(candidates))
     return quiet if len(quiet) >= fewest else tuple(candidates)
 
@@ -62,7 +279,7 @@ def load(record: RunRecord) -> float:
     Returns:
       0 to 1, of the most disturbed worker; 0.0 if the load was not noticeable.
     """
-    return max(share for share, _ in _shares(record))
+    return max(share for share, _ in noticed_shares(record))
 
 
 def share_of_device(record: RunRecord, share: float) -> float:
@@ -70,96 +287,46 @@ def share_of_device(record: RunRecord, share: float) -> float:
 
     All of the load may have been on one device, and a step waits for its slowest one.
     """
-    return of_one_device(share, len(bound_cores(record)), record.options["num_devices"])
-
-
-def had_more_load(loads: Sequence[float], others: Sequence[float]) -> bool:
-    """Return whether runs had more load than other runs, beyond chance.
-
-    Args:
-      loads: Load of each run as a share of one device's cores; not empty.
-      others: The same of the runs that they are compared with; not empty.
-
-    Returns:
-      True if the means differ by more than `NOTICEABLE`, and by more than two
-      standard errors of loads that vary as much as these.
-    """
-    variances = [
-        statistics.variance(side) / len(side)
-        for side in (loads, others)
-        if len(side) > 1
-    ]
-    excess = statistics.fmean(loads) - statistics.fmean(others)
-    return excess > max(NOTICEABLE, 2 * math.sqrt(sum(variances)))
-
-
-def max_slowing(records: Sequence[RunRecord]) -> float:
-    """Return the largest share of the mean rate that load of others may have taken.
-
-    A step waits for its slowest core. Load on all cores takes its share of each; load
-    on one core takes at most `MOST_OF_A_SHARED_CORE` of that core.
-
-    Returns:
-      0 to 1, the mean over the runs; 0.0 without runs.
-    """
-    taken = []
-    for record in records:
-        shares = [
-            max(share, min(MOST_OF_A_SHARED_CORE, share * max(1, cores)))
-            for share, cores in _shares(record)
-        ]
-        taken.append(min(1.0, max(shares)))
-    return math.fsum(taken) / len(taken) if taken else 0.0
-
-
-def max_slowing_beyond(
-    records: Sequence[RunRecord], reference: Sequence[RunRecord]
-) -> float:
-    """Return the share of the rate that load may have taken unlike in other runs.
-
-    Args:
-      records: Runs that may be slower because of load.
-      reference: Runs of the configuration that they are compared with.
-
-    Returns:
-      `max_slowing`; 0.0 if the reference had about as much load, or more.
-    """
-    loads = [_device_load(run) for run in records]
-    reference_loads = [_device_load(run) for run in reference]
-    if not loads or not reference_loads or not had_more_load(loads, reference_loads):
-        return 0.0
-    return max_slowing(records)
-
-
-def _device_load(record: RunRecord) -> float:
-    """Return the recorded load as a share of one device's cores, noticeable or not."""
-    devices = record.options["num_devices"]
-    return max(
-        of_one_device(share, cores, devices)
-        for share, cores in _recorded_shares(record)
+    return share_of_one_device(
+        share, len(bound_cores(record)), record.options["num_devices"]
     )
 
 
-def _shares(record: RunRecord) -> list[tuple[float, int]]:
+def counted_rate(record: RunRecord, all_batches: bool = False) -> float:
+    """Return items/s of a run that measured something, over the batches that count.
+
+    A log without batches has a printed rate.
+
+    Args:
+      record: The run.
+      all_batches: Whether disturbed batches count as well.
+    """
+    if record.throughput and not record.batches.seconds:
+        return record.throughput.items_per_second
+    seconds, items = counted_batches(record, all_batches)
+    return math.fsum(items) / math.fsum(seconds)
+
+
+def noticed_shares(
+    record: RunRecord, all_batches: bool = False
+) -> list[tuple[float, int]]:
     """Return (noticed share, cores) of the recording process and of each worker."""
     devices = record.options["num_devices"]
     noticed = []
-    for share, cores in _recorded_shares(record):
-        is_noticed = of_one_device(share, cores, devices) > NOTICEABLE
+    for share, cores in recorded_shares(record, all_batches):
+        is_noticed = share_of_one_device(share, cores, devices) > NOTICEABLE
         noticed.append((share if is_noticed else 0.0, cores))
     return noticed
 
 
-def _recorded_shares(record: RunRecord) -> list[tuple[float, int]]:
-    """Return (share, cores) of the recording process and of each worker."""
-    watched = record.environment.load
-    total = watched.others + watched.steal if watched else 0.0
-    shares = [(total, len(bound_cores(record)))]
-    ranks = record.workers.workers if record.workers else ()
-    for rank in ranks:
-        if rank.load_others is not None:
-            shares.append((rank.load_others, len(rank.cpu_affinity or ())))
-    return shares
+def recorded_shares(
+    record: RunRecord, all_batches: bool = False
+) -> list[tuple[float, int]]:
+    """Return (share, cores) of each process; (0, its cores) if none reports its load."""
+    processes = watched_cores(record, all_batches)
+    if not processes:
+        return [(0.0, len(bound_cores(record)))]
+    return [(process.total, process.num_cores) for process in processes]
 
 
 def bound_cores(record: RunRecord) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""A folder of records as rows, for Python code and data frames."""
+"""Load a folder of records as rows, for Python code and data frames."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rnn_scaling.analysis.machines import group_by_machine
 from rnn_scaling.analysis.metrics import EFFICIENCY, METRICS
 from rnn_scaling.analysis.rows import Row, build_rows
 from rnn_scaling.analysis.series_titles import (
+    distinguishing_facts,
     group_by_series,
+    make_titles,
     option_names,
-    series_facts,
-    titles,
 )
 from rnn_scaling.config import scale
-from rnn_scaling.config.conditions import NOT_COMPARED, NOT_COMPARED_THEIRS
+from rnn_scaling.config.conditions import FOREIGN_NOT_COMPARED, NOT_COMPARED
 from rnn_scaling.config.naming import TRAINER, distinguishing
 from rnn_scaling.records import folder as folders
 from rnn_scaling.records.options import DEFAULTS, UNKNOWN
@@ -29,8 +29,8 @@ from rnn_scaling.system.files.terminal import three_digits
 if TYPE_CHECKING:
     import pandas
 
-MOST_SHOWN = 50  # rows in a notebook
-SHOWN = ("machine", "series", "devices", "speed", "95 % interval", "efficiency")
+MAX_SHOWN_ROWS = 50  # rows in a notebook
+HEADINGS = ("machine", "series", "devices", "speed", "95 % interval", "efficiency")
 ALWAYS = (
     "model",
     "encoder_type",
@@ -43,17 +43,20 @@ ALWAYS = (
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Rows(Sequence[Row]):
-    """One row for each configuration and machine, with its one-device baseline, grouped by machine."""
+    """One row per configuration and machine, with its baseline on one device.
 
-    rows: tuple[
-        Row, ...
-    ]  # `row.metric(METRICS["speedup"])` is one of `analysis.metrics` with its interval
-    left_out: tuple[
-        str, ...
-    ] = ()  # a line for each file of the folder that is no good record
-    machines: tuple[
-        str, ...
-    ] = ()  # of each row, by name; rows of several are never one, nor each other's baseline
+    Rows of different machines are separate, and never each other's baseline.
+    `row.metric(METRICS["speedup"])` is a metric with its interval.
+
+    Attributes:
+      rows: Grouped by machine.
+      left_out: A line for each file of the folder that is not a good record.
+      machines: The machine of each row, by name.
+    """
+
+    rows: tuple[Row, ...]
+    left_out: tuple[str, ...] = ()
+    machines: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -66,53 +69,53 @@ class Rows(Sequence[Row]):
         return f"<Rows: rows={len(self)}, runs={runs}, left_out={len(self.left_out)}>"
 
     def _repr_html_(self) -> str:
-        """A table of the first rows, for notebooks."""
-        rows = zip(self.machines, self._titles(), self.rows)
-        lines = [
-            _cells(machine, title, row)
-            for machine, title, row in itertools.islice(rows, MOST_SHOWN)
-        ]
-        body = "".join(
-            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in line)}</tr>"
-            for line in lines
-        )
-        more = (
-            f"<p>{len(self) - MOST_SHOWN} more rows; to_records() has all.</p>"
-            if len(self) > MOST_SHOWN
-            else ""
-        )
-        return f"<table><tr>{''.join(f'<th>{name}</th>' for name in SHOWN)}</tr>{body}</table>{more}"
+        """Return a table of the first rows, for notebooks."""
+        heads = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
+        lines = [f"<tr>{heads}</tr>"]
+        rows = zip(self.machines, self.titles(), self.rows)
+        for machine, title, row in itertools.islice(rows, MAX_SHOWN_ROWS):
+            cells = map(html.escape, _cells(machine, title, row))
+            line = "".join(f"<td>{cell}</td>" for cell in cells)
+            lines.append(f"<tr>{line}</tr>")
+        table = f"<table>{''.join(lines)}</table>"
+        num_omitted = len(self) - MAX_SHOWN_ROWS
+        if num_omitted > 0:
+            table += f"<p>{num_omitted} more rows; to_records() has all.</p>"
+        return table
 
-    def _titles(self) -> list[str]:
-        """The title of each row's series, as in the report of its machine."""
-        rows_of = group_by(self.rows, self.machines)
-        titled = [
-            pair
-            for series in map(group_by_series, rows_of.values())
-            for pair in zip(series, titles(series))
-        ]
-        names = {id(row): title for members, title in titled for row in members}
-        return [names[id(row)] for row in self.rows]
+    def titles(self) -> list[str]:
+        """Return the title of each row's series in the report of its machine."""
+        row_titles = {}
+        for machine_rows in group_by(self.rows, self.machines).values():
+            series = group_by_series(machine_rows)
+            for members, title in zip(series, make_titles(series)):
+                for row in members:
+                    row_titles[id(row)] = title
+        return [row_titles[id(row)] for row in self.rows]
 
     def to_records(self) -> list[dict[str, Any]]:
-        """A flat mapping a row: machine, differing facts, options, unit, runs, and metrics with their ends."""
-        facts = series_facts([[row] for row in self.rows])
+        """Return a flat mapping per row.
+
+        It has the machine, the facts that differ, options, the unit, the number of
+        runs, and metrics with their ends.
+        """
+        facts = distinguishing_facts([[row] for row in self.rows])
         options = identifying_options(self.rows)
-        rows = zip(self.machines, facts, self.rows)
-        return [
-            {"machine": machine, **dict(known), **_record(row, options)}
-            for machine, known, row in rows
-        ]
+        records = []
+        for machine, row_facts, row in zip(self.machines, facts, self.rows):
+            fields = {"machine": machine, **dict(row_facts)}
+            records.append({**fields, **_record(row, options)})
+        return records
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The same as a data frame, if pandas is installed."""
+        """Return the same as a data frame, if pandas is installed."""
         import pandas
 
         return pandas.DataFrame(self.to_records())
 
 
 def _cells(machine: str, title: str, row: Row) -> list[str]:
-    """The cells of a row in a notebook; a failed row has no numbers."""
+    """Return the cells of a row in a notebook; a failed row has no numbers."""
     rate = row.rate
     efficiency = row.metric(EFFICIENCY)
     ends = rate.ends if rate else None
@@ -127,10 +130,9 @@ def _cells(machine: str, title: str, row: Row) -> list[str]:
 
 
 def _record(row: Row, options: Sequence[str]) -> dict[str, Any]:
-    record = {name: row.reported(name) for name in options} | {
-        "num_devices": row.num_devices
-    }
+    record = {name: row.reported(name) for name in options}
     record |= {
+        "num_devices": row.num_devices,
         "unit": row.unit,
         "runs_ok": len(row.good_runs),
         "runs_failed": len(row.records) - len(row.good_runs),
@@ -144,45 +146,45 @@ def _record(row: Row, options: Sequence[str]) -> dict[str, Any]:
 
 
 def identifying_options(rows: Sequence[Row]) -> list[str]:
-    """The options that identify rows: those of `ALWAYS`, and those in which the rows differ.
+    """Return ALWAYS, and the options in which rows differ.
 
-    Where a row's mode has workers, `num_workers` is told; `num_devices` of a row are those of all its workers.
+    `num_workers` is one of them if a row's mode has workers. The `num_devices` of a row
+    are the devices of all its workers.
     """
-    left_out = NOT_COMPARED if all(row.is_ours for row in rows) else NOT_COMPARED_THEIRS
+    is_ours = all(row.is_ours for row in rows)
+    left_out = NOT_COMPARED if is_ours else FOREIGN_NOT_COMPARED
     names = [name for name in option_names(rows) if name not in left_out]
-    # Not recording an option of its own tells another program's run apart, too.
-    theirs = {name: UNKNOWN for name in names if name not in DEFAULTS}
-    known = [{**theirs, **row.options.known} for row in rows]
-    always = {*ALWAYS, *(scale.axis(row.options) for row in rows)}
-    if not all(row.is_ours for row in rows):
-        always.add(TRAINER)
-    differing = distinguishing(names, known)
-    return [name for name in names if name in always or name in differing]
+    # Another program's option also differs if some runs do not record it.
+    unrecorded = {name: UNKNOWN for name in names if name not in DEFAULTS}
+    values = [{**unrecorded, **row.options.known} for row in rows]
+    identifying = {*ALWAYS, *(scale.axis(row.options) for row in rows)}
+    if not is_ours:
+        identifying.add(TRAINER)
+    identifying.update(distinguishing(names, values))
+    return [name for name in names if name in identifying]
 
 
 def load(path: str | Path) -> Rows:
-    """The run records of a folder (not of its subfolders) as rows.
+    """Return the run records of a folder, without its subfolders, as rows.
 
     Raises:
-      OSError: if the folder cannot be read.
-      ValueError: if it has no run records; the message names subfolders that have some.
+      OSError: If the folder cannot be read.
+      ValueError: If it has no run records; the message names subfolders that have some.
     """
     files = folders.read(Path(path))
     if not files.runs:
-        raise ValueError(
-            "\n".join(
-                [
-                    f"{path}: {files.nothing}{folders.elsewhere(Path(path))}",
-                    *files.not_used,
-                ]
-            )
-        )
+        reason = f"{path}: {files.empty_reason}{folders.subfolder_hint(Path(path))}"
+        raise ValueError("\n".join([reason, *files.not_used]))
+    return build(files)
+
+
+def build(files: folders.Folder) -> Rows:
+    """Return the records of a folder as rows, grouped by machine."""
+    rows: list[Row] = []
+    names: list[str] = []
     machines = group_by_machine([file.record for file in files.runs])
-    named_rows = [
-        (row, name) for name, records in machines.items() for row in build_rows(records)
-    ]
-    return Rows(
-        tuple(row for row, _ in named_rows),
-        files.not_used,
-        tuple(name for _, name in named_rows),
-    )
+    for name, records in machines.items():
+        machine_rows = build_rows(records)
+        rows += machine_rows
+        names += [name] * len(machine_rows)
+    return Rows(tuple(rows), files.not_used, tuple(names))

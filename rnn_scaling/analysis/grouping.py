@@ -1,4 +1,4 @@
-"""Items by what they have in common."""
+"""Group items by keys."""
 
 from collections.abc import Hashable, Iterable
 from typing import TypeVar
@@ -8,7 +8,11 @@ Common = TypeVar("Common", bound=Hashable)
 
 
 def group_by(items: Iterable[Item], keys: Iterable[Common]) -> dict[Common, list[Item]]:
-    """The items of each key, in the order of the first one; `keys`: of each item."""
+    """Return the items of each key, in the order of their first items.
+
+    Args:
+      keys: The key of each item.
+    """
     groups: dict[Common, list[Item]] = {}
     for item, key in zip(items, keys):
         groups.setdefault(key, []).append(item)

@@ -1,17 +1,17 @@
-"""What the runs of one configuration have in common: the options that differ from the defaults."""
+"""The key of a configuration: its options that differ from the defaults."""
 
 from collections.abc import Collection
 from typing import Any
 
 from rnn_scaling.config.conditions import (
+    FOREIGN_NOT_COMPARED,
     NOT_COMPARED,
-    NOT_COMPARED_THEIRS,
     unread_options,
 )
 from rnn_scaling.records.options import DEFAULTS, UNKNOWN, Options
 
 Key = tuple[tuple[str, Any], ...]  # names with their values, sorted by name
-UNIT = "unit"  # in a key, besides the options: what is counted
+UNIT = "unit"  # item of a key in addition to the options
 
 
 def build_key(options: Options, unit: str = "", /, **changes: Any) -> Key:
@@ -39,19 +39,20 @@ def excluded_options(options: Options) -> Collection[str]:
 
     With one global batch, the share of a tower follows from the total.
     """
-    names = NOT_COMPARED if options.is_ours else NOT_COMPARED_THEIRS
+    names = NOT_COMPARED if options.is_ours else FOREIGN_NOT_COMPARED
     return names | {"batch_size"} if options["global_batch_size"] else names
 
 
-def key_value(key: Key, options: Options, name: str) -> Any:
-    """Return the value that a key has for an option.
+def compared_options(options: Options) -> dict[str, Any]:
+    """Return the known options that are compared, sorted by name.
 
-    Returns:
-      UNKNOWN if the key does not depend on the option, or the record lacks it.
+    An option that nothing reads has its default.
     """
-    if name in excluded_options(options) or name not in options.known:
-        return UNKNOWN
-    return dict(key).get(name, DEFAULTS.get(name, UNKNOWN))
+    settings = dict(build_key(options))
+    return {
+        name: settings.get(name, DEFAULTS.get(name, UNKNOWN))
+        for name in sorted(options.known.keys() - excluded_options(options))
+    }
 
 
 def drop_options(key: Key, names: Collection[str]) -> Key:

@@ -1,253 +1,312 @@
-"""How fast runs learn: loss and right predictions over items, and what it takes until a target is reached. Pure.
+"""Compare how fast runs learn: how many items and seconds they need to a target.
 
-A point of a curve is the mean over a trailing window, with the same number of items in all compared runs. A target
-is reached at the first point from which on no later one misses it, if at least a window follows. Time to the target =
-items until there / speed of the measured batches: what is spent once (start, compilation) is left out. N: batches.
+A point of a curve is the mean over a trailing window, with the same number of items in
+all compared runs. A run reaches a target at the first point after which no point misses
+it, if at least a window follows. The time to the target is the items until there / the
+speed of the measured batches, without the time of starting and compiling.
+N: number of batches.
 """
 
+import bisect
 import dataclasses
+import itertools
 import math
+import operator
 from collections.abc import Sequence
-from itertools import accumulate
 
 from rnn_scaling.analysis.confidence import Interval, interval_over_runs, ratio
-from rnn_scaling.analysis.losses import OtherLosses, other_losses
+from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
 from rnn_scaling.analysis.rows import Row
+from rnn_scaling.analysis.training_differences import (
+    OtherTraining,
+    find_other_training,
+)
 from rnn_scaling.config import registry
 from rnn_scaling.config.naming import TRAINER
 from rnn_scaling.records.parts import Batches
 from rnn_scaling.records.record import RunRecord
 
-WINDOW_BATCHES = 10  # of the largest global batch make a window
-LEVELS = (
-    0.99,
-    0.95,
-    0.9,
-    0.8,
-    0.7,
-    0.6,
-    0.5,
-    0.4,
-    0.3,
-    0.2,
-    0.1,
-)  # of which the highest that all reach is the target
+WINDOW_BATCHES = 10  # a window is this number of the largest global batches
+# Without a target, the highest of these accuracies that all runs reach is the target.
+LEVELS = (0.99, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 ACCURACY = "accuracy"
 LOSS = "loss"
-MANIFOLD = 10  # times the first loss, from which on a training counts as diverged
-REMEDY = "a speed is measured all the same, but not of a training that works; try a lower --learning_rate"
+# A training diverges if its loss grows to this multiple of the first one.
+DIVERGENCE_FACTOR = 10
+REMEDY = (
+    "the speed is measured all the same, but the training does not work; try a lower"
+    " --learning_rate"
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """A share of right predictions, or a loss, that a training should reach."""
+    """A share of correct predictions, or a loss, that a training should reach."""
 
     kind: str
     value: float
     is_chosen_by_user: bool = True
 
     def is_met(self, value: float) -> bool:
-        """Whether a smoothed value is as good."""
+        """Return whether a smoothed value is as good."""
         return value >= self.value if self.kind == ACCURACY else value <= self.value
 
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """The smoothed values of one run, a point for each batch from the first full window on."""
+    """The smoothed values of one run.
 
-    items: tuple[int, ...]  # since the first batch
-    done: tuple[
-        int, ...
-    ]  # the same of what the loss is a mean over, in which the window is counted
+    The three tuples have one entry per batch from the first full window on.
+
+    Attributes:
+      items: Items since the first batch.
+      counts: The same in units of `batch_weights`.
+      values: Accuracies or losses.
+      window: Length of the window in units of `batch_weights`.
+    """
+
+    items: tuple[int, ...]
+    counts: tuple[int, ...]
     values: tuple[float, ...]
     window: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Learned:
+class LearningResult:
+    """The items and seconds of one configuration to the target.
+
+    Attributes:
+      row: The configuration.
+      run_items: Items of each run; None if it did not reach the target.
+      items: Their mean; None unless all runs reached the target.
+      seconds: The mean time; None unless all runs reached the target.
+      best: The best smoothed value of any run; None without a full window.
+    """
+
     row: Row
-    needed: tuple[
-        int | None, ...
-    ]  # items until the target, of each run, None: it did not reach it
-    items: Interval | None  # over the runs, as the seconds; None unless all reached it
+    run_items: tuple[int | None, ...]
+    items: Interval | None
     seconds: Interval | None
-    best: float | None  # the best smoothed value of any run, None without a full window
+    best: float | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Learning:
     """All configurations of a folder against one target.
 
-    windows: What was smoothed over, by unit.
-    other_losses: The configurations that provably train otherwise on more devices.
+    Attributes:
+      target: The target.
+      results: One per configuration that trains one model.
+      windows: Unit -> length of the window.
+      other_training: Configurations that provably train otherwise on more devices.
     """
 
     target: Target
-    learned: tuple[Learned, ...]
+    results: tuple[LearningResult, ...]
     windows: dict[str, float]
-    other_losses: tuple[OtherLosses, ...] = ()
+    other_training: tuple[OtherTraining, ...] = ()
 
-    def baseline(self, learned: Learned) -> Learned | None:
-        """The same configuration on one device."""
-        return next(
-            (found for found in self.learned if found.row is learned.row.one_device),
-            None,
-        )
-
-    def time_speedup(self, learned: Learned) -> Interval | None:
-        """The time to the target on one device / that of this run; None if one of them did not reach it."""
-        baseline = self.baseline(learned)
-        if baseline is None or baseline.seconds is None or learned.seconds is None:
+    def baseline(self, result: LearningResult) -> LearningResult | None:
+        """Return the same configuration on one device."""
+        one_device = result.row.one_device
+        if one_device is None:
             return None
-        return ratio(baseline.seconds, learned.seconds)
+        # Runs disturbed by other processes make a baseline of its own, of the same
+        # records.
+        for each in self.results:
+            if each.row.num_devices == 1 and each.row.records == one_device.records:
+                return each
+        return None
+
+    def time_speedup(self, result: LearningResult) -> Interval | None:
+        """Return the time to the target on one device / the time of a configuration.
+
+        Returns:
+          None if one of them did not reach the target.
+        """
+        baseline = self.baseline(result)
+        if baseline is None or baseline.seconds is None or result.seconds is None:
+            return None
+        return ratio(baseline.seconds, result.seconds)
 
 
-def weights(batches: Batches) -> Sequence[int]:
-    """What each batch counts by in a mean, [N]: what its loss is a mean over, in old records its items."""
+def batch_weights(batches: Batches) -> Sequence[int]:
+    """Return the weight of each batch in a mean, [N].
+
+    These are the elements over which its loss is a mean, or the items in old records.
+    """
     return batches.loss_items or batches.items
 
 
-def curve(batches: Batches, kind: str, window: float) -> Curve:
-    """The smoothed values of a run, none where what is asked for was not recorded; `window`: in units of `weights`."""
-    counts = weights(batches)
-    if kind == ACCURACY:
-        sums: Sequence[float] = batches.correct or ()
-    else:
-        sums = [
-            (math.inf if loss is None else loss) * count
-            for loss, count in zip(batches.loss, counts)
-        ]
+def smooth(batches: Batches, kind: str, window: float) -> Curve:
+    """Return the smoothed values of a run; an empty curve if they were not recorded.
+
+    Args:
+      kind: ACCURACY or LOSS.
+      window: Length of the window in units of `batch_weights`.
+    """
+    counts = batch_weights(batches)
+    sums = _batch_sums(batches, kind)
     if len(sums) != len(counts) or all(map(math.isinf, sums)):
         return Curve((), (), (), window)
-    points = []
-    start = 0
-    weight = 0
-    for k, (items, done) in enumerate(
-        zip(accumulate(batches.items), accumulate(counts))
-    ):
-        weight += counts[k]
-        while weight - counts[start] >= window:
-            weight -= counts[start]
-            start += 1
-        if weight >= window:
-            points.append((items, done, math.fsum(sums[start : k + 1]) / weight))
-    items_of, done_of, values = zip(*points) if points else ((), (), ())
-    return Curve(items_of, done_of, values, window)
+    total_items = list(itertools.accumulate(batches.items))
+    total_counts = list(itertools.accumulate(counts))
+    steps = [step for step, total in enumerate(total_counts) if total >= window]
+    values = []
+    for step in steps:
+        # The window starts as late as its length allows.
+        first = bisect.bisect_right(total_counts, total_counts[step] - window)
+        weight = sum(counts[first : step + 1])
+        values.append(math.fsum(sums[first : step + 1]) / weight)
+    return Curve(
+        tuple(total_items[step] for step in steps),
+        tuple(total_counts[step] for step in steps),
+        tuple(values),
+        window,
+    )
 
 
-def items_to(curve: Curve, target: Target) -> int | None:
-    """Items until the target was reached for good; None if it was not, or if less than a window followed."""
+def _batch_sums(batches: Batches, kind: str) -> Sequence[float]:
+    """Return the sum of each batch: correct predictions, or loss times its weight.
+
+    A loss that was not finite is infinite. The result is empty if not recorded.
+    """
+    if kind == ACCURACY:
+        return batches.correct or ()
+    losses = [math.inf if loss is None else loss for loss in batches.loss]
+    return list(map(operator.mul, losses, batch_weights(batches)))
+
+
+def find_items_to(curve: Curve, target: Target) -> int | None:
+    """Return the items until a run reached a target and stayed there.
+
+    Returns:
+      None if it did not, or if less than a window followed.
+    """
     first = len(curve.values)
     while first and target.is_met(curve.values[first - 1]):
         first -= 1
-    if first == len(curve.values) or curve.done[-1] - curve.done[first] < curve.window:
+    if first == len(curve.values):
+        return None
+    if curve.counts[-1] - curve.counts[first] < curve.window:
         return None
     return curve.items[first]
 
 
-def time_to_target(rows: Sequence[Row], target: Target | None) -> Learning | None:
-    """What each row took to the target, of rows that train one model.
+def measure_learning(rows: Sequence[Row], target: Target | None) -> Learning | None:
+    """Return the items and seconds that rows need to a target.
 
-    Without a target it is the highest of LEVELS that every run reaches; None where no run counted right predictions.
+    Rows that train several models, or did not record their progress, are left out.
+
+    Args:
+      target: By default the highest of LEVELS that every run reaches.
+
+    Returns:
+      None without a target if no run counted correct predictions.
     """
-    rows = [
-        row
-        for row in rows
-        if row.good_runs and all(run.batches.items for run in row.good_runs)
-    ]
-    rows = [
-        row
-        for row in rows
-        if row.num_devices == 1
-        or registry.mode_of(row.options["variable_update"]).trains_one_model
-    ]
-    if target is None:
-        rows = [
-            row for row in rows if all(run.batches.correct for run in row.good_runs)
-        ]
+    rows = [row for row in rows if _learns(row, needs_accuracy=target is None)]
     if not rows:
         return None
-    windows = _windows(rows)
+    windows = _window_lengths(rows)
     kind = target.kind if target else ACCURACY
-    curves = [
-        [curve(run.batches, kind, windows[row.unit]) for run in row.good_runs]
-        for row in rows
-    ]
+    curves: list[list[Curve]] = []
+    for row in rows:
+        window = windows[row.unit]
+        curves.append([smooth(run.batches, kind, window) for run in row.good_runs])
     if target is None:
-        levels = [Target(ACCURACY, level, is_chosen_by_user=False) for level in LEVELS]
-        drawn = [curve for of_row in curves for curve in of_row]
-        target = next(
-            (
-                level
-                for level in levels
-                if all(items_to(curve, level) for curve in drawn)
-            ),
-            levels[-1],
-        )
-    learned = tuple(_learned(row, of_row, target) for row, of_row in zip(rows, curves))
-    return Learning(target, learned, windows, tuple(other_losses(rows)))
+        target = _highest_level(list(itertools.chain.from_iterable(curves)))
+    results = tuple(map(_measure_row, rows, curves, itertools.repeat(target)))
+    return Learning(target, results, windows, tuple(find_other_training(rows)))
 
 
-def _windows(rows: Sequence[Row]) -> dict[str, float]:
+def _learns(row: Row, needs_accuracy: bool) -> bool:
+    """Return whether a row trains one model, and recorded its progress."""
+    if not row.good_runs:
+        return False
+    mode = registry.mode_of(row.options["variable_update"])
+    if row.num_devices > 1 and not mode.trains_one_model:
+        return False
+    if needs_accuracy and not all(run.batches.correct for run in row.good_runs):
+        return False
+    return all(run.batches.items for run in row.good_runs)
+
+
+def _highest_level(curves: Sequence[Curve]) -> Target:
+    """Return the highest of LEVELS that all curves reach, or the lowest one."""
+    for level in LEVELS:
+        target = Target(ACCURACY, level, is_chosen_by_user=False)
+        if all(find_items_to(curve, target) for curve in curves):
+            break
+    return target
+
+
+def _window_lengths(rows: Sequence[Row]) -> dict[str, float]:
+    """Return the length of the windows of each unit, from its largest batches."""
     windows: dict[str, float] = {}
     for row in rows:
         for run in row.good_runs:
-            counts = weights(run.batches)
+            counts = batch_weights(run.batches)
             window = WINDOW_BATCHES * sum(counts) / len(counts)
             windows[row.unit] = max(window, windows.get(row.unit, 0.0))
     return windows
 
 
-def _learned(row: Row, curves: Sequence[Curve], target: Target) -> Learned:
-    needed = tuple(items_to(curve, target) for curve in curves)
-    values = [value for curve in curves for value in curve.values]
-    best = (
-        None if not values else max(values) if target.kind == ACCURACY else min(values)
-    )
-    known = [items for items in needed if items is not None]
-    if len(known) < len(needed):
-        return Learned(row, needed, None, None, best)
-    items = interval_over_runs(known)
-    if (
-        len(known) > 1 and len(set(known)) == 1
-    ):  # on equal data, and no rounding of logarithms is an interval
-        items = Interval(
-            float(known[0]), kind="the same in all runs", run_counts=items.run_counts
-        )
-    counted = {id(run) for run in row.counted_runs}
+def _measure_row(row: Row, curves: Sequence[Curve], target: Target) -> LearningResult:
+    """Return the result of a row, given the curve of each of its good runs.
+
+    All good runs count for the items. For the seconds, only runs with an undisturbed
+    speed count.
+    """
+    run_items = tuple(find_items_to(curve, target) for curve in curves)
+    values = list(itertools.chain.from_iterable(curve.values for curve in curves))
+    choose_best = max if target.kind == ACCURACY else min
+    best = choose_best(values, default=None)
+    reached = [items for items in run_items if items is not None]
+    if len(reached) < len(run_items):
+        return LearningResult(row, run_items, None, None, best)
+    items = interval_over_runs(reached)
+    if len(reached) > 1 and len(set(reached)) == 1:
+        # Runs on equal data have no scatter except the rounding of logarithms.
+        kind = IntervalKind(Basis.EQUAL_RUNS)
+        items = Interval(float(reached[0]), kind=kind, run_counts=items.run_counts)
+    rates = {id(run): rate for run, rate in zip(row.counted_runs, row.run_rates)}
     seconds = []
-    for items_needed, run in zip(known, row.good_runs):
-        if id(run) in counted and run.throughput:
-            seconds.append(items_needed / run.throughput.items_per_second)
-    return Learned(
-        row,
-        needed,
-        items,
-        interval_over_runs(seconds).with_rounding(row.rounding),
-        best,
-    )
+    for num_items, run in zip(reached, row.good_runs):
+        if id(run) in rates:
+            seconds.append(num_items / rates[id(run)])
+    mean_seconds = interval_over_runs(seconds).with_rounding(row.rounding)
+    return LearningResult(row, run_items, items, mean_seconds, best)
 
 
-def loss_growth(losses: Sequence[float | None]) -> float | None:
-    """The last loss over the first one where that is MANIFOLD or more; None where it is not, or is not known."""
+def find_loss_growth(losses: Sequence[float | None]) -> float | None:
+    """Return the last loss / the first one; None if below DIVERGENCE_FACTOR, or unknown."""
     known = [loss for loss in losses if loss is not None]
-    if len(known) < 2 or known[0] <= 0 or known[-1] < MANIFOLD * known[0]:
+    if len(known) < 2 or known[0] <= 0 or known[-1] < DIVERGENCE_FACTOR * known[0]:
         return None
     return known[-1] / known[0]
 
 
-def is_lost(run: RunRecord) -> bool:
-    """Whether a run's training diverged: our records without a loss had one that was not finite."""
+def has_diverged(run: RunRecord) -> bool:
+    """Return whether the training of a run diverged.
+
+    In a record of this suite, a missing loss was not finite.
+    """
     losses = run.batches.loss
     is_ours = TRAINER not in run.options
-    return bool(
-        loss_growth(losses)
-        or end_of_loss(losses)
-        or (is_ours and losses and losses[-1] is None)
-    )
+    if is_ours and losses and losses[-1] is None:
+        return True
+    return bool(find_loss_growth(losses) or find_end_of_loss(losses))
 
 
-def end_of_loss(losses: Sequence[float | None]) -> int | None:
-    """The batch from which on there is no finite loss, if all before had one, two at least; None elsewhere."""
-    end = next((k for k, loss in enumerate(losses) if loss is None), 0)
-    return end if end > 1 and all(loss is None for loss in losses[end:]) else None
+def find_end_of_loss(losses: Sequence[float | None]) -> int | None:
+    """Return the first batch from which no loss is finite.
+
+    Returns:
+      None if a later loss is finite, or if fewer than two earlier ones are.
+    """
+    if None not in losses:
+        return None
+    end = losses.index(None)
+    if end < 2 or any(loss is not None for loss in losses[end:]):
+        return None
+    return end

@@ -1,20 +1,23 @@
-"""On which machine a run was made, by its processor and GPUs, and what the counters of its machines say of energy."""
+"""Identify the machine of a run, and compute energy per item from its counters."""
 
 import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Sequence
 
+from rnn_scaling.analysis.interval_kinds import EnergySource
 from rnn_scaling.records.parts import Energy
 from rnn_scaling.records.record import RunRecord
 
 UNKNOWN = "a machine that is not recorded"
-MOST_PAUSES = 1.1  # measured seconds / seconds of the batches; above it, the average power is not that of the batches
+# Counters also run in pauses between the batches. If they ran longer than this times
+# the seconds of the batches, the batches had another average power.
+MAX_TIME_RATIO = 1.1
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """A processor's name, its cores (None: not recorded), and the names of the GPUs."""
+    """The processor and the GPUs of a machine; None if not recorded."""
 
     cpu: str | None
     cores: int | None
@@ -22,16 +25,14 @@ class Machine:
 
     @property
     def name(self) -> str:
-        """In a few words: "2 x NVIDIA H200, AMD EPYC 9654 (192 cores)"."""
-        gpus = [f"{self.gpus.count(gpu)} x {gpu}" for gpu in dict.fromkeys(self.gpus)]
-        cores = (
-            f" ({self.cores} core{'' if self.cores == 1 else 's'})"
-            if self.cores
-            else ""
-        )
-        return (
-            ", ".join([*gpus, *([f"{self.cpu}{cores}"] if self.cpu else [])]) or UNKNOWN
-        )
+        """Name such as "2 x NVIDIA H200, AMD EPYC 9654 (192 cores)"."""
+        names = [f"{self.gpus.count(gpu)} x {gpu}" for gpu in dict.fromkeys(self.gpus)]
+        if self.cpu and self.cores:
+            noun = "core" if self.cores == 1 else "cores"
+            names.append(f"{self.cpu} ({self.cores} {noun})")
+        elif self.cpu:
+            names.append(self.cpu)
+        return ", ".join(names) or UNKNOWN
 
 
 def machine(run: RunRecord) -> Machine:
@@ -41,86 +42,79 @@ def machine(run: RunRecord) -> Machine:
 
 
 def nodes(run: RunRecord) -> int:
-    """The number of machines of a run; 1 if unknown."""
+    """Return the number of machines of a run; 1 if unknown."""
     workers = run.workers
-    return (
-        max(1, len({workers.machine(rank) for rank in workers.ranks})) if workers else 1
-    )
+    if not workers:
+        return 1
+    return max(1, len({workers.machine(rank) for rank in workers.ranks}))
 
 
 def group_by_machine(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
-    """The runs of each machine, by its name, in the order of the records.
+    """Return the runs of each machine, by its name, in the order of the records.
 
-    Runs without a machine belong to the only one there is; of several, to the first one if they measured nothing.
+    Runs without a machine belong to the only machine. If there are several, they belong
+    to the first one if they measured nothing.
     """
     names = [machine(record).name for record in records]
     groups: dict[str, list[RunRecord]] = {name: [] for name in names}
-    known = [name for name in groups if name != UNKNOWN]
+    recorded = [name for name in groups if name != UNKNOWN]
     for record, name in zip(records, names):
-        if name == UNKNOWN and known and (len(known) == 1 or record.throughput is None):
-            groups[known[0]].append(record)
-        else:
-            groups[name].append(record)
+        belongs_to_first = len(recorded) == 1 or record.throughput is None
+        if name == UNKNOWN and recorded and belongs_to_first:
+            name = recorded[0]
+        groups[name].append(record)
     return {name: members for name, members in groups.items() if members}
 
 
-def energy_per_item(run: RunRecord) -> tuple[float | None, str]:
-    """(joules per item, what was measured and what was not); None if the machines have different counters, or none.
+def energy_per_item(run: RunRecord) -> tuple[float, EnergySource] | None:
+    """Return joules per item, and the counters that measured them.
 
     Each machine counts once, however many processes it ran.
+
+    Returns:
+      None if a machine has no counters, or if the machines have different ones.
     """
     throughput = run.throughput
     if throughput is None or not throughput.items or not throughput.seconds:
-        return None, ""
+        return None
+    power_w = 0.0
+    sources = set()
+    for energies in _energies_by_machine(run).values():
+        counters_w = {}
+        for energy in energies:
+            for name, joules in energy.joules.items():
+                counters_w[name] = joules / energy.seconds
+        if not counters_w:
+            return None
+        longest_s = max(energy.seconds for energy in energies)
+        if longest_s > MAX_TIME_RATIO * throughput.seconds:
+            return None
+        power_w += math.fsum(counters_w.values())
+
+        missing = {}
+        for energy in energies:
+            for name, reason in energy.not_measured.items():
+                if name not in counters_w:
+                    missing[_counter_kind(name)] = reason
+        measured = tuple(dict.fromkeys(map(_counter_kind, counters_w)))
+        sources.add(EnergySource(measured, tuple(missing.items())))
+    if len(sources) != 1:
+        return None
+    return power_w * throughput.seconds / throughput.items, sources.pop()
+
+
+def _energies_by_machine(run: RunRecord) -> dict[str, list[Energy]]:
     processes = [("", run.energy)]
     if run.workers:
         processes = [
             (run.workers.machine(rank), rank.energy) for rank in run.workers.ranks
         ]
-    machines = defaultdict[str, list[Energy]](list)
-    for machine, energy in processes:
-        machines[machine] += [energy] if energy and energy.seconds else []
-    watts = 0.0
-    sources = set()
-    for energies in machines.values():
-        power = {
-            name: joules / energy.seconds
-            for energy in energies
-            for name, joules in energy.joules.items()
-        }
-        if (
-            not power
-            or max(energy.seconds for energy in energies)
-            > MOST_PAUSES * throughput.seconds
-        ):
-            return None, ""
-        watts += math.fsum(power.values())
-        missing = [
-            item
-            for energy in energies
-            for item in energy.not_measured.items()
-            if item[0] not in power
-        ]
-        reasons = {_kind(name): reason for name, reason in missing}
-        parts = [f"measured: {', '.join(dict.fromkeys(map(_kind, power)))}"]
-        sources.add(
-            "; ".join(
-                [
-                    *parts,
-                    *(
-                        f"not measured: {kind} ({reason})"
-                        for kind, reason in reasons.items()
-                    ),
-                ]
-            )
-        )
-    return (
-        (watts * throughput.seconds / throughput.items, sources.pop())
-        if len(sources) == 1
-        else (None, "")
-    )
+    energies: dict[str, list[Energy]] = defaultdict(list)
+    for name, energy in processes:
+        energies[name] += [energy] if energy and energy.seconds else []
+    return energies
 
 
-def _kind(name: str) -> str:
-    """ "package" of package-0, "dram" of "package-0 dram", "GPU" of "GPU 3"."""
+def _counter_kind(name: str) -> str:
+    """Return "package" for package-0, "dram" for "package-0 dram", "GPU" for "GPU 3"."""
     return "dram" if name.endswith("dram") else name.replace("-", " ").split()[0]

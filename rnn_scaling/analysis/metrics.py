@@ -1,7 +1,7 @@
-"""The table of metrics: what is new is one row, and every table, file, picture and `compare --metric` has it.
+"""The metrics of a configuration, which tables, files, pictures and `compare` share.
 
-"items", "item" and "money" in a name or title are placeholders for the unit of the run and the currency of
-machines.toml: items_per_second of words is words_per_second.
+"items", "item" and "money" in names and titles are placeholders for the unit of the run
+and for the currency of machines.toml: with words, items_per_second is words_per_second.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval, interval_over_runs, ratio
+from rnn_scaling.analysis.disturbance import any_disturbed, counted_batches
 from rnn_scaling.analysis.exchange import exchanged_bytes
+from rnn_scaling.analysis.interval_kinds import Basis, EnergySource, IntervalKind
 from rnn_scaling.analysis.machines import energy_per_item, nodes
 from rnn_scaling.analysis.prices import PricedMachine
 from rnn_scaling.records.record import RunRecord
@@ -23,27 +24,45 @@ from rnn_scaling.records.record import RunRecord
 ITEMS = "items"
 MONEY = "money"
 BILLION = 1e9
-MOST_LETTERS = 60  # of a unit in a name
-# A run that trains has step times; one that decodes or evaluates has latencies.
+GIB = 2**30
+SECONDS_PER_HOUR = 3600
+MAX_UNIT_LENGTH = 60  # letters of a unit in the name of a file
+# Runs that train have step times; runs that decode or evaluate have latencies.
 STEP_TIME = "step time"
 LATENCY = "latency"
-BATCHES_NEEDED = {
-    50: 2,
-    95: 20,
-    99: 100,
-}  # percentile of step times -> batches of a run with one above it
-GIB = 2**30
+# Percentile of step times -> batches of a run, of which one is above the percentile.
+PERCENTILE_BATCHES = {50: 2, 95: 20, 99: 100}
+ACCURACY_SHARE = 0.1  # share of the measured batches, at the end of the run
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What the metrics of one configuration are computed from: its good runs, items/s, and items/s on one device."""
+    """The data of one configuration from which its metrics are computed.
+
+    Attributes:
+      runs: The runs that count.
+      rate: Items per second.
+      base_rate: Items per second on one device.
+      priced: The machine in machines.toml.
+      counts_all_batches: Whether disturbed batches count, even if no run is disturbed.
+    """
 
     runs: tuple[RunRecord, ...]
     num_devices: int
     rate: Interval | None
-    one_device: Interval | None
+    base_rate: Interval | None
     priced: PricedMachine | None = None
+    counts_all_batches: bool = False
+
+    @classmethod
+    def of_run(cls, run: RunRecord) -> Measured:
+        """Return the data of one run, for metrics that need only its batches."""
+        return cls((run,), num_devices=0, rate=None, base_rate=None)
+
+    def step_times(self) -> list[Sequence[float]]:
+        """Return the seconds of the batches of each run that count."""
+        all_batches = self.counts_all_batches or any_disturbed(self.runs)
+        return [step_times(run, all_batches) for run in self.runs]
 
 
 Compute = Callable[[Measured], Interval | None]
@@ -51,242 +70,269 @@ Compute = Callable[[Measured], Interval | None]
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    name: str  # in CSV, JSON, file names and on the command line
-    title: str  # in sentences, notes and pictures
-    unit: str  # of a printed number
-    factor: float  # printed number / computed one
-    digits: int  # of a printed number
-    compute: Compute  # the number with its interval; None where it cannot be known
-    header: str = ""  # of a table's column, where title and unit do not say it
-    # What perfect scaling gives on n devices; such a metric needs runs on one device. None: there is no ideal.
+    """A quantity of a configuration, with its names and its printed form.
+
+    Attributes:
+      name: Name in CSV, JSON, file names and on the command line.
+      title: Name in sentences, notes and pictures.
+      unit: Unit of the printed number.
+      factor: Printed number / computed number.
+      digits: Most decimals of the printed number.
+      compute: Returns the number with its interval; None if it is unknown.
+      header: Heading in tables; by default the title with the unit.
+      ideal: Value of perfect scaling on n devices. A metric with an ideal needs runs on
+        one device.
+      is_main: Whether every report has its column. Other columns need a value.
+      compares_models: Whether it describes models instead of speed. Its column needs a
+        report of many models.
+      has_picture: Whether reports have a picture of it.
+    """
+
+    name: str
+    title: str
+    unit: str
+    factor: float
+    digits: int
+    compute: Compute
+    header: str = ""
     ideal: Callable[[int], float] | None = None
-    always: bool = False  # has its column in every report; another one only where a row has a value
-    compares_models: bool = False  # tells models apart, and not their speed; has its column where a report has many
-    drawn: bool = True  # has a picture in a report
+    is_main: bool = False
+    compares_models: bool = False
+    has_picture: bool = True
 
     @functools.lru_cache(maxsize=256)  # noqa: B019  # the few metrics live as long as the program
-    def named_after(self, unit: str, currency: str = MONEY) -> Metric:
-        """The same metric with the unit in its names: `unit` is "words" or "tokens", or "items" for whatever it is."""
-        words = {ITEMS: unit, "item": unit.removesuffix("s"), MONEY: currency}
-        texts: dict[str, Any] = {
-            name: getattr(self, name) for name in ("title", "unit", "header", "name")
-        }
-        for name, text in texts.items():
-            if name == "name":  # of a file: no path
-                words = {
-                    word: re.sub(r"\W+", "_", new)[:MOST_LETTERS]
-                    for word, new in words.items()
-                }
-                words[MONEY] = words[MONEY].lower()
-            texts[name] = re.sub("|".join(words), lambda found: words[found[0]], text)  # noqa: B023  # used at once
-        return dataclasses.replace(self, **texts)
+    def with_unit(self, unit: str, currency: str = MONEY) -> Metric:
+        """Return the metric with a unit, such as "words", and a currency in its names."""
+        texts = {ITEMS: unit, "item": unit.removesuffix("s"), MONEY: currency}
+        # The name becomes the name of a file.
+        name_texts = {}
+        for placeholder, text in texts.items():
+            name_texts[placeholder] = re.sub(r"\W+", "_", text)[:MAX_UNIT_LENGTH]
+        name_texts[MONEY] = name_texts[MONEY].lower()
+        return dataclasses.replace(
+            self,
+            name=_fill(self.name, name_texts),
+            title=_fill(self.title, texts),
+            unit=_fill(self.unit, texts),
+            header=_fill(self.header, texts),
+        )
 
     @property
     def column(self) -> str:
+        if self.header:
+            return self.header
         title = self.title[:1].upper() + self.title[1:]
-        return self.header or (
-            f"{title} ({self.unit})" if self.unit not in ("", self.title) else title
-        )
+        return title if self.unit in ("", self.title) else f"{title} ({self.unit})"
 
     @property
     def caption(self) -> str:
         unit = f"{self.unit} of ideal" if self.ideal and self.unit else self.unit
         return self.title if unit in ("", self.title) else f"{self.title}, {unit}"
 
-    def in_printed_unit(self, value: Interval | None) -> Interval | None:
-        """A computed number in the unit that is printed."""
-        return value if value is None or self.factor == 1 else value.scaled(self.factor)
+    def to_printed_unit(self, value: Interval | None) -> Interval | None:
+        """Convert a computed number to the unit of the printed one."""
+        if value is None or self.factor == 1:
+            return value
+        return value.scaled(self.factor)
+
+
+def _fill(template: str, texts: dict[str, str]) -> str:
+    """Replace the placeholders of a text, all at once."""
+    return re.sub("|".join(texts), lambda match: texts[match[0]], template)
 
 
 def _speedup(measured: Measured) -> Interval | None:
-    """items/s on n devices / items/s on one; on one device 1 by definition, without uncertainty."""
-    if measured.rate is None or measured.one_device is None:
+    """Return items/s on n devices / items/s on one; exactly 1 on one device."""
+    if measured.rate is None or measured.base_rate is None:
         return None
     if measured.num_devices == 1:
-        return Interval.exact(1.0, "by definition")
-    return ratio(measured.rate, measured.one_device)
+        return Interval.exact(1.0, Basis.DEFINITION)
+    return ratio(measured.rate, measured.base_rate)
 
 
 def _efficiency(measured: Measured) -> Interval | None:
-    """Speedup / n."""
+    """Return speedup / n."""
     speedup = _speedup(measured)
-    return (
-        speedup
-        if speedup is None or measured.num_devices == 1
-        else speedup.scaled(1 / measured.num_devices)
-    )
+    if speedup is None or measured.num_devices == 1:
+        return speedup
+    return speedup.scaled(1 / measured.num_devices)
 
 
 def _flops_per_second(measured: Measured) -> Interval | None:
-    """FLOP/s of forward and backward, by the operations that one item needs."""
-    flops_per_item = _of_processes([run.flops_per_item for run in measured.runs])
-    return (
-        measured.rate.scaled(flops_per_item.value)
-        if measured.rate and flops_per_item
-        else None
-    )
+    """Return FLOP/s of forward and backward, from the operations of one item."""
+    flops_per_item = _process_mean([run.flops_per_item for run in measured.runs])
+    if measured.rate is None or flops_per_item is None:
+        return None
+    return measured.rate.scaled(flops_per_item.value)
 
 
 def _share_of_peak(measured: Measured) -> Interval | None:
-    """FLOP/s / those of the matrix products that were measured on the same devices, which count as exact.
+    """Return FLOP/s / FLOP/s of matrix products on the same devices.
 
-    A record has the peak of its own process's devices; those of other workers count as the same.
+    The peak counts as exact.
     """
     flops = _flops_per_second(measured)
-    peak = _of_processes([_peak(run, measured.num_devices) for run in measured.runs])
+    peak = _process_mean([_peak(run, measured.num_devices) for run in measured.runs])
     return flops.scaled(1 / peak.value) if flops and peak else None
 
 
 def _peak(run: RunRecord, num_devices: int) -> float | None:
+    """Return the peak FLOP/s of all devices.
+
+    A record has the peak of the devices of one process. The devices of other workers
+    are assumed to have the same.
+    """
     num_local = len(run.resolved.devices or ())
     peak = run.resolved.peak_flops_per_second
-    return (
-        peak
-        if peak is None or num_local in (0, num_devices)
-        else peak * num_devices / num_local
-    )
+    if peak is None or num_local in (0, num_devices):
+        return peak
+    return peak * num_devices / num_local
 
 
 def _parameters(measured: Measured) -> Interval | None:
-    return _counted(
-        [run.parameters.trainable if run.parameters else None for run in measured.runs]
-    )
+    sizes = [run.parameters for run in measured.runs]
+    return _mean_count([size.trainable if size else None for size in sizes])
 
 
 def _exchanged_bytes(measured: Measured) -> Interval | None:
-    return _counted(
+    return _mean_count(
         [exchanged_bytes(run, measured.num_devices) for run in measured.runs]
     )
 
 
 def _flops_per_step(measured: Measured) -> Interval | None:
-    """FLOPs of forward and backward of one device in a step."""
-    flops: list[float | None] = []
+    """Return FLOPs of forward and backward of one device in a step."""
+    counts: list[float | None] = []
     for run in measured.runs:
         items = run.throughput.items if run.throughput else None
         steps = run.batches.measured * measured.num_devices
-        flops.append(
-            items * run.flops_per_item / steps
-            if items and run.flops_per_item and steps
-            else None
-        )
-    return _counted(flops)
+        if items and run.flops_per_item and steps:
+            counts.append(items * run.flops_per_item / steps)
+        else:
+            counts.append(None)
+    return _mean_count(counts)
 
 
 def _flops_per_byte(measured: Measured) -> Interval | None:
-    """FLOPs of a step for each byte that is exchanged in it; None where nothing is exchanged."""
+    """Return FLOPs of a step per exchanged byte; None if nothing is exchanged."""
     flops = _flops_per_step(measured)
     exchanged = _exchanged_bytes(measured)
-    return (
-        flops.scaled(1 / exchanged.value)
-        if flops and exchanged and exchanged.value
-        else None
-    )
-
-
-def _counted(values: Sequence[float | None]) -> Interval | None:
-    """The mean over runs of what is counted, not measured; None where one run does not tell it."""
-    known = [value for value in values if value is not None]
-    if not known or len(known) < len(values):
+    if flops is None or exchanged is None or not exchanged.value:
         return None
-    return Interval.exact(math.fsum(known) / len(known), "counted, not measured")
+    return flops.scaled(1 / exchanged.value)
+
+
+def _mean_count(counts: Sequence[float | None]) -> Interval | None:
+    """Return the mean of counts over the runs; None if a run does not record its count."""
+    recorded = [count for count in counts if count is not None]
+    if not recorded or len(recorded) < len(counts):
+        return None
+    return Interval.exact(math.fsum(recorded) / len(recorded), Basis.COUNT)
 
 
 def _peak_memory_gib(measured: Measured) -> Interval | None:
-    """The most that a process had in use on the host: of several workers the one with the most."""
+    """Return the peak memory of a process on the host; the largest of several workers."""
     peaks = []
     for run in measured.runs:
         ranks = run.workers.workers if run.workers else ()
-        workers = [
-            run.memory.peak_process_bytes if run.memory else None,
-            *(rank.peak_process_bytes for rank in ranks),
-        ]
-        peaks.append(max((peak for peak in workers if peak), default=None))
-    return _gib(peaks)
+        process_peaks = [rank.peak_process_bytes for rank in ranks]
+        if run.memory:
+            process_peaks.append(run.memory.peak_process_bytes)
+        peaks.append(max(filter(None, process_peaks), default=None))
+    return _mean_gib(peaks)
 
 
 def _peak_device_memory_gib(measured: Measured) -> Interval | None:
-    devices = [
-        run.memory.peak_device_bytes if run.memory else None for run in measured.runs
-    ]
-    return _gib([max(device, default=None) if device else None for device in devices])
-
-
-LAST_SHARE = 0.1  # of the measured batches, whose accuracy is that of the run
+    peaks = []
+    for run in measured.runs:
+        device_peaks = run.memory.peak_device_bytes if run.memory else None
+        peaks.append(max(device_peaks or (), default=None))
+    return _mean_gib(peaks)
 
 
 def _accuracy(measured: Measured) -> Interval | None:
-    """The share of right predictions in the last tenth of the measured batches, one at least."""
+    """Return the share of correct predictions in the last batches, at least one."""
     shares = []
-    for batches in (run.batches for run in measured.runs):
+    for run in measured.runs:
+        batches = run.batches
         if not batches.correct or not batches.loss_items:
             return None
-        last = max(1, math.ceil(LAST_SHARE * batches.measured))
+        last = max(1, math.ceil(ACCURACY_SHARE * batches.measured))
         shares.append(sum(batches.correct[-last:]) / sum(batches.loss_items[-last:]))
     if not shares:
         return None
     if min(shares) == 0:
         mean = math.fsum(shares) / len(shares)
-        return Interval(
-            mean, kind="an accuracy of 0 gives no interval", run_counts=(len(shares),)
-        )
+        kind = IntervalKind(Basis.ZERO_ACCURACY)
+        return Interval(mean, kind=kind, run_counts=(len(shares),))
     return interval_over_runs(shares)
 
 
 def is_inference(runs: Iterable[RunRecord]) -> bool:
-    """Whether the runs decode or evaluate: the time of a batch is then called latency."""
+    """Return whether runs decode or evaluate, so that their batches have latencies."""
     return any(run.options["decode"] or run.options["forward_only"] for run in runs)
 
 
 def _sentences_per_second(measured: Measured) -> Interval | None:
-    """Of all towers, where nothing is trained."""
+    """Return sentences/s of all towers; None for runs that train, and for images."""
+    if not is_inference(measured.runs):
+        return None
     rates: list[float | None] = []
-    for run in measured.runs if is_inference(measured.runs) else ():
+    for run, seconds in zip(measured.runs, measured.step_times()):
         if run.unit == "images":
             return None
         samples = run.resolved.tower_batch_sizes
-        taken = run.throughput.seconds if run.throughput else None
-        rates.append(
-            sum(samples) * run.batches.measured / taken if samples and taken else None
-        )
-    return _of_processes(rates)
+        if samples and seconds:
+            rates.append(sum(samples) * len(seconds) / math.fsum(seconds))
+        else:
+            rates.append(None)
+    return _process_mean(rates)
 
 
-def step_times(run: RunRecord) -> Sequence[float]:
-    """Seconds of each measured batch; empty for a log, because its lines may cover several batches."""
-    return () if run.log_format else run.batches.seconds[run.batches.warmup :]
+def step_times(run: RunRecord, all_batches: bool = False) -> Sequence[float]:
+    """Return the seconds of each measured batch that counts.
+
+    Args:
+      run: The run.
+      all_batches: Whether disturbed batches count as well.
+
+    Returns:
+      An empty sequence for a log, whose lines may cover several batches.
+    """
+    return () if run.log_format else counted_batches(run, all_batches)[0]
 
 
-def _percentile(needed: int) -> Compute:
-    """The percentile 1 - 1/`needed` of the step times; None if a run has fewer batches than `needed`."""
+def _percentile(min_batches: int) -> Compute:
+    """Return a function that computes the percentile 1 - 1/`min_batches` of step times.
+
+    Its result is None if a run has fewer batches.
+    """
 
     def compute(measured: Measured) -> Interval | None:
-        runs = [step_times(run) for run in measured.runs]
-        if min(map(len, runs), default=0) < needed:
-            return None
-        return _of_processes(
-            [
-                statistics.quantiles(seconds, n=needed, method="inclusive")[-1]
-                for seconds in runs
-            ]
-        )
+        percentiles = []
+        for seconds in measured.step_times():
+            if len(seconds) < min_batches:
+                return None
+            quantiles = statistics.quantiles(seconds, n=min_batches, method="inclusive")
+            percentiles.append(quantiles[-1])
+        return _process_mean(percentiles)
 
     return compute
 
 
-def _of_all_nodes(measured: Measured, name: str) -> float:
-    """A value of machines.toml, summed over the nodes of the runs; 0 if unknown."""
-    return (
-        getattr(measured.priced, name) * nodes(measured.runs[0])
-        if measured.priced and measured.runs
-        else 0.0
-    )
+def _sum_over_nodes(measured: Measured, name: str) -> float:
+    """Return a value of machines.toml, summed over the nodes of the runs; 0 if unknown."""
+    if not measured.priced or not measured.runs:
+        return 0.0
+    return float(getattr(measured.priced, name) * nodes(measured.runs[0]))
 
 
 def _items_per_money(measured: Measured) -> Interval | None:
-    """Items per unit of the currency; the price is exact."""
-    price = _of_all_nodes(measured, "price_per_hour")
-    return measured.rate.scaled(3600 / price) if measured.rate and price else None
+    """Return items per unit of the currency. The price is exact."""
+    price_per_hour = _sum_over_nodes(measured, "price_per_hour")
+    if measured.rate is None or not price_per_hour:
+        return None
+    return measured.rate.scaled(SECONDS_PER_HOUR / price_per_hour)
 
 
 def _money_per_billion(measured: Measured) -> Interval | None:
@@ -295,183 +341,182 @@ def _money_per_billion(measured: Measured) -> Interval | None:
 
 
 def _energy_per_item(measured: Measured) -> Interval | None:
-    """Joules per item, measured or from the power in machines.toml; `kind` says which."""
-    used = [energy_per_item(run) for run in measured.runs]
-    sources = {source for _, source in used}
-    value = _of_processes([joules for joules, _ in used]) if len(sources) == 1 else None
-    if (
-        value is None
-        and measured.rate
-        and (power_w := _of_all_nodes(measured, "power_w"))
-    ):
-        value = measured.rate.inverse(power_w)
-        sources = {f"estimated from a stated power of {power_w:g} W"}
-    return value and dataclasses.replace(value, kind=f"{value.kind}; {sources.pop()}")
+    """Return joules per item, measured or from the power in machines.toml."""
+    energies = [energy_per_item(run) for run in measured.runs]
+    sources = {energy[1] if energy else None for energy in energies}
+    source = sources.pop() if len(sources) == 1 else None
+    if source is not None:
+        value = _process_mean([energy[0] if energy else None for energy in energies])
+        if value is not None:
+            return _with_source(value, source)
+    power_w = _sum_over_nodes(measured, "power_w")
+    if measured.rate is None or not power_w:
+        return None
+    source = EnergySource(stated_power_w=power_w)
+    return _with_source(measured.rate.inverse(power_w), source)
+
+
+def _with_source(value: Interval, source: EnergySource) -> Interval:
+    kind = dataclasses.replace(value.kind, energy=source)
+    return dataclasses.replace(value, kind=kind)
 
 
 def _longest_step(measured: Measured) -> Interval | None:
-    return _of_processes([max(step_times(run), default=None) for run in measured.runs])
+    return _process_mean(
+        [max(seconds, default=None) for seconds in measured.step_times()]
+    )
 
 
-def _of_processes(values: Sequence[float | None]) -> Interval | None:
-    """The geometric mean over processes; None where one is not known."""
+def _process_mean(values: Sequence[float | None]) -> Interval | None:
+    """Return the geometric mean over processes; None if one has no value."""
     known = [value for value in values if value]
     if not known or len(known) < len(values):
         return None
     mean = interval_over_runs(known)
-    return (
-        mean
-        if mean.ends
-        else dataclasses.replace(mean, kind="one process gives no interval")
-    )
+    if mean.ends:
+        return mean
+    return dataclasses.replace(mean, kind=IntervalKind(Basis.ONE_PROCESS))
 
 
-def _gib(peaks: Sequence[int | None]) -> Interval | None:
-    """Bytes, one a process, as GiB; None where one is not known."""
-    return _of_processes([peak / GIB if peak else None for peak in peaks])
+def _mean_gib(sizes: Sequence[int | None]) -> Interval | None:
+    """Return the mean of bytes per process in GiB; None if one has no value."""
+    return _process_mean([size / GIB if size else None for size in sizes])
 
 
-def _step_time(name: str, title: str, compute: Compute) -> Metric:
-    return Metric(f"step_{name}_s", title, "ms", 1e3, 2, compute, drawn=False)
+def _step_time_metrics() -> list[Metric]:
+    def metric(name: str, title: str, compute: Compute) -> Metric:
+        return Metric(f"step_{name}_s", title, "ms", 1e3, 2, compute, has_picture=False)
+
+    percentiles = [
+        metric(f"p{percent}", f"{STEP_TIME} p{percent}", _percentile(min_batches))
+        for percent, min_batches in PERCENTILE_BATCHES.items()
+    ]
+    return [*percentiles, metric("max", f"longest {STEP_TIME}", _longest_step)]
 
 
 def _latency(step_time: Metric) -> Metric:
-    """The same metric of runs that decode or evaluate."""
+    """Return the metric of runs that decode or evaluate."""
     name = step_time.name.replace("step_", "latency_")
     title = step_time.title.replace(STEP_TIME, LATENCY)
-    return dataclasses.replace(step_time, name=name, title=title, drawn=True)
+    return dataclasses.replace(step_time, name=name, title=title, has_picture=True)
 
 
-METRICS = {
-    metric.name: metric
-    for metric in (
-        Metric(
-            *(
-                "items_per_second",
-                "items/s",
-                "items/s",
-                1,
-                1,
-                lambda measured: measured.rate,
-            ),
-            header="Processing speed (items/s)",
-            always=True,
-        ),
-        Metric(
-            *("speedup", "speedup", "", 1, 2, _speedup),
-            header="Speedup ratio",
-            ideal=float,
-            always=True,
-        ),
-        Metric(
-            "efficiency",
-            "efficiency",
-            "%",
-            100,
-            1,
-            _efficiency,
-            ideal=lambda n: 1.0,
-            always=True,
-        ),
-        Metric(
-            "accuracy",
-            "accuracy",
-            "%",
-            100,
-            1,
-            _accuracy,
-            header="Accuracy at the end (%)",
-        ),
-        Metric(
-            "sentences_per_second",
-            "sentences/s",
-            "sentences/s",
-            1,
-            1,
-            _sentences_per_second,
-        ),
-        *(
-            _step_time(f"p{p}", f"{STEP_TIME} p{p}", _percentile(batches))
-            for p, batches in BATCHES_NEEDED.items()
-        ),
-        _step_time("max", f"longest {STEP_TIME}", _longest_step),
-        Metric("flops_per_second", "GFLOP/s", "GFLOP/s", 1e-9, 2, _flops_per_second),
-        Metric("share_of_peak", "share of peak", "%", 100, 1, _share_of_peak),
-        Metric("items_per_money", "million items/money", "", 1e-6, 2, _items_per_money),
-        Metric(
-            "money_per_billion_items",
-            "cost of a billion items",
-            MONEY,
-            1,
-            2,
-            _money_per_billion,
-        ),
-        Metric("energy_per_item_j", "energy per item", "mJ", 1e3, 2, _energy_per_item),
-        Metric("peak_memory_gib", "peak memory", "GiB", 1, 2, _peak_memory_gib),
-        Metric(
-            "peak_device_memory_gib",
-            "peak device memory",
-            "GiB",
-            1,
-            2,
-            _peak_device_memory_gib,
-        ),
-        Metric(
-            "flops_per_exchanged_byte",
-            "work per exchanged MB",
-            "GFLOP",
-            1e-3,
-            2,
-            _flops_per_byte,
-            compares_models=True,
-        ),
-        Metric(
-            "flops_per_step",
-            "work per step",
-            "GFLOP",
-            1e-9,
-            2,
-            _flops_per_step,
-            compares_models=True,
-        ),
-        Metric(
-            "exchanged_bytes_per_step",
-            "exchanged per step",
-            "MB",
-            1e-6,
-            2,
-            _exchanged_bytes,
-            compares_models=True,
-        ),
-        Metric(
-            "parameters",
-            "parameters",
-            "million",
-            1e-6,
-            2,
-            _parameters,
-            compares_models=True,
-        ),
-    )
-}
-RATE, SPEEDUP, EFFICIENCY = (
-    METRICS[name] for name in ("items_per_second", "speedup", "efficiency")
+RATE = Metric(
+    "items_per_second",
+    "items/s",
+    "items/s",
+    1,
+    1,
+    lambda measured: measured.rate,
+    "Processing speed (items/s)",
+    is_main=True,
 )
-COST = METRICS["money_per_billion_items"]
-ENERGY = METRICS["energy_per_item_j"]
-ACCURACY = METRICS["accuracy"]
-STEP_TIMES = tuple(metric for metric in METRICS.values() if STEP_TIME in metric.title)
+SPEEDUP = Metric(
+    "speedup", "speedup", "", 1, 2, _speedup, "Speedup ratio", float, is_main=True
+)
+EFFICIENCY = Metric(
+    "efficiency",
+    "efficiency",
+    "%",
+    100,
+    1,
+    _efficiency,
+    ideal=lambda n: 1.0,
+    is_main=True,
+)
+ACCURACY = Metric(
+    "accuracy", "accuracy", "%", 100, 1, _accuracy, "Accuracy at the end (%)"
+)
+COST = Metric(
+    "money_per_billion_items",
+    "cost of a billion items",
+    MONEY,
+    1,
+    2,
+    _money_per_billion,
+)
+ENERGY = Metric("energy_per_item_j", "energy per item", "mJ", 1e3, 2, _energy_per_item)
+STEP_TIMES = tuple(_step_time_metrics())
 LATENCIES = {metric.name: _latency(metric) for metric in STEP_TIMES}
-MODEL_METRICS = tuple(metric for metric in METRICS.values() if metric.compares_models)
-WORK_PER_EXCHANGE = METRICS["flops_per_exchanged_byte"]
+WORK_PER_EXCHANGE = Metric(
+    "flops_per_exchanged_byte",
+    "work per exchanged MB",
+    "GFLOP",
+    1e-3,
+    2,
+    _flops_per_byte,
+    compares_models=True,
+)
+MODEL_METRICS = (
+    WORK_PER_EXCHANGE,
+    Metric(
+        "flops_per_step",
+        "work per step",
+        "GFLOP",
+        1e-9,
+        2,
+        _flops_per_step,
+        compares_models=True,
+    ),
+    Metric(
+        "exchanged_bytes_per_step",
+        "exchanged per step",
+        "MB",
+        1e-6,
+        2,
+        _exchanged_bytes,
+        compares_models=True,
+    ),
+    Metric(
+        "parameters",
+        "parameters",
+        "million",
+        1e-6,
+        2,
+        _parameters,
+        compares_models=True,
+    ),
+)
+_ALL_METRICS = (
+    RATE,
+    SPEEDUP,
+    EFFICIENCY,
+    ACCURACY,
+    Metric(
+        "sentences_per_second",
+        "sentences/s",
+        "sentences/s",
+        1,
+        1,
+        _sentences_per_second,
+    ),
+    *STEP_TIMES,
+    Metric("flops_per_second", "GFLOP/s", "GFLOP/s", 1e-9, 2, _flops_per_second),
+    Metric("share_of_peak", "share of peak", "%", 100, 1, _share_of_peak),
+    Metric("items_per_money", "million items/money", "", 1e-6, 2, _items_per_money),
+    COST,
+    ENERGY,
+    Metric("peak_memory_gib", "peak memory", "GiB", 1, 2, _peak_memory_gib),
+    Metric(
+        "peak_device_memory_gib",
+        "peak device memory",
+        "GiB",
+        1,
+        2,
+        _peak_device_memory_gib,
+    ),
+    *MODEL_METRICS,
+)
+METRICS = {metric.name: metric for metric in _ALL_METRICS}
 
 
 def common_unit(units: Iterable[str]) -> str:
-    """The only unit; "items" where there are several, or none."""
-    different = set(units)
-    return different.pop() if len(different) == 1 else ITEMS
+    """Return the only unit; "items" unless there is exactly one."""
+    distinct = set(units)
+    return distinct.pop() if len(distinct) == 1 else ITEMS
 
 
 def with_article(unit: str) -> str:
-    """ "a word" of "words", "an item" of "items"."""
-    return f"{'an' if unit[0] in 'aeiou' else 'a'} {unit.removesuffix('s')}"
+    """Return "a word" for "words", "an item" for "items"."""
+    article = "an" if unit[0] in "aeiou" else "a"
+    return f"{article} {unit.removesuffix('s')}"

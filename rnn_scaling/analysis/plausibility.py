@@ -9,8 +9,6 @@ AT_ONCE_S = 0.01  # lines that arrive within it were printed at once
 LEAST_LINES = 3  # fewer lines may come at once by chance
 LEAST_RATIO = 2.0  # smallest ratio of two rates in one line that is reported
 LEAST_SPREAD = 10.0  # highest / lowest rate of one run that noise does not explain
-
-
 # Findings that explain why the lines of a log differ, with their rates.
 SPREAD_EXPLAINED = {
     LogFindingKind.TWO_CLUSTERS.value,
@@ -28,24 +26,27 @@ class Doubt(enum.Enum):
     SPREAD = enum.auto()  # the rates of one run differ by a large factor
 
 
-def doubts(run: RunRecord) -> list[Doubt]:
-    """Return the reasons to doubt the printed rate of a run, the gravest first."""
+def find_doubts(run: RunRecord) -> list[Doubt]:
+    """Return the reasons to doubt the printed rate of a run, the most serious first.
+
+    The list is empty if the run did not print its rate.
+    """
     output = run.output
     if output is None:
         return []
-    found = []
+    doubts = []
     if exceeds_process(output):
-        found.append(Doubt.LONGER_THAN_PROCESS)
+        doubts.append(Doubt.LONGER_THAN_PROCESS)
     has_rates = output.printed_s is None and output.lines >= LEAST_LINES
     if has_rates and comes_at_once(output):
-        found.append(Doubt.LINES_AT_ONCE)
+        doubts.append(Doubt.LINES_AT_ONCE)
     kinds = {finding.kind for finding in run.log_findings or ()}
-    if spread(output) >= LEAST_SPREAD and not kinds & SPREAD_EXPLAINED:
-        found.append(Doubt.SPREAD)
+    if rate_spread(output) >= LEAST_SPREAD and not kinds & SPREAD_EXPLAINED:
+        doubts.append(Doubt.SPREAD)
     ratio = output.other_rate_ratio
     if ratio is not None and max(ratio, 1 / ratio) >= LEAST_RATIO:
-        found.append(Doubt.OTHER_RATE)
-    return found
+        doubts.append(Doubt.OTHER_RATE)
+    return doubts
 
 
 def comes_at_once(output: PrintedOutput) -> bool:
@@ -66,7 +67,7 @@ def exceeds_process(output: PrintedOutput) -> bool:
     return is_longer and output.lines > 1 and comes_at_once(output)
 
 
-def spread(output: PrintedOutput) -> float:
+def rate_spread(output: PrintedOutput) -> float:
     """Return the highest rate of a run divided by its lowest one; 1 without rates."""
     if output.highest_rate is None or output.lowest_rate is None:
         return 1.0

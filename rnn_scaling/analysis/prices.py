@@ -1,4 +1,4 @@
-"""Prices and powers of machines: reads machines.toml and finds the machine of a run."""
+"""Read prices and powers of machines from machines.toml, and match them to runs."""
 
 import dataclasses
 import sys
@@ -16,111 +16,130 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-DEFAULT = Path("machines.toml")
+DEFAULT_PATH = Path("machines.toml")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PricedMachine(Part):
-    """One [[machine]] of the file; docs/machines.md describes the keys. Empty or 0: not in the file."""
+    """One [[machine]] of the file; docs/compare.md describes the keys.
+
+    Missing keys are empty or 0. Prices and powers are per node.
+    """
 
     name: Name
     cpu: Name = ""
     gpu: Name = ""
     gpus: PositiveCount = 0
     nodes: PositiveCount = 0
-    price_per_hour: Length = 0.0  # of one node, as the power
+    price_per_hour: Length = 0.0
     currency: Name = ""
     power_w: Length = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
 class PriceList:
-    """The machines of a file. `chosen`: the machine of all runs, without matching."""
+    """The machines of a file.
+
+    Attributes:
+      source: The file, for messages.
+      machines: Its machines.
+      chosen: The machine of all runs, as the user named it; None if runs are matched.
+    """
 
     source: str = ""
     machines: tuple[PricedMachine, ...] = ()
     chosen: PricedMachine | None = None
 
     def match(self, run: RunRecord) -> PricedMachine | None:
-        """The machine of a run; None if no machine matches. Raises Refusal if several match equally well."""
-        fits = {
-            priced.name: _fit(priced, run)
-            for priced in self.machines
-            if not self.chosen
-        }
-        best = [
-            priced
-            for priced in self.machines
-            if 0 < fits.get(priced.name, 0) == max(fits.values())
-        ]
-        if len(best) > 1:
-            names = " and ".join(priced.name for priced in best)
-            rule = f"{names} match {machine(run).name} equally well"
-            raise entry.Refusal(
-                f"{self.source}: {rule}; add gpus or nodes to one, or choose with --machine=NAME"
-            )
-        return best[0] if best else self.chosen
+        """Return the machine of a run; None if no machine matches.
 
-    def unmatched(self, runs: Sequence[RunRecord]) -> list[str]:
-        """A warning for each machine of these runs that the file does not have."""
-        names = dict.fromkeys(
-            machine(run).name
-            for run in runs
-            if self.machines and self.match(run) is None
+        Raises:
+          Refusal: If several machines match equally well.
+        """
+        if self.chosen or not self.machines:
+            return self.chosen
+        qualities = [_match_quality(priced, run) for priced in self.machines]
+        best = max(qualities)
+        if best == 0:
+            return None
+        if qualities.count(best) == 1:
+            return self.machines[qualities.index(best)]
+        names = [
+            priced.name
+            for priced, quality in zip(self.machines, qualities)
+            if quality == best
+        ]
+        raise entry.Refusal(
+            f"{self.source}: {' and '.join(names)} match {machine(run).name} equally"
+            " well; add gpus or nodes to one, or choose with --machine=NAME"
         )
+
+    def unmatched_warnings(self, runs: Sequence[RunRecord]) -> list[str]:
+        """Return a warning per machine of these runs that the file does not have."""
+        if not self.machines:
+            return []
+        names = [machine(run).name for run in runs if self.match(run) is None]
         return [
             f"{self.source}: no machine for {name}, so no costs; give --machine=NAME"
-            for name in names
+            for name in dict.fromkeys(names)
         ]
 
 
 NO_PRICES = PriceList()
 
 
-def _fit(priced: PricedMachine, run: RunRecord) -> int:
-    """The number of matching keys; 0 for another machine. A machine without GPU keys has no GPUs."""
+def _match_quality(priced: PricedMachine, run: RunRecord) -> int:
+    """Return the number of matching keys; 0 for another machine.
+
+    A machine without GPU keys has no GPUs.
+    """
     cpu = (machine(run).cpu or "").lower()
     gpus = [gpu.lower() for gpu in machine(run).gpus]
+    if bool(priced.gpu or priced.gpus) != bool(gpus):
+        return 0
     matches = {
         "cpu": priced.cpu.lower() in cpu,
         "gpu": all(priced.gpu.lower() in gpu for gpu in gpus),
+        "gpus": priced.gpus == len(gpus),
+        "nodes": priced.nodes == nodes(run),
     }
-    matches |= {"gpus": priced.gpus == len(gpus), "nodes": priced.nodes == nodes(run)}
-    given = [matches[name] for name in matches if getattr(priced, name)]
-    return (
-        len(given)
-        if all(given) and bool(priced.gpu or priced.gpus) == bool(gpus)
-        else 0
-    )
+    required = [name for name in matches if getattr(priced, name)]
+    return len(required) if all(matches[name] for name in required) else 0
 
 
-def read(path: Path | None, names: str = "", num_folders: int = 1) -> list[PriceList]:
-    """The price list of each folder of runs. Raises Refusal with a line for each mistake.
+def read_price_lists(
+    path: Path | None, names: str = "", num_folders: int = 1
+) -> list[PriceList]:
+    """Return the price list of each folder of runs.
 
     Args:
-      path: the file; by default machines.toml in the current folder, if it exists.
-      names: one machine for all folders, or one for each, separated by commas; if empty, runs are matched.
+      path: The file; by default machines.toml in the current folder, if it exists.
+      names: The value of --machine: one machine for all folders, or one for each,
+        separated by commas. If empty, runs are matched.
+      num_folders: Number of folders of runs.
+
+    Raises:
+      Refusal: If the file or a name is wrong, with a line for each mistake.
     """
-    if path is None and not DEFAULT.exists() and not names:
+    if path is None and not DEFAULT_PATH.exists() and not names:
         return [NO_PRICES] * num_folders
-    path = path or DEFAULT
-    machines = {priced.name: priced for priced in _machines(path)}
+    path = path or DEFAULT_PATH
+    machines = {priced.name: priced for priced in _read_machines(path)}
     chosen = names.split(",") if "," in names else [names] * num_folders
-    if (
-        unknown := [name for name in chosen if name and name not in machines]
-        or chosen[num_folders:]
-    ):
+    unknown_names = [name for name in chosen if name and name not in machines]
+    surplus_names = chosen[num_folders:]
+    wrong_names = unknown_names or surplus_names
+    if wrong_names:
         known = ", ".join(machines) or "no machine"
         raise entry.Refusal(
-            f"--machine={names}: expected one name, or one per folder, out of {known}; got {unknown[0]}"
+            f"--machine={names}: expected one name, or one per folder, out of {known};"
+            f" got {wrong_names[0]}"
         )
-    return [
-        PriceList(str(path), tuple(machines.values()), machines.get(name))
-        for name in chosen
-    ]
+    listed = tuple(machines.values())
+    return [PriceList(str(path), listed, machines.get(name)) for name in chosen]
 
 
-def _machines(path: Path) -> list[PricedMachine]:
+def _read_machines(path: Path) -> list[PricedMachine]:
     try:
         content = tomllib.loads(input_files.read_bytes(path).decode("utf-8-sig"))
     except OSError as e:
@@ -129,7 +148,7 @@ def _machines(path: Path) -> list[PricedMachine]:
         ) from None
     except (ValueError, RecursionError) as e:
         raise entry.Refusal(
-            f"{path}: not TOML ({' '.join(str(e).split())}); docs/machines.md shows a file"
+            f"{path}: not TOML ({' '.join(str(e).split())}); docs/compare.md has an example"
         ) from None
     tables = content.pop("machine", [])
     faults = [
@@ -137,41 +156,43 @@ def _machines(path: Path) -> list[PricedMachine]:
         for key in content
     ]
     if not isinstance(tables, list):
-        faults = [*faults, "machine: expected tables, written as [[machine]]"]
+        faults.append("machine: expected tables, written as [[machine]]")
         tables = []
     machines: list[PricedMachine] = []
     for number, table in enumerate(tables, 1):
-        where = f"machine {number}"
-        before = len(faults)
+        title = f"machine {number}"
         if isinstance(table, dict) and "name" in table:
-            where += f" ({table['name']})"
-        priced = decode(PricedMachine, table, where, faults)
-        if len(faults) == before:
-            faults += [f"{where}: {fault}" for fault in _faults(priced, machines)]
+            title += f" ({table['name']})"
+        num_faults = len(faults)
+        priced = decode(PricedMachine, table, title, faults)
+        if len(faults) == num_faults:
+            faults += [f"{title}: {fault}" for fault in _find_faults(priced, machines)]
             machines.append(priced)
     if faults:
         raise entry.Refusal(*(entry.printable(f"{path}: {fault}") for fault in faults))
     return machines
 
 
-def _faults(priced: PricedMachine, earlier: Sequence[PricedMachine]) -> list[str]:
-    """What is wrong with a machine, given those before it in the file."""
-    keys = [
-        field.name for field in dataclasses.fields(priced) if field.name != "further"
-    ]
-    faults = [
-        f"unknown key {key}; expected {', '.join(keys)}" for key in priced.further or ()
-    ]
-    if "," in priced.name or priced.name in [known.name for known in earlier]:
+def _find_faults(priced: PricedMachine, earlier: Sequence[PricedMachine]) -> list[str]:
+    """Return the faults of a machine, given the machines before it in the file."""
+    fields = [field.name for field in dataclasses.fields(priced)]
+    fields.remove("extra_fields")
+    faults = []
+    for key in priced.extra_fields or ():
+        faults.append(f"unknown key {key}; expected {', '.join(fields)}")
+    if "," in priced.name or any(priced.name == known.name for known in earlier):
         faults.append("expected a unique name without a comma; rename the machine")
     if bool(priced.price_per_hour) != bool(priced.currency):
         faults.append(
-            'price_per_hour and currency belong together; give both, such as 0.714 and "USD"'
+            "price_per_hour and currency belong together; give both, such as 0.714 and"
+            ' "USD"'
         )
-    if different := {
-        known.currency for known in earlier if priced.currency and known.currency
-    } - {priced.currency}:
-        faults.append(
-            f"currency is {priced.currency}, other machines have {different.pop()}; convert the prices to one"
-        )
+    for known in earlier:
+        currencies = {priced.currency, known.currency} - {""}
+        if len(currencies) > 1:
+            faults.append(
+                f"currency is {priced.currency}, other machines have"
+                f" {known.currency}; convert the prices to one"
+            )
+            break
     return faults

@@ -1,21 +1,26 @@
-"""Rates of several candidates -> which of them are as fast as the fastest, and which are slower. Pure.
+"""Find the candidates that are as fast as the fastest one.
 
-All intervals of a ranking hold together (Tukey's range over its candidates), so at most 5 of 100 rankings contain a
-wrong conclusion (docs/recommend.md).
+All intervals of a ranking hold together (Tukey's range over its candidates), so at most
+5 of 100 rankings contain a wrong conclusion (docs/recommend.md).
 """
 
 import dataclasses
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from rnn_scaling.analysis import confidence
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
 from rnn_scaling.analysis.statements import Word
 from rnn_scaling.analysis.student import range_quantile
 
-TOGETHER = 0.97  # coverage of all intervals at one look; with a second look, after a third round, 95 of 100 remain
+# Coverage of all intervals in one analysis. With a second analysis, after a third
+# round, 95 % remain.
+TOGETHER = 0.97
 EQUAL = 0.05  # a smaller difference does not matter
+# If two candidates may differ by this share, the runs do not compare them.
+TOO_NOISY = 0.5
 Name = TypeVar("Name", bound=Hashable)
 
 
@@ -33,43 +38,51 @@ REFERENCE, FASTER, SLOWER, OPEN = Rank
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """One candidate. ratio: its rate / the reference's; the interval holds together with all others of the ranking."""
+    """The rank of one candidate.
+
+    Attributes:
+      ratio: Its rate / the rate of the reference. The interval holds together with all
+        others of the ranking.
+    """
 
     rate: Interval
     ratio: Interval
     verdict: Rank
 
     @property
-    def within(self) -> float | None:
-        """Upper bound of its difference to the reference, as a share; None: unknown."""
-        return (
-            None
-            if self.ratio.ends is None
-            else max(1 - self.ratio.ends[0], self.ratio.ends[1] - 1)
-        )
+    def max_difference(self) -> float | None:
+        """Upper bound of the difference to the reference, as a share; None if unknown."""
+        if self.ratio.ends is None:
+            return None
+        low, high = self.ratio.ends
+        return max(1 - low, high - 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Ranking(Generic[Name]):
-    """Candidates against a reference; `standings` in their original order."""
+    """The ranks of candidates, in their original order.
+
+    Attributes:
+      processes: Fewest processes of a candidate.
+    """
 
     reference: Name
     standings: Mapping[Name, Standing]
-    processes: int  # fewest of a candidate
+    processes: int
 
     @property
     def contenders(self) -> list[Name]:
         """The reference and all that are not slower, the fastest first."""
-        left = [
+        names = [
             name
             for name, standing in self.standings.items()
             if standing.verdict != SLOWER
         ]
-        return sorted(left, key=lambda name: -self.standings[name].rate.value)
+        return sorted(names, key=lambda name: -self.standings[name].rate.value)
 
     @property
     def undecided(self) -> list[Name]:
-        """Those whose difference to the reference is within the noise."""
+        """Candidates whose difference to the reference is within the noise."""
         return [
             name
             for name, standing in self.standings.items()
@@ -77,57 +90,70 @@ class Ranking(Generic[Name]):
         ]
 
 
-def rank(rates: Mapping[Name, Sequence[float]]) -> Ranking[Name]:
-    """Ranks candidates by items/s of their processes against the fastest."""
-    scatters = confidence.shared_scatters(list(rates.values()))
+def rank(
+    rates: Mapping[Name, Sequence[float]], disturbed: Collection[Name] = ()
+) -> Ranking[Name]:
+    """Rank candidates by items/s of their processes, relative to the fastest.
+
+    Args:
+      rates: Items/s of the processes of each candidate.
+      disturbed: Candidates with disturbed processes. They share no scatter with quiet
+        ones, because they would widen their intervals.
+    """
+    scatters: dict[Name, confidence.Scatter | None] = {}
+    for is_disturbed in (False, True):
+        names = [name for name in rates if (name in disturbed) == is_disturbed]
+        if names:
+            shared = confidence.shared_scatters([rates[name] for name in names])
+            scatters |= zip(names, shared)
     intervals = {
-        name: confidence.interval_over_runs(rates[name], scatter)
-        for name, scatter in zip(rates, scatters)
+        name: confidence.interval_over_runs(rates[name], scatters[name])
+        for name in rates
     }
     reference = max(intervals, key=lambda name: intervals[name].value)
-    against = intervals[reference]
-    standings = {
-        name: _standing(interval, against, len(rates), is_reference=name == reference)
-        for name, interval in intervals.items()
-    }
+    standings = {}
+    for name, interval in intervals.items():
+        if name == reference:
+            ratio = Interval.exact(1.0, Basis.REFERENCE, interval.run_counts)
+            standings[name] = Standing(interval, ratio, REFERENCE)
+        else:
+            standings[name] = _standing(interval, intervals[reference], len(rates))
     return Ranking(reference, standings, min(map(len, rates.values())))
 
 
-def _standing(
-    rate: Interval, reference: Interval, count: int, is_reference: bool
-) -> Standing:
-    if is_reference:
-        return Standing(rate, Interval.exact(1.0, "itself", rate.run_counts), REFERENCE)
+def _standing(rate: Interval, reference: Interval, count: int) -> Standing:
     ratio = confidence.ratio(rate, reference)
     if ratio.relative_error is None:
         return Standing(rate, ratio, OPEN)
     margin = range_quantile(TOGETHER, count, ratio.degrees) * ratio.relative_error
-    together = ratio.with_margin(margin, f"{TOGETHER:.0%} for all {count} together")
-    low, high = together.ends or (0.0, math.inf)
+    ratio = ratio.with_margin(margin, IntervalKind(Basis.RANKING, (count,)))
+    low, high = ratio.ends or (0.0, math.inf)
     if low > 1:
-        return Standing(rate, together, FASTER)
-    return Standing(rate, together, SLOWER if high < 1 else OPEN)
+        return Standing(rate, ratio, FASTER)
+    return Standing(rate, ratio, SLOWER if high < 1 else OPEN)
 
 
 def worth_a_round(ranking: Ranking[Name], among: Sequence[Name]) -> list[Name]:
-    """Undecided candidates that another run of each and of the reference could decide."""
+    """Return the undecided candidates that another round could decide.
+
+    A round is one more run of each of them and of the reference.
+    """
     undecided = [name for name in among if name in ranking.undecided]
+    num_runs = len(undecided) + 1
     return [
         name
         for name in undecided
-        if _could_tell(ranking, ranking.standings[name], len(undecided) + 1)
+        if _may_decide(ranking, ranking.standings[name], num_runs)
     ]
 
 
-def _could_tell(ranking: Ranking[Name], standing: Standing, further: int) -> bool:
+def _may_decide(ranking: Ranking[Name], standing: Standing, num_runs: int) -> bool:
     ratio = standing.ratio
     k = ranking.processes
-    if ratio.relative_error is None or standing.within is None:
+    if ratio.relative_error is None or standing.max_difference is None:
         return True
     error = ratio.relative_error * math.sqrt(k / (k + 1))
-    margin = (
-        range_quantile(TOGETHER, len(ranking.standings), ratio.degrees + further)
-        * error
-    )
-    gap = abs(math.log(ratio.value))
-    return gap > margin or (standing.within > EQUAL >= gap + margin)
+    count = len(ranking.standings)
+    margin = range_quantile(TOGETHER, count, ratio.degrees + num_runs) * error
+    distance = abs(math.log(ratio.value))
+    return distance > margin or standing.max_difference > EQUAL >= distance + margin

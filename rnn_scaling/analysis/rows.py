@@ -1,6 +1,7 @@
-"""Run records -> rows: every configuration with its repeats, beside the same one on one device.
+"""Group run records into rows, and find the baseline of each row.
 
-row: one configuration; series: rows that differ in the number of devices, or of workers, alone.
+A row is one configuration with its repeats. Its baseline is the same configuration on
+one device. A series is the rows that differ only in the number of devices or workers.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
-from rnn_scaling.analysis import confidence, disturbance
+from rnn_scaling.analysis import disturbance, load_correction, load_effect
 from rnn_scaling.analysis.confidence import (
     Interval,
     Scatter,
@@ -22,6 +23,7 @@ from rnn_scaling.analysis.confidence import (
 )
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.grouping import group_by
+from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.keys import Key, build_key, drop_options
 from rnn_scaling.analysis.machines import machine
 from rnn_scaling.analysis.metrics import (
@@ -36,7 +38,7 @@ from rnn_scaling.analysis.metrics import (
 )
 from rnn_scaling.analysis.prices import NO_PRICES, PricedMachine, PriceList
 from rnn_scaling.config import registry, scale
-from rnn_scaling.config.conditions import RESOLVED
+from rnn_scaling.config.conditions import RESOLVED, STOP_OPTIONS
 from rnn_scaling.config.naming import network
 from rnn_scaling.config.registry import WORKLOADS, workloads
 from rnn_scaling.records.options import UNKNOWN, Options
@@ -45,85 +47,98 @@ from rnn_scaling.records.record import RunRecord
 DevicesAndSamples = tuple[int, int]  # devices, samples of all of them in a step
 
 DECODER = "decoder_type"
-MANY_MODELS = 3
+MANY_MODELS = 3  # models of a report that compares models
 _READERS = registry.readers(WORKLOADS)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
-    """One configuration: its runs in the order of their files."""
+    """One configuration.
+
+    Attributes:
+      records: Its runs, in the order of their files.
+      key: The options that the runs have in common, and `facts`.
+      one_device: The same configuration on one device.
+      scatter: The scatter of runs that the row shares with others; None for its own.
+      fixed_total: Samples per step of all devices, if rows of another trainer share it.
+      facts: Facts that distinguish the runs from others with the same options, which are
+        therefore not repeats.
+      priced: The machine of the runs in machines.toml.
+      counts_all_batches: Whether disturbed batches count, because the row is compared with
+        disturbed runs. They also count if runs of the row itself are disturbed.
+    """
 
     records: tuple[RunRecord, ...]
-    key: Key  # the options that they have in common, and `facts`
-    one_device: Row | None = None  # the same configuration there
-    scatter: Scatter | None = (
-        None  # of processes, where its rate shares that with other rows; None: its own
-    )
-    fixed_total: int | None = (
-        None  # samples a step of all devices, where rows of another trainer share it
-    )
-    facts: separation.Facts = ()  # what tells its runs from others of the same options, which are no repeats of them
-    priced: PricedMachine | None = (
-        None  # the machine of its runs in machines.toml; None if unknown
-    )
+    key: Key
+    one_device: Row | None = None
+    scatter: Scatter | None = None
+    fixed_total: int | None = None
+    facts: separation.Facts = ()
+    priced: PricedMachine | None = None
+    counts_all_batches: bool = False
 
     @property
     def baseline(self) -> Row | None:
-        """The same configuration on one device, which is its own baseline; None if that measured nothing."""
+        """The same configuration on one device; None if that measured nothing.
+
+        A row on one device is its own baseline.
+        """
         return self if self.num_devices == 1 and self.good_runs else self.one_device
 
     @functools.cached_property
     def options(self) -> Options:
-        """The options of its runs; with the total that runs of another trainer share."""
+        """The options of the runs, with the total that another trainer's runs share."""
         options = self.records[0].options
         if self.fixed_total:
             return options.changed(global_batch_size=self.fixed_total)
         return options
 
     def key_with(self, **changes: Any) -> Key:
-        """Return the key of the row that differs from this one in these options."""
+        """Return the key of a row that differs from this one in some options."""
         return build_key(self.options, self.unit, **changes) + self.facts
 
     @property
     def is_ours(self) -> bool:
-        """Whether our trainer made its runs, and its commands would make them again."""
+        """Whether this suite trained the runs, so that its commands can repeat them."""
         return self.options.is_ours
 
     @functools.cached_property
     def num_devices(self) -> int:
-        """Devices of all its workers."""
+        """Devices of all workers."""
         return scale.num_devices(self.options)
 
     @functools.cached_property
     def num_workers(self) -> int:
-        """Its worker processes; 1 in a mode of one process."""
+        """Worker processes; 1 if the mode has a single process."""
         return scale.num_workers(self.options)
 
     @property
     def devices(self) -> str:
-        """ "2 devices", "4 workers of one device each"."""
-        return scale.in_words(self.num_workers, self.options["num_devices"])
+        """Text such as "2 devices" or "4 workers of one device each"."""
+        return scale.describe(self.num_workers, self.options["num_devices"])
 
     @functools.cached_property
     def is_distributed(self) -> bool:
-        """Whether several processes can take part in its mode."""
+        """Whether the mode allows several processes."""
         return scale.axis(self.options) == "num_workers"
 
     @functools.cached_property
     def good_runs(self) -> tuple[RunRecord, ...]:
         """The runs that measured something."""
-        return tuple(r for r in self.records if r.status == "ok" and r.throughput)
+        return tuple(
+            run for run in self.records if run.status == "ok" and run.throughput
+        )
 
     @functools.cached_property
     def counted_runs(self) -> tuple[RunRecord, ...]:
-        """The good runs behind its numbers: without disturbed ones, if enough are quiet."""
+        """The good runs that count: without disturbed ones, if enough are quiet."""
         return disturbance.select_quiet(self.good_runs, disturbance.is_disturbed)
 
     @functools.cached_property
     def disturbed_runs(self) -> tuple[RunRecord, ...]:
         """The good runs that do not count, because they were disturbed."""
-        counted = {id(record) for record in self.counted_runs}
-        return tuple(record for record in self.good_runs if id(record) not in counted)
+        counted_ids = {id(run) for run in self.counted_runs}
+        return tuple(run for run in self.good_runs if id(run) not in counted_ids)
 
     @functools.cached_property
     def rate(self) -> Interval | None:
@@ -133,12 +148,47 @@ class Row:
         """
         if not self.counted_runs:
             return None
-        rate = interval_over_runs(process_rates(self.counted_runs), self.scatter)
+        rate = interval_over_runs(self.run_rates, self.scatter)
+        if self.corrected is not None:
+            rate = rate.with_further_error(
+                self.corrected.error, load_correction.CORRECTION_DEGREES, Note.CORRECTED
+            )
         return rate.with_rounding(self.rounding)
 
     @functools.cached_property
+    def corrected(self) -> load_correction.CorrectedRates | None:
+        """The rates without other programs, of a row with disturbed runs.
+
+        None if no run that counts is disturbed, if the rates cannot be corrected, or if
+        the row counts all batches.
+        """
+        if self.counts_all_batches:
+            return None
+        return load_correction.correct_rates(self.counted_runs)
+
+    @property
+    def run_rates(self) -> Sequence[float]:
+        """Items per second of each run that counts, corrected if necessary."""
+        if self.corrected is not None:
+            return self.corrected.rates
+        return process_rates(self.counted_runs, self.counts_all_batches)
+
+    @functools.cached_property
+    def is_slowed(self) -> bool:
+        """Whether its rate contains the load of other programs, without a correction."""
+        is_disturbed = disturbance.any_disturbed(self.counted_runs)
+        return is_disturbed and self.corrected is None
+
+    @property
+    def max_slowing(self) -> float:
+        """The largest share of the rate that load may have taken; see `load_effect`."""
+        if self.corrected is not None:
+            return 0.0
+        return load_effect.max_slowing(self.counted_runs)
+
+    @functools.cached_property
     def rounding(self) -> float:
-        """By how much printed digits may change the logarithm of its rate.
+        """How far printed digits may move the logarithm of the rate.
 
         0.0 if no rate comes from a log.
         """
@@ -147,13 +197,18 @@ class Row:
 
     @functools.cached_property
     def rate_within_run(self) -> Interval | None:
-        """Items per second of its only run, with the interval over its batches.
+        """Items per second of the only run, with the interval over its batches.
 
-        None with several runs, or if the run has no batches.
+        None with several runs, if the run has no batches, or if its rate is corrected.
         """
         if len(self.counted_runs) != 1 or not self.counted_runs[0].batches.seconds:
             return None
-        rate = interval_over_batches(*measured_batches(self.counted_runs[0]))
+        if self.corrected is not None:
+            return None
+        counted = disturbance.counted_batches(
+            self.counted_runs[0], self.counts_all_batches
+        )
+        rate = interval_over_batches(*counted)
         return rate.with_rounding(self.rounding)
 
     def reported(self, name: str) -> Any:
@@ -189,24 +244,42 @@ class Row:
     @property
     def items(self) -> str:
         if self.options["decode"]:
-            return workloads.TRANSLATED
+            return workloads.DECODED_ITEMS
         return self._workload.items if self._workload else "as counted by the program"
 
     @property
     def samples(self) -> str:
-        """What its batches hold: "sentence pairs", or "samples" where it is not known."""
+        """Unit of a batch size, such as "sentence pairs"; "samples" if unknown."""
         return self._workload.samples if self._workload else "samples"
 
     @property
     def _workload(self) -> workloads.Entry | None:
         return WORKLOADS.get(self.options["model"]) if self.is_ours else None
 
+    @functools.cached_property
+    def beside_baseline(self) -> Row:
+        """The row as it is compared with its baseline.
+
+        If load slowed only one of them, and no correction is possible, all batches of
+        both count. Rates alone do not change.
+        """
+        base = self.one_device
+        if base is not None and (self.is_slowed or base.is_slowed):
+            return with_all_batches(self)
+        return self
+
     def metric(self, metric: Metric) -> Interval | None:
-        """A metric, before its factor; None where it cannot be known."""
+        """Return a metric in its computed unit; None if it is unknown."""
         if metric.compute not in self._computed:
-            one_device = self.baseline.rate if self.baseline else None
+            # A metric with an ideal is relative to one device.
+            row = self.beside_baseline if metric.ideal else self
             measured = Measured(
-                self.counted_runs, self.num_devices, self.rate, one_device, self.priced
+                row.counted_runs,
+                row.num_devices,
+                row.rate,
+                row.baseline.rate if row.baseline else None,
+                row.priced,
+                row.counts_all_batches,
             )
             self._computed[metric.compute] = metric.compute(measured)
         return self._computed[metric.compute]
@@ -217,60 +290,56 @@ class Row:
 
 
 def select_metrics(rows: Sequence[Row]) -> list[Metric]:
-    """The metrics that a report of these rows has, named after their unit; in the order of the table."""
+    """Return the metrics of a report, with the unit of its rows in their names."""
+    latencies = LATENCIES if all(is_inference(row.records) for row in rows) else {}
+    compares_models = has_many_models(rows)
+    metrics = []
+    for name, metric in METRICS.items():
+        metric = latencies.get(name, metric)
+        is_known = metric.is_main or any(row.metric(metric) for row in rows)
+        if is_known and (compares_models or not metric.compares_models):
+            metrics.append(metric)
     unit = common_unit(row.unit for row in rows)
-    renamed = LATENCIES if all(is_inference(row.records) for row in rows) else {}
-    table = [renamed.get(name, metric) for name, metric in METRICS.items()]
-    possible = [
-        metric
-        for metric in table
-        if not metric.compares_models or has_many_models(rows)
-    ]
-    known = [
-        metric
-        for metric in possible
-        if metric.always or any(row.metric(metric) for row in rows)
-    ]
-    currency = next(
-        (row.priced.currency for row in rows if row.priced and row.priced.currency),
-        MONEY,
-    )
-    return [metric.named_after(unit, currency) for metric in known]
+    currencies = [row.priced.currency for row in rows if row.priced]
+    currency = next(filter(None, currencies), MONEY)
+    return [metric.with_unit(unit, currency) for metric in metrics]
 
 
 def has_many_models(rows: Sequence[Row]) -> bool:
-    """Whether rows of our trainer have so many models that a table compares these."""
-    return (
-        all(row.is_ours for row in rows)
-        and len({row.options["model"] for row in rows}) >= MANY_MODELS
-    )
+    """Return whether this suite trained the rows, with enough models to compare."""
+    if not all(row.is_ours for row in rows):
+        return False
+    return len({row.options["model"] for row in rows}) >= MANY_MODELS
 
 
 def measured_batches(record: RunRecord) -> tuple[Sequence[float], Sequence[int]]:
-    """(seconds, items) of the batches after the warm-up."""
+    """Return (seconds, items) of the batches after the warm-up, quiet or not."""
     first = record.batches.warmup
     return record.batches.seconds[first:], record.batches.items[first:]
 
 
-def process_rates(records: Sequence[RunRecord]) -> list[float]:
-    """items/s of each run that measured something: of its batches, or as the log of a run without them says."""
-    return [
-        record.throughput.items_per_second
-        if record.throughput and not record.batches.seconds
-        else confidence.process_rate(*measured_batches(record))
-        for record in records
-    ]
+def process_rates(
+    records: Sequence[RunRecord], all_batches: bool = False
+) -> list[float]:
+    """Return items/s of each run that measured something, see `counted_rate`.
+
+    Args:
+      records: Runs that are averaged.
+      all_batches: Whether disturbed batches count, even if no run is disturbed.
+    """
+    all_batches = all_batches or disturbance.any_disturbed(records)
+    return [disturbance.counted_rate(record, all_batches) for record in records]
 
 
 def measured_seconds(record: RunRecord) -> float | None:
-    """Seconds of the batches after the warm-up; None where a log does not tell them."""
+    """Return the seconds of the batches after the warm-up; None if a log lacks them."""
     if record.batches.seconds or not record.throughput:
         return math.fsum(measured_batches(record)[0])
     return record.throughput.seconds
 
 
 def series_key(row: Row) -> Key:
-    """Return what the rows of one series have in common."""
+    """Return the key that the rows of one series have in common."""
     return drop_options(row.key, {scale.axis(row.options)})
 
 
@@ -290,24 +359,24 @@ def build_compared_rows(
 ) -> list[list[Row]]:
     """Return the rows of each side, with their baselines and scatters.
 
+    A fact that distinguishes runs of the same options on one side does so on all sides.
+
     Args:
       sides: Runs that are compared with each other, or one set of runs.
       changed: Options in which the sides differ on purpose.
       prices: Prices of the machines.
       finds_totals: Whether runs of another trainer with one total of samples scale
         strongly.
-
-    A fact that tells runs of the same options apart on one side does so on all sides.
     """
-    totals = [
-        _fixed_totals(side) if finds_totals else [None] * len(side) for side in sides
-    ]
-    keys = [build_keys(*parts) for parts in zip(sides, totals)]
+    totals: list[list[int | None]] = [[None] * len(side) for side in sides]
+    if finds_totals:
+        totals = [fixed_totals(list(map(_size, side))) for side in sides]
+    keys = list(map(build_keys, sides, totals))
     facts = separation.separating_facts(sides, keys, changed)
-    return [
-        _with_baselines(_rows(*parts, prices))
-        for parts in zip(sides, keys, facts, totals)
-    ]
+    rows_of_sides = []
+    for side in zip(sides, keys, facts, totals):
+        rows_of_sides.append(_add_baselines(_rows(*side, prices)))
+    return rows_of_sides
 
 
 def build_keys(
@@ -339,12 +408,11 @@ def _rows(
     for (key, facts), indices in groups.items():
         members = tuple([records[i] for i in indices])
         priced = filter(None, map(prices.match, members))
-        row_totals = [totals[i] for i in indices if totals[i]]
         rows.append(
             Row(
                 members,
                 key + facts,
-                fixed_total=row_totals[-1] if row_totals else None,
+                fixed_total=next(filter(None, (totals[i] for i in indices)), None),
                 facts=facts,
                 priced=next(priced, None),
             )
@@ -352,19 +420,45 @@ def _rows(
     return rows
 
 
-def _with_baselines(rows: Sequence[Row]) -> list[Row]:
+def _add_baselines(rows: Sequence[Row]) -> list[Row]:
     scatters = shared_scatters_by_key(rows)
     rows = [dataclasses.replace(row, scatter=scatters.get(row.key)) for row in rows]
-    ones = [row for row in rows if row.baseline]
-    baselines = group_by(((row.facts, row) for row in ones), map(_work, ones))
+    on_one_device = [row for row in rows if row.baseline]
+    baselines = group_by(
+        ((row.facts, row) for row in on_one_device), map(_work, on_one_device)
+    )
     completed = []
     for row in rows:
         if not row.baseline:
-            candidates = baselines.get(_work(row), [])
+            candidates = baselines.get(_work(row), ())
             baseline = separation.find_baseline(row.facts, candidates)
             row = dataclasses.replace(row, one_device=baseline)
         completed.append(row)
     return completed
+
+
+def with_all_batches(row: Row) -> Row:
+    """Return a row and its baseline, both with the load of other programs.
+
+    The scatter that they shared is of rates without it.
+    """
+    base = row.one_device and with_all_batches(row.one_device)
+    return dataclasses.replace(
+        row, counts_all_batches=True, scatter=None, one_device=base
+    )
+
+
+def max_slowing_beyond(row: Row, reference: Row) -> float:
+    """Return the share of a row's rate that load may have taken unlike in another row.
+
+    Returns:
+      0.0 if the load cannot make the row slower than the reference.
+    """
+    if row.corrected is not None:
+        return 0.0
+    if reference.corrected is not None:
+        return row.max_slowing
+    return load_effect.max_slowing_beyond(row.counted_runs, reference.counted_runs)
 
 
 def _work(row: Row) -> Key:
@@ -378,40 +472,40 @@ def shared_scatters_by_key(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
     disturbed rows share none with quiet ones: they would widen their intervals.
     """
     good = [row for row in rows if row.good_runs]
-    how = []
+    conditions = []
     for row in good:
-        methods = frozenset(map(_measured_how, row.counted_runs))
-        is_disturbed = any(map(disturbance.is_disturbed, row.counted_runs))
-        how.append((row.num_devices, row.num_workers, methods, is_disturbed))
+        methods = frozenset(map(_method, row.counted_runs))
+        load = (disturbance.any_disturbed(row.counted_runs), row.is_slowed)
+        conditions.append((row.num_devices, row.num_workers, methods, load))
     scatters: dict[Key, Scatter | None] = {}
-    for members in group_by(good, how).values():
-        rates = [process_rates(row.counted_runs) for row in members]
+    for members in group_by(good, conditions).values():
+        rates = [row.run_rates for row in members]
         scatters |= zip((row.key for row in members), shared_scatters(rates))
     return scatters
 
 
-def _measured_how(run: RunRecord) -> tuple[Hashable, ...]:
-    """Machine, kind of device, batches (None: the run decided), and whose log has none."""
+def _method(run: RunRecord) -> tuple[Hashable, ...]:
+    """Return what runs with one scatter have in common.
+
+    These are the machine, the kind of device, the number of batches unless the run
+    itself ended the training, and the network if a log has no batches.
+    """
     options = run.options
-    decides = (
-        options["until_steady"]
-        or options["stop_at_loss"]
-        or options["stop_at_accuracy"]
-    )
+    ends_itself = any(options[name] for name in STOP_OPTIONS)
     return (
         machine(run),
         run.resolved.device_type,
-        None if decides else len(measured_batches(run)[0]),
+        None if ends_itself else len(measured_batches(run)[0]),
         "" if run.batches.seconds else network(options),
     )
 
 
-def _fixed_totals(records: Sequence[RunRecord]) -> list[int | None]:
-    return fixed_totals([_size(record) for record in records])
-
-
 def _size(record: RunRecord) -> tuple[Key, DevicesAndSamples] | None:
-    """Return what runs of other sizes have in common with a foreign run, and its size."""
+    """Return the key of another trainer's run without its size, and its size.
+
+    Returns:
+      None for a run of this suite, or if the size is unknown.
+    """
     options = record.options
     devices = scale.num_devices(options)
     total = options["global_batch_size"] or (options["batch_size"] or 0) * devices
@@ -424,28 +518,30 @@ def _size(record: RunRecord) -> tuple[Key, DevicesAndSamples] | None:
 def fixed_totals(
     runs: Sequence[tuple[Hashable, DevicesAndSamples] | None],
 ) -> list[int | None]:
-    """The total that a run shares with runs on other numbers of devices; None where it scales weakly, or alone.
+    """Return the total that each run shares with runs on other numbers of devices.
+
+    The total is None for runs that scale weakly, or without runs on other numbers of devices.
 
     >>> fixed_totals([("a", (1, 64)), ("a", (2, 64)), ("b", (1, 64)), ("b", (2, 128)), None])
     [64, 64, None, None, None]
     """
-    sizes_of_groups: dict[Hashable, set[DevicesAndSamples]] = {}
-    for group, size in filter(None, runs):
-        sizes_of_groups.setdefault(group, set()).add(size)
+    known = set(filter(None, runs))
+    groups = group_by((size for _, size in known), (group for group, _ in known))
     fixed: set[tuple[Hashable, DevicesAndSamples]] = set()
-    for group, sizes in sizes_of_groups.items():
-        strong = _sizes_sharing(sizes, lambda size: size[1])
-        weak = _sizes_sharing(sizes, lambda size: size[1] / size[0])
+    for group, sizes in groups.items():
+        strong = _shared_sizes(sizes, lambda size: size[1])
+        weak = _shared_sizes(sizes, lambda size: size[1] / size[0])
         if len(strong) > len(weak):
             fixed.update((group, size) for size in strong)
     return [run[1][1] if run and run in fixed else None for run in runs]
 
 
-def _sizes_sharing(
-    sizes: set[DevicesAndSamples], constant: Callable[[DevicesAndSamples], float]
+def _shared_sizes(
+    sizes: Sequence[DevicesAndSamples], constant: Callable[[DevicesAndSamples], float]
 ) -> list[DevicesAndSamples]:
-    """The sizes whose constant another number of devices has, too."""
-    devices: dict[float, set[int]] = {}
-    for size in sizes:
-        devices.setdefault(constant(size), set()).add(size[0])
-    return [size for size in sizes if len(devices[constant(size)]) > 1]
+    """Return the sizes whose constant occurs with several numbers of devices."""
+    shared: list[DevicesAndSamples] = []
+    for members in group_by(sizes, map(constant, sizes)).values():
+        if len({devices for devices, _ in members}) > 1:
+            shared += members
+    return shared

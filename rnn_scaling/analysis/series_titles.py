@@ -1,167 +1,183 @@
-"""Rows -> series with their titles: what tells series apart, in words, and which may be ranked."""
+"""Group rows into series and title each series."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.analysis.comparison.differences import WORK_OPTIONS
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.rows import DECODER, Row, series_key
 from rnn_scaling.config import naming, scale
 from rnn_scaling.config.conditions import (
-    NOT_COMPARED_THEIRS,
+    FOREIGN_NOT_COMPARED,
     RESOLVED,
     unread_options,
 )
 from rnn_scaling.config.naming import (
-    HOW_RUN,
     NAMED,
     TRAINER,
+    disambiguate,
     network,
-    told_apart,
-    told_work,
 )
 from rnn_scaling.config.registry import kernels
 from rnn_scaling.records.options import DEFAULTS, UNKNOWN
 
-SIZES = (
-    "model",
-    "batch_size",
-    "global_batch_size",
-    *scale.AXES,
-)  # judged by themselves
-
 
 def group_by_series(rows: Sequence[Row]) -> list[list[Row]]:
-    """The rows of each series, by number of devices; series in the order of their first rows."""
-    series = group_by(rows, map(series_key, rows))
-    return [
-        sorted(members, key=lambda row: row.num_devices) for members in series.values()
-    ]
+    """Return the rows of each series, sorted by number of devices.
+
+    The series are in the order of their first rows.
+    """
+    groups = group_by(rows, map(series_key, rows)).values()
+    return [sorted(members, key=lambda row: row.num_devices) for members in groups]
 
 
-def titles(series: Sequence[Sequence[Row]]) -> list[str]:
-    """A name for each series: encoder, update mode, strong scaling, and whatever else tells them apart."""
-    firsts = [members[0] for members in series]
-    left_out = NOT_COMPARED_THEIRS | {
-        *NAMED,
+def make_titles(series: Sequence[Sequence[Row]]) -> list[str]:
+    """Return a title per series: network, mode, and other options that differ.
+
+    Args:
+      series: The rows of each series. Options are read from its first row, because all
+        rows of a series share them.
+    """
+    first_rows = [members[0] for members in series]
+    names = _optional_title_options(first_rows)
+    used_options = [_options_in_use(row, names) for row in first_rows]
+    varied = naming.distinguishing(names, used_options)
+    if len({row.batch_size for row in first_rows} - {None}) > 1:
+        varied.append("batch_size")
+    if len(set(map(_decoder_unlike_encoder, first_rows))) > 1:
+        varied.append(DECODER)
+    options = list(map(_with_batch_size, first_rows, used_options))
+    all_facts = distinguishing_facts(series)
+    titles = []
+    for members, row_options, facts in zip(series, options, all_facts):
+        parts = _title_parts(members, row_options, varied)
+        titles.append(", ".join([*parts, *separation.in_words(facts)]))
+    titles = disambiguate(titles, [row.unit for row in first_rows])
+    return _add_distinct_options(titles, options)
+
+
+def _with_batch_size(row: Row, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a row with its batch size, if it has one."""
+    if row.batch_size:
+        return {**options, "batch_size": row.batch_size}
+    return options
+
+
+def _optional_title_options(rows: Sequence[Row]) -> list[str]:
+    """Return the options that a title contains only if they differ between series.
+
+    A title always has the network and the mode, and it never has the number of devices.
+    Batch size and decoder are not options as recorded, but facts of a row.
+    """
+    left_out = FOREIGN_NOT_COMPARED | {
+        *(name for name in NAMED if name != "encoder_type"),
         *scale.AXES,
         TRAINER,
         DECODER,
         "batch_size",
         "global_batch_size",
     }
-    named = [
-        name
-        for name in option_names(firsts)
-        if name not in left_out or name == "encoder_type"
+    return [name for name in option_names(rows) if name not in left_out]
+
+
+def _title_parts(
+    members: Sequence[Row], options: Mapping[str, Any], varied: Sequence[str]
+) -> list[str]:
+    """Return the parts of a title.
+
+    Args:
+      members: The rows of the series.
+      options: The values of its options, with its batch size.
+      varied: Options that differ between series.
+    """
+    first = members[0]
+    config = first.options
+    parts = [str(part) for part in (network(config), config["variable_update"]) if part]
+    kernel = cpu_replacement_kernel(members)
+    if kernel:
+        parts[0] += f" ({kernel})"
+    if first.is_distributed and config["num_devices"] != 1:
+        parts.append(f"num_devices={config['num_devices']}")
+    values = dict(options)
+    decoder = _decoder_unlike_encoder(first)
+    if decoder:
+        values[DECODER] = decoder
+    named = [name for name in naming.without_network(varied, config) if name in values]
+    parts += [f"{name}={values[name]}" for name in named]
+    global_batch_size = config["global_batch_size"]
+    if global_batch_size:
+        work = f"{global_batch_size} {first.samples} a step"
+        parts.append(f"strong scaling, {work}")
+    return parts
+
+
+def distinguishing_facts(series: Sequence[Sequence[Row]]) -> list[separation.Facts]:
+    """Return the facts of each series that distinguish any of the series."""
+    facts = itertools.chain.from_iterable(members[0].facts for members in series)
+    names = dict.fromkeys(name for name, _ in facts)
+    return [
+        tuple(map(_series_fact, names, itertools.repeat(members))) for members in series
     ]
-    read = [_read_options(row, named) for row in firsts]
-    varied = naming.distinguishing(named, read)
-    if len({row.batch_size for row in firsts} - {None}) > 1:
-        varied.append("batch_size")
-    decoders = [_own_decoder(row) for row in firsts]
-    if len(set(decoders)) > 1:
-        varied.append(DECODER)
-    names = []
-    for members, options, decoder, facts in zip(
-        series, read, decoders, series_facts(series)
-    ):
-        first = members[0]
-        config = first.options
-        words = [
-            str(word) for word in (network(config), config["variable_update"]) if word
-        ]
-        if ran := kernel_on_cpus(members):
-            words[0] += f" ({ran})"
-        if first.is_distributed and config["num_devices"] != 1:
-            words.append(f"num_devices={config['num_devices']}")
-        shown = dict(options)
-        if decoder:
-            shown[DECODER] = decoder
-        if first.batch_size:
-            shown["batch_size"] = first.batch_size
-        words += [
-            f"{name}={shown[name]}"
-            for name in naming.without_network(varied, config)
-            if name in shown
-        ]
-        if config["global_batch_size"]:
-            words.append(
-                f"strong scaling, {config['global_batch_size']} {first.samples} a step"
-            )
-        names.append(", ".join([*words, *separation.in_words(facts)]))
-    names = told_apart(names, [row.unit for row in firsts])
-    sized = []
-    for row, options in zip(firsts, read):
-        size = {"batch_size": row.batch_size} if row.batch_size else {}
-        sized.append({**options, **size})
-    return _with_distinct_options(names, sized)
 
 
-def series_facts(series: Sequence[Sequence[Row]]) -> list[separation.Facts]:
-    """Of each series, what it says of the facts that tell any of them apart."""
-    names = dict.fromkeys(what for members in series for what, _ in members[0].facts)
-    return [tuple(_told_fact(what, members) for what in names) for members in series]
-
-
-def _told_fact(what: str, members: Sequence[Row]) -> tuple[str, str]:
+def _series_fact(name: str, members: Sequence[Row]) -> tuple[str, str]:
+    """Return a fact of a series, as its rows have it or as its records state it."""
     facts = dict(members[0].facts)
-    return (
-        (what, facts[what])
-        if what in facts
-        else separation.values_of(what, (row.records[0] for row in members))
-    )
+    if name in facts:
+        return name, facts[name]
+    return separation.values_of(name, (row.records[0] for row in members))
 
 
-def _with_distinct_options(
+def _add_distinct_options(
     names: Sequence[str], options: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """The names. Equal names get the options that only some of their runs record, or that differ among them."""
-    longer = []
+    """Add options to equal names: all that differ, or that only some runs record."""
+    options_by_name = group_by(options, names)
+    longer_names = []
     for name, known in zip(names, options):
-        same_name = [other for title, other in zip(names, options) if title == name]
-        words = [name]
-        for option in dict.fromkeys(option for other in same_name for option in other):
-            values = {other.get(option, UNKNOWN) for other in same_name}
+        parts = [name]
+        candidates = options_by_name[name]
+        for option in dict.fromkeys(itertools.chain.from_iterable(candidates)):
+            values = {candidate.get(option, UNKNOWN) for candidate in candidates}
             if len(values) > 1 and option in known:
-                words.append(f"{option}={known[option]}")
-        longer.append(", ".join(words))
-    return longer
+                parts.append(f"{option}={known[option]}")
+        longer_names.append(", ".join(parts))
+    return longer_names
 
 
 def option_names(rows: Sequence[Row]) -> list[str]:
-    """Every option that a row may have: ours in their order, then those that other trainers recorded."""
-    names = dict.fromkeys(DEFAULTS)
-    for row in rows:
-        names.update(dict.fromkeys(row.options))
-    return list(names)
+    """Return all options of rows, first the options of this suite in their order."""
+    options = itertools.chain(DEFAULTS, *(row.options for row in rows))
+    return list(dict.fromkeys(options))
 
 
-def kernel_on_cpus(rows: Sequence[Row]) -> str:
-    """What ran instead of a kernel that is there for GPUs alone, as their records say; empty where it was that one."""
+def cpu_replacement_kernel(rows: Sequence[Row]) -> str:
+    """Return the kernel that replaced one for GPUs on CPUs; "" if none did."""
     kernel = kernels.KERNELS.get(network(rows[0].options))
     if kernel is None or kernel.cpu == kernel.gpu:
         return ""
-    parts = [
-        record.resolved
-        for row in rows
-        for record in row.good_runs
-        if record.resolved.device_type == "CPU"
-    ]
-    ran = {(resolved.encoder_kernel or "").partition(" + ")[0] for resolved in parts}
-    return ran.pop() if len(ran) == 1 else ""
+    runs = itertools.chain.from_iterable(row.good_runs for row in rows)
+    on_cpu = [run.resolved for run in runs if run.resolved.device_type == "CPU"]
+    # "BlockLSTM + LSTMBlockCellGrad": only the first kernel replaces one for GPUs, the
+    # second one computes its gradients.
+    names = {(each.encoder_kernel or "").partition(" + ")[0] for each in on_cpu}
+    return names.pop() if len(names) == 1 else ""
 
 
-def _own_decoder(row: Row) -> str:
-    """The kernel of a row's decoder; "" if it is the encoder's, or unknown."""
-    decoder = _read_options(row, [DECODER]).get(DECODER)
-    is_own = decoder not in (None, row.options.known.get("encoder_type"))
-    return str(decoder) if is_own else ""
+def _decoder_unlike_encoder(row: Row) -> str:
+    """Return the kernel of a row's decoder; "" if unknown, or the encoder has it too."""
+    decoder = _options_in_use(row, [DECODER]).get(DECODER)
+    if decoder in (None, row.options.known.get("encoder_type")):
+        return ""
+    return str(decoder)
 
 
-def _read_options(row: Row, names: Sequence[str]) -> dict[str, Any]:
-    """The known values of these options that the run reads, without the one in the name of the row."""
+def _options_in_use(row: Row, names: Sequence[str]) -> dict[str, Any]:
+    """Return the known values of those options that the row's runs use.
+
+    Options that the network's name already contains are left out.
+    """
     ignored = set(unread_options(row.options))
     if row.is_ours:
         ignored.update(("encoder_type", *RESOLVED))
@@ -169,40 +185,3 @@ def _read_options(row: Row, names: Sequence[str]) -> dict[str, Any]:
     return {
         name: known[name] for name in names if name in known and name not in ignored
     }
-
-
-def describe_work(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """What tells the work of each row, in words: rows of several programs are ranked only if these words agree.
-
-    Rows of one trainer are always ranked. Of several, the samples a step tell, and every option that all of these
-    trainers record, not always alike, and that may change the work.
-    """
-    trainers = [row.options.get(TRAINER) for row in rows]
-    if len(set(trainers)) < 2:
-        return [()] * len(rows)
-    known = [row.options.known for row in rows]
-    works = [options for options in known if told_work(options)]
-    # An option that every run of known work records.
-    common = set.intersection(*map(set, works)) if works else set()
-    shared = sorted(
-        name
-        for name in common
-        if _may_change_work(name) and len({options[name] for options in works}) > 1
-    )
-    unknown = "{}, whose batch size is not known".format
-    return [
-        _words(options, shared) if told_work(options) else (unknown(trainer),)
-        for options, trainer in zip(known, trainers)
-    ]
-
-
-def _words(options: Mapping[str, Any], shared: Sequence[str]) -> tuple[str, ...]:
-    size = "global_batch_size" if options.get("global_batch_size") else "batch_size"
-    return tuple(f"{name}={options[name]}" for name in (size, *shared))
-
-
-def _may_change_work(name: str) -> bool:
-    """Unknown for options of a user's program, unless they say how a run is started and read."""
-    if name in SIZES or name == TRAINER or name in HOW_RUN:
-        return False
-    return name in WORK_OPTIONS or name not in DEFAULTS

@@ -1,14 +1,12 @@
-"""Whether rates changed: the test of a ratio after / before, and what such data could have shown.
+"""Test whether rates changed, and compute which changes such data can show.
 
-Also Spearman's rank correlation with its 95 % interval: docs/statistics.md has its formula and simulated coverage.
+docs/statistics.md has the formulas.
 """
 
+import bisect
 import dataclasses
 import math
 from collections.abc import Sequence
-from statistics import NormalDist
-
-import numpy as np
 
 from rnn_scaling.analysis.confidence import (
     LEVEL,
@@ -17,17 +15,15 @@ from rnn_scaling.analysis.confidence import (
     paired_ratio,
     ratio,
 )
-from rnn_scaling.analysis.statements import Statement, Word, interval_values
+from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
+from rnn_scaling.analysis.statements import Word
 from rnn_scaling.analysis.student import t_cdf, t_detectable, t_foreseeable, t_quantile
 
 POWER = 0.80
-REPEATS = (3, 5, 10, 20, 40)  # that are proposed where the runs there are do not tell
-FEWEST_PAIRS = (
-    6  # of a rank correlation: with five, the interval of a perfect order contains 0
-)
-NOISE = (
-    0.1  # share by which two single runs differ at least before they are said to differ
-)
+# Values of --repeats that are proposed if the existing runs cannot decide.
+REPEATS = (3, 5, 10, 20, 40)
+MOST_REPEATS = 100  # a difference that needs more repeats is not worth them
+NOISE = 0.1  # two single runs whose rates differ by less are not called different
 
 
 class Verdict(Word):
@@ -54,147 +50,167 @@ class Gate(Word):
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    ratio: Interval  # rate after / before
+    """A change of rates, and what it shows.
+
+    Attributes:
+      ratio: Rate after / before.
+      detectable: The smallest relative slow-down that such data show in 80 of 100
+        repetitions; None without an interval.
+      paired: Whether the processes ran interleaved.
+    """
+
+    ratio: Interval
     p_value: float | None
-    # The smallest relative slow-down that data like these show in 80 of 100 repetitions, None without an interval.
     detectable: float | None
-    paired: bool  # the processes ran interleaved
+    paired: bool
     verdict: Verdict
 
 
 def compare(
     before: Sequence[float], after: Sequence[float], paired: bool = False
 ) -> Comparison:
-    """Tests whether rates of processes changed, at 5 % false alarms, by Student's t over pairs or Welch's t."""
-    change = (
-        paired_ratio(before, after)
-        if paired
-        else ratio(interval_over_runs(after), interval_over_runs(before))
-    )
-    return judge_ratio(change, paired)
+    """Test whether rates of processes changed, with 5 % false alarms.
+
+    The test is Student's t over pairs, or Welch's t.
+    """
+    if paired:
+        return judge_ratio(paired_ratio(before, after), paired)
+    return judge_ratio(ratio(interval_over_runs(after), interval_over_runs(before)))
 
 
 def judge_ratio(change: Interval, paired: bool = False) -> Comparison:
-    """Tests whether a ratio after / before is 1, at 5 % false alarms; UNJUDGED with a single process."""
+    """Test whether a ratio after / before is 1, with 5 % false alarms.
+
+    Returns:
+      A comparison that is UNJUDGED if a side has a single process.
+    """
     error = change.relative_error
     if error is None or min(change.run_counts) < 2:
         return Comparison(change, None, None, paired, Verdict.UNJUDGED)
     distance = max(0.0, abs(math.log(change.value)) - change.rounding)
-    p_value = (
-        2 * (1 - t_cdf(distance / error, change.degrees))
-        if error
-        else float(distance == 0)
-    )
+    p_value = float(distance == 0)
+    if error:
+        p_value = 2 * (1 - t_cdf(distance / error, change.degrees))
     verdict = Verdict.SAME if p_value >= 1 - LEVEL else Verdict.from_ratio(change)
-    least = detectable_effect(error, change.degrees) + change.rounding
-    return Comparison(change, p_value, -math.expm1(-least), paired, verdict)
+    effect = detectable_effect(error, change.degrees) + change.rounding
+    return Comparison(change, p_value, -math.expm1(-effect), paired, verdict)
 
 
 def gate(comparison: Comparison, max_regression: float) -> Gate:
-    """Judge a change; `max_regression`: the largest slow-down that passes (0.05: 5 %)."""
+    """Judge a change against the largest slow-down that passes, such as 0.05."""
     low, high = comparison.ratio.ends or (0.0, math.inf)
     if low >= 1 - max_regression:
         return Gate.PASSED
     return Gate.REGRESSION if high < 1 - max_regression else Gate.UNJUDGED
 
 
-def is_above(a: Interval, b: Interval, among: int = 2) -> bool:
-    """Whether `a` is above `b`: the interval of their ratio, as `confidence.ratio` gives it, lies above 1."""
+def joint_ratio(a: Interval, b: Interval, among: int) -> Interval:
+    """Return a / b, with an interval that holds together with those of all pairs.
+
+    Args:
+      a: The numerator.
+      b: The denominator.
+      among: How many numbers are compared with each other.
+    """
     change = ratio(a, b)
     if change.relative_error is None:
-        return False
-    # An efficiency does not tell what it shares with another one, so the degrees of both are never added.
+        return change
+    # An efficiency does not have the scatter that it shares with another one, so the
+    # degrees of both are not added.
     degrees = change.degrees if a.scatter and b.scatter else min(a.degrees, b.degrees)
-    margin = t_quantile(pair_quantile(among), degrees) * change.relative_error
-    return math.log(change.value) > margin + change.rounding
+    quantile = t_quantile(pair_quantile(among), degrees)
+    margin = quantile * change.relative_error + change.rounding
+    kind = IntervalKind(Basis.RANKING, (among,))
+    return dataclasses.replace(change.with_margin(margin, kind), degrees=degrees)
+
+
+def is_above(a: Interval, b: Interval, among: int = 2) -> bool:
+    """Return whether a is larger than b; see `joint_ratio`."""
+    low = joint_ratio(a, b, among).low
+    return low is not None and low > 1
 
 
 def find_peak(rates: Sequence[Interval]) -> int | None:
-    """Which of these rates is above the last one, beyond noise, and the highest; None where the last one is."""
-    k = max(range(len(rates)), key=lambda i: rates[i].value, default=None)
-    if k is None or k == len(rates) - 1:
+    """Return the index of the highest rate if it is above the last one, beyond noise."""
+    if not rates:
         return None
-    high = rates[k]
-    low = rates[-1]
-    if high.ends is None or low.ends is None:
-        return k if low.value < (1 - NOISE) * high.value else None
-    return k if is_above(high, low, len(rates)) else None
+    index = max(range(len(rates)), key=lambda i: rates[i].value)
+    high = rates[index]
+    last = rates[-1]
+    if index == len(rates) - 1:
+        return None
+    is_higher = last.value < (1 - NOISE) * high.value
+    if high.ends is not None and last.ends is not None:
+        is_higher = is_above(high, last, len(rates))
+    return index if is_higher else None
 
 
 def pair_quantile(among: int) -> float:
-    """The probability of Student's t at which all pairs of so many numbers together have 5 % false alarms."""
+    """Return the probability of Student's t for all pairs of some numbers together.
+
+    With it, all pairs together have 5 % false alarms.
+    """
     return 1 - (1 - LEVEL) / 2 / math.comb(among, 2)
 
 
 def more_repeats(values: Sequence[Interval]) -> tuple[int, int]:
-    """(smallest number of processes of a value, useful number of repeats)."""
-    now = max(
-        1, min((count for value in values for count in value.run_counts), default=1)
-    )
-    return now, next((count for count in REPEATS if count >= 2 * now), 2 * now)
+    """Return the smallest number of runs of a value, and a useful number of repeats."""
+    smallest_counts = [min(value.run_counts) for value in values if value.run_counts]
+    num_runs = max(1, min(smallest_counts, default=1))
+    for repeats in REPEATS:
+        if repeats >= 2 * num_runs:
+            return num_runs, repeats
+    return num_runs, 2 * num_runs
 
 
 def foreseen_effect(
-    error: float, degrees: float, now: int, repeats: int, among: int = 2
+    error: float, degrees: float, num_runs: int, repeats: int, among: int = 2
 ) -> float:
-    """The true effect, in the unit of `error`, that `repeats` processes each most likely show (POWER).
+    """Return the true effect that a number of repeats shows with the probability POWER.
 
-    `error`: the standard error with `now` processes each, an estimate with these `degrees` of freedom.
+    Args:
+      error: Standard error with `num_runs` runs of each configuration; the unit of the
+        result.
+      degrees: Degrees of freedom of that estimate.
+      num_runs: Runs of each configuration so far.
+      repeats: Runs of each configuration in the future.
+      among: How many numbers are compared with each other.
     """
-    later = degrees * ((repeats - 1) / (now - 1) if now > 1 else repeats / now)
-    return (
-        error
-        * math.sqrt(now / repeats)
-        * t_foreseeable(pair_quantile(among), POWER, degrees, later)
-    )
+    growth = (repeats - 1) / (num_runs - 1) if num_runs > 1 else repeats / num_runs
+    effect = t_foreseeable(pair_quantile(among), POWER, degrees, degrees * growth)
+    return error * math.sqrt(num_runs / repeats) * effect
+
+
+def needed_repeats(
+    effect: float, error: float, degrees: float, num_runs: int, among: int
+) -> int | None:
+    """Return the fewest repeats that show a true effect in 80 of 100 cases.
+
+    Args:
+      effect: The effect, above 0.
+      error: Standard error with `num_runs` runs of each configuration; the unit of the
+        effect.
+      degrees: Degrees of freedom of that estimate.
+      num_runs: Runs of each configuration so far.
+      among: How many numbers are compared with each other.
+
+    Returns:
+      None if more than MOST_REPEATS are needed.
+    """
+
+    def is_shown(repeats: int) -> bool:
+        return foreseen_effect(error, degrees, num_runs, repeats, among) <= effect
+
+    candidates = range(num_runs + 1, MOST_REPEATS + 1)
+    # The smallest effect that is shown falls as the repeats grow.
+    index = bisect.bisect_left(candidates, True, key=is_shown)
+    return candidates[index] if index < len(candidates) else None
 
 
 def detectable_effect(error: float, degrees: float) -> float:
-    """The true effect, in the unit of `error`, that a two-sided 5 % t test finds with 80 % power."""
-    return error * t_detectable((1 + LEVEL) / 2, POWER, degrees)
+    """Return the true effect that a two-sided 5 % t test finds with the power POWER.
 
-
-def rank_correlation(x: Sequence[float], y: Sequence[float]) -> Interval:
-    """The correlation of the ranks of pairs, ties with their mean rank; 0 where all x or all y are equal.
-
-    The interval is Fisher's z with the standard error of Bonett and Wright. A perfect order would have no width, so it
-    is taken as 1 - 1/(2n). x, y: FEWEST_PAIRS or more.
-
-    Source: Bonett, Wright, Psychometrika 65(1), 2000, doi:10.1007/BF02294183.
+    Args:
+      error: Standard error; the unit of the result.
     """
-    n = len(x)
-    ranks = [_ranks(values) for values in (x, y)]
-    is_constant = any(np.ptp(values) == 0 for values in ranks)
-    value = 0.0 if is_constant else float(np.corrcoef(ranks)[0, 1])
-    most = 1 - 0.5 / n
-    within = min(max(value, -most), most)
-    margin = NormalDist().inv_cdf((1 + LEVEL) / 2) * math.sqrt(
-        (1 + within**2 / 2) / (n - 3)
-    )
-    low, high = (math.tanh(math.atanh(within) + sign * margin) for sign in (-1, 1))
-    return Interval(
-        value, min(low, value), max(high, value), "95 % CI of a rank correlation"
-    )
-
-
-def _ranks(values: Sequence[float]) -> np.ndarray:
-    _, groups, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[groups]
-
-
-def state_efficiency_trend(x: Sequence[float], y: Sequence[float]) -> Statement:
-    """Whether the efficiency `y` of models follows their ratio `x` of work to exchanged data."""
-    if len(x) < FEWEST_PAIRS:
-        return Statement(
-            "too-few-models", values={"models": len(x), "fewest": FEWEST_PAIRS}
-        )
-    correlation = rank_correlation(x, y)
-    low, high = correlation.ends or (-1.0, 1.0)
-    kind = (
-        "efficiency-follows"
-        if low > 0
-        else "efficiency-falls"
-        if high < 0
-        else "efficiency-does-not-follow"
-    )
-    return Statement(kind, values={"models": len(x), **interval_values(correlation)})
+    return error * t_detectable((1 + LEVEL) / 2, POWER, degrees)

@@ -1,7 +1,7 @@
 """Detect steps that were reported before the devices had finished them.
 
 A program that does not wait for its devices fills their queue in no time and waits
-later: at every step, at the steps where it reads a number, or at the end. Some of its
+later: at every step, when it reads a number, or at the end. Some of its
 steps are therefore many times shorter than others.
 """
 
@@ -13,8 +13,8 @@ from rnn_scaling.records.parts import EarlySteps, EarlyStepsKind
 
 MIN_STEPS = 5  # fewer steps show nothing
 LONG_RATIO = 8.0  # steps that waited never differ by this ratio
-REGULAR_SHARE = 0.8  # of the gaps between long steps
-LONG_SHARE = 0.5  # of the time, in few steps
+REGULAR_SHARE = 0.8  # share of the gaps between long steps
+LONG_SHARE = 0.5  # share of the time that few steps took
 
 
 def find_early_steps(
@@ -49,7 +49,7 @@ def find_early_steps(
         fast_s = math.fsum(step_s[:num_fast])
         return pattern(EarlyStepsKind.FAST_START, num_fast, fast_s)
 
-    # Reporting alone takes microseconds, and sometimes a few more.
+    # A report takes microseconds, and sometimes a few more.
     long_s = max(LONG_RATIO * statistics.median(item_s), statistics.fmean(item_s))
     long_steps = [number for number, time_s in enumerate(item_s) if time_s > long_s]
     in_long_s = math.fsum(step_s[number] for number in long_steps)

@@ -1,4 +1,7 @@
-"""What holds of a report, a comparison or a check, as data that `reports/wording.py` turns into sentences."""
+"""Facts about a report, a comparison or a check.
+
+`reports/wording.py` turns statements into sentences.
+"""
 
 import dataclasses
 import enum
@@ -20,20 +23,36 @@ class Word(str, enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Statement:
-    kind: str  # key of its template, as "fastest"; a different case is a different kind
-    subject: str = ""  # what it is about, as the title of a series or the name of a check; "" is the whole report
-    # Plain JSON data: strings, numbers, booleans, None, and lists and dictionaries of them.
+    """A fact.
+
+    Attributes:
+      kind: Key of the template, such as "fastest". Each case has its own kind.
+      subject: The title of a series, the name of a check, or "" for the whole report.
+      values: Plain JSON data: strings, numbers, booleans, None, and lists and
+        dictionaries of them.
+    """
+
+    kind: str
+    subject: str = ""
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def data(self) -> dict[str, Any]:
-        """The statement as JSON: `{"kind": ..., "subject": ..., "values": {...}}`."""
+        """Return the statement for JSON."""
         return {"kind": self.kind, "subject": self.subject, "values": dict(self.values)}
 
 
 def interval_values(interval: Interval) -> dict[str, Any]:
-    """An interval as a value of a statement; `low` and `high` are None where the data cannot give them."""
+    """Return an interval as a value of a statement; its ends may be None."""
     fields = ("value", "low", "high", "spread", "is_wide")
     return {field: getattr(interval, field) for field in fields}
+
+
+def state(kind: str, subject: str = "", /, **values: Any) -> Statement:
+    """Return a statement; intervals among its values become data."""
+    data = {}
+    for name, value in values.items():
+        data[name] = interval_values(value) if isinstance(value, Interval) else value
+    return Statement(kind, subject, data)
 
 
 Cell = str | int | float | Interval | None
@@ -41,12 +60,19 @@ Cell = str | int | float | Interval | None
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
-    """What a search for settings found."""
+    """The result of a search for settings.
 
-    name: str  # of its files
+    Attributes:
+      name: Name of its files.
+      command: Trains with the settings that were found; "" if none were found.
+      columns: Title -> most decimals.
+      data: Further fields of the JSON.
+    """
+
+    name: str
     schema: str
     statements: Sequence[Statement]
-    command: str  # trains with the settings that were found, "": none
-    columns: Mapping[str, int]  # title -> decimals at most
+    command: str
+    columns: Mapping[str, int]
     rows: Sequence[Sequence[Cell]]
-    data: Mapping[str, Any]  # further fields of the JSON
+    data: Mapping[str, Any]

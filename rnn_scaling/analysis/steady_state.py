@@ -1,9 +1,8 @@
-"""Where a run became steady, from the times of its batches.
+"""Find the batches of a run whose times are steady.
 
-seconds an item -> outliers -> cycle -> changes of level -> the last level that holds -> SteadyState
-
-Outliers are marked and stay in the rate. Method, sources and simulated error: docs/statistics.md.
-y: log seconds (of an item where batches differ in items), [n] = batches.
+Outliers are marked, but they stay in every rate. docs/statistics.md has the method, its
+sources and its simulated error.
+y: log seconds [n], per item if the batches have different numbers of items.
 """
 
 import dataclasses
@@ -15,42 +14,74 @@ import numpy as np
 
 from rnn_scaling.analysis import change_points
 from rnn_scaling.analysis.confidence import half_width_over_batches
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.disturbance import counted_indices
+from rnn_scaling.analysis.statements import Statement, Word
+from rnn_scaling.records.record import RunRecord
 
-SHORTEST = 30  # batches below which nothing is said
-JUDGED = 60  # batches from which a run is said to have no steady state; a shorter one may still be warming up
+MIN_ANALYSED = 30  # fewer batches are not analysed
+MIN_JUDGED = 60  # with fewer batches, a run without a steady state may still warm up
+ANALYSES_IN_A_ROW = 2  # that must agree before `UntilKnown` ends a run
+ANALYSIS_GROWTH = 1.25  # factor of the batches between two analyses
 TOLERANCE = 0.01  # levels that differ by less are one level
-# Start-up (compiling, one shape after the other): within so many batches, one takes this much longer than usual (log),
-# and so many times as much longer than any later batch does.
+# (batches, log, ratio): within this many first batches, a batch belongs to the start-up
+# if it takes longer than usual by this log, and by this ratio of any later excess.
 START_UPS = ((20, math.log(2), 1.25), (100, math.log(3), 1.5))
-SETTLING = 30  # batches, or a tenth of the run, in which a level of its own is warm-up and no disturbance
-LEAST_MOVE = 0.0005  # a smaller change of the rate is none
-DISTURBANCE = 0.05  # share of the batches that one disturbance may take
-# What passes and is named: at least so many batches in a row, so much longer (log) by so many standard deviations.
-PASSING = (2, math.log(1.25), 5)
+# A separate level within this many first batches, or a tenth of the run, is warm-up.
+MIN_SETTLING = 30
+MIN_MOVE = 0.0005  # a smaller change of the rate counts as none
+MAX_DISTURBED = 0.05  # largest share of the batches in one disturbance
+# Slow batches: at least this many in a row, longer by this log and by this many standard
+# deviations.
+MIN_SLOW_BATCHES = 2
+MIN_SLOW_LOG = math.log(1.25)
+MIN_SLOW_DEVIATIONS = 5
+
+
+class StateKind(Word):
+    """The shape of a run's batch times."""
+
+    FLAT = "flat"
+    WARM_UP = "warm-up"
+    SLOW_DOWN = "slow-down"
+    CYCLIC = "cyclic"
+    UNSTEADY = "no steady state"
+    TOO_SHORT = "too short"
 
 
 @dataclasses.dataclass(frozen=True)
 class SteadyState:
-    kind: str  # "flat", "warm-up", "slow-down", "cyclic", "no steady state" or "too short"
-    # Items a second (batches a second without items) after the default warm-up; None where there are none.
+    """The steady part of a run, and its rate.
+
+    Indices count the batches that were analysed, from 0 with the warm-up.
+
+    Attributes:
+      kind: The shape of the times.
+      rate_default: Items per second after the default warm-up, or batches per second
+        without items; None if no batches are left.
+      start: Index of the first steady batch; None if the run has no steady part.
+      outliers: Indices of batches far from their level.
+      rate_steady: Items per second of the steady batches.
+      move: rate_steady / rate_default - 1.
+      half_width: Relative 95 % half-width of rate_steady over the steady batches. It does
+        not cover the differences between processes.
+      period: Number of batches after which times repeat; None if they do not.
+      trend: Relative change of the time over the last half of the batches, for a run
+        without a steady part.
+      slow_batches: Indices of the longest sequence of slow batches.
+      slow_ratio: Their time / the usual time.
+    """
+
+    kind: StateKind
     rate_default: float | None
-    start: int | None = None  # index of the first steady batch; None if there is none
-    outliers: tuple[
-        int, ...
-    ] = ()  # indices of batches far from their level; they stay in every rate
-    rate_steady: float | None = None  # the same of the steady batches
-    move: float | None = (
-        None  # rate_steady / rate_default - 1, how far the default headline is off
-    )
-    # Relative 95 % half-width of rate_steady from the steady batches; says nothing about other processes.
+    start: int | None = None
+    outliers: tuple[int, ...] = ()
+    rate_steady: float | None = None
+    move: float | None = None
     half_width: float | None = None
-    period: int | None = None  # batches after which times repeat, if they do
-    # Change of the time over the last half of the batches, if no level holds to the end.
+    period: int | None = None
     trend: float | None = None
-    # The batches in a row that took longest, and how many times as long as usual.
-    passing: tuple[int, ...] = ()
-    passing_times: float | None = None
+    slow_batches: tuple[int, ...] = ()
+    slow_ratio: float | None = None
 
 
 def analyse(
@@ -58,78 +89,129 @@ def analyse(
     items: Sequence[float] | None = None,
     warmup: int = 10,
 ) -> SteadyState:
-    """Finds the steady part of a run.
+    """Find the steady part of a run.
 
     Args:
-      step_s: seconds of every batch from the first, warm-up included.
-      items: items of the same batches; where they differ, seconds an item are judged.
+      step_s: Seconds of every batch from the first, warm-up included.
+      items: Items of the same batches. If they differ, seconds per item are analysed.
+      warmup: Batches that the default rate leaves out.
     """
     seconds = np.asarray(step_s, float)
     work = np.ones(len(seconds)) if items is None else np.asarray(items, float)
     n = len(seconds)
     rate_default = _rate(seconds[warmup:], work[warmup:]) if n > warmup else None
-    if n < SHORTEST:
-        return SteadyState("too short", rate_default)
-    series, cuts = _with_levels(_prepare(seconds, work))
-    edges = [*([0] if series.lead else []), series.lead, *cuts, n]
+    if n < MIN_ANALYSED:
+        return SteadyState(StateKind.TOO_SHORT, rate_default)
+    series, cuts = _find_levels(_prepare(seconds, work))
+    edges = [series.lead, *cuts, n]
+    if series.lead:
+        edges.insert(0, 0)
     start, disturbed = _steady_start(series, edges)
-    passing = _passing(series, start)
-    outliers = tuple(sorted({*_outliers(series, edges, start, disturbed), *passing}))
-    state = SteadyState("", rate_default, start, outliers, period=series.period)
-    state = _concluded(state, series, seconds, work)
-    if not passing:
-        return state
-    usual = np.median(series.y[series.lead :])
-    times = math.exp(float(np.mean(series.y[passing])) - usual)
-    return dataclasses.replace(state, passing=tuple(passing), passing_times=times)
+    slow_batches = _slow_batches(series, start)
+    outliers = {*_outliers(series, edges, start, disturbed), *slow_batches}
+    state = SteadyState(
+        StateKind.TOO_SHORT,
+        rate_default,
+        outliers=tuple(sorted(outliers)),
+        period=series.period,
+    )
+    if slow_batches:
+        usual = np.median(series.y[series.lead :])
+        excess = float(np.mean(series.y[slow_batches])) - usual
+        state = dataclasses.replace(
+            state, slow_batches=tuple(slow_batches), slow_ratio=math.exp(excess)
+        )
+    if start is None:
+        return _complete_unsteady(state, series)
+    return _complete_steady(state, series, start, seconds, work)
+
+
+def analyse_run(record: RunRecord) -> SteadyState:
+    """Find the steady part of a recorded run, without the batches that do not count.
+
+    Returns:
+      The state; its numbers of batches are those of the record.
+    """
+    batches = record.batches
+    numbers = analysed_batches(record)
+    state = analyse(
+        [batches.seconds[i] for i in numbers],
+        [batches.items[i] for i in numbers],
+        batches.warmup,
+    )
+    return dataclasses.replace(
+        state,
+        start=None if state.start is None else numbers[state.start],
+        outliers=tuple(numbers[i] for i in state.outliers),
+        slow_batches=tuple(numbers[i] for i in state.slow_batches),
+    )
+
+
+def analysed_batches(record: RunRecord) -> Sequence[int]:
+    """Return the numbers of the batches that `analyse_run` uses, with the warm-up."""
+    return [*range(record.batches.warmup), *counted_indices(record)]
 
 
 class UntilKnown:
-    """Says when a run knows its rate: two looks in a row find the half-width within the target.
+    """Decide when a run may end, because the rate of its batches is known.
 
-    Each look is a chance to stop by luck, so there are few: from 60 batches on, each time they have grown by a quarter.
+    Several analyses in a row must find a half-width within the target. Each analysis
+    may succeed by chance, so there are few: the first with MIN_JUDGED batches, each
+    further one when the batches have grown by a quarter.
     """
 
-    GROWTH = 1.25
-    IN_A_ROW = 2
-
     def __init__(self, target: float) -> None:
-        """target: relative half-width to reach (0.02: 2 %)."""
+        """target: Relative half-width to reach, such as 0.02 for 2 %."""
         self._target = target
-        self._next = JUDGED
+        self._next = MIN_JUDGED
         self._passed = 0
 
-    def due(self, batches: int) -> bool:
-        """True if `reached` would look now, which takes some milliseconds."""
-        return self._passed < self.IN_A_ROW and batches >= self._next
+    def is_due(self, batches: int) -> bool:
+        """Return whether `reached` would analyse now, which takes some milliseconds."""
+        return self._passed < ANALYSES_IN_A_ROW and batches >= self._next
 
     def reached(
         self, step_s: Sequence[float], items: Sequence[float] | None = None
     ) -> bool:
-        """True once the rate of the batches so far (from the first, warm-up included) is known to the target."""
-        if self.due(len(step_s)):
-            self._next = math.ceil(len(step_s) * self.GROWTH)
-            width = analyse(
-                step_s, items
-            ).half_width  # None while there is no steady part
-            self._passed = (
-                self._passed + 1 if width is not None and width <= self._target else 0
-            )
-        return self._passed >= self.IN_A_ROW
+        """Return whether the rate is known to the target.
+
+        Args:
+          step_s: Seconds of the batches so far, warm-up included.
+          items: Items of the same batches.
+        """
+        if self.is_due(len(step_s)):
+            self._next = math.ceil(len(step_s) * ANALYSIS_GROWTH)
+            width = analyse(step_s, items).half_width
+            is_known = width is not None and width <= self._target
+            self._passed = self._passed + 1 if is_known else 0
+        return self._passed >= ANALYSES_IN_A_ROW
 
 
 @dataclasses.dataclass(frozen=True)
 class _Series:
-    """The series that is searched. y: without the effect of items and cycle; clipped: outliers at their bounds."""
+    """The series in which levels are searched.
+
+    Attributes:
+      y: Log seconds without the effects of items and of the cycle.
+      clipped: y with outliers at their bounds.
+      lead: Number of batches of the start-up.
+      period: Number of batches of the cycle; None without one.
+      noise: Long-run variance of clipped.
+    """
 
     y: np.ndarray
     clipped: np.ndarray
-    lead: int  # batches of the start-up
+    lead: int
     period: int | None
     noise: float
 
 
 def _prepare(seconds: np.ndarray, work: np.ndarray) -> _Series:
+    """Remove the effects of items and of a cycle from the times of all batches.
+
+    The order matters: a cycle is only looked for after the start-up, which would hide
+    it, and with outliers at their bounds.
+    """
     log_s = np.log(seconds)
     varies = work.min() != work.max()
     y = change_points.item_cost(log_s, np.log(work)) if varies else log_s
@@ -138,80 +220,96 @@ def _prepare(seconds: np.ndarray, work: np.ndarray) -> _Series:
     half = lead + (n - lead) // 2
     low, high = change_points.outlier_bounds(y[lead:])
     clipped = np.concatenate([y[:lead], np.clip(y[lead:], low, high)])
-    period = change_points.cycle_length(clipped[half:])
+    period = change_points.find_cycle_length(clipped[half:])
     if period:
-        y, clipped = (
-            change_points.without_cycle(values, period, half) for values in (y, clipped)
+        y = change_points.remove_cycle(y, period, half)
+        clipped = change_points.remove_cycle(clipped, period, half)
+    if varies:
+        # Lengths may repeat although the time per item does not.
+        low, high = change_points.outlier_bounds(log_s)
+        length_period = change_points.find_cycle_length(
+            np.clip(log_s, low, high)[lead:]
         )
-    if varies:  # batches may repeat in length though an item always takes the same
-        period = (
-            change_points.cycle_length(
-                np.clip(log_s, *change_points.outlier_bounds(log_s))[lead:]
-            )
-            or period
-        )
-    return _Series(y, clipped, lead, period, change_points.noise(clipped[lead:]))
+        period = length_period or period
+    return _Series(
+        y, clipped, lead, period, change_points.estimate_noise(clipped[lead:])
+    )
 
 
-def _with_levels(series: _Series) -> tuple[_Series, list[int]]:
-    """Changes of level, looked for again where the noise about the first ones was larger than assumed."""
+def _find_levels(series: _Series) -> tuple[_Series, list[int]]:
+    """Return the changes of level, and the series with its final noise.
+
+    If the noise around the first levels is larger than assumed, the search is repeated.
+    """
     y = series.clipped[series.lead :]
     noise = series.noise
-    cuts = change_points.change_points(y, noise)
-    about = change_points.noise_about(y, cuts)
-    if cuts and about > noise:
-        noise = about
-        cuts = change_points.change_points(y, noise)
+    cuts = change_points.find_change_points(y, noise)
+    noise_of_levels = change_points.estimate_noise_of_levels(y, cuts)
+    if cuts and noise_of_levels > noise:
+        noise = noise_of_levels
+        cuts = change_points.find_change_points(y, noise)
     return dataclasses.replace(series, noise=noise), [series.lead + cut for cut in cuts]
 
 
 def _start_up(y: np.ndarray) -> int:
-    """Batches up to the last early one that took far longer than usual, and than any later one."""
+    """Return the number of batches of the start-up.
+
+    It ends with the last early batch that took far longer than usual, and than any
+    later batch.
+    """
     excess = y - np.median(y[len(y) // 2 :])
     end = 0
-    for window, longer, times in START_UPS:
+    for window, min_log, ratio in START_UPS:
         early = min(window, len(y) // 3)
-        large = np.flatnonzero(
-            excess[:early] > max(longer, times * float(excess[early:].max()))
-        )
-        end = max(end, int(large[-1]) + 1 if len(large) else 0)
+        limit = max(min_log, ratio * float(excess[early:].max()))
+        large = np.flatnonzero(excess[:early] > limit)
+        if len(large):
+            end = max(end, int(large[-1]) + 1)
     return end
 
 
 def _steady_start(
     series: _Series, edges: Sequence[int]
 ) -> tuple[int | None, list[int]]:
-    """The first steady batch, and the batches of disturbances after it; None without a steady part."""
+    """Return the first steady batch, and the disturbed batches after it.
+
+    The steady part has at least 30 batches, or two thirds of a run below 45 batches,
+    and a quarter of all.
+
+    Returns:
+      (None, []) without a steady part.
+    """
     n = len(series.y)
-    long_run = series.noise
-    enough = max(
-        min(30, 2 * n // 3), math.ceil(n / 4)
-    )  # 30 and a quarter of them; two thirds in a run below 45
-    start, disturbed = _same_level(series, edges, settling=max(SETTLING, n // 10))
-    if n - start < enough:
-        start, disturbed = _same_level(series, edges, settling=0)
+    min_steady = max(min(30, 2 * n // 3), math.ceil(n / 4))
+    start, disturbed = _last_level(series, edges, max(MIN_SETTLING, n // 10))
+    if n - start < min_steady:
+        start, disturbed = _last_level(series, edges, 0)
     y = series.clipped.copy()
     y[disturbed] = np.median(np.delete(y[start:], [i - start for i in disturbed]))
-    for cut in range(start, n - enough + 1, max(1, (n - start) // 20)):
-        if not change_points.drifts(y[cut:], long_run, TOLERANCE):
+    for cut in range(start, n - min_steady + 1, max(1, (n - start) // 20)):
+        if not change_points.has_drift(y[cut:], series.noise, TOLERANCE):
             break
     else:
         return None, []
-    for window in {max(series.lead, cut - (n - cut)), series.lead}:
-        changes = cut - window >= change_points.MIN_SIZE and change_points.drifts(
-            y[window:], long_run, TOLERANCE
-        )
-        if changes and change_points.goes_on(y[window:], cut - window, long_run):
+    for first in {max(series.lead, cut - (n - cut)), series.lead}:
+        if cut - first < change_points.MIN_SIZE:
+            continue
+        drifts = change_points.has_drift(y[first:], series.noise, TOLERANCE)
+        if drifts and change_points.may_continue(y[first:], cut - first, series.noise):
             return None, []
     return cut, [i for i in disturbed if i >= cut]
 
 
-def _same_level(
+def _last_level(
     series: _Series, edges: Sequence[int], settling: int
 ) -> tuple[int, list[int]]:
-    """Goes back from the last segment while medians agree, over short disturbances that begin after `settling`."""
+    """Return the start of the last level, and the disturbed batches within it.
+
+    Segments are joined from the last one backwards as long as their medians agree.
+    Short disturbances are skipped if they begin after `settling` batches.
+    """
     y = series.clipped
-    run = edges[-2]
+    first = edges[-2]
     disturbed: list[int] = []
     gap: list[int] = []
     for i in range(len(edges) - 3, -1, -1):
@@ -219,151 +317,171 @@ def _same_level(
         stop = edges[i + 1]
         if start < series.lead:
             break
-        steady = np.delete(y[run:], [j - run for j in disturbed])
+        steady = np.delete(y[first:], [j - first for j in disturbed])
         error = math.sqrt(series.noise * (1 / (stop - start) + 1 / len(steady)))
-        if abs(np.median(y[start:stop]) - np.median(steady)) <= max(
-            TOLERANCE, 3 * error
-        ):
-            run = start
+        distance = abs(np.median(y[start:stop]) - np.median(steady))
+        if distance <= max(TOLERANCE, 3 * error):
+            first = start
             disturbed = gap + disturbed
             gap = []
-        elif start >= settling and stop - start + len(gap) <= DISTURBANCE * len(y):
+        elif start >= settling and stop - start + len(gap) <= MAX_DISTURBED * len(y):
             gap = [*range(start, stop), *gap]
         else:
             break
-    return run, disturbed
+    return first, disturbed
 
 
 def _outliers(
     series: _Series, edges: Sequence[int], start: int | None, disturbed: Sequence[int]
-) -> tuple[int, ...]:
+) -> set[int]:
+    """Return the batches far from their level, and the disturbed ones."""
+    bounds = {edges[-1]}
+    if start is None:
+        bounds.update(edges)
+    else:
+        bounds.add(start)
+        bounds.update(edge for edge in edges if edge <= start)
+    ends = sorted(bounds)
     residual = np.zeros(len(series.y))
-    ends = sorted(
-        {
-            *(e for e in edges if start is None or e <= start),
-            *([] if start is None else [start]),
-            edges[-1],
-        }
-    )
     for a, b in zip(ends, ends[1:]):
         residual[a:b] = series.y[a:b] - np.median(series.y[a:b])
     low, high = change_points.outlier_bounds(residual)
     far = np.flatnonzero((residual < low) | (residual > high))
-    return tuple(sorted({*(int(i) for i in far if i >= series.lead), *disturbed}))
+    return {*far[far >= series.lead].tolist(), *disturbed}
 
 
-def _passing(series: _Series, start: int | None) -> list[int]:
-    """The batches in a row that took longest beyond what noise explains, in the steady part or where there is none."""
+def _slow_batches(series: _Series, start: int | None) -> list[int]:
+    """Return the batches in a row that took longest, beyond noise; [] without any.
+
+    They are searched in the steady part, or after the start-up of a run without one. A
+    longer sequence is a level and not a disturbance.
+    """
     first = max(series.lead, start or 0)
     residual = series.y - np.median(series.y[first:])
-    fewest, longer, deviations = PASSING
     sigma = change_points.robust_scale(residual[first:])
-    far = [
-        i
-        for i in np.flatnonzero(residual > max(longer, deviations * sigma)).tolist()
-        if i >= first
-    ]
-    rows: list[list[int]] = []
-    for i in far:
-        if not rows or rows[-1][-1] != i - 1:
-            rows.append([])
-        rows[-1].append(i)
-    # A level of its own is no passing disturbance.
+    limit = max(MIN_SLOW_LOG, MIN_SLOW_DEVIATIONS * sigma)
+    sequences: list[list[int]] = []
+    for i in np.flatnonzero(residual > limit).tolist():
+        if i < first:
+            continue
+        if not sequences or sequences[-1][-1] != i - 1:
+            sequences.append([])
+        sequences[-1].append(i)
+    max_length = max(5, MAX_DISTURBED * len(series.y))
     short = [
-        row for row in rows if fewest <= len(row) <= max(5, DISTURBANCE * len(series.y))
+        batches
+        for batches in sequences
+        if MIN_SLOW_BATCHES <= len(batches) <= max_length
     ]
-    return max(short, key=lambda row: float(residual[row].sum()), default=[])
+    return max(short, key=lambda batches: float(residual[batches].sum()), default=[])
 
 
-def _concluded(
-    so_far: SteadyState, series: _Series, seconds: np.ndarray, work: np.ndarray
-) -> SteadyState:
-    """Adds the kind and the rates."""
-    n = len(seconds)
-    start = so_far.start
-    period = so_far.period
-    if start is None:
-        kind = "no steady state" if n >= JUDGED else "too short"
-        trend = math.expm1(change_points.trend(series.clipped[n // 2 :]))
-        return dataclasses.replace(so_far, kind=kind, trend=trend)
-    if period:
-        whole = start + (n - start) % period  # rates of whole periods only
-        start = whole if n - whole >= period else start
-    kind = "flat" if not start else _kind_of_start(series, start)
-    if period:
-        kind = "cyclic"
-    rate = _rate(seconds[start:], work[start:])
-    move = None if so_far.rate_default is None else rate / so_far.rate_default - 1
-    width = half_width_over_batches(seconds[start:], work[start:])
+def _complete_unsteady(state: SteadyState, series: _Series) -> SteadyState:
+    n = len(series.y)
     return dataclasses.replace(
-        so_far, kind=kind, start=start, rate_steady=rate, move=move, half_width=width
+        state,
+        kind=StateKind.UNSTEADY if n >= MIN_JUDGED else StateKind.TOO_SHORT,
+        trend=math.expm1(change_points.trend(series.clipped[n // 2 :])),
     )
 
 
-def _kind_of_start(series: _Series, start: int) -> str:
-    """Whether the batches before the steady part were slower or faster."""
+def _complete_steady(
+    state: SteadyState,
+    series: _Series,
+    start: int,
+    seconds: np.ndarray,
+    work: np.ndarray,
+) -> SteadyState:
+    n = len(seconds)
+    period = state.period
+    if period:  # the rate covers complete periods
+        complete_start = start + (n - start) % period
+        if n - complete_start >= period:
+            start = complete_start
+    kind = _kind_of_start(series, start)
+    if period:
+        kind = StateKind.CYCLIC
+    rate = _rate(seconds[start:], work[start:])
+    return dataclasses.replace(
+        state,
+        kind=kind,
+        start=start,
+        rate_steady=rate,
+        move=None if state.rate_default is None else rate / state.rate_default - 1,
+        half_width=half_width_over_batches(seconds[start:], work[start:]),
+    )
+
+
+def _kind_of_start(series: _Series, start: int) -> StateKind:
+    """Compare the batches before the steady part with it."""
+    if start == 0:
+        return StateKind.FLAT
     if start == series.lead:
-        return "warm-up"
-    before = np.median(series.y[series.lead : start])
-    return "warm-up" if before > np.median(series.y[start:]) else "slow-down"
+        return StateKind.WARM_UP
+    early = np.median(series.y[series.lead : start])
+    is_slower = early > np.median(series.y[start:])
+    return StateKind.WARM_UP if is_slower else StateKind.SLOW_DOWN
 
 
-def statements(
+StatementValues = dict[str, Mapping[str, Any]]  # kind of a statement -> its values
+
+
+def make_statements(
     state: SteadyState, batches: int, warmup: int, unit: str
 ) -> list[Statement]:
     """Return what the times of a run's batches show.
 
     Args:
-      state: What `analyse` found.
+      state: The result of `analyse`.
       batches: Number of batches, warm-up included.
       warmup: Batches that the rate of the run leaves out.
       unit: What the run counts, as in "words".
     """
-    counts = {"batches": batches, "wanted": max(JUDGED, 2 * batches)}
-    found = _without_steady_part(state, counts)
+    counts = {"batches": batches, "wanted": max(MIN_JUDGED, 2 * batches)}
+    values = _unsteady_values(state, counts)
     if state.start is not None:
-        found = _of_steady_part(state, counts, warmup, unit)
-    if state.passing:
-        found["steady-passing"] = {
-            "first": state.passing[0],
-            "last": state.passing[-1],
-            "times": state.passing_times,
+        values = _steady_values(state, counts, warmup, unit)
+    if state.slow_batches:
+        values["steady-passing"] = {
+            "first": state.slow_batches[0],
+            "last": state.slow_batches[-1],
+            "times": state.slow_ratio,
         }
-    return [Statement(kind, values=values) for kind, values in found.items()]
+    return [Statement(kind, values=fields) for kind, fields in values.items()]
 
 
-Found = dict[str, Mapping[str, Any]]  # kind of a statement -> its values
-
-
-def _without_steady_part(state: SteadyState, counts: Mapping[str, Any]) -> Found:
+def _unsteady_values(state: SteadyState, counts: Mapping[str, Any]) -> StatementValues:
     if state.trend is None:
         return {"steady-too-few": counts}
-    verdict = "steady-none" if state.kind == "no steady state" else "steady-not-yet"
+    is_unsteady = state.kind == StateKind.UNSTEADY
+    verdict = "steady-none" if is_unsteady else "steady-not-yet"
     return {verdict: {**counts, "trend": state.trend}, "steady-run-more": counts}
 
 
-def _of_steady_part(
+def _steady_values(
     state: SteadyState, counts: Mapping[str, Any], warmup: int, unit: str
-) -> Found:
+) -> StatementValues:
     level = "steady-from-first"
     if state.start:
-        level = "steady-slower" if state.kind == "slow-down" else "steady-warmed-up"
+        is_slower = state.kind == StateKind.SLOW_DOWN
+        level = "steady-slower" if is_slower else "steady-warmed-up"
     rate = {"start": state.start, "rate": state.rate_steady, "unit": unit}
-    found: Found = {level: rate}
+    values: StatementValues = {level: rate}
     if state.period:
-        found["steady-cycle"] = {"period": state.period}
+        values["steady-cycle"] = {"period": state.period}
     if state.half_width is not None:
-        found["steady-width"] = {"width": state.half_width}
+        values["steady-width"] = {"width": state.half_width}
     if state.move is not None:
-        is_same = abs(state.move) < LEAST_MOVE
+        is_same = abs(state.move) < MIN_MOVE
         move = {"move": state.move, "warmup": warmup}
-        found["steady-same" if is_same else "steady-moves"] = move
+        values["steady-same" if is_same else "steady-moves"] = move
     if state.outliers:
-        found["steady-outliers"] = {**counts, "outliers": len(state.outliers)}
-    if counts["batches"] < JUDGED:
-        found["steady-few"] = counts
-    return found
+        values["steady-outliers"] = {**counts, "outliers": len(state.outliers)}
+    if counts["batches"] < MIN_JUDGED:
+        values["steady-few"] = counts
+    return values
 
 
 def _rate(seconds: np.ndarray, work: np.ndarray) -> float:
+    """Return the work per second of several batches together."""
     return float(work.sum() / seconds.sum())

@@ -1,4 +1,7 @@
-"""Run record -> one fact of it, in a form that can be compared and shown; None: the record does not hold it."""
+"""Read single facts of run records, as values that can be compared and shown.
+
+A reader returns None if the record does not contain the fact.
+"""
 
 import re
 from collections.abc import Callable, Sequence
@@ -12,18 +15,19 @@ Read = Callable[[RunRecord], Any]
 NOT_TOLD = "not reported by the system"
 ONE_PROCESS = "one process alone"
 
-# Bits of throttling.REASONS: a setting that holds clocks down, and a card that protects itself.
+# Bits of throttling.REASONS: settings that limit clocks, and cards that protect
+# themselves.
 LIMITED = 0x2 | 0x4 | 0x10 | 0x100
 SLOWED = 0x8 | 0x20 | 0x40 | 0x80
 
 
 def _with_arguments(read: Callable[..., Any]) -> Callable[..., Read]:
-    """Makes `read(a, record)` a function of `a` that returns a reader."""
+    """Turn `read(a, record)` into a function of `a` that returns a reader."""
     return lambda *arguments, **options: partial(read, *arguments, **options)
 
 
 def _is_recorded(record: RunRecord, *fields: str) -> bool:
-    """False for a record that is older than one of these fields of `environment`."""
+    """Return whether a record has fields of `environment`; older ones may lack some."""
     return record.environment.missing.isdisjoint(fields)
 
 
@@ -34,7 +38,11 @@ def environment(
     convert: Callable[[Any], Any] = str,
     null: str = NOT_TOLD,
 ) -> Any:
-    """A field of `environment`; `null`: what null in the record means, by default that the system did not tell."""
+    """Read a field of `environment`.
+
+    Args:
+      null: The meaning of null in the record.
+    """
     if not _is_recorded(record, name):
         return None
     value = getattr(record.environment, name)
@@ -45,47 +53,46 @@ def environment(
 def resolved(
     name: str, record: RunRecord, convert: Callable[[Any], str] = str
 ) -> str | None:
-    """A field of `resolved` as text."""
+    """Read a field of `resolved` as text."""
     value = getattr(record.resolved, name)
     return None if value is None else convert(value)
 
 
 def operators(record: RunRecord) -> str | None:
-    """Instruction set of our own operators for CPUs, or "stock"; older records do not name the set: AVX-512."""
-    of_older = {True: "avx512", False: "stock", None: None}[
-        record.resolved.own_operators
-    ]
-    return record.resolved.operators or of_older
+    """Return the instruction set of this project's CPU operators, or "stock".
+
+    Older records do not name the set, which was AVX-512.
+    """
+    if record.resolved.operators or record.resolved.own_operators is None:
+        return record.resolved.operators
+    return "avx512" if record.resolved.own_operators else "stock"
 
 
 def certificate(record: RunRecord) -> str:
-    """Whether the configuration was compared with serial training."""
+    """Return whether the configuration was compared with serial training."""
     return "not certified" if record.certificate is None else "certified"
 
 
 def training(record: RunRecord) -> str:
-    """What came of that comparison, where it is wrong."""
+    """Return the verdict of that comparison, if the training is wrong."""
     certificate = record.certificate
-    return (
-        "not found wrong"
-        if certificate is None or certificate.holds
-        else certificate.verdict
-    )
+    if certificate is None or certificate.holds:
+        return "not found wrong"
+    return certificate.verdict
 
 
 @_with_arguments
 def package(names: Sequence[str], record: RunRecord) -> str | None:
-    """Version of the first of these packages that is installed."""
+    """Return the version of the first of these packages that is installed."""
+    if not _is_recorded(record, "packages"):
+        return None
     packages = record.environment.packages
-    version = next(
-        (packages[name] for name in names if name in packages), "not installed"
-    )
-    return version if _is_recorded(record, "packages") else None
+    return next((packages[name] for name in names if name in packages), "not installed")
 
 
 @_with_arguments
 def cuda(part: str, record: RunRecord) -> str | None:
-    """Version of a part of CUDA that pip installed."""
+    """Return the version of a part of CUDA that pip installed."""
     versions = record.environment.cuda
     return versions[part] or "not from pip" if part in versions else None
 
@@ -94,16 +101,14 @@ memory = environment("memory_bytes", convert=float)
 cpu_vector_units = environment(
     "cpu_vector_units", convert=lambda units: " ".join(units) or "none"
 )
-cores = resolved(
-    "cpu_affinity", convert=lambda bound: str(len(bound))
-)  # how many the process was bound to
+# The number of cores that the process was bound to, and their numbers.
+cores = resolved("cpu_affinity", convert=lambda bound: str(len(bound)))
 core_numbers = resolved("cpu_affinity", convert=lambda bound: ",".join(map(str, bound)))
-cpu_limit = environment(
-    "cpu_limit", convert="{:g} cores".format, null="none"
-)  # what control groups grant
-# The fastest core's, in MHz: the one that the program runs on while the others idle.
+# The cores that control groups allow.
+cpu_limit = environment("cpu_limit", convert="{:g} cores".format, null="none")
+# MHz of the fastest core, on which the program runs while the others idle.
 highest_clock = environment("cpu_mhz", convert=lambda mhz: max(mhz, default=NOT_TOLD))
-# When the kernel backs memory with huge pages: always, madvise or never.
+# When Linux backs memory with huge pages: always, madvise or never.
 huge_pages = environment(
     "huge_pages", convert=partial(re.sub, r"(?s).*\[(\w+)\].*", r"\1")
 )
@@ -113,18 +118,16 @@ def cpu_topology(record: RunRecord) -> str | None:
     topology = record.environment.cpu_topology
     if topology is None:
         return None
-    counts = [
-        f"{getattr(topology, part) or '?'} {part}"
-        for part in ("sockets", "cores", "threads")
-    ]
+    texts = []
+    for name in ("sockets", "cores", "threads"):
+        texts.append(f"{getattr(topology, name) or '?'} {name}")
     nodes = topology.numa_nodes
-    return ", ".join(
-        [*counts, f"NUMA nodes {' | '.join(nodes)}" if nodes else "NUMA not known"]
-    )
+    texts.append(f"NUMA nodes {' | '.join(nodes)}" if nodes else "NUMA not known")
+    return ", ".join(texts)
 
 
 def turbo(record: RunRecord) -> str | None:
-    """Whether the clock may rise above its nominal value."""
+    """Return "on" if the clock may rise above its nominal value, or "off"."""
     machine = record.environment
     if not _is_recorded(record, "cpu_no_turbo", "cpu_boost"):
         return None
@@ -134,80 +137,91 @@ def turbo(record: RunRecord) -> str | None:
 
 
 def oversubscribed(record: RunRecord) -> str | None:
-    return (
-        "of CPU devices alone"
-        if record.options["device"] == "gpu"
-        else resolved("oversubscribed")(record)
-    )
+    if record.options["device"] == "gpu":
+        return "of CPU devices alone"
+    value = record.resolved.oversubscribed
+    return None if value is None else str(value)
 
 
 @_with_arguments
 def gpus(names: Sequence[str], record: RunRecord) -> str | None:
-    """Text of these fields of every GPU, in the order of the devices."""
-    cards = record.environment.gpus
-    if not cards or any(name not in card for card in cards for name in names):
-        return None
-    words = [" and ".join(card[name] for name in names) for card in cards]
-    return (
-        f"{len(words)} x {words[0]}"
-        if len(words) > 1 and len(set(words)) == 1
-        else ", ".join(words)
-    )
+    """Return the text of some fields of every GPU, in the order of the devices."""
+    texts = []
+    for card in record.environment.gpus:
+        if not card.keys() >= set(names):
+            return None
+        texts.append(" and ".join(card[name] for name in names))
+    if len(texts) > 1 and len(set(texts)) == 1:
+        return f"{len(texts)} x {texts[0]}"
+    return ", ".join(texts) if texts else None
 
 
 @_with_arguments
-def gpu_clock(name: str, when: str, record: RunRecord) -> float | None:
-    """Mean over the GPUs in MHz."""
-    cards = getattr(record.environment, when)
-    matches = [re.match(r"[\d.]+", card.get(name, "")) for card in cards]
-    numbers = [float(match[0]) for match in matches if match]
-    return (
-        sum(numbers) / len(numbers) if numbers and len(numbers) == len(cards) else None
-    )
+def gpu_clock(name: str, field: str, record: RunRecord) -> float | None:
+    """Return the mean over the GPUs in MHz.
+
+    Args:
+      name: Name of the clock.
+      field: "gpus" before the run, or "gpus_after".
+    """
+    cards = getattr(record.environment, field)
+    clocks = []
+    for card in cards:
+        match = re.match(r"[\d.]+", card.get(name, ""))
+        if not match:
+            return None
+        clocks.append(float(match[0]))
+    return sum(clocks) / len(clocks) if clocks else None
 
 
 @_with_arguments
-def held_down(among: int, record: RunRecord) -> str | None:
-    """Why clocks were held down before or after the run, on any GPU; `among`: bits of the reasons asked for."""
-    cards = (*record.environment.gpus, *record.environment.gpus_after)
-    masks = [throttling.parse(card.get(throttling.FIELD, "")) for card in cards]
-    if None in masks or not _is_recorded(
-        record, "gpus", "gpus_after"
-    ):  # or "[N/A]": the card does not tell
+def throttling_reasons(bits: int, record: RunRecord) -> str | None:
+    """Return why clocks of any GPU were slowed down, before or after the run.
+
+    Args:
+      bits: Bits of the reasons that count.
+
+    Returns:
+      None if the record has no reasons, or if a card does not report any ("[N/A]").
+    """
+    if not _is_recorded(record, "gpus", "gpus_after"):
         return None
-    held = {
-        why: None
-        for mask in masks
-        for bit, why in throttling.REASONS.items()
-        if (mask or 0) & bit & among
-    }
-    return ", ".join(held) or "nothing"
+    reasons: dict[str, None] = {}
+    for card in (*record.environment.gpus, *record.environment.gpus_after):
+        mask = throttling.parse(card.get(throttling.FIELD, ""))
+        if mask is None:
+            return None
+        for bit, reason in throttling.REASONS.items():
+            if mask & bit & bits:
+                reasons[reason] = None
+    return ", ".join(reasons) or "nothing"
 
 
 def gpu_topology(record: RunRecord) -> str | None:
-    """The rows of the matrix of `nvidia-smi topo -m`, where several devices exchange."""
+    """Return the rows of the matrix of `nvidia-smi topo -m`, without its head.
+
+    Returns:
+      "one device" if no devices exchange.
+    """
     if record.options["num_devices"] == 1 and record.workers is None:
         return "one device"
     if record.environment.topology is None:
         return None
-    lines = [
-        re.sub(r"\x1b\[[\d;]*m", "", line)
-        for line in record.environment.topology.splitlines()
-    ]
-    return "; ".join(
-        " ".join(line.split()) for line in lines if re.match(r"(GPU|NIC|mlx)", line)
-    )  # not the head
+    rows = []
+    for line in record.environment.topology.splitlines():
+        text = re.sub(r"\x1b\[[\d;]*m", "", line)
+        if re.match(r"(GPU|NIC|mlx)", text):
+            rows.append(" ".join(text.split()))
+    return "; ".join(rows)
 
 
 def all_reduce(record: RunRecord) -> str | None:
-    """What `auto` or the specification came to."""
+    """Return the algorithms that `auto` or the specification chose."""
     segments = record.resolved.all_reduce
     if segments is None:
         return None
-    return (
-        ":".join(f"{segment.algorithm}#{segment.shards}" for segment in segments)
-        or "none"
-    )
+    texts = [f"{segment.algorithm}#{segment.shards}" for segment in segments]
+    return ":".join(texts) or "none"
 
 
 def hosts(record: RunRecord) -> str | None:
@@ -217,19 +231,20 @@ def hosts(record: RunRecord) -> str | None:
 
 
 def link(record: RunRecord) -> str:
-    """The network that was made between the workers of a run: as it was asked for, since each run measures it anew."""
-    return (
-        (record.workers.link if record.workers else None) or "none made for the run"
-    ).partition(" asked;")[0]
+    """Return the network that was created between the workers of a run.
+
+    Every run measures it, so only the requested values are compared.
+    """
+    if record.workers is None or not record.workers.link:
+        return "none made for the run"
+    return record.workers.link.partition(" asked;")[0]
 
 
 @_with_arguments
 def variable(name: str, record: RunRecord) -> str | None:
-    return (
-        record.environment.variables.get(name, "not set")
-        if _is_recorded(record, "variables")
-        else None
-    )
+    if not _is_recorded(record, "variables"):
+        return None
+    return record.environment.variables.get(name, "not set")
 
 
 def launcher(record: RunRecord) -> str | None:

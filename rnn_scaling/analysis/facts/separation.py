@@ -1,10 +1,12 @@
-"""Which runs of the same options are repeats: those that no fact tells apart which makes runs incomparable.
+"""Decide which runs with the same options are repeats.
 
-Rows of a report and configurations of `compare` are both made by these rules, from the one table of facts.
+Runs are repeats if they agree in every fact that could make them incomparable. Rows of a
+report and configurations of `compare` follow the same rules and table of facts.
 """
 
+import itertools
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
 from rnn_scaling.analysis.facts.readers import variable
@@ -15,11 +17,11 @@ from rnn_scaling.config import scale
 from rnn_scaling.records.record import RunRecord
 
 UNKNOWN = "unknown"
-MOST_SHOWN = 100  # letters of a value in a title
+MAX_LETTERS = 100  # letters of a value in a title
 Facts = tuple[tuple[str, str], ...]  # (name of a fact, its value)
 T = TypeVar("T")
 
-# Variables by the start of their names: how grave a difference is.
+# Start of the names of variables -> severity of a difference.
 VARIABLES = {
     **dict.fromkeys(
         (
@@ -47,18 +49,15 @@ VARIABLES = {
         CAUTION,
     ),
 }
-WITHOUT_EFFECT = {
-    "TF_CPP_MIN_LOG_LEVEL",
-    "RNN_SCALING_OPERATORS",
-}  # "CPU operators" are what the latter chose
+# The fact "CPU operators" contains what RNN_SCALING_OPERATORS chose.
+WITHOUT_EFFECT = {"TF_CPP_MIN_LOG_LEVEL", "RNN_SCALING_OPERATORS"}
 
 
 def variable_fact(name: str) -> Fact:
     """Return the fact of an environment variable."""
     start = next(start for start in VARIABLES if name.startswith(start))
     effect = f"variable {start}".strip()
-    what = f"variable {name}"
-    return Fact(what, variable(name), VARIABLES[start], effect=effect)
+    return Fact(f"variable {name}", variable(name), VARIABLES[start], effect=effect)
 
 
 _FACTS = (*FACTS, *map(variable_fact, VARIABLES))
@@ -71,12 +70,11 @@ def _separates(fact: Fact, on_gpu: bool) -> bool:
     return fact.severity_on(on_gpu) == INCOMPARABLE
 
 
-SEPARATING = {
-    on_gpu: tuple([fact for fact in _FACTS if _separates(fact, on_gpu)])
-    for on_gpu in (False, True)
+NAMED = {
+    fact.name: fact
+    for fact in _FACTS
+    if _separates(fact, on_gpu=True) or _separates(fact, on_gpu=False)
 }
-_ALL = {*SEPARATING[True], *SEPARATING[False]}
-NAMED = {fact.name: fact for fact in _FACTS if fact in _ALL}
 # Parts of a key in which runs of one work may differ.
 VARIED = {*NAMED, *scale.AXES}
 
@@ -94,67 +92,72 @@ def separating_facts(
       keys: The key of each run.
       changed: Options in which the sides differ on purpose.
     """
-    works: dict[Key, list[list[int]]] = {}
-    for number, side_keys in enumerate(keys):
-        for index, key in enumerate(side_keys):
-            work = drop_options(key, {*changed, *scale.AXES})
-            members = works.setdefault(work, [[] for _ in sides])
-            members[number].append(index)
-    facts: list[list[Facts]] = [[()] * len(side) for side in sides]
-    for members in works.values():
+    runs = list(itertools.chain.from_iterable(sides))
+    run_keys = list(itertools.chain.from_iterable(keys))
+    numbers: list[int] = []  # of the side of each run
+    for number, side in enumerate(sides):
+        numbers += [number] * len(side)
+    works = [drop_options(key, {*changed, *scale.AXES}) for key in run_keys]
+    facts: list[Facts] = [()] * len(runs)
+    for members in group_by(range(len(runs)), works).values():
         for fact in _FACTS:
-            values = []
-            for number, indices in enumerate(members):
-                runs = sides[number]
-                if indices and _separates(
-                    fact, runs[indices[0]].options["device"] == "gpu"
-                ):
-                    for group in _settled(fact, indices, runs, keys[number]):
-                        values.append((number, group))
-            if any(_is_apart(group, sides[number]) for number, group in values):
-                for number, group in values:
-                    for index, value in group:
-                        facts[number][index] += ((fact.name, value),)
-    return facts
+            identities = [
+                (numbers[i], run_keys[i] if fact.depends_on_device_count else ())
+                for i in members
+            ]
+            values: dict[int, str] = {}
+            is_apart = False
+            # Runs that must agree: of one side or, for some facts, of one key.
+            for group in group_by(members, identities).values():
+                if _separates(fact, runs[group[0]].options["device"] == "gpu"):
+                    settled = _settled(fact, [runs[i] for i in group])
+                    values |= zip(group, settled)
+                    # Failed runs do not count.
+                    measured = {values[i] for i in group if runs[i].throughput}
+                    is_apart = is_apart or len(measured) > 1
+            if is_apart:
+                for i, value in values.items():
+                    facts[i] += ((fact.name, value),)
+    remaining = iter(facts)
+    return [list(itertools.islice(remaining, len(side))) for side in sides]
 
 
-def _is_apart(group: Sequence[tuple[int, str]], runs: Sequence[RunRecord]) -> bool:
-    """Return whether runs that must agree differ; a failed one makes no row of its own."""
-    return len({value for index, value in group if runs[index].throughput}) > 1
+def _settled(fact: Fact, runs: Sequence[RunRecord]) -> list[str]:
+    """Return the value of each of some runs that must agree.
 
-
-def _settled(
-    fact: Fact, indices: Sequence[int], runs: Sequence[RunRecord], keys: Sequence[Key]
-) -> Iterator[list[tuple[int, str]]]:
-    """Yield (index, value) of runs that must agree.
-
-    These are all runs, or those on the same number of devices. A run without the value
-    belongs to the only value that there is. If there are several, or if the fact is
-    vital, it stands for itself, unless it measured nothing.
+    A run without the value gets the value of the others. If these have several, or if
+    the fact is vital, its value is UNKNOWN, unless the run measured nothing.
     """
-    same = [keys[i] if fact.depends_on_device_count else () for i in indices]
-    for members in group_by(indices, same).values():
-        read = {i: fact.read(runs[i]) for i in members}
-        known = [str(value) for value in read.values() if value is not None]
-        distinct = list(dict.fromkeys(known)) or [UNKNOWN]
-        unknown = distinct[0] if len(distinct) == 1 and not fact.is_vital else UNKNOWN
-        settled = []
-        for i, value in read.items():
-            if value is not None:
-                settled.append((i, str(value)))
-            else:
-                settled.append((i, unknown if runs[i].throughput else distinct[0]))
-        yield settled
+    values = list(map(fact.read, runs))
+    known = [str(value) for value in values if value is not None]
+    distinct = list(dict.fromkeys(known)) or [UNKNOWN]
+    unknown = distinct[0] if len(distinct) == 1 and not fact.is_vital else UNKNOWN
+    settled = []
+    for run, value in zip(runs, values):
+        if value is not None:
+            settled.append(str(value))
+        else:
+            settled.append(unknown if run.throughput else distinct[0])
+    return settled
 
 
 def find_baseline(facts: Facts, candidates: Sequence[tuple[Facts, T]]) -> T | None:
-    """The baseline of runs with these facts, among those of the same options on one device."""
-    # It agrees in all that does not follow from the number of devices, and in that too where there are several.
-    agreeing = [pair for pair in candidates if _fixed(pair[0]) == _fixed(facts)]
-    same = [
-        baseline for baseline_facts, baseline in agreeing if baseline_facts == facts
-    ]
-    return same[0] if same else agreeing[0][1] if len(agreeing) == 1 else None
+    """Return the baseline of runs with some facts.
+
+    The baseline agrees in all facts that do not depend on the number of devices. If
+    several do, it agrees in all facts.
+
+    Args:
+      candidates: (facts, baseline) of runs with the same options on one device.
+    """
+    fixed_facts = _fixed(facts)
+    agreeing = []
+    for baseline_facts, baseline in candidates:
+        if baseline_facts == facts:
+            return baseline
+        if _fixed(baseline_facts) == fixed_facts:
+            agreeing.append(baseline)
+    return agreeing[0] if len(agreeing) == 1 else None
 
 
 def _fixed(facts: Facts) -> Facts:
@@ -162,24 +165,29 @@ def _fixed(facts: Facts) -> Facts:
 
 
 def drop_decided_by_options(facts: Facts) -> Facts:
-    """Those which no option decides: runs that differ in one are incomparable whatever their options are."""
+    """Drop the facts that options decide.
+
+    Runs that differ in the others are incomparable whatever their options are.
+    """
     return tuple(pair for pair in facts if not NAMED[pair[0]].deciding_options)
 
 
 def in_words(facts: Facts) -> list[str]:
-    """ "CPU governor: powersave", one a fact; of a long value its beginning and a digest, so that it stays unique."""
-    words = []
-    for what, value in facts:
-        digest = (
-            f"... ({zlib.crc32(value.encode()):08x})" if len(value) > MOST_SHOWN else ""
-        )
-        words.append(f"{what}: {value[:MOST_SHOWN]}{digest}")
-    return words
+    """Return texts such as "CPU governor: powersave".
+
+    A long value is shortened and gets a digest, so that it stays unique.
+    """
+    texts = []
+    for name, value in facts:
+        text = f"{name}: {value[:MAX_LETTERS]}"
+        if len(value) > MAX_LETTERS:
+            text += f"... ({zlib.crc32(value.encode()):08x})"
+        texts.append(text)
+    return texts
 
 
-def values_of(what: str, runs: Iterable[RunRecord]) -> tuple[str, str]:
-    """The fact of this name, and all values that runs of one series have."""
-    values = (NAMED[what].read(run) for run in runs)
-    return what, " or ".join(
-        dict.fromkeys(str(value) for value in values if value is not None)
-    ) or UNKNOWN
+def values_of(name: str, runs: Iterable[RunRecord]) -> tuple[str, str]:
+    """Return a fact with all values that runs of one series have."""
+    values = [NAMED[name].read(run) for run in runs]
+    texts = dict.fromkeys(str(value) for value in values if value is not None)
+    return name, " or ".join(texts) or UNKNOWN

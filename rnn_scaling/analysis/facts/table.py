@@ -1,18 +1,19 @@
-"""What a run depended on beside its options: how each fact is read from a record, and what it does to speed."""
+"""The facts that the speed of a run depends on, in addition to its options."""
 
 import dataclasses
 
 from rnn_scaling.analysis.facts import readers
 from rnn_scaling.analysis.facts.readers import environment
 from rnn_scaling.analysis.statements import Word
+from rnn_scaling.config import scale
 
 
 class Severity(Word):
-    """What a difference means for the speeds of two runs."""
+    """The effect of a difference on the speeds of two runs."""
 
-    INCOMPARABLE = "incomparable"  # they differ for this reason alone
-    CAUTION = "caution"  # they may differ for this reason
-    # GPUs leave little to the processor, so some facts are grave only on CPUs.
+    INCOMPARABLE = "incomparable"  # this reason is enough for different speeds
+    CAUTION = "caution"  # the speeds may differ for this reason
+    # Runs on GPUs leave little to the processor, so some facts matter less there.
     GRAVE_ON_CPUS = "incomparable on CPUs"
 
 
@@ -37,42 +38,48 @@ POOLS = (*TRAINED_BY, *DEVICES, "variable_update", *POOL_SIZES, "data_source")
 
 @dataclasses.dataclass(frozen=True)
 class Fact:
-    """One thing that a rate depends on."""
+    """One fact that a rate depends on.
 
-    name: str  # its name in a report, and of the effect of a difference
-    # Record -> a value that can be compared; None if the record does not hold it.
+    Attributes:
+      name: Its name in a report.
+      read: Returns a value that can be compared; None if the record does not contain it.
+      severity: How much a difference matters.
+      deciding_options: Options that also decide the value. It is compared only between
+        runs that have these in common.
+      is_gpu_only: Whether it matters only for runs on GPUs.
+      tolerance: Relative difference of numbers that counts as none; None if values must
+        be equal.
+      is_vital: Whether an unknown value matters as much as a difference.
+      implied_by: A fact whose difference implies a difference of this one.
+      varies_along_series: Whether it may change with the number of devices.
+      describes_machine: Whether `compare --across=machine` compares it.
+      effect: Name of the effect, if it is not the name of the fact.
+    """
+
+    name: str
     read: readers.Read
-    severity: Severity = CAUTION  # of a difference
-    # Options that decide the value too: compared only between runs that have these in common.
+    severity: Severity = CAUTION
     deciding_options: tuple[str, ...] = ()
-    is_gpu_only: bool = False  # says something only about runs on GPUs
-    tolerance: float | None = (
-        None  # relative difference of numbers that is none; None: values are the same or not
-    )
-    is_vital: bool = False  # not knowing it is as grave as a difference
-    implied_by: str = (
-        ""  # the fact that, when it differs already, makes this one follow from it
-    )
+    is_gpu_only: bool = False
+    tolerance: float | None = None
+    is_vital: bool = False
+    implied_by: str = ""
     unit: str = ""
-    varies_along_series: bool = (
-        False  # may change along a series, because the number of devices does
-    )
-    describes_machine: bool = False  # describes the machine, so that it is what `compare --across=machine` compares
-    effect: str = ""  # name of the effect, if it is not `what`
+    varies_along_series: bool = False
+    describes_machine: bool = False
+    effect: str = ""
 
     def severity_on(self, gpu: bool) -> Severity:
-        """The severity of a difference between runs on CPUs, or on GPUs."""
+        """Return the severity of a difference between runs on CPUs, or on GPUs."""
         if self.severity == GRAVE_ON_CPUS:
             return CAUTION if gpu else INCOMPARABLE
         return self.severity
 
     @property
     def depends_on_device_count(self) -> bool:
-        """Whether runs on other numbers of devices may differ in it and still be one series."""
-        return self.varies_along_series or not {
-            "num_devices",
-            "num_workers",
-        }.isdisjoint(self.deciding_options)
+        """Whether rows of one series may differ in it."""
+        is_decided = not set(scale.AXES).isdisjoint(self.deciding_options)
+        return self.varies_along_series or is_decided
 
 
 TRAINING = [
@@ -125,11 +132,11 @@ GPU = [
     *(
         Fact(
             f"GPU {title}",
-            readers.gpu_clock(field, when),
+            readers.gpu_clock(clock, field),
             tolerance=0.02,
             unit="MHz",
         )
-        for title, field, when in (
+        for title, clock, field in (
             ("SM clock before the run", "clocks.sm", "gpus"),
             ("SM clock after the run", "clocks.sm", "gpus_after"),
             ("memory clock after the run", "clocks.mem", "gpus_after"),
@@ -146,11 +153,11 @@ GPU = [
 GPU_STATE = [
     Fact(
         "GPU clocks slowed down by",
-        readers.held_down(readers.SLOWED),
+        readers.throttling_reasons(readers.SLOWED),
         INCOMPARABLE,
         varies_along_series=True,
     ),
-    Fact("GPU clocks limited by", readers.held_down(readers.LIMITED)),
+    Fact("GPU clocks limited by", readers.throttling_reasons(readers.LIMITED)),
 ]
 
 CLUSTER = [

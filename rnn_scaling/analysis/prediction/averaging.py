@@ -1,24 +1,32 @@
-"""An average over the models of `models.py`, as a set of equally likely curves that are drawn from it.
+"""An average over the models of `models.py`: a set of equally likely curves.
 
-With z(n) = log(n / rate(n)), less what is certain of shared cores, a model says z(n) = a + log y(n) + error, where
-y(n) = 1 + the sum of coefficient x shape.
-The errors are normal with variance s^2 w(n); w is known and s^2 has a scaled inverse chi-squared prior, so that a and s
-are integrated in closed form, and predictions are t distributions (Gelman et al., "Bayesian Data Analysis", 3rd ed.,
-2013, section 3.2). The coefficients are summed over a grid, which keeps them above 0.
+With z(n) = log(n / rate(n)), less the certain effect of shared cores, a model is
+z(n) = a + log y(n) + error, where y(n) = 1 + the sum of coefficient x shape. The errors
+are normal with variance s^2 w(n); w is known and s^2 has a scaled inverse chi-squared
+prior, so that a and s are integrated in closed form, and predictions are t
+distributions (Gelman et al., "Bayesian Data Analysis", 3rd ed., 2013, section 3.2). The
+coefficients are summed over a grid, which keeps them above 0.
 
-Weights: a model's weight before the data times exp((L + F) / 2). L adds up the log density of each point as predicted
-from all others (Yao et al., "Using Stacking to Average Bayesian Predictive Distributions", Bayesian Analysis 13, 2018:
-pseudo-BMA). F adds up that of each point as predicted from those before it, because extrapolation is the purpose
-(Dawid, "The Prequential Approach", JRSS A 147, 1984).
+The weight of a model is its weight before the data times exp((L + F) / 2). L is the sum
+of the log densities of each point as predicted from all others (Yao et al., "Using
+Stacking to Average Bayesian Predictive Distributions", Bayesian Analysis 13, 2018:
+pseudo-BMA). F is the same sum with each point predicted from the points before it,
+because extrapolation is the purpose (Dawid, "The Prequential Approach", JRSS A 147,
+1984).
 
-A drawn curve differs from the average by noise and fit, by its model, by what no model has, which grows with
-log2(n / largest measured n), and, where the links are unknown, by the chance that the exchange leaves a machine or a
-switch. docs/methods/prediction.md explains it and says how often it held.
+A drawn curve differs from the average by noise and fit, by its model, by a drift that no
+model has, which grows with log2(n / largest measured n), and, if the links are unknown,
+by the chance that the exchange leaves a machine or a switch. docs/predict.md
+explains it and has the share of intervals that held.
 
-Letters: S curves; J terms; K measured points; N numbers of devices; G rows of a model's grid; d = z - log y.
+Letters: S curves; J terms; K measured points; N numbers of devices; G rows of a model's
+grid; d = z - log y.
 """
 
+from __future__ import annotations
+
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -28,17 +36,18 @@ from rnn_scaling.analysis.prediction import models
 from rnn_scaling.analysis.prediction.curves import WEAK, Curve, Knowledge, MeasuredPoint
 
 DRAWS = 20_000
-# Calibrated on simulated curves and on the development half of docs/results/prediction/public.csv.
+# The constants are calibrated on simulated curves and on the development half of
+# docs/results/prediction/public.csv.
 # Prior: half of all curves lose less than this share of a device's step per doubling.
 LOSS_PER_DOUBLING = 0.07
-# Scale of log(rate) that no model has, one doubling beyond the largest measured n; it
-# grows as the root.
+# Scale of the part of log(rate) that no model has, one doubling beyond the largest
+# measured n; it grows as the root.
 DRIFT = 0.01
 DRIFT_OF_LOSS = 0.1  # the same, as a share of log y, downwards
 # Upwards: on the development half, 12 of the 24 misses up to 8 times the fitted devices
 # were above their intervals with 0.1, and 3 of 16 with 0.2.
 DRIFT_OF_LOSS_UPWARDS = 0.2
-DRIFT_DEGREES = 4.0  # of its t distribution
+DRIFT_DEGREES = 4.0  # degrees of freedom of its t distribution
 # Chance that a doubling beyond the measured n leaves a machine or a switch, if links are
 # unknown.
 STEP_CHANCE = 0.1
@@ -46,7 +55,7 @@ STEP_CHANCE = 0.1
 CROSSED_CHANCE = 0.5
 # Half of these make a step longer by less than this share, some by several times (Cauchy).
 STEP_LOSS = 0.1
-# Prior scale of s: how far log(rate) of a table is from a smooth curve.
+# Prior scale of s: the distance of a table's log(rate) from a smooth curve.
 NOISE = 0.012
 NOISE_DEGREES = 2.0  # its degrees of freedom
 # Standard deviation of the logarithm of the known cost's coefficient.
@@ -57,113 +66,109 @@ SHARES = np.linspace(0, 1, 13)
 
 @dataclasses.dataclass(frozen=True)
 class Average:
-    """S equally likely curves: log(rate) = log n + offset - log y(n), y = crowding x (1 + coefficients @ shapes)."""
+    """S equally likely curves: log(rate) = log n + offset - log y(n).
+
+    y = core_slowdown x (1 + coefficients @ shapes).
+    """
 
     terms: Sequence[models.Term]
     coefficients: np.ndarray  # [S, J]
     offset: np.ndarray  # [S], -a, and the error of a measured point
-    drift: np.ndarray  # [S], standard normal
-    step_place: np.ndarray  # [S], uniform in 0 to 1
-    step_size: (
-        np.ndarray
-    )  # [S], log of how much longer a step takes, if the exchange leaves a machine
+    drift: np.ndarray  # [S], standard t
+    # [S], uniform in 0 to 1; a curve has the step if its chance is above the threshold.
+    step_threshold: np.ndarray
+    # [S], log of the factor of a step that leaves a machine.
+    step_size: np.ndarray
     curve: Curve
-    weights: dict[str, float]  # of each model, largest first
+    weights: dict[str, float]  # model -> weight, largest first
 
     def losses(self, n: int) -> np.ndarray:
-        """[S, J], what each term adds to one device's step. Independent replicas know only those of their machine."""
+        """Return the share of one device's step that each term adds, [S, J].
+
+        Independent replicas only have the losses of their machine.
+        """
         if self.curve.knowledge.algorithm == "none" and self.curve.scaling == WEAK:
-            n = self.curve.sharing(n)
+            n = self.curve.local_devices(n)
         return self.coefficients * shapes_at(self.terms, [n])[:, 0]
 
     def log_y(self, n: int) -> np.ndarray:
-        """[S], log of how much longer the step is than one device's."""
-        return np.log(self.curve.crowding(n)) + np.log1p(self.losses(n).sum(axis=1))
+        """Return the log of the step's time over one device's, [S]."""
+        slowdown = self.curve.core_slowdown(n)
+        return np.log(slowdown) + np.log1p(self.losses(n).sum(axis=1))
 
     def log_rates(self, n: int) -> np.ndarray:
-        """[S], of what would be measured."""
+        """Return the log of the rates that would be measured, [S]."""
         largest = self.curve.points[-1].devices
         log_y = self.log_y(n)
         doublings = max(0.0, math.log2(n / largest))
-        # That cores are shared is certain.
-        unsure = log_y - math.log(self.curve.crowding(n))
+        # The slowdown by shared cores is certain.
+        uncertain = log_y - math.log(self.curve.core_slowdown(n))
         share = np.where(self.drift > 0, DRIFT_OF_LOSS_UPWARDS, DRIFT_OF_LOSS)
-        of_loss = math.sqrt(doublings) * np.hypot(DRIFT, share * unsure)
+        with_loss = math.sqrt(doublings) * np.hypot(DRIFT, share * uncertain)
         without_loss = math.sqrt(doublings) * DRIFT
         # A drift can make up for the loss, but no more: the ideal is the limit.
-        drift = np.minimum(self.drift * of_loss, unsure + self.drift * without_loss)
-        step = np.where(
-            self.step_place < step_chance(self.curve.knowledge, largest, n),
-            self.step_size,
-            0.0,
-        )
+        limit = uncertain + self.drift * without_loss
+        drift = np.minimum(self.drift * with_loss, limit)
+        chance = step_chance(self.curve.knowledge, largest, n)
+        step = np.where(self.step_threshold < chance, self.step_size, 0.0)
         return math.log(n) + self.offset - log_y + drift - step
 
 
-def step_chance(known: Knowledge, largest: float, n: float) -> float:
-    """Probability that n devices use a slower link, whose cost is in no term, and that `largest` ones do not."""
-    if n <= largest or known.algorithm == "none":
+def step_chance(knowledge: Knowledge, largest: float, n: float) -> float:
+    """Return the probability that n devices use a slower link than `largest` devices.
+
+    A link whose cost is a known term does not count.
+    """
+    if n <= largest or knowledge.algorithm == "none":
         return 0.0
-    if not known.links:
+    if not knowledge.links:
         return 1 - (1 - STEP_CHANCE) ** math.log2(n / largest)
-    for link, outer in zip(known.links, (*known.links[1:], None)):
-        has_cost = (
-            outer and math.isfinite(outer.bytes_per_s) and models.knows_exchange(known)
-        )
+    knows_exchange = models.knows_exchange(knowledge)
+    for link, outer in zip(knowledge.links, (*knowledge.links[1:], None)):
+        has_cost = outer and math.isfinite(outer.bytes_per_s) and knows_exchange
         if link.devices and largest <= link.devices < n and not has_cost:
             return CROSSED_CHANCE
     return 0.0
 
 
 def average(curve: Curve) -> Average:
-    """Fit every candidate to the curve's points, two or more with positive rates."""
-    points = curve.points
-    n = [point.devices for point in points]
-    w = variances(points)
-    known = known_terms(curve)
-    one_device = [
-        point.devices / point.rate / curve.crowding(point.devices) for point in points
-    ]
-    z = np.log(one_device)
-    cost = shapes_at(known, n).sum(axis=0)
-    loss = LOSS_PER_DOUBLING * max(1.0, math.log2(n[-1] / n[0]))
-    candidates = models.candidates(curve, bool(known))
-    free: dict[models.Term, None] = {}
-    for candidate in candidates:
-        free |= dict.fromkeys(candidate.terms)
-    terms = [*free]
-    fits = []
-    blocks = []
-    scores = []
-    for candidate in candidates:
-        shapes = shapes_at(candidate.terms, n)
-        fitted = _fit(z, w, shapes, cost if candidate.uses_known else None, loss)
-        block = np.zeros((len(fitted.weights), len(terms) + len(known)))
-        columns = [terms.index(term) for term in candidate.terms]
-        block[:, columns] = fitted.coefficients[:, :-1]
-        # The known terms share the last coefficient.
-        block[:, len(terms) :] = fitted.coefficients[:, -1:]
-        fits.append(fitted)
-        blocks.append(block)
-        scores.append(math.log(candidate.weight) + fitted.score)
-    shares = np.exp(np.array(scores) - max(scores))
+    """Fit every candidate to the curve's points, two or more with positive rates.
+
+    Then draw curves from all candidates together, each as often as its weight says. Equal
+    curves give equal draws, because the random numbers have a fixed seed.
+    """
+    known_terms = build_known_terms(curve)
+    candidates = models.candidates(curve, bool(known_terms))
+    posteriors = _fit_candidates(curve, candidates, known_terms)
+    log_weights = np.log([candidate.weight for candidate in candidates])
+    log_weights += [posterior.score for posterior in posteriors]
+    shares = np.exp(log_weights - log_weights.max())
     shares /= shares.sum()
-    weighted = [share * fitted.weights for share, fitted in zip(shares, fits)]
-    likely = np.cumsum(np.concatenate(weighted))
-    rows = np.searchsorted(likely, (np.arange(DRAWS) + 0.5) / DRAWS)
-    rows = np.minimum(rows, len(likely) - 1)
+
+    # Each row is a curve of one candidate's grid.
+    row_weights = [
+        share * posterior.weights for share, posterior in zip(shares, posteriors)
+    ]
+    cumulative = np.cumsum(np.concatenate(row_weights))
+    rows = np.searchsorted(cumulative, (np.arange(DRAWS) + 0.5) / DRAWS)
+    rows = np.minimum(rows, len(cumulative) - 1)
+    w = variances(curve.points)
     random = np.random.default_rng(0)
-    degrees = NOISE_DEGREES + len(n) - 1
-    s = np.concatenate([fitted.scale for fitted in fits])[rows]
+    degrees = NOISE_DEGREES + len(w) - 1
+    s = np.concatenate([posterior.scale for posterior in posteriors])[rows]
     s *= np.sqrt(degrees / random.chisquare(degrees, DRAWS))
-    a = np.concatenate([fitted.location for fitted in fits])[rows]
+    a = np.concatenate([posterior.location for posterior in posteriors])[rows]
     a += s / math.sqrt(float((1 / w).sum())) * random.standard_normal(DRAWS)
     error = s * math.sqrt(float(w.mean())) * random.standard_normal(DRAWS)
+
+    terms, coefficients = _coefficients_of_all_terms(
+        candidates, posteriors, known_terms
+    )
     names = [candidate.name for candidate in candidates]
     weights = sorted(zip(names, shares.tolist()), key=lambda item: -item[1])
     return Average(
-        [*terms, *known],
-        np.concatenate(blocks)[rows],
+        terms,
+        coefficients[rows],
         error - a,
         random.standard_t(DRIFT_DEGREES, DRAWS),
         random.random(DRAWS),
@@ -173,22 +178,67 @@ def average(curve: Curve) -> Average:
     )
 
 
-def known_terms(curve: Curve) -> list[models.Term]:
-    """Return `models.exchange_terms`, and what independent replicas lose besides sharing cores."""
+def _fit_candidates(
+    curve: Curve,
+    candidates: Sequence[models.Model],
+    known_terms: Sequence[models.Term],
+) -> list[Posterior]:
+    """Return the fit of each candidate to the curve's points."""
+    n = [point.devices for point in curve.points]
+    slowdowns = np.array(list(map(curve.core_slowdown, n)))
+    z = np.log(n / np.array([point.rate for point in curve.points]) / slowdowns)
+    w = variances(curve.points)
+    known_cost = shapes_at(known_terms, n).sum(axis=0)
+    loss = LOSS_PER_DOUBLING * max(1.0, math.log2(n[-1] / n[0]))
+    posteriors = []
+    for candidate in candidates:
+        cost = known_cost if candidate.uses_known else None
+        posteriors.append(_fit(z, w, shapes_at(candidate.terms, n), cost, loss))
+    return posteriors
+
+
+def _coefficients_of_all_terms(
+    candidates: Sequence[models.Model],
+    posteriors: Sequence[Posterior],
+    known_terms: Sequence[models.Term],
+) -> tuple[list[models.Term], np.ndarray]:
+    """Return the terms of all candidates, and the coefficients of each grid row, [G, J].
+
+    A term that a candidate lacks has the coefficient 0. The rows of all candidates follow
+    each other.
+    """
+    used = itertools.chain.from_iterable(candidate.terms for candidate in candidates)
+    terms = list(dict.fromkeys(used))
+    blocks = []
+    for candidate, posterior in zip(candidates, posteriors):
+        block = np.zeros((len(posterior.weights), len(terms) + len(known_terms)))
+        columns = [terms.index(term) for term in candidate.terms]
+        block[:, columns] = posterior.coefficients[:, :-1]
+        # The known terms share the last coefficient.
+        block[:, len(terms) :] = posterior.coefficients[:, -1:]
+        blocks.append(block)
+    return [*terms, *known_terms], np.concatenate(blocks)
+
+
+def build_known_terms(curve: Curve) -> list[models.Term]:
+    """Return `models.exchange_terms` and the loss of independent replicas.
+
+    The loss excludes the slowdown by shared cores.
+    """
     terms = models.exchange_terms(curve)
-    known = curve.knowledge
-    if len(known.independent) > 1:
-        knowledge = Knowledge(cores=known.cores)
+    knowledge = curve.knowledge
+    if len(knowledge.independent) > 1:
         replicas = dataclasses.replace(
-            curve, points=known.independent, knowledge=knowledge
+            curve,
+            points=knowledge.independent,
+            knowledge=Knowledge(cores=knowledge.cores),
         )
         fitted = average(replicas)
 
         def contention(n: np.ndarray) -> np.ndarray:
-            sharing = [curve.sharing(int(count)) for count in n]
-            return np.array(
-                [np.median(fitted.losses(count).sum(axis=1)) for count in sharing]
-            )
+            local = map(curve.local_devices, n.astype(int).tolist())
+            losses = [fitted.losses(devices).sum(axis=1) for devices in local]
+            return np.median(losses, axis=1)
 
         terms.append(models.Term("contention", models.CONTENTION, contention))
     return terms
@@ -197,18 +247,18 @@ def known_terms(curve: Curve) -> list[models.Term]:
 def variances(points: Sequence[MeasuredPoint]) -> np.ndarray:
     """Return the variance of log(rate) in units of NOISE squared, [K].
 
-    It is that between processes, of digits, and about a curve. An error of few degrees of freedom counts for more, as
-    its t distribution is wider.
+    It contains the variance between runs, of rounding, and about a curve. An error with
+    few degrees of freedom counts for more, because its t distribution is wider.
     """
-    found = []
-    for point in points:
-        error = (point.error or 0.0) ** 2 * (1 + 3 / max(point.degrees, 1.0))
-        found.append(error + point.rounding**2 / 3)
-    return 1 + np.array(found) / NOISE**2
+    errors = np.array([point.error or 0.0 for point in points])
+    degrees = np.maximum([point.degrees for point in points], 1.0)
+    roundings = np.array([point.rounding for point in points])
+    log_variances = errors**2 * (1 + 3 / degrees) + roundings**2 / 3
+    return np.asarray(1 + log_variances / NOISE**2)
 
 
 def shapes_at(terms: Sequence[models.Term], n: Sequence[float]) -> np.ndarray:
-    """Return what each term adds on n devices, [J, N]."""
+    """Return the shape of each term on n devices, [J, N]."""
     devices = np.asarray(n, float)
     shapes = [term.shape(devices) for term in terms]
     return np.array(shapes).reshape(len(terms), len(devices))
@@ -218,18 +268,18 @@ def shapes_at(terms: Sequence[models.Term], n: Sequence[float]) -> np.ndarray:
 class Posterior:
     """A model after the data."""
 
-    coefficients: np.ndarray  # [G, J + 1], of the terms and of the known cost
-    weights: np.ndarray  # [G], add up to 1
+    coefficients: np.ndarray  # [G, J + 1], terms, and last the known cost
+    weights: np.ndarray  # [G], with the sum 1
     location: np.ndarray  # [G], a
-    scale: np.ndarray  # [G], of s
-    score: float  # mean of the log densities of all points: each from those before it, and each from all others
+    scale: np.ndarray  # [G], scale of s
+    score: float  # (L + F) / 2
 
 
 def _fit(
     z: np.ndarray,
     w: np.ndarray,
     shapes: np.ndarray,
-    known: np.ndarray | None,
+    known_cost: np.ndarray | None,
     loss: float,
 ) -> Posterior:
     """Fit one model.
@@ -238,33 +288,34 @@ def _fit(
       z: [K], in rising order of n.
       w: [K], variance of the errors in units of s^2.
       shapes: [J, K], J at most 2.
-      known: [K], the known cost; None for a model without it.
-      loss: Prior scale of what is lost at the largest n: half of all curves lose less.
+      known_cost: [K], None for a model without it.
+      loss: Prior scale of the loss at the largest n: half of all curves lose less.
     """
-    steps = np.zeros(1) if known is None else np.linspace(-2.5, 2.5, 11)
+    steps = np.zeros(1) if known_cost is None else np.linspace(-2.5, 2.5, 11)
     factor_weights = np.exp(-(steps**2) / 2)
     factor_weights /= factor_weights.sum()
     factors = np.exp(KNOWN_SPREAD * steps)
-    if known is None:
+    if known_cost is None:
         factors = np.zeros(1)
-        known = np.zeros(len(z))
+        known_cost = np.zeros(len(z))
     blocks = []
     priors = []
     observed = math.exp(z[-1] - z[0])
     for factor, factor_weight in zip(factors, factor_weights):
-        block, mass = _grid(observed, factor * known[-1], shapes[:, -1:], loss)
+        block, mass = _grid(observed, factor * known_cost[-1], shapes[:, -1:], loss)
         blocks.append(np.column_stack([block, np.full(len(block), factor)]))
         priors.append(np.log(factor_weight * mass + 1e-300))
     coefficients = np.concatenate(blocks)
     log_prior = np.concatenate(priors)
-    d = z - np.log1p(coefficients @ np.vstack([shapes, known]))  # [G, K]
+    d = z - np.log1p(coefficients @ np.vstack([shapes, known_cost]))  # [G, K]
 
     likelihood, location, squares = _integrated(d, w)
     log_weights = log_prior + likelihood
     total = _log_sum(log_weights)
-    left_out = 0.0
-    for likelihood_of_others in _without_each(d, w, location, squares):
-        left_out += total - _log_sum(log_prior + likelihood_of_others)
+    left_out = math.fsum(
+        total - _log_sum(log_prior + likelihood_of_others)
+        for likelihood_of_others in _without_each(d, w, location, squares)
+    )
     first = _log_sum(log_prior + _integrated(d[:, :1], w[:1])[0])
     weights = np.exp(log_weights - log_weights.max())
     degrees = NOISE_DEGREES + len(z) - 1
@@ -274,42 +325,43 @@ def _fit(
 
 
 def _grid(
-    observed: float, known: float, largest: np.ndarray, loss: float
+    observed: float, known_cost: float, shapes: np.ndarray, loss: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the coefficients of a model to sum over, and their prior.
 
-    They are fine where the largest n's point is met, and coarse elsewhere. The prior of the loss at the largest n is
-    half a Cauchy distribution; that of two terms' shares in it is uniform.
+    The grid is fine near the measured point of the largest n, and coarse elsewhere. The
+    prior of the loss at the largest n is half a Cauchy distribution; the prior of the
+    shares of two terms in it is uniform.
 
     Args:
       observed: y at the largest n.
-      known: The known cost there.
-      largest: [J, 1], the shapes there.
-      loss: Half of all curves lose less there.
+      known_cost: The known cost at the largest n.
+      shapes: [J, 1], at the largest n.
+      loss: Half of all curves lose less at the largest n.
 
     Returns:
       [rows, J] and [rows].
     """
-    if not len(largest):
+    if not len(shapes):
         return np.zeros((1, 0)), np.ones(1)
-    near = observed * np.linspace(-0.2, 0.2, 121) + observed - 1 - known
+    fine = observed * np.linspace(-0.2, 0.2, 121) + observed - 1 - known_cost
     coarse = np.geomspace(1e-4, 300, 60)
-    totals = np.unique(np.concatenate([[0.0], coarse, near[near > 0]]))
+    totals = np.unique(np.concatenate([[0.0], coarse, fine[fine > 0]]))
     edges = np.concatenate([[0.0], (totals[1:] + totals[:-1]) / 2, [np.inf]])
     mass = np.diff(np.arctan(edges / loss)) * 2 / math.pi
     split = np.ones((1, 1))  # [J, shares]
-    if len(largest) == 2:
+    if len(shapes) == 2:
         split = np.stack([SHARES, 1 - SHARES])
     num_shares = split.shape[1]
-    rows = totals[:, None, None] * (split / largest).T  # [totals, shares, J]
+    rows = totals[:, None, None] * (split / shapes).T  # [totals, shares, J]
     prior = np.repeat(mass, num_shares) / num_shares
-    return rows.reshape(-1, len(largest)), prior
+    return rows.reshape(-1, len(shapes)), prior
 
 
 def _integrated(
     d: np.ndarray, w: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(log density of the points with a and s integrated, a, squares about it), each [G]."""
+    """Return the log density with a and s integrated, a, and the squares about a, [G]."""
     precision = float((1 / w).sum())
     location = (d / w).sum(axis=1) / precision
     squares = ((d - location[:, None]) ** 2 / w).sum(axis=1)
@@ -320,10 +372,10 @@ def _integrated(
 def _without_each(
     d: np.ndarray, w: np.ndarray, location: np.ndarray, squares: np.ndarray
 ) -> Iterator[np.ndarray]:
-    """Yield the log density of all points but one, [G], for each point in turn.
+    """Yield the log density of all points except one, [G], for each point in turn.
 
-    A point that is left out takes its own share of the squares along, so that no sum
-    over the others is needed, and the time is linear in the number of points.
+    The squares of a point are subtracted from the sum of all, so that the time is linear
+    in the number of points.
 
     Args:
       d: [G, K], K at least 2.
@@ -334,13 +386,13 @@ def _without_each(
     precision = float((1 / w).sum())
     log_variances = np.log(w)
     for i, variance in enumerate(w):
-        others = precision - 1 / variance
-        own = (d[:, i] - location) ** 2 / variance * (precision / others)
+        reduced = precision - 1 / variance
+        point_squares = (d[:, i] - location) ** 2 / variance * (precision / reduced)
         yield _log_density(
             len(w) - 1,
-            others,
+            reduced,
             float(log_variances.sum() - log_variances[i]),
-            np.maximum(squares - own, 0.0),
+            np.maximum(squares - point_squares, 0.0),
         )
 
 
@@ -368,4 +420,5 @@ def _log_density(
 
 
 def _log_sum(logs: np.ndarray) -> float:
+    """Return the logarithm of the sum of exp(logs), without overflow."""
     return float(logs.max() + np.log(np.exp(logs - logs.max()).sum()))

@@ -1,8 +1,10 @@
-"""What changes would do to a step: its parts in many draws, changed one by one and together. Pure; numpy only.
+"""The effect of changes on a step: its parts in many draws, changed singly and together.
 
-A step on n devices lasts 1 / efficiency ideal steps, an ideal step being that of one device alone with its share of the
-work. Every draw varies the measured rates by their errors, and what is not known between its extremes. Before and after
-are computed from the same draw, so common noise cancels in their ratio. docs/predict.md lists the assumptions.
+A step on n devices lasts 1 / efficiency ideal steps. An ideal step is the step of a
+single device with its share of the work. Every draw varies the measured rates by their
+errors, and unknown quantities between their extremes. The rates before and after a
+change come from the same draw, so common noise cancels in their ratio. docs/predict.md
+lists the assumptions.
 
 Letters: D draws; arrays have the shape [D].
 """
@@ -14,6 +16,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
 from rnn_scaling.analysis.prediction.costs import exchange_s
 from rnn_scaling.analysis.prediction.curves import (
     STRONG,
@@ -26,34 +29,35 @@ from rnn_scaling.analysis.prediction.models import ENOUGH_STEPS, longest_share
 from rnn_scaling.analysis.statements import Statement, interval_values
 
 DRAWS = 4_000
-NORMAL = 1.96
+NORMAL_QUANTILE = 1.96
 BATCH = "batch_size"
 COMPUTE = "compute"
 EXCHANGE = "exchange"
 LINK = "link_gbit"
 JITTER = "jitter"
-FACTORS = (BATCH, COMPUTE, EXCHANGE, JITTER)  # the changes by a factor
+FACTORS = (BATCH, COMPUTE, EXCHANGE, JITTER)  # changes by a factor
 NOW = "now"
 TOGETHER = "all together"
 LOSSES = ("contention", "exchange", "fixed cost", "jitter")
-UNKNOWN_ERROR = 0.03  # standard error of log(rate) if no repeats show it
+UNREPEATED_ERROR = 0.03  # standard error of log(rate) without repeats
 # Share of the exchange that may overlap with computation if no trace shows it.
-OPEN_HIDDEN = 0.4
-LEAST_GAIN = 1.005
-CLEAR = 0.975  # share of the draws in which the best change gains more than the second
+MAX_HIDDEN_SHARE = 0.4
+MIN_GAIN = 1.005
+# Share of the draws in which the best change must gain more than the second.
+MIN_CONFIDENCE = 0.975
 
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """One thing that would be different: batch, device, exchange, jitter or link."""
+    """One change of the batch, the device, the exchange, the jitter or the link."""
 
     kind: str
     factor: float = 1.0
-    link: Link | None = None  # that replaces the outermost one
+    link: Link | None = None  # the new outermost link
 
     @property
     def title(self) -> str:
-        """The change as the user asks for it: "batch_size=2x"."""
+        """The change as the user writes it: "batch_size=2x"."""
         number = f"{self.factor:g}x" if self.factor else "none"
         if self.link:
             number = f"{8e-9 * self.link.bytes_per_s:.3g}"
@@ -62,35 +66,38 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Effect:
-    """What changes do at once; `gain`: rate after / rate before."""
+    """The effect of one change, or of several at once."""
 
     title: str
-    gain: Interval
+    gain: Interval  # rate after / rate before
     rate: Interval
     efficiency: Interval
 
 
 @dataclasses.dataclass(frozen=True)
 class Sensitivity:
-    """What changes do to one curve on n devices. effects: "now", each change by its gain, and all together."""
+    """The effects of changes on one curve on n devices."""
 
     curve: Curve
     devices: int
-    parts: Mapping[str, Interval]  # shares of the step's time now; they add up to 1
-    effects: tuple[Effect, ...]
+    parts: Mapping[str, Interval]  # shares of the step's time now; their sum is 1
+    effects: tuple[Effect, ...]  # "now", each change by its gain, and all together
     statements: tuple[Statement, ...]
 
 
-def compared(curve: Curve, asked: Sequence[Change]) -> Sequence[Change]:
+def changes_to_compare(
+    curve: Curve, user_changes: Sequence[Change]
+) -> Sequence[Change]:
     """Return the changes to compare.
 
     Args:
-      curve: What is changed.
-      asked: The changes of the user; none: each loss removed, and twice the batch, the
-        device and the link.
+      curve: The curve that is changed.
+      user_changes: The changes that the user names; if empty, each loss is removed, and
+        batch, device and link are doubled.
 
     Returns:
-      `asked` without another link if the present one is unknown, or the standard ones.
+      `user_changes` without a new link if the present one is unknown, or the standard
+      ones.
 
     Raises:
       CannotPredict: If the step of one device is unknown, or no change is left.
@@ -99,11 +106,11 @@ def compared(curve: Curve, asked: Sequence[Change]) -> Sequence[Change]:
         raise CannotPredict(Statement("whatif-no-baseline", curve.name))
     outermost = curve.knowledge.links[-1:]
     present = [link for link in outermost if math.isfinite(link.bytes_per_s)]
-    if asked:
-        known = [change for change in asked if present or not change.link]
-        if not known:
+    if user_changes:
+        possible = [change for change in user_changes if present or not change.link]
+        if not possible:
             raise CannotPredict(Statement("whatif-no-link", curve.name))
-        return known
+        return possible
     standard = [Change(BATCH, 2.0), Change(COMPUTE, 2.0), Change(JITTER, 0.0)]
     if curve.knowledge.algorithm != "none":
         standard.append(Change(EXCHANGE, 0.0))
@@ -119,24 +126,24 @@ def sensitivity(
     changes: Sequence[Change],
     fixed_share: Interval | None = None,
 ) -> Sensitivity:
-    """Return what changes do on n devices.
+    """Return the effects of changes on n devices.
 
     Args:
       prediction: Has a point on n devices, and its curve a rate on one device.
       devices: n.
       changes: At least one.
       fixed_share: Share of the computation of a step that does not grow with its batch;
-        None: unknown.
+        None if unknown.
     """
     step = _Step(prediction, devices, fixed_share)
-    wanted = {NOW: [], **{change.title: [change] for change in changes}}
+    combinations = {NOW: [], **{change.title: [change] for change in changes}}
     if len(changes) > 1:
-        wanted[TOGETHER] = [*changes]
+        combinations[TOGETHER] = [*changes]
     speed_now, _ = step.changed([])
     gains = {}
     effects = {}
-    for title, chosen in wanted.items():
-        speed, efficiency = step.changed(chosen)
+    for title, combination in combinations.items():
+        speed, efficiency = step.changed(combination)
         gain = speed / speed_now
         gains[title] = gain
         effects[title] = Effect(
@@ -145,93 +152,104 @@ def sensitivity(
     ranked = [effects[change.title] for change in changes]
     ranked.sort(key=lambda effect: -effect.gain.value)
     best = ranked[0]
-    ties = []
-    for other in ranked[1:]:
-        if np.mean(gains[best.title] > gains[other.title]) < CLEAR:
-            ties.append(other.title)
+    ties = [
+        effect.title
+        for effect in ranked[1:]
+        if np.mean(gains[best.title] > gains[effect.title]) < MIN_CONFIDENCE
+    ]
     kind = "whatif-tie" if ties else "whatif-best"
-    if best.gain.value < LEAST_GAIN:
+    if best.gain.value < MIN_GAIN:
         kind = "whatif-none"
     values = {"name": best.title, "gain": interval_values(best.gain), "names": ties}
-    parts = {}
-    for name, part in step.named_parts().items():
-        parts[name] = _interval(part * speed_now)
+    shares = {
+        name: _interval(part * speed_now) for name, part in step.split_parts().items()
+    }
     together = [effects[TOGETHER]] if TOGETHER in effects else []
     return Sensitivity(
         prediction.curve,
         devices,
-        parts,
+        shares,
         (effects[NOW], *ranked, *together),
         (Statement(kind, values=values), *step.assumptions(changes, fixed_share)),
     )
 
 
 class _Step:
-    """The parts of a step of one curve on n devices, in ideal steps, and how they follow changes."""
+    """The parts of a step of one curve on n devices, in ideal steps."""
 
     def __init__(
         self, prediction: Prediction, devices: int, fixed_share: Interval | None
     ) -> None:
         self._curve = prediction.curve
-        self._known = prediction.curve.knowledge
+        self._knowledge = prediction.curve.knowledge
         self._devices = devices
-        self._inside = self._curve.sharing(devices)
+        self._local_devices = self._curve.local_devices(devices)
         self._random = np.random.default_rng(1)
-        # What no record shows, between 0 and 1: how far a part follows another one that
-        # changes.
-        self._open = {
+        # How far a part follows a change of a different part, between 0 and 1. No record
+        # shows it.
+        self._coupling = {
             name: self._random.uniform(size=DRAWS)
             for name in ("contention", "jitter", "wire", "batch")
         }
         if fixed_share is not None:
-            drawn = self._drawn(fixed_share.shifted(1.0)) - 1
-            self._open["batch"] = np.clip(drawn, -1.0, 1.0)
-        # Rate that links carry of the stated one: before / after.
-        self._carried = self._random.uniform(0.9, 1.1, DRAWS)
-        points = {point.devices: point.interval for point in self._curve.points}
-        alone = {point.devices: point.interval for point in self._known.independent}
+            share = self._draw(fixed_share.shifted(1.0)) - 1
+            self._coupling["batch"] = np.clip(share, -1.0, 1.0)
+        # Achieved share of the stated rate of links: before / after.
+        self._achieved_ratio = self._random.uniform(0.9, 1.1, DRAWS)
+        rates = {point.devices: point.interval for point in self._curve.points}
+        replica_points = self._knowledge.independent
+        replica_rates = {point.devices: point.interval for point in replica_points}
         predicted = {point.devices: point for point in prediction.points}[devices]
         efficiency = np.ones(DRAWS)
-        if devices in points:
-            self.rates = self._drawn(points[devices])
+        if devices in rates:
+            self.rates = self._draw(rates[devices])
             if devices > 1:
-                efficiency = self.rates / (devices * self._drawn(points[1]))
+                efficiency = self.rates / (devices * self._draw(rates[1]))
         else:
             normal = self._random.standard_normal(DRAWS)
-            self.rates = self._drawn(predicted.rate, normal)
-            efficiency = self._drawn(predicted.efficiency, normal)
-        contention = None  # what independent replicas lose
-        if self._inside in alone:
-            one = self._drawn(alone.get(1, points[1]))
-            contention = self._inside * one / self._drawn(alone[self._inside]) - 1
+            self.rates = self._draw(predicted.rate, normal)
+            efficiency = self._draw(predicted.efficiency, normal)
+        contention = None  # the loss of independent replicas
+        if self._local_devices in replica_rates:
+            one_rate = self._draw(replica_rates.get(1, rates[1]))
+            replica_rate = self._draw(replica_rates[self._local_devices])
+            contention = self._local_devices * one_rate / replica_rate - 1
         lost = np.maximum(1 / efficiency - 1, 0.0) * (devices > 1)
         losses = self._split(lost, contention, predicted.parts)
         self.parts = {"compute": 1 / efficiency - lost, **losses}
-        hidden: float | np.ndarray | None = self._known.hidden
-        if hidden is None:
-            hidden = self._random.uniform(0, OPEN_HIDDEN, DRAWS)
-        # At most behind all of an ideal step.
-        behind = self.parts["exchange"] * hidden / np.maximum(1 - hidden, 0.05)
-        self._hidden = np.minimum(behind, 1.0)
+        hidden_share: float | np.ndarray | None = self._knowledge.hidden_share
+        if hidden_share is None:
+            hidden_share = self._random.uniform(0, MAX_HIDDEN_SHARE, DRAWS)
+        exposed_share = np.maximum(1 - hidden_share, 0.05)
+        hidden = self.parts["exchange"] * hidden_share / exposed_share
+        # At most an ideal step of computation hides it.
+        self._hidden = np.minimum(hidden, 1.0)
 
-    def named_parts(self) -> dict[str, np.ndarray]:
-        """Return the parts of the step, in ideal steps; losses without a known cause are one part."""
-        if self._known.algorithm:
+    def split_parts(self) -> dict[str, np.ndarray]:
+        """Return the parts of the step; losses without a known cause are one part."""
+        if self._knowledge.algorithm:
             return self.parts
         lost = np.sum([self.parts[name] for name in LOSSES], axis=0)
         return {"compute": self.parts["compute"], "not split": lost}
 
-    def _drawn(
+    def _draw(
         self, interval: Interval | None, normal: np.ndarray | None = None
     ) -> np.ndarray:
-        """Draw a positive number: normal distributions of its logarithm on each side of the value."""
+        """Draw a positive number whose logarithm is normal on each side of the value.
+
+        Args:
+          interval: The value and its ends, which must not be None.
+          normal: [D], standard normal numbers; by default new ones.
+        """
         assert interval is not None
         if normal is None:
             normal = self._random.standard_normal(DRAWS)
-        error = NORMAL * UNKNOWN_ERROR
+        error = NORMAL_QUANTILE * UNREPEATED_ERROR
         value = interval.value
         ends = interval.ends or (value * math.exp(-error), value * math.exp(error))
-        below, above = (abs(math.log(max(end, 1e-9) / value)) / NORMAL for end in ends)
+        below, above = (
+            abs(math.log(max(end, 1e-9) / value)) / NORMAL_QUANTILE for end in ends
+        )
         return value * np.exp(normal * np.where(normal < 0, below, above))
 
     def _split(
@@ -240,55 +258,59 @@ class _Step:
         contention: np.ndarray | None,
         predicted: Mapping[str, float],
     ) -> dict[str, np.ndarray]:
-        """Split what is lost into LOSSES.
+        """Split the lost time into LOSSES.
 
-        If contention was not measured, the split of the model is right, or any other is:
-        a curve by itself hardly shows which loss is which. Otherwise the exchange is the
-        rest, except a fixed cost in strong scaling and the measured jitter.
+        If contention was not measured, each draw mixes the split of the model with a
+        random one, because a curve by itself hardly shows which loss is which.
+        Otherwise the exchange is the remainder after the measured jitter and, in strong
+        scaling, a fixed cost.
 
         Args:
           lost: [D].
-          contention: [D], as measured; None: unknown.
+          contention: [D], as measured; None if unknown.
           predicted: Share of each loss according to the model.
         """
-        known = self._known
         is_open = contention is None
-        exchanges = known.algorithm != "none"
-        uniform = self._random.uniform
+        exchanges = self._knowledge.algorithm != "none"
         has_fixed = self._curve.scaling == STRONG or not exchanges
         possible = np.array([is_open, exchanges, has_fixed, is_open or not exchanges])
-        anything = self._random.dirichlet(np.ones(len(LOSSES)), DRAWS) * possible
-        anything /= anything.sum(axis=1, keepdims=True)
+        random_shares = self._random.dirichlet(np.ones(len(LOSSES)), DRAWS) * possible
+        random_shares /= random_shares.sum(axis=1, keepdims=True)
         model = [max(0.0, predicted.get(name, 0.0)) for name in LOSSES] * possible
-        shares = model + max(predicted.get("not split", 0.0), 1e-9) * anything
+        unsplit = max(predicted.get("not split", 0.0), 1e-9)
+        shares = model + unsplit * random_shares
         shares /= shares.sum(axis=1, keepdims=True)
-        mixed = uniform(size=(DRAWS, 1)) * is_open * (anything - shares)
-        of_contention, _, of_fixed, of_jitter = (shares + mixed).T
+        mixing = self._random.uniform(size=(DRAWS, 1)) * is_open
+        shares = shares + mixing * (random_shares - shares)
+        contention_share, _, fixed_share, jitter_share = shares.T
         if contention is None:
-            # It is at worst one device at a time.
-            most = np.minimum(lost, self._inside - 1) if exchanges else lost
-            contention = of_contention * most
-        rest = lost - np.clip(contention, 0.0, lost)
-        fixed = of_fixed / (shares + mixed)[:, 1:].sum(axis=1) * rest
-        jitter = of_jitter * np.minimum(rest, 1.0)
-        if len(known.step_times) >= ENOUGH_STEPS:
+            # In the worst case one device computes at a time.
+            limit = np.minimum(lost, self._local_devices - 1) if exchanges else lost
+            contention = contention_share * limit
+        uncontended = lost - np.clip(contention, 0.0, lost)
+        fixed = fixed_share / shares[:, 1:].sum(axis=1) * uncontended
+        jitter = jitter_share * np.minimum(uncontended, 1.0)
+        step_times = self._knowledge.step_times
+        if len(step_times) >= ENOUGH_STEPS:
             # Devices that are slow at the same time wait less for each other than
             # independent ones.
-            devices = np.array([self._devices])
-            longest = float(longest_share(known.step_times, devices)[0])
-            jitter = np.minimum(longest * uniform(0.5, 1.0, DRAWS), rest - fixed)
-        exchange = np.maximum(rest - fixed - jitter, 0.0) * exchanges
+            longest = float(longest_share(step_times, np.array([self._devices]))[0])
+            waiting = longest * self._random.uniform(0.5, 1.0, DRAWS)
+            jitter = np.minimum(waiting, uncontended - fixed)
+        exchange = np.maximum(uncontended - fixed - jitter, 0.0) * exchanges
         remaining = lost - fixed - jitter - exchange
         return dict(zip(LOSSES, (remaining, exchange, fixed, jitter)))
 
-    def _cost(self, links: Sequence[Link], gathered: float = 1.0) -> float | None:
+    def _cost(
+        self, links: Sequence[Link], gathered_factor: float = 1.0
+    ) -> float | None:
         """Return the exchange over these links in ideal steps; None if unknown.
 
         Args:
           links: Innermost first.
-          gathered: Factor of the gathered bytes.
+          gathered_factor: Factor of the gathered bytes.
         """
-        known = self._known
+        known = self._knowledge
         if not (links and known.algorithm and known.step_s):
             return None
         if known.summed_bytes is None:
@@ -296,92 +318,92 @@ class _Step:
         ideal_s = known.step_s
         if self._curve.scaling == STRONG:
             ideal_s /= self._devices
-        sent = gathered * (known.gathered_bytes or 0.0)
+        gathered_bytes = gathered_factor * (known.gathered_bytes or 0.0)
         seconds = exchange_s(
-            known.algorithm, self._devices, known.summed_bytes, sent, links
+            known.algorithm, self._devices, known.summed_bytes, gathered_bytes, links
         )
         return seconds / ideal_s
 
     def changed(self, changes: Sequence[Change]) -> tuple[np.ndarray, np.ndarray]:
-        """Return (samples in an ideal step of before, efficiency) after changes."""
+        """Return (samples per present ideal step, efficiency) after changes."""
         parts = dict(self.parts)
         samples = 1.0
         ideal = np.ones(DRAWS)
         for change in changes:
-            computing: float | np.ndarray = 1.0
-            exchange: float | np.ndarray = 1.0
+            compute_factor: float | np.ndarray = 1.0
+            exchange_factor: float | np.ndarray = 1.0
             if change.kind == EXCHANGE:
-                exchange = change.factor
+                exchange_factor = change.factor
             elif change.kind == JITTER:
                 parts["jitter"] = parts["jitter"] * change.factor
             elif change.kind == COMPUTE:
-                computing = 1 / change.factor
+                compute_factor = 1 / change.factor
             elif change.kind == BATCH:
-                growth = self._open["batch"] * (1 - change.factor)
-                computing = change.factor + growth
+                fixed_cost = self._coupling["batch"] * (1 - change.factor)
+                compute_factor = change.factor + fixed_cost
                 samples *= change.factor
-                exchange = self._growth_of_exchange(change.factor)
+                exchange_factor = self._exchange_growth(change.factor)
             elif change.link:
-                exchange = self._link_factor(change.link)
-            ideal = ideal * computing
-            parts["compute"] = parts["compute"] * computing
+                exchange_factor = self._link_factor(change.link)
+            ideal = ideal * compute_factor
+            parts["compute"] = parts["compute"] * compute_factor
             for name in ("contention", "jitter"):
-                parts[name] = parts[name] * (1 + self._open[name] * (computing - 1))
-            hidden = self._hidden * np.minimum(exchange, 1.0) ** self._open["wire"]
-            whole = (parts["exchange"] + self._hidden) * exchange
-            parts["exchange"] = np.maximum(whole - hidden, 0.0)
+                growth = self._coupling[name] * (compute_factor - 1)
+                parts[name] = parts[name] * (1 + growth)
+            shrinking = np.minimum(exchange_factor, 1.0) ** self._coupling["wire"]
+            exchange = (parts["exchange"] + self._hidden) * exchange_factor
+            parts["exchange"] = np.maximum(exchange - self._hidden * shrinking, 0.0)
         speed = samples / np.sum([*parts.values()], axis=0)
         return speed, ideal * speed / samples
 
-    def _growth_of_exchange(self, batch_factor: float) -> float:
-        """Return how the exchange grows with the rows that a larger batch gathers."""
-        links = self._known.links or (Link(0.0, 1.0),)
-        before = self._cost(links)
-        after = self._cost(links, batch_factor)
-        return after / before if before and after else 1.0
+    def _exchange_growth(self, batch_factor: float) -> float:
+        """Return the factor of the exchange, since a larger batch gathers more rows."""
+        links = self._knowledge.links or (Link(0.0, 1.0),)
+        present = self._cost(links)
+        grown = self._cost(links, batch_factor)
+        return grown / present if present and grown else 1.0
 
-    def _link_factor(self, new: Link) -> np.ndarray:
-        """Return how another outermost link changes the exchange.
+    def _link_factor(self, link: Link) -> np.ndarray:
+        """Return the factor by which a new outermost link changes the exchange.
 
-        Most of it follows the rate; nearly all does if the bytes are known.
+        Most of the exchange follows the rate; nearly all does if the bytes are known.
         """
-        *inner, outer = self._known.links
-        new = dataclasses.replace(
-            new, alpha_s=new.alpha_s or outer.alpha_s, devices=outer.devices
-        )
-        ratio = outer.bytes_per_s / new.bytes_per_s
-        rest = 1 / 8
-        before = self._cost([*inner, outer])
-        after = self._cost([*inner, new])
-        if before and after:
-            ratio = after / before
-            rest = 1 / 40
-        return 1 + self._open["wire"] ** rest * (self._carried * ratio - 1)
+        *inner, outer = self._knowledge.links
+        alpha_s = link.alpha_s or outer.alpha_s
+        link = dataclasses.replace(link, alpha_s=alpha_s, devices=outer.devices)
+        ratio = outer.bytes_per_s / link.bytes_per_s
+        exponent = 1 / 8
+        present = self._cost([*inner, outer])
+        changed = self._cost([*inner, link])
+        if present and changed:
+            ratio = changed / present
+            exponent = 1 / 40
+        following = self._coupling["wire"] ** exponent
+        return 1 + following * (self._achieved_ratio * ratio - 1)
 
     def assumptions(
         self, changes: Sequence[Change], fixed_share: Interval | None
     ) -> list[Statement]:
-        """Return what a record could have shown, and the price of a batch that no rate shows."""
-        made = []
+        """Return the unrecorded facts, and the effects of a batch beyond its rate."""
+        statements = []
         if any(change.kind == BATCH for change in changes):
             is_known = fixed_share is not None
             kind = "whatif-batch" if is_known else "whatif-batch-unknown"
-            made.append(Statement(kind))
-        if self._devices == 1 or self._known.algorithm == "none":
-            return made
-        if not self._known.algorithm:
-            return [*made, Statement("whatif-no-cause")]
-        measured = {point.devices for point in self._known.independent}
-        if self._inside not in measured:
-            values = {"devices": self._inside}
-            made.append(Statement("whatif-no-independent", values=values))
-        if self._known.hidden is None:
-            made.append(Statement("whatif-overlap"))
-        return made
+            statements.append(Statement(kind))
+        if self._devices == 1 or self._knowledge.algorithm == "none":
+            return statements
+        if not self._knowledge.algorithm:
+            return [*statements, Statement("whatif-no-cause")]
+        measured = {point.devices for point in self._knowledge.independent}
+        if self._local_devices not in measured:
+            values = {"devices": self._local_devices}
+            statements.append(Statement("whatif-no-independent", values=values))
+        if self._knowledge.hidden_share is None:
+            statements.append(Statement("whatif-overlap"))
+        return statements
 
 
 def _interval(values: np.ndarray) -> Interval:
-    low, value, high = (
-        float(number) for number in np.percentile(values, (2.5, 50, 97.5))
-    )
-    return Interval(value, low, high, "95 % of the draws", (high - low) / 2 / NORMAL)
+    low, value, high = map(float, np.percentile(values, (2.5, 50, 97.5)))
+    error = (high - low) / 2 / NORMAL_QUANTILE
+    return Interval(value, low, high, IntervalKind(Basis.DRAWS), error)

@@ -1,12 +1,14 @@
-"""Seconds of an exchange between n devices, in closed form, from its messages one after the other.
+"""Seconds of an exchange between n devices, in closed form, from its successive messages.
 
-Letters: n devices; S bytes that are summed over all devices; g bytes that each device sends to every other one. A
-device sends and receives at once. The devices of a machine share its link to the others.
+Letters: n devices; S bytes that are summed over all devices; g bytes that each device
+sends to every other one. A device sends and receives at once. The devices of a machine
+share its link to the others.
 
-Sources: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1),
-2005, doi:10.1177/1094342005051521 (trees, all-gathers); Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for
-clusters of workstations", JPDC 69(2), 2009, doi:10.1016/j.jpdc.2008.09.002 (rings); Li et al., "Scaling Distributed
-Machine Learning with the Parameter Server", OSDI 2014 (servers).
+Sources: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication
+Operations in MPICH", IJHPCA 19(1), 2005, doi:10.1177/1094342005051521 (trees,
+all-gathers); Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
+workstations", JPDC 69(2), 2009, doi:10.1016/j.jpdc.2008.09.002 (rings); Li et al.,
+"Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014 (servers).
 """
 
 import math
@@ -22,15 +24,17 @@ def exchange_s(
     gathered_bytes: float,
     links: Sequence[Link],
 ) -> float:
-    """Return the seconds of the exchange of one step, without what overlaps with computation.
+    """Return the seconds of the exchange of one step, without any overlap.
 
     Args:
-      algorithm: one of curves.ALGORITHMS. A ring passes every link 2(n-1) times with S/n bytes, at the pace of the
-        slowest. A tree adds up and sends back S bytes, level by level. "hierarchical" is a ring inside each group and
-        one between the groups. The parameter server is on the first device.
+      algorithm: One of curves.ALGORITHMS. A ring sends S/n bytes 2(n-1) times over every
+        link, at the pace of the slowest. A tree adds up and sends back S bytes, level by
+        level. "hierarchical" is a ring inside each group and one between the groups. The
+        parameter server is on the first device.
+      devices: n.
       summed_bytes: S.
       gathered_bytes: g; passed on in a ring, or sent to the parameter server and back.
-      links: innermost first; the last one joins any number of devices.
+      links: Innermost first; the last one joins any number of devices.
     """
     levels = joined_groups(devices, links)
     if not levels or algorithm == "none":
@@ -59,36 +63,37 @@ def exchange_s(
 
 
 def joined_groups(devices: int, links: Sequence[Link]) -> list[tuple[Link, int]]:
-    """Return (link, number of groups that it joins) of each level that n devices use, innermost first.
+    """Return the links that n devices use, each with the number of groups that it joins.
 
-    16 devices in machines of 8: the inner link joins 8 devices, the outer one 2 machines.
+    The innermost link is first: for 16 devices in machines of 8, the inner link joins 8
+    devices, and the outer one 2 machines.
     """
     levels = []
     groups = devices
-    inside = 1
+    group_size = 1
     for position, link in enumerate(links):
         joined = groups
         is_last = position == len(links) - 1
         if link.devices and not is_last:
-            joined = min(groups, max(1, link.devices // inside))
+            joined = min(groups, max(1, link.devices // group_size))
         if joined > 1:
             levels.append((link, joined))
         groups = math.ceil(groups / joined)
-        inside *= joined
+        group_size *= joined
     return levels
 
 
 def _servers_s(
     levels: Sequence[tuple[Link, int]], devices: int, num_bytes: float
 ) -> float:
-    """Return the seconds in which all other devices send to the first one, which then sends to all.
+    """Return the seconds in which all devices send to the first one, and it sends back.
 
     Links work at the same time.
     """
     longest = 0.0
-    inside = 1
+    group_size = 1
     for link, groups in levels:
-        reached = min(devices, inside * groups)
-        longest = max(longest, link.message_s((reached - inside) * num_bytes))
-        inside = reached
+        joined = min(devices, group_size * groups)
+        longest = max(longest, link.message_s((joined - group_size) * num_bytes))
+        group_size = joined
     return 2 * longest

@@ -1,6 +1,7 @@
-"""What a prediction is made from, and what it says. `predicting.predict` turns a Curve into a Prediction.
+"""The input and the output of a prediction: `predicting.predict` turns a Curve into a Prediction.
 
-Letters: n devices; rate in items/s of all devices together; shares of the ideal rate n x rate(1) are between 0 and 1.
+Letters: n devices; rate in items/s of all devices together; shares of the ideal rate
+n x rate(1) are between 0 and 1.
 """
 
 import dataclasses
@@ -8,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from rnn_scaling.analysis.confidence import LEVEL, Interval
+from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.student import t_quantile
 
@@ -25,84 +27,71 @@ class MeasuredPoint:
 
     devices: int
     rate: float
-    error: float | None = (
-        None  # standard error of log(rate) between processes; None: unknown (one run, or a table)
-    )
-    degrees: float = 0.0  # of freedom of that error
-    rounding: float = (
-        0.0  # by how much log(rate) may be off for the digits that were printed
-    )
-    decimals: int | None = None  # of the printed number; None: it is not printed
+    # Standard error of log(rate) between runs; None for a single run or a table.
+    error: float | None = None
+    degrees: float = 0.0  # degrees of freedom of the error
+    rounding: float = 0.0  # error of log(rate) due to the printed digits
+    decimals: int | None = None  # decimals of the printed number; None if not printed
 
     @property
     def interval(self) -> Interval:
-        """The rate with the 95 % interval of its error; without ends where that is not known."""
+        """The rate with its 95 % interval; without ends if the error is unknown."""
         if self.error is None:
             return Interval(self.rate)
-        margin = (
-            t_quantile((1 + LEVEL) / 2, max(1.0, self.degrees)) * self.error
-            + self.rounding
-        )
-        return Interval(self.rate, standard_error=self.error * self.rate).with_margin(
-            margin, "repeats"
-        )
+        quantile = t_quantile((1 + LEVEL) / 2, max(1.0, self.degrees))
+        rate = Interval(self.rate, standard_error=self.error * self.rate)
+        margin = quantile * self.error + self.rounding
+        return rate.with_margin(margin, IntervalKind(Basis.REPEATS))
 
 
 @dataclasses.dataclass(frozen=True)
 class PrintedTime:
-    """How a table prints times, of which the rates of its curve are made."""
+    """The unit of a table's times, from which the rates of its curve are computed."""
 
     unit: str  # "s"
     unit_s: float  # seconds of one unit
-    is_of_all_work: bool  # a rate is 1 / time; else it is devices / time
+    is_of_all_work: bool  # whether a rate is 1 / time; otherwise it is devices / time
 
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """A message of b bytes takes alpha_s + b / bytes_per_s."""
+    """A link on which a message of b bytes takes alpha_s + b / bytes_per_s."""
 
     alpha_s: float
-    bytes_per_s: float  # infinite: not known, as where it is stated only where the exchange leaves a machine
-    devices: int | None = (
-        None  # that such links connect, in one machine or at one switch; None: any number
-    )
+    # inf: unknown, for example if only the rate between machines was given.
+    bytes_per_s: float
+    # Devices that these links connect, in one machine or at one switch; None: any number.
+    devices: int | None = None
 
     def message_s(self, num_bytes: float) -> float:
+        """Return the seconds of one message."""
         return self.alpha_s + num_bytes / self.bytes_per_s
 
 
 @dataclasses.dataclass(frozen=True)
 class Knowledge:
-    """What is known besides the rates. None, 0 or empty: unknown."""
+    """The facts about a curve besides its rates; None, 0 or empty if unknown."""
 
-    step_s: float | None = None  # of one device, mean
+    step_s: float | None = None  # mean step time of one device
     algorithm: str = ""  # one of ALGORITHMS
-    summed_bytes: float | None = (
-        None  # of the gradient that all devices sum in a step; 0: none
-    )
-    gathered_bytes: float | None = (
-        None  # that each device sends to every other one in a step (sparse gradients)
-    )
+    # Bytes of the gradient that all devices sum in a step; 0 without such a gradient.
+    summed_bytes: float | None = None
+    # Bytes that each device sends to every other one in a step (sparse gradients).
+    gathered_bytes: float | None = None
     links: tuple[Link, ...] = ()  # innermost first: in a machine, between machines
-    servers: int = (
-        0  # parameter servers on nodes of their own; 0: a device is the server
-    )
-    hidden: float | None = (
-        None  # share of the exchange that overlaps with computation, from traces
-    )
-    step_times: Sequence[
-        float
-    ] = ()  # of one device after the warm-up, in s: the jitter
-    independent: tuple[
-        MeasuredPoint, ...
-    ] = ()  # rates of independent replicas: what is lost without any exchange
-    cores: int | None = (
-        None  # that devices of a CPU share; None: devices do not share cores
-    )
-    devices_per_machine: int | None = (
-        None  # as stated; each machine has cores and memory of its own
-    )
-    # Mean seconds of a step until a device's gradients are computed, by the number of devices that exchange them.
+    # Parameter servers on their own nodes; 0 if a device is the server.
+    servers: int = 0
+    # Share of the exchange that overlaps with computation, from traces.
+    hidden_share: float | None = None
+    # Step times of one device after the warm-up, in seconds; they have the jitter.
+    step_times: Sequence[float] = ()
+    # Rates of independent replicas, which lose efficiency without any exchange.
+    independent: tuple[MeasuredPoint, ...] = ()
+    # Cores that the devices of a CPU share; None if devices do not share cores.
+    cores: int | None = None
+    # The number that the user states; each machine has its own cores and memory.
+    devices_per_machine: int | None = None
+    # Mean seconds of a step until a device's gradients are computed, by device count.
     gradients_s: Mapping[int, float] = dataclasses.field(default_factory=dict)
 
 
@@ -117,10 +106,10 @@ class Curve:
     knowledge: Knowledge = Knowledge()
     source: str = ""  # folder, or file and line
     time: PrintedTime | None = None  # None if the source has rates or speedups
-    counts_machines: bool = False  # its devices are whole machines, as in "Nodes"
+    counts_machines: bool = False  # whether its devices are whole machines ("Nodes")
 
-    def shown(self, devices: int, rate: Interval) -> Interval:
-        """Return a rate as the source prints it: as a time if it prints times."""
+    def to_source_unit(self, devices: int, rate: Interval) -> Interval:
+        """Return a rate, or a time if the source prints times."""
         if self.time is None:
             return rate
         work = 1 if self.time.is_of_all_work else devices
@@ -129,31 +118,33 @@ class Curve:
     @property
     def decimals(self) -> int | None:
         """The most decimals that the source prints; None if it is not printed."""
-        known = [point.decimals for point in self.points if point.decimals is not None]
-        return max(known, default=None)
+        decimals = [point.decimals for point in self.points]
+        return max((count for count in decimals if count is not None), default=None)
 
-    def sharing(self, devices: int) -> int:
-        """How many of n devices share a machine; up to the most measured ones, as when they were measured."""
-        size = (
-            devices
-            if devices <= self.points[-1].devices
-            else self.knowledge.devices_per_machine
-        )
-        return min(devices, size or devices)
+    def local_devices(self, devices: int) -> int:
+        """Return how many of n devices share a machine.
 
-    def crowding(self, devices: int) -> float:
-        """How many times as long a step takes because more of n devices than there are cores share them."""
-        return max(1.0, self.sharing(devices) / (self.knowledge.cores or math.inf))
+        Up to the largest measured n all share one, as when they were measured.
+        """
+        if devices <= self.points[-1].devices:
+            return devices
+        return min(devices, self.knowledge.devices_per_machine or devices)
+
+    def core_slowdown(self, devices: int) -> float:
+        """Return the factor by which steps get longer if n devices have too few cores."""
+        cores = self.knowledge.cores or math.inf
+        return max(1.0, self.local_devices(devices) / cores)
 
 
 @dataclasses.dataclass(frozen=True)
 class PredictedPoint:
+    """The predicted rate on some number of devices."""
+
     devices: int
     rate: Interval
     efficiency: Interval | None  # None if the curve has no point on one device
-    parts: Mapping[
-        str, float
-    ]  # share of the ideal that each of PARTS loses; they add up to 1 - efficiency
+    # Part of PARTS -> lost share of the ideal; their sum is 1 - efficiency.
+    parts: Mapping[str, float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,21 +153,21 @@ class Prediction:
 
     curve: Curve
     points: tuple[PredictedPoint, ...]
-    weights: Mapping[
-        str, float
-    ]  # of each of the averaged models, largest first; they add up to 1
-    statements: tuple[
-        Statement, ...
-    ] = ()  # assumptions and limits: unknown topology, growth that stops
+    # Averaged model -> its weight, largest first; the sum is 1.
+    weights: Mapping[str, float]
+    # Assumptions and limits, such as an unknown topology.
+    statements: tuple[Statement, ...] = ()
+    # Machines that the predicted devices are spread over; None if it was not assumed.
+    machines: int | None = None
 
     @property
     def is_simulated(self) -> bool:
-        """No model was averaged, and no noise was assumed."""
+        """Whether the points were simulated, without models and without noise."""
         return self.weights.keys() == {"simulation"}
 
 
 class CannotPredict(ValueError):
-    """A curve is not extrapolated. `statement` says why."""
+    """A curve cannot be extrapolated; `statement` has the reason."""
 
     def __init__(self, statement: Statement) -> None:
         super().__init__(statement.kind)

@@ -1,14 +1,14 @@
-"""Rows of run records -> Curves with what their records know of the exchange, the jitter and the machine."""
+"""Curves from rows of run records, with the recorded exchange, jitter and machine."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rnn_scaling.analysis import disturbance
-from rnn_scaling.analysis.exchange import exchanged_bytes
+from rnn_scaling.analysis.exchange import exchange_sizes
 from rnn_scaling.analysis.machines import nodes
 from rnn_scaling.analysis.prediction import curves, predicting
 from rnn_scaling.analysis.prediction.curves import (
@@ -18,46 +18,52 @@ from rnn_scaling.analysis.prediction.curves import (
     MeasuredPoint,
     Prediction,
 )
-from rnn_scaling.analysis.rows import Row, measured_batches
-from rnn_scaling.analysis.series_titles import group_by_series, titles
+from rnn_scaling.analysis.rows import Row
+from rnn_scaling.analysis.series_titles import group_by_series, make_titles
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import split_steps
 from rnn_scaling.config import registry
 from rnn_scaling.system.machine import topology
 
-SERVER = "parameter_server"
+PARAMETER_SERVER = "parameter_server"
+NO_EXCHANGE = "none"
 DEFAULT_FACTOR = 2  # times the largest measured number, if the user names none
-# What a record says of a network that was made for its run.
-_MADE = re.compile(
-    r"([\d.]+) Mbit/s(?: to ([\d.]+) Mbit/s)? of payload measured.*round trip ([\d.]+) ms"
+# The text in a record about a network that was created for its run.
+_VIRTUAL_NETWORK = re.compile(
+    r"([\d.]+) Mbit/s(?: to ([\d.]+) Mbit/s)? of payload measured"
+    r".*round trip ([\d.]+) ms"
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """What is known of links besides the records."""
+    """The links that the user provides in addition to the records.
 
-    # Between devices of one machine, by the all-reduce that was measured; "": for any other.
+    Attributes:
+      measured: Link between devices of one machine, by all-reduce; "" for any other.
+      stated: Link between the devices, or the machines, as stated by the user.
+      devices_per_machine: Number of devices, as stated by the user.
+    """
+
     measured: Mapping[str, Link] = dataclasses.field(default_factory=dict)
-    stated: Link | None = None  # by the user, as the devices of a machine
+    stated: Link | None = None
     devices_per_machine: int | None = None
 
-    def used_by(self, row: Row) -> tuple[Link, ...]:
-        """The links of a row's exchange, innermost first; empty where nothing is known."""
-        is_inside = (
-            row.num_workers == 1 or row.options["num_devices"] > 1
-        )  # else it never is inside of a process
-        inside = (
-            self.measured.get(_all_reduce(row), self.measured.get(""))
-            if is_inside
-            else None
-        )
-        outside = self.stated or _made_link(row)
-        if size := self.devices_per_machine or _joined_devices(row):
-            inside = dataclasses.replace(inside or Link(0.0, math.inf), devices=size)
-        elif outside:
-            inside = None
-        return tuple(link for link in (inside, outside) if link)
+    def for_row(self, row: Row) -> tuple[Link, ...]:
+        """Return the links of a row's exchange, innermost first; empty if unknown."""
+        inside_machine = None
+        # With one device per worker, no message stays inside of a process.
+        if row.num_workers == 1 or row.options["num_devices"] > 1:
+            any_link = self.measured.get("")
+            inside_machine = self.measured.get(_all_reduce(row), any_link)
+        between_machines = self.stated or _virtual_link(row)
+        size = self.devices_per_machine or _connected_gpus(row)
+        if size:
+            inside_machine = inside_machine or Link(0.0, math.inf)
+            inside_machine = dataclasses.replace(inside_machine, devices=size)
+        elif between_machines:
+            inside_machine = None
+        return tuple(filter(None, (inside_machine, between_machines)))
 
 
 NO_LINKS = Links()
@@ -65,12 +71,14 @@ NO_LINKS = Links()
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredSeries:
-    """A series to predict from: its curve, and the rows of the curve's points; none for a table."""
+    """A series to predict from: its curve, and the rows of the curve's points."""
 
     curve: Curve
-    rows: tuple[Row, ...] = ()
+    rows: tuple[Row, ...] = ()  # empty for a series of a table
     refusal: Statement | None = None  # why it cannot be predicted
-    assumed: tuple[Statement, ...] = ()  # by the reading of its table
+    assumptions: tuple[Statement, ...] = ()
+    # Machines that the question is about; None unless made by `on_equal_machines`.
+    machines: int | None = None
 
     def predict(self, devices: Sequence[int], far: bool = False) -> Prediction:
         """Predict the rates on these numbers of devices.
@@ -78,7 +86,7 @@ class MeasuredSeries:
         Args:
           devices: In rising order.
           far: Whether to predict more than predicting.FAR times the largest measured
-            number; otherwise those are left out, which a statement says.
+            number. Otherwise these are left out, with a statement.
 
         Raises:
           CannotPredict: Also if nothing is left.
@@ -95,26 +103,29 @@ class MeasuredSeries:
         if too_far and len(too_far) == len(devices):
             refusal = Statement("prediction-too-far", self.curve.name, values)
             raise curves.CannotPredict(refusal)
-        found = predicting.predict(self.curve, [n for n in devices if n not in too_far])
-        statements = [*self.assumed, *found.statements]
+        accepted = [n for n in devices if n not in too_far]
+        prediction = predicting.predict(self.curve, accepted)
+        statements = [*self.assumptions, *prediction.statements]
         if too_far:
             left_out = Statement("prediction-left-out-far", self.curve.name, values)
             statements.append(left_out)
-        return dataclasses.replace(found, statements=tuple(statements))
+        return dataclasses.replace(
+            prediction, statements=tuple(statements), machines=self.machines
+        )
 
-    def as_machines(self) -> MeasuredSeries:
-        """Return the series for a question about further machines like the measured ones.
+    def on_equal_machines(self) -> MeasuredSeries:
+        """Return the series for a question about more machines like the measured ones.
 
-        Devices beyond the measured ones then have cores and memory of their own. Nothing
+        Devices beyond the measured ones then have other cores and memory. Nothing
         changes if the user stated the devices of a machine, if the links show that the
         measured machine has more devices, or without run records.
         """
-        known = self.curve.knowledge
-        if known.devices_per_machine or not self.rows:
+        knowledge = self.curve.knowledge
+        if knowledge.devices_per_machine or not self.rows:
             return self
-        measured = nodes(self.rows[-1].good_runs[-1])
-        per_machine = math.ceil(self.curve.points[-1].devices / measured)
-        links = known.links
+        num_machines = nodes(self.rows[-1].good_runs[-1])
+        per_machine = math.ceil(self.curve.points[-1].devices / num_machines)
+        links = knowledge.links
         if not links:
             links = (Link(0.0, math.inf, per_machine),)
         elif links[0].devices and links[0].devices > per_machine:
@@ -122,65 +133,55 @@ class MeasuredSeries:
         elif len(links) == 1 and links[0].devices is None:
             links = (dataclasses.replace(links[0], devices=per_machine),)
         knowledge = dataclasses.replace(
-            known, devices_per_machine=per_machine, links=links
+            knowledge, devices_per_machine=per_machine, links=links
         )
-        assumed = Statement(
-            "predict-machines",
-            self.curve.name,
-            {
-                "machines": DEFAULT_FACTOR * measured,
-                "devices": per_machine,
-                "measured": measured,
-            },
-        )
+        predicted_machines = DEFAULT_FACTOR * num_machines
+        values = {
+            "machines": predicted_machines,
+            "devices": per_machine,
+            "measured": num_machines,
+        }
+        assumption = Statement("predict-machines", self.curve.name, values)
         return dataclasses.replace(
             self,
             curve=dataclasses.replace(self.curve, knowledge=knowledge),
-            assumed=(*self.assumed, assumed),
+            assumptions=(*self.assumptions, assumption),
+            machines=predicted_machines,
         )
 
     @property
     def default_devices(self) -> tuple[int, ...]:
-        """The question if the user asks none: as many machines again."""
+        """The numbers of devices that are predicted if the user names none."""
         return (DEFAULT_FACTOR * self.curve.points[-1].devices,)
 
 
-def series(rows: Sequence[Row], links: Links = NO_LINKS) -> list[MeasuredSeries]:
-    """The series of one machine's rows; rows without a good run are left out."""
-    by_key = {row.key: row for row in rows if row.rate}
-    kept = [
-        good
-        for members in group_by_series(rows)
-        if (good := [row for row in members if row.rate])
-    ]
-    made = []
-    for members, title in zip(kept, titles(kept)):
+def measured_series(
+    rows: Sequence[Row], links: Links = NO_LINKS
+) -> list[MeasuredSeries]:
+    """Return the series of one machine's rows; rows without a good run are left out."""
+    rows_by_key = {row.key: row for row in rows if row.rate}
+    groups = group_by_series([row for row in rows if row.rate])
+    all_series = []
+    for members, title in zip(groups, make_titles(groups)):
         first = members[0]
-        every = (
-            *filter(None, [first.one_device]),
-            *members,
-        )  # which may lack a fact of the others, as their network
-        scaling = curves.STRONG if first.options["global_batch_size"] else curves.WEAK
+        # The row on one device comes first; it may lack the network of the others.
+        series_rows = (*filter(None, [first.one_device]), *members)
         curve = Curve(
             title,
             first.unit,
-            scaling,
-            tuple(map(point, every)),
-            _knowledge(every, by_key, links),
+            curves.STRONG if first.options["global_batch_size"] else curves.WEAK,
+            tuple(map(measured_point, series_rows)),
+            _knowledge(series_rows, rows_by_key, links),
         )
-        is_unknown = links.stated and curve.knowledge.summed_bytes is None
-        made.append(
-            MeasuredSeries(
-                curve,
-                every,
-                Statement("predict-unknown-bytes", title) if is_unknown else None,
-            )
-        )
-    return made
+        refusal = None
+        if links.stated and curve.knowledge.summed_bytes is None:
+            refusal = Statement("predict-unknown-bytes", title)
+        all_series.append(MeasuredSeries(curve, series_rows, refusal))
+    return all_series
 
 
-def point(row: Row) -> MeasuredPoint:
-    """The rate of a row that has one."""
+def measured_point(row: Row) -> MeasuredPoint:
+    """Return the point of a row, which must have a rate."""
     rate = row.rate
     assert rate is not None
     return MeasuredPoint(
@@ -189,130 +190,139 @@ def point(row: Row) -> MeasuredPoint:
 
 
 def _knowledge(
-    members: Sequence[Row], by_key: Mapping[tuple, Row], links: Links
+    rows: Sequence[Row], rows_by_key: Mapping[tuple, Row], links: Links
 ) -> Knowledge:
-    largest = members[-1]
-    base = members[0].baseline
-    runs = [run for run in (base.counted_runs if base else ()) if run.batches.seconds]
-    steps = [measured_batches(run)[0] for run in runs]
-    summed, gathered = _exchanged(largest)
-    alone = (
-        [by_key[key] for row in members if (key := _alone(row)) in by_key]
-        if _algorithm(largest) != "none"
-        else []
-    )
+    """Return what the rows of a series, by rising number of devices, have recorded."""
+    largest = rows[-1]
+    algorithm = _algorithm(largest)
+    step_times = list(_step_times(rows[0].baseline))
+    step_s = None
+    if step_times:
+        num_steps = sum(map(len, step_times))
+        step_s = math.fsum(map(math.fsum, step_times)) / num_steps
+    exchanged = exchange_sizes(largest.good_runs[-1], 2)
+    independent = []
+    if algorithm != NO_EXCHANGE:
+        keys = map(_key_without_exchange, rows)
+        independent = [rows_by_key[key] for key in keys if key in rows_by_key]
+    gradients_s = {row.num_devices: _gradients_s(row) for row in rows}
+    has_own_servers = largest.is_distributed and algorithm == PARAMETER_SERVER
     return Knowledge(
-        step_s=math.fsum(map(math.fsum, steps)) / sum(map(len, steps))
-        if steps
-        else None,
-        summed_bytes=summed,
-        gathered_bytes=gathered,
-        algorithm=_algorithm(largest),
-        servers=largest.options["num_ps"]
-        if largest.is_distributed and _algorithm(largest) == SERVER
-        else 0,
-        links=links.used_by(largest),
-        hidden=_hidden(members),
-        step_times=max(steps, key=len, default=()),
-        independent=tuple(point(row) for row in alone),
+        step_s=step_s,
+        summed_bytes=exchanged[0] if exchanged else None,
+        gathered_bytes=exchanged[1] if exchanged else None,
+        algorithm=algorithm,
+        servers=largest.options["num_ps"] if has_own_servers else 0,
+        links=links.for_row(largest),
+        hidden_share=_hidden_share(rows),
+        step_times=max(step_times, key=len, default=()),
+        independent=tuple(map(measured_point, independent)),
         cores=_cores(largest),
         devices_per_machine=links.devices_per_machine,
-        gradients_s={
-            row.num_devices: mean for row in members if (mean := _gradients_s(row))
-        },
+        gradients_s={count: s for count, s in gradients_s.items() if s},
     )
 
 
-def _exchanged(row: Row) -> tuple[float | None, float | None]:
-    """(bytes that are summed, bytes that every other device gets): twice the first, and n times the second, cross."""
-    two, three = (exchanged_bytes(row.good_runs[-1], devices) for devices in (2, 3))
-    return (
-        (None, None)
-        if two is None or three is None
-        else (two - three + two / 2, three - two)
-    )
+def _step_times(row: Row | None) -> Iterator[Sequence[float]]:
+    """Yield the measured step times of each run."""
+    runs = row.counted_runs if row else ()
+    all_batches = disturbance.any_disturbed(runs)
+    for run in runs:
+        if run.batches.seconds:
+            yield disturbance.counted_batches(run, all_batches)[0]
 
 
 def _algorithm(row: Row) -> str:
-    mode = (
-        registry.VARIABLE_UPDATES.get(str(row.options["variable_update"]))
-        if row.is_ours
-        else None
-    )
-    if mode is None:
+    """Return the name in curves.ALGORITHMS; "" if unknown."""
+    if not row.is_ours:
         return ""
-    return mode.messages(_all_reduce(row))
+    mode = registry.VARIABLE_UPDATES.get(str(row.options["variable_update"]))
+    return mode.messages(_all_reduce(row)) if mode else ""
 
 
 def _all_reduce(row: Row) -> str:
-    """The all-reduce of a row's largest tensors, as its runs resolved it, else its mode."""
-    ran = row.good_runs[-1].resolved.all_reduce
-    return ran[-1].algorithm if ran else str(row.options["variable_update"])
+    """Return the all-reduce of a row's largest tensors, or its mode if not recorded."""
+    resolved = row.good_runs[-1].resolved.all_reduce
+    if resolved:
+        return resolved[-1].algorithm
+    return str(row.options["variable_update"])
 
 
-def _alone(row: Row) -> tuple:
-    """The key of the row that trains the same on as many devices without any exchange."""
-    alone = registry.mode_of(row.options["variable_update"]).without_exchange
-    return row.key_with(variable_update=alone)
+def _key_without_exchange(row: Row) -> tuple:
+    """Return the key of the row that trains the same without any exchange."""
+    mode = registry.mode_of(row.options["variable_update"])
+    return row.key_with(variable_update=mode.exchange_free_mode)
 
 
-def _hidden(members: Sequence[Row]) -> float | None:
-    """Share of the exchange that overlaps with computation, on the most devices that were traced."""
-    for row in reversed(members):
-        traced = split_steps(row.good_runs) if row.num_devices > 1 else None
-        if (
-            traced
-            and traced.synchronous
-            and traced.steps
-            and (busy := traced.exchange("busy").mean)
-        ):
-            return min(1.0, traced.exchange("hidden").mean / busy)
+def _hidden_share(rows: Sequence[Row]) -> float | None:
+    """Return the share of the exchange that overlaps with computation.
+
+    Returns:
+      The share on the most devices with a trace of synchronous steps; None if no row
+      has one.
+    """
+    for row in reversed(rows):
+        steps = split_steps(row.good_runs) if row.num_devices > 1 else None
+        if steps and steps.synchronous and steps.steps:
+            busy = steps.exchange("busy").mean
+            if busy:
+                return min(1.0, steps.exchange("hidden").mean / busy)
     return None
 
 
 def _gradients_s(row: Row) -> float | None:
-    """Mean seconds until the gradients of a worker are computed; None of one worker and where it is not recorded."""
-    workers = [
-        (run.batches.warmup, rank)
-        for run in row.good_runs
-        if run.workers
-        for rank in run.workers.workers
-    ]
-    ready = [seconds for warmup, rank in workers for seconds in rank.ready[warmup:]]
-    return math.fsum(ready) / len(ready) if ready and row.num_workers > 1 else None
+    """Return the mean seconds until the gradients of a worker are computed.
+
+    Returns:
+      None for a single worker, or if the times are not recorded.
+    """
+    if row.num_workers == 1:
+        return None
+    times: list[float] = []
+    for run in row.good_runs:
+        for rank in run.workers.workers if run.workers else ():
+            times += rank.ready[run.batches.warmup :]
+    return math.fsum(times) / len(times) if times else None
 
 
 def _cores(row: Row) -> int | None:
-    """The cores of the machine whose CPU is the devices of all workers; None where they share none."""
-    counts = {
-        run.environment.cpu_cores
-        for run in row.good_runs
-        if run.resolved.device_type == "CPU" and nodes(run) == 1
-    }
-    return disturbance.shared_cores(row.good_runs) or (
-        counts.pop() if len(counts) == 1 else None
-    )
+    """Return the cores of the one machine whose CPU is the devices of all workers.
+
+    Returns:
+      None if devices do not share cores.
+    """
+    shared = disturbance.shared_cores(row.good_runs)
+    if shared:
+        return shared
+    runs = [run for run in row.good_runs if run.resolved.device_type == "CPU"]
+    counts = {run.environment.cpu_cores for run in runs if nodes(run) == 1}
+    return counts.pop() if len(counts) == 1 else None
 
 
-def _joined_devices(row: Row) -> int | None:
-    """The GPUs that messages reach without the link between sockets, or without leaving the machine; None: unknown."""
+def _connected_gpus(row: Row) -> int | None:
+    """Return how many GPUs are connected without the link between sockets.
+
+    Returns:
+      None for CPUs, and if the topology is unknown or groups of GPUs differ in size.
+    """
     run = row.good_runs[-1]
     if run.resolved.device_type != "GPU":
         return None
     try:
         links = topology.parse(run.environment.topology or "").links
-        sizes = {*map(len, topology.connected(links, "NODE"))}
+        sizes = set(map(len, topology.connected(links, "NODE")))
     except topology.TopologyError:
         return None
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def _made_link(row: Row) -> Link | None:
-    """The measured link between workers whose network was made for the run."""
+def _virtual_link(row: Row) -> Link | None:
+    """Return the measured link of workers whose network was created for the run."""
     workers = row.good_runs[-1].workers
-    if not (found := _MADE.search((workers and workers.link) or "")):
+    match = _VIRTUAL_NETWORK.search((workers and workers.link) or "")
+    if match is None:
         return None
-    low = float(found[1])
-    high = float(found[2] or found[1])
-    round_trip_ms = float(found[3])
+    low = float(match[1])
+    high = float(match[2] or match[1])
+    round_trip_ms = float(match[3])
     return Link(1e-3 * round_trip_ms / 2, 1e6 * math.sqrt(low * high) / 8)

@@ -1,12 +1,15 @@
-"""The terms of a step's time, and the candidate models: which terms a model has.
+"""The terms of a step's time, and the candidate models, which are sets of terms.
 
-A model says how much longer n devices take for n times the work of one: y(n) = n rate(1) / rate(n) = 1 / efficiency =
-1 + the sum of coefficient x shape(n) over its terms. No coefficient is negative. A shape is 0 at n = 1 and, unless it
-is known, 1 at n = 2, so that its coefficient is what two devices lose. In strong scaling a device computes 1/n of the
-work, so what a step costs besides is n times as large in y: Amdahl's serial share has the shape n - 1.
+A model is the ratio of the time that n devices take for n times the work to the time of
+one device: y(n) = n rate(1) / rate(n) = 1 / efficiency = 1 + the sum of
+coefficient x shape(n) over its terms. No coefficient is negative. A shape is 0 at n = 1
+and, unless it is known, 1 at n = 2, so that its coefficient is the loss on two devices.
+In strong scaling a device computes 1/n of the work, so every other cost of a step is n
+times as large in y: Amdahl's serial share has the shape n - 1.
 
-Sources: Amdahl, AFIPS 1967; Gunther, "Guerrilla Capacity Planning", 2007 (shapes n - 1 and n(n - 1): the universal
-scalability law); costs.py for the exchanges; David, Nagaraja, "Order Statistics", 2003 (longest of n times).
+Sources: Amdahl, AFIPS 1967; Gunther, "Guerrilla Capacity Planning", 2007 (shapes n - 1
+and n(n - 1): the universal scalability law); costs.py for the exchanges; David,
+Nagaraja, "Order Statistics", 2003 (longest of n times).
 """
 
 import dataclasses
@@ -18,7 +21,7 @@ import numpy as np
 from rnn_scaling.analysis.prediction import costs
 from rnn_scaling.analysis.prediction.curves import PARTS, STRONG, Curve, Knowledge
 
-CONTENTION, EXCHANGE, FIXED, JITTER, REST = PARTS
+CONTENTION, EXCHANGE, FIXED, JITTER, UNSPLIT = PARTS
 STEP = "step"
 
 
@@ -27,13 +30,13 @@ class Term:
     """One reason for a longer step."""
 
     name: str
-    part: str  # of the lost efficiency, one of curves.PARTS, if nothing is known
+    part: str  # part of the lost efficiency, one of curves.PARTS, if nothing is known
     shape: Callable[[np.ndarray], np.ndarray]  # [N] devices -> [N]
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """Terms whose coefficients are fitted, besides what is known."""
+    """Terms whose coefficients are fitted, in addition to the known cost."""
 
     terms: tuple[Term, ...]
     uses_known: bool
@@ -41,12 +44,10 @@ class Model:
 
     @property
     def name(self) -> str:
-        return (
-            " + ".join(
-                [term.name for term in self.terms] + ["known cost"] * self.uses_known
-            )
-            or "ideal"
-        )
+        names = [term.name for term in self.terms]
+        if self.uses_known:
+            names.append("known cost")
+        return " + ".join(names) or "ideal"
 
 
 def _by_name(*terms: Term) -> dict[str, Term]:
@@ -57,16 +58,19 @@ WEAK_TERMS = _by_name(
     Term("constant", CONTENTION, lambda n: np.where(n > 1, 1.0, 0.0)),
     Term("ring", EXCHANGE, lambda n: 2 * (n - 1) / n),
     Term("tree", EXCHANGE, np.log2),
-    Term("linear", REST, lambda n: n - 1),
+    Term("linear", UNSPLIT, lambda n: n - 1),
     Term("all pairs", EXCHANGE, lambda n: n * (n - 1) / 2),
-    # Of normal numbers. Its part is jitter only where step times are known.
-    Term("longest of n", REST, lambda n: np.sqrt(np.log(n)) / math.sqrt(math.log(2))),
+    # The longest of n normal numbers. Its part is only jitter if step times are known.
+    Term(
+        "longest of n", UNSPLIT, lambda n: np.sqrt(np.log(n)) / math.sqrt(math.log(2))
+    ),
 )
 STRONG_TERMS = WEAK_TERMS | _by_name(
     Term("serial", FIXED, lambda n: n - 1),
     Term("tree", EXCHANGE, lambda n: n * np.log2(n) / 2),
 )
-# Weight of each model before the data, tuned once on the development half of docs/results/prediction/public.csv.
+# Weight of each model before the data, tuned once on the development half of
+# docs/results/prediction/public.csv.
 WEAK_MODELS = {
     "": 0.3,
     "constant": 0.6,
@@ -99,21 +103,21 @@ STRONG_MODELS = {
     "serial, all pairs": 0.3,
     "serial, step": 0.5,
 }
-ENOUGH_STEPS = 8  # whose longest of n is known
-TRUST = 10.0  # how many times as likely a model is that has the known cost
+ENOUGH_STEPS = 8  # step times from which the longest of n is computed
+TRUST = 10.0  # factor of the weight of a model with the known cost
 
 
 def candidates(curve: Curve, has_known_cost: bool) -> list[Model]:
-    """The models of one curve; with a known cost each also with it."""
+    """Return the models of one curve, with and without its known cost."""
     is_strong = curve.scaling == STRONG
     terms = STRONG_TERMS if is_strong else WEAK_TERMS
     steps = step_terms([point.devices for point in curve.points], is_strong)
     models = []
     for names, weight in (STRONG_MODELS if is_strong else WEAK_MODELS).items():
-        chosen = tuple(
-            terms[name] for name in names.split(", ") if name and name != STEP
-        )
-        variants = [(*chosen, step) for step in steps] if STEP in names else [chosen]
+        smooth = [terms[name] for name in names.split(", ") if name in terms]
+        variants = [(*smooth, step) for step in steps]
+        if STEP not in names:
+            variants = [tuple(smooth)]
         for variant in variants:
             models.append(Model(variant, False, weight / len(variants)))
             if has_known_cost:
@@ -122,48 +126,47 @@ def candidates(curve: Curve, has_known_cost: bool) -> list[Model]:
 
 
 def step_terms(devices: Sequence[int], is_strong: bool) -> list[Term]:
-    """The exchange leaves a machine or a switch at one of the measured n.
+    """Return a term for each measured n at which the exchange may leave a machine.
 
-    Machines have 2, 4, 8, ... devices: from 4 to 5 devices it may leave one, from 3 to 4 not.
+    Machines and switches have 2, 4, 8, ... devices, so the exchange may leave one from 4
+    to 5 devices, but not from 3 to 4.
     """
 
-    def term(first: int) -> Term:
-        name = f"{STEP} at {first}"
+    def step_term(first: int) -> Term:
         return Term(
-            name,
+            f"{STEP} at {first}",
             EXCHANGE,
             lambda n: np.where(n >= first, n / first if is_strong else 1.0, 0.0),
         )
 
-    pairs = zip(devices, devices[1:])
     return [
-        term(n)
-        for below, n in pairs
-        if below > 1 and 2 ** math.floor(math.log2(n - 1)) >= below
+        step_term(n)
+        for smaller, n in zip(devices, devices[1:])
+        if smaller > 1 and 2 ** math.floor(math.log2(n - 1)) >= smaller
     ]
 
 
-def part_of(term: Term, known: Knowledge) -> str:
-    """Return the part of the loss that a term is, by what is known of the exchange.
+def loss_part(term: Term, known: Knowledge) -> str:
+    """Return the part of the loss that a term is, given the facts about the exchange.
 
-    The shape of a curve is no evidence for a cause. Without an algorithm nothing says
-    that anything is exchanged: a table may be that of threads. A constant cost is
-    contention only if there is no exchange, or if independent replicas were measured. A
-    cost linear in n is that of the exchange if that grows so, and a fixed cost if there
-    is none.
+    The shape of a curve is no evidence for a cause. Without an algorithm it is unknown
+    whether anything is exchanged: a table may be about threads. A constant cost is only
+    contention without an exchange, or if independent replicas were measured. A linear
+    cost belongs to the exchange if the exchange grows linearly, and is a fixed cost
+    without an exchange.
     """
     part = term.part
     if part == JITTER:
         return part
     is_contention_known = known.algorithm == "none" or bool(known.independent)
     if part == CONTENTION:
-        return CONTENTION if is_contention_known else REST
+        return CONTENTION if is_contention_known else UNSPLIT
     if not known.algorithm:
-        return REST
+        return UNSPLIT
     if term.name == "linear":
         grows = known.algorithm == "parameter_server" or (known.gathered_bytes or 0) > 0
         has_none = known.summed_bytes == 0 and not known.gathered_bytes
-        part = REST
+        part = UNSPLIT
         if grows:
             part = EXCHANGE
         elif has_none:
@@ -174,18 +177,20 @@ def part_of(term: Term, known: Knowledge) -> str:
 
 
 def exchange_terms(curve: Curve) -> list[Term]:
-    """The exchange and the jitter as shares of one device's step, where they are known."""
+    """Return the known exchange and jitter, as shares of one device's step."""
     known = curve.knowledge
 
     def exchange(n: np.ndarray) -> np.ndarray:
-        sizes = (known.summed_bytes or 0.0, known.gathered_bytes or 0.0)
-        seconds = np.array(
-            [
-                costs.exchange_s(known.algorithm, int(count), *sizes, known.links)
-                for count in n
-            ]
-        )
-        exposed = (1 - (known.hidden or 0.0)) / (known.step_s or 1.0) * seconds
+        summed_bytes = known.summed_bytes or 0.0
+        gathered_bytes = known.gathered_bytes or 0.0
+        seconds = [
+            costs.exchange_s(
+                known.algorithm, devices, summed_bytes, gathered_bytes, known.links
+            )
+            for devices in map(int, n)
+        ]
+        exposed_share = (1 - (known.hidden_share or 0.0)) / (known.step_s or 1.0)
+        exposed = exposed_share * np.array(seconds)
         return exposed * n if curve.scaling == STRONG else exposed
 
     terms = []
@@ -199,7 +204,7 @@ def exchange_terms(curve: Curve) -> list[Term]:
 
 
 def knows_exchange(known: Knowledge) -> bool:
-    """True if the seconds of an exchange can be calculated, at least between machines."""
+    """Return whether the seconds of an exchange can be calculated, even if partly."""
     has_speed = any(math.isfinite(link.bytes_per_s) for link in known.links)
     return bool(
         has_speed
@@ -210,15 +215,16 @@ def knows_exchange(known: Knowledge) -> bool:
 
 
 def longest_share(times: Sequence[float], n: np.ndarray) -> np.ndarray:
-    """By how much the longest of n step times exceeds the mean one, as a share of it.
+    """Return the excess of the longest of n step times over their mean, as its share.
 
-    Up to as many devices as there are times from their distribution, beyond that as the longest of normal numbers.
+    If the number of devices exceeds half the number of times, normal numbers replace the
+    distribution of the times.
     """
     ordered = np.sort(np.asarray(times, float))
     mean = ordered.mean()
     count = len(ordered)
-    inside = np.minimum(n, count / 2)
-    below = (np.arange(count + 1) / count)[:, None] ** inside
-    longest = ordered @ np.diff(below, axis=0)
-    beyond = ordered.std() * (np.sqrt(2 * np.log(n)) - np.sqrt(2 * np.log(inside)))
-    return (longest + beyond) / mean - 1
+    sampled = np.minimum(n, count / 2)
+    cumulative = (np.arange(count + 1) / count)[:, None] ** sampled
+    longest = ordered @ np.diff(cumulative, axis=0)
+    growth = np.sqrt(2 * np.log(n)) - np.sqrt(2 * np.log(sampled))
+    return (longest + ordered.std() * growth) / mean - 1

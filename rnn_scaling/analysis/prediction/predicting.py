@@ -1,6 +1,6 @@
-"""The rate on more devices than were measured, with an interval, or why there is none; what high efficiency would need.
+"""The rate on more devices than were measured, and the needs of a high efficiency.
 
-Letters: n devices; y: how many times as long as one device's step a step takes.
+Letters: n devices; y: time of a step over the time of a step on one device.
 """
 
 import dataclasses
@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
 from rnn_scaling.analysis.prediction.averaging import (
     NOISE,
     Average,
@@ -27,71 +28,74 @@ from rnn_scaling.analysis.prediction.curves import (
     PredictedPoint,
     Prediction,
 )
-from rnn_scaling.analysis.prediction.models import part_of
+from rnn_scaling.analysis.prediction.models import loss_part
 from rnn_scaling.analysis.statements import Statement, interval_values
 
-KIND = "average of models"
-WINDOW = 0.75  # of the largest measured n: from there on the last gain is measured
-GAIN = 0.5
+# Share of the largest measured n; the last gain is measured from the point below it.
+WINDOW = 0.75
+MIN_GAIN = 0.5  # measured gain / predicted gain
 SIGNIFICANT = 4.0  # standard errors
-MOST_FITTED = 32  # points; the time of a fit grows with their number
+MAX_FITTED = 32  # points; the time of a fit grows with their number
 FAR = 8  # times the largest measured n
 EFFICIENT = 0.9
-MOST_MODELS = 3  # that are named
-WIDE = 2.0  # the number over the low end of its interval, or the high end over the number, that is no plan
+MAX_NAMED_MODELS = 3
+# A number over its low end, or the high end over the number; wider intervals do not
+# suffice to plan.
+MAX_WIDTH = 2.0
 SPEEDUP = "x"  # the unit of a curve of speedups
 
 
 def predict(curve: Curve, devices: Sequence[int]) -> Prediction:
-    """Predicts the rate of all devices together on each number of `devices`.
+    """Predict the rate of all devices together on each number of `devices`.
 
     Args:
-      devices: numbers from the smallest measured one upwards; also between the measured ones.
+      curve: The measured points.
+      devices: Numbers from the smallest measured one upwards, also between the measured
+        ones.
 
     Raises:
-      CannotPredict: for a single point, rates that are not positive, n below the measured ones, and curves that stop
-        growing in a way that no model explains.
+      CannotPredict: For a single point, rates that are not positive, n below the
+        measured ones, and curves that stop growing in a way that no model explains.
     """
     _check(curve, devices)
     fitted = average(dataclasses.replace(curve, points=fitted_points(curve)))
     if max(devices) > curve.points[-1].devices:
         _check_growth(curve, fitted)
-    points = tuple(_point(curve, fitted, n) for n in devices)
-    return Prediction(
-        curve, points, fitted.weights, tuple(_statements(curve, points, fitted))
-    )
+    points = tuple(_predicted_point(curve, fitted, n) for n in devices)
+    statements = _statements(curve, points, fitted)
+    return Prediction(curve, points, fitted.weights, tuple(statements))
 
 
 def fitted_points(curve: Curve) -> tuple[MeasuredPoint, ...]:
     """Return the points that models are fitted to: all, or a sample of many.
 
-    Points close to each other in ratio say the same about a curve, so the sample is
-    spread evenly over log(n). It has the fewest and the most devices.
+    Points close to each other in ratio add little about a curve, so the sample is
+    spread evenly over log(n). It contains the fewest and the most devices.
     """
-    if len(curve.points) <= MOST_FITTED:
+    if len(curve.points) <= MAX_FITTED:
         return curve.points
     devices = np.array([point.devices for point in curve.points], float)
-    chosen = set()
-    for wanted in np.geomspace(devices[0], devices[-1], MOST_FITTED):
-        chosen.add(int(np.abs(devices - wanted).argmin()))
-    return tuple(curve.points[k] for k in sorted(chosen))
+    targets = np.geomspace(devices[0], devices[-1], MAX_FITTED)
+    nearest = np.abs(devices - targets[:, None]).argmin(axis=1)
+    return tuple(curve.points[index] for index in np.unique(nearest))
 
 
 def _check(curve: Curve, devices: Sequence[int]) -> None:
-    """Raise CannotPredict for a curve, or for devices, that no model is for."""
+    """Raise CannotPredict if no model applies to the curve or to the devices."""
     measured = [point.devices for point in curve.points]
-    wrong = [
+    invalid = [
         point.devices
         for point in curve.points
         if not (point.rate > 0 and math.isfinite(point.rate))
     ]
-    if wrong:
-        _refuse("prediction-bad-rate", curve, devices=wrong)
+    if invalid:
+        _refuse("prediction-bad-rate", curve, devices=invalid)
     if len(measured) < 2:
         _refuse("prediction-few-points", curve, devices=measured)
-    below = [n for n in devices if n < measured[0]]
-    if below:
-        _refuse("prediction-below-measured", curve, devices=below, smallest=measured[0])
+    too_few = [n for n in devices if n < measured[0]]
+    if too_few:
+        values = {"devices": too_few, "smallest": measured[0]}
+        _refuse("prediction-below-measured", curve, **values)
 
 
 def _refuse(kind: str, curve: Curve, **values: Any) -> NoReturn:
@@ -101,21 +105,22 @@ def _refuse(kind: str, curve: Curve, **values: Any) -> NoReturn:
 def _check_growth(curve: Curve, fitted: Average) -> None:
     """Refuse a curve whose last points gain far less than the average of models predicts.
 
-    Compared are the rates that each device added over about the last quarter of the measured n, and over the next
-    doubling. A measured gain below GAIN times the predicted one contradicts the models, unless noise explains it.
+    The rates that each device added over about the last quarter of the measured n are
+    compared with the next doubling. A measured gain below MIN_GAIN times the predicted
+    one contradicts the models, unless noise explains it.
     """
     last = curve.points[-1]
-    before = curve.points[0]
+    start = curve.points[0]
     for point in curve.points:
         if point.devices <= WINDOW * last.devices:
-            before = point
-    span = last.devices - before.devices
-    measured = (last.rate - before.rate) / span
+            start = point
+    span = last.devices - start.devices
+    measured = (last.rate - start.rate) / span
     doubled = float(np.exp(np.median(fitted.log_rates(2 * last.devices))))
     expected = (doubled - last.rate) / last.devices
-    error = NOISE * math.sqrt(float(variances([last, before]).sum()))
+    error = NOISE * math.sqrt(float(variances([last, start]).sum()))
     noise = error * last.rate / span
-    is_small = expected > 0 and measured < GAIN * expected
+    is_small = expected > 0 and measured < MIN_GAIN * expected
     if is_small and expected - measured > SIGNIFICANT * noise:
         _refuse(
             "prediction-stops-growing",
@@ -127,21 +132,24 @@ def _check_growth(curve: Curve, fitted: Average) -> None:
         )
 
 
-def _point(curve: Curve, fitted: Average, n: int) -> PredictedPoint:
+def _predicted_point(curve: Curve, fitted: Average, n: int) -> PredictedPoint:
     logs = fitted.log_rates(n)
-    low, value, high = (
-        float(x) for x in np.exp(np.quantile(logs, (0.025, 0.5, 0.975)))
+    quantiles = np.exp(np.quantile(logs, (0.025, 0.5, 0.975)))
+    low, value, high = map(float, quantiles)
+    rate = Interval(
+        value, low, high, IntervalKind(Basis.MODELS), float(logs.std()) * value
     )
-    rate = Interval(value, low, high, KIND, float(logs.std()) * value)
     first = curve.points[0]
     if first.devices != 1:
         return PredictedPoint(n, rate, None, {})
     efficiency = rate.scaled(1 / (n * first.rate))
-    return PredictedPoint(n, rate, efficiency, _parts(fitted, n, 1 - efficiency.value))
+    return PredictedPoint(
+        n, rate, efficiency, _lost_shares(fitted, n, 1 - efficiency.value)
+    )
 
 
-def _parts(fitted: Average, n: int, lost: float) -> dict[str, float]:
-    """Return what each of PARTS loses of the ideal, on average over the models.
+def _lost_shares(fitted: Average, n: int, lost: float) -> dict[str, float]:
+    """Return the share of the ideal that each of PARTS loses, averaged over the models.
 
     The last part is the remainder of `lost`.
     """
@@ -151,10 +159,10 @@ def _parts(fitted: Average, n: int, lost: float) -> dict[str, float]:
     shared = y / (1 + losses.sum(axis=1))
     parts["contention"] = float(np.mean((shared - 1) / y))
     for term, loss in zip(fitted.terms, losses.T):
-        part = part_of(term, fitted.curve.knowledge)
+        part = loss_part(term, fitted.curve.knowledge)
         parts[part] += float(np.mean(loss * shared / y))
-    *known, rest = PARTS
-    parts[rest] = lost - sum(parts[part] for part in known)
+    *causes, unsplit = PARTS
+    parts[unsplit] = lost - sum(parts[cause] for cause in causes)
     return parts
 
 
@@ -165,40 +173,40 @@ def _statements(
     last = curve.points[-1].devices
     cores = curve.knowledge.cores
     common = {"largest": last, "is_device": not curve.counts_machines}
-    made = []
+    statements = []
 
     def add(kind: str, devices: Sequence[int], **values: Any) -> None:
         if devices:
             values = {**common, **values, "devices": list(devices)}
-            made.append(Statement(kind, curve.name, values))
+            statements.append(Statement(kind, curve.name, values))
 
     beyond = [point.devices for point in points if point.devices > last]
     add("prediction-superlinear", superlinear(curve))
     chances = {n: step_chance(curve.knowledge, last, n) for n in beyond}
-    unknown = [n for n in beyond if chances[n] > 0]
-    if unknown and curve.knowledge.links:
-        add("prediction-crossing-unknown", unknown)
-    elif unknown:
-        covered = _covered_steps(fitted, unknown[-1])
+    uncertain = [n for n in beyond if chances[n] > 0]
+    if uncertain and curve.knowledge.links:
+        add("prediction-crossing-unknown", uncertain)
+    elif uncertain:
+        covered = _covered_steps(fitted, uncertain[-1])
         kind = "prediction-topology-unknown"
         if curve.counts_machines:
             kind = "prediction-switch-unknown"
-        add(kind, unknown[-1:], chance=chances[unknown[-1]], covered=covered)
+        add(kind, uncertain[-1:], chance=chances[uncertain[-1]], covered=covered)
     add("prediction-far", [n for n in beyond if n > FAR * last])
-    over_cores = [n for n in beyond if cores and curve.sharing(n) > cores]
+    over_cores = [n for n in beyond if cores and curve.local_devices(n) > cores]
     add("prediction-cores", over_cores, cores=cores)
     if len(curve.points) == 2:
         add("prediction-two-points", [point.devices for point in curve.points])
-    if len(curve.points) > MOST_FITTED:
+    if len(curve.points) > MAX_FITTED:
         counts = {"fitted": len(fitted_points(curve)), "measured": len(curve.points)}
-        made.append(Statement("prediction-sampled", curve.name, counts))
+        statements.append(Statement("prediction-sampled", curve.name, counts))
     fastest = max(point.rate for point in curve.points)
     for point in points:
         if point.devices > last and point.rate.value < fastest:
             values = {**common, "devices": point.devices}
-            made.append(Statement("prediction-falls", curve.name, values))
+            statements.append(Statement("prediction-falls", curve.name, values))
             break
-    return made
+    return statements
 
 
 def superlinear(curve: Curve) -> list[int]:
@@ -207,65 +215,65 @@ def superlinear(curve: Curve) -> list[int]:
     No model has such a gain. Rounding and the error of the fewest devices allow a little.
     """
     first = curve.points[0]
-    found = []
+    devices = []
     for point in curve.points[1:]:
         gain = math.log(point.rate / point.devices * first.devices / first.rate)
         errors = [NOISE, point.rounding, first.rounding]
         errors += [2 * (point.error or 0.0), 2 * (first.error or 0.0)]
         if gain > math.fsum(errors):
-            found.append(point.devices)
-    return found
+            devices.append(point.devices)
+    return devices
 
 
 def _covered_steps(fitted: Average, devices: int) -> float:
     """Return how often the interval contains a rate after a step of the topology.
 
     Returns:
-      Of the drawn curves that have such a step, the share whose rates are inside; 1 if
-      the step is so unlikely that none has it.
+      The share inside the interval of the drawn curves that have such a step; 1 if none
+      has it, because it is so unlikely.
     """
     logs = fitted.log_rates(devices)
     low, high = np.quantile(logs, (0.025, 0.975))
     largest = fitted.curve.points[-1].devices
     chance = step_chance(fitted.curve.knowledge, largest, devices)
-    stepped = logs[fitted.step_place < chance]
+    stepped = logs[fitted.step_threshold < chance]
     if not len(stepped):
         return 1.0
     return float(np.mean((low <= stepped) & (stepped <= high)))
 
 
 def answer(prediction: Prediction) -> list[Statement]:
-    """Return the rate on the most devices whose interval is not WIDE, and on the most.
+    """Return the rate on the most devices, and on the most with a narrow interval.
 
-    Of the first it also says what would make them EFFICIENT.
+    The efficiency, and the change that it needs, belong to the narrow interval.
     """
     curve = prediction.curve
     measured = {point.devices for point in curve.points}
-    new = [point for point in prediction.points if point.devices not in measured]
-    if not new:
+    new_points = [point for point in prediction.points if point.devices not in measured]
+    if not new_points:
         is_device = {"is_device": not curve.counts_machines}
         return [Statement("predict-measured", curve.name, is_device)]
-    last = new[-1]
-    narrow = [point for point in new if not _is_wide(point.rate)]
+    last = new_points[-1]
+    narrow = [point for point in new_points if not _is_wide(point.rate)]
     point = narrow[-1] if narrow else last
-    made = [_rate(curve, point)]
+    statements = [_rate_statement(curve, point)]
     if point.efficiency:
         percent = interval_values(point.efficiency.scaled(100))
         values: dict[str, Any] = {"devices": point.devices, "efficiency": percent}
-        made.append(Statement("predict-efficiency", curve.name, values))
-        made.append(_needed(point, point.efficiency))
+        statements.append(Statement("predict-efficiency", curve.name, values))
+        statements.append(_needs_statement(point, point.efficiency))
     if point is not last:
-        made.append(_rate(curve, last))
-    return made
+        statements.append(_rate_statement(curve, last))
+    return statements
 
 
-def _rate(curve: Curve, point: PredictedPoint) -> Statement:
+def _rate_statement(curve: Curve, point: PredictedPoint) -> Statement:
     """Return the predicted number as the source prints its numbers."""
     values: dict[str, Any] = {
         "devices": point.devices,
         "is_device": not curve.counts_machines,
         "unit": curve.time.unit if curve.time else curve.unit,
-        "rate": interval_values(curve.shown(point.devices, point.rate)),
+        "rate": interval_values(curve.to_source_unit(point.devices, point.rate)),
     }
     if curve.time:
         kind = "predict-time"
@@ -278,11 +286,11 @@ def _rate(curve: Curve, point: PredictedPoint) -> Statement:
 
 def _is_wide(rate: Interval) -> bool:
     low, high = rate.ends or (rate.value, rate.value)
-    return not high <= WIDE * rate.value <= WIDE**2 * low
+    return not high <= MAX_WIDTH * rate.value <= MAX_WIDTH**2 * low
 
 
-def _needed(point: PredictedPoint, efficiency: Interval) -> Statement:
-    """Return what would have to change on these devices for an efficiency of EFFICIENT.
+def _needs_statement(point: PredictedPoint, efficiency: Interval) -> Statement:
+    """Return the change that these devices need for an efficiency of EFFICIENT.
 
     The parts of a step are times, and efficiency is 1 / (1 + losses). Parts are
     therefore removed from the step, never from the efficiency.
@@ -302,9 +310,10 @@ def _needed(point: PredictedPoint, efficiency: Interval) -> Statement:
         values["factor"] = (1 / efficiency.value - 1) / (1 / EFFICIENT - 1)
         return Statement("predict-needs-unsplit", values=values)
     lost = point.parts[part]
-    without = efficiency_without(efficiency.value, lost)
-    if without <= EFFICIENT:
-        values["without"] = without
+    # Ideal time over the remaining time of the step.
+    improved = efficiency.value / (1 - lost)
+    if improved <= EFFICIENT:
+        values["without"] = improved
         return Statement("predict-needs-more", values=values)
     part_time = lost / efficiency.value
     excess_time = 1 / efficiency.value - 1 / EFFICIENT
@@ -312,54 +321,41 @@ def _needed(point: PredictedPoint, efficiency: Interval) -> Statement:
     return Statement("predict-needs", values=values)
 
 
-def efficiency_without(efficiency: float, lost: float) -> float:
-    """Return the efficiency of a step from which one part is removed.
-
-    Args:
-      efficiency: Ideal time of a step over its time t, above 0.
-      lost: Time of the part over t, below 1. These are the points of efficiency
-        that the part takes of the ideal.
-
-    Returns:
-      Ideal time over what remains of t: efficiency / (1 - lost).
-    """
-    return efficiency / (1 - lost)
-
-
 def largest_part(parts: Mapping[str, float]) -> str | None:
-    """Return the part that loses most; None if none loses anything."""
+    """Return the part with the largest loss; None without a loss."""
     name = max(parts, key=lambda part: parts[part], default=None)
     return name if name is not None and parts[name] > 0 else None
 
 
-def sources(prediction: Prediction) -> tuple[str, str]:
-    """Return what the points of the curve are called, and all others."""
+def source_names(prediction: Prediction) -> tuple[str, str]:
+    """Return the names of the curve's own points and of all other points."""
     if prediction.is_simulated:
         return "measured" if prediction.curve.source else "stated", "simulated"
     return "measured", "predicted"
 
 
 def assumptions(prediction: Prediction) -> list[Statement]:
-    """Return the models, what was known, and what the models could not know."""
+    """Return the models, the facts that they used, and the facts that they lacked."""
     curve = prediction.curve
-    made = []
+    statements = []
     if not prediction.is_simulated:
         weights = prediction.weights
         shares = [f"{name} ({100 * weights[name]:.0f} %)" for name in weights]
-        values = {"models": shares[:MOST_MODELS], "count": len(weights)}
-        made.append(Statement("predict-models", curve.name, values))
+        values = {"models": shares[:MAX_NAMED_MODELS], "count": len(weights)}
+        statements.append(Statement("predict-models", curve.name, values))
         if all(point.error is None for point in curve.points):
-            made.append(Statement("predict-no-repeats", curve.name))
-    return [*made, *_known(curve.knowledge), *prediction.statements]
+            statements.append(Statement("predict-no-repeats", curve.name))
+    return [*statements, *_used_facts(curve.knowledge), *prediction.statements]
 
 
-def _known(known: Knowledge) -> list[Statement]:
+def _used_facts(known: Knowledge) -> list[Statement]:
     """Return the bytes and the links that the models use."""
-    made = []
-    sent = (known.summed_bytes or 0.0) + (known.gathered_bytes or 0.0)
+    statements = []
+    num_bytes = (known.summed_bytes or 0.0) + (known.gathered_bytes or 0.0)
     has_speed = any(math.isfinite(link.bytes_per_s) for link in known.links)
-    if sent:
-        made.append(Statement("predict-bytes", values={"mb": _exact(sent / 1e6)}))
+    if num_bytes:
+        values = {"mb": _exact(num_bytes / 1e6)}
+        statements.append(Statement("predict-bytes", values=values))
     elif known.summed_bytes is None and has_speed:
         return [Statement("predict-links-unused")]
     kinds = ["predict-link"]
@@ -369,10 +365,10 @@ def _known(known: Knowledge) -> list[Statement]:
         if math.isfinite(link.bytes_per_s):
             gbit = _exact(8e-9 * link.bytes_per_s)
             values = {"gbit": gbit, "latency_us": _exact(1e6 * link.alpha_s)}
-            made.append(Statement(kind, values=values))
+            statements.append(Statement(kind, values=values))
         else:
-            made.append(Statement("predict-links-unknown"))
-    return made
+            statements.append(Statement("predict-links-unknown"))
+    return statements
 
 
 def _exact(value: float) -> dict[str, Any]:

@@ -1,12 +1,13 @@
-"""Predictions against what was measured later: how often their intervals held, and how far off they were."""
+"""Predictions compared with later measurements: the share of intervals that held."""
 
 import dataclasses
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.machines import nodes
 from rnn_scaling.analysis.prediction import predicting
 from rnn_scaling.analysis.prediction.curves import Prediction
@@ -14,6 +15,7 @@ from rnn_scaling.analysis.rows import Row, process_rates
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.records import predictions
 from rnn_scaling.records.predictions import Fitted, KeptPrediction, Predicted
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system import entry
 
 
@@ -27,54 +29,51 @@ class Case:
 
     @property
     def is_hit(self) -> bool:
-        """Whether the measured rate is inside of the interval, which includes the noise of a measurement."""
+        """Whether the measured rate is inside the interval, which includes its noise."""
         return self.point.low <= self.measured.value <= self.point.high
 
     def statement(self) -> Statement:
-        """Hit or miss, with the numbers."""
+        """Return hit or miss, with the numbers."""
         predicted = Interval(self.point.rate, self.point.low, self.point.high)
         values: dict[str, Any] = {
             "devices": self.point.devices,
             "fitted": self.prediction.fitted[-1].devices,
-        }
-        values |= {
             "predicted": interval_values(predicted),
             "measured": interval_values(self.measured),
         }
-        return Statement(
-            "predict-hit" if self.is_hit else "predict-miss",
-            self.prediction.name,
-            values,
-        )
+        kind = "predict-hit" if self.is_hit else "predict-miss"
+        return Statement(kind, self.prediction.name, values)
 
 
-def fitted_runs(rows: Sequence[Row]) -> tuple[Fitted, ...]:
-    """The runs of the rows of a series, by rising number of devices."""
-    return tuple(
-        Fitted(devices=row.num_devices, rates=tuple(process_rates(row.counted_runs)))
-        for row in rows
-    )
-
-
-def as_kept(
+def make_kept_prediction(
     prediction: Prediction, rows: Sequence[Row] = (), date: str = "", version: str = ""
 ) -> KeptPrediction:
-    """A prediction from rows, or from a table, as it is kept and written, without points that are measured."""
+    """Return the part of a prediction that is kept in a file, without measured points.
+
+    Args:
+      prediction: From rows or from a table.
+      rows: Rows of the series, by rising number of devices; empty for a table.
+      date: The time of the prediction.
+      version: The version of the program.
+    """
     curve = prediction.curve
-    points = []
     measured = {point.devices for point in curve.points}
+    points = []
     for point in prediction.points:
-        if point.devices not in measured and point.rate.ends:
-            low, high = point.rate.ends
-            share = point.efficiency.value if point.efficiency else None
-            rate = Predicted(
-                devices=point.devices,
-                rate=point.rate.value,
-                low=low,
-                high=high,
-                efficiency=share,
-            )
-            points.append(dataclasses.replace(rate, parts=point.parts))
+        if point.devices in measured or not point.rate.ends:
+            continue
+        low, high = point.rate.ends
+        kept_point = Predicted(
+            devices=point.devices,
+            rate=point.rate.value,
+            low=low,
+            high=high,
+            efficiency=point.efficiency.value if point.efficiency else None,
+            parts=point.parts,
+        )
+        points.append(kept_point)
+    answer = predicting.answer(prediction)
+    statements = [*answer, *predicting.assumptions(prediction)]
     return KeptPrediction(
         date=date,
         version=version,
@@ -82,67 +81,80 @@ def as_kept(
         name=curve.name,
         unit=curve.unit,
         scaling=curve.scaling,
-        fitted=fitted_runs(rows),
+        fitted=tuple(_fitted(row, row.counted_runs) for row in rows),
         predicted=tuple(points),
         models=prediction.weights,
-        statements=tuple(
-            s.data()
-            for s in (
-                *predicting.answer(prediction),
-                *predicting.assumptions(prediction),
-            )
-        ),
+        statements=tuple(statement.data() for statement in statements),
+        machines=prediction.machines,
     )
 
 
-def of_folder(folder: Path, every: Iterable[Sequence[Row]]) -> dict[object, Case]:
-    """The cases of the predictions that a folder keeps; `every`: the rows of each of its series."""
-    kept, left_out = predictions.read(folder)
-    entry.warn(*(f"{line}; left out" for line in left_out))
-    return judge(kept, every)
-
-
-def judge(
-    made: Sequence[KeptPrediction], every: Iterable[Sequence[Row]]
+def read_cases(
+    folder: Path, series_rows: Iterable[Sequence[Row]]
 ) -> dict[object, Case]:
-    """The predicted points that were measured since, by a key that copies of a prediction share.
+    """Return the cases of a folder's kept predictions, given the rows of each series."""
+    kept_predictions, left_out = predictions.read(folder)
+    entry.warn(*(f"{line}; left out" for line in left_out))
+    return find_cases(kept_predictions, series_rows)
+
+
+def find_cases(
+    kept_predictions: Sequence[KeptPrediction], series_rows: Iterable[Sequence[Row]]
+) -> dict[object, Case]:
+    """Return the predicted points that were measured later.
 
     A prediction belongs to the series that has all runs that it was fitted to. If it was
-    made for several machines, only runs on that many machines judge it.
+    made for several machines, it is only compared with runs on that many machines.
+
+    Args:
+      kept_predictions: The predictions.
+      series_rows: The rows of each series.
+
+    Returns:
+      Key -> case; copies of a prediction have equal keys.
     """
     cases: dict[object, Case] = {}
-    for series in every:
-        rows = {
-            row.num_devices: row
-            for row in (series[0].one_device, *series)
-            if row and row.good_runs
-        }
-        # All good runs: a fitted one may have been left out since, beside quieter ones.
-        runs: frozenset[object] = frozenset()
-        for devices, row in rows.items():
-            rates = tuple(process_rates(row.good_runs))
-            runs |= Fitted(devices=devices, rates=rates).keys
-        for prediction in made:
-            machines = _stated_machines(prediction)
-            for point in prediction.predicted if prediction.runs <= runs else ():
-                measured = rows.get(point.devices)
-                if measured is None or measured.rate is None:
+    for rows in series_rows:
+        rows_by_devices = _rows_by_devices(rows)
+        runs = _run_keys(rows_by_devices)
+        for prediction in kept_predictions:
+            if not prediction.runs <= runs:
+                continue
+            for point in prediction.predicted:
+                measured_row = rows_by_devices.get(point.devices)
+                if measured_row is None or measured_row.rate is None:
                     continue
-                if machines and nodes(measured.good_runs[-1]) != machines:
+                if not _is_about_machines(prediction, measured_row):
                     continue
                 key = prediction.runs, point.devices, f"{point.low:.9g}"
-                cases.setdefault(key, Case(prediction, point, measured.rate))
+                cases.setdefault(key, Case(prediction, point, measured_row.rate))
     return cases
 
 
-def _stated_machines(prediction: KeptPrediction) -> int | None:
-    """Return for how many machines a prediction was made; None if it does not say."""
-    for statement in prediction.statements:
-        if isinstance(statement, dict) and statement.get("kind") == "predict-machines":
-            values = statement.get("values")
-            machines = values.get("machines") if isinstance(values, dict) else None
-            return machines if isinstance(machines, int) else None
-    return None
+def _rows_by_devices(rows: Sequence[Row]) -> dict[int, Row]:
+    """Return the rows of a series that have good runs, with its row on one device."""
+    known = filter(None, (rows[0].one_device, *rows))
+    return {row.num_devices: row for row in known if row.good_runs}
+
+
+def _run_keys(rows_by_devices: Mapping[int, Row]) -> set[predictions.Key]:
+    """Return the keys of all good runs, whether they count in their row or not.
+
+    Since the prediction, a fitted run may have been left out in favour of quieter runs.
+    """
+    fitted = [_fitted(row, row.good_runs) for row in rows_by_devices.values()]
+    return set().union(*(each.keys for each in fitted))
+
+
+def _fitted(row: Row, runs: Sequence[RunRecord]) -> Fitted:
+    return Fitted(devices=row.num_devices, rates=tuple(process_rates(runs)))
+
+
+def _is_about_machines(prediction: KeptPrediction, row: Row) -> bool:
+    """Return whether a row has the number of machines that was predicted."""
+    if prediction.machines is None:
+        return True
+    return nodes(row.good_runs[-1]) == prediction.machines
 
 
 def tally(cases: Collection[Case]) -> Statement:
@@ -154,13 +166,12 @@ def tally(cases: Collection[Case]) -> Statement:
     if not cases:
         return Statement("track-record-none")
     errors = [abs(case.point.rate / case.measured.value - 1) for case in cases]
-    by_document: dict[str, list[bool]] = {}
-    for case in cases:
-        by_document.setdefault(case.prediction.source, []).append(case.is_hit)
-    shares = [statistics.fmean(hits) for hits in by_document.values()]
+    hits = [case.is_hit for case in cases]
+    by_document = group_by(hits, [case.prediction.source for case in cases])
+    shares = list(map(statistics.fmean, by_document.values()))
     values = {
         "cases": len(cases),
-        "held": sum(case.is_hit for case in cases),
+        "held": sum(hits),
         "error": statistics.median(errors),
         "documents": len(by_document),
         "held_by_document": statistics.fmean(shares),

@@ -1,4 +1,4 @@
-"""A system from what was measured on few devices, simulated on more."""
+"""A system that is calibrated with measurements on few devices, and simulated on more."""
 
 import dataclasses
 import math
@@ -15,18 +15,20 @@ from rnn_scaling.analysis.prediction.curves import (
 )
 from rnn_scaling.analysis.simulation.simulating import (
     System,
-    exchange_of,
     job_efficiencies,
+    make_exchange,
     simulate,
 )
 from rnn_scaling.analysis.statements import Statement, interval_values
 
-FITS = 3
-STEPS = 200  # of the runs that are compared with the measured step
+ITERATIONS = 3
+STEPS = 200  # simulated steps that are compared with the measured step
 
 
-def base_system(curve: Curve) -> System:
-    """Return what a curve and its knowledge say of the computation and of the exchange.
+def make_base_system(curve: Curve) -> System:
+    """Return the computation and the exchange of a curve as a system.
+
+    A System is a Knowledge with more fields, so the curve's knowledge is copied.
 
     Raises:
       CannotPredict: If there is no rate, or no step time, of one device.
@@ -47,102 +49,136 @@ def base_system(curve: Curve) -> System:
     return System(**fields, is_strong=is_strong, slowdown=slowdown)
 
 
-def calibrated(curve: Curve, seed: int) -> tuple[System, list[Statement]]:
+def calibrate(curve: Curve, seed: int) -> tuple[System, list[Statement]]:
     """Fit the exchange to the smallest measured number of devices that exchange.
 
-    What a step takes there beyond computing and waiting is the exchange. If bytes and links are known, a collective
-    that takes less than on these links begins before the computation ends, by a constant time; else the innermost link
-    is slower or faster than stated. If they are unknown, it is one that explains the time.
+    The exchange is the time of a step beyond computing and waiting. If bytes and links
+    are known and a collective takes less than on these links, it begins a constant time
+    before the computation ends; otherwise the innermost link is slower or faster than
+    stated. If bytes or links are unknown, a link that explains the time is assumed.
+
+    Args:
+      curve: The measured points.
+      seed: Seed of the random numbers.
 
     Returns:
-      The system, and what was fitted.
+      The system, and statements about the fit.
 
     Raises:
-      CannotPredict: If the bytes are unknown, and the links of a machine are not those between machines.
+      CannotPredict: If the bytes are unknown, and machines have other links inside than
+        between them.
     """
-    system = base_system(curve)
+    system = make_base_system(curve)
     if system.algorithm == "none":
         return system, []
-    measured = {point.devices: point.rate for point in curve.points}
-    fitted = min((count for count in measured if count > 1), default=None)
-    if fitted is None:
+    rates = {point.devices: point.rate for point in curve.points}
+    devices = min((count for count in rates if count > 1), default=None)
+    if devices is None:
         return system, [Statement("simulation-not-calibrated", curve.name)]
-    first = system.links[0] if system.links else Link(0.0, math.inf)
-    has_bytes = system.summed_bytes + system.gathered_bytes > 0
-    if not has_bytes and len(system.links) > 1:
-        raise CannotPredict(Statement("simulation-unknown-exchange", curve.name))
-    is_known = has_bytes and math.isfinite(first.bytes_per_s)
-    if not is_known:
-        first = Link(0.0, 1.0, first.devices)
-        summed = system.summed_bytes if has_bytes else 1.0
-        links = (first, *system.links[1:])
-        system = dataclasses.replace(system, links=links, summed_bytes=summed)
-    ready_s = system.gradients_s.get(fitted, 0.0)
-    slowdown = max(1.0, ready_s / system.computing_s(fitted))
+
+    system, is_known = _with_first_link(curve, system)
+    ready_s = system.gradients_s.get(devices, 0.0)
+    slowdown = max(1.0, ready_s / system.computing_s(devices))
     system = dataclasses.replace(system, exchange_slowdown=slowdown)
-    target_s = system.ideal_s(fitted) * fitted * measured[1] / measured[fitted]
+    measured_s = system.ideal_s(devices) * devices * rates[1] / rates[devices]
 
-    def excess_s(changed: System) -> float:
-        efficiencies = job_efficiencies(changed, fitted, STEPS, seed)
-        return changed.ideal_s(fitted) / float(efficiencies.mean()) - target_s
-
-    def with_link(factor: float) -> System:
-        link = Link(0.0, math.inf, first.devices)
-        if factor:
-            rate = first.bytes_per_s / factor
-            link = Link(first.alpha_s, rate, first.devices)
-        return dataclasses.replace(system, links=(link, *system.links[1:]))
+    def excess_s(changed_system: System) -> float:
+        """Return how much longer a simulated step takes than the measured one."""
+        efficiencies = job_efficiencies(changed_system, devices, STEPS, seed)
+        return changed_system.ideal_s(devices) / float(efficiencies.mean()) - measured_s
 
     excess = excess_s(system)
-    free = excess_s(with_link(0.0))
-    values = {"devices": fitted, "ms": 1e3 * max(0.0, -free)}
+    excess_without_exchange = excess_s(_with_link_factor(system, 0.0))
+    values = {"devices": devices, "ms": 1e3 * max(0.0, -excess_without_exchange)}
     # The link of a parameter server is busy with messages of other devices.
     can_overlap = is_known and system.algorithm != "parameter_server"
-    if can_overlap and 0 < excess < system.computing_s(fitted):
+    if can_overlap and 0 < excess < system.computing_s(devices):
         values["overlap_ms"] = 1e3 * excess
         system = dataclasses.replace(system, overlap_s=excess)
         return system, [Statement("simulation-overlap", curve.name, values)]
+
     factor = 0.0
-    if free < 0:
+    if excess_without_exchange < 0:
         factor = 1.0
         # The step is nearly linear in the seconds of the exchange.
-        for _ in range(FITS):
-            factor *= free / (free - excess_s(with_link(factor)))
+        for _ in range(ITERATIONS):
+            slower_excess = excess_s(_with_link_factor(system, factor))
+            factor *= excess_without_exchange / (
+                excess_without_exchange - slower_excess
+            )
     kind = "simulation-slower" if is_known else "simulation-fitted"
     values["factor"] = factor
-    return with_link(factor), [Statement(kind, curve.name, values)]
+    system = _with_link_factor(system, factor)
+    return system, [Statement(kind, curve.name, values)]
 
 
-def simulated(
+def _with_first_link(curve: Curve, system: System) -> tuple[System, bool]:
+    """Return the system with an innermost link, and whether its speed is known.
+
+    An unknown link transmits one byte per second, until the fit multiplies its time.
+
+    Raises:
+      CannotPredict: If the bytes are unknown, and machines have other links inside than
+        between them.
+    """
+    has_bytes = system.summed_bytes + system.gathered_bytes > 0
+    if not has_bytes and len(system.links) > 1:
+        raise CannotPredict(Statement("simulation-unknown-exchange", curve.name))
+    link = system.links[0] if system.links else Link(0.0, math.inf)
+    if has_bytes and math.isfinite(link.bytes_per_s):
+        return system, True
+    unknown_link = Link(0.0, 1.0, link.devices)
+    summed_bytes = system.summed_bytes if has_bytes else 1.0
+    links = (unknown_link, *system.links[1:])
+    system = dataclasses.replace(system, links=links, summed_bytes=summed_bytes)
+    return system, False
+
+
+def _with_link_factor(system: System, factor: float) -> System:
+    """Return the system whose innermost link takes `factor` times as long per byte.
+
+    With 0 it takes no time at all, without latency.
+    """
+    first = system.links[0]
+    link = Link(0.0, math.inf, first.devices)
+    if factor:
+        link = Link(first.alpha_s, first.bytes_per_s / factor, first.devices)
+    return dataclasses.replace(system, links=(link, *system.links[1:]))
+
+
+def simulate_curve(
     curve: Curve,
     changes: Mapping[str, Any],
     devices: Sequence[int],
     steps: int,
     seed: int,
 ) -> Prediction:
-    """Simulate a calibrated system with changes; check the calibrated one on the measured numbers of devices.
+    """Simulate a calibrated system with changes, and check it without them.
+
+    The check simulates the measured numbers of devices.
 
     Args:
       curve: Calibrates the system.
       changes: Fields of the system.
       devices: Numbers of devices to simulate.
       steps: Steps of a run.
-      seed: Of the random numbers.
+      seed: Seed of the random numbers.
 
     Raises:
       CannotPredict: If the exchange is unknown.
     """
-    fit, statements = calibrated(curve, seed)
-    system = dataclasses.replace(fit, **changes)
-    one = curve.points[0].rate
-    most = max(devices)
-    if system.algorithm != "none" and most > 1 and not exchange_of(system, most):
+    unchanged, statements = calibrate(curve, seed)
+    system = dataclasses.replace(unchanged, **changes)
+    one_rate = curve.points[0].rate
+    largest = max(devices)
+    needs_exchange = system.algorithm != "none" and largest > 1
+    if needs_exchange and not make_exchange(system, largest):
         raise CannotPredict(Statement("simulation-unknown-exchange", curve.name))
-    points = tuple(simulate(system, count, steps, seed, one) for count in devices)
+    points = tuple(simulate(system, count, steps, seed, one_rate) for count in devices)
     error = max(point.rate.relative_error or 0.0 for point in points)
     statements.append(Statement("simulation-error", curve.name, {"error": error}))
     for measured in curve.points[1:]:
-        rate = simulate(fit, measured.devices, steps, seed, one).rate
+        rate = simulate(unchanged, measured.devices, steps, seed, one_rate).rate
         values = {
             "devices": measured.devices,
             "unit": curve.unit,

@@ -1,7 +1,7 @@
-"""Operators and kernels of runs: what each configuration has, and whether all of its runs have the same. Pure.
+"""Compare the operators and kernels of runs.
 
-A count says nothing about a machine's speed and has no spread. So counts are never averaged: where two runs of one
-configuration differ, the difference is the finding.
+A count does not depend on the speed of a machine and has no spread. So counts are never
+averaged: if two runs of one configuration differ, the difference is the result.
 """
 
 import dataclasses
@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.keys import build_key, drop_options
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config import registry
@@ -26,14 +27,11 @@ from rnn_scaling.records.step_parts import (
     Trace,
 )
 
-# What says how a run is measured and not what it computes: runs that differ in it alone must have the same counts.
-HOW_MEASURED = frozenset(f.name for f in dataclasses.fields(MeasureOptions))
-ALONG_A_GROUP = {
-    *HOW_MEASURED,
-    "encoder_type",
-    "decoder_type",
-    "num_devices",
-}  # may differ within one
+# Options of the measurement. They do not change what a run computes, so runs that
+# differ only in them must have the same counts.
+MEASURE_OPTIONS = frozenset(field.name for field in dataclasses.fields(MeasureOptions))
+# Options that may differ within a group.
+VARIED_OPTIONS = {*MEASURE_OPTIONS, "encoder_type", "decoder_type", "num_devices"}
 FAMILIES: Mapping[str, Callable[[str], bool]] = {
     "control": lambda kind: kind in CONTROL_FLOW,
     "lists": lambda kind: kind.startswith("TensorList"),
@@ -42,165 +40,168 @@ OTHERS = "others"
 PHASES = ("forward", "backward")
 NUMBERS = ("items", "python", "optimized", "operators", *PLACES)
 BY_NAME = ("operators_by_type", "kernels_by_type", "kernels_by_phase")
-MOST_NAMED = 5  # types named in a line about a difference
+ONEDNN_STATES = {True: "on", False: "off", None: "unknown"}
 
 
 @dataclasses.dataclass(frozen=True)
 class StepCounts:
-    """One encoder on one number of devices; the numbers are those of a step of all towers."""
+    """One encoder on one number of devices; counts are per step, over all towers."""
 
     encoder: str
-    kernel: str  # what the encoder really ran
+    kernel: str  # the encoder implementation that ran
     num_devices: int
     runs: int
-    unit: str  # of the items
+    unit: str  # the unit of the items
     items: int
     python: int  # operators of the graph as traced from Python
-    optimized: int  # after TensorFlow's graph optimizers
-    operators: int  # of the partitions that run
+    optimized: int  # operators after TensorFlow's graph optimizers
+    operators: int  # operators of the partitions that run
     host: int  # kernels on CPU devices, and control flow of loops
     device: int  # kernels on GPUs
-    copies: int  # to, from and on GPUs, and fills of their memory
+    copies: int  # copies that involve GPUs, and fills of their memory
     dispatched: int  # operators that the host launched on GPUs
     input_pipeline: float  # kernels of tf.data's functions
-    onednn: (
-        bool | None
-    )  # whether oneDNN rewrote the graph; None: an older record does not say
+    onednn: bool | None  # whether oneDNN rewrote the graph; None in older records
     operators_by_type: Mapping[str, int]
     kernels_by_type: Mapping[str, int]
-    kernels_by_phase: Mapping[str, int]  # all towers together
+    kernels_by_phase: Mapping[str, int]
 
     @property
     def kernels(self) -> int:
-        """Kernels a step, on the host and on GPUs."""
+        """Kernels per step, on the host and on GPUs."""
         return self.host + self.device
 
 
 @dataclasses.dataclass(frozen=True)
 class CountGroup:
-    """Configurations that differ in the encoder and the number of devices alone."""
+    """Configurations that differ only in the encoder and the number of devices."""
 
     title: str
-    options: Options  # of its first run
+    options: Options  # the options of its first run
     counts: tuple[StepCounts, ...]
 
     @property
     def encoders(self) -> list[str]:
-        """In alphabetical order, which puts the fused kernel first."""
-        return sorted({counted.encoder for counted in self.counts})
+        """In alphabetical order, which puts the fused encoder first."""
+        return sorted({counts.encoder for counts in self.counts})
 
     @property
     def device_counts(self) -> list[int]:
-        return sorted({counted.num_devices for counted in self.counts})
+        return sorted({counts.num_devices for counts in self.counts})
 
     def find(self, encoder: str, num_devices: int) -> StepCounts | None:
-        """The counts of an encoder on a number of devices, if they were made."""
-        found = (counted for counted in self.counts if counted.encoder == encoder)
-        return next(
-            (counted for counted in found if counted.num_devices == num_devices), None
-        )
+        """Return the counts of an encoder on a number of devices, if there are any."""
+        for counts in self.counts:
+            if (counts.encoder, counts.num_devices) == (encoder, num_devices):
+                return counts
+        return None
 
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """What a set of runs has: groups in the order of their first runs, and a line for each of the others."""
+    """The counts of a set of runs."""
 
-    groups: tuple[CountGroup, ...]
-    differences: tuple[str, ...]  # counts that are not the same where they must be
-    varying: tuple[str, ...]  # counts that differ as batches of text do in length
-    left_out: tuple[str, ...]  # runs without counts
+    groups: tuple[CountGroup, ...]  # in the order of their first runs
+    differences: tuple[Statement, ...]  # between counts that must be the same
+    # Between counts of batches of text, whose lengths differ.
+    varying: tuple[Statement, ...]
+    left_out: tuple[Statement, ...]  # runs without counts
 
 
 def inspect(records: Mapping[str, RunRecord]) -> Inspection:
-    """Return the counts of traced runs, by the runs' names."""
-    left_out: list[str] = []
-    # By whether batches differ in length: then counts may differ, too.
-    findings: dict[bool, list[str]] = {False: [], True: []}
-    cells_of: dict[tuple, dict[tuple[str, int], list[tuple[str, StepCounts]]]] = {}
-    first: dict[tuple, Options] = {}
+    """Return the counts of traced runs, given by name."""
+    left_out: list[Statement] = []
+    # The key is whether the lengths of batches vary.
+    differences: dict[bool, list[Statement]] = {False: [], True: []}
+    traced: list[tuple[str, StepCounts]] = []
+    keys = []
     for name, record in records.items():
-        if not (record.status == "ok" and record.graph and record.trace):
-            is_ok = record.status == "ok"
-            reason = "no trace (--trace_batches)" if is_ok else record.status
-            left_out.append(f"{name}: {reason}")
+        if record.status != "ok":
+            values = {"run": name, "status": record.status}
+            left_out.append(Statement("run-not-ok", values=values))
+            continue
+        if not (record.graph and record.trace):
+            left_out.append(Statement("run-without-trace", values={"run": name}))
             continue
         options = record.options
-        key = own_decoder(options), drop_options(build_key(options), ALONG_A_GROUP)
-        counts = _counts(record, record.graph, record.trace, options)
-        findings[False] += _contradictions(name, counts)
-        findings[varies(options)] += _unlike_steps(name, record.trace.kernels.steps)
-        first.setdefault(key, options)
-        cells = cells_of.setdefault(key, {})
-        place = (counts.encoder, counts.num_devices)
-        cells.setdefault(place, []).append((name, counts))
+        counts = _counts(record, record.graph, record.trace)
+        differences[False] += _contradictions(name, counts)
+        steps = record.trace.kernels.steps
+        differences[has_varying_lengths(options)] += _step_differences(name, steps)
+        traced.append((name, counts))
+        keys.append(
+            (own_decoder(options), drop_options(build_key(options), VARIED_OPTIONS))
+        )
     groups = []
-    for (key, cells), title in zip(cells_of.items(), titles(list(first.values()))):
-        is_varying = varies(first[key])
-        same = []
-        for runs in cells.values():
-            for run in runs[1:]:
-                findings[is_varying] += _differences(runs[0], run)
-            same.append(dataclasses.replace(runs[0][1], runs=len(runs)))
-        groups.append(CountGroup(title, first[key], tuple(same)))
+    runs_by_group = group_by(traced, keys).values()
+    settings = [records[runs[0][0]].options for runs in runs_by_group]
+    for title, options, runs in zip(group_titles(settings), settings, runs_by_group):
+        merged = []
+        configurations = [(counts.encoder, counts.num_devices) for _, counts in runs]
+        for first_run, *repeats in group_by(runs, configurations).values():
+            for repeat in repeats:
+                run_differences = _run_differences(first_run, repeat)
+                differences[has_varying_lengths(options)] += run_differences
+            merged.append(dataclasses.replace(first_run[1], runs=1 + len(repeats)))
+        groups.append(CountGroup(title, options, tuple(merged)))
     return Inspection(
-        tuple(groups), tuple(findings[False]), tuple(findings[True]), tuple(left_out)
+        tuple(groups),
+        tuple(differences[False]),
+        tuple(differences[True]),
+        tuple(left_out),
     )
 
 
 def agreement(inspection: Inspection) -> list[Statement]:
-    """Return whether runs of one configuration have the same counts, as they must."""
-    if inspection.differences:
-        return [Statement("counts-differ", line) for line in inspection.differences]
-    if inspection.varying:
-        lines = [Statement("counts-vary", line) for line in inspection.varying]
-        return [*lines, Statement("counts-of-last-step")]
-    counts = [cell for group in inspection.groups for cell in group.counts]
-    runs = [cell.runs for cell in counts]
-    repeated = sum(count for count in runs if count > 1)
-    found = [Statement("counts-agree", values={"runs": sum(runs)})]
+    """Return statements about runs without differences, whose counts agree."""
+    run_counts = []
+    onednn_states = set()
+    for group in inspection.groups:
+        run_counts += [counts.runs for counts in group.counts]
+        onednn_states |= {counts.onednn for counts in group.counts}
+    statements = [Statement("counts-agree", values={"runs": sum(run_counts)})]
+    repeated = sum(count for count in run_counts if count > 1)
     if repeated:
-        found.append(Statement("counts-repeat", values={"runs": repeated}))
+        statements.append(Statement("counts-repeat", values={"runs": repeated}))
     # On another processor the same step can have other counts.
-    states = {cell.onednn for cell in counts}
-    kinds = {True: "onednn-on", False: "onednn-off"}
-    if len(states) == 1 and None not in states:
-        found.append(Statement(kinds[states == {True}]))
-    return found
+    if onednn_states == {True}:
+        statements.append(Statement("onednn-on"))
+    elif onednn_states == {False}:
+        statements.append(Statement("onednn-off"))
+    return statements
 
 
-def titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a name for each group: the update mode, and what tells the groups apart."""
-    left_out = {*NOT_COMPARED, *ALONG_A_GROUP, "variable_update"}
-    named = [name for name in configs.OPTIONS if name not in left_out]
-    varied = distinguishing(named, settings)
-    names = []
+def group_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a title per group: the update mode, and options that differ."""
+    left_out = {*NOT_COMPARED, *VARIED_OPTIONS, "variable_update"}
+    compared = [name for name in configs.OPTIONS if name not in left_out]
+    varied = distinguishing(compared, settings)
+    titles = []
     for config in settings:
-        words = [str(config["variable_update"])]
-        words += [f"{name}={config[name]}" for name in without_network(varied, config)]
+        names = without_network(varied, config)
+        title_parts = [str(config["variable_update"])]
+        title_parts += [f"{name}={config[name]}" for name in names]
         if decoder := own_decoder(config):
-            words.append(f"decoder {decoder}")
-        names.append(", ".join(words))
-    return names
+            title_parts.append(f"decoder {decoder}")
+        titles.append(", ".join(title_parts))
+    return titles
 
 
 def own_decoder(config: Mapping[str, Any]) -> str:
-    """Return the kernel of the decoder, empty if it is the encoder's."""
+    """Return the type of the decoder, or "" if the encoder has the same type."""
     decoder = config["decoder_type"]
     return "" if decoder in (None, config["encoder_type"]) else str(decoder)
 
 
-def _counts(
-    record: RunRecord, graph: Graph, trace: Trace, config: Mapping[str, Any]
-) -> StepCounts:
-    """Return the counts of one run."""
+def _counts(record: RunRecord, graph: Graph, trace: Trace) -> StepCounts:
     kernels = trace.kernels
     by_phase: Counter[str] = Counter()
     for part in kernels.by_phase:
         by_phase[part.phase] += part.kernels
     return StepCounts(
-        encoder=network(config),
+        encoder=network(record.options),
         kernel=record.resolved.encoder_kernel or "",
-        num_devices=config["num_devices"],
+        num_devices=record.options["num_devices"],
         runs=1,
         unit=record.unit,
         items=trace.items,
@@ -212,148 +213,164 @@ def _counts(
         operators_by_type=graph.partitions.by_type,
         kernels_by_type=kernels.by_type,
         kernels_by_phase=dict(by_phase),
-        **{part: getattr(kernels.steps[-1], part) for part in PLACES},
+        **{place: getattr(kernels.steps[-1], place) for place in PLACES},
     )
 
 
-def _contradictions(name: str, counts: StepCounts) -> list[str]:
-    """Return a line for each mistake in the counts of one run."""
-    lines = []
-    by_type = sum(counts.kernels_by_type.values())
-    if by_type != counts.kernels:
-        lines.append(f"{name}: {by_type} kernels by type, {counts.kernels} by place")
-    if iterations(counts) < 0:
-        num_loops = loops(counts)
-        lines.append(
-            f"{name}: the trace lacks kernels of {num_loops} loops in the graph"
-        )
-    return lines
-
-
-def varies(config: Mapping[str, Any]) -> bool:
-    """Whether batches differ in length, and loops with them in their turns."""
+def has_varying_lengths(config: Mapping[str, Any]) -> bool:
+    """Return whether batches differ in length, and so in the iterations of loops."""
     source = registry.DATA_SOURCES.get(config["data_source"])
     return source is not None and source.varies
 
 
-def _unlike_steps(name: str, steps: Sequence[KernelCounts]) -> list[str]:
-    """Return a line for each counted step that differs from the first."""
-    lines = []
+def _contradictions(run: str, counts: StepCounts) -> list[Statement]:
+    """Return the counts of one run that contradict each other."""
+    statements = []
+    by_type = sum(counts.kernels_by_type.values())
+    if by_type != counts.kernels:
+        values = {"run": run, "by_type": by_type, "by_place": counts.kernels}
+        statements.append(Statement("kernel-sums-differ", values=values))
+    if num_iterations(counts) < 0:
+        values = {"run": run, "loops": num_loops(counts)}
+        statements.append(Statement("loop-kernels-missing", values=values))
+    return statements
+
+
+def _step_differences(run: str, steps: Sequence[KernelCounts]) -> list[Statement]:
+    """Return a statement for each counted step that differs from the first."""
+    statements = []
     for number, step in enumerate(steps[1:], 2):
-        unlike = []
-        for part in PLACES:
-            count = getattr(step, part)
-            expected = getattr(steps[0], part)
+        changes = []
+        for place in PLACES:
+            count = getattr(step, place)
+            expected = getattr(steps[0], place)
             if count != expected:
-                unlike.append(f"{part} {count} instead of {expected}")
-        if unlike:
-            listed = ", ".join(unlike)
-            lines.append(f"{name}: counted step {number} differs from step 1: {listed}")
-    return lines
+                values = {"name": place, "count": count, "expected": expected}
+                changes.append(Statement("count-instead", values=values))
+        if changes:
+            values = {"run": run, "step": number, "changes": changes}
+            statements.append(Statement("step-differs", values=values))
+    return statements
 
 
-def _differences(
+def _run_differences(
     first: tuple[str, StepCounts], second: tuple[str, StepCounts]
-) -> list[str]:
-    """Return a line for each count that two runs of one configuration do not share."""
-    here, left = first
-    there, right = second
-    lines = []
-    if left.onednn is not right.onednn:
-        states = {True: "on", False: "off", None: "unknown"}
-        ours = states[left.onednn]
-        theirs = states[right.onednn]
-        lines.append(f"oneDNN: {ours} in {here}, {theirs} in {there}")
-    for part in NUMBERS:
-        old = getattr(left, part)
-        new = getattr(right, part)
-        if old != new:
-            name = left.unit if part == "items" else part
-            lines.append(
-                f"{name}: {old:,} in {here}, {new:,} in {there} ({new - old:+,})"
-            )
-    for part in BY_NAME:
-        changed = Counter(getattr(right, part))
-        changed.subtract(getattr(left, part))
-        named = [f"{kind} {by:+,}" for kind, by in sorted(changed.items()) if by]
-        if named:
-            few = ", ".join(named[:MOST_NAMED])
-            hidden = len(named) - MOST_NAMED
-            more = f" and {hidden} more" if hidden > 0 else ""
-            lines.append(f"{part}: {few}{more} in {there} against {here}")
-    return lines
+) -> list[Statement]:
+    """Return the counts that differ between two runs of one configuration."""
+    first_run, old = first
+    second_run, new = second
+    runs = {"first_run": first_run, "second_run": second_run}
+    statements = []
+    if old.onednn is not new.onednn:
+        states = {"old": ONEDNN_STATES[old.onednn], "new": ONEDNN_STATES[new.onednn]}
+        statements.append(Statement("onednn-differs", values={**runs, **states}))
+    for number in NUMBERS:
+        count = getattr(new, number)
+        expected = getattr(old, number)
+        if count != expected:
+            values = {
+                "name": old.unit if number == "items" else number,
+                "old": expected,
+                "new": count,
+                "difference": count - expected,
+            }
+            statements.append(Statement("number-differs", values={**runs, **values}))
+    for table in BY_NAME:
+        differences = Counter(getattr(new, table))
+        differences.subtract(getattr(old, table))
+        changes = []
+        for name, difference in sorted(differences.items()):
+            if difference:
+                values = {"name": name, "difference": difference}
+                changes.append(Statement("count-change", values=values))
+        if changes:
+            values = {"name": table, "changes": changes}
+            statements.append(Statement("table-differs", values={**runs, **values}))
+    return statements
 
 
-def loops(counts: StepCounts) -> int:
-    """While loops in the partitions: each has one LoopCond on each of its devices."""
+def num_loops(counts: StepCounts) -> int:
+    """Return the while loops in the partitions.
+
+    Each loop has one LoopCond operator on each of its devices.
+    """
     return counts.operators_by_type.get("LoopCond", 0)
 
 
-def iterations(counts: StepCounts) -> int:
-    """How often bodies of loops (none in another) run in a step: each asks its condition once more than that."""
-    return counts.kernels_by_type.get("LoopCond", 0) - loops(counts)
+def num_iterations(counts: StepCounts) -> int:
+    """Return how often the bodies of loops run in a step.
+
+    No loop is inside another one. A loop evaluates its condition once more than its
+    body runs.
+    """
+    return counts.kernels_by_type.get("LoopCond", 0) - num_loops(counts)
 
 
-def families(by_type: Mapping[str, int]) -> dict[str, int]:
-    """Kernels by family of types; the families sum to all kernels."""
-    counts = {
-        name: sum(n for kind, n in by_type.items() if holds(kind))
-        for name, holds in FAMILIES.items()
-    }
-    return {**counts, OTHERS: sum(by_type.values()) - sum(counts.values())}
+def sum_families(by_type: Mapping[str, int]) -> dict[str, int]:
+    """Return the kernels of each family of types; their sum is all kernels."""
+    sums = dict.fromkeys([*FAMILIES, OTHERS], 0)
+    for kind, count in by_type.items():
+        names = [name for name, contains in FAMILIES.items() if contains(kind)]
+        sums[names[0] if names else OTHERS] += count
+    return sums
 
 
-def encoder_difference(few: StepCounts, many: StepCounts) -> list[Statement]:
-    """Return what makes `many` more kernels than `few`, on as many devices."""
+def encoder_difference(fewer: StepCounts, more: StepCounts) -> list[Statement]:
+    """Return why one encoder invokes more kernels than another.
+
+    Both have the same number of devices.
+    """
+    reference = {"reference": fewer.encoder}
     ratios = {
-        "devices": few.num_devices,
-        "kernels": many.kernels,
-        "reference_kernels": few.kernels,
-        "kernel_ratio": many.kernels / few.kernels,
-        "operator_ratio": many.operators / few.operators,
+        "devices": fewer.num_devices,
+        "kernels": more.kernels,
+        "reference_kernels": fewer.kernels,
+        "kernel_ratio": more.kernels / fewer.kernels,
+        "operator_ratio": more.operators / fewer.operators,
     }
     per_operator = {
-        "per_operator": many.kernels / many.operators,
-        "reference_per_operator": few.kernels / few.operators,
+        "per_operator": more.kernels / more.operators,
+        "reference_per_operator": fewer.kernels / fewer.operators,
     }
-    phases = _by_phase(many)
-    phases |= {f"reference_{name}": count for name, count in _by_phase(few).items()}
-    by_family = Counter(families(many.kernels_by_type))
-    by_family.subtract(families(few.kernels_by_type))
-    differences = {"difference": many.kernels - few.kernels, **by_family}
-    special = []
-    for counts in (many, few):
+    phases = _sum_phases(more)
+    for phase, count in _sum_phases(fewer).items():
+        phases[f"reference_{phase}"] = count
+    families = Counter(sum_families(more.kernels_by_type))
+    families.subtract(sum_families(fewer.kernels_by_type))
+    differences = {"difference": more.kernels - fewer.kernels, **families}
+    implementations = []
+    for counts in (more, fewer):
         if counts.kernel not in ("", counts.encoder):
             values = {"kernel": counts.kernel}
-            special.append(Statement("encoder-kernel", counts.encoder, values))
-    reference = {"reference": few.encoder}
+            implementations.append(Statement("encoder-kernel", counts.encoder, values))
     return [
-        Statement("kernels-ratio", many.encoder, reference | ratios),
-        Statement("kernels-per-operator", many.encoder, reference | per_operator),
-        *special,
-        _loops(many),
-        _loops(few),
-        Statement("kernels-by-phase", many.encoder, reference | phases),
-        Statement("kernels-by-family", many.encoder, differences),
+        Statement("kernels-ratio", more.encoder, reference | ratios),
+        Statement("kernels-per-operator", more.encoder, reference | per_operator),
+        *implementations,
+        _loop_statement(more),
+        _loop_statement(fewer),
+        Statement("kernels-by-phase", more.encoder, reference | phases),
+        Statement("kernels-by-family", more.encoder, differences),
     ]
 
 
-def _loops(counts: StepCounts) -> Statement:
-    if not loops(counts):
+def _loop_statement(counts: StepCounts) -> Statement:
+    loops = num_loops(counts)
+    if not loops:
         return Statement("no-loops", counts.encoder)
-    times = iterations(counts)
-    control = families(counts.kernels_by_type)["control"]
+    iterations = num_iterations(counts)
+    control = sum_families(counts.kernels_by_type)["control"]
     carried = counts.kernels_by_type.get("NextIteration", 0)
     values = {
-        "loops": loops(counts),
-        "iterations": times,
-        "carried": carried / times if times else 0.0,
+        "loops": loops,
+        "iterations": iterations,
+        "carried": carried / iterations if iterations else 0.0,
         "control": control,
         "control_share": control / counts.kernels,
     }
     return Statement("loops", counts.encoder, values)
 
 
-def _by_phase(counts: StepCounts) -> dict[str, int]:
+def _sum_phases(counts: StepCounts) -> dict[str, int]:
     kernels = {phase: counts.kernels_by_phase.get(phase, 0) for phase in PHASES}
     return {**kernels, OTHERS: counts.kernels - sum(kernels.values())}

@@ -1,7 +1,8 @@
-"""Traced runs of one configuration -> what each tower's steps consist of, as numbers with their scatter. Pure."""
+"""Summarize the traced steps of one configuration: the mean and scatter of every part."""
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -23,28 +24,30 @@ class Spread:
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What tracing cost. `ratio`: seconds of a traced step over those of an untraced one, geometric mean of `count`."""
+    """The cost of tracing."""
 
+    # Seconds of a traced step / seconds of an untraced one, geometric mean over the
+    # steps, and its interval.
     ratio: float
     low: float | None
     high: float | None
-    count: int
-    counted: float  # the same of the steps that recorded every kernel; `start_s` and `stop_s` are means over the runs
-    start_s: float
+    count: int  # the number of traced steps
+    counted: float  # the same ratio of the steps that recorded every kernel
+    start_s: float  # mean over the runs, to start the profiler
     stop_s: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StepParts:
-    """The traced steps of one configuration; `runs`: the traces that they come from, one a run."""
+    """The traced steps of one configuration."""
 
     runs: tuple[Trace, ...]
     synchronous: bool  # whether a step's gradients are exchanged within it
-    clustered: bool = False  # whether XLA made clusters of operators, which say neither tower nor phase
+    clustered: bool = False  # whether XLA's clusters hide towers and phases
 
     @functools.cached_property
     def steps(self) -> list[TimedStep]:
-        return [step for run in self.runs for step in run.steps]
+        return list(itertools.chain.from_iterable(run.steps for run in self.runs))
 
     @property
     def num_towers(self) -> int:
@@ -55,53 +58,68 @@ class StepParts:
         return spread([step.seconds for step in self.steps])
 
     def part(self, name: str, tower: int | None = None) -> Spread:
-        """Seconds of a part a step: of one tower, or the mean of the towers (None)."""
+        """Return the seconds per step of a part.
+
+        Args:
+          name: The part.
+          tower: The tower, or None for the mean of all towers.
+        """
         return self._over_towers(lambda timed: timed.parts[name], tower)
 
     def exchange(self, name: str, tower: int | None = None) -> Spread:
-        """Seconds of exchange a step: "busy", "hidden", "beside_shared" or "exposed"."""
+        """Return the seconds per step of the exchange.
+
+        Args:
+          name: "busy", "hidden", "beside_shared" or "exposed".
+          tower: The tower, or None for the mean of all towers.
+        """
         return self._over_towers(lambda timed: timed.exchange[name], tower)
 
     def compute(self, tower: int | None = None) -> Spread:
-        """Seconds a step in which a tower computes, whatever phase."""
-        return self._over_towers(
-            lambda timed: math.fsum(timed.parts[phase] for phase in OWN), tower
-        )
+        """Return the seconds per step in which a tower computes, in any phase."""
+
+        def seconds(timed: TowerStep) -> float:
+            return math.fsum(timed.parts[phase] for phase in OWN)
+
+        return self._over_towers(seconds, tower)
 
     def moment(self, name: str, tower: int) -> Spread | None:
-        """When it happens after the step's start: "first_s" or "arrival_s"; None where a step does not show it."""
+        """Return when an event happens, in seconds after the start of the step.
+
+        Args:
+          name: "first_s" or "arrival_s".
+          tower: The tower.
+
+        Returns:
+          The time; None if a step did not record it.
+        """
         values = [getattr(step.towers[tower], name) for step in self.steps]
         return None if None in values else spread(values)
 
     def _over_towers(
         self, value: Callable[[TowerStep], float], tower: int | None
     ) -> Spread:
-        towers = range(self.num_towers) if tower is None else [tower]
-        return spread(
-            [
-                math.fsum(value(step.towers[i]) for i in towers) / len(towers)
-                for step in self.steps
-            ]
-        )
+        means = []
+        for step in self.steps:
+            towers = step.towers if tower is None else [step.towers[tower]]
+            means.append(math.fsum(map(value, towers)) / len(towers))
+        return spread(means)
 
     @property
     def nonzero_parts(self) -> list[str]:
         """The parts that take any time, in the order of precedence."""
-        return [
-            name
-            for name in PARTS
-            if any(t.parts[name] for step in self.steps for t in step.towers)
-        ]
+        return [name for name in PARTS if self.part(name).mean]
 
     @functools.cached_property
     def concurrency(self) -> float | None:
-        """Towers that compute at once, the mean while any does: 1 is one after the other. None: it cannot be said."""
-        values = [
-            step.concurrency for step in self.steps if step.concurrency is not None
-        ]
-        if self.clustered or len(values) < len(self.steps):
+        """The mean number of towers that compute while at least one computes.
+
+        1 means one after the other; None if it is unknown.
+        """
+        values = [step.concurrency for step in self.steps]
+        if self.clustered or None in values:
             return None
-        return spread(values).mean
+        return spread([value for value in values if value is not None]).mean
 
     @functools.cached_property
     def straggler(self) -> tuple[int | None, Statement]:
@@ -109,74 +127,73 @@ class StepParts:
 
     @functools.cached_property
     def cost(self) -> Cost:
-        costs = [run.cost for run in self.runs]
-        timed = interval_over_runs(
-            [s / cost.untraced_s for cost in costs for s in cost.timed_s]
-        )
-        counted = interval_over_runs(
-            [s / cost.untraced_s for cost in costs for s in cost.counted_s]
-        )
-        start_s = spread([cost.start_s for cost in costs]).mean
-        stop_s = spread([cost.stop_s for cost in costs]).mean
+        timed_ratios = []
+        counted_ratios = []
+        for run in self.runs:
+            timed_ratios += [s / run.cost.untraced_s for s in run.cost.timed_s]
+            counted_ratios += [s / run.cost.untraced_s for s in run.cost.counted_s]
+        timed = interval_over_runs(timed_ratios)
         return Cost(
-            timed.value,
-            timed.low,
-            timed.high,
-            sum(timed.run_counts),
-            counted.value,
-            start_s,
-            stop_s,
+            ratio=timed.value,
+            low=timed.low,
+            high=timed.high,
+            count=sum(timed.run_counts),
+            counted=interval_over_runs(counted_ratios).value,
+            start_s=spread([run.cost.start_s for run in self.runs]).mean,
+            stop_s=spread([run.cost.stop_s for run in self.runs]).mean,
         )
 
     @property
-    def kernels(self) -> tuple[float, float]:
-        """(kernels of a step, those among them that the timed steps hold), means."""
-        every = [
-            step.host + step.device for run in self.runs for step in run.kernels.steps
-        ]
-        return spread(every).mean, spread([step.kernels for step in self.steps]).mean
+    def kernels(self) -> float:
+        """The mean number of kernels per step."""
+        counted_steps = itertools.chain(*(run.kernels.steps for run in self.runs))
+        return spread([step.host + step.device for step in counted_steps]).mean
+
+    @property
+    def timed_kernels(self) -> float:
+        """The mean number of kernels per step whose times are recorded."""
+        return spread([step.kernels for step in self.steps]).mean
 
     @property
     def idle(self) -> float:
-        """Share of a step in which nothing runs."""
+        """The share of a step in which nothing runs."""
         return self.part(IDLE).mean / self.seconds.mean
 
     @property
     def typical(self) -> int:
-        """Index of the step whose length is nearest to the middle: the one to draw."""
+        """The index of the step of median length."""
         order = sorted(range(len(self.steps)), key=lambda i: self.steps[i].seconds)
         return order[(len(order) - 1) // 2]
 
 
 def statements(parts: StepParts) -> list[Statement]:
-    """The scatter, which tower others wait for, what tracing cost, and what the trace does not hold."""
-    steps, cost, (kernels, timed) = len(parts.steps), parts.cost, parts.kernels
-    scattered = Statement(
-        "traced-steps", values={"steps": steps, "runs": len(parts.runs)}
-    )
-    paid = {**vars(cost), "steps": cost.count}
-    found = [
-        scattered if steps > 1 else Statement("one-traced-step"),
-        _concurrency(parts),
-        parts.straggler[1],
-    ]
-    found.append(
-        Statement(
-            "tracing-ratio-interval" if cost.low and cost.high else "tracing-ratio",
-            values=paid,
-        )
-    )
-    if cost.low and cost.high and cost.low <= 1:
-        found.append(
-            Statement("tracing-faster" if cost.high < 1 else "tracing-no-cost")
-        )
-    found.append(Statement("tracing-seconds", values=paid))
-    found.append(
-        Statement(
-            "coverage", values={"timed": timed, "kernels": kernels, "idle": parts.idle}
-        )
-    )
-    return [*found, *([Statement("xla-clusters")] if parts.clustered else [])]
+    """Return the scatter, the straggler, the cost and the coverage of the trace."""
+    cost = parts.cost
+    cost_values = {**vars(cost), "steps": cost.count}
+    if len(parts.steps) > 1:
+        counts = {"steps": len(parts.steps), "runs": len(parts.runs)}
+        statements = [Statement("traced-steps", values=counts)]
+    else:
+        statements = [Statement("one-traced-step")]
+    statements += [_concurrency(parts), parts.straggler[1]]
+    if cost.low and cost.high:
+        statements.append(Statement("tracing-ratio-interval", values=cost_values))
+        if cost.high < 1:
+            statements.append(Statement("tracing-faster"))
+        elif cost.low <= 1:
+            statements.append(Statement("tracing-no-cost"))
+    else:
+        statements.append(Statement("tracing-ratio", values=cost_values))
+    statements.append(Statement("tracing-seconds", values=cost_values))
+    coverage = {
+        "timed": parts.timed_kernels,
+        "kernels": parts.kernels,
+        "idle": parts.idle,
+    }
+    statements.append(Statement("coverage", values=coverage))
+    if parts.clustered:
+        statements.append(Statement("xla-clusters"))
+    return statements
 
 
 def _concurrency(parts: StepParts) -> Statement:
@@ -186,13 +203,12 @@ def _concurrency(parts: StepParts) -> Statement:
         return Statement("concurrency-unknown-clusters")
     if parts.concurrency is None:
         return Statement("concurrency-none")
-    return Statement(
-        "concurrency", values={"at_once": parts.concurrency, "towers": parts.num_towers}
-    )
+    values = {"at_once": parts.concurrency, "towers": parts.num_towers}
+    return Statement("concurrency", values=values)
 
 
 def split_steps(records: Sequence[RunRecord]) -> StepParts | None:
-    """The traced steps of records of one configuration; None where no record has a trace."""
+    """Return the traced steps of one configuration; None if no record has a trace."""
     traces = [record.trace for record in records if record.trace]
     if not traces:
         return None

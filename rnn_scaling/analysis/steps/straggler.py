@@ -1,6 +1,10 @@
-"""The tower, or the ranks of a cluster, that the others wait for, named where their times give the evidence. Pure."""
+"""Name the tower, or the ranks of a cluster, that the others wait for.
+
+Nothing is named unless the times give the evidence.
+"""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -17,47 +21,60 @@ from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.records.step_parts import BACKWARD, FORWARD, IDLE, TimedStep, TowerStep
 from rnn_scaling.records.workers import Rank, Workers
 
-LEAST_STEPS = 3  # traced steps below which no straggler is named
-LEVEL = 0.95  # one-sided, of each test behind a straggler
-RANK_LEVEL = 0.975  # one-sided: of two ranks the later one is looked at, so 5 % have a false alarm
-MOST_LATE = 8  # ranks that can be named together, and never more than half of all
-MOST_IDLE = 0.5  # share of a step without a timed kernel, above which arrival times say too little
-LEAST_SHARE = 0.01  # of a step; a tower that is later by less is no straggler, because there is nothing to gain
-SERIAL = 0.1  # concurrency above 1, a further tower, up to which towers count as run one after another
+MIN_STEPS = 3  # traced steps
+LEVEL = 0.95  # one-sided, of each test for a straggler
+# One-sided. Of two ranks only the later one is tested, so 5 % have a false alarm.
+RANK_LEVEL = 0.975
+MAX_LATE_RANKS = 8  # named together, and at most half of all ranks
+# Share of a step without a timed kernel. If it is larger, arrival times mean too little.
+MAX_IDLE = 0.5
+# Share of a step. If a tower is later by less, there is nothing to gain.
+MIN_SHARE = 0.01
+# Towers that compute at once beyond the first, per further tower. If there are fewer,
+# the towers run one after the other.
+SERIAL = 0.1
 
 
 def name_straggler(
     steps: Sequence[TimedStep], synchronous: bool, clustered: bool = False
 ) -> tuple[int | None, Statement]:
-    """The tower that the others wait for, if the arrival times give the evidence, and a statement that says why.
+    """Return the tower that the others wait for, or None, and the reason.
 
-    It is named where the same tower ends its backward pass last in every step, and three differences from the next
-    latest tower are each above 0 by Student's t over the steps (one-sided, 95 %): the end itself, the time from its own
-    first kernel to that end (else it only started later), and its own compute (else it only stood still). The end must
-    be later by LEAST_SHARE of a step, and by more than its standard deviation between steps.
+    The tower must be the last to end its backward pass in every step. It must also
+    exceed the next latest tower in three times, each tested by Student's t over the
+    steps (one-sided, 95 %): in the end itself; in the time from its first kernel to the
+    end, or else it only started later; and in its compute, or else it only waited. The
+    end must be later by MIN_SHARE of a step, and by more than its standard deviation
+    between steps.
     """
-    if missing := _missing_evidence(steps, synchronous, clustered):
+    missing = _missing_evidence(steps, synchronous, clustered)
+    if missing:
         return None, missing
-    last = [max(step.towers, key=_arrival) for step in steps]
-    tower = last[0].tower
-    if any(latest.tower != tower for latest in last):
-        return None, Statement(
-            "straggler-changes",
-            values={"towers": [str(latest.tower) for latest in last]},
-        )
-    late, took, compute = zip(
-        *(_lateness(step, latest) for step, latest in zip(steps, last))
-    )
-    mean_late = math.fsum(late) / len(late)
-    late_share = mean_late / (math.fsum(step.seconds for step in steps) / len(steps))
-    values = {"tower": tower, "late": in_ms(late), "late_share": late_share}
-    values |= {"took": in_ms(took), "compute": in_ms(compute)}
+    last_towers = [max(step.towers, key=_arrival) for step in steps]
+    tower = last_towers[0].tower
+    if any(last.tower != tower for last in last_towers):
+        towers = [str(last.tower) for last in last_towers]
+        return None, Statement("straggler-changes", values={"towers": towers})
+    lateness = [_lateness(step, last) for step, last in zip(steps, last_towers)]
+    # In seconds per step: the end, the duration, and the compute beyond the next tower's.
+    late, duration, compute = zip(*lateness)
+    mean_late = _mean(late)
+    late_share = mean_late / _mean([step.seconds for step in steps])
+    values = {
+        "tower": tower,
+        "late": in_ms(late),
+        "late_share": late_share,
+        "took": in_ms(duration),
+        "compute": in_ms(compute),
+    }
+    # The first objection that holds is the reason.
     objections = {
         "straggler-within-scatter": _lower_end(late) <= 0,
-        "straggler-starts-late": _lower_end(took) <= 0,
+        "straggler-starts-late": _lower_end(duration) <= 0,
         "straggler-held-up": _lower_end(compute) <= 0,
-        "straggler-negligible": late_share < LEAST_SHARE,
-        # With many steps a mean can be certain and still far below the variation between steps, which matters more.
+        "straggler-negligible": late_share < MIN_SHARE,
+        # With many steps a mean can be certain and yet far below the variation between
+        # steps, which matters more.
         "straggler-scatters": mean_late <= standard_deviation(late),
     }
     for kind, holds in objections.items():
@@ -69,169 +86,195 @@ def name_straggler(
 def _missing_evidence(
     steps: Sequence[TimedStep], synchronous: bool, clustered: bool
 ) -> Statement | None:
-    """Why arrival times of these steps cannot name a tower; None if they can."""
-    count = len(steps[0].towers) if steps else 0
-    if not count:
+    """Return why arrival times do not show a straggler, or None if they may.
+
+    The most basic reason comes first. Later tests rely on earlier ones: for example, a
+    share of idle time needs at least one tower.
+    """
+    if not steps or not steps[0].towers:
         return Statement("straggler-no-steps")
-    unseen = sorted(
-        {t.tower for s in steps for t in s.towers if None in (t.first_s, t.arrival_s)}
-    )
-    idle = math.fsum(step.towers[0].parts[IDLE] / step.seconds for step in steps) / len(
-        steps
-    )
-    concurrency = math.fsum(step.concurrency or 0.0 for step in steps) / len(steps)
-    reasons = [
-        (count == 1, Statement("straggler-one-tower")),
-        (not synchronous, Statement("straggler-no-exchange")),
-        (clustered, Statement("straggler-clusters")),
-        (
-            len(steps) < LEAST_STEPS,
-            Statement(
-                "straggler-few-steps",
-                values={"steps": len(steps), "least": LEAST_STEPS},
-            ),
-        ),
-        (
-            bool(unseen),
-            Statement(
-                "straggler-unseen",
-                values={"towers": [f"tower {tower}" for tower in unseen]},
-            ),
-        ),
-        (idle > MOST_IDLE, Statement("straggler-idle", values={"idle": idle})),
-        (
-            concurrency <= 1 + SERIAL * (count - 1),
-            Statement("straggler-serial", values={"concurrency": concurrency}),
-        ),
-    ]
-    return next((statement for holds, statement in reasons if holds), None)
+    num_towers = len(steps[0].towers)
+    if num_towers == 1:
+        return Statement("straggler-one-tower")
+    if not synchronous:
+        return Statement("straggler-no-exchange")
+    if clustered:
+        return Statement("straggler-clusters")
+    if len(steps) < MIN_STEPS:
+        values = {"steps": len(steps), "least": MIN_STEPS}
+        return Statement("straggler-few-steps", values=values)
+    towers = itertools.chain.from_iterable(step.towers for step in steps)
+    unseen = {each.tower for each in towers if None in (each.first_s, each.arrival_s)}
+    if unseen:
+        names = [f"tower {tower}" for tower in sorted(unseen)]
+        return Statement("straggler-unseen", values={"towers": names})
+    idle = _mean([step.towers[0].parts[IDLE] / step.seconds for step in steps])
+    if idle > MAX_IDLE:
+        return Statement("straggler-idle", values={"idle": idle})
+    concurrency = _mean([step.concurrency or 0.0 for step in steps])
+    if concurrency <= 1 + SERIAL * (num_towers - 1):
+        return Statement("straggler-serial", values={"concurrency": concurrency})
+    return None
 
 
 def _lateness(step: TimedStep, last: TowerStep) -> tuple[float, float, float]:
-    """Seconds by which the last tower ended later, took longer and computed longer than the next latest one."""
-    others = [tower for tower in step.towers if tower.tower != last.tower]
-    second = max(others, key=_arrival)
+    """Return how much later the last tower ends than the next latest one.
+
+    Returns:
+      The differences between ends, between durations and between compute, in seconds.
+    """
+    earlier_towers = [tower for tower in step.towers if tower.tower != last.tower]
+    second = max(earlier_towers, key=_arrival)
     late = _arrival(last) - _arrival(second)
-    took = late - ((last.first_s or 0.0) - (second.first_s or 0.0))
-    compute = [
-        math.fsum(tower.busy[phase] for phase in (FORWARD, BACKWARD))
-        for tower in (last, second)
-    ]
-    # To the nanosecond: the error of floating point has no scatter, and would be above 0 in every step.
-    return round(late, 9), round(took, 9), round(compute[0] - compute[1], 9)
+    duration = late - ((last.first_s or 0.0) - (second.first_s or 0.0))
+    compute = _compute(last) - _compute(second)
+    # Without rounding to nanoseconds, the error of floating point would be above 0 in
+    # every step and have no scatter.
+    return round(late, 9), round(duration, 9), round(compute, 9)
+
+
+def _compute(tower: TowerStep) -> float:
+    return math.fsum(tower.busy[phase] for phase in (FORWARD, BACKWARD))
 
 
 def _arrival(tower: TowerStep) -> float:
-    return tower.arrival_s or 0.0  # steps with a tower that has none are no evidence
+    return tower.arrival_s or 0.0  # no step without it gets here
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
 
 
 def _lower_end(values: Sequence[float]) -> float:
-    """Lower end of the one-sided 95 % interval of their mean."""
-    mean = math.fsum(values) / len(values)
-    return mean - t_quantile(LEVEL, len(values) - 1) * standard_deviation(
-        values
-    ) / math.sqrt(len(values))
+    """Return the lower end of the one-sided 95 % interval of the mean."""
+    quantile = t_quantile(LEVEL, len(values) - 1)
+    error = standard_deviation(values) / math.sqrt(len(values))
+    return _mean(values) - quantile * error
 
 
-def in_ms(values: Sequence[float]) -> str:
-    """ "12.34 (sd 0.12)": mean and standard deviation of seconds, in milliseconds."""
-    return f"{1000 * math.fsum(values) / len(values):.2f} (sd {1000 * standard_deviation(values):.2f})"
+def in_ms(seconds: Sequence[float]) -> str:
+    """Return "12.34 (sd 0.12)": mean and standard deviation, in milliseconds."""
+    deviation = standard_deviation(seconds)
+    return f"{1000 * _mean(seconds):.2f} (sd {1000 * deviation:.2f})"
 
 
 @dataclasses.dataclass(frozen=True)
 class RankTimes:
+    """The measured batches of one rank."""
+
     rank: Rank
-    seconds: tuple[float, ...]  # of each, by its own clock
-    ready: tuple[
-        float, ...
-    ]  # until its gradients were there, empty where that is not recorded
-    num_last: int = 0  # batches in which it was the last of all, by `ready` or without exchange by `seconds`
+    seconds: tuple[float, ...]  # duration of each batch by the rank's clock
+    ready: tuple[float, ...]  # seconds until its gradients; empty if not recorded
+    num_last: int = 0  # batches in which it was the last rank
 
     @property
     def items_per_second(self) -> float:
-        return math.fsum(self.rank.items[-len(self.seconds) :]) / math.fsum(
-            self.seconds
-        )
+        """Items per second of the measured batches."""
+        items = self.rank.items[-len(self.seconds) :]
+        return math.fsum(items) / math.fsum(self.seconds)
 
 
 @dataclasses.dataclass(frozen=True)
 class Lateness:
-    """ranks: those that timed their batches, in their order; late: the numbers of those that are named."""
+    """The ranks that timed their batches, and which of them are late."""
 
     ranks: tuple[RankTimes, ...]
-    late_ranks: tuple[int, ...]
+    late_ranks: tuple[int, ...]  # their numbers
     reason: Statement
-    by_ready: bool  # whether they are judged by when their gradients were there; else by how long their batches take
+    by_ready: bool  # whether times until the gradients were ready are compared
 
 
 def judge_ranks(workers: Workers, warmup: int, exchanges: bool) -> Lateness | None:
-    """The ranks that others wait for, where their batches give the evidence; None where fewer than two have any.
+    """Return which ranks the others wait for, if the times give the evidence.
 
-    Ranks that exchange gradients are compared by when each had its own, others by how long their batches take. The
-    latest ranks are named, as few as possible, where the first of them comes after the last of all others by a time
-    whose mean over the batches is above 0 (Student's t, 95 %, neighbouring batches being alike), is 1 % of a batch or
-    more, and exceeds its standard deviation.
+    The fewest latest ranks are named for which the first of them comes after the last
+    of all others. The mean difference must be above 0 (Student's t, 95 %, neighbouring
+    batches being similar), 1 % of a batch or more, and larger than its standard
+    deviation.
+
+    Args:
+      workers: The ranks.
+      warmup: The number of batches that are not compared.
+      exchanges: Whether the ranks exchange gradients. Then they are compared by when
+        each had its gradients, and else by how long their batches take.
+
+    Returns:
+      The judgement; None if fewer than two ranks have times.
     """
-    beyond = [rank for rank in workers.ranks if len(rank.seconds) > warmup]
     timed = [
-        RankTimes(rank, rank.seconds[warmup:], rank.ready[warmup:]) for rank in beyond
+        RankTimes(rank, rank.seconds[warmup:], rank.ready[warmup:])
+        for rank in workers.ranks
+        if len(rank.seconds) > warmup
     ]
     if len(timed) < 2:
         return None
     has_ready = all(len(times.ready) == len(timed[0].ready) > 0 for times in timed)
     if exchanges and not has_ready:
         return Lateness(tuple(timed), (), Statement("ranks-not-timed"), by_ready=False)
-    count = min(len(times.seconds) for times in timed)
-    if count < MIN_BATCHES:
-        why = Statement("ranks-few-batches", values={"least": MIN_BATCHES})
-        return Lateness(tuple(timed), (), why, exchanges)
-    at = np.asarray(
-        [(times.ready if exchanges else times.seconds)[:count] for times in timed]
-    )
-    lasts = np.bincount(at.argmax(axis=0), minlength=len(timed))
-    ranks = tuple(
-        dataclasses.replace(times, num_last=int(last))
-        for times, last in zip(timed, lasts)
-    )
-    whole = float(np.mean([times.seconds[:count] for times in timed]))
-    late, why = _named(ranks, at, whole, exchanges)
-    return Lateness(ranks, late, why, exchanges)
+    num_batches = min(len(times.seconds) for times in timed)
+    if num_batches < MIN_BATCHES:
+        reason = Statement("ranks-few-batches", values={"least": MIN_BATCHES})
+        return Lateness(tuple(timed), (), reason, exchanges)
+    seconds = np.asarray([times.seconds[:num_batches] for times in timed])
+    ends = seconds
+    if exchanges:
+        ends = np.asarray([times.ready[:num_batches] for times in timed])
+    num_last = np.bincount(ends.argmax(axis=0), minlength=len(timed))
+    ranks = [
+        dataclasses.replace(times, num_last=count)
+        for times, count in zip(timed, num_last.tolist())
+    ]
+    late, reason = _late_ranks(ranks, ends, float(seconds.mean()), exchanges)
+    return Lateness(tuple(ranks), late, reason, exchanges)
 
 
-def _named(
-    ranks: Sequence[RankTimes], at: np.ndarray, whole: float, exchanges: bool
+def _late_ranks(
+    ranks: Sequence[RankTimes], ends: np.ndarray, batch_s: float, exchanges: bool
 ) -> tuple[tuple[int, ...], Statement]:
-    """(numbers of the ranks that are late, and why), by `at`, seconds `[ranks, batches]`; `whole`: of a batch."""
-    order = np.argsort(-at.mean(axis=1), kind="stable")
-    count = at.shape[1]
-    for size in range(1, min(MOST_LATE, len(ranks) // 2) + 1):
+    """Return the numbers of the late ranks, and the reason.
+
+    Args:
+      ranks: The ranks.
+      ends: The compared seconds, [ranks, batches].
+      batch_s: The mean seconds of a batch.
+      exchanges: Whether the ranks exchange gradients.
+    """
+    order = np.argsort(-ends.mean(axis=1), kind="stable")
+    num_batches = ends.shape[1]
+    for size in range(1, min(MAX_LATE_RANKS, len(ranks) // 2) + 1):
         late = order[:size]
-        others = order[size:]
-        behind = at[late].min(axis=0) - at[others].max(axis=0)
-        if not _is_late(behind.tolist(), whole):
+        behind = ends[late].min(axis=0) - ends[order[size:]].max(axis=0)
+        if not _is_late(behind, batch_s):
             continue
-        named = sorted(ranks[i].rank.rank for i in late)
+        numbers = sorted(ranks[i].rank.rank for i in late)
         values: dict[str, object] = {
-            "ranks": [str(number) for number in named],
+            "ranks": [str(number) for number in numbers],
             "behind": in_ms(behind.tolist()),
-        }
-        values |= {
-            "behind_share": float(behind.mean()) / whole,
+            "behind_share": float(behind.mean()) / batch_s,
             "batches": int((behind > 0).sum()),
-            "measured": count,
+            "measured": num_batches,
         }
-        return tuple(named), Statement(
-            "ranks-late" if exchanges else "ranks-slower", values=values
-        )
-    often = max(ranks, key=lambda times: times.num_last)
-    values = {"rank": often.rank.rank, "batches": often.num_last, "measured": count}
+        kind = "ranks-late" if exchanges else "ranks-slower"
+        return tuple(numbers), Statement(kind, values=values)
+    last = max(ranks, key=lambda times: times.num_last)
+    values = {
+        "rank": last.rank.rank,
+        "batches": last.num_last,
+        "measured": num_batches,
+    }
     return (), Statement("ranks-not-late", values=values)
 
 
-def _is_late(behind: list[float], whole: float) -> bool:
-    mean = math.fsum(behind) / len(behind)
-    count = len(behind)
-    low = mean - t_quantile(RANK_LEVEL, num_cosines(count)) * math.sqrt(
-        long_run_variance(np.asarray(behind)) / count
-    )
-    return low > 0 and mean >= LEAST_SHARE * whole and mean > standard_deviation(behind)
+def _is_late(behind: np.ndarray, batch_s: float) -> bool:
+    """Return whether a delay is certain, matters, and exceeds its own variation.
+
+    Args:
+      behind: Seconds of the delay in each batch.
+      batch_s: The mean seconds of a batch.
+    """
+    mean = _mean(behind.tolist())
+    quantile = t_quantile(RANK_LEVEL, num_cosines(len(behind)))
+    error = math.sqrt(long_run_variance(behind) / len(behind))
+    is_significant = mean - quantile * error > 0
+    is_material = mean >= MIN_SHARE * batch_s
+    return is_significant and is_material and mean > standard_deviation(behind.tolist())

@@ -1,0 +1,164 @@
+"""Does the efficiency of models follow the work that they do per exchanged MB?
+
+Spearman's rank correlation answers it, with an interval that includes the errors of
+both quantities. Networks of one family, such as a residual network with 20 and with 110
+layers, are not independent, so families are counted and not models.
+docs/statistics.md has the formulas, and docs/methods/measurements.md the coverage.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from rnn_scaling.analysis.confidence import LEVEL, Interval
+from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
+from rnn_scaling.analysis.statements import Statement, interval_values
+
+# With five families, the interval of a perfect order contains 0.
+FEWEST_FAMILIES = 6
+# With three, Fisher's z has no standard error.
+FEWEST_FOR_INTERVAL = 4
+# With 2,000 draws, the ends of an interval depend on the seed by up to 0.07.
+NUM_DRAWS = 20_000
+NUM_BLOCKS = 20  # The ranks of a block of draws are in memory at the same time.
+SEED = 1
+_KIND = IntervalKind(Basis.RANK_CORRELATION)
+
+
+def rank_correlation(
+    x: Sequence[float], y: Sequence[float], num_families: int | None = None
+) -> Interval:
+    """Return Spearman's rank correlation of numbers without errors.
+
+    Ties have their mean rank. The correlation is 0 if all x or all y are equal. The
+    interval is Fisher's z with the standard error of Bonett and Wright. For a perfect
+    order it would have no width, so a correlation counts as at most 1 - 1/(2n).
+
+    Args:
+      x: One number of each model.
+      y: Another number of each model.
+      num_families: The number n of independent models, at least FEWEST_FOR_INTERVAL;
+        by default all.
+
+    Source: Bonett, Wright, Psychometrika 65(1), 2000, doi:10.1007/BF02294183.
+    """
+    count = num_families or len(x)
+    value = float(_correlations(np.asarray(x, float), np.asarray(y, float)))
+    centre = float(_fisher_z(value, count))
+    margin = NormalDist().inv_cdf((1 + LEVEL) / 2) * _fisher_error(value, count)
+    low = math.tanh(centre - margin)
+    high = math.tanh(centre + margin)
+    return Interval(value, min(low, value), max(high, value), _KIND)
+
+
+def rank_correlation_with_errors(
+    x: Sequence[Interval], y: Sequence[Interval], num_families: int
+) -> Interval:
+    """Return Spearman's rank correlation of numbers that have errors.
+
+    In each of NUM_DRAWS draws, every number moves by its error (Student's t of its
+    logarithm), and Fisher's z of the correlation moves by the error of a sample of
+    `num_families` models. The interval contains the middle 95 % of the draws, and the
+    interval of `rank_correlation`. It can only be wider than that one, because errors
+    that move the numbers once more hide a relation and do not show one.
+
+    Args:
+      x: One number above 0 of each model; all have a standard error.
+      y: Another one.
+      num_families: The number of independent models, at least FEWEST_FOR_INTERVAL.
+    """
+    without_errors = rank_correlation(
+        [number.value for number in x], [number.value for number in y], num_families
+    )
+    random = np.random.default_rng(SEED)
+    x_blocks = np.array_split(_draw_logs(x, random), NUM_BLOCKS)
+    y_blocks = np.array_split(_draw_logs(y, random), NUM_BLOCKS)
+    values = np.concatenate([*map(_correlations, x_blocks, y_blocks)])
+    errors = _fisher_error(values, num_families)
+    draws = _fisher_z(values, num_families) + errors * random.normal(size=NUM_DRAWS)
+    outside = (1 - LEVEL) / 2
+    low, high = np.tanh(np.quantile(draws, [outside, 1 - outside]))
+    assert without_errors.ends is not None
+    return Interval(
+        without_errors.value,
+        min(float(low), without_errors.ends[0]),
+        max(float(high), without_errors.ends[1]),
+        _KIND,
+    )
+
+
+def state_efficiency_trend(
+    ratios: Sequence[Interval],
+    efficiencies: Sequence[Interval],
+    families: Sequence[str],
+) -> Statement:
+    """State whether efficiency depends on the ratio of work to exchanged data.
+
+    Args:
+      ratios: The ratio of each model.
+      efficiencies: The efficiency of each model.
+      families: The family of each model.
+    """
+    num_families = len(set(families))
+    values: dict[str, Any] = {
+        "models": len(ratios),
+        "families": num_families,
+        "fewest": FEWEST_FAMILIES,
+    }
+    if num_families < FEWEST_FOR_INTERVAL:
+        return Statement("too-few-models", values=values)
+    numbers = [*ratios, *efficiencies]
+    if any(number.standard_error is None for number in numbers):
+        return Statement("trend-of-single-runs", values=values)
+    correlation = rank_correlation_with_errors(ratios, efficiencies, num_families)
+    values |= interval_values(correlation)
+    low, high = correlation.ends or (-1.0, 1.0)
+    if low > 0:
+        return Statement("efficiency-follows", values=values)
+    if high < 0:
+        return Statement("efficiency-falls", values=values)
+    if num_families < FEWEST_FAMILIES:
+        return Statement("too-few-families", values=values)
+    return Statement("efficiency-does-not-follow", values=values)
+
+
+def _draw_logs(numbers: Sequence[Interval], random: np.random.Generator) -> np.ndarray:
+    """Return draws of the logarithms of numbers, [NUM_DRAWS, len(numbers)]."""
+    columns = []
+    for number in numbers:
+        column = np.full(NUM_DRAWS, math.log(number.value))
+        if number.relative_error:
+            column += number.relative_error * random.standard_t(
+                number.degrees, NUM_DRAWS
+            )
+        columns.append(column)
+    return np.stack(columns, axis=-1)
+
+
+def _correlations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return Spearman's rank correlation along the last axis; 0 if all are equal."""
+    x_ranks = _centred_ranks(x)
+    y_ranks = _centred_ranks(y)
+    products = (x_ranks * y_ranks).sum(-1)
+    scale = np.sqrt((x_ranks**2).sum(-1) * (y_ranks**2).sum(-1))
+    return np.divide(products, scale, out=np.zeros_like(products), where=scale > 0)
+
+
+def _centred_ranks(values: np.ndarray) -> np.ndarray:
+    """Return ranks along the last axis minus their mean; ties have their mean rank."""
+    differences = np.sign(values[..., :, None] - values[..., None, :])
+    return differences.sum(-1) / 2
+
+
+def _fisher_z(value: Any, count: int) -> Any:
+    limit = 1 - 0.5 / count
+    return np.arctanh(np.clip(value, -limit, limit))
+
+
+def _fisher_error(value: Any, count: int) -> Any:
+    """Return the standard error of Fisher's z, by Bonett and Wright."""
+    limit = 1 - 0.5 / count
+    return np.sqrt((1 + np.clip(value, -limit, limit) ** 2 / 2) / (count - 3))

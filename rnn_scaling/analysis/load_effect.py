@@ -1,0 +1,118 @@
+"""Bound how much the load of other processes may have slowed runs."""
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from rnn_scaling.analysis.disturbance import (
+    any_disturbed,
+    counted_rate,
+    noticed_shares,
+    recorded_shares,
+)
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.system.machine.load import NOTICEABLE, share_of_one_device
+
+# Linux divides a core evenly, so a process that shares one takes at most about half.
+MOST_OF_A_SHARED_CORE = 0.5
+# Load with less than this share of a change, in logarithms, changes neither its direction
+# nor whether it passes a limit, except a limit near to the change itself.
+MUCH_OF_A_CHANGE = 0.2
+
+
+def max_slowing(records: Sequence[RunRecord]) -> float:
+    """Return the largest share of the mean rate that load of others may have taken.
+
+    A step waits for its slowest core. Load on all cores takes its share of each; load
+    on one core takes at most `MOST_OF_A_SHARED_CORE` of that core.
+
+    Returns:
+      0 to 1, the mean over the runs; 0.0 without runs.
+    """
+    slowings = []
+    all_batches = any_disturbed(records)
+    for record in records:
+        shares = [
+            max(share, min(MOST_OF_A_SHARED_CORE, share * max(1, cores)))
+            for share, cores in noticed_shares(record, all_batches)
+        ]
+        slowings.append(min(1.0, max(shares)))
+    return math.fsum(slowings) / len(slowings) if slowings else 0.0
+
+
+def max_slowing_beyond(
+    records: Sequence[RunRecord], reference: Sequence[RunRecord]
+) -> float:
+    """Return the share of the rate that load may have taken unlike in other runs.
+
+    Args:
+      records: Runs that may be slower because of load.
+      reference: Runs of the configuration that they are compared with.
+
+    Returns:
+      `max_slowing`; 0.0 if the reference had about as much load, or more.
+    """
+    slowing = max_slowing(records)
+    if not slowing or not reference:
+        return 0.0
+    loads = _device_loads(records)
+    reference_loads = _device_loads(reference)
+    return slowing if had_more_load(loads, reference_loads) else 0.0
+
+
+def _device_loads(records: Sequence[RunRecord]) -> list[float]:
+    """Return the recorded loads as shares of one device's cores, noticeable or not."""
+    all_batches = any_disturbed(records)
+    loads = []
+    for record in records:
+        devices = record.options["num_devices"]
+        shares = [
+            share_of_one_device(share, cores, devices)
+            for share, cores in recorded_shares(record, all_batches)
+        ]
+        loads.append(max(shares))
+    return loads
+
+
+def had_more_load(loads: Sequence[float], reference: Sequence[float]) -> bool:
+    """Return whether runs had more load than other runs, beyond chance.
+
+    Args:
+      loads: Load of each run as a share of one device's cores; not empty.
+      reference: The same for the runs that they are compared with; not empty.
+
+    Returns:
+      True if the means differ by more than `NOTICEABLE`, and by more than two
+      standard errors of loads that vary as much as these.
+    """
+    variances = [
+        statistics.variance(side) / len(side)
+        for side in (loads, reference)
+        if len(side) > 1
+    ]
+    excess = statistics.fmean(loads) - statistics.fmean(reference)
+    return excess > max(NOTICEABLE, 2 * math.sqrt(sum(variances)))
+
+
+def may_explain(records: Sequence[RunRecord], reference: Sequence[RunRecord]) -> bool:
+    """Return whether load may have caused much of the difference between two rates.
+
+    Args:
+      records: Good runs of one side.
+      reference: Good runs that they are compared with.
+
+    Returns:
+      False if the largest possible effect of the load, on either side and in
+      logarithms, is below `MUCH_OF_A_CHANGE` of the difference.
+    """
+    slowing = max(max_slowing(records), max_slowing(reference))
+    log_effect = -math.log1p(-slowing) if slowing < 1 else math.inf
+    log_change = abs(math.log(_median_rate(records) / _median_rate(reference)))
+    return log_effect > MUCH_OF_A_CHANGE * log_change
+
+
+def _median_rate(records: Sequence[RunRecord]) -> float:
+    all_batches = any_disturbed(records)
+    return statistics.median(
+        counted_rate(run, all_batches) for run in records if run.throughput
+    )
